@@ -1,0 +1,204 @@
+"""Run one question over all its peers: a worker process each, short chunks in turn, low percentiles."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.question import Answer, Cell, Question, Row, Scale, Setting
+
+ROOT = Path(__file__).resolve().parents[1]
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    "JAX_PLATFORMS": "cpu",
+    "CUDA_VISIBLE_DEVICES": "",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+Progress = Callable[[str], None]
+
+
+class WorkerDied(Exception):
+    """The process of a peer ended by itself; usually it was killed for its memory."""
+
+
+class Worker:
+    """The parent's end of one peer's process."""
+
+    def __init__(self, question: str, peer: str, core: int) -> None:
+        paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker", question, peer, str(core)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            text=True,
+        )
+        self.hello = self._answer()
+
+    def ask(self, what: str, **arguments: Any) -> dict[str, Any]:
+        """Send one order and wait for its answer."""
+        pipe = self.process.stdin
+        if pipe is None:
+            raise WorkerDied
+        try:
+            pipe.write(json.dumps({"do": what, **arguments}) + "\n")
+            pipe.flush()
+        except BrokenPipeError as error:
+            raise WorkerDied(f"exit status {self.process.wait()}") from error
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        line = self.process.stdout.readline() if self.process.stdout else ""
+        if not line:
+            raise WorkerDied(f"exit status {self.process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def stop(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def default_core() -> int:
+    """Return the last core this process may use (-1 where the system cannot pin): the first ones are busiest."""
+    return max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else -1
+
+
+def available_bytes() -> int | None:
+    """Return the memory the system can still give, where it says so."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def percentile(values: list[float], q: float) -> float:
+    """Return the q-th percentile (0 to 1), the lower of two neighbours."""
+    return sorted(values)[int(q * (len(values) - 1))]
+
+
+def run_question(
+    question: Question,
+    scale: Scale,
+    peers: Iterable[str] | None = None,
+    core: int | None = None,
+    progress: Progress = lambda _: None,
+) -> Answer:
+    """Measure every setting of a question for every peer that can be imported.
+
+    Interrupted by Ctrl-C it raises `Interrupted`, which carries what was reached.
+    """
+    chosen = [p for p in question.peers if peers is None or p in peers]
+    answer = Answer(question, scale, question.settings(scale), {p: Row() for p in chosen})
+    workers: dict[str, Worker] = {}
+    try:
+        for name in chosen:
+            progress(f"{question.name}: starting {name}")
+            start(answer, workers, name, default_core() if core is None else core)
+        for setting in answer.settings:
+            run_setting(answer, workers, setting, progress)
+    except KeyboardInterrupt:
+        raise Interrupted(answer) from None
+    finally:
+        for worker in workers.values():
+            worker.stop()
+    return answer
+
+
+class Interrupted(Exception):
+    """Ctrl-C during a question; `answer` is what was measured until then."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__("interrupted")
+        self.answer = answer
+
+
+def start(answer: Answer, workers: dict[str, Worker], name: str, core: int) -> None:
+    """Start a peer's process, or note why there is none."""
+    row = answer.rows[name]
+    try:
+        worker = Worker(answer.question.name, name, core)
+    except WorkerDied as error:
+        row.missing = f"its process ended ({error})"
+        return
+    if "missing" in worker.hello:
+        row.missing = worker.hello["missing"]
+        worker.stop()
+        return
+    row.version, row.output = worker.hello["version"], worker.hello["output"]
+    workers[name] = worker
+
+
+def run_setting(answer: Answer, workers: dict[str, Worker], setting: Setting, progress: Progress) -> None:
+    """Prepare every peer, then let them run chunk by chunk in turn, so that drift of the machine hits all alike."""
+    scale = answer.scale
+    free = available_bytes()
+    if free is not None and setting.nbytes * len(workers) > free:
+        for row in answer.rows.values():
+            row.notes[setting.key] = "not enough memory for all peers at once"
+        return
+    ready: list[str] = []
+    calls: dict[str, int] = {}
+    for name in list(workers):
+        progress(f"{answer.question.name}, {setting.label}: preparing {name}")
+        reply = ask(answer, workers, name, setting.key, "prepare", values=setting.values, chunk=scale.chunk, warm=scale.warm)
+        if reply is not None:
+            ready.append(name)
+            calls[name] = reply["calls"]
+    chunks: dict[str, list[tuple[float, float]]] = {name: [] for name in ready}
+    for turn in range(scale.rounds):
+        progress(f"{answer.question.name}, {setting.label}: round {turn + 1} of {scale.rounds}")
+        shift = turn % max(1, len(ready))  # nobody always runs after the same neighbour
+        for name in ready[shift:] + ready[:shift]:
+            reply = ask(answer, workers, name, setting.key, "measure") if name in workers else None
+            if reply is not None:
+                chunks[name].append((reply["wall"], reply["cpu"]))
+    for name, measured in chunks.items():
+        if measured and setting.key not in answer.rows[name].notes:
+            answer.rows[name].cells[setting.key] = summarize(measured, calls[name])
+
+
+def ask(
+    answer: Answer, workers: dict[str, Worker], name: str, key: str, what: str, **arguments: Any
+) -> dict[str, Any] | None:
+    """Ask a worker; an error or a dead process becomes a note of that peer, and the others go on."""
+    row = answer.rows[name]
+    try:
+        reply = workers[name].ask(what, **arguments)
+    except WorkerDied as error:
+        row.notes[key] = f"its process ended ({error})"
+        workers.pop(name).stop()
+        return None
+    if "unsupported" in reply or "error" in reply:
+        row.notes[key] = reply.get("unsupported") or reply["error"]
+        return None
+    return reply
+
+
+def summarize(measured: list[tuple[float, float]], calls: int) -> Cell:
+    """Turn (wall, CPU) seconds of chunks into microseconds a call."""
+    wall = [w / calls * 1e6 for w, _ in measured]
+    busy = sum(c for _, c in measured) / max(sum(w for w, _ in measured), 1e-12)
+    return Cell(
+        p20=percentile(wall, 0.2), median=statistics.median(wall), chunks=len(wall), calls=calls, cpu=round(busy, 3)
+    )

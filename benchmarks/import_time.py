@@ -1,0 +1,58 @@
+"""How long does the import take?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.peers import Peer
+from benchmarks.question import Answer, Question, Run, Scale, Setting, Target
+
+# The buffer's class is fetched too: a package that puts off its work until then has gained nothing.
+CODE = "import time{numpy}; t = time.perf_counter(); from {module} import {name}; print(time.perf_counter() - t)"
+
+
+def settings(scale: Scale) -> list[Setting]:
+    return [
+        Setting("after", "NumPy already imported", {"numpy": True}),
+        Setting("alone", "nothing imported", {"numpy": False}),
+    ]
+
+
+def prepare(peer: Peer, values: Mapping[str, Any]) -> Run:
+    code = CODE.format(numpy=", numpy" * values["numpy"], module=peer.module, name=peer.object_)
+
+    def run(calls: int) -> float:
+        begun = 0.0
+        for _ in range(calls):
+            command = [sys.executable, "-c", code]
+            begun += float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
+        return begun
+
+    return run
+
+
+def after_numpy(answer: Answer) -> float | None:
+    """Measure relive's import beyond NumPy's, in milliseconds."""
+    figure = answer.figure("relive", "after")
+    return figure / 1000 if figure is not None else None
+
+
+QUESTION = Question(
+    name="import_time",
+    title="Import",
+    text="A fresh process each time, its files in the page cache; the clock stops when the buffer's class is there.",
+    peers=("relive", "numpy", "cpprb", "tianshou", "flashbax", "sb3"),
+    settings=settings,
+    prepare=prepare,
+    targets=(Target("relive beyond NumPy, ms", after_numpy, at_most=15),),
+    unit="ms",
+    unit_scale=1e-3,
+)
+
+if __name__ == "__main__":
+    from benchmarks.suite import run_file
+
+    run_file(QUESTION)

@@ -1,0 +1,93 @@
+"""What a question asks of a peer. Every method that is timed holds its own loop, so that no adapter adds a call."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.workload import Array, Step
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The buffer a question wants: `capacity` steps over `num_envs` lanes."""
+
+    capacity: int
+    num_envs: int = 1
+    prioritized: bool = False
+    n_step: int = 1
+
+
+class Unsupported(Exception):
+    """The peer has no such thing; the text stands in the table's notes."""
+
+
+class Peer:
+    """One replay buffer library. An adapter overrides what its library can do."""
+
+    name = ""
+    package = ""  # the distribution whose version is reported
+    module = ""  # what a user imports; `object_` is what they take from it
+    object_ = ""
+    prioritized = True  # the library has prioritized replay
+    output = "numpy"  # the form `sample` returns
+
+    def __init__(self) -> None:
+        self.lib: Any = importlib.import_module(self.module) if self.module else None
+        self.spec: Spec | None = None
+        self.filled = 0
+
+    def version(self) -> str:
+        return importlib.metadata.version(self.package) if self.package else ""
+
+    def ensure(self, spec: Spec, fill: int = 0) -> None:
+        """Make the buffer, or keep the one that stands if it is the same and as full."""
+        if (spec, fill) == (self.spec, self.filled):
+            return
+        if spec.prioritized and not self.prioritized:
+            raise Unsupported("no prioritized replay")
+        self.drop()
+        self.make(spec)
+        if fill:
+            self.fill(fill)
+        self.spec, self.filled = spec, fill
+
+    def drop(self) -> None:
+        """Let go of the buffer, so that the next one does not stand beside it in memory."""
+        self.spec, self.filled, self.buffer = None, 0, None
+
+    buffer: Any = None
+
+    def make(self, spec: Spec) -> None:
+        raise Unsupported("no adapter")
+
+    def fill(self, count: int) -> None:
+        """Store `count` steps of the stream by whatever way is quick; not timed."""
+        raise Unsupported("no way to fill it in reasonable time")
+
+    def add(self, steps: Iterable[Step]) -> None:
+        """Add one step a call."""
+        raise Unsupported("no adding of one step")
+
+    def add_lanes(self, steps: Iterable[Step]) -> None:
+        """Add one step of every lane a call."""
+        raise Unsupported("no adding of several lanes")
+
+    def sample(self, n: int, calls: int) -> None:
+        """Draw `n` items a call, in the library's own form."""
+        raise Unsupported("no sampling")
+
+    def sample_torch(self, n: int, calls: int) -> None:
+        """Draw `n` items a call and hand every field over as a PyTorch tensor."""
+        raise Unsupported("no hand-over to PyTorch")
+
+    def cycle(self, n: int, errors: Iterable[Array]) -> None:
+        """Draw `n` items with importance-sampling weights, then write their priorities, once per entry of `errors`."""
+        raise Unsupported("no prioritized replay")
+
+    def prepare_errors(self, errors: list[Array]) -> list[Any]:
+        """Turn TD errors into the form in which this library's learner would have them; not timed."""
+        return errors

@@ -1,0 +1,138 @@
+"""Flashbax: everything compiled by XLA; the state is donated, so that it is written in place."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.base import Peer, Spec, Unsupported
+from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, OBS_SIZE, Array, Step, blocks
+
+FILL = 32_768  # steps a call while filling; one shape, so one compilation
+
+
+class Flashbax(Peer):
+    """The flat buffer: it keeps each observation once and reads pairs of consecutive steps."""
+
+    name = package = module = "flashbax"
+    object_ = "make_prioritised_flat_buffer"
+    output = "jax"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jax: Any = importlib.import_module("jax")
+
+    def make(self, spec: Spec) -> None:
+        if spec.n_step > 1:
+            raise Unsupported("no n-step returns")
+        jax = self.jax
+        self.spec_made = spec
+        self.adder = self._flat(1, add_sequences=False)
+        example = {
+            "obs": np.zeros(OBS_SIZE, np.float32),
+            "action": np.zeros(ACTION_SIZE, np.float32),
+            "reward": np.float32(0),
+            "terminated": np.bool_(False),
+            "truncated": np.bool_(False),
+        }
+        self.buffer = self.adder.init(jax.tree_util.tree_map(jax.numpy.asarray, example))
+        self.jit_add = jax.jit(self.adder.add, donate_argnums=0)
+        if spec.prioritized:
+            self.jit_update = jax.jit(self.adder.set_priorities, donate_argnums=0)
+        self.jit_sample: dict[int, Any] = {}
+        self.keys = list(jax.random.split(jax.random.PRNGKey(0), 4096))
+        self.key = 0
+
+    def _flat(self, batch: int, *, add_sequences: bool) -> Any:
+        spec = self.spec_made
+        options: dict[str, Any] = {"priority_exponent": ALPHA} if spec.prioritized else {}
+        build = self.lib.make_prioritised_flat_buffer if spec.prioritized else self.lib.make_flat_buffer
+        return build(
+            max_length=spec.capacity,
+            min_length=1,
+            sample_batch_size=batch,
+            add_sequences=add_sequences,
+            add_batch_size=None if spec.num_envs == 1 else spec.num_envs,
+            **options,
+        )
+
+    def fill(self, count: int) -> None:
+        add = self.jax.jit(self._flat(1, add_sequences=True).add, donate_argnums=0)
+        size = min(FILL, count)
+        for _ in range(-(-count // size)):
+            block = next(blocks(size))
+            self.buffer = add(self.buffer, {k: v for k, v in block._asdict().items() if k != "next_obs"})
+        self._wait()
+
+    def _wait(self) -> None:
+        self.jax.block_until_ready(self.buffer)
+
+    def add(self, steps: Iterable[Step]) -> None:
+        state, add, f32, flag = self.buffer, self.jit_add, np.float32, np.bool_
+        for obs, action, reward, _, terminated, truncated in steps:
+            state = add(
+                state,
+                {
+                    "obs": obs,
+                    "action": action,
+                    "reward": f32(reward),
+                    "terminated": flag(terminated),
+                    "truncated": flag(truncated),
+                },
+            )
+        self.buffer = state
+        self._wait()
+
+    def add_lanes(self, steps: Iterable[Step]) -> None:
+        state, add = self.buffer, self.jit_add
+        for obs, action, reward, _, terminated, truncated in steps:
+            state = add(
+                state,
+                {"obs": obs, "action": action, "reward": reward, "terminated": terminated, "truncated": truncated},
+            )
+        self.buffer = state
+        self._wait()
+
+    def _sampler(self, n: int) -> Any:
+        if n not in self.jit_sample:
+            sample = self._flat(n, add_sequences=False).sample
+            if self.spec_made.prioritized:
+
+                def draw(state: Any, key: Any) -> Any:
+                    batch = sample(state, key)
+                    # The library gives probabilities; the weights, largest 1, belong to what a learner needs.
+                    return batch, (batch.probabilities / batch.probabilities.min()) ** -BETA
+
+                sample = draw
+            self.jit_sample[n] = self.jax.jit(sample)
+        return self.jit_sample[n]
+
+    def _draw(self, sampler: Any) -> Any:
+        self.key = (self.key + 1) % 4096
+        return self.jax.block_until_ready(sampler(self.buffer, self.keys[self.key]))
+
+    def sample(self, n: int, calls: int) -> None:
+        sampler = self._sampler(n)
+        for _ in range(calls):
+            self._draw(sampler)
+
+    def sample_torch(self, n: int, calls: int) -> None:
+        import torch
+
+        sampler = self._sampler(n)
+        for _ in range(calls):
+            leaves = self.jax.tree_util.tree_leaves(self._draw(sampler))
+            [torch.from_dlpack(leaf) for leaf in leaves]
+
+    def prepare_errors(self, errors: list[Array]) -> list[Any]:
+        return [self.jax.numpy.asarray(error) for error in errors]
+
+    def cycle(self, n: int, errors: Iterable[Array]) -> None:
+        sampler, update = self._sampler(n), self.jit_update
+        for td_error in errors:
+            batch, _ = self._draw(sampler)
+            self.buffer = update(self.buffer, batch.indices, td_error)
+            self._wait()

@@ -1,0 +1,57 @@
+"""relive, through its public API only, each call written as a user would write it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from benchmarks.peers.base import Peer, Spec
+from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, GAMMA, OBS_SIZE, Array, Step, blocks
+
+
+class Relive(Peer):
+    name = package = module = "relive"
+    object_ = "ReplayBuffer"
+
+    def make(self, spec: Spec) -> None:
+        relive = self.lib
+        schema = relive.Schema(obs=relive.Field((OBS_SIZE,), "float32"), action=relive.Field((ACTION_SIZE,), "float32"))
+        self.buffer = relive.ReplayBuffer(
+            schema,
+            capacity=spec.capacity,
+            num_envs=spec.num_envs,
+            item=relive.Transitions(n_step=spec.n_step, gamma=GAMMA),
+            sampler=relive.Prioritized(alpha=ALPHA, beta=BETA) if spec.prioritized else relive.Uniform(),
+            seed=0,
+        )
+
+    def fill(self, count: int) -> None:
+        for block in blocks(count):
+            self.buffer.extend(**{name: column[None] for name, column in block._asdict().items()})
+
+    def add(self, steps: Iterable[Step]) -> None:
+        buffer = self.buffer
+        for obs, action, reward, next_obs, terminated, truncated in steps:
+            buffer.add(
+                obs=obs,
+                action=action,
+                reward=reward,
+                next_obs=next_obs,
+                terminated=terminated,
+                truncated=truncated,
+            )
+
+    add_lanes = add
+
+    def sample(self, n: int, calls: int) -> None:
+        for _ in range(calls):
+            self.buffer.sample(n)
+
+    def sample_torch(self, n: int, calls: int) -> None:
+        for _ in range(calls):
+            self.buffer.sample(n).torch()
+
+    def cycle(self, n: int, errors: Iterable[Array]) -> None:
+        buffer = self.buffer
+        for td_error in errors:
+            batch = buffer.sample(n)
+            buffer.update_priorities(batch.ids, td_error)

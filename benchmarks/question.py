@@ -1,0 +1,154 @@
+"""What a benchmark file states: settings, peers, how one timed piece of work runs, and what relive has to reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.peers import Peer
+
+Run = Callable[[int], float | None]
+"""Does so many calls; returns seconds only where it keeps its own clock."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large and how long: `FULL` for figures that count, `QUICK` for a look, `TINY` to see that all of it runs."""
+
+    name: str
+    capacity: int
+    sizes: tuple[int, ...]
+    rounds: int
+    chunk: float  # seconds one peer runs before the next one's turn
+    warm: float  # seconds of calls before the first timed chunk
+
+
+FULL = Scale("full", 1_000_000, (10_000, 100_000, 1_000_000, 10_000_000), rounds=40, chunk=0.02, warm=0.3)
+QUICK = Scale("quick", 1_000_000, (10_000, 1_000_000), rounds=15, chunk=0.01, warm=0.1)
+TINY = Scale("tiny", 8_192, (4_096,), rounds=2, chunk=0.0005, warm=0.0)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One column: `values` reach `prepare`; `nbytes` is what one peer's buffer needs, to refuse what cannot fit."""
+
+    key: str
+    label: str
+    values: Mapping[str, Any]
+    nbytes: int = 0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Microseconds a call: the 20th percentile and the median of the chunks; `cpu` is CPU time over wall time."""
+
+    p20: float
+    median: float
+    chunks: int
+    calls: int
+    cpu: float
+
+
+@dataclass
+class Row:
+    """One peer: its version, its cells by setting, and why a cell or the whole row is missing."""
+
+    version: str = ""
+    output: str = ""
+    cells: dict[str, Cell] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One line of what is asked. `measure` gives the figure, or None where something it needs was not measured."""
+
+    text: str
+    measure: Callable[[Answer], float | None]
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def holds(self, figure: float) -> bool:
+        return (self.at_least is None or figure >= self.at_least) and (self.at_most is None or figure <= self.at_most)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One benchmark file."""
+
+    name: str
+    title: str
+    text: str
+    peers: tuple[str, ...]
+    settings: Callable[[Scale], list[Setting]]
+    prepare: Callable[[Peer, Mapping[str, Any]], Run]
+    targets: tuple[Target, ...] = ()
+    unit: str = "µs"
+    unit_scale: float = 1.0  # from microseconds to the table's unit
+
+
+@dataclass
+class Answer:
+    """What one run of a question found."""
+
+    question: Question
+    scale: Scale
+    settings: list[Setting]
+    rows: dict[str, Row]
+
+    def figure(self, peer: str, key: str) -> float | None:
+        """Return a peer's 20th percentile in microseconds, or None."""
+        row = self.rows.get(peer)
+        cell = row.cells.get(key) if row else None
+        return cell.p20 if cell else None
+
+    def best(self, key: str, *, prioritized: bool = False) -> tuple[str, float] | None:
+        """Return the fastest library (not relive, not NumPy by hand) at a setting; `prioritized`: among those that are."""
+        found = []
+        for name, row in self.rows.items():
+            if name in ("relive", "numpy") or key not in row.cells:
+                continue
+            if prioritized and name in WITHOUT_PRIORITIES:
+                continue
+            found.append((row.cells[key].p20, name))
+        return (min(found)[1], min(found)[0]) if found else None
+
+
+WITHOUT_PRIORITIES = ("sb3",)
+
+
+def times_faster(key: str, *, than: str = "library") -> Callable[[Answer], float | None]:
+    """Measure how many times faster relive is: than the best `library`, the best `prioritized` one, or a peer by name."""
+
+    def measure(answer: Answer) -> float | None:
+        own = answer.figure("relive", key)
+        if than in ("library", "prioritized"):
+            best = answer.best(key, prioritized=than == "prioritized")
+            other = best[1] if best else None
+        else:
+            other = answer.figure(than, key)
+        return other / own if own and other else None
+
+    return measure
+
+
+def own_ratio(key: str, base: str) -> Callable[[Answer], float | None]:
+    """Measure relive at `key` over relive at `base`."""
+
+    def measure(answer: Answer) -> float | None:
+        over, under = answer.figure("relive", key), answer.figure("relive", base)
+        return over / under if over and under else None
+
+    return measure
+
+
+def count(n: int) -> str:
+    """Write a number of items as a table's head does: 10^6 where it is a power of ten.
+
+    >>> count(1_000_000), count(4096)
+    ('10^6', '4,096')
+    """
+    power = len(str(n)) - 1
+    return f"10^{power}" if n == 10**power and power > 3 else f"{n:,}"

@@ -1,0 +1,124 @@
+"""Answers as Markdown tables and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks.question import Answer, Cell, Setting
+
+NAMES = {"numpy": "NumPy by hand", "sb3": "Stable-Baselines3", "labml": "labml-nn"}
+LEGEND = (
+    "Each cell: 20th percentile of the chunks (median). `×` is the ratio to the best library of that column, which is "
+    "×1; relive and NumPy by hand stand outside that comparison, so below ×1 they are faster than every library."
+)
+
+
+def markdown(answers: Sequence[Answer], facts: dict[str, str]) -> str:
+    """Return the whole report: facts, then a section a question."""
+    lines = ["| | |", "|---|---|", *(f"| {label} | {text} |" for label, text in facts.items()), "", LEGEND]
+    for answer in answers:
+        lines += ["", *section(answer)]
+    return "\n".join(lines) + "\n"
+
+
+def section(answer: Answer) -> list[str]:
+    """Return one question's section: table, notes, targets."""
+    question = answer.question
+    settings = [s for s in answer.settings if any(s.key in row.cells for row in answer.rows.values())]
+    lines = [f"## {question.title}", "", question.text, f"Figures in {question.unit}.", ""]
+    lines += ["| | output | " + " | ".join(s.label for s in settings) + " |", "|---|---|" + "---:|" * len(settings)]
+    best = {s.key: answer.best(s.key) for s in settings}
+    for name, row in answer.rows.items():
+        if row.missing:
+            continue
+        cells = [_cell(answer, row.cells.get(s.key), best[s.key], name) for s in settings]
+        title = f"{NAMES.get(name, name)} {row.version}".strip()
+        lines.append(f"| {f'**{title}**' if name == 'relive' else title} | {row.output} | " + " | ".join(cells) + " |")
+    return lines + _notes(answer, settings) + _targets(answer)
+
+
+def _cell(answer: Answer, cell: Cell | None, best: tuple[str, float] | None, name: str) -> str:
+    if cell is None:
+        return "–"
+    scale = answer.question.unit_scale
+    text = f"{_number(cell.p20 * scale)} ({_number(cell.median * scale)})"
+    if best is not None:
+        text += f" ×{cell.p20 / best[1]:.2f}"
+    return f"**{text}**" if best is not None and best[0] == name else text
+
+
+def _number(value: float) -> str:
+    digits = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{digits}f}"
+
+
+def _notes(answer: Answer, settings: Sequence[Setting]) -> list[str]:
+    """Name every peer and every cell that is missing, and say where a core was shared."""
+    labels = {s.key: s.label for s in answer.settings}
+    notes: list[str] = []
+    for name, row in answer.rows.items():
+        title = NAMES.get(name, name)
+        if row.missing:
+            notes.append(f"{title}: skipped, it does not import ({row.missing})")
+        reasons: dict[str, list[str]] = {}
+        for key, reason in row.notes.items():
+            reasons.setdefault(reason, []).append(labels[key])
+        notes += [f"{title}: {reason} ({'; '.join(where)})" for reason, where in reasons.items()]
+        shared = [labels[key] for key, cell in row.cells.items() if cell.cpu < 0.9]
+        if shared:
+            notes.append(f"{title}: the core was shared for more than a tenth of the time ({'; '.join(shared)})")
+    return ["", *(f"* {note}" for note in notes)] if notes else []
+
+
+def _targets(answer: Answer) -> list[str]:
+    """Hold relive against what is asked; nothing is said where relive was not measured."""
+    verdicts = target_figures(answer)
+    if not verdicts:
+        return []
+    lines = ["", "| asked of relive | asked | measured | |", "|---|---:|---:|---|"]
+    for v in verdicts:
+        asked = f"≥ {v['at_least']:g}" if v["at_least"] is not None else f"≤ {v['at_most']:g}"
+        found = "not measured" if v["figure"] is None else f"{v['figure']:.2f}"
+        lines.append(f"| {v['text']} | {asked} | {found} | {v['verdict']} |")
+    return lines
+
+
+def target_figures(answer: Answer) -> list[dict[str, Any]]:
+    """Return every target of a question with its figure and its verdict: pass, LOSE or nothing."""
+    if "relive" not in answer.rows or not answer.rows["relive"].cells:
+        return []
+    found = []
+    for target in answer.question.targets:
+        figure = target.measure(answer)
+        verdict = "" if figure is None else "pass" if target.holds(figure) else "**LOSE**"
+        found.append(
+            {
+                "text": target.text,
+                "at_least": target.at_least,
+                "at_most": target.at_most,
+                "figure": figure,
+                "verdict": verdict,
+            }
+        )
+    return found
+
+
+def as_json(answers: Sequence[Answer], facts: dict[str, str]) -> dict[str, Any]:
+    """Return everything measured as plain values."""
+    return {
+        "machine": facts,
+        "questions": [
+            {
+                "name": a.question.name,
+                "title": a.question.title,
+                "scale": a.scale.name,
+                "unit": "µs",
+                "settings": [{"key": s.key, "label": s.label} for s in a.settings],
+                "peers": {name: asdict(row) for name, row in a.rows.items()},
+                "targets": target_figures(a),
+            }
+            for a in answers
+        ],
+    }

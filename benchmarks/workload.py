@@ -1,0 +1,87 @@
+"""The steps every question feeds its peers: the transition of a small robot-control task.
+
+166 bytes a transition, like Gymnasium's HalfCheetah: observation 17 x float32 (and its successor), action 6 x float32,
+reward, terminated, truncated. Values come as an environment returns them: NumPy rows, a Python float, Python bools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+OBS_SIZE, ACTION_SIZE = 17, 6
+EPISODE = 1000  # steps; ends alternate between terminated and truncated
+POOL = 1 << 16  # distinct steps; a longer stream repeats them
+ALPHA, BETA, GAMMA = 0.6, 0.4, 0.99
+
+Array = NDArray[Any]
+
+
+class Step(NamedTuple):
+    """One step, or, where every value has a leading axis, one step of several lanes."""
+
+    obs: Array
+    action: Array
+    reward: Any
+    next_obs: Array
+    terminated: Any
+    truncated: Any
+
+
+@cache
+def stream(length: int = POOL, seed: int = 0) -> Step:
+    """Return a stream of `length` steps that closes on itself.
+
+    `next_obs` of a step is the very memory of the following `obs`, as in an environment's loop, and the last step leads
+    back to the first: repeated for ever, the stream has no break in it.
+    """
+    rng = np.random.default_rng(seed)
+    obs = rng.standard_normal((length + 1, OBS_SIZE), dtype=np.float32)
+    obs[length] = obs[0]
+    action = rng.uniform(-1, 1, (length, ACTION_SIZE)).astype(np.float32)
+    reward = rng.standard_normal(length, dtype=np.float32)
+    index = np.arange(length)
+    terminated = index % (2 * EPISODE) == EPISODE - 1
+    truncated = index % (2 * EPISODE) == 2 * EPISODE - 1
+    return Step(obs[:-1], action, reward, obs[1:], terminated, truncated)
+
+
+def single_steps(count: int) -> list[Step]:
+    """Return the first `count` steps of the stream one by one, in an environment's own types."""
+    s = stream(max(count, 2))
+    flags = zip(s.reward.tolist(), s.terminated.tolist(), s.truncated.tolist(), strict=True)
+    return [Step(s.obs[i], s.action[i], r, s.next_obs[i], t, u) for i, (r, t, u) in enumerate(flags)][:count]
+
+
+def lane_steps(lanes: int, count: int, seed: int = 1) -> list[Step]:
+    """Return `count` steps of `lanes` environments side by side; the lanes' episodes end at different times."""
+    rng = np.random.default_rng(seed)
+    obs = rng.standard_normal((count, lanes, OBS_SIZE), dtype=np.float32)
+    action = rng.uniform(-1, 1, (count, lanes, ACTION_SIZE)).astype(np.float32)
+    reward = rng.standard_normal((count, lanes), dtype=np.float32)
+    ends = rng.random((count, lanes)) < 1 / EPISODE
+    terminated = ends & (rng.random((count, lanes)) < 0.5)
+    truncated = ends & ~terminated
+    return [
+        Step(obs[t], action[t], reward[t], obs[(t + 1) % count], terminated[t], truncated[t]) for t in range(count)
+    ]
+
+
+def blocks(total: int, size: int = POOL) -> Iterator[Step]:
+    """Yield `total` steps as consecutive blocks of the stream, at most `size` steps each."""
+    whole = stream()
+    size = min(size, POOL)
+    while total > 0:
+        count = min(size, total)
+        yield Step(*(column[:count] for column in whole))
+        total -= count
+
+
+def td_errors(n: int, count: int = 64) -> list[Array]:
+    """Return `count` arrays of `n` positive TD errors, float32."""
+    rng = np.random.default_rng(2)
+    return [np.abs(rng.standard_normal(n)).astype(np.float32) + np.float32(1e-3) for _ in range(count)]

@@ -1,0 +1,54 @@
+"""Checks of plain arguments, so that every constructor and method refuses in the same words."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+
+from .errors import ArgumentError, message
+
+
+def integer(value: object, at: str, *, minimum: int | None = None) -> int:
+    """Return `value` as an int; a bool, a float or anything below `minimum` is refused."""
+    wanted = "an integer" if minimum is None else f"an integer >= {minimum}"
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or (minimum is not None and number < minimum):
+        raise ArgumentError(message(wanted, f"`{value!r}`", at))
+    return number
+
+
+def real(value: object, at: str, *, low: float = -math.inf, high: float = math.inf, above: float | None = None) -> float:
+    """Return `value` as a finite float in `[low, high]`, and `> above` where that is given."""
+    wanted = "a finite number"
+    if above is not None:
+        wanted += f" > {above:g}"
+    elif low != -math.inf:
+        wanted += f" >= {low:g}"
+    if high != math.inf:
+        wanted += f" and <= {high:g}"
+    try:
+        number = math.nan if isinstance(value, bool | str | bytes) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not (math.isfinite(number) and low <= number <= high and (above is None or number > above)):
+        raise ArgumentError(message(wanted, f"`{value!r}`", at))
+    return number
+
+
+def flag(value: object, at: str) -> bool:
+    """Return `value` if it is a bool; truthy things of other types are refused."""
+    if not isinstance(value, bool):
+        raise ArgumentError(message("`True` or `False`", f"`{value!r}`", at))
+    return value
+
+
+def one_of(value: object, choices: Iterable[str], at: str) -> str:
+    """Return `value` if it is one of `choices`."""
+    names = list(choices)
+    if not isinstance(value, str) or value not in names:
+        raise ArgumentError(message("one of " + ", ".join(f"`{name!r}`" for name in names), f"`{value!r}`", at))
+    return value

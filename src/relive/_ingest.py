@@ -1,0 +1,159 @@
+"""From what a caller hands to `add` and `extend` to canonical arrays: checked, cast, contiguous.
+
+Everything is checked here before the ring writes its first byte. Casts never change a value's meaning: a float is never
+rounded to an integer, an integer never wraps, a finite number never becomes infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ._types import Array
+from .errors import SchemaError, message
+from .schema import Column, Field, Schema
+
+FLAGS = ("terminated", "truncated")
+_FLAG = Field((), "bool")
+
+
+class Intake:
+    """Checks the data of one call against a schema and returns canonical arrays, in the order of the schema's columns."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._columns = schema.columns
+        self._num_obs = schema.num_obs
+        self._known = (*schema.tree, "next_obs", *FLAGS)
+
+    def step(self, data: Mapping[str, Any], lead: tuple[int, ...], optional: int) -> Step:
+        """Check `data` whose leading axes are `lead`; the first `optional` of these may be left out if they are 1."""
+        for name in data:
+            if name not in self._known:
+                names = ", ".join(f"`{known}`" for known in self._known)
+                raise SchemaError(message(f"one of {names}", f"`{name}`", f"$.{name}"))
+        values = [_canonical(_leaf(data, column), column, lead, optional) for column in self._columns]
+        flags = [
+            _canonical(_leaf(data, column), column, lead, optional)
+            for column in (Column((name,), _FLAG) for name in FLAGS)
+        ]
+        next_values = None
+        if data.get("next_obs") is not None:
+            next_values = [
+                _canonical(_leaf(data, column), column, lead, optional)
+                for column in (Column(("next_obs", *c.keys[1:]), c.field) for c in self._columns[: self._num_obs])
+            ]
+        return Step(values, next_values, flags[0], flags[1])
+
+    def leading_axes(self, data: Mapping[str, Any]) -> tuple[int, ...]:
+        """The axes that `data` has in front of the reward's own shape, for calls that may choose their length."""
+        reward = _leaf(data, Column(("reward",), self._schema.reward))
+        shape = np.shape(_as_array(reward, "$.reward"))
+        own = len(self._schema.reward.shape)
+        return tuple(shape[: len(shape) - own]) if len(shape) >= own else ()
+
+
+class Step:
+    """Canonical data of one call; every array has the call's leading axes `[L, T]` or `[L]`."""
+
+    __slots__ = ("next_values", "terminated", "truncated", "values")
+
+    def __init__(self, values: list[Array], next_values: list[Array] | None, terminated: Array, truncated: Array) -> None:
+        self.values = values
+        self.next_values = next_values
+        self.terminated = terminated
+        self.truncated = truncated
+
+    def mapped(self, change: Any) -> Step:
+        """The same step with `change` applied to every array."""
+        later = None if self.next_values is None else [change(array) for array in self.next_values]
+        return Step([change(array) for array in self.values], later, change(self.terminated), change(self.truncated))
+
+
+def _leaf(data: Mapping[str, Any], column: Column) -> Any:
+    node: Any = data
+    at = "$"
+    for key in column.keys:
+        if isinstance(node, tuple | list) and key.isdigit() and at != "$":
+            node = {str(index): child for index, child in enumerate(node)}  # a sample of a `Tuple` space
+        if not isinstance(node, Mapping):
+            raise SchemaError(message(f"a mapping with the key `{key}`", f"`{type(node).__name__}`", at))
+        if key not in node or (node[key] is None and at == "$"):
+            raise SchemaError(message("a value", "nothing", f"{at}.{key}"))
+        node, at = node[key], f"{at}.{key}"
+    return node
+
+
+def reject_unknown_keys(data: Mapping[str, Any], schema: Schema) -> None:
+    """Refuse keys inside nested mappings that the schema does not know; a typo there would lose data silently."""
+    pairs = [(name, data.get(name), tree) for name, tree in schema.tree.items()]
+    pairs.append(("next_obs", data.get("next_obs"), schema.tree["obs"]))
+    stack = [(f"$.{name}", value, tree) for name, value, tree in pairs]
+    while stack:
+        at, value, tree = stack.pop()
+        if isinstance(tree, Field) or not isinstance(value, Mapping):
+            continue
+        for name, child in value.items():
+            if name not in tree:
+                known = ", ".join(f"`{key}`" for key in tree)
+                raise SchemaError(message(f"one of {known}", f"`{name}`", f"{at}.{name}"))
+            stack.append((f"{at}.{name}", child, tree[name]))
+
+
+def _as_array(value: Any, at: str) -> Array:
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists, tensors that need detach() or cpu()
+        raise SchemaError(message("an array", f"`{type(value).__name__}`", at, str(error).split("\n")[0])) from None
+
+
+def _canonical(value: Any, column: Column, lead: tuple[int, ...], optional: int) -> Array:
+    field, at = column.field, column.path
+    array = _as_array(value, at)
+    full = (*lead, *field.shape)
+    shapes = [full]
+    for left_out in range(1, optional + 1):
+        if lead[left_out - 1] != 1:
+            break
+        shapes.append(full[left_out:])
+    if array.dtype.kind not in "biufc" or array.shape not in shapes:
+        wanted = shapes[-1]
+        raise SchemaError(
+            message(
+                f"`{field.dtype.name}` of shape `{wanted}`", f"`{array.dtype.name}` of shape `{array.shape}`", at
+            )
+        )
+    return np.ascontiguousarray(_cast(array, field.dtype, at).reshape(full))
+
+
+def _cast(array: Array, dtype: np.dtype[Any], at: str) -> Array:
+    if array.dtype == dtype:
+        return array
+    source, target = array.dtype.kind, dtype.kind
+    wanted = f"`{dtype.name}`"
+    if target == "b":
+        if source in "iu" and bool(((array == 0) | (array == 1)).all()):
+            return array.astype(dtype)
+        got = f"`{array.dtype.name}`" if source not in "iu" else f"`{array[(array != 0) & (array != 1)].flat[0]}`"
+        raise SchemaError(message("`bool`", got, at))
+    if target in "iu":
+        if source not in "biu":
+            remedy = "round it yourself if that is meant" if source == "f" else None
+            raise SchemaError(message(wanted, f"`{array.dtype.name}`", at, remedy))
+        if source != "b":
+            limits = np.iinfo(dtype)
+            if array.size and (int(array.min()) < limits.min or int(array.max()) > limits.max):
+                worst = int(array.min()) if int(array.min()) < limits.min else int(array.max())
+                raise SchemaError(message(f"{wanted} from {limits.min} to {limits.max}", f"`{worst}`", at))
+        return array.astype(dtype)
+    if source == "c" and target != "c":
+        raise SchemaError(message(wanted, f"`{array.dtype.name}`", at))
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = array.astype(dtype)
+    if not bool(np.isfinite(cast).all()):
+        overflow = np.isfinite(array) & ~np.isfinite(cast)
+        if bool(overflow.any()):
+            raise SchemaError(message(f"a value that {wanted} can hold", f"`{array[overflow].flat[0]}`", at))
+    return cast

@@ -1,0 +1,73 @@
+"""Chooses between the native kernels and the NumPy ones; `RELIVE_KERNELS=numpy|native` forces one."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from relive.errors import ArgumentError, ReliveWarning, message
+
+VARIABLE = "RELIVE_KERNELS"
+_MODULES = {"numpy": "relive._kernels_numpy", "native": "relive._native"}
+
+_active: ModuleType | None = None
+_warned = False
+
+
+def _load(name: str, at: str) -> ModuleType:
+    """The back-end called `name`."""
+    if name not in _MODULES:
+        raise ArgumentError(message("`numpy` or `native`", f"`{name}`", at, "leave it out to let relive choose"))
+    try:
+        return importlib.import_module(_MODULES[name])
+    except ImportError as error:
+        remedy = "install relive from a wheel, or from source with a C++20 compiler"
+        raise ArgumentError(message("the native kernels", f"none installed ({error})", at, remedy)) from error
+
+
+def _choose() -> ModuleType:
+    """The back-end that the environment asks for, or the native one, or else NumPy's."""
+    forced = os.environ.get(VARIABLE)
+    if forced:
+        return _load(forced, VARIABLE)
+    try:
+        return importlib.import_module(_MODULES["native"])
+    except ModuleNotFoundError:
+        return importlib.import_module(_MODULES["numpy"])
+
+
+def active() -> ModuleType:
+    """The module that has the kernels: `Tree`, `Dense`, `power`, `mass`, `weights`, ... by the same names in both."""
+    global _active
+    if _active is None:
+        _active = _choose()
+    return _active
+
+
+@contextmanager
+def use(name: str) -> Iterator[ModuleType]:
+    """Give what is built inside the `with` block the named kernels, `"numpy"` or `"native"`."""
+    global _active
+    before, _active = _active, _load(name, "_kernels.use(name)")
+    try:
+        yield _active
+    finally:
+        _active = before
+
+
+def warn_once() -> None:
+    """Say once in this process that the slower kernels serve, unless they were asked for."""
+    global _warned
+    if _warned or active().__name__ != _MODULES["numpy"] or os.environ.get(VARIABLE) == "numpy":
+        return
+    _warned = True
+    warnings.warn(
+        "relive runs on its NumPy kernels, many times slower than the native ones: no C++ compiler was found when it "
+        f"was installed. Install one and reinstall relive, or set {VARIABLE}=numpy to accept this.",
+        ReliveWarning,
+        stacklevel=3,
+    )

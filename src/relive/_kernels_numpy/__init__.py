@@ -1,0 +1,18 @@
+"""The kernels in readable NumPy: the oracle of the native ones, and what runs where no compiler was found.
+
+Names, arguments and results are those of `relive._native`; draws are equal to the last bit.
+"""
+
+from __future__ import annotations
+
+from relive._kernels_numpy.dense import Dense
+from relive._kernels_numpy.power import mass, power, smallest, weights
+from relive._kernels_numpy.ring import Gather, Ring
+from relive._kernels_numpy.tree import Tree
+
+__all__ = ["Dense", "Gather", "Ring", "Tree", "mass", "power", "simd", "smallest", "weights"]
+
+
+def simd() -> str:
+    """Name of the instruction set in use."""
+    return "numpy"

@@ -1,0 +1,180 @@
+"""The 8-ary sum tree in NumPy: what `native/tree.hpp` does, level by level over whole batches.
+
+Level 0 holds the leaves; an entry of level `l + 1` is the sum of one group of 8 entries of level `l`, always
+recomputed from all eight in one order, ((0+1)+(2+3))+((4+5)+(6+7)), and never adjusted by a difference: there is no
+drift. A descent compares the target with the inclusive scan of a group, whose last entry has the same bits as the
+group's sum. `mins` holds the smallest positive leaf below each entry, 0 where there is none, so that fresh zero pages
+are a valid empty tree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64s = NDArray[np.float64]
+Int64s = NDArray[np.int64]
+
+FAN_OUT = 8
+
+
+def _sum8(groups: Float64s) -> Float64s:
+    """Sum of each row of `[n, 8]`, in the order of the tree."""
+    pairs = groups[:, 0::2] + groups[:, 1::2]
+    fours = pairs[:, 0::2] + pairs[:, 1::2]
+    total: Float64s = fours[:, 0] + fours[:, 1]
+    return total
+
+
+def _min8(groups: Float64s) -> Float64s:
+    """Smallest positive entry of each row of `[n, 8]`, 0 where there is none."""
+    smallest = np.where(groups > 0.0, groups, math.inf).min(axis=1)
+    return np.where(smallest < math.inf, smallest, 0.0)
+
+
+def _scan8(groups: Float64s) -> Float64s:
+    """Exclusive scan of each row of `[n, 8]` with the row's sum appended: `[n, 9]`."""
+    scan = np.zeros((len(groups), FAN_OUT + 1))
+    inclusive = scan[:, 1:]
+    inclusive[:] = groups
+    for step in (1, 2, 4):
+        inclusive[:, step:] = inclusive[:, step:] + inclusive[:, :-step]
+    return scan
+
+
+def _search_exactly(group: list[float], target: float) -> tuple[int, float]:
+    """Find the child by adding up in sequence: it cannot stop on a zero, and falls back to the last positive child."""
+    before, last = 0.0, 0
+    for j, value in enumerate(group):
+        if value > 0.0:
+            after = before + value
+            if after > target:
+                return j, target - before
+            before, last = after, j
+    return last, group[last]
+
+
+class Tree:
+    """Sums of non-negative leaves over arrays that the caller owns; every input is valid already.
+
+    Args:
+        sums: One float64 array a level, leaves first, each a multiple of 8 long; the last holds one group.
+        mins: `mins[l]` belongs to `sums[l + 1]`.
+        state: float64 `[3]`: total, smallest positive leaf (inf if none), number of positive leaves.
+    """
+
+    def __init__(self, sums: Sequence[Float64s], mins: Sequence[Float64s], state: Float64s) -> None:
+        self._leaves = sums[0]
+        self._sums = [level.reshape(-1, FAN_OUT) for level in sums]
+        self._mins = [level.reshape(-1, FAN_OUT) for level in mins]
+        self._state = state
+
+    def get(self, indices: Int64s) -> Float64s:
+        """The leaves at `indices`."""
+        return self._leaves[indices]
+
+    def set(self, indices: Int64s, values: Float64s) -> None:
+        """Write leaves; the last of several values for one index counts."""
+        touched = np.unique(indices)
+        positive = np.count_nonzero(self._leaves[touched])
+        self._leaves[indices] = values
+        self._state[2] += np.count_nonzero(self._leaves[touched]) - positive
+        self._rebuild(touched)
+
+    def fill_zero_and_set(self, removed: Int64s, added: Int64s, value: float) -> None:
+        """Write 0 at `removed`, then `value` at `added`."""
+        self.fill_zero_and_assign(removed, added, np.full(len(added), value))
+
+    def fill_zero_and_assign(self, removed: Int64s, added: Int64s, values: Float64s) -> None:
+        """Write 0 at `removed`, then `values` at `added`."""
+        self.set(np.concatenate((removed, added)), np.concatenate((np.zeros(len(removed)), values)))
+
+    def find(self, prefix: Float64s) -> tuple[Int64s, Float64s]:
+        """The leaf in whose half-open share of `[0, total)` each prefix lies, and its value.
+
+        A leaf of zero is never returned; a prefix at or above the total gives the last positive leaf.
+        """
+        target = prefix
+        node = np.zeros(len(prefix), np.int64)
+        rows = np.arange(len(prefix))
+        for level in reversed(self._sums):
+            groups = level[node]
+            scan = _scan8(groups)
+            child = np.count_nonzero(scan[:, 1:] <= target[:, None], axis=1)
+            rest = target - scan[rows, np.minimum(child, FAN_OUT - 1)]
+            # Rounding can lead past the group's end or, as a scan in pairs need not be monotone, on to a zero.
+            doubtful = (child == FAN_OUT) | (groups[rows, np.minimum(child, FAN_OUT - 1)] <= 0.0)
+            for i in np.flatnonzero(doubtful).tolist():
+                child[i], rest[i] = _search_exactly(groups[i].tolist(), float(target[i]))
+            node, target = node * FAN_OUT + child, rest
+        return node, self._leaves[node]
+
+    def draw(self, u: Float64s, stratified: bool) -> tuple[Int64s, Float64s]:
+        """Leaves at random in proportion to their values, and the values, from uniforms in [0, 1).
+
+        Stratified: the i-th uniform picks its place inside the i-th of `len(u)` equal slices of the total.
+        """
+        total = self._state[0]
+        if stratified:
+            return self.find((np.arange(len(u)) + u) * (total / len(u)) if len(u) else u)
+        return self.find(u * total)
+
+    def draw_distinct(self, u: Float64s) -> tuple[Int64s, Float64s]:
+        """Leaves drawn one after another, each out of those not drawn yet, and their values; the tree stays as it was.
+
+        At most as many as there are positive leaves.
+        """
+        indices = np.empty(len(u), np.int64)
+        values = np.empty(len(u))
+        total = float(self._state[0])
+        for i, uniform in enumerate(u.tolist()):
+            index = self._find_one(uniform * total)
+            indices[i], values[i] = index, self._leaves[index]
+            total = self._hide(index)
+        self._leaves[indices] = values
+        self._rebuild(np.unique(indices))
+        return indices, values
+
+    def _find_one(self, target: float) -> int:
+        """`find` for one prefix, in Python numbers: small arrays would cost more than the arithmetic."""
+        node = 0
+        for level in reversed(self._sums):
+            group = level[node].tolist()
+            scan = group
+            for step in (1, 2, 4):
+                scan = scan[:step] + [scan[j] + scan[j - step] for j in range(step, FAN_OUT)]
+            child = sum(entry <= target for entry in scan)
+            if child < FAN_OUT and group[child] > 0.0:
+                target -= scan[child - 1] if child else 0.0
+            else:
+                child, target = _search_exactly(group, target)
+            node = node * FAN_OUT + child
+        return node
+
+    def _hide(self, index: int) -> float:
+        """Zero one leaf in the sums alone; the total that is left."""
+        value = 0.0
+        for level in self._sums:
+            index, position = divmod(index, FAN_OUT)
+            level[index, position] = value
+            a, b, c, d, e, f, g, h = level[index].tolist()
+            value = ((a + b) + (c + d)) + ((e + f) + (g + h))
+        return value
+
+    def _rebuild(self, touched: Int64s) -> None:
+        """Recompute every group above the leaves `touched` (ascending, unique)."""
+        groups = touched
+        for level, below in enumerate(self._sums):
+            groups = np.unique(groups // FAN_OUT)
+            children = below[groups]
+            sums = _sum8(children)
+            mins = _min8(children if level == 0 else self._mins[level - 1][groups])
+            if level + 1 < len(self._sums):
+                self._sums[level + 1].reshape(-1)[groups] = sums
+                self._mins[level].reshape(-1)[groups] = mins
+            elif len(groups):
+                self._state[0] = sums[0]
+                self._state[1] = mins[0] if mins[0] > 0.0 else math.inf

@@ -1,0 +1,155 @@
+"""Memory for arrays: fresh zeros that cost nothing until they are touched, and blocks that are used again.
+
+Both are pages from the system, aligned to huge pages and advised to be backed by them: with ordinary pages a random
+row of a large buffer misses the address cache as well, and a fresh output array pays a page fault for every 4 KiB,
+which costs several times the copy itself.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import sys
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+HUGE_PAGE = 2 << 20
+LINE = 64
+# Below this the C library's allocator recycles memory by itself, and a mapping would waste most of a huge page.
+_SMALL = 1 << 20
+_CAN_MAP = hasattr(mmap, "MAP_ANONYMOUS") and hasattr(mmap, "MADV_HUGEPAGE")
+
+
+def _pages(nbytes: int) -> NDArray[np.uint8]:
+    """`nbytes` of zeroed, lazily backed pages that start on a huge page's boundary."""
+    if not _CAN_MAP:
+        return np.zeros(nbytes, np.uint8)
+    mapping = mmap.mmap(-1, nbytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    mapping.madvise(mmap.MADV_HUGEPAGE)
+    whole: NDArray[np.uint8] = np.frombuffer(mapping, np.uint8)  # keeps the mapping alive
+    start = -whole.ctypes.data % HUGE_PAGE
+    return whole[start : start + nbytes]
+
+
+def zeros(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+    """An array of zeros whose pages are taken from the system only when they are first touched.
+
+    Raises:
+        MemoryError: If not even the addresses can be had.
+    """
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    kind = np.dtype(dtype)
+    nbytes = math.prod(sizes) * kind.itemsize
+    if nbytes < _SMALL or kind.hasobject:
+        return np.zeros(sizes, kind)
+    try:
+        return _pages(nbytes).view(kind).reshape(sizes)
+    except (OSError, OverflowError, ValueError) as error:
+        raise MemoryError(f"cannot reserve {nbytes} bytes") from error
+
+
+def _limit_of_group(folder: Path) -> int | None:
+    """Memory limit of one control group, None where it has none."""
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        try:
+            return int((folder / name).read_text())
+        except (OSError, ValueError):  # no such file, or the word "max"
+            continue
+    return None
+
+
+def _group_folders() -> list[Path]:
+    """Folders of the control groups that this process is in, outer ones included."""
+    root = Path("/sys/fs/cgroup")
+    folders = [root, root / "memory"]
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return folders
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            base = root / controllers
+            inner = base / path.lstrip("/")
+            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(base)]
+    return folders
+
+
+def available_bytes() -> int:
+    """Physical memory that this process may use at most: the machine's, or its control group's limit if lower."""
+    limits = [limit for folder in _group_folders() if (limit := _limit_of_group(folder)) is not None]
+    try:
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):  # no sysconf on this system: nothing is known
+        limits.append(sys.maxsize)
+    return min(limits)
+
+
+class Arena:
+    """Uninitialised arrays out of blocks of memory that are used again when their last array is gone.
+
+    A block is lent as one array, the lease; everything carved out of it (and each view, tensor or memoryview made
+    from that) keeps the lease alive, so the lease's end is the moment when nobody can see the block any more.
+    Safe to use from several threads without a lock: the list of free blocks is a deque, whose operations are atomic
+    (a lease may end while any line of this class runs, so a lock held here could be asked for twice).
+
+    Args:
+        keep: Free blocks kept for later; further ones go back to the system.
+    """
+
+    def __init__(self, keep: int = 4) -> None:
+        self._keep = keep
+        self._free: deque[NDArray[np.uint8]] = deque()
+        self._leases: dict[int, weakref.ref[Any]] = {}
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes held for later use."""
+        return sum(len(block) for block in tuple(self._free))
+
+    def arrays(self, specs: Sequence[tuple[Sequence[int], DTypeLike]]) -> list[NDArray[Any]]:
+        """Carve arrays of the given shapes and dtypes out of one block, each on a 64-byte boundary.
+
+        Their contents are whatever the block held before.
+        """
+        plan = []
+        end = 0
+        for shape, dtype in specs:
+            kind = np.dtype(dtype)
+            plan.append((tuple(shape), kind, end))
+            end += -(-math.prod(shape) * kind.itemsize // LINE) * LINE
+        lease = self._lend(self._take(end))
+        return [np.ndarray(shape, kind, lease, start) for shape, kind, start in plan]
+
+    def _take(self, nbytes: int) -> NDArray[np.uint8]:
+        """A free block of at least `nbytes`, but not many times more, or a new one."""
+        for _ in range(len(self._free)):
+            try:
+                block = self._free.popleft()
+            except IndexError:  # another thread was faster
+                break
+            if nbytes <= len(block) <= 4 * max(nbytes, HUGE_PAGE):
+                return block
+            self._free.append(block)
+        return _pages(-(-max(nbytes, 1) // HUGE_PAGE) * HUGE_PAGE)
+
+    def _lend(self, block: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        # Its base is a memoryview, no array: NumPy shortens chains of array bases, and would step over the lease.
+        lease: NDArray[np.uint8] = np.frombuffer(memoryview(block), np.uint8)
+        key = id(lease)
+
+        def give_back(_: object) -> None:
+            self._leases.pop(key, None)
+            self._free.append(block)
+            while len(self._free) > self._keep:
+                self._free.popleft()
+
+        self._leases[key] = weakref.ref(lease, give_back)
+        return lease

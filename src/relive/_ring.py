@@ -1,0 +1,69 @@
+"""Lanes of rows: counters, marks, and the arithmetic between ids, places and storage rows. Integers only.
+
+Every lane is a ring of `rows` rows. A row holds one step, or, as a *boundary row*, the observation that followed the last
+step of an episode. Beside the ring each lane holds the successor of its newest step, so that it can be drawn at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _kernels
+from ._types import Array, Int64
+from .schema import Schema
+
+TALLIES = ("added", "cuts", "unbootstrapped", "stored")
+
+
+class Ring:
+    """The rows of all lanes, in arrays that a storage has reserved.
+
+    The kernel's methods are its own: `push`, `write`, `cut`, `ids`, `locate`, `windows` and `fold` are documented in
+    `_kernels_numpy/ring.py`.
+    """
+
+    def __init__(self, schema: Schema, lanes: int, rows: int, reach: int, arrays: Mapping[str, Array]) -> None:
+        self.lanes, self.rows, self.capacity = lanes, rows, lanes * rows
+        self.columns: list[Array] = [arrays[column.path] for column in schema.columns]
+        self.counters: Int64 = arrays["counters"]
+        self._tallies: Int64 = arrays["tallies"]
+        self.nbytes = sum(array.nbytes for array in arrays.values())
+        keys = [column.keys for column in schema.columns]
+        self._kernels: Any = _kernels.active()
+        kernel = self._kernels.Ring(
+            self.columns, schema.num_obs, keys, arrays["marks"], self.counters, self._tallies, reach
+        )
+        self.push, self.write, self.cut = kernel.push, kernel.write, kernel.cut
+        self.ids, self.locate, self.windows, self.fold = kernel.ids, kernel.locate, kernel.windows, kernel.fold
+
+    @staticmethod
+    def spec(schema: Schema, lanes: int, rows: int) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """The arrays that a ring needs, for `Storage.allocate`."""
+        spec = {c.path: ((lanes, rows + 1, *c.field.shape), c.field.dtype) for c in schema.columns}
+        integers = np.dtype(np.int64)
+        own = {
+            "marks": ((lanes, rows), np.dtype(np.uint8)),
+            "counters": ((lanes, 4), integers),
+            "tallies": ((len(TALLIES),), integers),
+        }
+        return {**spec, **own}
+
+    def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> Any:
+        """A kernel that copies rows of `columns`; see `Gather` in `_kernels_numpy/ring.py`."""
+        return self._kernels.Gather(list(columns), list(picks))
+
+    def tally(self) -> dict[str, int]:
+        """How many steps were added, are stored now, and how many streams were cut or ended without a final observation."""
+        return dict(zip(TALLIES, self._tallies.tolist(), strict=True))
+
+    @property
+    def stored(self) -> int:
+        """Steps stored now; boundary rows do not count."""
+        return int(self._tallies[3])
+
+    def ages(self, ids: Int64) -> Int64:
+        """How many rows of the same lane are newer than each id."""
+        return np.asarray(self.counters[ids % self.lanes, 0] - 1 - ids // self.lanes)

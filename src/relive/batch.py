@@ -1,0 +1,92 @@
+"""What `sample` and `read` return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from .errors import MissingExtra, message
+
+
+class Batch(Mapping[str, Any]):
+    """Drawn items, by attribute or by key, nested as the schema is; plain NumPy arrays that belong to the caller.
+
+    `ids` (int64, `[B]`) and `weights` (float32, `[B]`, 1 for uniform draws) always exist. Fields have the shape
+    `[B, ...]` with the schema's dtypes.
+
+    >>> import numpy as np
+    >>> batch = Batch({"obs": {"camera": np.zeros((2, 4))}, "reward": np.ones(2)})
+    >>> batch.obs.camera.shape, batch["reward"].sum(), list(batch)
+    ((2, 4), np.float64(2.0), ['obs', 'reward'])
+    """
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = {
+            name: Batch(value) if type(value) is dict else value for name, value in fields.items()
+        }  # fmt: skip
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            try:
+                return self._fields[name]
+            except KeyError:
+                pass
+        raise AttributeError(f"a batch has no field `{name}`; it has {', '.join(self)}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __repr__(self) -> str:
+        return f"Batch({', '.join(_described(name, value) for name, value in self._fields.items())})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Batch, (self._fields,)
+
+    def map(self, change: Callable[[Any], Any]) -> Batch:
+        """Return a batch with `change` applied to every array."""
+        return Batch({n: v.map(change) if isinstance(v, Batch) else change(v) for n, v in self._fields.items()})
+
+    def torch(self, device: Any = None) -> Batch:
+        """Return the same items as PyTorch tensors; on the CPU they share memory with this batch.
+
+        Args:
+            device: Where the tensors go; None leaves them on the CPU.
+
+        Raises:
+            MissingExtra: PyTorch is not installed.
+        """
+        try:
+            import torch
+        except ImportError as error:
+            remedy = "pip install 'relive[torch]'"
+            raise MissingExtra(message("the package `torch`", "none", "Batch.torch", remedy)) from error
+        if device is None:
+            return self.map(torch.from_numpy)
+        return self.map(lambda array: torch.from_numpy(array).to(device))
+
+    def jax(self) -> Batch:
+        """Return the same items as JAX arrays, through DLPack: without a copy where JAX can take the memory as it is.
+
+        Raises:
+            MissingExtra: JAX is not installed.
+        """
+        try:
+            import jax
+        except ImportError as error:
+            remedy = "pip install jax"
+            raise MissingExtra(message("the package `jax`", "none", "Batch.jax", remedy)) from error
+        return self.map(jax.numpy.from_dlpack)
+
+
+def _described(name: str, value: Any) -> str:
+    if isinstance(value, Batch):
+        return f"{name}={value!r}"
+    return f"{name}={value.dtype}{list(value.shape)}"

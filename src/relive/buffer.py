@@ -1,0 +1,451 @@
+"""The one class: a replay buffer wired from four choices."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+
+from . import _check, _kernels
+from ._ingest import Intake, Step, reject_unknown_keys
+from ._memory import Arena
+from ._ring import Ring
+from ._types import Array, Bool, Float64, Int64
+from .batch import Batch
+from .errors import (
+    ArgumentError,
+    NotEnoughData,
+    PriorityError,
+    ReliveWarning,
+    SchemaError,
+    StaleId,
+    message,
+)
+from .items import Item, Transitions
+from .samplers import Sampler, Uniform
+from .schema import Schema
+from .stats import Stats
+from .storage import Ram, Storage
+
+_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+_STATES = ("drawable", "overwritten", "not complete yet", "never issued")
+
+
+class ReplayBuffer:
+    """Keep what agents lived through, and draw it back by a stated rule.
+
+    Args:
+        schema: What one step holds.
+        capacity: Rows over all lanes (>= `num_envs`); each lane has `capacity // num_envs` and overwrites only its own oldest.
+            A row holds a step, or the final observation of an episode.
+        num_envs: Lanes: uninterrupted streams of steps, one per environment (or writer).
+        item: What one draw expands to: `Transitions(...)`.
+        sampler: Which items are drawn: `Uniform()` or `Prioritized(...)`.
+        storage: Where the bytes live: `Ram()`.
+        seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
+
+    Raises:
+        ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
+
+    `add`, `sample` and `update_priorities` may be called from several threads.
+
+    Why it is like this:
+
+    * Ids name steps for ever, never slots: a late priority cannot land on a newer step.
+    * An observation is stored once, and `next_obs` is the following row, checked by bytes when it comes.
+    * Everything is checked before the first byte is written: a refused call changes nothing.
+
+    >>> import numpy as np, relive
+    >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000, seed=0)
+    >>> ids = buffer.add(obs=np.zeros(3), action=0.5, reward=1.0, next_obs=np.ones(3), terminated=False, truncated=False)
+    >>> batch = buffer.sample(4)
+    >>> batch.next_obs.shape, batch.ids.tolist()
+    ((4, 3), [0, 0, 0, 0])
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        capacity: int,
+        *,
+        num_envs: int = 1,
+        item: Item | None = None,
+        sampler: Sampler | None = None,
+        storage: Storage | None = None,
+        seed: int | np.random.Generator | None = None,
+    ) -> None:
+        _kernels.warn_once()
+        if not isinstance(schema, Schema):
+            raise ArgumentError(message("a `Schema`", f"`{type(schema).__name__}`", "ReplayBuffer(schema)"))
+        self.schema = schema
+        self.num_envs = _check.integer(num_envs, "ReplayBuffer(num_envs)", minimum=1)
+        rows = _check.integer(capacity, "ReplayBuffer(capacity)", minimum=1) // self.num_envs
+        if rows < 1:
+            wanted = f"a capacity of at least one row for each of {num_envs} lanes"
+            raise ArgumentError(message(wanted, f"`{capacity}`", "ReplayBuffer(capacity)"))
+        self.item: Item = _choice(item, Transitions(), ("reach", "check", "bind"), "ReplayBuffer(item)")
+        self.sampler: Sampler = _choice(sampler, Uniform(), ("index", "replacement"), "ReplayBuffer(sampler)")
+        self.storage: Storage = _choice(storage, Ram(), ("allocate",), "ReplayBuffer(storage)")
+        self.item.check(schema, rows)
+        self.rng: Any = _generator(seed)
+        arrays = self.storage.allocate(Ring.spec(schema, self.num_envs, rows))
+        self._ring = Ring(schema, self.num_envs, rows, self.item.reach, arrays)
+        self._index = self.sampler.index(self._ring.capacity)
+        self._expander = self.item.bind(schema, self._ring, Arena())
+        self._intake = Intake(schema)
+        self._all_lanes = np.arange(self.num_envs)
+        self._lock = threading.Lock()
+        self._drawn = 0
+        self._stale = 0
+        self._last: Int64 = np.empty(0, np.int64)
+        self._remembers = False
+        self._warned: set[str] = set()
+
+    @property
+    def capacity(self) -> int:
+        """Rows over all lanes: `num_envs * (capacity // num_envs)`."""
+        return self._ring.capacity
+
+    def __len__(self) -> int:
+        """Steps stored now; boundary rows do not count."""
+        return self._ring.stored
+
+    def add(self, *, env_ids: Any = None, priority: Any = None, **step: Any) -> Int64:
+        """Add one step of every lane, or of the lanes `env_ids`.
+
+        Args:
+            env_ids: Distinct lane numbers, `[L']`; None for all lanes in order.
+            priority: Raw priorities of the new steps, `[L']`, >= 0 (no eps, alpha not yet applied); 0 means never, until updated.
+            **step: `obs`, `action`, `reward`, `terminated`, `truncated`, every extra of the schema, and `next_obs` where it is
+                known. Each has the leading axis `[L']`, which may be left out where that is 1.
+
+        Returns:
+            The steps' ids, int64 `[L']`.
+
+        With `next_obs` the newest step can be drawn at once, and a stream whose next `obs` is not byte-equal to it is cut there.
+        Without it the following step's `obs` is the successor.
+
+        Raises:
+            SchemaError: A field is missing, unknown, or of another shape or dtype. Nothing has changed.
+            ArgumentError: `env_ids` are no distinct lanes, or the sampler knows no priorities. Nothing has changed.
+            PriorityError: A priority is not finite or negative. Nothing has changed.
+        """
+        with self._lock:
+            if env_ids is None and priority is None:
+                pushed = self._ring.push(step, None)
+                if pushed is not None:
+                    ids: Int64
+                    ids, added, removed, notices = pushed
+                    if self._remembers:
+                        self._index.offer(ids % self._ring.capacity, None)
+                    self._index.change(removed, added)
+                    if notices:
+                        self._notify()
+                    return ids
+            lanes = self._lanes(env_ids)
+            reject_unknown_keys(step, self.schema)
+            canonical = self._intake.step(step, (len(lanes),), 1).mapped(lambda array: array[:, None])
+            return self._write(canonical, lanes, self._priority(priority, (len(lanes), 1)))[:, 0]
+
+    def extend(self, *, env_ids: Any = None, priority: Any = None, time_major: bool = False, **steps: Any) -> Int64:
+        """Add several steps of every lane, or of the lanes `env_ids`, in time order.
+
+        Args:
+            env_ids: As in `add`.
+            priority: As in `add`, with the leading axes of the steps.
+            time_major: Whether the leading axes are `[T, L', ...]` instead of `[L', T, ...]`.
+            **steps: As in `add`, with two leading axes; the lane axis may be left out where it is 1.
+
+        Returns:
+            The steps' ids, int64, shaped like the leading axes.
+
+        Raises:
+            SchemaError, ArgumentError, PriorityError: As in `add`; all or nothing is added.
+        """
+        with self._lock:
+            lanes = self._lanes(env_ids)
+            reject_unknown_keys(steps, self.schema)
+            _check.flag(time_major, "ReplayBuffer.extend(time_major)")
+            lead = self._intake.leading_axes(steps)
+            flat = len(lead) == 1 and len(lanes) == 1
+            swap = time_major and not flat
+            length = lead[0] if flat or (swap and lead) else lead[1] if len(lead) == 2 else 0
+            if not length:
+                wanted = f"leading axes {'`[T, L]`' if time_major else '`[L, T]`'} with T >= 1"
+                raise SchemaError(message(wanted, f"shape `{lead}`", "$.reward"))
+            shape = (length, len(lanes)) if swap else (len(lanes), length)
+            canonical = self._intake.step(steps, shape, 1 if flat else 0)
+            priorities = self._priority(priority, shape)
+            if swap:
+                canonical = canonical.mapped(lambda array: np.ascontiguousarray(array.swapaxes(0, 1)))
+                priorities = None if priorities is None else priorities.T
+            ids = self._write(canonical, lanes, priorities)
+            return ids[0] if flat else ids.T if time_major else ids
+
+    def cut(self, env_ids: Any = None) -> None:
+        """End the streams of all lanes, or of `env_ids`, without an end of the episode: a reset in mid-episode.
+
+        No item spans the cut; windows that it shortens keep `discount = gamma**m`. A newest step whose successor was never given
+        cannot be drawn. Lanes that are not in mid-episode stay as they are.
+
+        Raises:
+            ArgumentError: `env_ids` are no distinct lanes.
+        """
+        with self._lock:
+            added, removed, _ = self._ring.cut(self._lanes(env_ids))
+            self._index.change(removed, added)
+
+    def sample(self, batch_size: int, *, beta: float | None = None) -> Batch:
+        """Draw items by the sampler's rule.
+
+        Args:
+            batch_size: Number of items, >= 1.
+            beta: Exponent of the importance-sampling weights for this call, instead of the sampler's own.
+
+        Returns:
+            A batch whose arrays have the leading axis `[batch_size]` and belong to the caller.
+
+        Raises:
+            NotEnoughData: Nothing can be drawn yet, or, without replacement, fewer items than asked for.
+            ArgumentError: `batch_size` is no positive integer, or `beta` is negative or not finite.
+        """
+        if type(batch_size) is not int or batch_size < 1:
+            batch_size = _check.integer(batch_size, "ReplayBuffer.sample(batch_size)", minimum=1)
+        if beta is not None:
+            beta = _check.real(beta, "ReplayBuffer.sample(beta)", low=0.0)
+        with self._lock:
+            if self._index.drawable < (1 if self.sampler.replacement else batch_size):
+                raise self._shortage(batch_size)
+            places, weights = self._index.draw(batch_size, self.rng, beta)
+            self._last = places
+            self._drawn += batch_size
+            return self._batch(places, self._ring.ids(places), weights)
+
+    def read(self, ids: Any) -> Batch:
+        """Expand the items of given ids, without drawing; weights are 1 and no statistic moves.
+
+        Args:
+            ids: Integer ids, `[B]`.
+
+        Raises:
+            StaleId: An id cannot be drawn: overwritten, not complete yet, or never issued.
+            ArgumentError: `ids` are no one-dimensional integers.
+        """
+        with self._lock:
+            places, checked = self._drawable(ids, "ReplayBuffer.read")
+            return self._batch(places, checked.copy(), np.ones(len(checked), np.float32))
+
+    def priorities(self, ids: Any) -> Float64:
+        """The raw priorities (eps included, alpha not) of drawable ids, float64 `[B]`; ones where the sampler has none.
+
+        Raises:
+            StaleId, ArgumentError: As in `read`.
+        """
+        with self._lock:
+            return self._index.priorities(self._drawable(ids, "ReplayBuffer.priorities")[0])
+
+    def update_priorities(self, ids: Any, td_error: Any) -> int:
+        """Set priorities from TD errors: `|td_error| + eps`.
+
+        Args:
+            ids: Ids as a batch gave them, `[B]`. Ids that have been overwritten since are dropped and counted.
+            td_error: One number per id, of either sign; the last of duplicates wins.
+
+        Returns:
+            How many were applied.
+
+        Raises:
+            PriorityError: A TD error is NaN or infinite, or there are not as many as ids. Nothing has changed.
+            StaleId: An id was never issued. Nothing has changed.
+            ArgumentError: The sampler knows no priorities.
+        """
+        with self._lock:
+            checked = _ids(ids, "ReplayBuffer.update_priorities")
+            errors = _numbers(td_error, "$.td_error")
+            if errors.shape != checked.shape:
+                got = f"shape `{errors.shape}`"
+                raise PriorityError(message(f"TD errors of shape `{checked.shape}`, one per id", got, "$.td_error"))
+            places, codes = self._ring.locate(checked)
+            keep: Bool | None = None
+            if codes is not None:
+                if (codes == 3).any():
+                    raise _stale(checked, codes, codes == 3, "ReplayBuffer.update_priorities")
+                keep = codes == 0
+            self._index.update(places, errors, keep)
+            applied = len(checked) if keep is None else int(keep.sum())
+            self._stale += len(checked) - applied
+            return applied
+
+    def can_sample(self, batch_size: int) -> bool:
+        """Whether `sample(batch_size)` would succeed; never raises."""
+        try:
+            wanted = _check.integer(batch_size, "ReplayBuffer.can_sample", minimum=1)
+        except ArgumentError:
+            return False
+        return self._index.drawable >= (1 if self.sampler.replacement else wanted)
+
+    def stats(self) -> Stats:
+        """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized`."""
+        with self._lock:
+            tally = self._ring.tally()
+            ages = self._ring.ages(self._ring.ids(self._last))
+            return Stats(
+                size=tally["stored"],
+                capacity=self._ring.capacity,
+                drawable=len(self._index),
+                nbytes=self._ring.nbytes,
+                added=tally["added"],
+                drawn=self._drawn,
+                replay_ratio=self._drawn / tally["added"] if tally["added"] else 0.0,
+                cuts=tally["cuts"],
+                unbootstrapped=tally["unbootstrapped"],
+                stale_updates=self._stale,
+                age_quantiles=tuple(np.quantile(ages, _QUANTILES).tolist()) if len(ages) else (),
+                **self._index.report(),
+            )
+
+    def __repr__(self) -> str:
+        size = float(self._ring.nbytes)
+        for unit in ("B", "KB", "MB", "GB", "TB"):
+            if size < 1000 or unit == "TB":
+                break
+            size /= 1000
+        choices = f"{self.item!r}, {self.sampler!r}, {self.storage!r}"
+        steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
+        return f"ReplayBuffer({steps}, {choices}, {size:.1f} {unit} when full)"
+
+    def _batch(self, places: Int64, ids: Int64, weights: Array) -> Batch:
+        fields = self._expander.expand(places)
+        fields["ids"] = ids
+        fields["weights"] = weights
+        return Batch(fields)
+
+    def _write(self, step: Step, lanes: Int64, priority: Float64 | None) -> Int64:
+        ids: Int64
+        ids, added, removed, notices = self._ring.write(
+            step.values, step.next_values, step.terminated, step.truncated, lanes
+        )
+        if priority is not None or self._remembers:
+            self._remembers = True
+            self._index.offer(ids % self._ring.capacity, priority)
+        self._index.change(removed, added)
+        if notices:
+            self._notify()
+        return ids
+
+    def _lanes(self, env_ids: Any) -> Int64:
+        if env_ids is None:
+            return self._all_lanes
+        lanes = _integers(env_ids, "$.env_ids")
+        outside = (lanes < 0) | (lanes >= self.num_envs)
+        if not len(lanes) or outside.any() or len(np.unique(lanes)) != len(lanes):
+            got = f"`{lanes[outside][0]}`" if outside.any() else f"`{lanes.tolist()}`"
+            raise ArgumentError(message(f"distinct lanes from 0 to {self.num_envs - 1}", got, "$.env_ids"))
+        return lanes
+
+    def _priority(self, priority: Any, shape: tuple[int, ...]) -> Float64 | None:
+        if priority is None:
+            return None
+        numbers = _numbers(priority, "$.priority")
+        if numbers.ndim and numbers.size == np.prod(shape) and numbers.shape in (shape, shape[:1], shape[1:]):
+            numbers = numbers.reshape(shape)
+        elif numbers.ndim:
+            got = f"shape `{numbers.shape}`"
+            raise PriorityError(message(f"priorities of shape `{shape}`, one per step", got, "$.priority"))
+        numbers = np.broadcast_to(numbers, shape)
+        self._index.check(numbers)
+        return numbers
+
+    def _drawable(self, ids: Any, at: str) -> tuple[Int64, Int64]:
+        checked = _ids(ids, at)
+        places, codes = self._ring.locate(checked)
+        if codes is not None:
+            raise _stale(checked, codes, codes > 0, at)
+        return places, checked
+
+    def _shortage(self, batch_size: int) -> NotEnoughData:
+        wanted = "at least 1 drawable item" if self.sampler.replacement else f"at least {batch_size} drawable items"
+        known, drawable = len(self._index), self._index.drawable
+        stored = self._ring.stored
+        if known > drawable:
+            remedy = f"{known - drawable} of {known} items have priority 0"
+        elif not stored:
+            remedy = "no step is stored yet"
+        elif known:
+            remedy = "add more steps, lower `batch_size`, or draw with replacement"
+        else:
+            remedy = f"{stored} steps are stored, but no {self.item.reach}-step window and its successor is complete"
+        return NotEnoughData(message(wanted, f"{drawable}", "ReplayBuffer.sample", remedy))
+
+    def _notify(self) -> None:
+        """Say once what is legal but probably not meant."""
+        tally = self._ring.tally()
+        if tally["unbootstrapped"]:
+            text = "a final observation with every truncated step"
+            remedy = "give `next_obs` with it; without, such items are drawn with discount 0"
+            self._warn(message(text, f"{tally['unbootstrapped']} without", "$.next_obs", remedy))
+        if tally["cuts"] * 10 > tally["added"] >= 100:
+            text = "`obs` to be the `next_obs` of the step before, byte for byte, while an episode goes on"
+            got = f"{tally['cuts']} cuts in {tally['added']} steps"
+            remedy = "observations change between calls (normalization, a reused array, missing end flags?)"
+            self._warn(message(text, got, "$.obs", remedy))
+
+    def _warn(self, text: str) -> None:
+        kind = text.split(", got ")[0]
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(text, ReliveWarning, stacklevel=5)
+
+
+def _choice(value: Any, default: Any, methods: tuple[str, ...], at: str) -> Any:
+    if value is None:
+        return default
+    if isinstance(value, type) or not all(hasattr(value, method) for method in methods):
+        raise ArgumentError(message(f"an object like `{default!r}`", f"`{value!r}`", at))
+    return value
+
+
+def _generator(seed: Any) -> np.random.Generator:
+    if isinstance(seed, np.random.Generator):
+        return seed
+    return np.random.default_rng(None if seed is None else _check.integer(seed, "ReplayBuffer(seed)", minimum=0))
+
+
+def _integers(value: Any, at: str) -> Int64:
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError):
+        array = np.empty(0, object)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        if array.shape == (0,) and array.dtype.kind == "f":
+            return np.empty(0, np.int64)  # an empty list
+        got = f"`{array.dtype}` of shape `{array.shape}`"
+        raise ArgumentError(message("integers of shape `(n,)`", got, at))
+    return np.ascontiguousarray(array, np.int64)
+
+
+def _ids(ids: Any, at: str) -> Int64:
+    if type(ids) is np.ndarray and ids.dtype == np.int64 and ids.ndim == 1 and ids.flags.c_contiguous:
+        return ids
+    return _integers(ids, at)
+
+
+def _numbers(value: Any, at: str) -> Float64:
+    if type(value) is np.ndarray and value.dtype == np.float64 and value.flags.c_contiguous:
+        return value
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        got = f"`{type(value).__name__}`"
+        raise PriorityError(message("an array of numbers", got, at, str(error).split("\n")[0])) from None
+    if array.dtype.kind not in "iuf":
+        raise PriorityError(message("an array of numbers", f"`{array.dtype}`", at))
+    return np.ascontiguousarray(array, np.float64).reshape(array.shape)
+
+
+def _stale(ids: Int64, codes: Array, bad: Bool, at: str) -> StaleId:
+    first = int(np.flatnonzero(bad)[0])
+    got = f"`{ids[first]}`, {_STATES[codes[first]]} ({int(bad.sum())} of {len(ids)})"
+    return StaleId(message("ids of drawable items", got, at))

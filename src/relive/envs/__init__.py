@@ -1,0 +1,42 @@
+"""Environments that come with relive, registered with Gymnasium by `import relive.envs`.
+
+* `relive/PairsTrading-v0`: trade the spread of two stocks, simulated with rare breaks or from real daily prices.
+
+>>> import gymnasium, relive.envs
+>>> gymnasium.make("relive/PairsTrading-v0", mode="dislocation", sigma=0.3).observation_space.shape
+(6,)
+"""
+
+from __future__ import annotations
+
+try:
+    from gymnasium.envs.registration import register, registry
+except ModuleNotFoundError as error:
+    from relive.errors import MissingExtra, message
+
+    raise MissingExtra(
+        message("the package `gymnasium`", "no such module", "relive.envs", "pip install 'relive[gymnasium]'")
+    ) from error
+
+from relive.envs.market import SyntheticMarket
+from relive.envs.pairs_trading import PairsTradingEnv
+from relive.envs.policy import ThresholdPolicy, evaluate
+from relive.envs.prices import HistoricalMarket
+from relive.envs.vector import PairsTradingVectorEnv
+
+__all__ = [
+    "HistoricalMarket",
+    "PairsTradingEnv",
+    "PairsTradingVectorEnv",
+    "SyntheticMarket",
+    "ThresholdPolicy",
+    "evaluate",
+]
+
+# No `max_episode_steps`: the environment truncates by itself, and a second time limit would only slow each step.
+if "relive/PairsTrading-v0" not in registry:
+    register(
+        id="relive/PairsTrading-v0",
+        entry_point="relive.envs.pairs_trading:PairsTradingEnv",
+        vector_entry_point="relive.envs.vector:PairsTradingVectorEnv",
+    )

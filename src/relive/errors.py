@@ -1,0 +1,50 @@
+"""The exceptions relive raises, and the one grammar of their messages.
+
+Every message reads ``Expected <what>, got <what> - at `<path>`: <remedy>``. The path is where in the caller's own words
+the trouble lies: `$.obs.camera` inside the data of a call, `ReplayBuffer.sample` for a method, `Prioritized(alpha)` for a
+constructor's argument. A refused call has changed nothing.
+"""
+
+from __future__ import annotations
+
+
+class ReliveError(Exception):
+    """Base class of everything relive raises on purpose."""
+
+
+class SchemaError(ReliveError, ValueError):
+    """Data that does not fit the schema: a missing or unknown field, a wrong shape or dtype."""
+
+
+class ArgumentError(ReliveError, ValueError):
+    """An argument outside its legal values, or a combination of choices that makes no sense."""
+
+
+class PriorityError(ReliveError, ValueError):
+    """A priority or TD error that is NaN, infinite, negative where that is forbidden, or of the wrong length."""
+
+
+class NotEnoughData(ReliveError, RuntimeError):
+    """A draw was asked for that the stored steps cannot serve yet."""
+
+
+class StaleId(ReliveError, LookupError):
+    """An id that names no drawable item: overwritten, not complete yet, or never issued."""
+
+
+class MissingExtra(ReliveError, ImportError):
+    """An optional dependency is not installed; the message names the command that installs it."""
+
+
+class ReliveWarning(UserWarning):
+    """Something legal that is probably not what was meant; each kind is said once per buffer."""
+
+
+def message(expected: str, got: str, at: str, remedy: str | None = None) -> str:
+    """Compose a message in relive's grammar.
+
+    >>> print(message("`float32` of shape `(3,)`", "`int64` of shape `(4,)`", "$.obs"))
+    Expected `float32` of shape `(3,)`, got `int64` of shape `(4,)` - at `$.obs`
+    """
+    text = f"Expected {expected}, got {got} - at `{at}`"
+    return f"{text}: {remedy}" if remedy else text

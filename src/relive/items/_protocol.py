@@ -1,0 +1,37 @@
+"""What every item promises."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+from .._memory import Arena
+from .._ring import Ring
+from .._types import Int64
+from ..schema import Schema
+
+Fields: TypeAlias = dict[str, Any]
+
+
+class Expander(Protocol):
+    """An item bound to one buffer's ring."""
+
+    def expand(self, places: Int64) -> Fields:
+        """Return the fields of the items that start at `places`, in the order of a batch's attributes."""
+        ...
+
+
+class Item(Protocol):
+    """The frozen description of an item."""
+
+    @property
+    def reach(self) -> int:
+        """Steps from an anchor on that must be stored, or an end among them, before the anchor can be drawn."""
+        ...
+
+    def check(self, schema: Schema, rows: int) -> None:
+        """Refuse, with the reason, a schema or a number of rows per lane that the item cannot work with."""
+        ...
+
+    def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
+        """Prepare to expand places of `ring`, whose columns follow `schema`."""
+        ...

@@ -1,0 +1,215 @@
+"""What one step holds: named fields of fixed shape and dtype, nested as the observation and action spaces are.
+
+A schema is a tree of `Field`s. The storage sees it flat, as a tuple of `Column`s, the observation's columns first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from . import _check
+from .errors import SchemaError, message
+
+# Names that a batch gives a meaning of its own, that `add` takes as arguments, or that are methods of a batch.
+RESERVED = frozenset(
+    "next_obs terminated truncated discount steps ids weights mask all_obs prev_action prev_reward "
+    "env_ids priority time_major torch jax keys values items get".split()
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One named array of a step: its shape and dtype, the same at every step.
+
+    Args:
+        shape: The shape of the field at one step, without lane, time or batch axes; an int `n` stands for `(n,)`.
+        dtype: Any fixed-size boolean, integer, floating or complex NumPy dtype.
+
+    Raises:
+        SchemaError: The shape has an axis that is no positive integer, or the dtype is of another kind.
+
+    >>> Field((84, 84), "uint8").nbytes
+    7056
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __init__(self, shape: int | tuple[int, ...] = (), dtype: Any = "float32") -> None:
+        axes = (shape,) if isinstance(shape, int | np.integer) else shape
+        try:
+            checked = tuple(_check.integer(axis, "Field(shape)", minimum=1) for axis in axes)
+        except (TypeError, ValueError):
+            raise SchemaError(message("a shape of positive integers", f"`{shape!r}`", "Field(shape)")) from None
+        try:
+            kind = None if dtype is None else np.dtype(dtype)
+        except TypeError:
+            kind = None
+        if kind is None or kind.kind not in "biufc":
+            wanted = "a boolean, integer, floating or complex dtype"
+            raise SchemaError(message(wanted, f"`{dtype!r}`", "Field(dtype)"))
+        object.__setattr__(self, "shape", checked)
+        object.__setattr__(self, "dtype", kind.newbyteorder("="))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that one step's value takes."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"Field({self.shape}, {self.dtype.name!r})"
+
+
+Tree: TypeAlias = "Field | dict[str, Tree]"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One leaf of the schema's tree: the keys that lead to it, and its field."""
+
+    keys: tuple[str, ...]
+    field: Field
+
+    @property
+    def path(self) -> str:
+        """The leaf's place in the words of error messages, such as `$.obs.camera`."""
+        return "$." + ".".join(self.keys)
+
+
+class Schema:
+    """The fields of one step, as keyword arguments: `obs`, `action`, and any extras.
+
+    `reward` is a `float32` scalar unless stated; `terminated` and `truncated` (boolean scalars) exist in every schema
+    and cannot be redefined. `obs` is the field that has a successor (`next_obs`); it is stored once.
+
+    Args:
+        obs: A `Field`, or a (nested) mapping of names to fields.
+        action: Likewise.
+        reward: The reward's field; a vector of rewards is allowed.
+        **extras: Further fields or mappings of fields (log-probabilities, policy versions, ...), stored at every step.
+
+    Raises:
+        SchemaError: A value is no field, a mapping is empty, or a name is reserved or no identifier.
+
+    >>> schema = Schema(obs=Field((3,)), action=Field((1,)), log_prob=Field())
+    >>> schema.nbytes  # 12 + 4 + 4 + 4 bytes, and one each for terminated and truncated
+    26
+    """
+
+    def __init__(self, *, obs: Any, action: Any, reward: Any = None, **extras: Any) -> None:
+        given = {"obs": obs, "action": action, "reward": Field() if reward is None else reward, **extras}
+        self._tree: dict[str, Tree] = {}
+        for name, value in given.items():
+            if name in RESERVED:
+                remedy = "relive gives that name a meaning of its own; choose another"
+                raise SchemaError(message("a field name that is free", f"`{name}`", f"$.{name}", remedy))
+            self._tree[name] = _checked_tree(value, f"$.{name}")
+        self.columns: tuple[Column, ...] = tuple(_leaves(self._tree, ()))
+        self.num_obs: int = sum(column.keys[0] == "obs" for column in self.columns)
+        if not isinstance(self._tree["reward"], Field):
+            raise SchemaError(message("a single `Field`", "a mapping", "$.reward"))
+
+    @property
+    def tree(self) -> Mapping[str, Tree]:
+        """The fields as they were given, `obs`, `action`, `reward` and extras; nested mappings stay nested."""
+        return self._tree
+
+    @property
+    def reward(self) -> Field:
+        """The reward's field."""
+        field = self._tree["reward"]
+        return field if isinstance(field, Field) else Field()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes per step: every field once, with one byte each for `terminated` and `truncated`."""
+        return sum(column.field.nbytes for column in self.columns) + 2
+
+    @classmethod
+    def from_spaces(cls, observation_space: Any, action_space: Any, **extras: Any) -> Schema:
+        """Read the schema off Gymnasium spaces (those of a single environment, not the batched ones).
+
+        `Box`, `Discrete`, `MultiDiscrete`, `MultiBinary`, `Dict` and `Tuple` are understood; a `Tuple` becomes a mapping
+        with the keys `"0"`, `"1"`, ... and its values may be given to `add` as tuples.
+
+        Raises:
+            SchemaError: A space of another kind.
+            MissingExtra: Gymnasium is not installed.
+        """
+        from ._spaces import fields_of
+
+        obs, action = fields_of(observation_space, "$.obs"), fields_of(action_space, "$.action")
+        return cls(obs=obs, action=action, **extras)
+
+    @classmethod
+    def from_example(cls, step: Mapping[str, Any]) -> Schema:
+        """Read the schema off one step, a mapping of names to arrays without lane or batch axes.
+
+        NumPy values keep their dtype; Python floats become `float32`, ints `int64`. The reward is `float32` unless it is an
+        integer array. `next_obs`, `terminated` and `truncated` are understood and add nothing.
+
+        >>> Schema.from_example({"obs": np.zeros(3, "float32"), "action": 1, "reward": 0.5})
+        Schema(obs=Field((3,), 'float32'), action=Field((), 'int64'), reward=Field((), 'float32'))
+        """
+        if not isinstance(step, Mapping):
+            raise SchemaError(message("a mapping of names to arrays", f"`{type(step).__name__}`", "$"))
+        fields = {
+            name: _field_of(value, f"$.{name}")
+            for name, value in step.items()
+            if name not in ("next_obs", "terminated", "truncated")
+        }
+        for name in ("obs", "action"):
+            if name not in fields:
+                raise SchemaError(message("an example value", "nothing", f"$.{name}"))
+        reward = fields.get("reward")
+        if isinstance(reward, Field) and reward.dtype.kind == "f":
+            fields["reward"] = Field(reward.shape, "float32")
+        return cls(**fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self._tree == other._tree
+
+    def __hash__(self) -> int:
+        return hash(self.columns)
+
+    def __repr__(self) -> str:
+        return "Schema(" + ", ".join(f"{name}={field!r}" for name, field in self._tree.items()) + ")"
+
+
+def _checked_tree(value: Any, at: str) -> Tree:
+    if isinstance(value, Field):
+        return value
+    if not isinstance(value, Mapping) or not value:
+        got = "an empty mapping" if isinstance(value, Mapping) else f"`{value!r}`"
+        raise SchemaError(message("a `Field` or a mapping of fields", got, at))
+    tree: dict[str, Tree] = {}
+    for name, child in value.items():
+        if not isinstance(name, str) or not name or "." in name or name.startswith("_"):
+            raise SchemaError(message("a name without dots or a leading underscore", f"`{name!r}`", at))
+        tree[name] = _checked_tree(child, f"{at}.{name}")
+    return tree
+
+
+def _leaves(tree: Mapping[str, Tree], keys: tuple[str, ...]) -> Iterator[Column]:
+    for name, node in tree.items():
+        if isinstance(node, Field):
+            yield Column((*keys, name), node)
+        else:
+            yield from _leaves(node, (*keys, name))
+
+
+def _field_of(value: Any, at: str) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _field_of(child, f"{at}.{name}") for name, child in value.items()}
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise SchemaError(message("an array", f"`{type(value).__name__}`", at, str(error))) from None
+    if array.dtype.kind not in "biufc":
+        raise SchemaError(message("a numeric array", f"`{array.dtype}`", at))
+    python_float = array.dtype == np.float64 and not isinstance(value, np.ndarray | np.generic)
+    return Field(array.shape, "float32" if python_float else array.dtype)

@@ -1,0 +1,4 @@
+"""Where the bytes live. A storage knows names, shapes and dtypes; it knows nothing of rings, items or samplers."""
+
+from ._protocol import Storage as Storage
+from .ram import Ram as Ram

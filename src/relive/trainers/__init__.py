@@ -1,0 +1,29 @@
+"""Trainers: whole learning algorithms in one file each, written with relive's public API only.
+
+Importing this package loads NumPy and nothing else; a trainer loads PyTorch and Gymnasium when it is first named.
+
+>>> from relive.trainers import SACConfig
+>>> SACConfig(env_id="Pendulum-v1", use_per=True).per_alpha
+0.6
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from relive.trainers import statistics
+from relive.trainers._config import SACConfig
+
+if TYPE_CHECKING:
+    from relive.trainers.sac import Progress, SACTrainer, TrainResult
+
+__all__ = ["Progress", "SACConfig", "SACTrainer", "TrainResult", "statistics"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the trainers, and PyTorch with them, only when one of them is named."""
+    if name in {"Progress", "SACTrainer", "TrainResult"}:
+        from relive.trainers import sac
+
+        return getattr(sac, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,33 @@
+"""Settings every test shares: where the helpers lie, which kernels run, how many examples Hypothesis tries.
+
+``RELIVE_KERNELS=numpy|native`` runs the whole suite on one back end. ``RELIVE_EXAMPLES=20000`` is the long mode of
+`tests/property`: that many examples a test, in place of the few hundred of a normal run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "300"))
+settings.register_profile(
+    "relive",
+    max_examples=EXAMPLES,
+    stateful_step_count=25,
+    deadline=None,
+    derandomize=EXAMPLES <= 300,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+settings.load_profile("relive")
+
+
+def pytest_report_header() -> str:
+    from relive import _kernels
+
+    name = _kernels.active().__name__.removeprefix("relive._")
+    return f"relive: kernels {name}, {EXAMPLES} examples a property"

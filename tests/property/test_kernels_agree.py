@@ -1,0 +1,94 @@
+"""The native and the NumPy kernels, side by side on the same random program: same ids, same bytes, same weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oracle import leaves, tree_map
+from relive import _kernels
+from relive.errors import ReliveError
+from strategies import Config, World, configs, lane_subsets, raw_priorities, scripts
+
+pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[Config, list[tuple[str, dict[str, Any]]]]:
+    """A buffer and the calls to make on it, arguments included."""
+    config = draw(configs())
+    world, model = World(config), config.oracle()
+    calls: list[tuple[str, dict[str, Any]]] = []
+    issued = [0]
+    for _ in range(draw(st.integers(2, 14))):
+        name = draw(st.sampled_from(["add", "add", "extend", "extend", "sample", "sample", "update_priorities", "cut"]))
+        if name in ("add", "extend"):
+            lanes = draw(lane_subsets(config.num_envs))
+            steps = 1 if name == "add" else draw(st.integers(1, config.rows + 4))
+            told, ids = world.live(model, lanes, steps, draw(scripts(config.sampler is not None)))
+            told = tree_map(lambda value: value[:, 0], told) if name == "add" else told
+            calls.append((name, {**told, "env_ids": lanes}))
+            issued += ids.ravel().tolist()
+        elif name == "cut":
+            calls.append((name, {"env_ids": draw(lane_subsets(config.num_envs))}))
+        elif name == "sample":
+            calls.append((name, {"n": draw(st.integers(1, 70))}))
+        else:
+            ids = draw(st.lists(st.sampled_from(issued[-60:]), min_size=1, max_size=20))
+            calls.append((name, {"ids": ids, "td_error": [draw(raw_priorities) for _ in ids]}))
+    return config, [*calls, ("sample", {"n": 33}), ("read_all", {"ids": sorted(set(issued))})]
+
+
+def run(backend: str, config: Config, calls: list[tuple[str, dict[str, Any]]]) -> list[Any]:
+    """What every call gave: the result, or the text of the refusal."""
+    with _kernels.use(backend):
+        buffer = config.build()
+        results: list[Any] = []
+        for name, arguments in calls:
+            if name == "read_all":
+                results += [attempt(buffer.read, {"ids": [key]}) for key in arguments["ids"]]
+            else:
+                results.append(attempt(getattr(buffer, name), arguments))
+        results.append(buffer.rng.bit_generator.state["state"])
+        results.append(vars_of(buffer.stats()))
+        return results
+
+
+def attempt(method: Any, arguments: dict[str, Any]) -> Any:
+    try:
+        return method(**arguments)
+    except ReliveError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def vars_of(stats: Any) -> dict[str, Any]:
+    return {name: getattr(stats, name) for name in ("size", "added", "drawn", "cuts", "stale_updates")}
+
+
+@given(programs())
+def test_both_back_ends_agree(program: Any) -> None:
+    config, calls = program
+    for ours, theirs in zip(run("native", config, calls), run("numpy", config, calls), strict=True):
+        assert type(ours) is type(theirs), (ours, theirs)
+        if hasattr(ours, "ids"):
+            assert_same_batch(ours, theirs)
+        elif isinstance(ours, np.ndarray):
+            np.testing.assert_array_equal(ours, theirs)
+        else:
+            assert ours == theirs
+
+
+def assert_same_batch(ours: Any, theirs: Any) -> None:
+    """Ids and copied fields to the byte, computed floats to 1e-6."""
+    assert list(ours.keys()) == list(theirs.keys())
+    for name in ours.keys():  # noqa: SIM118
+        for a, b in zip(leaves(ours[name]), leaves(theirs[name]), strict=True):
+            assert (a.dtype, a.shape) == (b.dtype, b.shape), name
+            if name in ("reward", "discount", "weights"):
+                np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6, err_msg=name)
+            else:
+                assert a.tobytes() == b.tobytes(), name

@@ -1,0 +1,153 @@
+"""Random lives of a buffer against the list-of-episodes model.
+
+Every rule is a public call; after each one the drawable set, every item, the raw priorities and the counters must be the
+model's. The long mode is ``RELIVE_EXAMPLES=20000 pytest tests/property``.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import relive
+from agreement import assert_items, assert_priorities, assert_same_buffer
+from oracle import draw, is_weights, stratified_targets, tree_map
+from strategies import GO, STAY, Script, World, configs, lane_subsets, raw_priorities, scripts
+
+pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+UNEVENTFUL = Script([GO], [STAY], give_next=True)
+
+
+class ReplayMachine(RuleBasedStateMachine):
+    """One buffer, its model, and the environments that feed both."""
+
+    @initialize(config=configs())
+    def build(self, config):
+        self.config = config
+        self.buffer, self.oracle, self.world = config.build(), config.oracle(), World(config)
+        self.seen: list[int] = []
+        self.drawn = 0
+        self.calls = 0
+
+    def lanes_and_script(self, data):
+        lanes = data.draw(lane_subsets(self.config.num_envs))
+        return lanes, data.draw(scripts(self.config.sampler is not None))
+
+    @rule(data=st.data())
+    def add(self, data):
+        lanes, script = self.lanes_and_script(data)
+        told, ids = self.world.live(self.oracle, lanes, 1, script)
+        told = tree_map(lambda value: value[:, 0], told)
+        if lanes != list(range(self.config.num_envs)) or data.draw(st.booleans()):
+            told["env_ids"] = lanes
+        elif self.config.num_envs == 1 and data.draw(st.booleans()):
+            told = tree_map(lambda value: value[0], told)
+        np.testing.assert_array_equal(self.buffer.add(**told), ids[:, 0])
+        self.seen += ids.ravel().tolist()
+
+    @rule(data=st.data(), time_major=st.booleans(), long=st.integers(0, 7))
+    def extend(self, data, time_major, long):
+        lanes, script = self.lanes_and_script(data)
+        steps = data.draw(st.integers(1, 6)) if long else data.draw(st.integers(1, 2 * self.config.rows + 3))
+        told, ids = self.world.live(self.oracle, lanes, steps, script)
+        if time_major:
+            told, ids = tree_map(lambda value: np.swapaxes(value, 0, 1), told), ids.T
+        if lanes != list(range(self.config.num_envs)):
+            told["env_ids"] = lanes
+        np.testing.assert_array_equal(self.buffer.extend(**told, time_major=time_major), ids)
+        self.seen += ids.ravel().tolist()
+
+    @rule(data=st.data())
+    def cut(self, data):
+        lanes = data.draw(lane_subsets(self.config.num_envs))
+        self.buffer.cut(env_ids=lanes)
+        self.oracle.cut(lanes)
+        for lane in lanes:
+            self.world.current[lane] = (self.world.tick(), False)
+
+    @rule(data=st.data())
+    def read_some(self, data):
+        items = self.oracle.items()
+        if items:
+            ids = data.draw(st.lists(st.sampled_from(sorted(items)), min_size=1, max_size=9))
+            assert_items(self.buffer.read(ids), [items[i] for i in ids])
+
+    @precondition(lambda self: self.config.sampler is not None and self.seen)
+    @rule(data=st.data())
+    def update_priorities(self, data):
+        recent = sorted(set(self.seen))[-3 * self.config.rows * self.config.num_envs :]
+        known = [i for i in recent if i in self.oracle.priority or self.overwritten(i)]
+        if not known:
+            return
+        ids = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=12))
+        td = data.draw(st.lists(raw_priorities, min_size=len(ids), max_size=len(ids)))
+        signs = data.draw(st.lists(st.sampled_from([-1.0, 1.0]), min_size=len(ids), max_size=len(ids)))
+        applied = self.buffer.update_priorities(ids, np.array(td) * signs)
+        assert applied == self.oracle.update(ids, [value + self.config.sampler["eps"] for value in td])
+
+    def overwritten(self, key):
+        lane = self.oracle.lanes[key % self.config.num_envs]
+        return key // self.config.num_envs < lane.rows - self.config.rows
+
+    @rule(n=st.integers(1, 40), beta=st.none() | st.sampled_from([0.0, 0.5, 1.0]))
+    def sample(self, n, beta):
+        anchors = np.array(self.oracle.anchors(), np.int64)
+        mass = self.config.mass(np.array([self.oracle.priority[i] for i in anchors]))
+        with_replacement = self.config.sampler is None or self.config.sampler["replacement"]
+        enough = (mass > 0).sum() >= (1 if with_replacement else n)
+        assert self.buffer.can_sample(n) is bool(enough)
+        kwargs = {} if beta is None or self.config.sampler is None else {"beta": beta}
+        if not enough:
+            with pytest.raises(relive.errors.NotEnoughData):
+                self.buffer.sample(n, **kwargs)
+            return
+        rng = copy.deepcopy(self.buffer.rng)
+        batch = self.buffer.sample(n, **kwargs)
+        self.drawn += n
+        items = self.oracle.items()
+        assert_items(batch, [items[i] for i in batch.ids.tolist()])
+        place = {key: slot for slot, key in enumerate(anchors.tolist())}
+        drawn = np.array([place[i] for i in batch.ids.tolist()])
+        assert (mass[drawn] > 0).all()
+        if not with_replacement:
+            assert len(set(drawn.tolist())) == n
+        self.check_law(batch, anchors, mass, drawn, rng, beta)
+
+    def check_law(self, batch, anchors, mass, drawn, rng, beta):
+        choice = self.config.sampler
+        if choice is None:
+            assert (batch.weights == 1).all()
+            return
+        if choice["replacement"]:
+            targets = stratified_targets(rng.random(len(drawn)), mass.sum(), choice["stratified"])
+            expected, sure = draw(mass, targets)
+            np.testing.assert_array_equal(batch.ids[sure], anchors[expected][sure])
+            assert rng.bit_generator.state == self.buffer.rng.bit_generator.state
+        weights = is_weights(mass, drawn, choice["beta"] if beta is None else beta, choice["weights"])
+        np.testing.assert_allclose(batch.weights, weights, rtol=2e-5)
+
+    @rule()
+    def refused_call(self):
+        lanes = self.config.num_envs
+        told, _ = World(self.config).live(self.config.oracle(), list(range(lanes)), 1, UNEVENTFUL)
+        told = tree_map(lambda value: value[:, 0], told)
+        told["truncated"] = np.full(lanes, 2)
+        with pytest.raises(relive.errors.SchemaError):
+            self.buffer.add(**told)
+
+    @invariant()
+    def agrees(self):
+        if not hasattr(self, "buffer"):
+            return
+        self.calls += 1
+        assert_same_buffer(self.buffer, self.oracle, self.calls)
+        assert self.buffer.stats().drawn == self.drawn
+        if self.config.sampler is not None:
+            assert_priorities(self.buffer, self.oracle)
+
+
+TestReplay = ReplayMachine.TestCase
