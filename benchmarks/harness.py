@@ -166,8 +166,9 @@ def run_setting(answer: Answer, workers: dict[str, Worker], setting: Setting, pr
             ready.append(name)
             calls[name] = reply["calls"]
     chunks: dict[str, list[tuple[float, float]]] = {name: [] for name in ready}
-    for turn in range(scale.rounds):
-        progress(f"{answer.question.name}, {setting.label}: round {turn + 1} of {scale.rounds}")
+    rounds = min(scale.rounds, answer.question.max_rounds)
+    for turn in range(rounds):
+        progress(f"{answer.question.name}, {setting.label}: round {turn + 1} of {rounds}")
         shift = turn % max(1, len(ready))  # nobody always runs after the same neighbour
         for name in ready[shift:] + ready[:shift]:
             reply = ask(answer, workers, name, setting.key, "measure") if name in workers else None

@@ -48,6 +48,7 @@ QUESTION = Question(
     settings=settings,
     prepare=prepare,
     targets=(Target("relive beyond NumPy, ms", after_numpy, at_most=15),),
+    max_rounds=10,
     unit="ms",
     unit_scale=1e-3,
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.peers import Peer
+from benchmarks.peers import NO_LIBRARY, WITHOUT_PRIORITIES, Peer
 
 Run = Callable[[int], float | None]
 """Does so many calls; returns seconds only where it keeps its own clock."""
@@ -85,6 +85,7 @@ class Question:
     settings: Callable[[Scale], list[Setting]]
     prepare: Callable[[Peer, Mapping[str, Any]], Run]
     targets: tuple[Target, ...] = ()
+    max_rounds: int = 1_000
     unit: str = "µs"
     unit_scale: float = 1.0  # from microseconds to the table's unit
 
@@ -108,15 +109,12 @@ class Answer:
         """Return the fastest library (not relive, not NumPy by hand) at a setting; `prioritized`: among those that are."""
         found = []
         for name, row in self.rows.items():
-            if name in ("relive", "numpy") or key not in row.cells:
+            if name in NO_LIBRARY or key not in row.cells:
                 continue
             if prioritized and name in WITHOUT_PRIORITIES:
                 continue
             found.append((row.cells[key].p20, name))
         return (min(found)[1], min(found)[0]) if found else None
-
-
-WITHOUT_PRIORITIES = ("sb3",)
 
 
 def times_faster(key: str, *, than: str = "library") -> Callable[[Answer], float | None]:

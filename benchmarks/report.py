@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.question import Answer, Cell, Setting
 
-NAMES = {"numpy": "NumPy by hand", "sb3": "Stable-Baselines3", "labml": "labml-nn"}
+NAMES = {"numpy": "NumPy by hand", "numpy-out": "NumPy by hand, outputs reused", "sb3": "Stable-Baselines3", "labml": "labml-nn"}
 LEGEND = (
     "Each cell: 20th percentile of the chunks (median). `×` is the ratio to the best library of that column, which is "
     "×1; relive and NumPy by hand stand outside that comparison, so below ×1 they are faster than every library."

@@ -35,7 +35,7 @@ QUESTION = Question(
     title="Uniform draw",
     text="One call draws a batch of transitions from a full buffer. First in the library's own form (the `output` "
     "column), then with every field handed over as a PyTorch tensor.",
-    peers=("relive", "numpy", "cpprb", "tianshou", "flashbax", "sb3"),
+    peers=("relive", "numpy", "numpy-out", "cpprb", "tianshou", "flashbax", "sb3"),
     settings=settings,
     prepare=prepare,
     targets=(
@@ -43,6 +43,8 @@ QUESTION = Question(
         Target("4,096: times the best library", times_faster("4096"), at_least=2.5),
         Target("256: times NumPy by hand", times_faster("256", than="numpy"), at_least=1),
         Target("4,096: times NumPy by hand", times_faster("4096", than="numpy"), at_least=1),
+        Target("256: times NumPy by hand, outputs reused", times_faster("256", than="numpy-out"), at_least=1),
+        Target("4,096: times NumPy by hand, outputs reused", times_faster("4096", than="numpy-out"), at_least=1),
         Target("256: PyTorch tensors over NumPy arrays, relive", own_ratio("256-torch", "256"), at_most=1.25),
         Target("4,096: PyTorch tensors over NumPy arrays, relive", own_ratio("4096-torch", "4096"), at_most=1.25),
     ),

@@ -189,7 +189,8 @@ class OracleBuffer:
 
     def raise_highest(self, value: float) -> None:
         """The running maximum of raw priorities."""
-        self.highest = value if self.highest is None else max(self.highest, value)
+        if value > 0:  # zero says "never" of one item, and nothing about new ones
+            self.highest = value if self.highest is None else max(self.highest, value)
 
     def refresh(self) -> None:
         """Find out which ids can be drawn now; newcomers get their priority."""

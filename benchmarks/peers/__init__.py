@@ -6,25 +6,27 @@ import importlib
 
 from benchmarks.peers.base import Peer, Spec, Unsupported
 
-# What a file is called -> its class. The order is the order of the tables' rows.
+# name -> (file, class)
 ADAPTERS = {
-    "relive": "Relive",
-    "numpy": "NumpyByHand",
-    "cpprb": "Cpprb",
-    "tianshou": "Tianshou",
-    "flashbax": "Flashbax",
-    "sb3": "StableBaselines3",
-    "labml": "Labml",
+    "relive": ("relive", "Relive"),
+    "numpy": ("numpy_by_hand", "NumpyByHand"),
+    "numpy-out": ("numpy_by_hand", "NumpyReusedOutputs"),
+    "cpprb": ("cpprb", "Cpprb"),
+    "tianshou": ("tianshou", "Tianshou"),
+    "flashbax": ("flashbax", "Flashbax"),
+    "sb3": ("sb3", "StableBaselines3"),
+    "labml": ("labml", "Labml"),
 }
-LIBRARIES = tuple(name for name in ADAPTERS if name not in ("relive", "numpy"))
+NO_LIBRARY = ("relive", "numpy", "numpy-out")
+WITHOUT_PRIORITIES = ("numpy", "numpy-out", "sb3")
 
-__all__ = ["ADAPTERS", "LIBRARIES", "Peer", "Spec", "Unsupported", "adapter"]
+__all__ = ["ADAPTERS", "NO_LIBRARY", "WITHOUT_PRIORITIES", "Peer", "Spec", "Unsupported", "adapter"]
 
 
 def adapter(name: str) -> type[Peer]:
     """Return the adapter class of a peer; the library itself is imported when the class is called."""
-    file = "numpy_by_hand" if name == "numpy" else name
-    cls = getattr(importlib.import_module(f"benchmarks.peers.{file}"), ADAPTERS[name])
+    file, kind = ADAPTERS[name]
+    cls = getattr(importlib.import_module(f"benchmarks.peers.{file}"), kind)
     if not issubclass(cls, Peer):
         raise TypeError(f"{cls} is no Peer")
     return cls

@@ -41,7 +41,10 @@ class Peer:
         self.filled = 0
 
     def version(self) -> str:
-        return importlib.metadata.version(self.package) if self.package else ""
+        try:
+            return importlib.metadata.version(self.package)
+        except importlib.metadata.PackageNotFoundError:  # imported from a source checkout
+            return str(getattr(self.lib, "__version__", ""))
 
     def ensure(self, spec: Spec, fill: int = 0) -> None:
         """Make the buffer, or keep the one that stands if it is the same and as full."""

@@ -98,16 +98,14 @@ class Flashbax(Peer):
 
     def _sampler(self, n: int) -> Any:
         if n not in self.jit_sample:
-            sample = self._flat(n, add_sequences=False).sample
-            if self.spec_made.prioritized:
+            library = self._flat(n, add_sequences=False)
 
-                def draw(state: Any, key: Any) -> Any:
-                    batch = sample(state, key)
-                    # The library gives probabilities; the weights, largest 1, belong to what a learner needs.
-                    return batch, (batch.probabilities / batch.probabilities.min()) ** -BETA
+            def with_weights(state: Any, key: Any) -> Any:
+                batch = library.sample(state, key)
+                # The library gives probabilities; the weights, largest 1, belong to what a learner needs.
+                return batch, (batch.probabilities / batch.probabilities.min()) ** -BETA
 
-                sample = draw
-            self.jit_sample[n] = self.jax.jit(sample)
+            self.jit_sample[n] = self.jax.jit(with_weights if self.spec_made.prioritized else library.sample)
         return self.jit_sample[n]
 
     def _draw(self, sampler: Any) -> Any:

@@ -1,4 +1,8 @@
-"""Not a library: preallocated arrays and `take`, what a careful user writes without any package. No priorities."""
+"""Not a library: preallocated arrays and `take`, what a careful user writes without any package. No priorities.
+
+`numpy` returns batches that the caller owns, as every library does; `numpy-out` writes each batch over the one before,
+which spares fresh memory and leaves the caller to see that nobody still reads it.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +33,11 @@ class NumpyByHand(Peer):
         self.terminated = np.zeros(n, bool)
         self.truncated = np.zeros(n, bool)
         self.columns = (self.obs, self.action, self.reward, self.next_obs, self.terminated, self.truncated)
-        self.outputs: dict[int, tuple[Array, ...]] = {}
 
     def drop(self) -> None:
         super().drop()
         self.obs = self.action = self.reward = self.next_obs = self.terminated = self.truncated = np.zeros(0)
-        self.columns, self.outputs = (), {}
+        self.columns = ()
 
     def fill(self, count: int) -> None:
         for block in blocks(count):
@@ -68,15 +71,9 @@ class NumpyByHand(Peer):
         for rows in steps:
             self._add_rows(rows)
 
-    def _draw(self, n: int) -> tuple[Array, ...]:
-        # `out=` with mode="clip" is take's quickest form: no fresh pages, no buffered copy for the bounds check.
-        if n not in self.outputs:
-            self.outputs[n] = tuple(np.empty((n, *c.shape[1:]), c.dtype) for c in self.columns)
-        out = self.outputs[n]
+    def _draw(self, n: int) -> list[Array]:
         index = self.rng.integers(0, self.size, n)
-        for column, values in zip(self.columns, out, strict=True):
-            column.take(index, axis=0, out=values, mode="clip")
-        return out
+        return [column.take(index, axis=0) for column in self.columns]
 
     def sample(self, n: int, calls: int) -> None:
         for _ in range(calls):
@@ -88,3 +85,23 @@ class NumpyByHand(Peer):
         as_tensor: Any = torch.from_numpy
         for _ in range(calls):
             [as_tensor(values) for values in self._draw(n)]
+
+
+class NumpyReusedOutputs(NumpyByHand):
+    name = "numpy-out"
+
+    def make(self, spec: Spec) -> None:
+        super().make(spec)
+        self.outputs: dict[int, list[Array]] = {}
+
+    def drop(self) -> None:
+        super().drop()
+        self.outputs = {}
+
+    def _draw(self, n: int) -> list[Array]:
+        if n not in self.outputs:
+            self.outputs[n] = [np.empty((n, *column.shape[1:]), column.dtype) for column in self.columns]
+        index = self.rng.integers(0, self.size, n)
+        for column, values in zip(self.columns, self.outputs[n], strict=True):
+            column.take(index, axis=0, out=values, mode="clip")  # "clip": the default would buffer what it writes
+        return self.outputs[n]

@@ -134,7 +134,7 @@ class ReplayBuffer:
         """
         with self._lock:
             if env_ids is None and priority is None:
-                pushed = self._ring.push(step, None)
+                pushed = self._ring.push(step)
                 if pushed is not None:
                     ids: Int64
                     ids, added, removed, notices = pushed

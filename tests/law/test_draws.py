@@ -129,7 +129,7 @@ def test_after_ten_laps_and_updates(lanes):
         sampler=relive.Prioritized(alpha=0.7, stratified=False),
         seed=3,
     )
-    clock, ids = np.zeros(lanes, int), np.empty(0, np.int64)
+    clock, newest = np.zeros(lanes, int), np.zeros(lanes, np.int64)
     while clock.min() < 5000:
         lane = int(rng.integers(lanes))
         n = int(rng.integers(1, 40)) * (lane + 1)
@@ -139,23 +139,26 @@ def test_after_ten_laps_and_updates(lanes):
             truncated=rng.random((1, n)) < 0.05, env_ids=[lane],
         )[0]  # fmt: skip
         clock[lane] += n
+        newest[lane] = ids[-1]
         drawn = buffer.sample(64).ids if buffer.can_sample(1) else ids[:1]
         buffer.update_priorities(np.concatenate([drawn, drawn[::-1]]), 10 ** rng.uniform(-4, 2, 2 * len(drawn)))
-    alive = drawable_ids(buffer, lanes, int(ids.max()) + 4000 * lanes)
+    alive = drawable_ids(buffer, newest)
+    assert len(alive) == buffer.stats().drawable
     mass = buffer.priorities(alive) ** 0.7
     assert chi_square_p(count(buffer, alive), mass / mass.sum()) > P_MIN
 
 
-def drawable_ids(buffer: relive.ReplayBuffer, lanes: int, top: int) -> np.ndarray:
-    """Every id below `top` that can be read, found by trying."""
+def drawable_ids(buffer: relive.ReplayBuffer, newest: np.ndarray) -> np.ndarray:
+    """Every id that can be read, in ascending order, found by trying all of a lap."""
+    lanes = len(newest)
     found = []
-    for key in range(max(0, top - 40_000 * lanes), top):
+    for key in (newest[:, None] - np.arange(buffer.capacity // lanes) * lanes).ravel().tolist():
         try:
             buffer.read([key])
         except relive.errors.StaleId:
             continue
         found.append(key)
-    return np.array(found)
+    return np.sort(found)
 
 
 @pytest.mark.parametrize("batch", [1, 7, 32, 256])
@@ -178,7 +181,11 @@ def test_strata(batch):
 def test_uniform_over_all_lanes_together(sampler):
     """Lanes of different lengths: every item equally likely, not every lane."""
     buffer = relive.ReplayBuffer(
-        relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "bool")), 400, 2, sampler=sampler, seed=1
+        relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "bool")),
+        capacity=400,
+        num_envs=2,
+        sampler=sampler,
+        seed=1,
     )
     ids = []
     for lane, n in ((0, 900), (1, 37)):

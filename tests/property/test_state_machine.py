@@ -147,7 +147,7 @@ class ReplayMachine(RuleBasedStateMachine):
         assert_same_buffer(self.buffer, self.oracle, self.calls)
         assert self.buffer.stats().drawn == self.drawn
         if self.config.sampler is not None:
-            assert_priorities(self.buffer, self.oracle)
+            assert_priorities(self.buffer, self.oracle, self.config.sampler["alpha"])
 
 
 TestReplay = ReplayMachine.TestCase

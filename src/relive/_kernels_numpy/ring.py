@@ -42,8 +42,8 @@ class Ring:
         self._marks, self._counters, self._tallies = marks, counters, tallies
         self._reach = reach
 
-    def push(self, step: dict[str, Any], lanes: Int64 | None) -> None:
-        """Add one step straight from the caller's mapping where no check is needed; here: never."""
+    def push(self, step: dict[str, Any]) -> None:
+        """Add one step of all lanes straight from the caller's mapping where no check is needed; here: never."""
         return
 
     def write(

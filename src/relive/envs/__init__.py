@@ -11,12 +11,11 @@ from __future__ import annotations
 
 try:
     from gymnasium.envs.registration import register, registry
-except ModuleNotFoundError as error:
-    from relive.errors import MissingExtra, message
+except ModuleNotFoundError:
+    from relive.envs._checks import require
 
-    raise MissingExtra(
-        message("the package `gymnasium`", "no such module", "relive.envs", "pip install 'relive[gymnasium]'")
-    ) from error
+    require("gymnasium", "gymnasium", "relive.envs")
+    raise
 
 from relive.envs.market import SyntheticMarket
 from relive.envs.pairs_trading import PairsTradingEnv

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import numbers
 from typing import Any
 
 from relive.errors import ArgumentError, MissingExtra, message
@@ -25,7 +26,7 @@ def check_number(
         ArgumentError: not a number (booleans are not), not finite, or outside the interval.
     """
     left, right = "(" if above or low == -math.inf else "[", ")" if below or high == math.inf else "]"
-    legal = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    legal = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
     if legal:
         legal = (value > low if above else value >= low) and (value < high if below else value <= high)
     if not legal:
@@ -38,7 +39,7 @@ def check_count(name: str, value: Any, low: int) -> None:
     Raises:
         ArgumentError: not an integer (booleans are not), or too small.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
         raise refuse(f"an integer of at least {low}", value, name)
 
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from relive.envs._checks import check_choice, check_count, check_interval, check_number, refuse
 from relive.envs.features import Floats, Observed, Path, observe
 
-
 #: A plain float, or one number per lane.
 Number = TypeVar("Number", float, Floats)
 
@@ -191,9 +190,7 @@ class SyntheticMarket(Market):
             regime=regime,
         )
 
-    def _break(
-        self, rng: np.random.Generator, start: float, shock: Floats
-    ) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    def _break(self, rng: np.random.Generator, start: float, shock: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """Follow the spread through quiet bars and breaks; `shock` is scaled in place."""
         regime = np.zeros(len(shock) + 1, dtype=np.bool_)
         quiet_from = 0
@@ -210,9 +207,7 @@ class SyntheticMarket(Market):
             spread.append(x)
         return np.array(spread), regime
 
-    def _dislocate(
-        self, rng: np.random.Generator, start: float, shock: Floats
-    ) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    def _dislocate(self, rng: np.random.Generator, start: float, shock: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """Follow the spread through quiet bars and dislocations."""
         jumps = (rng.random(len(shock)) < self.dislocation_probability).tolist()
         low, high = self.dislocation_jump

@@ -48,7 +48,7 @@ def make_market(data: str = "synthetic", **settings: Any) -> Market:
     return MARKETS[data](**settings)
 
 
-def make_spaces() -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:
+def make_spaces() -> tuple[gymnasium.spaces.Box[np.float32], gymnasium.spaces.Box[np.float32]]:
     """Return the observation space, float32 `[6]`, and the action space, float32 `[1]`, of one environment."""
     return (
         gymnasium.spaces.Box(-OBSERVATION_BOUND, OBSERVATION_BOUND, dtype=np.float32),
@@ -192,7 +192,7 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
             "regime": self._regime[bar],
         }
 
-    def render(self) -> npt.NDArray[np.uint8] | None:  # type: ignore[override]
+    def render(self) -> npt.NDArray[np.uint8] | None:
         """Draw spread, z-score, position and profit over the episode so far.
 
         Returns:

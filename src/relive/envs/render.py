@@ -32,13 +32,15 @@ class Renderer:
         self._fps = fps
         self._pyplot = require("matplotlib.pyplot", "train", f"{ENV}(render_mode)") if window else None
         if self._pyplot is not None:
-            self._figure = self._pyplot.figure(figsize=SIZE_INCHES, dpi=DPI, layout="constrained")
+            self._figure = self._pyplot.figure(figsize=SIZE_INCHES, dpi=DPI)
         else:
             figure = require("matplotlib.figure", "train", f"{ENV}(render_mode)")
             agg = require("matplotlib.backends.backend_agg", "train", f"{ENV}(render_mode)")
-            self._figure = figure.Figure(figsize=SIZE_INCHES, dpi=DPI, layout="constrained")
+            self._figure = figure.Figure(figsize=SIZE_INCHES, dpi=DPI)
             agg.FigureCanvasAgg(self._figure)
-        self._axes = self._figure.subplots(2, 2, sharex=True).ravel()
+        # Fixed margins: a layout engine would move the panels from frame to frame as tick labels change their width.
+        margins = {"left": 0.06, "right": 0.975, "bottom": 0.095, "top": 0.875, "wspace": 0.15, "hspace": 0.24}
+        self._axes = self._figure.subplots(2, 2, sharex=True, gridspec_kw=margins).ravel()
 
     def draw(self, episode: Observed, positions: list[float], profits: list[float]) -> None:
         """Draw the bars that have been reached.
@@ -49,38 +51,34 @@ class Renderer:
             profits: profit at each bar so far, 0 first.
         """
         last = len(positions) - 1
-        bars = np.arange(last + 1)
         spread, z = episode.spread[: last + 1], episode.z[: last + 1]
+        regime = episode.regime[: last + 1]
         for axis in self._axes:
             _clear(axis, horizon=len(episode.z) - 1)
-            axis.fill_between(
-                bars, 0, 1, where=episode.regime[: last + 1], step="pre", color=SHADE, lw=0, zorder=0,
-                transform=axis.get_xaxis_transform(),
-            )  # fmt: skip
-        self._line(0, "Spread", bars, spread, BLUE, least=4.0)
-        self._line(1, "z-score", bars, z, PURPLE, least=3.0)
+            # A move ends at its bar, so the shade reaches back to the bar before.
+            for first, end in _spans(regime):
+                axis.axvspan(first - 1, end - 1, color=SHADE, lw=0, zorder=0)
+        self._line(0, "Spread", spread, BLUE, least=4.0)
+        self._line(1, "z-score", z, PURPLE, least=3.0)
         for level in (-2, 2):
             self._axes[1].axhline(level, color=FRAME, lw=0.8, ls=(0, (4, 4)), zorder=1)
         # A position is chosen at the bar before and held up to this one, hence the step to the left.
-        self._axes[2].fill_between(bars, positions, step="pre", color=GREEN, alpha=0.25, lw=0, zorder=2)
-        self._line(2, "Position", bars, np.array(positions), GREEN, least=1.0, drawstyle="steps-pre")
-        self._line(3, "Profit", bars, np.array(profits), RED, least=2.0)
+        self._axes[2].fill_between(range(last + 1), positions, step="pre", color=GREEN, alpha=0.25, lw=0, zorder=2)
+        self._line(2, "Position", np.array(positions), GREEN, least=1.0, drawstyle="steps-pre")
+        self._line(3, "Profit", np.array(profits), RED, least=2.0)
         for axis in self._axes[2:]:
             axis.set_xlabel("bar", color=INK, fontsize=9)
-        note = "   (shaded: break or dislocation)" if episode.regime[: last + 1].any() else ""
+        note = "   (shaded: break or dislocation)" if regime.any() else ""
         title = f"{episode.label}   |   bar {last} of {len(episode.z) - 1}{note}"
-        self._figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=INK)
+        self._figure.suptitle(title, x=0.06, y=0.975, ha="left", fontsize=10, color=INK)
 
-    def _line(
-        self, panel: int, name: str, bars: npt.NDArray[Any], values: npt.NDArray[Any], color: str, least: float, **kw: Any
-    ) -> None:
-        """Draw one series with its name on the left, its newest value on the right, and 0 in the middle."""
+    def _line(self, panel: int, name: str, values: npt.NDArray[Any], color: str, least: float, **kw: Any) -> None:
+        """Draw one series, its name on the left and its newest value on the right; `least` keeps the scale calm."""
         axis = self._axes[panel]
-        axis.plot(bars, values, color=color, lw=1.6, zorder=3, **kw)
-        axis.plot(bars[-1:], values[-1:], "o", color=color, ms=4, zorder=4, clip_on=False)
+        axis.plot(values, color=color, lw=1.6, zorder=3, **kw)
+        axis.plot(len(values) - 1, values[-1], "o", color=color, ms=4, zorder=4, clip_on=False)
         axis.axhline(0, color=FRAME, lw=0.8, zorder=1)
-        reach = 1.12 * max(least, float(np.abs(values).max()))
-        axis.set_ylim(-reach, reach)
+        axis.set_ylim(1.12 * min(-least, float(values.min())), 1.12 * max(least, float(values.max())))
         axis.set_title(name, loc="left", fontsize=10, fontweight="bold", color=INK)
         axis.set_title(f"{values[-1]:+.2f}", loc="right", fontsize=10, color=color)
 
@@ -99,6 +97,12 @@ class Renderer:
         """Close the window; closing twice is fine."""
         if self._pyplot is not None:
             self._pyplot.close(self._figure)
+
+
+def _spans(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return the stretches of True as half-open index ranges."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])))).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def _clear(axis: Any, horizon: int) -> None:

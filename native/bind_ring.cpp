@@ -1,0 +1,337 @@
+// Binds the ring and the gather. Arguments are those of relive._kernels_numpy.ring and valid already.
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+#include "input.hpp"
+#include "numpy_api.hpp"
+#include "ring.hpp"
+
+namespace relive {
+namespace {
+
+// Rows fetched ahead of the copy: enough misses in flight to hide the memory's latency.
+constexpr std::int64_t DEEP = 32;
+
+PyArrayObject* array(nb::handle object) { return reinterpret_cast<PyArrayObject*>(object.ptr()); }
+
+template <typename T>
+T* data(nb::handle object) {
+    return static_cast<T*>(PyArray_DATA(array(object)));
+}
+
+nb::object fresh(int type, std::vector<npy_intp> shape) {
+    PyObject* made = PyArray_SimpleNew(int(shape.size()), shape.data(), type);
+    if (!made) nb::raise_python_error();
+    return nb::steal(made);
+}
+
+nb::object fresh(const std::vector<std::int64_t>& values) {
+    Out<std::int64_t> made(std::int64_t(values.size()));
+    if (!values.empty()) std::memcpy(made.data, values.data(), values.size() * sizeof(std::int64_t));
+    return made.array;
+}
+
+std::size_t row_bytes(nb::handle column) {  // columns are [L, R + 1, ...]
+    const npy_intp* shape = PyArray_DIMS(array(column));
+    return std::size_t(PyArray_NBYTES(array(column))) / std::size_t(shape[0]) / std::size_t(shape[1]);
+}
+
+class PyRing {
+public:
+    PyRing(nb::list columns, size_t num_obs, nb::list keys, nb::object marks, nb::object counters, nb::object tallies,
+           int64_t reach)
+        : keep_(nb::make_tuple(columns, keys, marks, counters, tallies)) {
+        const npy_intp* shape = PyArray_DIMS(array(marks));
+        ring_.num_lanes = shape[0];
+        ring_.rows = shape[1];
+        ring_.reach = reach;
+        ring_.num_obs = num_obs;
+        ring_.marks = data<uint8_t>(marks);
+        ring_.lanes = data<Lane>(counters);
+        ring_.tallies = data<Tallies>(tallies);
+        for (nb::handle column : columns) ring_.columns.push_back({data<char>(column), row_bytes(column)});
+        prepare_inputs(columns, keys);
+    }
+
+    ~PyRing() {
+        for (auto& input : inputs_)
+            for (PyObject* key : input.keys) Py_DECREF(key);
+    }
+
+    // One step of all lanes straight from the caller's mapping, or None where anything needs a closer look.
+    nb::object push(nb::handle step) {
+        if (!PyDict_CheckExact(step.ptr())) return nb::none();
+        PyObject* next = PyDict_GetItem(step.ptr(), next_key_.ptr());
+        const bool has_next = next && next != Py_None;
+        if (PyDict_GET_SIZE(step.ptr()) != top_level_ + (next ? 1 : 0)) return nb::none();
+        const npy_intp n = npy_intp(ring_.num_lanes);
+        for (size_t i = 0; i < inputs_.size(); ++i) {
+            Input& input = inputs_[i];
+            PyObject* value = step.ptr();
+            if (i >= first_next_) {
+                if (!has_next) break;
+                value = next;
+            }
+            for (size_t depth = 0; depth < input.keys.size(); ++depth) {
+                if (depth && (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) != input.sizes[depth]))
+                    return nb::none();
+                if (i >= first_next_ && (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) != input.sizes[depth]))
+                    return nb::none();
+                value = PyDict_GetItem(value, input.keys[depth]);
+                if (!value) return nb::none();
+            }
+            if (!input.take(value, n)) return nb::none();
+            pointers_[i] = input.pointer;
+        }
+        Steps steps{pointers_.data(),
+                    has_next ? pointers_.data() + first_next_ : nullptr,
+                    reinterpret_cast<const uint8_t*>(pointers_[flags_]),
+                    reinterpret_cast<const uint8_t*>(pointers_[flags_ + 1]),
+                    nullptr,
+                    n,
+                    1};
+        return written(steps, fresh(NPY_INT64, {n}));
+    }
+
+    nb::object write(nb::list values, nb::handle nexts, nb::handle terminated, nb::handle truncated, nb::handle lanes) {
+        std::vector<const char*> from, to;
+        for (nb::handle value : values) from.push_back(data<char>(value));
+        if (!nexts.is_none())
+            for (nb::handle value : nb::cast<nb::list>(nexts)) to.push_back(data<char>(value));
+        const npy_intp* shape = PyArray_DIMS(array(terminated));
+        Steps steps{from.data(),
+                    nexts.is_none() ? nullptr : to.data(),
+                    data<uint8_t>(terminated),
+                    data<uint8_t>(truncated),
+                    data<int64_t>(lanes),
+                    shape[0],
+                    shape[1]};
+        return written(steps, fresh(NPY_INT64, {shape[0], shape[1]}));
+    }
+
+    nb::object cut(nb::handle lanes) {
+        const Tallies before = *ring_.tallies;
+        news_.clear();
+        ring_.cut(data<int64_t>(lanes), PyArray_SIZE(array(lanes)), news_);
+        return nb::make_tuple(fresh(news_.added), fresh(news_.removed), notices(before));
+    }
+
+    nb::object ids(nb::handle places) const {
+        const npy_intp n = PyArray_SIZE(array(places));
+        nb::object ids = fresh(NPY_INT64, {n});
+        const auto* from = data<int64_t>(places);
+        auto* to = data<int64_t>(ids);
+        run(n, [&] {
+            for (npy_intp i = 0; i < n; ++i) to[i] = ring_.id_at(from[i]);
+        });
+        return ids;
+    }
+
+    nb::object locate(nb::handle ids) const {
+        const npy_intp n = PyArray_SIZE(array(ids));
+        nb::object places = fresh(NPY_INT64, {n}), codes = fresh(NPY_UINT8, {n});
+        const auto* from = data<int64_t>(ids);
+        auto* to = data<int64_t>(places);
+        auto* code = data<uint8_t>(codes);
+        const int64_t capacity = ring_.num_lanes * ring_.rows;
+        uint8_t any = 0;
+        run(n, [&] {
+            for (npy_intp i = 0; i < n; ++i) {
+                if (i + DEEP < n && from[i + DEEP] >= 0) ring_.prefetch_mark(from[i + DEEP] % capacity);
+                any |= code[i] = ring_.locate(from[i], to[i]);
+            }
+        });
+        return nb::make_tuple(places, any ? codes : nb::none());
+    }
+
+    nb::object windows(nb::handle places, nb::handle discounts) const {
+        const npy_intp n = PyArray_SIZE(array(places));
+        nb::object ats = fresh(NPY_INT64, {n}), afters = fresh(NPY_INT64, {n}), lengths = fresh(NPY_INT32, {n});
+        nb::object products = fresh(NPY_FLOAT, {n}), terminateds = fresh(NPY_BOOL, {n}),
+                   truncateds = fresh(NPY_BOOL, {n});
+        const auto* place = data<int64_t>(places);
+        const auto* powers = data<float>(discounts);
+        const int64_t longest = PyArray_SIZE(array(discounts)) - 1;
+        auto *at = data<int64_t>(ats), *after = data<int64_t>(afters);
+        auto* steps = data<int32_t>(lengths);
+        auto* product = data<float>(products);
+        auto *terminated = data<uint8_t>(terminateds), *truncated = data<uint8_t>(truncateds);
+        run(n, [&] {
+            for (npy_intp i = 0; i < n; ++i) {
+                if (i + DEEP < n) ring_.prefetch_mark(place[i + DEEP]);
+                const uint8_t mark = ring_.window(place[i], longest, at[i], after[i], steps[i]);
+                terminated[i] = (mark & TERMINATED) != 0;
+                truncated[i] = (mark & TRUNCATED) != 0;
+                product[i] = mark & (TERMINATED | LOST) ? 0.0f : powers[steps[i]];
+            }
+        });
+        return nb::make_tuple(ats, afters, lengths, products, terminateds, truncateds);
+    }
+
+    nb::object fold(nb::handle column, nb::handle starts, nb::handle steps, nb::handle gammas) const {
+        const npy_intp n = PyArray_SIZE(array(starts));
+        std::vector<npy_intp> shape(PyArray_DIMS(array(column)) + 1,
+                                    PyArray_DIMS(array(column)) + PyArray_NDIM(array(column)));
+        shape[0] = n;
+        nb::object out = fresh(PyArray_TYPE(array(column)), shape);
+        if (PyArray_TYPE(array(column)) == NPY_FLOAT)
+            fold_as<float>(column, starts, steps, gammas, out, n);
+        else
+            fold_as<double>(column, starts, steps, gammas, out, n);
+        return out;
+    }
+
+private:
+    Ring ring_;
+    News news_;
+    nb::object keep_;
+    nb::object next_key_ = nb::steal(PyUnicode_InternFromString("next_obs"));
+    std::vector<Input> inputs_;  // columns, terminated, truncated, then the observation's columns again for next_obs
+    std::vector<const char*> pointers_;
+    size_t flags_ = 0, first_next_ = 0;
+    Py_ssize_t top_level_ = 0;
+
+    void prepare_inputs(nb::list columns, nb::list keys) {
+        std::vector<std::vector<std::string>> paths;
+        for (nb::handle path : keys) {
+            paths.emplace_back();
+            for (nb::handle key : path) paths.back().push_back(nb::cast<std::string>(key));
+        }
+        for (size_t c = 0; c < paths.size(); ++c) inputs_.push_back(input_of(columns[c], paths, paths[c], 0));
+        flags_ = inputs_.size();
+        for (const char* name : {"terminated", "truncated"}) {
+            Input input;
+            input.keys = {PyUnicode_InternFromString(name)};
+            input.sizes = {0};
+            input.type = NPY_BOOL;
+            input.row = 1;
+            inputs_.push_back(std::move(input));
+        }
+        first_next_ = inputs_.size();
+        for (size_t c = 0; c < ring_.num_obs; ++c) inputs_.push_back(input_of(columns[c], paths, paths[c], 1));
+        pointers_.resize(inputs_.size());
+        top_level_ = children(paths, {}) + 2;
+    }
+
+    static Py_ssize_t children(const std::vector<std::vector<std::string>>& paths,
+                               const std::vector<std::string>& prefix) {
+        std::vector<std::string> names;
+        for (const auto& path : paths)
+            if (path.size() > prefix.size() && std::equal(prefix.begin(), prefix.end(), path.begin())) {
+                const std::string& name = path[prefix.size()];
+                if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+            }
+        return Py_ssize_t(names.size());
+    }
+
+    static Input input_of(nb::handle column, const std::vector<std::vector<std::string>>& paths,
+                          const std::vector<std::string>& path, size_t skip) {
+        Input input;
+        for (size_t depth = skip; depth < path.size(); ++depth) {
+            input.keys.push_back(PyUnicode_InternFromString(path[depth].c_str()));
+            input.sizes.push_back(children(paths, {path.begin(), path.begin() + long(depth)}));
+        }
+        input.type = PyArray_TYPE(array(column));
+        const npy_intp* shape = PyArray_DIMS(array(column));
+        input.shape.assign(shape + 2, shape + PyArray_NDIM(array(column)));
+        input.row = row_bytes(column);
+        return input;
+    }
+
+    int64_t notices(const Tallies& before) const {
+        return ring_.tallies->cuts - before.cuts + ring_.tallies->unbootstrapped - before.unbootstrapped;
+    }
+
+    nb::object written(const Steps& steps, nb::object ids) {
+        const Tallies before = *ring_.tallies;
+        news_.clear();
+        run(steps.n * steps.length, [&] { ring_.write(steps, data<int64_t>(ids), news_); });
+        PyObject* notice = PyLong_FromLongLong(notices(before));
+        PyObject* result = PyTuple_Pack(4, ids.ptr(), fresh(news_.added).ptr(), fresh(news_.removed).ptr(), notice);
+        Py_XDECREF(notice);
+        if (!result) nb::raise_python_error();
+        return nb::steal(result);
+    }
+
+    template <typename T>
+    void fold_as(nb::handle column, nb::handle starts, nb::handle steps, nb::handle gammas, nb::handle out,
+                 npy_intp n) const {
+        const auto* from = data<T>(column);
+        const auto* start = data<int64_t>(starts);
+        const auto* length = data<int32_t>(steps);
+        const auto* gamma = data<double>(gammas);
+        auto* to = data<T>(out);
+        const size_t width = row_bytes(column) / sizeof(T);
+        const int64_t stride = ring_.rows + 1;
+        run(n, [&] {
+            for (npy_intp i = 0; i < n; ++i) {
+                if (i + DEEP < n) RELIVE_PREFETCH(from + size_t(start[i + DEEP]) * width);
+                // Only a window of more than one row can wrap, and only then is the lane's first row of interest.
+                const int64_t first = length[i] > 1 ? start[i] - start[i] % stride : start[i];
+                for (size_t w = 0; w < width; ++w) {
+                    double total = double(from[size_t(start[i]) * width + w]);
+                    int64_t row = start[i];
+                    for (int32_t k = 1; k < length[i]; ++k) {
+                        if (++row == first + ring_.rows) row = first;
+                        total += gamma[k] * double(from[size_t(row) * width + w]);
+                    }
+                    to[size_t(i) * width + w] = T(total);
+                }
+            }
+        });
+    }
+};
+
+// Copies rows of many columns, row by row, so that all columns' misses of one row are in flight together.
+class PyGather {
+public:
+    PyGather(nb::list columns, nb::list picks) : keep_(columns) {
+        for (nb::handle column : columns) columns_.push_back({data<char>(column), row_bytes(column)});
+        for (nb::handle pick : picks) picks_.push_back(nb::cast<size_t>(pick));
+    }
+
+    void take(nb::handle rows, nb::handle outs) const {
+        const size_t count = columns_.size();
+        std::vector<const int64_t*> from;
+        std::vector<char*> to;
+        for (nb::handle chosen : rows) from.push_back(data<int64_t>(chosen));
+        for (nb::handle out : outs) to.push_back(data<char>(out));
+        if (to.size() != count) throw nb::value_error("one output for every column");
+        const npy_intp n = PyArray_SIZE(array(rows[0]));
+        run(n, [&] {
+            for (npy_intp i = 0; i < n; ++i) {
+                if (i + DEEP < n)
+                    for (size_t c = 0; c < count; ++c)
+                        prefetch_row(columns_[c].data + size_t(from[picks_[c]][i + DEEP]) * columns_[c].row,
+                                     columns_[c].row);
+                for (size_t c = 0; c < count; ++c) {
+                    const size_t row = columns_[c].row;
+                    copy_row(to[c] + size_t(i) * row, columns_[c].data + size_t(from[picks_[c]][i]) * row, row);
+                }
+            }
+        });
+    }
+
+private:
+    nb::object keep_;
+    std::vector<Column> columns_;
+    std::vector<size_t> picks_;
+};
+
+}  // namespace
+}  // namespace relive
+
+void bind_ring(nanobind::module_& m) {
+    using namespace relive;
+    nb::class_<PyRing>(m, "Ring")
+        .def(nb::init<nb::list, size_t, nb::list, nb::object, nb::object, nb::object, int64_t>())
+        .def("push", &PyRing::push)
+        .def("write", &PyRing::write, nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg())
+        .def("cut", &PyRing::cut)
+        .def("ids", &PyRing::ids)
+        .def("locate", &PyRing::locate)
+        .def("windows", &PyRing::windows)
+        .def("fold", &PyRing::fold);
+    nb::class_<PyGather>(m, "Gather").def(nb::init<nb::list, nb::list>()).def("take", &PyGather::take);
+}

@@ -1,0 +1,45 @@
+// One build of the kernels; CMake compiles this file once for each instruction set, RELIVE_SET.
+//
+// Nothing here may use inline functions of the standard library: the linker keeps one copy of those for the whole
+// module, and that copy could be one compiled for an instruction set that the processor does not have.
+#include "kernels.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__GNUC__)
+#define RELIVE_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+#define RELIVE_COLD __attribute__((noinline, cold))
+#define RELIVE_PREFETCH(address) __builtin_prefetch(address, 0, 3)
+#define RELIVE_PREFETCH_WRITE(address) __builtin_prefetch(address, 1, 3)
+#else
+#define RELIVE_UNLIKELY(condition) (condition)
+#define RELIVE_COLD
+#define RELIVE_PREFETCH(address) static_cast<void>(address)
+#define RELIVE_PREFETCH_WRITE(address) static_cast<void>(address)
+#endif
+
+#define RELIVE_TEXT_OF(name) #name
+#define RELIVE_TEXT(name) RELIVE_TEXT_OF(name)
+
+namespace relive::RELIVE_SET {
+namespace {
+
+constexpr double INFINITE = HUGE_VAL;
+constexpr double NOT_A_NUMBER = NAN;
+
+#include "node.hpp"
+#include "power.hpp"
+#include "tree.hpp"
+
+}  // namespace
+
+const Kernels table = {
+    RELIVE_TEXT(RELIVE_SET), find, draw, draw_distinct, write, power, mass, weights, smallest,
+};
+
+}  // namespace relive::RELIVE_SET

@@ -1,0 +1,54 @@
+// What the kernels offer. They know arrays of numbers and no Python object; kernels.cpp is compiled once for each
+// instruction set and fills one table each. All tables, and relive._kernels_numpy, give the same bits.
+#pragma once
+
+#include <cstdint>
+
+namespace relive {
+
+constexpr int FAN_OUT = 8;      // children a node: eight float64 are one cache line
+constexpr int MAX_LEVELS = 22;  // 8**21 = 2**63 leaves
+
+// An 8-ary sum tree over arrays that somebody else owns. Level 0 holds the leaves; sums[l + 1][g] is the sum, and
+// mins[l][g] the smallest positive leaf (0 if there is none), of group g of level l. The last level has one group.
+struct Tree {
+    int levels;
+    std::int64_t groups[MAX_LEVELS];
+    double* sums[MAX_LEVELS];
+    double* mins[MAX_LEVELS];
+    double* state;  // total, smallest positive leaf (infinity if none), number of positive leaves
+};
+
+// Leaves to write: 0 at `removed`, then values[i * stride] at added[i]; the last one for an index counts.
+struct Writes {
+    const std::int64_t* removed;
+    std::int64_t removed_count;
+    const std::int64_t* added;
+    std::int64_t added_count;
+    const double* values;
+    std::int64_t stride;
+};
+
+struct Kernels {
+    const char* name;
+    // Leaf in whose half-open share of [0, total) each target lies, and its value.
+    void (*find)(const Tree&, const double* target, std::int64_t n, std::int64_t* index, double* value);
+    // The same for uniforms in [0, 1), of the whole total or of one of n equal slices each.
+    void (*draw)(const Tree&, const double* u, std::int64_t n, bool stratified, std::int64_t* index, double* value);
+    // Without replacement; the tree is as before afterwards. `scratch` has room for n.
+    void (*draw_distinct)(Tree&, const double* u, std::int64_t n, std::int64_t* index, double* value,
+                          std::int64_t* scratch);
+    // `scratch` has room for removed_count + added_count.
+    void (*write)(Tree&, const Writes&, std::int64_t* scratch);
+    void (*power)(const double* x, std::int64_t n, double exponent, double* result);
+    // (|td| + eps) ** alpha; returns the largest |td| + eps, NaN if any input is not finite.
+    double (*mass)(const double* td, std::int64_t n, double eps, double alpha, double* result);
+    void (*weights)(const double* values, std::int64_t n, double reference, double beta, float* result);
+    double (*smallest)(const double* values, std::int64_t n);
+};
+
+namespace baseline { extern const Kernels table; }
+namespace avx2 { extern const Kernels table; }
+namespace avx512 { extern const Kernels table; }
+
+}  // namespace relive
