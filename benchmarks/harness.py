@@ -8,6 +8,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -78,9 +79,25 @@ class Worker:
             self.process.wait()
 
 
-def default_core() -> int:
-    """Return the last core this process may use (-1 where the system cannot pin): the first ones are busiest."""
-    return max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else -1
+def idlest_core(watch: float = 0.3) -> int:
+    """Return the core that idles most of those this process may use, watched for some seconds; -1: cannot pin."""
+    if not hasattr(os, "sched_getaffinity"):
+        return -1
+    allowed = sorted(os.sched_getaffinity(0))
+    before = _idle_ticks()
+    time.sleep(watch if len(allowed) > 1 and before else 0)
+    after = _idle_ticks()
+    return max(allowed, key=lambda core: (after.get(core, 0) - before.get(core, 0), core))
+
+
+def _idle_ticks() -> dict[int, int]:
+    found = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/stat").read_text().splitlines():
+            name, *ticks = line.split()
+            if name.startswith("cpu") and name != "cpu":
+                found[int(name[3:])] = int(ticks[3])
+    return found
 
 
 def available_bytes() -> int | None:
@@ -111,10 +128,11 @@ def run_question(
     chosen = [p for p in question.peers if peers is None or p in peers]
     answer = Answer(question, scale, question.settings(scale), {p: Row() for p in chosen})
     workers: dict[str, Worker] = {}
+    core = idlest_core() if core is None else core
     try:
         for name in chosen:
             progress(f"{question.name}: starting {name}")
-            start(answer, workers, name, default_core() if core is None else core)
+            start(answer, workers, name, core)
         for setting in answer.settings:
             run_setting(answer, workers, setting, progress)
     except KeyboardInterrupt:

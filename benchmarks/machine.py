@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import importlib
 import os
 import platform
 from pathlib import Path
@@ -32,11 +33,11 @@ def facts() -> dict[str, str]:
 def kernels() -> str:
     """Say which build of relive's kernels runs here."""
     try:
-        from relive import kernels as chosen
+        chosen: Any = importlib.import_module("relive._kernels").active()
     except ImportError:
         return "?"
-    names: list[Any] = [getattr(chosen, name, None) for name in ("BACKEND", "SIMD")]
-    return ", ".join(str(n() if callable(n) else n) for n in names if n is not None)
+    simd = getattr(chosen, "simd", None)
+    return f"native, {simd()}" if simd is not None else "NumPy"
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -24,8 +24,8 @@ class Scale:
     warm: float  # seconds of calls before the first timed chunk
 
 
-FULL = Scale("full", 1_000_000, (10_000, 100_000, 1_000_000, 10_000_000), rounds=40, chunk=0.02, warm=0.3)
-QUICK = Scale("quick", 1_000_000, (10_000, 1_000_000), rounds=15, chunk=0.01, warm=0.1)
+FULL = Scale("full", 1_000_000, (10_000, 100_000, 1_000_000, 10_000_000), rounds=120, chunk=0.005, warm=0.3)
+QUICK = Scale("quick", 1_000_000, (10_000, 1_000_000), rounds=40, chunk=0.004, warm=0.1)
 TINY = Scale("tiny", 8_192, (4_096,), rounds=2, chunk=0.0005, warm=0.0)
 
 

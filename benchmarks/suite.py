@@ -62,7 +62,7 @@ def run_file(asked: Question, arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=asked.title)
     parser.add_argument("--quick", action="store_true", help="fewer sizes, fewer and shorter chunks")
     parser.add_argument("--peers", nargs="*", choices=list(ADAPTERS), help="only these peers")
-    parser.add_argument("--core", type=int, help="the core to run on; default the last one")
+    parser.add_argument("--core", type=int, help="the core to run on; default: the one that idles most")
     parser.add_argument("--out", type=Path, help="write the report here: .md or .json")
     given = parser.parse_args(arguments)
     text = run_suite(

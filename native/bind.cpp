@@ -220,6 +220,9 @@ int import_numpy() {
 }
 
 }  // namespace
+
+const Kernels& chosen() { return *kernels; }
+
 }  // namespace relive
 
 NB_MODULE(_native, m) {

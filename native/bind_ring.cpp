@@ -4,6 +4,7 @@
 #include <string>
 
 #include "input.hpp"
+#include "kernels.hpp"
 #include "numpy_api.hpp"
 #include "ring.hpp"
 
@@ -59,29 +60,18 @@ public:
             for (PyObject* key : input.keys) Py_DECREF(key);
     }
 
-    // One step of all lanes straight from the caller's mapping, or None where anything needs a closer look.
-    nb::object push(nb::handle step) {
-        if (!PyDict_CheckExact(step.ptr())) return nb::none();
-        PyObject* next = PyDict_GetItem(step.ptr(), next_key_.ptr());
-        const bool has_next = next && next != Py_None;
-        if (PyDict_GET_SIZE(step.ptr()) != top_level_ + (next ? 1 : 0)) return nb::none();
+    // One step of all lanes straight from the caller's values, or None where anything needs a closer look.
+    nb::object push(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs, nb::handle terminated,
+                    nb::handle truncated, nb::handle extras) {
+        if (PyDict_GET_SIZE(extras.ptr()) != extras_) return nb::none();
+        PyObject* roots[] = {obs.ptr(),        action.ptr(),    reward.ptr(),  extras.ptr(),
+                             terminated.ptr(), truncated.ptr(), next_obs.ptr()};
+        const bool has_next = !next_obs.is_none();
         const npy_intp n = npy_intp(ring_.num_lanes);
-        for (size_t i = 0; i < inputs_.size(); ++i) {
+        const size_t count = has_next ? inputs_.size() : first_next_;
+        for (size_t i = 0; i < count; ++i) {
             Input& input = inputs_[i];
-            PyObject* value = step.ptr();
-            if (i >= first_next_) {
-                if (!has_next) break;
-                value = next;
-            }
-            for (size_t depth = 0; depth < input.keys.size(); ++depth) {
-                if (depth && (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) != input.sizes[depth]))
-                    return nb::none();
-                if (i >= first_next_ && (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) != input.sizes[depth]))
-                    return nb::none();
-                value = PyDict_GetItem(value, input.keys[depth]);
-                if (!value) return nb::none();
-            }
-            if (!input.take(value, n)) return nb::none();
+            if (!input.take(input.find(roots), n)) return nb::none();
             pointers_[i] = input.pointer;
         }
         Steps steps{pointers_.data(),
@@ -186,11 +176,10 @@ private:
     Ring ring_;
     News news_;
     nb::object keep_;
-    nb::object next_key_ = nb::steal(PyUnicode_InternFromString("next_obs"));
     std::vector<Input> inputs_;  // columns, terminated, truncated, then the observation's columns again for next_obs
     std::vector<const char*> pointers_;
     size_t flags_ = 0, first_next_ = 0;
-    Py_ssize_t top_level_ = 0;
+    Py_ssize_t extras_ = 0;
 
     void prepare_inputs(nb::list columns, nb::list keys) {
         std::vector<std::vector<std::string>> paths;
@@ -198,20 +187,23 @@ private:
             paths.emplace_back();
             for (nb::handle key : path) paths.back().push_back(nb::cast<std::string>(key));
         }
-        for (size_t c = 0; c < paths.size(); ++c) inputs_.push_back(input_of(columns[c], paths, paths[c], 0));
+        for (size_t c = 0; c < paths.size(); ++c) {
+            const std::string& name = paths[c][0];
+            const Root root = name == "obs" ? OBS : name == "action" ? ACTION : name == "reward" ? REWARD : EXTRAS;
+            inputs_.push_back(input_of(columns[c], paths, paths[c], root));
+        }
         flags_ = inputs_.size();
-        for (const char* name : {"terminated", "truncated"}) {
+        for (const Root root : {TERMINATED_FLAG, TRUNCATED_FLAG}) {
             Input input;
-            input.keys = {PyUnicode_InternFromString(name)};
-            input.sizes = {0};
+            input.root = root;
             input.type = NPY_BOOL;
             input.row = 1;
             inputs_.push_back(std::move(input));
         }
         first_next_ = inputs_.size();
-        for (size_t c = 0; c < ring_.num_obs; ++c) inputs_.push_back(input_of(columns[c], paths, paths[c], 1));
+        for (size_t c = 0; c < ring_.num_obs; ++c) inputs_.push_back(input_of(columns[c], paths, paths[c], NEXT_OBS));
         pointers_.resize(inputs_.size());
-        top_level_ = children(paths, {}) + 2;
+        extras_ = children(paths, {}) - 3;  // besides obs, action and reward
     }
 
     static Py_ssize_t children(const std::vector<std::vector<std::string>>& paths,
@@ -226,12 +218,14 @@ private:
     }
 
     static Input input_of(nb::handle column, const std::vector<std::vector<std::string>>& paths,
-                          const std::vector<std::string>& path, size_t skip) {
+                          const std::vector<std::string>& path, Root root) {
         Input input;
-        for (size_t depth = skip; depth < path.size(); ++depth) {
+        input.root = root;
+        for (size_t depth = root == EXTRAS ? 0 : 1; depth < path.size(); ++depth) {
             input.keys.push_back(PyUnicode_InternFromString(path[depth].c_str()));
             input.sizes.push_back(children(paths, {path.begin(), path.begin() + long(depth)}));
         }
+        if (root == EXTRAS) input.sizes[0] -= 3;
         input.type = PyArray_TYPE(array(column));
         const npy_intp* shape = PyArray_DIMS(array(column));
         input.shape.assign(shape + 2, shape + PyArray_NDIM(array(column)));
@@ -292,31 +286,44 @@ public:
     }
 
     void take(nb::handle rows, nb::handle outs) const {
-        const size_t count = columns_.size();
-        std::vector<const int64_t*> from;
         std::vector<char*> to;
-        for (nb::handle chosen : rows) from.push_back(data<int64_t>(chosen));
         for (nb::handle out : outs) to.push_back(data<char>(out));
-        if (to.size() != count) throw nb::value_error("one output for every column");
-        const npy_intp n = PyArray_SIZE(array(rows[0]));
-        run(n, [&] {
-            for (npy_intp i = 0; i < n; ++i) {
-                if (i + DEEP < n)
-                    for (size_t c = 0; c < count; ++c)
-                        prefetch_row(columns_[c].data + size_t(from[picks_[c]][i + DEEP]) * columns_[c].row,
-                                     columns_[c].row);
-                for (size_t c = 0; c < count; ++c) {
-                    const size_t row = columns_[c].row;
-                    copy_row(to[c] + size_t(i) * row, columns_[c].data + size_t(from[picks_[c]][i]) * row, row);
-                }
-            }
-        });
+        if (to.size() != columns_.size()) throw nb::value_error("one output for every column");
+        copy(rows, to);
+    }
+
+    nb::object taken(nb::handle rows) const {
+        const npy_intp n = PyArray_SIZE(array(nb::object(rows[0])));
+        nb::list outs;
+        std::vector<char*> to;
+        for (nb::handle column : keep_) {
+            const int axes = PyArray_NDIM(array(column)) - 1;
+            npy_intp shape[NPY_MAXDIMS];
+            shape[0] = n;
+            std::copy_n(PyArray_DIMS(array(column)) + 2, axes - 1, shape + 1);
+            PyObject* out = PyArray_SimpleNew(axes, shape, PyArray_TYPE(array(column)));
+            if (!out) nb::raise_python_error();
+            outs.append(nb::steal(out));
+            to.push_back(data<char>(out));
+        }
+        copy(rows, to);
+        return outs;
     }
 
 private:
-    nb::object keep_;
+    nb::list keep_;
     std::vector<Column> columns_;
     std::vector<size_t> picks_;
+
+    void copy(nb::handle rows, const std::vector<char*>& to) const {
+        std::vector<Job> jobs(columns_.size());
+        for (size_t c = 0; c < jobs.size(); ++c) {
+            nb::object from = rows[picks_[c]];  // the caller's tuple keeps it alive
+            jobs[c] = {columns_[c].data, to[c], data<int64_t>(from), columns_[c].row};
+        }
+        const npy_intp n = PyArray_SIZE(array(nb::object(rows[0])));
+        run(n, [&] { chosen().gather(jobs.data(), jobs.size(), n); });
+    }
 };
 
 }  // namespace
@@ -326,12 +333,16 @@ void bind_ring(nanobind::module_& m) {
     using namespace relive;
     nb::class_<PyRing>(m, "Ring")
         .def(nb::init<nb::list, size_t, nb::list, nb::object, nb::object, nb::object, int64_t>())
-        .def("push", &PyRing::push)
+        .def("push", &PyRing::push, nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
+             nb::arg().none(), nb::arg().none(), nb::arg())
         .def("write", &PyRing::write, nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg())
         .def("cut", &PyRing::cut)
         .def("ids", &PyRing::ids)
         .def("locate", &PyRing::locate)
         .def("windows", &PyRing::windows)
         .def("fold", &PyRing::fold);
-    nb::class_<PyGather>(m, "Gather").def(nb::init<nb::list, nb::list>()).def("take", &PyGather::take);
+    nb::class_<PyGather>(m, "Gather")
+        .def(nb::init<nb::list, nb::list>())
+        .def("take", &PyGather::take)
+        .def("taken", &PyGather::taken);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -24,41 +25,45 @@ static inline void copy_block(char* to, const char* from) {
     std::memcpy(to, from, N);
 }
 
+// N to 2 N bytes as two blocks that may overlap.
+template <size_t N>
+static inline void copy_ends(char* to, const char* from, size_t n) {
+    copy_block<N>(to, from);
+    copy_block<N>(to + n - N, from + n - N);
+}
+
 static inline void copy_row(char* to, const char* from, size_t n) {
-    if (n >= 64) {
-        if (n > IN_LINE) {
-            std::memcpy(to, from, n);
-            return;
-        }
+    if (n > IN_LINE) {
+        std::memcpy(to, from, n);
+    } else if (n >= 64) {
         for (size_t i = 0; i + 64 <= n; i += 64) copy_block<64>(to + i, from + i);
         copy_block<64>(to + n - 64, from + n - 64);
     } else if (n >= 32) {
-        copy_block<32>(to, from);
-        copy_block<32>(to + n - 32, from + n - 32);
+        copy_ends<32>(to, from, n);
     } else if (n >= 16) {
-        copy_block<16>(to, from);
-        copy_block<16>(to + n - 16, from + n - 16);
+        copy_ends<16>(to, from, n);
     } else if (n >= 8) {
-        copy_block<8>(to, from);
-        copy_block<8>(to + n - 8, from + n - 8);
+        copy_ends<8>(to, from, n);
     } else if (n >= 4) {
-        copy_block<4>(to, from);
-        copy_block<4>(to + n - 4, from + n - 4);
+        copy_ends<4>(to, from, n);
     } else {
         for (size_t i = 0; i < n; ++i) to[i] = from[i];
     }
 }
 
+// A line is asked for once: requests beyond those that the core can have in flight hold up the copies behind them.
 static inline void prefetch_row(const char* row, size_t n) {
-    size_t offset = 0;
-    for (size_t line = 0; line < LINES && offset < n; ++line, offset += 64) RELIVE_PREFETCH(row + offset);
-    if (offset >= n) RELIVE_PREFETCH(row + n - 1);
+    RELIVE_PREFETCH(row);
+    const size_t first = 64 - (reinterpret_cast<uintptr_t>(row) & 63);  // bytes on the row's first line
+    for (size_t offset = first, line = 1; offset < n && line < LINES; offset += 64, ++line)
+        RELIVE_PREFETCH(row + offset);
 }
 
 static inline void prefetch_row_for_writing(const char* row, size_t n) {
-    size_t offset = 0;
-    for (size_t line = 0; line < LINES && offset < n; ++line, offset += 64) RELIVE_PREFETCH_WRITE(row + offset);
-    if (offset >= n) RELIVE_PREFETCH_WRITE(row + n - 1);
+    RELIVE_PREFETCH_WRITE(row);
+    const size_t first = 64 - (reinterpret_cast<uintptr_t>(row) & 63);
+    for (size_t offset = first, line = 1; offset < n && line < LINES; offset += 64, ++line)
+        RELIVE_PREFETCH_WRITE(row + offset);
 }
 
 }  // namespace relive

@@ -2,7 +2,6 @@
 // closer.
 #pragma once
 
-
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -12,9 +11,13 @@
 
 namespace relive {
 
+// The arguments of `add`, of which a column's value is one or lies inside one.
+enum Root { OBS, ACTION, REWARD, EXTRAS, TERMINATED_FLAG, TRUNCATED_FLAG, NEXT_OBS };
+
 // One column's value in the caller's mapping: where it stands there, and what it must look like to be taken as it is.
 struct Input {
-    std::vector<PyObject*> keys;
+    Root root;
+    std::vector<PyObject*> keys;    // the way to it inside nested mappings
     std::vector<Py_ssize_t> sizes;  // how many keys the mapping at each depth must have
     int type;
     std::vector<npy_intp> shape;
@@ -22,7 +25,18 @@ struct Input {
     std::vector<char> staging;  // for values that need a cast
     const char* pointer = nullptr;
 
+    // The value among the arguments; null where a mapping is not exactly what the schema says.
+    PyObject* find(PyObject* const* roots) const {
+        PyObject* value = roots[root];
+        for (size_t depth = 0; value && depth < keys.size(); ++depth) {
+            if (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) != sizes[depth]) return nullptr;
+            value = PyDict_GetItem(value, keys[depth]);
+        }
+        return value;
+    }
+
     bool take(PyObject* value, npy_intp lanes) {
+        if (!value) return false;
         if (!PyArray_CheckExact(value)) return lanes == 1 && shape.empty() && take_scalar(value);
         auto* given = reinterpret_cast<PyArrayObject*>(value);
         if (!PyArray_IS_C_CONTIGUOUS(given) || !PyArray_ISNOTSWAPPED(given) || !PyArray_ISALIGNED(given)) return false;

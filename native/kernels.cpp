@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "gather.hpp"
+
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -14,13 +16,9 @@
 #if defined(__GNUC__)
 #define RELIVE_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 #define RELIVE_COLD __attribute__((noinline, cold))
-#define RELIVE_PREFETCH(address) __builtin_prefetch(address, 0, 3)
-#define RELIVE_PREFETCH_WRITE(address) __builtin_prefetch(address, 1, 3)
 #else
 #define RELIVE_UNLIKELY(condition) (condition)
 #define RELIVE_COLD
-#define RELIVE_PREFETCH(address) static_cast<void>(address)
-#define RELIVE_PREFETCH_WRITE(address) static_cast<void>(address)
 #endif
 
 #define RELIVE_TEXT_OF(name) #name
@@ -39,7 +37,7 @@ constexpr double NOT_A_NUMBER = NAN;
 }  // namespace
 
 const Kernels table = {
-    RELIVE_TEXT(RELIVE_SET), find, draw, draw_distinct, write, power, mass, weights, smallest,
+    RELIVE_TEXT(RELIVE_SET), find, draw, draw_distinct, write, power, mass, weights, smallest, gather,
 };
 
 }  // namespace relive::RELIVE_SET

@@ -2,6 +2,7 @@
 // instruction set and fills one table each. All tables, and relive._kernels_numpy, give the same bits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace relive {
@@ -29,6 +30,14 @@ struct Writes {
     std::int64_t stride;
 };
 
+// Rows of one column to copy: row rows[i] of `from` to row i of `to`.
+struct Job {
+    const char* from;
+    char* to;
+    const std::int64_t* rows;
+    std::size_t row;  // bytes
+};
+
 struct Kernels {
     const char* name;
     // Leaf in whose half-open share of [0, total) each target lies, and its value.
@@ -45,7 +54,11 @@ struct Kernels {
     double (*mass)(const double* td, std::int64_t n, double eps, double alpha, double* result);
     void (*weights)(const double* values, std::int64_t n, double reference, double beta, float* result);
     double (*smallest)(const double* values, std::int64_t n);
+    void (*gather)(const Job* jobs, std::size_t count, std::int64_t n);
 };
+
+// The build that was chosen at import.
+const Kernels& chosen();
 
 namespace baseline { extern const Kernels table; }
 namespace avx2 { extern const Kernels table; }

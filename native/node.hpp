@@ -123,6 +123,12 @@ inline int search(const double* x, double& target, Scan& scan) {
 
 #endif
 
+// THRESHOLD + 7 - j is a line of zeros with infinity at entry j: what exceeds it is positive and not entry j.
+alignas(64) constexpr double THRESHOLD[16] = {0, 0, 0, 0, 0, 0, 0, INFINITE, 0, 0, 0, 0, 0, 0, 0, 0};
+constexpr int NONE = -1;
+
+// The smallest positive entry but the one at `skip` (NONE: of all), infinity if there is none.
+
 #if defined(__AVX2__)
 
 inline double sum8(const double* x) {
@@ -133,14 +139,35 @@ inline double sum8(const double* x) {
     return _mm_cvtsd_f64(_mm_add_sd(fours, _mm_unpackhi_pd(fours, fours)));
 }
 
-inline double min8(const double* x) {
-    const __m256d zero = _mm256_setzero_pd(), none = _mm256_set1_pd(INFINITE);
-    const __m256d low = _mm256_loadu_pd(x), high = _mm256_loadu_pd(x + 4);
-    const __m256d four = _mm256_min_pd(_mm256_blendv_pd(none, low, _mm256_cmp_pd(low, zero, _CMP_GT_OQ)),
-                                       _mm256_blendv_pd(none, high, _mm256_cmp_pd(high, zero, _CMP_GT_OQ)));
+inline double min8(const double* x, int skip) {
+    const double* threshold = THRESHOLD + 7 - skip;
+    const __m256d none = _mm256_set1_pd(INFINITE), low = _mm256_loadu_pd(x), high = _mm256_loadu_pd(x + 4);
+    const __m256d low_counts = _mm256_cmp_pd(low, _mm256_loadu_pd(threshold), _CMP_GT_OQ);
+    const __m256d high_counts = _mm256_cmp_pd(high, _mm256_loadu_pd(threshold + 4), _CMP_GT_OQ);
+    const __m256d four = _mm256_min_pd(_mm256_blendv_pd(none, low, low_counts), _mm256_blendv_pd(none, high, high_counts));
     const __m128d two = _mm_min_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
-    const double one = _mm_cvtsd_f64(_mm_min_sd(two, _mm_unpackhi_pd(two, two)));
-    return one < INFINITE ? one : 0.0;
+    return _mm_cvtsd_f64(_mm_min_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+#elif defined(__SSE2__)
+
+inline double sum8(const double* x) {
+    const __m128d x0 = _mm_loadu_pd(x), x1 = _mm_loadu_pd(x + 2), x2 = _mm_loadu_pd(x + 4), x3 = _mm_loadu_pd(x + 6);
+    const __m128d low = _mm_add_pd(_mm_unpacklo_pd(x0, x1), _mm_unpackhi_pd(x0, x1));   // [0+1, 2+3]
+    const __m128d high = _mm_add_pd(_mm_unpacklo_pd(x2, x3), _mm_unpackhi_pd(x2, x3));  // [4+5, 6+7]
+    const __m128d fours = _mm_add_pd(_mm_unpacklo_pd(low, high), _mm_unpackhi_pd(low, high));
+    return _mm_cvtsd_f64(_mm_add_sd(fours, _mm_unpackhi_pd(fours, fours)));
+}
+
+inline double min8(const double* x, int skip) {
+    const double* threshold = THRESHOLD + 7 - skip;
+    const __m128d none = _mm_set1_pd(INFINITE);
+    __m128d two = none;
+    for (int j = 0; j < FAN_OUT; j += 2) {
+        const __m128d pair = _mm_loadu_pd(x + j), counts = _mm_cmpgt_pd(pair, _mm_loadu_pd(threshold + j));
+        two = _mm_min_pd(two, _mm_or_pd(_mm_and_pd(counts, pair), _mm_andnot_pd(counts, none)));
+    }
+    return _mm_cvtsd_f64(_mm_min_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
 #else
@@ -149,13 +176,23 @@ inline double sum8(const double* x) {
     return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
 }
 
-inline double min8(const double* x) {
+inline double min8(const double* x, int skip) {
+    const double* threshold = THRESHOLD + 7 - skip;
     double smallest = INFINITE;
     for (int j = 0; j < FAN_OUT; ++j) {
-        const double value = x[j] > 0.0 ? x[j] : INFINITE;
+        const double value = x[j] > threshold[j] ? x[j] : INFINITE;
         smallest = value < smallest ? value : smallest;
     }
-    return smallest < INFINITE ? smallest : 0.0;
+    return smallest;
 }
 
 #endif
+
+// The sum of a node whose entry `j` is to be `value`: the pairs of sum8, some with their sides swapped. Only the three
+// additions of the last line wait for `value`.
+inline double sum8_with(const double* x, int j, double value) {
+    const int pair = (j ^ 2) & 6, four = (j ^ 4) & 4;
+    const double two = x[pair] + x[pair + 1];
+    const double others = (x[four] + x[four + 1]) + (x[four + 2] + x[four + 3]);
+    return ((value + x[j ^ 1]) + two) + others;
+}

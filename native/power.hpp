@@ -4,7 +4,6 @@
 
 constexpr double LOWEST_EXPONENT = -1000.0, HIGHEST_EXPONENT = 960.0;
 constexpr double LOWEST = 0x1p-1000, HIGHEST = 0x1p960;
-constexpr double LN2 = 0x1.62e42fefa39efp-1;
 constexpr double ROUNDER = 0x1.8p52;
 constexpr std::uint64_t ONE = 0x3FF0000000000000, HALF_ROOT = 0x3FE6A09E667F3BCD, MANTISSA = 0x000FFFFFFFFFFFFF;
 
@@ -20,14 +19,6 @@ inline double number_of(std::uint64_t bits) {
     return x;
 }
 
-constexpr double log_term(int i) { return 2.0 / LN2 / (2 * i + 1); }
-
-constexpr double exp_term(int i) {
-    double factorial = 1.0;
-    for (int k = 2; k <= i; ++k) factorial *= k;
-    return 1.0 / factorial;
-}
-
 inline double log2_of(double x) {
     const std::uint64_t bits = bits_of(x > 0x1p-1022 ? x : 0x1p-1022) + (ONE - HALF_ROOT);
     // The exponent as a float64 without a conversion, which AVX2 has none of: 2**52 + k has k in its low bits.
@@ -35,17 +26,13 @@ inline double log2_of(double x) {
     const double mantissa = number_of((bits & MANTISSA) + HALF_ROOT);
     const double s = (mantissa - 1.0) / (mantissa + 1.0);
     const double z = s * s;
-    double series = log_term(10);
-    series = series * z + log_term(9);
-    series = series * z + log_term(8);
-    series = series * z + log_term(7);
-    series = series * z + log_term(6);
-    series = series * z + log_term(5);
-    series = series * z + log_term(4);
-    series = series * z + log_term(3);
-    series = series * z + log_term(2);
-    series = series * z + log_term(1);
-    series = series * z + log_term(0);
+    double series = 0.2429160853987535;
+    series = series * z + 0.2614442493522915;
+    series = series * z + 0.32061638813224547;
+    series = series * z + 0.4121984020482752;
+    series = series * z + 0.5770780172463286;
+    series = series * z + 0.9617966939243345;
+    series = series * z + 2.885390081777927;
     return exponent + s * series;
 }
 
@@ -53,21 +40,18 @@ inline double exp2_of(double t) {
     t = t > LOWEST_EXPONENT ? t : LOWEST_EXPONENT;
     t = t < HIGHEST_EXPONENT ? t : HIGHEST_EXPONENT;
     const double shifted = t + ROUNDER;
-    const double g = (t - (shifted - ROUNDER)) * LN2;
-    double series = exp_term(13);
-    series = series * g + exp_term(12);
-    series = series * g + exp_term(11);
-    series = series * g + exp_term(10);
-    series = series * g + exp_term(9);
-    series = series * g + exp_term(8);
-    series = series * g + exp_term(7);
-    series = series * g + exp_term(6);
-    series = series * g + exp_term(5);
-    series = series * g + exp_term(4);
-    series = series * g + exp_term(3);
-    series = series * g + exp_term(2);
-    series = series * g + exp_term(1);
-    series = series * g + exp_term(0);
+    const double f = t - (shifted - ROUNDER);
+    double series = 7.070977866508138e-09;
+    series = series * f + 1.0205905413765595e-07;
+    series = series * f + 1.3215451633221434e-06;
+    series = series * f + 1.5252672924850737e-05;
+    series = series * f + 0.00015403530424776529;
+    series = series * f + 0.0013333558200794592;
+    series = series * f + 0.009618129107618665;
+    series = series * f + 0.05550410866465167;
+    series = series * f + 0.24022650695910075;
+    series = series * f + 0.6931471805599462;
+    series = series * f + 1.0;
     return number_of((bits_of(shifted) << 52) + bits_of(series));
 }
 
@@ -76,15 +60,17 @@ inline double power_of(double x, double exponent) {
     return x > 0.0 ? raised : 0.0;
 }
 
+// The power of exponent 1: exact but for the limits.
+inline double limited(double x) {
+    const double raised = x > LOWEST ? x : LOWEST;
+    return x > 0.0 ? (raised < HIGHEST ? raised : HIGHEST) : 0.0;
+}
+
 void power(const double* x, std::int64_t n, double exponent, double* result) {
-    if (exponent == 1.0) {
-        for (std::int64_t i = 0; i < n; ++i) {
-            const double raised = x[i] > LOWEST ? x[i] : LOWEST;
-            result[i] = x[i] > 0.0 ? (raised < HIGHEST ? raised : HIGHEST) : 0.0;
-        }
-        return;
-    }
-    for (std::int64_t i = 0; i < n; ++i) result[i] = power_of(x[i], exponent);
+    if (exponent == 1.0)
+        for (std::int64_t i = 0; i < n; ++i) result[i] = limited(x[i]);
+    else
+        for (std::int64_t i = 0; i < n; ++i) result[i] = power_of(x[i], exponent);
 }
 
 double mass(const double* td, std::int64_t n, double eps, double alpha, double* result) {
@@ -105,19 +91,19 @@ double mass(const double* td, std::int64_t n, double eps, double alpha, double* 
 }
 
 void weights(const double* values, std::int64_t n, double reference, double beta, float* result) {
-    if (beta == 1.0) {
-        for (std::int64_t i = 0; i < n; ++i) {
-            double ratio = reference / values[i];
-            power(&ratio, 1, 1.0, &ratio);
-            result[i] = static_cast<float>(ratio);
-        }
-        return;
-    }
-    for (std::int64_t i = 0; i < n; ++i) result[i] = static_cast<float>(power_of(reference / values[i], beta));
+    if (beta == 1.0)
+        for (std::int64_t i = 0; i < n; ++i) result[i] = static_cast<float>(limited(reference / values[i]));
+    else
+        for (std::int64_t i = 0; i < n; ++i) result[i] = static_cast<float>(power_of(reference / values[i], beta));
 }
 
 double smallest(const double* values, std::int64_t n) {
-    double least = values[0];
-    for (std::int64_t i = 1; i < n; ++i) least = values[i] < least ? values[i] : least;
-    return least;
+    double least[FAN_OUT];
+    for (int j = 0; j < FAN_OUT; ++j) least[j] = values[0];
+    std::int64_t i = 0;
+    for (; i + FAN_OUT <= n; i += FAN_OUT)
+        for (int j = 0; j < FAN_OUT; ++j) least[j] = values[i + j] < least[j] ? values[i + j] : least[j];
+    for (; i < n; ++i) least[0] = values[i] < least[0] ? values[i] : least[0];
+    for (int j = 1; j < FAN_OUT; ++j) least[0] = least[j] < least[0] ? least[j] : least[0];
+    return least[0];
 }

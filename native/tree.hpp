@@ -1,7 +1,7 @@
 // The sum tree's algorithms. Included by kernels.cpp inside the namespace of one instruction set.
 
 constexpr std::int64_t BLOCK = 64;  // draws that go down the tree together, so that their cache misses overlap
-constexpr std::int64_t FEW = 8;     // up to here writes go up the tree one by one
+constexpr std::int64_t FEW = 3;      // up to here groups of leaves go up the tree one by one
 
 // Take up to BLOCK targets from the root to the leaves.
 inline void descend(const Tree& tree, double* target, std::int64_t n, std::int64_t* index, double* value) {
@@ -47,68 +47,69 @@ void draw(const Tree& tree, const double* u, std::int64_t n, bool stratified, st
     }
 }
 
-// Recompute the groups from `first` on of one level.
-inline void redo_group(Tree& tree, int level, std::int64_t group) {
-    const double sum = sum8(tree.sums[level] + group * FAN_OUT);
-    const double smallest = min8((level == 0 ? tree.sums[0] : tree.mins[level - 1]) + group * FAN_OUT);
-    if (level + 1 < tree.levels) {
-        tree.sums[level + 1][group] = sum;
-        tree.mins[level][group] = smallest;
-    } else {
-        tree.state[0] = sum;
-        tree.state[1] = smallest > 0.0 ? smallest : INFINITE;
+// One level and where its groups' sums and minima go: recompute one group.
+struct Level {
+    const double* sums;
+    const double* mins;  // what `sums` holds has its minima here: at the bottom they are the leaves themselves
+    double* sums_above;
+    double* mins_above;
+
+    Level(Tree& tree, int level)
+        : sums(tree.sums[level]), mins(level == 0 ? tree.sums[0] : tree.mins[level - 1]),
+          sums_above(level + 1 < tree.levels ? tree.sums[level + 1] : tree.state),
+          mins_above(level + 1 < tree.levels ? tree.mins[level] : tree.state + 1) {}
+
+    void redo(std::int64_t group) const {
+        const double smallest = min8(mins + group * FAN_OUT, NONE);
+        sums_above[group] = sum8(sums + group * FAN_OUT);
+        mins_above[group] = smallest < INFINITE ? smallest : 0.0;
     }
-}
+};
 
 // Recompute everything above the groups of leaves in `groups`, which is overwritten. Repeats among the last two are
 // dropped (draws come back ascending, a removed and an added run side by side); where the list is still as long as a
 // level has groups, all of them are recomputed, which bounds what other repeats cost.
 void rebuild(Tree& tree, std::int64_t* groups, std::int64_t count) {
-    for (int level = 0; level < tree.levels; ++level) {
-        if (count >= tree.groups[level]) {
-            for (; level < tree.levels; ++level)
-                for (std::int64_t g = 0; g < tree.groups[level]; ++g) redo_group(tree, level, g);
-            return;
+    for (int l = 0; l < tree.levels; ++l) {
+        const Level level(tree, l);
+        if (count >= tree.groups[l]) {
+            count = tree.groups[l];
+            for (std::int64_t g = 0; g < count; ++g) level.redo(g);
+            // So are the levels above, which have no more groups than this.
+            count = tree.groups[0];
+            continue;
         }
         std::int64_t kept = 0, last = -1, before = -1;
         for (std::int64_t i = 0; i < count; ++i) {
-            const std::int64_t group = groups[i];
-            redo_group(tree, level, group);
-            const std::int64_t parent = group / FAN_OUT;
-            if (parent == last || parent == before) continue;
-            before = last;
-            last = parent;
-            groups[kept++] = parent;
+            const std::int64_t group = groups[i], parent = group / FAN_OUT;
+            level.redo(group);
+            groups[kept] = parent;  // overwritten by the next one if it is a repeat
+            const bool fresh = parent != last && parent != before;
+            kept += fresh;
+            before = fresh ? last : before;
+            last = fresh ? parent : last;
         }
         count = kept;
     }
+    if (!(tree.state[1] > 0.0)) tree.state[1] = INFINITE;
 }
 
 // Recompute everything above one group of leaves. Each new entry is combined with its siblings in registers: reading
 // back the line it was just written to would wait for the store at every level.
 inline void climb(Tree& tree, std::int64_t group) {
-    const double* x = tree.sums[0] + group * FAN_OUT;
-    double sum = ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
-    double smallest = INFINITE;
-    for (int j = 0; j < FAN_OUT; ++j) {
-        const double value = x[j] > 0.0 ? x[j] : INFINITE;
-        smallest = value < smallest ? value : smallest;
-    }
+    const double* leaves = tree.sums[0] + group * FAN_OUT;
+    double sum = sum8_with(leaves, 0, leaves[0]);
+    double smallest = min8(leaves, NONE);
     for (int level = 1; level < tree.levels; ++level) {
-        const std::int64_t node = group & ~std::int64_t{7};
-        const int j = static_cast<int>(group & 7);
-        double* s = tree.sums[level] + node;
-        double* m = tree.mins[level - 1] + node;
+        const int j = static_cast<int>(group % FAN_OUT);
+        double* s = tree.sums[level] + (group - j);
+        double* m = tree.mins[level - 1] + (group - j);
+        const double others = min8(m, j);
+        const double above = sum8_with(s, j, sum);
         s[j] = sum;
         m[j] = smallest < INFINITE ? smallest : 0.0;
-        // The same pairs as in sum8, whose two sides may be swapped.
-        const int pair = (j ^ 2) & 6, four = (j ^ 4) & 4;
-        const double others = (s[four] + s[four + 1]) + (s[four + 2] + s[four + 3]);
-        sum = ((sum + s[j ^ 1]) + (s[pair] + s[pair + 1])) + others;
-        for (int k = 1; k < FAN_OUT; ++k) {
-            const double value = m[j ^ k] > 0.0 ? m[j ^ k] : INFINITE;
-            smallest = value < smallest ? value : smallest;
-        }
+        sum = above;
+        smallest = others < smallest ? others : smallest;
         group /= FAN_OUT;
     }
     tree.state[0] = sum;
@@ -123,8 +124,7 @@ inline std::int64_t put(double* leaf, double value) {
 
 void write(Tree& tree, const Writes& w, std::int64_t* groups) {
     double* leaves = tree.sums[0];
-    const bool few = w.removed_count + w.added_count <= FEW;
-    if (!few) {
+    if (w.removed_count + w.added_count > FEW) {
         for (std::int64_t i = 0; i < w.removed_count; ++i) RELIVE_PREFETCH_WRITE(leaves + w.removed[i]);
         for (std::int64_t i = 0; i < w.added_count; ++i) RELIVE_PREFETCH_WRITE(leaves + w.added[i]);
     }
@@ -147,7 +147,7 @@ void write(Tree& tree, const Writes& w, std::int64_t* groups) {
         if (i < w.removed_count) touch(w.removed[i]);
         if (i < w.added_count) touch(w.added[i]);
     }
-    if (few)
+    if (count <= FEW)
         for (std::int64_t i = 0; i < count; ++i) climb(tree, groups[i]);
     else
         rebuild(tree, groups, count);

@@ -254,7 +254,7 @@ class OracleBuffer:
         )
 
     def silent_ids(self) -> list[int]:
-        """Ids near every edge that must be refused: just overwritten, boundary rows, waiting steps, the next to come."""
+        """Ids near every edge that must be refused: just overwritten, boundary rows, waiting steps, the next ones."""
         found = []
         for number, lane in enumerate(self.lanes):
             oldest = max(0, lane.rows - self.rows_per_lane)

@@ -26,14 +26,10 @@ class Intake:
         self._schema = schema
         self._columns = schema.columns
         self._num_obs = schema.num_obs
-        self._known = (*schema.tree, "next_obs", *FLAGS)
 
     def step(self, data: Mapping[str, Any], lead: tuple[int, ...], optional: int) -> Step:
         """Check `data` whose leading axes are `lead`; the first `optional` of these may be left out if they are 1."""
-        for name in data:
-            if name not in self._known:
-                names = ", ".join(f"`{known}`" for known in self._known)
-                raise SchemaError(message(f"one of {names}", f"`{name}`", f"$.{name}"))
+        _reject_unknown(data, self._schema)
         values = [_canonical(_leaf(data, column), column, lead, optional) for column in self._columns]
         flags = [
             _canonical(_leaf(data, column), column, lead, optional)
@@ -80,17 +76,16 @@ def _leaf(data: Mapping[str, Any], column: Column) -> Any:
             node = {str(index): child for index, child in enumerate(node)}  # a sample of a `Tuple` space
         if not isinstance(node, Mapping):
             raise SchemaError(message(f"a mapping with the key `{key}`", f"`{type(node).__name__}`", at))
-        if key not in node or (node[key] is None and at == "$"):
+        if node.get(key) is None:
             raise SchemaError(message("a value", "nothing", f"{at}.{key}"))
         node, at = node[key], f"{at}.{key}"
     return node
 
 
-def reject_unknown_keys(data: Mapping[str, Any], schema: Schema) -> None:
-    """Refuse keys inside nested mappings that the schema does not know; a typo there would lose data silently."""
-    pairs = [(name, data.get(name), tree) for name, tree in schema.tree.items()]
-    pairs.append(("next_obs", data.get("next_obs"), schema.tree["obs"]))
-    stack = [(f"$.{name}", value, tree) for name, value, tree in pairs]
+def _reject_unknown(data: Mapping[str, Any], schema: Schema) -> None:
+    """Refuse keys that the schema does not know, nested ones too: a typo would lose data silently."""
+    trees: dict[str, Any] = {**schema.tree, "next_obs": schema.tree["obs"], **dict.fromkeys(FLAGS, _FLAG)}
+    stack: list[tuple[str, Any, Any]] = [("$", data, trees)]
     while stack:
         at, value, tree = stack.pop()
         if isinstance(tree, Field) or not isinstance(value, Mapping):
@@ -103,6 +98,8 @@ def reject_unknown_keys(data: Mapping[str, Any], schema: Schema) -> None:
 
 
 def _as_array(value: Any, at: str) -> Array:
+    if isinstance(value, Mapping):
+        raise SchemaError(message("an array", "a mapping", at))
     try:
         return np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged lists, tensors that need detach() or cpu()

@@ -23,19 +23,15 @@ class Batch(Mapping[str, Any]):
     __slots__ = ("_fields",)
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        self._fields = {
-            name: Batch(value) if type(value) is dict else value for name, value in fields.items()
-        }  # fmt: skip
+        self._fields = fields
 
     def __getitem__(self, name: str) -> Any:
-        return self._fields[name]
+        value = self._fields[name]
+        return Batch(value) if type(value) is dict else value
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_"):
-            try:
-                return self._fields[name]
-            except KeyError:
-                pass
+        if not name.startswith("_") and name in self._fields:
+            return self[name]
         raise AttributeError(f"a batch has no field `{name}`; it has {', '.join(self)}")
 
     def __iter__(self) -> Iterator[str]:
@@ -45,14 +41,14 @@ class Batch(Mapping[str, Any]):
         return len(self._fields)
 
     def __repr__(self) -> str:
-        return f"Batch({', '.join(_described(name, value) for name, value in self._fields.items())})"
+        return f"Batch({', '.join(_described(name, value) for name, value in self.items())})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Batch, (self._fields,)
 
     def map(self, change: Callable[[Any], Any]) -> Batch:
         """Return a batch with `change` applied to every array."""
-        return Batch({n: v.map(change) if isinstance(v, Batch) else change(v) for n, v in self._fields.items()})
+        return Batch({n: v.map(change) if isinstance(v, Batch) else change(v) for n, v in self.items()})
 
     def torch(self, device: Any = None) -> Batch:
         """Return the same items as PyTorch tensors; on the CPU they share memory with this batch.

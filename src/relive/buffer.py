@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _check, _kernels
-from ._ingest import Intake, Step, reject_unknown_keys
+from ._ingest import Intake, Step
 from ._memory import Arena
 from ._ring import Ring
 from ._types import Array, Bool, Float64, Int64
@@ -29,6 +29,8 @@ from .schema import Schema
 from .stats import Stats
 from .storage import Ram, Storage
 
+# Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
+_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 _STATES = ("drawable", "overwritten", "not complete yet", "never issued")
 
@@ -112,14 +114,33 @@ class ReplayBuffer:
         """Steps stored now; boundary rows do not count."""
         return self._ring.stored
 
-    def add(self, *, env_ids: Any = None, priority: Any = None, **step: Any) -> Int64:
+    def add(
+        self,
+        *,
+        obs: Any = None,
+        action: Any = None,
+        reward: Any = None,
+        next_obs: Any = None,
+        terminated: Any = None,
+        truncated: Any = None,
+        env_ids: Any = None,
+        priority: Any = None,
+        **extras: Any,
+    ) -> Int64:
         """Add one step of every lane, or of the lanes `env_ids`.
 
+        Every field has the leading axis `[L']`, one entry per lane, which may be left out where that is 1.
+
         Args:
+            obs: Observations before the step, nested as in the schema.
+            action: Actions taken.
+            reward: Rewards that followed.
+            next_obs: Observations after the step, where they are known; the final ones where the episode ended.
+            terminated: Whether the episode ended in a terminal state.
+            truncated: Whether it was ended from outside, such as by a time limit.
             env_ids: Distinct lane numbers, `[L']`; None for all lanes in order.
             priority: Raw priorities of the new steps, `[L']`, >= 0 (no eps, alpha not yet applied); 0 means never, until updated.
-            **step: `obs`, `action`, `reward`, `terminated`, `truncated`, every extra of the schema, and `next_obs` where it is
-                known. Each has the leading axis `[L']`, which may be left out where that is 1.
+            **extras: Every further field of the schema.
 
         Returns:
             The steps' ids, int64 `[L']`.
@@ -134,7 +155,7 @@ class ReplayBuffer:
         """
         with self._lock:
             if env_ids is None and priority is None:
-                pushed = self._ring.push(step)
+                pushed = self._ring.push(obs, action, reward, next_obs, terminated, truncated, extras)
                 if pushed is not None:
                     ids: Int64
                     ids, added, removed, notices = pushed
@@ -144,19 +165,42 @@ class ReplayBuffer:
                     if notices:
                         self._notify()
                     return ids
+            step = _given(obs, action, reward, next_obs, terminated, truncated, extras)
             lanes = self._lanes(env_ids)
-            reject_unknown_keys(step, self.schema)
             canonical = self._intake.step(step, (len(lanes),), 1).mapped(lambda array: array[:, None])
-            return self._write(canonical, lanes, self._priority(priority, (len(lanes), 1)))[:, 0]
+            priorities = self._priority(priority, (len(lanes),))
+            return self._write(canonical, lanes, None if priorities is None else priorities[:, None])[:, 0]
 
-    def extend(self, *, env_ids: Any = None, priority: Any = None, time_major: bool = False, **steps: Any) -> Int64:
+    def extend(
+        self,
+        *,
+        obs: Any = None,
+        action: Any = None,
+        reward: Any = None,
+        next_obs: Any = None,
+        terminated: Any = None,
+        truncated: Any = None,
+        env_ids: Any = None,
+        priority: Any = None,
+        time_major: bool = False,
+        **extras: Any,
+    ) -> Int64:
         """Add several steps of every lane, or of the lanes `env_ids`, in time order.
 
+        The arguments are those of `add` with a time axis: every field has the leading axes `[L', T]`; the lane axis may be left
+        out where it is 1.
+
         Args:
-            env_ids: As in `add`.
-            priority: As in `add`, with the leading axes of the steps.
-            time_major: Whether the leading axes are `[T, L', ...]` instead of `[L', T, ...]`.
-            **steps: As in `add`, with two leading axes; the lane axis may be left out where it is 1.
+            obs: Observations, `[L', T, ...]`.
+            action: Actions.
+            reward: Rewards.
+            next_obs: Observations after each step, or None.
+            terminated: Ends in a terminal state.
+            truncated: Ends from outside.
+            env_ids: Distinct lane numbers, `[L']`; None for all lanes in order.
+            priority: Raw priorities, `[L', T]`.
+            time_major: Whether the leading axes are `[T, L']` instead, those of `priority` and of the result, too.
+            **extras: Every further field of the schema.
 
         Returns:
             The steps' ids, int64, shaped like the leading axes.
@@ -166,7 +210,7 @@ class ReplayBuffer:
         """
         with self._lock:
             lanes = self._lanes(env_ids)
-            reject_unknown_keys(steps, self.schema)
+            steps = _given(obs, action, reward, next_obs, terminated, truncated, extras)
             _check.flag(time_major, "ReplayBuffer.extend(time_major)")
             lead = self._intake.leading_axes(steps)
             flat = len(lead) == 1 and len(lanes) == 1
@@ -238,7 +282,9 @@ class ReplayBuffer:
             return self._batch(places, checked.copy(), np.ones(len(checked), np.float32))
 
     def priorities(self, ids: Any) -> Float64:
-        """The raw priorities (eps included, alpha not) of drawable ids, float64 `[B]`; ones where the sampler has none.
+        """The raw priorities (eps included, alpha not) of drawable ids, float64 `[B]`.
+
+        Ones where the sampler keeps none: `Uniform`, and positive priorities under `alpha=0`.
 
         Raises:
             StaleId, ArgumentError: As in `read`.
@@ -349,9 +395,7 @@ class ReplayBuffer:
         if priority is None:
             return None
         numbers = _numbers(priority, "$.priority")
-        if numbers.ndim and numbers.size == np.prod(shape) and numbers.shape in (shape, shape[:1], shape[1:]):
-            numbers = numbers.reshape(shape)
-        elif numbers.ndim:
+        if numbers.shape not in ((), shape, shape[1:] if shape[0] == 1 else shape):
             got = f"shape `{numbers.shape}`"
             raise PriorityError(message(f"priorities of shape `{shape}`, one per step", got, "$.priority"))
         numbers = np.broadcast_to(numbers, shape)
@@ -399,6 +443,13 @@ class ReplayBuffer:
             warnings.warn(text, ReliveWarning, stacklevel=5)
 
 
+def _given(
+    obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any, extras: dict[str, Any]
+) -> dict[str, Any]:
+    named = {"obs": obs, "action": action, "reward": reward, "next_obs": next_obs}
+    return {**named, "terminated": terminated, "truncated": truncated, **extras}
+
+
 def _choice(value: Any, default: Any, methods: tuple[str, ...], at: str) -> Any:
     if value is None:
         return default
@@ -423,26 +474,29 @@ def _integers(value: Any, at: str) -> Int64:
             return np.empty(0, np.int64)  # an empty list
         got = f"`{array.dtype}` of shape `{array.shape}`"
         raise ArgumentError(message("integers of shape `(n,)`", got, at))
+    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise ArgumentError(message("integers below 2**63", f"`{array.max()}`", at))
     return np.ascontiguousarray(array, np.int64)
 
 
 def _ids(ids: Any, at: str) -> Int64:
-    if type(ids) is np.ndarray and ids.dtype == np.int64 and ids.ndim == 1 and ids.flags.c_contiguous:
+    if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.ndim == 1 and ids.flags.c_contiguous:
         return ids
     return _integers(ids, at)
 
 
 def _numbers(value: Any, at: str) -> Float64:
-    if type(value) is np.ndarray and value.dtype == np.float64 and value.flags.c_contiguous:
-        return value
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as error:
-        got = f"`{type(value).__name__}`"
-        raise PriorityError(message("an array of numbers", got, at, str(error).split("\n")[0])) from None
-    if array.dtype.kind not in "iuf":
-        raise PriorityError(message("an array of numbers", f"`{array.dtype}`", at))
-    return np.ascontiguousarray(array, np.float64).reshape(array.shape)
+    if type(value) is not np.ndarray:
+        try:
+            value = np.asarray(value)
+        except (ValueError, TypeError, RuntimeError) as error:
+            got = f"`{type(value).__name__}`"
+            raise PriorityError(message("an array of numbers", got, at, str(error).split("\n")[0])) from None
+    if value.dtype is _FLOAT64 and value.flags.c_contiguous:
+        return np.asarray(value)
+    if value.dtype.kind not in "iuf":
+        raise PriorityError(message("an array of numbers", f"`{value.dtype}`", at))
+    return np.asarray(value.astype(np.float64, order="C"))
 
 
 def _stale(ids: Int64, codes: Array, bad: Bool, at: str) -> StaleId:

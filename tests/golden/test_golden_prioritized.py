@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from recorded import Stream, Uniforms, cases, load
 
 import relive
-from recorded import Stream, Uniforms, cases, load
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 def test_prioritized_nstep(name):
     """The recorded buffer leaves out a few anchors that can be drawn here; zero priority takes them out of the draw.
 
-    It excludes the oldest slot (its predecessor may be gone), and it waits for n steps even where the episode ends earlier.
+    It excludes the oldest slot (its predecessor may be gone), and waits for n steps even where the episode ends first.
     When such an anchor enters its valid set, it gets its recorded priority.
     """
     params, arrays = load(name)
@@ -42,7 +42,7 @@ def test_prioritized_nstep(name):
 
 
 def set_leaves(stream, leaf, alpha):
-    """Give anchors that only the recorded buffer leaves out no mass, and late entrants their own; the rest must agree."""
+    """Take anchors that only the recorded buffer leaves out from the draw, let late ones in; the rest must agree."""
     for row in range(max(0, stream.written - stream.rows), stream.written):
         for lane in range(stream.lanes):
             key, want = row * stream.lanes + lane, float(leaf[row % stream.rows, lane])

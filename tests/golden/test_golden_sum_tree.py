@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
+from recorded import DATA, cases, load
 
 import relive
-from recorded import DATA, cases, load
 
 FACTS = json.loads((DATA / "blog_facts.json").read_text())
 
@@ -17,7 +17,7 @@ FACTS = json.loads((DATA / "blog_facts.json").read_text())
 def test_recorded_history(name):
     """`advance` and `update` write leaves, `sample` descends.
 
-    Which leaves an `advance` switches on or off is the recorded system's own rule (it keeps a zone around the cursor); the
+    Which leaves an `advance` switches on or off is the recorded system's own rule (a zone around the cursor); the
     tree is told the outcome. Updates are replayed as they were called, duplicates included.
     """
     params, arrays = load(name)

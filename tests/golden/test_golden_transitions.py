@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from recorded import Stream, cases, load
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")

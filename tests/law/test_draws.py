@@ -1,12 +1,12 @@
-"""Draws follow the law P(i) = p_i^alpha / sum, whatever the priorities look like: chi-square on a million draws each."""
+"""Draws follow the law P(i) = p_i^alpha / sum whatever the priorities look like: chi-square on a million draws each."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from statistics_of_draws import P_MIN, chi_square_p, largest_z
 
 import relive
-from statistics_of_draws import P_MIN, chi_square_p, largest_z
 
 DRAWS, BATCH = 1_000_000, 20_000
 

@@ -36,11 +36,11 @@ def programs(draw: st.DrawFn) -> tuple[Config, list[tuple[str, dict[str, Any]]]]
         elif name == "cut":
             calls.append((name, {"env_ids": draw(lane_subsets(config.num_envs))}))
         elif name == "sample":
-            calls.append((name, {"n": draw(st.integers(1, 70))}))
+            calls.append((name, {"batch_size": draw(st.integers(1, 70))}))
         else:
             ids = draw(st.lists(st.sampled_from(issued[-60:]), min_size=1, max_size=20))
             calls.append((name, {"ids": ids, "td_error": [draw(raw_priorities) for _ in ids]}))
-    return config, [*calls, ("sample", {"n": 33}), ("read_all", {"ids": sorted(set(issued))})]
+    return config, [*calls, ("sample", {"batch_size": 33}), ("read_all", {"ids": sorted(set(issued))})]
 
 
 def run(backend: str, config: Config, calls: list[tuple[str, dict[str, Any]]]) -> list[Any]:

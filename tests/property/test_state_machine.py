@@ -1,6 +1,6 @@
 """Random lives of a buffer against the list-of-episodes model.
 
-Every rule is a public call; after each one the drawable set, every item, the raw priorities and the counters must be the
+Every rule is a public call; after each one the drawable set, every item, raw priorities and counters must be the
 model's. The long mode is ``RELIVE_EXAMPLES=20000 pytest tests/property``.
 """
 
@@ -10,11 +10,11 @@ import copy
 
 import numpy as np
 import pytest
+from agreement import assert_items, assert_priorities, assert_same_buffer
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import relive
-from agreement import assert_items, assert_priorities, assert_same_buffer
 from oracle import draw, is_weights, stratified_targets, tree_map
 from strategies import GO, STAY, Script, World, configs, lane_subsets, raw_priorities, scripts
 
@@ -25,13 +25,16 @@ UNEVENTFUL = Script([GO], [STAY], give_next=True)
 class ReplayMachine(RuleBasedStateMachine):
     """One buffer, its model, and the environments that feed both."""
 
-    @initialize(config=configs())
-    def build(self, config):
+    @initialize(config=configs(), data=st.data())
+    def build(self, config, data):
         self.config = config
         self.buffer, self.oracle, self.world = config.build(), config.oracle(), World(config)
         self.seen: list[int] = []
         self.drawn = 0
         self.calls = 0
+        laps = data.draw(st.integers(0, 2))
+        if laps:
+            self.live_and_extend(*self.lanes_and_script(data), laps * config.rows - 1, time_major=False)
 
     def lanes_and_script(self, data):
         lanes = data.draw(lane_subsets(self.config.num_envs))
@@ -53,6 +56,11 @@ class ReplayMachine(RuleBasedStateMachine):
     def extend(self, data, time_major, long):
         lanes, script = self.lanes_and_script(data)
         steps = data.draw(st.integers(1, 6)) if long else data.draw(st.integers(1, 2 * self.config.rows + 3))
+        self.live_and_extend(lanes, script, steps, time_major)
+
+    def live_and_extend(self, lanes, script, steps, time_major):
+        if not steps:
+            return
         told, ids = self.world.live(self.oracle, lanes, steps, script)
         if time_major:
             told, ids = tree_map(lambda value: np.swapaxes(value, 0, 1), told), ids.T

@@ -42,8 +42,10 @@ class Ring:
         self._marks, self._counters, self._tallies = marks, counters, tallies
         self._reach = reach
 
-    def push(self, step: dict[str, Any]) -> None:
-        """Add one step of all lanes straight from the caller's mapping where no check is needed; here: never."""
+    def push(
+        self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any, extras: dict[str, Any]
+    ) -> None:
+        """Add one step of all lanes straight from the caller's values where nothing needs a closer look; here: never."""
         return
 
     def write(
@@ -237,3 +239,7 @@ class Gather:
         """Fill `outs[i]` with the storage rows `rows[picks[i]]` of column `i`."""
         for column, pick, out in zip(self._columns, self._picks, outs, strict=True):
             np.take(column, rows[pick], axis=0, out=out, mode="clip")
+
+    def taken(self, rows: Sequence[Int64]) -> list[Array]:
+        """The same in new arrays."""
+        return [column[rows[pick]] for column, pick in zip(self._columns, self._picks, strict=True)]

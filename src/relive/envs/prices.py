@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,14 +158,14 @@ class HistoricalMarket(Market):
     def _known_pairs(self) -> tuple[str, ...]:
         """Return the pairs as a tuple, each checked against the table's tickers."""
         tickers = load_prices()[1]
-        pairs = (self.pairs,) if isinstance(self.pairs, str) else tuple(self.pairs)
-        if not pairs:
+        pairs = (self.pairs,) if isinstance(self.pairs, str) else self.pairs
+        if not isinstance(pairs, Sequence) or not pairs:
             raise refuse("at least one pair", self.pairs, "pairs")
         for pair in pairs:
             a, slash, b = pair.partition("/") if isinstance(pair, str) else ("", "", "")
             if not slash or a == b or a not in tickers or b not in tickers:
                 raise refuse("two tickers as in `KO/PEP`", pair, "pairs", "choose from " + ", ".join(tickers))
-        return pairs
+        return tuple(pairs)
 
     @property
     def starts(self) -> range:

@@ -93,7 +93,7 @@ class _Prioritized:
 
     @property
     def drawable(self) -> int:
-        return int(self._state[2])
+        return int(self._state.item(2))
 
     def change(self, removed: Int64, added: Int64) -> None:
         self._count += len(added) - len(removed)
@@ -132,9 +132,9 @@ class _Prioritized:
         if settings.weights == "batch":
             reference = self._kernels.smallest(values)
         elif settings.weights == "buffer":
-            reference = float(self._state[1])
+            reference = self._state.item(1)
         else:
-            reference = float(self._state[0]) / self._count
+            reference = self._state.item(0) / self._count
         self._last = values, beta
         return places, self._kernels.weights(values, reference, beta)
 

@@ -57,11 +57,11 @@ class _Uniform:
         self._drawn = 0
 
     def __len__(self) -> int:
-        return int(self._count[0])
+        return self._count.item()
 
     @property
     def drawable(self) -> int:
-        return int(self._count[0])
+        return self._count.item()
 
     def check(self, priority: Float64) -> None:
         raise ArgumentError(message("a sampler with priorities", "`Uniform()`", "$.priority", "use `Prioritized()`"))

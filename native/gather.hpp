@@ -1,0 +1,53 @@
+// Copies chosen rows of many columns. Rows of a large buffer are misses; what counts is how many are in flight
+// together.
+#pragma once
+
+#include <cstdint>
+
+#include "copy.hpp"
+#include "kernels.hpp"
+
+namespace relive {
+
+template <typename Copy>
+static inline void copy_rows(const Job& job, int64_t begin, int64_t end, Copy copy) {
+    for (int64_t i = begin; i < end; ++i)
+        copy(job.to + size_t(i) * job.row, job.from + size_t(job.rows[i]) * job.row, job.row);
+}
+
+// The size is looked at once for several rows, so that each loop is as tight as if it were written for that size.
+static inline void copy_rows(const Job& job, int64_t begin, int64_t end) {
+    switch (job.row) {
+        case 1:
+            return copy_rows(job, begin, end, [](char* to, const char* from, size_t) { *to = *from; });
+        case 4:
+            return copy_rows(job, begin, end, [](char* to, const char* from, size_t) { copy_block<4>(to, from); });
+        case 8:
+            return copy_rows(job, begin, end, [](char* to, const char* from, size_t) { copy_block<8>(to, from); });
+        default:
+            break;
+    }
+    if (job.row < 16) return copy_rows(job, begin, end, copy_row);
+    if (job.row < 32)
+        return copy_rows(job, begin, end, [](char* to, const char* from, size_t n) { copy_ends<16>(to, from, n); });
+    if (job.row < 64)
+        return copy_rows(job, begin, end, [](char* to, const char* from, size_t n) { copy_ends<32>(to, from, n); });
+    if (job.row <= 128)
+        return copy_rows(job, begin, end, [](char* to, const char* from, size_t n) { copy_ends<64>(to, from, n); });
+    copy_rows(job, begin, end, copy_row);
+}
+
+static inline void gather(const Job* jobs, size_t count, int64_t n) {
+    constexpr int64_t TOGETHER = 4, AHEAD = 16;
+    for (int64_t begin = -AHEAD; begin < n; begin += TOGETHER) {
+        const int64_t fetch = begin + AHEAD, fetched = fetch + TOGETHER < n ? fetch + TOGETHER : n;
+        for (int64_t i = fetch; i < fetched; ++i)
+            for (size_t c = 0; c < count; ++c)
+                prefetch_row(jobs[c].from + size_t(jobs[c].rows[i]) * jobs[c].row, jobs[c].row);
+        if (begin < 0) continue;
+        const int64_t end = begin + TOGETHER < n ? begin + TOGETHER : n;
+        for (size_t c = 0; c < count; ++c) copy_rows(jobs[c], begin, end);
+    }
+}
+
+}  // namespace relive
