@@ -8,6 +8,7 @@ observations that compare equal and are not the same bytes.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -203,6 +204,55 @@ class Script:
         """Flag, move and priority of the k-th step."""
         given = None if self.priorities is None else self.priorities[k % len(self.priorities)]
         return self.flags[k % len(self.flags)], self.moves[k % len(self.moves)], given
+
+
+# Other ways to hand over an array: some mean the same, some must be refused, and both back ends must agree on which.
+FORMS: dict[str, Callable[[np.ndarray], Any]] = {
+    "list": lambda a: a.tolist(),
+    "tuple": lambda a: tuple(a.tolist()),
+    "float64": lambda a: a.astype(np.float64),
+    "float32": lambda a: a.astype(np.float32),
+    "int64": lambda a: np.nan_to_num(a).astype(np.int64),
+    "uint8": lambda a: np.nan_to_num(a).astype(np.uint8),
+    "bool": lambda a: a.astype(bool),
+    "complex": lambda a: a.astype(complex),
+    "object": lambda a: a.astype(object),
+    "text": lambda a: a.astype("U8"),
+    "other byte order": lambda a: a.astype(a.dtype.newbyteorder()),
+    "Fortran order": np.asfortranarray,
+    "not contiguous": lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
+    "backwards": lambda a: np.flip(np.flip(a, 0).copy(), 0),
+    "read-only": lambda a: np.frombuffer(a.tobytes(), a.dtype).reshape(a.shape),
+    "one axis more": lambda a: a[None],
+    "no lane axis": lambda a: a[0],
+    "a lane more": lambda a: np.concatenate([a, a[:1]]),
+    "transposed": lambda a: a.T,
+    "huge": lambda a: np.full(a.shape, 1e300),
+    "infinite": lambda a: np.full(a.shape, np.inf),
+    "large integer": lambda a: np.full(a.shape, 2**40),
+    "negative": lambda a: np.full(a.shape, -1),
+    "unsigned": lambda a: np.full(a.shape, 2**64 - 1, np.uint64),
+    "two": lambda a: np.full(a.shape, 2, np.int8),
+    "number": lambda a: 1,
+    "float": lambda a: 0.5,
+    "word": lambda a: "word",
+    "mapping": lambda a: {"a": a},
+    "ragged": lambda a: [[1], [1, 2]],
+    "nothing": lambda a: None,
+    "empty": lambda a: a[:0],
+}
+
+
+def spoil(told: dict[str, Any], name: str, form: str) -> dict[str, Any]:
+    """The same call with one field (the first leaf of a nested one) handed over in another form."""
+
+    def change(value: Any) -> Any:
+        if isinstance(value, dict):
+            first = next(iter(value))
+            return {**value, first: change(value[first])}
+        return FORMS[form](value)
+
+    return {**told, name: change(told[name])}
 
 
 raw_priorities = st.sampled_from([0.0, 1e-6, 0.05, 0.3, 1.0, 1.0, 2.5, 40.0, 1e6])

@@ -189,7 +189,8 @@ BUFFERS = [
      "Expected at most 6 steps, the rows of a lane, got `7` - at `Transitions(n_step)`: raise `capacity` or "
      "lower `n_step`"),
     ("ReplayBuffer, integer rewards over steps", ArgumentError,
-     lambda b: relive.ReplayBuffer(relive.Schema(obs=F(), action=F(), reward=F((), 'int32')), 10, item=relive.Transitions(n_step=2)),
+     lambda b: relive.ReplayBuffer(
+         relive.Schema(obs=F(), action=F(), reward=F((), 'int32')), 10, item=relive.Transitions(n_step=2)),
      "Expected a `float32` or `float64` reward to discount over steps, got `int32` - at `$.reward`: state "
      "`reward=Field(...)` in the schema"),
 ]

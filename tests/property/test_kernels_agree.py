@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oracle import leaves, tree_map
 from relive import _kernels
 from relive.errors import ReliveError
-from strategies import Config, World, configs, lane_subsets, raw_priorities, scripts
+from strategies import FORMS, Config, World, configs, lane_subsets, raw_priorities, scripts, spoil
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
@@ -31,7 +31,11 @@ def programs(draw: st.DrawFn) -> tuple[Config, list[tuple[str, dict[str, Any]]]]
             steps = 1 if name == "add" else draw(st.integers(1, config.rows + 4))
             told, ids = world.live(model, lanes, steps, draw(scripts(config.sampler is not None)))
             told = tree_map(lambda value: value[:, 0], told) if name == "add" else told
-            calls.append((name, {**told, "env_ids": lanes}))
+            if draw(st.integers(0, 4)) == 0:
+                told = spoil(told, draw(st.sampled_from(sorted(told))), draw(st.sampled_from(sorted(FORMS))))
+            if lanes != list(range(config.num_envs)) or draw(st.booleans()):
+                told["env_ids"] = lanes
+            calls.append((name, told))
             issued += ids.ravel().tolist()
         elif name == "cut":
             calls.append((name, {"env_ids": draw(lane_subsets(config.num_envs))}))

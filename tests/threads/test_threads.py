@@ -1,0 +1,213 @@
+"""One buffer, many threads: nothing is lost, nothing is torn, and every count is that of the same calls one by one."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import relive
+
+LANES, ROWS = 4, 64
+
+
+@pytest.fixture(autouse=True)
+def _impatient_interpreter() -> Iterator[None]:
+    """Switch threads as often as the interpreter can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def make(sampler: object, n_step: int = 3) -> relive.ReplayBuffer:
+    """Observations and actions that hold (lane, serial) many times over, so that a torn row shows."""
+    return relive.ReplayBuffer(
+        relive.Schema(obs=relive.Field((16, 2), "int64"), action=relive.Field((8,), "int64")),
+        capacity=ROWS * LANES,
+        num_envs=LANES,
+        item=relive.Transitions(n_step=n_step, gamma=1.0),
+        sampler=sampler,
+        seed=0,
+    )
+
+
+def told(lane: int, serial: int, ended: bool = False) -> dict[str, object]:
+    """One step of one lane."""
+    obs = np.broadcast_to(np.array([lane, serial]), (1, 16, 2))
+    return {
+        "obs": obs,
+        "action": np.full((1, 8), serial),
+        "reward": np.ones(1),
+        "next_obs": obs + np.array([0, 1]),
+        "terminated": np.array([ended]),
+        "truncated": np.array([False]),
+    }
+
+
+def run_together(*jobs: Callable[[], None]) -> None:
+    """Start all jobs at once, wait for all, and raise the first exception that any of them met."""
+    failures: list[BaseException] = []
+    gate = threading.Barrier(len(jobs))
+
+    def guarded(job: Callable[[], None]) -> None:
+        gate.wait()
+        try:
+            job()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a thread hangs"
+    if failures:
+        raise failures[0]
+
+
+def assert_whole(batch: relive.Batch) -> None:
+    """Every row of every field speaks of the same lane and the same step."""
+    lane, serial = batch.obs[:, 0, 0], batch.obs[:, 0, 1]
+    assert (batch.obs == batch.obs[:, :1]).all()
+    assert (batch.ids % LANES == lane).all()
+    assert (batch.action == serial[:, None]).all()
+    assert (batch.next_obs[:, :, 0] == lane[:, None]).all()
+    assert (batch.next_obs[:, :, 1] == (serial + batch.steps)[:, None]).all()
+    assert (batch.reward == batch.steps).all()
+
+
+@pytest.mark.parametrize("sampler", [relive.Prioritized(), relive.Uniform()], ids=["prioritized", "uniform"])
+def test_a_writer_a_lane_and_readers_and_updates(sampler):
+    """Afterwards the buffer is what the same lanes, added one after the other, would have made it."""
+    buffer, steps, rounds = make(sampler), 400, 300
+    drawn, applied, offered = [], [], []
+
+    def writer(lane: int) -> Callable[[], None]:
+        def job() -> None:
+            for t in range(steps):
+                buffer.add(**told(lane, t, ended=t % 37 == 36), env_ids=[lane])
+
+        return job
+
+    def reader() -> None:
+        done = 0
+        while done < rounds:
+            if buffer.can_sample(1):
+                batch = buffer.sample(32)
+                assert_whole(batch)
+                drawn.append(32)
+                done += 1
+                if isinstance(sampler, relive.Prioritized):
+                    offered.append(32)
+                    applied.append(buffer.update_priorities(batch.ids, batch.weights + 0.5))
+
+    def watcher() -> None:
+        for _ in range(rounds):
+            stats = buffer.stats()
+            assert 0 <= stats.size <= buffer.capacity
+            assert stats.drawable <= stats.size
+            assert len(buffer) <= buffer.capacity
+
+    run_together(*(writer(lane) for lane in range(LANES)), reader, reader, watcher)
+    alone = make(sampler)
+    for lane in range(LANES):
+        writer_of(alone, lane, steps)
+    stats, expected = buffer.stats(), alone.stats()
+    assert (stats.added, stats.cuts, stats.size, stats.drawable) == (
+        LANES * steps,
+        0,
+        expected.size,
+        expected.drawable,
+    )
+    assert stats.drawn == sum(drawn)
+    assert stats.stale_updates == sum(offered) - sum(applied)
+    newest = (steps + steps // 37) * LANES
+    ids = [key for key in range(newest - ROWS * LANES, newest) if is_drawable(alone, key)]
+    ours, theirs = buffer.read(ids), alone.read(ids)
+    assert len(ids) == expected.drawable
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+def writer_of(buffer: relive.ReplayBuffer, lane: int, steps: int) -> None:
+    for t in range(steps):
+        buffer.add(**told(lane, t, ended=t % 37 == 36), env_ids=[lane])
+
+
+def is_drawable(buffer: relive.ReplayBuffer, key: int) -> bool:
+    try:
+        buffer.read([key])
+    except relive.errors.StaleId:
+        return False
+    return True
+
+
+def test_threads_that_add_to_the_same_lanes():
+    """Each call is one step of every lane, whole: the streams are cut between calls, never inside one."""
+    buffer, calls, workers = make(relive.Prioritized(), n_step=1), 200, 4
+    ids: list[np.ndarray] = []
+
+    def job(worker: int) -> Callable[[], None]:
+        def add() -> None:
+            for t in range(calls):
+                serial = (worker * calls + t) * 10
+                rows = [told(lane, serial) for lane in range(LANES)]
+                step = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+                ids.append(buffer.add(**step))
+
+        return add
+
+    with pytest.warns(relive.errors.ReliveWarning, match="byte for byte"):
+        run_together(*(job(worker) for worker in range(workers)))
+    every = np.concatenate(ids)
+    assert len(np.unique(every)) == len(every) == buffer.stats().added == workers * calls * LANES
+    assert buffer.stats().cuts == (workers * calls - 1) * LANES
+    for _ in range(20):
+        assert_whole(buffer.sample(64))
+
+
+def test_batches_belong_to_their_callers():
+    """Memory of a batch is used again only when its last array is gone, whoever holds it and however it was sliced."""
+    buffer = make(relive.Uniform())
+    for lane in range(LANES):
+        writer_of(buffer, lane, 100)
+
+    def job() -> None:
+        kept, copies = [], []
+        for i in range(150):
+            batch = buffer.sample(64)
+            view = batch.obs[i % 64 :: 3] if i % 2 else batch.next_obs
+            kept.append(view)
+            copies.append(view.copy())
+            if len(kept) > 9:
+                kept.pop(i % 5)
+                copies.pop(i % 5)
+            batch.action[:] = -1  # the caller's own array
+            del batch
+            for held, copy in zip(kept, copies, strict=True):
+                np.testing.assert_array_equal(held, copy)
+
+    run_together(job, job, job)
+    assert_whole(buffer.sample(256))
+
+
+def test_a_refused_call_frees_the_lock():
+    """A thread that is told no leaves the buffer open to the others."""
+    buffer = make(relive.Prioritized())
+
+    def wrong() -> None:
+        for _ in range(50):
+            with pytest.raises(relive.errors.SchemaError):
+                buffer.add(obs=1)
+            with pytest.raises(relive.errors.StaleId):
+                buffer.read([-1])
+            with pytest.raises(relive.errors.PriorityError):
+                buffer.update_priorities([], [np.nan])
+
+    run_together(wrong, wrong, lambda: writer_of(buffer, 0, 50))
+    assert buffer.stats().added == 50
