@@ -81,7 +81,10 @@ void rebuild(Tree& tree, std::int64_t* groups, std::int64_t count) {
         }
         std::int64_t kept = 0, last = -1, before = -1;
         for (std::int64_t i = 0; i < count; ++i) {
-            const std::int64_t group = groups[i], parent = group / FAN_OUT;
+            const std::int64_t group = groups[i], parent = group >> 3;
+            const std::int64_t ahead = groups[i + 12 < count ? i + 12 : i];
+            RELIVE_PREFETCH_WRITE(level.sums_above + ahead);
+            RELIVE_PREFETCH_WRITE(level.mins_above + ahead);
             level.redo(group);
             groups[kept] = parent;  // overwritten by the next one if it is a repeat
             const bool fresh = parent != last && parent != before;
@@ -124,15 +127,6 @@ inline std::int64_t put(double* leaf, double value) {
 
 void write(Tree& tree, const Writes& w, std::int64_t* groups) {
     double* leaves = tree.sums[0];
-    if (w.removed_count + w.added_count > FEW) {
-        for (std::int64_t i = 0; i < w.removed_count; ++i) RELIVE_PREFETCH_WRITE(leaves + w.removed[i]);
-        for (std::int64_t i = 0; i < w.added_count; ++i) RELIVE_PREFETCH_WRITE(leaves + w.added[i]);
-    }
-    std::int64_t positive = 0;
-    for (std::int64_t i = 0; i < w.removed_count; ++i) positive += put(leaves + w.removed[i], 0.0);
-    for (std::int64_t i = 0; i < w.added_count; ++i) positive += put(leaves + w.added[i], w.values[i * w.stride]);
-    tree.state[2] += static_cast<double>(positive);
-
     // Both lists side by side: an added leaf often shares its group with the one removed for it.
     std::int64_t count = 0, last = -1, before = -1;
     const auto touch = [&](std::int64_t index) {
@@ -141,12 +135,17 @@ void write(Tree& tree, const Writes& w, std::int64_t* groups) {
         before = last;
         last = group;
         groups[count++] = group;
+        RELIVE_PREFETCH_WRITE(leaves + group * FAN_OUT);
     };
     const std::int64_t longer = w.removed_count > w.added_count ? w.removed_count : w.added_count;
     for (std::int64_t i = 0; i < longer; ++i) {
         if (i < w.removed_count) touch(w.removed[i]);
         if (i < w.added_count) touch(w.added[i]);
     }
+    std::int64_t positive = 0;
+    for (std::int64_t i = 0; i < w.removed_count; ++i) positive += put(leaves + w.removed[i], 0.0);
+    for (std::int64_t i = 0; i < w.added_count; ++i) positive += put(leaves + w.added[i], w.values[i * w.stride]);
+    tree.state[2] += static_cast<double>(positive);
     if (count <= FEW)
         for (std::int64_t i = 0; i < count; ++i) climb(tree, groups[i]);
     else
@@ -163,8 +162,11 @@ void draw_distinct(Tree& tree, const double* u, std::int64_t n, std::int64_t* in
         std::int64_t at = index[i];
         total = 0.0;
         for (int level = 0; level < tree.levels; ++level, at /= FAN_OUT) {
-            tree.sums[level][at] = total;
-            total = sum8(tree.sums[level] + at / FAN_OUT * FAN_OUT);
+            const int j = static_cast<int>(at % FAN_OUT);
+            double* node = tree.sums[level] + (at - j);
+            const double above = sum8_with(node, j, total);
+            node[j] = total;
+            total = above;
         }
     }
     for (std::int64_t i = 0; i < n; ++i) {

@@ -21,7 +21,9 @@ def integer(value: object, at: str, *, minimum: int | None = None) -> int:
     return number
 
 
-def real(value: object, at: str, *, low: float = -math.inf, high: float = math.inf, above: float | None = None) -> float:
+def real(
+    value: object, at: str, *, low: float = -math.inf, high: float = math.inf, above: float | None = None
+) -> float:
     """Return `value` as a finite float in `[low, high]`, and `> above` where that is given."""
     wanted = "a finite number"
     if above is not None:

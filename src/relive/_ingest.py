@@ -20,7 +20,7 @@ _FLAG = Field((), "bool")
 
 
 class Intake:
-    """Checks the data of one call against a schema and returns canonical arrays, in the order of the schema's columns."""
+    """Checks the data of one call against a schema; canonical arrays come out in the order of its columns."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -56,7 +56,9 @@ class Step:
 
     __slots__ = ("next_values", "terminated", "truncated", "values")
 
-    def __init__(self, values: list[Array], next_values: list[Array] | None, terminated: Array, truncated: Array) -> None:
+    def __init__(
+        self, values: list[Array], next_values: list[Array] | None, terminated: Array, truncated: Array
+    ) -> None:
         self.values = values
         self.next_values = next_values
         self.terminated = terminated
@@ -118,9 +120,7 @@ def _canonical(value: Any, column: Column, lead: tuple[int, ...], optional: int)
     if array.dtype.kind not in "biufc" or array.shape not in shapes:
         wanted = shapes[-1]
         raise SchemaError(
-            message(
-                f"`{field.dtype.name}` of shape `{wanted}`", f"`{array.dtype.name}` of shape `{array.shape}`", at
-            )
+            message(f"`{field.dtype.name}` of shape `{wanted}`", f"`{array.dtype.name}` of shape `{array.shape}`", at)
         )
     return np.ascontiguousarray(_cast(array, field.dtype, at).reshape(full))
 

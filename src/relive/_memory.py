@@ -142,7 +142,7 @@ class Arena:
 
     def _lend(self, block: NDArray[np.uint8]) -> NDArray[np.uint8]:
         # Its base is a memoryview, no array: NumPy shortens chains of array bases, and would step over the lease.
-        lease: NDArray[np.uint8] = np.frombuffer(memoryview(block), np.uint8)
+        lease: NDArray[np.uint8] = np.frombuffer(block.data, np.uint8)
         key = id(lease)
 
         def give_back(_: object) -> None:

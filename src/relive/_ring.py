@@ -1,7 +1,8 @@
 """Lanes of rows: counters, marks, and the arithmetic between ids, places and storage rows. Integers only.
 
-Every lane is a ring of `rows` rows. A row holds one step, or, as a *boundary row*, the observation that followed the last
-step of an episode. Beside the ring each lane holds the successor of its newest step, so that it can be drawn at once.
+Every lane is a ring of `rows` rows. A row holds one step, or, as a *boundary row*, the observation that followed the
+last step of an episode. Beside the ring each lane holds the successor of its newest step, so that it can be drawn at
+once.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Ring:
         """The arrays that a ring needs, for `Storage.allocate`."""
         spec = {c.path: ((lanes, rows + 1, *c.field.shape), c.field.dtype) for c in schema.columns}
         integers = np.dtype(np.int64)
-        own = {
+        own: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
             "marks": ((lanes, rows), np.dtype(np.uint8)),
             "counters": ((lanes, 4), integers),
             "tallies": ((len(TALLIES),), integers),
@@ -56,8 +57,14 @@ class Ring:
         return self._kernels.Gather(list(columns), list(picks))
 
     def tally(self) -> dict[str, int]:
-        """How many steps were added, are stored now, and how many streams were cut or ended without a final observation."""
+        """How many steps were added and are stored, and how many streams were cut or lack a final observation."""
         return dict(zip(TALLIES, self._tallies.tolist(), strict=True))
+
+    def notable(self) -> dict[str, int]:
+        """The tallies that `Notices` looks at."""
+        tally = self.tally()
+        del tally["stored"]
+        return tally
 
     @property
     def stored(self) -> int:

@@ -20,6 +20,6 @@ def fields_of(space: Any, at: str) -> Tree:
     if isinstance(space, spaces.Tuple):
         return {str(index): fields_of(child, f"{at}.{index}") for index, child in enumerate(space.spaces)}
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        return Field(space.shape, space.dtype)
+        return Field(tuple(space.shape or ()), space.dtype)
     wanted = "a `Box`, `Discrete`, `MultiDiscrete`, `MultiBinary`, `Dict` or `Tuple` space"
     raise SchemaError(message(wanted, f"`{type(space).__name__}`", at))

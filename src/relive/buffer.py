@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from typing import Any
 
 import numpy as np
 
 from . import _check, _kernels
+from ._arguments import choice, generator, given, ids_of, lanes_of, numbers, raw_priorities, stale
 from ._ingest import Intake, Step
 from ._memory import Arena
+from ._notices import Notices
 from ._ring import Ring
 from ._types import Array, Bool, Float64, Int64
 from .batch import Batch
-from .errors import (
-    ArgumentError,
-    NotEnoughData,
-    PriorityError,
-    ReliveWarning,
-    SchemaError,
-    StaleId,
-    message,
-)
+from .errors import ArgumentError, NotEnoughData, PriorityError, SchemaError, message
 from .items import Item, Transitions
 from .samplers import Sampler, Uniform
 from .schema import Schema
 from .stats import Stats
 from .storage import Ram, Storage
 
-# Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
-_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
-_STATES = ("drawable", "overwritten", "not complete yet", "never issued")
 
 
 class ReplayBuffer:
@@ -40,8 +30,8 @@ class ReplayBuffer:
 
     Args:
         schema: What one step holds.
-        capacity: Rows over all lanes (>= `num_envs`); each lane has `capacity // num_envs` and overwrites only its own oldest.
-            A row holds a step, or the final observation of an episode.
+        capacity: Rows over all lanes (>= `num_envs`); each lane has `capacity // num_envs` and overwrites only its own
+            oldest. A row holds a step, or the final observation of an episode.
         num_envs: Lanes: uninterrupted streams of steps, one per environment (or writer).
         item: What one draw expands to: `Transitions(...)`.
         sampler: Which items are drawn: `Uniform()` or `Prioritized(...)`.
@@ -61,7 +51,8 @@ class ReplayBuffer:
 
     >>> import numpy as np, relive
     >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000, seed=0)
-    >>> ids = buffer.add(obs=np.zeros(3), action=0.5, reward=1.0, next_obs=np.ones(3), terminated=False, truncated=False)
+    >>> ids = buffer.add(obs=np.zeros(3), action=0.5, reward=1.0, next_obs=np.ones(3), terminated=False,
+    truncated=False)
     >>> batch = buffer.sample(4)
     >>> batch.next_obs.shape, batch.ids.tolist()
     ((4, 3), [0, 0, 0, 0])
@@ -87,11 +78,11 @@ class ReplayBuffer:
         if rows < 1:
             wanted = f"a capacity of at least one row for each of {num_envs} lanes"
             raise ArgumentError(message(wanted, f"`{capacity}`", "ReplayBuffer(capacity)"))
-        self.item: Item = _choice(item, Transitions(), ("reach", "check", "bind"), "ReplayBuffer(item)")
-        self.sampler: Sampler = _choice(sampler, Uniform(), ("index", "replacement"), "ReplayBuffer(sampler)")
-        self.storage: Storage = _choice(storage, Ram(), ("allocate",), "ReplayBuffer(storage)")
+        self.item: Item = choice(item, Transitions(), ("reach", "check", "bind"), "ReplayBuffer(item)")
+        self.sampler: Sampler = choice(sampler, Uniform(), ("index", "replacement"), "ReplayBuffer(sampler)")
+        self.storage: Storage = choice(storage, Ram(), ("allocate",), "ReplayBuffer(storage)")
         self.item.check(schema, rows)
-        self.rng: Any = _generator(seed)
+        self.rng: Any = generator(seed)
         arrays = self.storage.allocate(Ring.spec(schema, self.num_envs, rows))
         self._ring = Ring(schema, self.num_envs, rows, self.item.reach, arrays)
         self._index = self.sampler.index(self._ring.capacity)
@@ -103,7 +94,7 @@ class ReplayBuffer:
         self._stale = 0
         self._last: Int64 = np.empty(0, np.int64)
         self._remembers = False
-        self._warned: set[str] = set()
+        self._notices = Notices()
 
     @property
     def capacity(self) -> int:
@@ -139,14 +130,15 @@ class ReplayBuffer:
             terminated: Whether the episode ended in a terminal state.
             truncated: Whether it was ended from outside, such as by a time limit.
             env_ids: Distinct lane numbers, `[L']`; None for all lanes in order.
-            priority: Raw priorities of the new steps, `[L']`, >= 0 (no eps, alpha not yet applied); 0 means never, until updated.
+            priority: Raw priorities of the new steps, `[L']`, >= 0 (no eps, alpha not yet applied); 0 means never,
+                until updated.
             **extras: Every further field of the schema.
 
         Returns:
             The steps' ids, int64 `[L']`.
 
-        With `next_obs` the newest step can be drawn at once, and a stream whose next `obs` is not byte-equal to it is cut there.
-        Without it the following step's `obs` is the successor.
+        With `next_obs` the newest step can be drawn at once, and a stream whose next `obs` is not byte-equal to it is
+        cut there. Without it the following step's `obs` is the successor.
 
         Raises:
             SchemaError: A field is missing, unknown, or of another shape or dtype. Nothing has changed.
@@ -163,12 +155,12 @@ class ReplayBuffer:
                         self._index.offer(ids % self._ring.capacity, None)
                     self._index.change(removed, added)
                     if notices:
-                        self._notify()
+                        self._notices.look(**self._ring.notable())
                     return ids
-            step = _given(obs, action, reward, next_obs, terminated, truncated, extras)
-            lanes = self._lanes(env_ids)
+            step = given(obs, action, reward, next_obs, terminated, truncated, extras)
+            lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
             canonical = self._intake.step(step, (len(lanes),), 1).mapped(lambda array: array[:, None])
-            priorities = self._priority(priority, (len(lanes),))
+            priorities = raw_priorities(priority, (len(lanes),), self._index)
             return self._write(canonical, lanes, None if priorities is None else priorities[:, None])[:, 0]
 
     def extend(
@@ -187,8 +179,8 @@ class ReplayBuffer:
     ) -> Int64:
         """Add several steps of every lane, or of the lanes `env_ids`, in time order.
 
-        The arguments are those of `add` with a time axis: every field has the leading axes `[L', T]`; the lane axis may be left
-        out where it is 1.
+        The arguments are those of `add` with a time axis: every field has the leading axes `[L', T]`; the lane axis
+        may be left out where it is 1.
 
         Args:
             obs: Observations, `[L', T, ...]`.
@@ -209,8 +201,8 @@ class ReplayBuffer:
             SchemaError, ArgumentError, PriorityError: As in `add`; all or nothing is added.
         """
         with self._lock:
-            lanes = self._lanes(env_ids)
-            steps = _given(obs, action, reward, next_obs, terminated, truncated, extras)
+            lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
+            steps = given(obs, action, reward, next_obs, terminated, truncated, extras)
             _check.flag(time_major, "ReplayBuffer.extend(time_major)")
             lead = self._intake.leading_axes(steps)
             flat = len(lead) == 1 and len(lanes) == 1
@@ -221,7 +213,7 @@ class ReplayBuffer:
                 raise SchemaError(message(wanted, f"shape `{lead}`", "$.reward"))
             shape = (length, len(lanes)) if swap else (len(lanes), length)
             canonical = self._intake.step(steps, shape, 1 if flat else 0)
-            priorities = self._priority(priority, shape)
+            priorities = raw_priorities(priority, shape, self._index)
             if swap:
                 canonical = canonical.mapped(lambda array: np.ascontiguousarray(array.swapaxes(0, 1)))
                 priorities = None if priorities is None else priorities.T
@@ -231,14 +223,14 @@ class ReplayBuffer:
     def cut(self, env_ids: Any = None) -> None:
         """End the streams of all lanes, or of `env_ids`, without an end of the episode: a reset in mid-episode.
 
-        No item spans the cut; windows that it shortens keep `discount = gamma**m`. A newest step whose successor was never given
-        cannot be drawn. Lanes that are not in mid-episode stay as they are.
+        No item spans the cut; windows that it shortens keep `discount = gamma**m`. A newest step whose successor was
+        never given cannot be drawn. Lanes that are not in mid-episode stay as they are.
 
         Raises:
             ArgumentError: `env_ids` are no distinct lanes.
         """
         with self._lock:
-            added, removed, _ = self._ring.cut(self._lanes(env_ids))
+            added, removed, _ = self._ring.cut(self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs))
             self._index.change(removed, added)
 
     def sample(self, batch_size: int, *, beta: float | None = None) -> Batch:
@@ -290,7 +282,8 @@ class ReplayBuffer:
             StaleId, ArgumentError: As in `read`.
         """
         with self._lock:
-            return self._index.priorities(self._drawable(ids, "ReplayBuffer.priorities")[0])
+            places, _ = self._drawable(ids, "ReplayBuffer.priorities")
+            return self._index.priorities(places)
 
     def update_priorities(self, ids: Any, td_error: Any) -> int:
         """Set priorities from TD errors: `|td_error| + eps`.
@@ -308,8 +301,8 @@ class ReplayBuffer:
             ArgumentError: The sampler knows no priorities.
         """
         with self._lock:
-            checked = _ids(ids, "ReplayBuffer.update_priorities")
-            errors = _numbers(td_error, "$.td_error")
+            checked = ids_of(ids, "ReplayBuffer.update_priorities")
+            errors = numbers(td_error, "$.td_error")
             if errors.shape != checked.shape:
                 got = f"shape `{errors.shape}`"
                 raise PriorityError(message(f"TD errors of shape `{checked.shape}`, one per id", got, "$.td_error"))
@@ -317,7 +310,7 @@ class ReplayBuffer:
             keep: Bool | None = None
             if codes is not None:
                 if (codes == 3).any():
-                    raise _stale(checked, codes, codes == 3, "ReplayBuffer.update_priorities")
+                    raise stale(checked, codes, codes == 3, "ReplayBuffer.update_priorities")
                 keep = codes == 0
             self._index.update(places, errors, keep)
             applied = len(checked) if keep is None else int(keep.sum())
@@ -378,35 +371,14 @@ class ReplayBuffer:
             self._index.offer(ids % self._ring.capacity, priority)
         self._index.change(removed, added)
         if notices:
-            self._notify()
+            self._notices.look(**self._ring.notable())
         return ids
 
-    def _lanes(self, env_ids: Any) -> Int64:
-        if env_ids is None:
-            return self._all_lanes
-        lanes = _integers(env_ids, "$.env_ids")
-        outside = (lanes < 0) | (lanes >= self.num_envs)
-        if not len(lanes) or outside.any() or len(np.unique(lanes)) != len(lanes):
-            got = f"`{lanes[outside][0]}`" if outside.any() else f"`{lanes.tolist()}`"
-            raise ArgumentError(message(f"distinct lanes from 0 to {self.num_envs - 1}", got, "$.env_ids"))
-        return lanes
-
-    def _priority(self, priority: Any, shape: tuple[int, ...]) -> Float64 | None:
-        if priority is None:
-            return None
-        numbers = _numbers(priority, "$.priority")
-        if numbers.shape not in ((), shape, shape[1:] if shape[0] == 1 else shape):
-            got = f"shape `{numbers.shape}`"
-            raise PriorityError(message(f"priorities of shape `{shape}`, one per step", got, "$.priority"))
-        numbers = np.broadcast_to(numbers, shape)
-        self._index.check(numbers)
-        return numbers
-
     def _drawable(self, ids: Any, at: str) -> tuple[Int64, Int64]:
-        checked = _ids(ids, at)
+        checked = ids_of(ids, at)
         places, codes = self._ring.locate(checked)
         if codes is not None:
-            raise _stale(checked, codes, codes > 0, at)
+            raise stale(checked, codes, codes > 0, at)
         return places, checked
 
     def _shortage(self, batch_size: int) -> NotEnoughData:
@@ -422,84 +394,3 @@ class ReplayBuffer:
         else:
             remedy = f"{stored} steps are stored, but no {self.item.reach}-step window and its successor is complete"
         return NotEnoughData(message(wanted, f"{drawable}", "ReplayBuffer.sample", remedy))
-
-    def _notify(self) -> None:
-        """Say once what is legal but probably not meant."""
-        tally = self._ring.tally()
-        if tally["unbootstrapped"]:
-            text = "a final observation with every truncated step"
-            remedy = "give `next_obs` with it; without, such items are drawn with discount 0"
-            self._warn(message(text, f"{tally['unbootstrapped']} without", "$.next_obs", remedy))
-        if tally["cuts"] * 10 > tally["added"] >= 100:
-            text = "`obs` to be the `next_obs` of the step before, byte for byte, while an episode goes on"
-            got = f"{tally['cuts']} cuts in {tally['added']} steps"
-            remedy = "observations change between calls (normalization, a reused array, missing end flags?)"
-            self._warn(message(text, got, "$.obs", remedy))
-
-    def _warn(self, text: str) -> None:
-        kind = text.split(", got ")[0]
-        if kind not in self._warned:
-            self._warned.add(kind)
-            warnings.warn(text, ReliveWarning, stacklevel=5)
-
-
-def _given(
-    obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any, extras: dict[str, Any]
-) -> dict[str, Any]:
-    named = {"obs": obs, "action": action, "reward": reward, "next_obs": next_obs}
-    return {**named, "terminated": terminated, "truncated": truncated, **extras}
-
-
-def _choice(value: Any, default: Any, methods: tuple[str, ...], at: str) -> Any:
-    if value is None:
-        return default
-    if isinstance(value, type) or not all(hasattr(value, method) for method in methods):
-        raise ArgumentError(message(f"an object like `{default!r}`", f"`{value!r}`", at))
-    return value
-
-
-def _generator(seed: Any) -> np.random.Generator:
-    if isinstance(seed, np.random.Generator):
-        return seed
-    return np.random.default_rng(None if seed is None else _check.integer(seed, "ReplayBuffer(seed)", minimum=0))
-
-
-def _integers(value: Any, at: str) -> Int64:
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError):
-        array = np.empty(0, object)
-    if array.dtype.kind not in "iu" or array.ndim != 1:
-        if array.shape == (0,) and array.dtype.kind == "f":
-            return np.empty(0, np.int64)  # an empty list
-        got = f"`{array.dtype}` of shape `{array.shape}`"
-        raise ArgumentError(message("integers of shape `(n,)`", got, at))
-    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
-        raise ArgumentError(message("integers below 2**63", f"`{array.max()}`", at))
-    return np.ascontiguousarray(array, np.int64)
-
-
-def _ids(ids: Any, at: str) -> Int64:
-    if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.ndim == 1 and ids.flags.c_contiguous:
-        return ids
-    return _integers(ids, at)
-
-
-def _numbers(value: Any, at: str) -> Float64:
-    if type(value) is not np.ndarray:
-        try:
-            value = np.asarray(value)
-        except (ValueError, TypeError, RuntimeError) as error:
-            got = f"`{type(value).__name__}`"
-            raise PriorityError(message("an array of numbers", got, at, str(error).split("\n")[0])) from None
-    if value.dtype is _FLOAT64 and value.flags.c_contiguous:
-        return np.asarray(value)
-    if value.dtype.kind not in "iuf":
-        raise PriorityError(message("an array of numbers", f"`{value.dtype}`", at))
-    return np.asarray(value.astype(np.float64, order="C"))
-
-
-def _stale(ids: Int64, codes: Array, bad: Bool, at: str) -> StaleId:
-    first = int(np.flatnonzero(bad)[0])
-    got = f"`{ids[first]}`, {_STATES[codes[first]]} ({int(bad.sum())} of {len(ids)})"
-    return StaleId(message("ids of drawable items", got, at))

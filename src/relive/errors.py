@@ -1,8 +1,8 @@
 """The exceptions relive raises, and the one grammar of their messages.
 
 Every message reads ``Expected <what>, got <what> - at `<path>`: <remedy>``. The path is where in the caller's own words
-the trouble lies: `$.obs.camera` inside the data of a call, `ReplayBuffer.sample` for a method, `Prioritized(alpha)` for a
-constructor's argument. A refused call has changed nothing.
+the trouble lies: `$.obs.camera` inside the data of a call, `ReplayBuffer.sample` for a method, `Prioritized(alpha)`
+for a constructor's argument. A refused call has changed nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fill a buffer by stepping a Gymnasium environment.
 
-Gymnasium's vector environments end episodes in three ways (`metadata["autoreset_mode"]`), and each hides the final observation
-or invents a step in its own way; `Recorder` knows all three.
+Gymnasium's vector environments end episodes in three ways (`metadata["autoreset_mode"]`), and each hides the final
+observation or invents a step in its own way; `Recorder` knows all three.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from .buffer import ReplayBuffer
 from .errors import ArgumentError, MissingExtra, message
 
 try:
-    import gymnasium
     from gymnasium.vector import AutoresetMode
+
+    import gymnasium
 except ImportError as error:
     remedy = "pip install 'relive[gymnasium]'"
     raise MissingExtra(message("the package `gymnasium` >= 1.1", "none", "relive.gymnasium", remedy)) from error
@@ -38,7 +39,8 @@ class Recorder:
         autoreset_mode: For vector environments whose metadata do not name one.
 
     Attributes:
-        ids: The ids of the steps that the last call of `step` stored, int64; fewer than lanes where some were only reset.
+        ids: The ids of the steps that the last call of `step` stored, int64; fewer than lanes where some were only
+            reset.
 
     Raises:
         ArgumentError: The numbers of lanes differ, or the autoreset mode is not known.
@@ -61,7 +63,9 @@ class Recorder:
         self._lanes: int = env.num_envs if self._vector else 1
         if self._lanes != buffer.num_envs:
             got = f"`{buffer.num_envs}`"
-            raise ArgumentError(message(f"a buffer with num_envs={self._lanes}, as the environment has", got, "Recorder(buffer)"))
+            raise ArgumentError(
+                message(f"a buffer with num_envs={self._lanes}, as the environment has", got, "Recorder(buffer)")
+            )
         self._mode = _mode(env, autoreset_mode) if self._vector else _single_mode(env)
         self._obs: Any = None
         self._ended: Bool = np.zeros(self._lanes, bool)
@@ -73,7 +77,7 @@ class Recorder:
         return getattr(self.env, name)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment, or in DISABLED mode the lanes of `options["reset_mask"]`; streams in mid-episode are cut."""
+        """Reset the environment, in DISABLED mode the lanes of `options["reset_mask"]`; cut streams in mid-episode."""
         mask = None if options is None else options.get("reset_mask")  # the environment takes it out of `options`
         obs, info = self.env.reset(seed=seed, options=options)
         started = np.ones(self._lanes, bool) if mask is None or not self._vector else np.asarray(mask, bool)

@@ -16,8 +16,9 @@ from .errors import SchemaError, message
 
 # Names that a batch gives a meaning of its own, that `add` takes as arguments, or that are methods of a batch.
 RESERVED = frozenset(
-    "next_obs terminated truncated discount steps ids weights mask all_obs prev_action prev_reward "
-    "env_ids priority time_major torch jax keys values items get".split()
+    {"next_obs", "terminated", "truncated", "discount", "steps", "ids", "weights", "mask", "all_obs"}
+    | {"prev_action", "prev_reward", "env_ids", "priority", "time_major"}
+    | {"torch", "jax", "map", "keys", "values", "items", "get"}
 )
 
 
@@ -133,8 +134,8 @@ class Schema:
     def from_spaces(cls, observation_space: Any, action_space: Any, **extras: Any) -> Schema:
         """Read the schema off Gymnasium spaces (those of a single environment, not the batched ones).
 
-        `Box`, `Discrete`, `MultiDiscrete`, `MultiBinary`, `Dict` and `Tuple` are understood; a `Tuple` becomes a mapping
-        with the keys `"0"`, `"1"`, ... and its values may be given to `add` as tuples.
+        `Box`, `Discrete`, `MultiDiscrete`, `MultiBinary`, `Dict` and `Tuple` are understood; a `Tuple` becomes a
+        mapping with the keys `"0"`, `"1"`, ... and its values may be given to `add` as tuples.
 
         Raises:
             SchemaError: A space of another kind.
@@ -149,8 +150,8 @@ class Schema:
     def from_example(cls, step: Mapping[str, Any]) -> Schema:
         """Read the schema off one step, a mapping of names to arrays without lane or batch axes.
 
-        NumPy values keep their dtype; Python floats become `float32`, ints `int64`. The reward is `float32` unless it is an
-        integer array. `next_obs`, `terminated` and `truncated` are understood and add nothing.
+        NumPy values keep their dtype; Python floats become `float32`, ints `int64`. The reward is `float32` unless it
+        is an integer array. `next_obs`, `terminated` and `truncated` are understood and add nothing.
 
         >>> Schema.from_example({"obs": np.zeros(3, "float32"), "action": 1, "reward": 0.5})
         Schema(obs=Field((3,), 'float32'), action=Field((), 'int64'), reward=Field((), 'float32'))

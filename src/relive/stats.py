@@ -13,7 +13,8 @@ class Stats:
         size: Steps stored now; boundary rows (final observations) do not count.
         capacity: Rows over all lanes; boundary rows do count.
         drawable: Items that can be drawn now.
-        nbytes: Bytes reserved for columns, marks and counters when the buffer is full (the sampler's own are in its docs).
+        nbytes: Bytes reserved for columns, marks and counters when the buffer is full (the sampler's own are in its
+            docs).
         added: Steps ever added.
         drawn: Items ever drawn.
         replay_ratio: `drawn / added`, 0 before the first step.
@@ -21,8 +22,10 @@ class Stats:
         unbootstrapped: Truncated steps that came without a final observation.
         stale_updates: Priorities dropped because their step had been overwritten or was not complete.
         beta: Exponent of the last draw's weights; 0 for uniform draws.
-        effective_sample_size: `(sum w)**2 / sum w**2` of the last draw's weights: how many equally weighted items it is worth.
-        priority_quantiles: Raw priorities at 0, 25, 50, 75 and 100 %, over the items with a positive one; empty for `Uniform`.
+        effective_sample_size: `(sum w)**2 / sum w**2` of the last draw's weights: how many equally weighted items it
+            is worth.
+        priority_quantiles: Raw priorities at 0, 25, 50, 75 and 100 %, over the items with a positive one; empty for
+            `Uniform`.
         age_quantiles: Rows of the same lane that are newer than the items of the last draw, at the same points.
     """
 

@@ -26,7 +26,7 @@ def allocate(capacity: int) -> tuple[list[Float64s], list[Float64s], Float64s]:
     One mapping holds them all, 10.3 bytes a leaf, every level on a cache line's boundary. Zeros are an empty tree, so
     no page is touched here.
     """
-    lengths = []
+    lengths: list[int] = []
     groups = capacity
     while not lengths or groups > 1:
         groups = -(-groups // _FAN_OUT)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
+
+import gymnasium
 
 KINDS = ("array", "dict", "tuple")
 

@@ -45,10 +45,13 @@ def test_the_first_window_is_not_complete(batch_size):
 
 def test_a_truncation_without_its_observation_is_said_once():
     buffer = relive.ReplayBuffer(relive.Schema(obs=F(), action=F()), 10)
-    told = {"obs": 0, "action": 0, "reward": 0, "terminated": False, "truncated": True}
-    with pytest.warns(relive.errors.ReliveWarning, match=r"a final observation with every truncated step") as said:
+
+    def three_truncations():
         for _ in range(3):
-            buffer.add(**told)
+            buffer.add(obs=0, action=0, reward=0, terminated=False, truncated=True)
+
+    with pytest.warns(relive.errors.ReliveWarning, match=r"a final observation with every truncated step") as said:
+        three_truncations()
     assert len(said) == 1
     batch = buffer.read([0, 1, 2])
     assert batch.truncated.all()
@@ -57,9 +60,13 @@ def test_a_truncation_without_its_observation_is_said_once():
 
 def test_observations_that_change_between_calls_are_said_once():
     buffer = relive.ReplayBuffer(relive.Schema(obs=F(), action=F()), 1000)
-    with pytest.warns(relive.errors.ReliveWarning, match="byte for byte") as said:
+
+    def three_hundred_cuts():
         for t in range(300):
             buffer.add(obs=t, action=0, reward=0, next_obs=t + 0.5, terminated=False, truncated=False)
+
+    with pytest.warns(relive.errors.ReliveWarning, match="byte for byte") as said:
+        three_hundred_cuts()
     assert len(said) == 1
     assert buffer.stats().cuts == 299
 
@@ -79,7 +86,7 @@ def test_every_error_is_one_family():
 
 
 def test_the_fingerprint_sees_every_change():
-    """Each of these changes one thing; had the fingerprint not seen it, the tables of bad inputs would prove nothing."""
+    """Each of these changes one thing; a fingerprint that misses it would make the tables of bad inputs worthless."""
     changes = [
         lambda b: b.add(**step()),
         lambda b: b.add(**{k: v if "obs" in k else v[:1] for k, v in step_of_one_lane().items()}, env_ids=[1]),

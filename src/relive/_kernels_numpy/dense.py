@@ -45,7 +45,7 @@ class Dense:
         return self._order[np.minimum((u * size).astype(np.int64), size - 1)].astype(np.int64)
 
     def draw_distinct(self, u: NDArray[np.float64]) -> Int64s:
-        """Different members at random, by the first steps of a Fisher-Yates shuffle in place; at most as many as there are."""
+        """Different members at random, at most all: the first steps of a Fisher-Yates shuffle in place."""
         order, where = self._order, self._where
         size = int(self._state[0])
         for i, uniform in enumerate(u.tolist()):

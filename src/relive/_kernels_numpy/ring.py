@@ -45,13 +45,18 @@ class Ring:
     def push(
         self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any, extras: dict[str, Any]
     ) -> None:
-        """Add one step of all lanes straight from the caller's values where nothing needs a closer look; here: never."""
+        """Add one step straight from the caller's values where nothing needs a closer look; here: never."""
         return
 
     def write(
-        self, values: Sequence[Array], next_values: Sequence[Array] | None, terminated: Bool, truncated: Bool, lanes: Int64
+        self,
+        values: Sequence[Array],
+        next_values: Sequence[Array] | None,
+        terminated: Bool,
+        truncated: Bool,
+        lanes: Int64,
     ) -> tuple[Int64, Int64, Int64, int]:
-        """Write `[L', T, ...]` canonical values; return ids `[L', T]`, places added, places removed, cuts and losses."""
+        """Write canonical values `[L', T, ...]`; return ids `[L', T]`, places added and removed, and notices."""
         length = terminated.shape[1]
         news = _News(self, lanes)
         ids = np.empty((len(lanes), length), np.int64)
@@ -88,7 +93,8 @@ class Ring:
         head, slot = self._counters[lanes, HEAD], (self._counters[lanes, CURSOR] - 1) % self._rows
         mark = self._marks[lanes, slot]
         waiting = ~held & (head > 0) & ((mark & STEP) > 0) & ((mark & END) == 0)
-        # The newest step's successor was never seen: only its observation is of use, as the successor of the step before.
+        # The newest step's successor was never seen: only its observation is of use, as the successor of the step
+        # before.
         lanes, head, slot = lanes[waiting], head[waiting], slot[waiting]
         self._marks[lanes, slot] = 0
         if self._rows > 1:
@@ -104,7 +110,9 @@ class Ring:
         """The ids that stand at `places` now."""
         slots, lanes = np.divmod(places, self._lanes)
         behind = self._counters[lanes, CURSOR] - 1 - slots
-        return (self._counters[lanes, HEAD] - 1 - np.where(behind < 0, behind + self._rows, behind)) * self._lanes + lanes
+        rows: Int64 = self._counters[lanes, HEAD] - 1 - np.where(behind < 0, behind + self._rows, behind)
+        ids: Int64 = rows * self._lanes + lanes
+        return ids
 
     def locate(self, ids: Int64) -> tuple[Int64, Bytes | None]:
         """The places of `ids`, and None if all can be drawn, else a code for each.
@@ -120,13 +128,11 @@ class Ring:
         codes[(ids < 0) | (rows >= head)] = 3
         return ids % (self._lanes * self._rows), codes if codes.any() else None
 
-    def windows(
-        self, places: Int64, discounts: Float32
-    ) -> tuple[Int64, Int64, Int32, Float32, Bool, Bool]:
+    def windows(self, places: Int64, discounts: Float32) -> tuple[Int64, Int64, Int32, Float32, Bool, Bool]:
         """The windows of `len(discounts) - 1` steps at most that start at drawable `places`.
 
-        Returns the storage rows of the anchors and of the windows' successors, the steps, the discounts, and the flags of
-        the last step.
+        Returns the storage rows of the anchors and of the windows' successors, the steps, the discounts, and the flags
+        of the last step.
         """
         n = len(discounts) - 1
         slots, lanes = np.divmod(places, self._lanes)
@@ -145,7 +151,7 @@ class Ring:
         return base + slots, base + successor, steps, discount, terminated, truncated
 
     def fold(self, column: Array, starts: Int64, steps: Int32, gammas: Float64) -> Array:
-        """The discounted sums over the `steps` rows of `column` from storage rows `starts` on, in the column's dtype."""
+        """The discounted sums over `steps` rows of `column` from storage rows `starts` on, in its dtype."""
         flat = column.reshape(-1, *column.shape[2:])
         lanes, slots = np.divmod(starts, self._rows + 1)
         wide = (-1,) + (1,) * (flat.ndim - 1)
@@ -161,7 +167,8 @@ class Ring:
         for stored, value in zip(self._bytes, obs, strict=False):
             given = np.ascontiguousarray(value).reshape(len(lanes), -1).view(np.uint8)
             differs |= (stored[lanes, self._rows] != given).any(axis=1)
-        return differs & (self._counters[lanes, HELD] == 1)
+        held: Bool = self._counters[lanes, HELD] == 1
+        return differs & held
 
     def _close(self, news: _News, lanes: Int64) -> None:
         """Turn the held successors of `lanes` into boundary rows: their streams were cut."""

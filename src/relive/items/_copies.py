@@ -10,8 +10,8 @@ from .._memory import Arena
 from .._ring import Ring
 from .._types import Array, Int64
 
-# Up to here the C library hands out memory it has used before; above, it maps fresh pages, and a fresh page costs ten times
-# the copy into it.
+# Up to here the C library hands out memory it has used before; above, it maps fresh pages, and a fresh page costs ten
+# times the copy into it.
 _SMALL = 64 << 10
 
 

@@ -60,11 +60,15 @@ class Transitions:
         if self.n_step > rows:
             remedy = "raise `capacity` or lower `n_step`"
             got = f"`{self.n_step}`"
-            raise ArgumentError(message(f"at most {rows} steps, the rows of a lane", got, "Transitions(n_step)", remedy))
+            raise ArgumentError(
+                message(f"at most {rows} steps, the rows of a lane", got, "Transitions(n_step)", remedy)
+            )
         dtype = schema.reward.dtype
         if self.n_step > 1 and dtype not in (np.float32, np.float64):
             wanted = "a `float32` or `float64` reward to discount over steps"
-            raise ArgumentError(message(wanted, f"`{dtype.name}`", "$.reward", "state `reward=Field(...)` in the schema"))
+            raise ArgumentError(
+                message(wanted, f"`{dtype.name}`", "$.reward", "state `reward=Field(...)` in the schema")
+            )
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
         """Prepare to expand places of `ring`."""

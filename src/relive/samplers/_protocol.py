@@ -1,7 +1,8 @@
 """What every sampler promises.
 
-A *place* is an integer in `[0, capacity)` that stands for one stored step. The buffer turns places into ids and back, so a
-sampler cannot confuse a step with the one that stood in its place a lap ago: it is told when a place loses its item.
+A *place* is an integer in `[0, capacity)` that stands for one stored step. The buffer turns places into ids and back,
+so a sampler cannot confuse a step with the one that stood in its place a lap ago: it is told when a place loses its
+item.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Index(Protocol):
         ...
 
     def check(self, priority: Float64) -> None:
-        """Refuse raw priorities of new steps that are not finite or negative, or all if priorities mean nothing here."""
+        """Refuse raw priorities of new steps that are not finite or negative, or all where they mean nothing."""
         ...
 
     def offer(self, places: Int64, priority: Float64 | None) -> None:

@@ -11,7 +11,8 @@ from .. import _check
 class Anneal:
     """Go linearly from `start` to `end` over the first `over` calls of `sample`, then stay.
 
-    The first call uses `start` itself. The clock counts calls, not items; several updates per step therefore move it faster.
+    The first call uses `start` itself. The clock counts calls, not items; several updates per step therefore move it
+    faster.
 
     Args:
         start: Value at the first call.

@@ -22,21 +22,22 @@ class Prioritized:
 
     Args:
         alpha: How strongly priorities count, >= 0; 0 draws uniformly. Applied exactly once.
-        beta: Exponent of the importance-sampling correction, >= 0: a number, or an `Anneal` that moves by one at every `sample`.
+        beta: Exponent of the importance-sampling correction, >= 0: a number, or an `Anneal` that moves by one at every
+            `sample`.
         eps: Added to |td_error|, >= 0, so that no item dies for good.
-        weights: What the weights `(N * P(i))**-beta` are divided by: the largest in the batch (`"batch"`), the largest in the
-            buffer (`"buffer"`), or nothing (`"none"`). Three scales of the learning rate. With batches of one, `"batch"` makes
-            every weight 1.
-        stratified: One draw in each of `batch` equal slices of the total, in the order of anchors; else independent draws.
-            Draws without replacement are successive draws and know no slices.
+        weights: What the weights `(N * P(i))**-beta` are divided by: the largest in the batch (`"batch"`), the largest
+            in the buffer (`"buffer"`), or nothing (`"none"`). Three scales of the learning rate. With batches of one,
+            `"batch"` makes every weight 1.
+        stratified: One draw in each of `batch` equal slices of the total, in the order of anchors; else independent
+            draws. Draws without replacement are successive draws and know no slices.
         replacement: Whether a batch may hold an item twice.
         initial: Raw priority of new items until the first priority is set, >= 0.
 
     Raises:
         ArgumentError: An argument outside these limits.
 
-    Source: Schaul et al., "Prioritized Experience Replay", ICLR 2016, section 3.3. Memory: 10.3 bytes per step of capacity
-    (a float64 leaf, and its share of sums and minima), 8 more once `priority=` has been used.
+    Source: Schaul et al., "Prioritized Experience Replay", ICLR 2016, section 3.3. Memory: 10.3 bytes per step of
+    capacity (a float64 leaf, and its share of sums and minima), 8 more once `priority=` has been used.
 
     >>> Prioritized(alpha=0.6, beta=Anneal(0.4, 1.0, over=200_000)).eps
     1e-06
@@ -151,7 +152,7 @@ class _Prioritized:
             self._raise_largest(largest)
 
     def priorities(self, places: Int64) -> Float64:
-        values = self._tree.get(places)
+        values: Float64 = self._tree.get(places)
         alpha = self._settings.alpha
         return values ** (1 / alpha) if alpha > 0 else (values > 0).astype(np.float64)
 

@@ -17,7 +17,8 @@ class Uniform:
     """Draw every drawable item with the same probability, over all lanes together.
 
     Args:
-        replacement: Whether a batch may hold an item twice. Without replacement a batch needs as many items as it is large.
+        replacement: Whether a batch may hold an item twice. Without replacement a batch needs as many items as it is
+            large.
 
     Weights are 1. Cost: O(batch), whatever the buffer's size; 8 bytes per step of capacity.
 
@@ -79,7 +80,9 @@ class _Uniform:
 
     def update(self, places: Int64, td_error: Float64, keep: Bool | None) -> None:
         remedy = "use `Prioritized()`"
-        raise ArgumentError(message("a sampler with priorities", "`Uniform()`", "ReplayBuffer.update_priorities", remedy))
+        raise ArgumentError(
+            message("a sampler with priorities", "`Uniform()`", "ReplayBuffer.update_priorities", remedy)
+        )
 
     def priorities(self, places: Int64) -> Float64:
         return np.ones(len(places))

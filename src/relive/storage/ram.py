@@ -16,8 +16,8 @@ from ._protocol import Spec
 class Ram:
     """Keep the steps in this process's memory.
 
-    Pages are reserved lazily: a buffer takes what has been written, not what it may grow to. A buffer that could never fit
-    in the machine's memory is refused when it is built, with the bytes per field.
+    Pages are reserved lazily: a buffer takes what has been written, not what it may grow to. A buffer that could never
+    fit in the machine's memory is refused when it is built, with the bytes per field.
 
     >>> import relive
     >>> relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000, storage=relive.Ram())

@@ -1,0 +1,101 @@
+"""Arguments of the buffer's methods: checked, and brought to the arrays that the ring and the samplers work on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import _check
+from ._types import Array, Bool, Float64, Int64
+from .errors import ArgumentError, PriorityError, StaleId, message
+from .samplers import Index
+
+# Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
+_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
+_STATES = ("drawable", "overwritten", "not complete yet", "never issued")
+
+
+def given(
+    obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any, extras: dict[str, Any]
+) -> dict[str, Any]:
+    named = {"obs": obs, "action": action, "reward": reward, "next_obs": next_obs}
+    return {**named, "terminated": terminated, "truncated": truncated, **extras}
+
+
+def choice(value: Any, default: Any, methods: tuple[str, ...], at: str) -> Any:
+    if value is None:
+        return default
+    if isinstance(value, type) or not all(hasattr(value, method) for method in methods):
+        raise ArgumentError(message(f"an object like `{default!r}`", f"`{value!r}`", at))
+    return value
+
+
+def generator(seed: Any) -> np.random.Generator:
+    if isinstance(seed, np.random.Generator):
+        return seed
+    return np.random.default_rng(None if seed is None else _check.integer(seed, "ReplayBuffer(seed)", minimum=0))
+
+
+def integers(value: Any, at: str) -> Int64:
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError):
+        array = np.empty(0, object)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        if array.shape == (0,) and array.dtype.kind == "f":
+            return np.empty(0, np.int64)  # an empty list
+        got = f"`{array.dtype}` of shape `{array.shape}`"
+        raise ArgumentError(message("integers of shape `(n,)`", got, at))
+    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise ArgumentError(message("integers below 2**63", f"`{array.max()}`", at))
+    return np.ascontiguousarray(array, np.int64)
+
+
+def ids_of(ids: Any, at: str) -> Int64:
+    if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.ndim == 1 and ids.flags.c_contiguous:
+        return ids
+    return integers(ids, at)
+
+
+def numbers(value: Any, at: str) -> Float64:
+    if type(value) is not np.ndarray:
+        try:
+            value = np.asarray(value)
+        except (ValueError, TypeError, RuntimeError) as error:
+            got = f"`{type(value).__name__}`"
+            raise PriorityError(message("an array of numbers", got, at, str(error).split("\n")[0])) from None
+    if value.dtype is _FLOAT64 and value.flags.c_contiguous:
+        return np.asarray(value)
+    if value.dtype.kind not in "iuf":
+        raise PriorityError(message("an array of numbers", f"`{value.dtype}`", at))
+    return np.asarray(value.astype(np.float64, order="C"))
+
+
+def lanes_of(env_ids: Any, num_envs: int) -> Int64:
+    """The lane numbers of a call that is not about all lanes."""
+    lanes = integers(env_ids, "$.env_ids")
+    outside = (lanes < 0) | (lanes >= num_envs)
+    if not len(lanes) or outside.any() or len(np.unique(lanes)) != len(lanes):
+        got = f"`{lanes[outside][0]}`" if outside.any() else f"`{lanes.tolist()}`"
+        raise ArgumentError(message(f"distinct lanes from 0 to {num_envs - 1}", got, "$.env_ids"))
+    return lanes
+
+
+def raw_priorities(priority: Any, shape: tuple[int, ...], index: Index) -> Float64 | None:
+    """The raw priorities of new steps, checked by the sampler; one number may stand for all."""
+    if priority is None:
+        return None
+    raw = numbers(priority, "$.priority")
+    if raw.shape not in ((), shape, shape[1:] if shape[0] == 1 else shape):
+        got = f"shape `{raw.shape}`"
+        raise PriorityError(message(f"priorities of shape `{shape}`, one per step", got, "$.priority"))
+    raw = np.broadcast_to(raw, shape)
+    index.check(raw)
+    return raw
+
+
+def stale(ids: Int64, codes: Array, bad: Bool, at: str) -> StaleId:
+    first = int(np.flatnonzero(bad)[0])
+    got = f"`{ids[first]}`, {_STATES[codes[first]]} ({int(bad.sum())} of {len(ids)})"
+    return StaleId(message("ids of drawable items", got, at))

@@ -1,0 +1,78 @@
+"""A learner on disk: one safetensors file, tensors and a JSON header; no code is ever loaded from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from relive.errors import ArgumentError, MissingExtra, message
+
+try:
+    import safetensors.torch
+except ImportError as error:
+    remedy = "pip install 'relive[train]'"
+    raise MissingExtra(message("the package `safetensors`", "none", "relive.trainers", remedy)) from error
+
+FORMAT = "relive-learner-1"
+
+
+def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Write tensors and JSON facts to `path`, readable by the owner alone.
+
+    The file is complete or as it was before: it is written under another name, synced, and renamed.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    data = safetensors.torch.save(contiguous, metadata={"format": FORMAT, "facts": json.dumps(facts)})
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def read(path: str | os.PathLike[str], at: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `write` wrote.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ArgumentError: The file is damaged or not a learner.
+    """
+    data = Path(path).read_bytes()
+    try:
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        notes = header["__metadata__"]
+        tensors = safetensors.torch.load(data)
+        if notes["format"] != FORMAT:
+            raise ValueError(notes["format"])
+        facts: dict[str, Any] = json.loads(notes["facts"])
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        got = f"`{path}` ({error})"
+        raise ArgumentError(message(f"a file of format `{FORMAT}`", got, at, "it is damaged or another kind of file")) from error
+    return tensors, facts
+
+
+def _sync_folder(folder: Path) -> None:
+    # Without this a power cut may forget the rename. Windows cannot open folders, and needs no such call.
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
