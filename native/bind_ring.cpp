@@ -33,9 +33,12 @@ nb::object fresh(const std::vector<std::int64_t>& values) {
     return made.array;
 }
 
-std::size_t row_bytes(nb::handle column) {  // columns are [L, R + 1, ...]
-    const npy_intp* shape = PyArray_DIMS(array(column));
-    return std::size_t(PyArray_NBYTES(array(column))) / std::size_t(shape[0]) / std::size_t(shape[1]);
+// Columns are [L, R + 1, ...], contiguous but for the step from row to row.
+Column column_of(nb::handle object) {
+    PyArrayObject* column = array(object);
+    std::size_t row = std::size_t(PyArray_ITEMSIZE(column));
+    for (int axis = 2; axis < PyArray_NDIM(column); ++axis) row *= std::size_t(PyArray_DIM(column, axis));
+    return {data<char>(object), row, std::size_t(PyArray_STRIDE(column, 1))};
 }
 
 class PyRing {
@@ -51,7 +54,9 @@ public:
         ring_.marks = data<uint8_t>(marks);
         ring_.lanes = data<Lane>(counters);
         ring_.tallies = data<Tallies>(tallies);
-        for (nb::handle column : columns) ring_.columns.push_back({data<char>(column), row_bytes(column)});
+        for (nb::handle column : columns) ring_.columns.push_back(column_of(column));
+        for (const Column& column : ring_.columns) add_to_spans(ring_.spans, column, 0);
+        for (std::size_t c = 0; c < num_obs; ++c) add_to_spans(ring_.spans, ring_.columns[c], 1);
         prepare_inputs(columns, keys);
     }
 
@@ -229,7 +234,7 @@ private:
         input.type = PyArray_TYPE(array(column));
         const npy_intp* shape = PyArray_DIMS(array(column));
         input.shape.assign(shape + 2, shape + PyArray_NDIM(array(column)));
-        input.row = row_bytes(column);
+        input.row = column_of(column).row;
         return input;
     }
 
@@ -249,26 +254,31 @@ private:
     }
 
     template <typename T>
-    void fold_as(nb::handle column, nb::handle starts, nb::handle steps, nb::handle gammas, nb::handle out,
+    void fold_as(nb::handle object, nb::handle starts, nb::handle steps, nb::handle gammas, nb::handle out,
                  npy_intp n) const {
-        const auto* from = data<T>(column);
+        const Column column = column_of(object);
         const auto* start = data<int64_t>(starts);
         const auto* length = data<int32_t>(steps);
         const auto* gamma = data<double>(gammas);
         auto* to = data<T>(out);
-        const size_t width = row_bytes(column) / sizeof(T);
-        const int64_t stride = ring_.rows + 1;
+        const size_t width = column.row / sizeof(T);
+        const npy_intp rows_ahead = std::min<npy_intp>(PyArray_SIZE(array(gammas)) - 1, 4);
+        const auto value = [&](int64_t row, size_t w) {
+            return double(reinterpret_cast<const T*>(column.data + size_t(row) * column.stride)[w]);
+        };
         run(n, [&] {
             for (npy_intp i = 0; i < n; ++i) {
-                if (i + DEEP < n) RELIVE_PREFETCH(from + size_t(start[i + DEEP]) * width);
+                if (i + DEEP < n)
+                    for (npy_intp k = 0; k < rows_ahead; ++k)
+                        RELIVE_PREFETCH(column.data + size_t(start[i + DEEP] + k) * column.stride);
                 // Only a window of more than one row can wrap, and only then is the lane's first row of interest.
-                const int64_t first = length[i] > 1 ? start[i] - start[i] % stride : start[i];
+                const int64_t first = length[i] > 1 ? start[i] - start[i] % (ring_.rows + 1) : start[i];
                 for (size_t w = 0; w < width; ++w) {
-                    double total = double(from[size_t(start[i]) * width + w]);
+                    double total = value(start[i], w);
                     int64_t row = start[i];
                     for (int32_t k = 1; k < length[i]; ++k) {
                         if (++row == first + ring_.rows) row = first;
-                        total += gamma[k] * double(from[size_t(row) * width + w]);
+                        total += gamma[k] * value(row, w);
                     }
                     to[size_t(i) * width + w] = T(total);
                 }
@@ -281,8 +291,9 @@ private:
 class PyGather {
 public:
     PyGather(nb::list columns, nb::list picks) : keep_(columns) {
-        for (nb::handle column : columns) columns_.push_back({data<char>(column), row_bytes(column)});
+        for (nb::handle column : columns) columns_.push_back(column_of(column));
         for (nb::handle pick : picks) picks_.push_back(nb::cast<size_t>(pick));
+        for (std::size_t c = 0; c < columns_.size(); ++c) add_to_spans(spans_, columns_[c], picks_[c]);
     }
 
     void take(nb::handle rows, nb::handle outs) const {
@@ -313,16 +324,22 @@ public:
 private:
     nb::list keep_;
     std::vector<Column> columns_;
+    std::vector<Span> spans_;
     std::vector<size_t> picks_;
 
     void copy(nb::handle rows, const std::vector<char*>& to) const {
         std::vector<Job> jobs(columns_.size());
         for (size_t c = 0; c < jobs.size(); ++c) {
             nb::object from = rows[picks_[c]];  // the caller's tuple keeps it alive
-            jobs[c] = {columns_[c].data, to[c], data<int64_t>(from), columns_[c].row};
+            jobs[c] = {columns_[c].data, to[c], data<int64_t>(from), columns_[c].row, columns_[c].stride};
+        }
+        std::vector<Fetch> fetches;
+        for (const Span& span : spans_) {
+            nb::object from = rows[span.pick];
+            fetches.push_back({span.data, data<int64_t>(from), span.bytes, span.stride});
         }
         const npy_intp n = PyArray_SIZE(array(nb::object(rows[0])));
-        run(n, [&] { chosen().gather(jobs.data(), jobs.size(), n); });
+        run(n, [&] { chosen().gather(jobs.data(), jobs.size(), fetches.data(), fetches.size(), n); });
     }
 };
 

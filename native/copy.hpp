@@ -54,16 +54,17 @@ static inline void copy_row(char* to, const char* from, size_t n) {
 // A line is asked for once: requests beyond those that the core can have in flight hold up the copies behind them.
 static inline void prefetch_row(const char* row, size_t n) {
     RELIVE_PREFETCH(row);
-    const size_t first = 64 - (reinterpret_cast<uintptr_t>(row) & 63);  // bytes on the row's first line
-    for (size_t offset = first, line = 1; offset < n && line < LINES; offset += 64, ++line)
-        RELIVE_PREFETCH(row + offset);
+    const size_t last = n - 1 + (reinterpret_cast<uintptr_t>(row) & 63);  // counted from the start of the first line
+    if (last < 64) return;
+    RELIVE_PREFETCH(row + 64);
+    if (last < 128) return;
+    for (size_t offset = 128; offset <= last && offset < 64 * LINES; offset += 64) RELIVE_PREFETCH(row + offset);
 }
 
 static inline void prefetch_row_for_writing(const char* row, size_t n) {
     RELIVE_PREFETCH_WRITE(row);
-    const size_t first = 64 - (reinterpret_cast<uintptr_t>(row) & 63);
-    for (size_t offset = first, line = 1; offset < n && line < LINES; offset += 64, ++line)
-        RELIVE_PREFETCH_WRITE(row + offset);
+    const size_t last = n - 1 + (reinterpret_cast<uintptr_t>(row) & 63);
+    for (size_t offset = 64; offset <= last && offset < 64 * LINES; offset += 64) RELIVE_PREFETCH_WRITE(row + offset);
 }
 
 }  // namespace relive

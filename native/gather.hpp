@@ -12,7 +12,7 @@ namespace relive {
 template <typename Copy>
 static inline void copy_rows(const Job& job, int64_t begin, int64_t end, Copy copy) {
     for (int64_t i = begin; i < end; ++i)
-        copy(job.to + size_t(i) * job.row, job.from + size_t(job.rows[i]) * job.row, job.row);
+        copy(job.to + size_t(i) * job.row, job.from + size_t(job.rows[i]) * job.stride, job.row);
 }
 
 // The size is looked at once for several rows, so that each loop is as tight as if it were written for that size.
@@ -37,13 +37,13 @@ static inline void copy_rows(const Job& job, int64_t begin, int64_t end) {
     copy_rows(job, begin, end, copy_row);
 }
 
-static inline void gather(const Job* jobs, size_t count, int64_t n) {
+static inline void gather(const Job* jobs, size_t count, const Fetch* fetches, size_t spans, int64_t n) {
     constexpr int64_t TOGETHER = 4, AHEAD = 16;
     for (int64_t begin = -AHEAD; begin < n; begin += TOGETHER) {
         const int64_t fetch = begin + AHEAD, fetched = fetch + TOGETHER < n ? fetch + TOGETHER : n;
         for (int64_t i = fetch; i < fetched; ++i)
-            for (size_t c = 0; c < count; ++c)
-                prefetch_row(jobs[c].from + size_t(jobs[c].rows[i]) * jobs[c].row, jobs[c].row);
+            for (size_t f = 0; f < spans; ++f)
+                prefetch_row(fetches[f].from + size_t(fetches[f].rows[i]) * fetches[f].stride, fetches[f].bytes);
         if (begin < 0) continue;
         const int64_t end = begin + TOGETHER < n ? begin + TOGETHER : n;
         for (size_t c = 0; c < count; ++c) copy_rows(jobs[c], begin, end);

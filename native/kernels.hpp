@@ -35,7 +35,16 @@ struct Job {
     const char* from;
     char* to;
     const std::int64_t* rows;
-    std::size_t row;  // bytes
+    std::size_t row;     // bytes
+    std::size_t stride;  // from one row of `from` to the next
+};
+
+// Bytes of one row that several columns share, to be fetched together.
+struct Fetch {
+    const char* from;
+    const std::int64_t* rows;
+    std::size_t bytes;
+    std::size_t stride;
 };
 
 struct Kernels {
@@ -54,7 +63,7 @@ struct Kernels {
     double (*mass)(const double* td, std::int64_t n, double eps, double alpha, double* result);
     void (*weights)(const double* values, std::int64_t n, double reference, double beta, float* result);
     double (*smallest)(const double* values, std::int64_t n);
-    void (*gather)(const Job* jobs, std::size_t count, std::int64_t n);
+    void (*gather)(const Job* jobs, std::size_t count, const Fetch* fetches, std::size_t spans, std::int64_t n);
 };
 
 // The build that was chosen at import.

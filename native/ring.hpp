@@ -26,9 +26,29 @@ struct Tallies {
 };
 
 struct Column {
-    char* data;  // [L, R + 1, row bytes]; the last row of a lane holds its successor
-    size_t row;
+    char* data;     // [L, R + 1, ...]; the last row of a lane holds its successor
+    size_t row;     // bytes of one row
+    size_t stride;  // from one row to the next; more than `row` where fields share a record
 };
+
+// Columns of one record, whose lines are fetched once for all of them.
+struct Span {
+    char* data;
+    size_t bytes, stride;
+    size_t pick;  // which list of rows it is fetched for
+};
+
+inline void add_to_spans(std::vector<Span>& spans, const Column& column, size_t pick) {
+    for (Span& span : spans) {
+        char* low = std::min(span.data, column.data);
+        char* high = std::max(span.data + span.bytes, column.data + column.row);
+        if (span.pick != pick || span.stride != column.stride || size_t(high - low) > span.stride) continue;
+        span.data = low;
+        span.bytes = size_t(high - low);
+        return;
+    }
+    spans.push_back({column.data, column.row, column.stride, pick});
+}
 
 // Which places one call made drawable and which it took away, in the order of the call's lanes, then of rows.
 struct News {
@@ -51,6 +71,7 @@ struct Steps {
 class Ring {
 public:
     std::vector<Column> columns;
+    std::vector<Span> spans;  // what one added step touches: all columns (0), and the held successor (1)
     size_t num_obs = 0;
     uint8_t* marks = nullptr;
     Lane* lanes = nullptr;
@@ -156,16 +177,16 @@ private:
     static constexpr int64_t AHEAD = 6;
 
     char* cell(size_t column, int64_t number, int64_t slot) const {
-        return columns[column].data + size_t(number * (rows + 1) + slot) * columns[column].row;
+        return columns[column].data + size_t(number * (rows + 1) + slot) * columns[column].stride;
     }
 
     // One call's rows go to as many lanes, each far from the last: fetch what the lane after next will touch.
     void prefetch(int64_t number) const {
         const int64_t slot = lanes[number].cursor;
         RELIVE_PREFETCH_WRITE(marks + number * rows + slot);
-        for (size_t c = 0; c < columns.size(); ++c) {
-            prefetch_row_for_writing(cell(c, number, slot), columns[c].row);
-            if (c < num_obs) prefetch_row_for_writing(cell(c, number, rows), columns[c].row);
+        for (const Span& span : spans) {
+            const int64_t row = number * (rows + 1) + (span.pick ? rows : slot);
+            prefetch_row_for_writing(span.data + size_t(row) * span.stride, span.bytes);
         }
     }
 

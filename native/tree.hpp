@@ -73,18 +73,12 @@ void rebuild(Tree& tree, std::int64_t* groups, std::int64_t count) {
     for (int l = 0; l < tree.levels; ++l) {
         const Level level(tree, l);
         if (count >= tree.groups[l]) {
-            count = tree.groups[l];
-            for (std::int64_t g = 0; g < count; ++g) level.redo(g);
-            // So are the levels above, which have no more groups than this.
-            count = tree.groups[0];
-            continue;
+            for (std::int64_t g = 0; g < tree.groups[l]; ++g) level.redo(g);
+            continue;  // with the same count: the levels above have fewer groups and are recomputed whole too
         }
         std::int64_t kept = 0, last = -1, before = -1;
         for (std::int64_t i = 0; i < count; ++i) {
-            const std::int64_t group = groups[i], parent = group >> 3;
-            const std::int64_t ahead = groups[i + 12 < count ? i + 12 : i];
-            RELIVE_PREFETCH_WRITE(level.sums_above + ahead);
-            RELIVE_PREFETCH_WRITE(level.mins_above + ahead);
+            const std::int64_t group = groups[i], parent = group / FAN_OUT;
             level.redo(group);
             groups[kept] = parent;  // overwritten by the next one if it is a repeat
             const bool fresh = parent != last && parent != before;

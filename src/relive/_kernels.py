@@ -18,15 +18,32 @@ _active: ModuleType | None = None
 _warned = False
 
 
+def _native() -> ModuleType:
+    """The extension.
+
+    Raises:
+        ArgumentError: If `RELIVE_SIMD` names an instruction set that this build or this processor does not have.
+        ImportError: If there is no extension (then a ModuleNotFoundError), or it does not load.
+    """
+    try:
+        return importlib.import_module(_MODULES["native"])
+    except ImportError as error:
+        if isinstance(error.__cause__, ValueError):
+            raise ArgumentError(str(error.__cause__)) from error
+        raise
+
+
 def _load(name: str, at: str) -> ModuleType:
     """The back-end called `name`."""
     if name not in _MODULES:
         raise ArgumentError(message("`numpy` or `native`", f"`{name}`", at, "leave it out to let relive choose"))
-    try:
+    if name == "numpy":
         return importlib.import_module(_MODULES[name])
+    try:
+        return _native()
     except ImportError as error:
         remedy = "install relive from a wheel, or from source with a C++20 compiler"
-        raise ArgumentError(message("the native kernels", f"none installed ({error})", at, remedy)) from error
+        raise ArgumentError(message("the native kernels", f"none ({error})", at, remedy)) from error
 
 
 def _choose() -> ModuleType:
@@ -35,7 +52,7 @@ def _choose() -> ModuleType:
     if forced:
         return _load(forced, VARIABLE)
     try:
-        return importlib.import_module(_MODULES["native"])
+        return _native()
     except ModuleNotFoundError:
         return importlib.import_module(_MODULES["numpy"])
 

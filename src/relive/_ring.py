@@ -16,6 +16,8 @@ from . import _kernels
 from ._types import Array, Int64
 from .schema import Schema
 
+# Fields of up to two cache lines go into the record; longer ones gain nothing there and would keep the others apart.
+_SMALL = 128
 TALLIES = ("added", "cuts", "unbootstrapped", "stored")
 
 
@@ -28,7 +30,10 @@ class Ring:
 
     def __init__(self, schema: Schema, lanes: int, rows: int, reach: int, arrays: Mapping[str, Array]) -> None:
         self.lanes, self.rows, self.capacity = lanes, rows, lanes * rows
-        self.columns: list[Array] = [arrays[column.path] for column in schema.columns]
+        records = arrays["records"]
+        self.columns: list[Array] = [
+            arrays[column.path] if column.path in arrays else records[column.path] for column in schema.columns
+        ]
         self.counters: Int64 = arrays["counters"]
         self._tallies: Int64 = arrays["tallies"]
         self.nbytes = sum(array.nbytes for array in arrays.values())
@@ -42,15 +47,23 @@ class Ring:
 
     @staticmethod
     def spec(schema: Schema, lanes: int, rows: int) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-        """The arrays that a ring needs, for `Storage.allocate`."""
-        spec = {c.path: ((lanes, rows + 1, *c.field.shape), c.field.dtype) for c in schema.columns}
+        """The arrays that a ring needs, for `Storage.allocate`.
+
+        Small fields of a step lie together in one record: what a random row costs is the cache lines it touches.
+        """
+        small = [column for column in schema.columns if column.field.nbytes <= _SMALL]
+        # The widest first, so that nothing has to be padded but the record's end.
+        small.sort(key=lambda column: -column.field.dtype.alignment)
+        record = np.dtype([(c.path, c.field.dtype, c.field.shape) for c in small], align=True)
         integers = np.dtype(np.int64)
-        own: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+        spec: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+            "records": ((lanes, rows + 1), record),
             "marks": ((lanes, rows), np.dtype(np.uint8)),
             "counters": ((lanes, 4), integers),
             "tallies": ((len(TALLIES),), integers),
         }
-        return {**spec, **own}
+        large = [column for column in schema.columns if column not in small]
+        return {**{c.path: ((lanes, rows + 1, *c.field.shape), c.field.dtype) for c in large}, **spec}
 
     def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> Any:
         """A kernel that copies rows of `columns`; see `Gather` in `_kernels_numpy/ring.py`."""

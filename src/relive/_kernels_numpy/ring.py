@@ -245,7 +245,7 @@ class Gather:
     def take(self, rows: Sequence[Int64], outs: Sequence[Array]) -> None:
         """Fill `outs[i]` with the storage rows `rows[picks[i]]` of column `i`."""
         for column, pick, out in zip(self._columns, self._picks, outs, strict=True):
-            np.take(column, rows[pick], axis=0, out=out, mode="clip")
+            out[...] = column[rows[pick]]
 
     def taken(self, rows: Sequence[Int64]) -> list[Array]:
         """The same in new arrays."""

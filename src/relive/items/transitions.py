@@ -103,10 +103,11 @@ class _Transitions:
     def expand(self, places: Int64) -> Fields:
         """Return the transitions that start at `places`."""
         at, after, steps, discount, terminated, truncated = self._ring.windows(places, self._discounts)
+        reward = self._ring.fold(self._reward, at, steps, self._gammas) if self._folds else None
         copies = self._copies.of((at, after))
         fields: Fields = dict(zip(self._names, copies)) if self._flat else _nest(self._keys, copies)  # noqa: B905
-        if self._folds:
-            fields["reward"] = self._ring.fold(self._reward, at, steps, self._gammas)
+        if reward is not None:
+            fields["reward"] = reward
         fields["discount"] = discount
         fields["terminated"] = terminated
         fields["truncated"] = truncated

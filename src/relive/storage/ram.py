@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-
-import numpy as np
 
 from .. import _memory
 from .._types import Array
@@ -26,7 +25,10 @@ class Ram:
 
     def allocate(self, spec: Spec) -> dict[str, Array]:
         """Return zeroed arrays for every name of `spec`; see `Storage.allocate`."""
-        sizes = {name: int(np.prod(shape, dtype=object)) * dtype.itemsize for name, (shape, dtype) in spec.items()}
+        sizes: dict[str, int] = {}
+        for name, (shape, dtype) in spec.items():
+            parts = {name: dtype} if dtype.fields is None else {key: part for key, (part, *_) in dtype.fields.items()}
+            sizes |= {key: math.prod(shape) * part.itemsize for key, part in parts.items()}
         limit = _memory.available_bytes()
         if sum(sizes.values()) > limit:
             fields = ", ".join(f"{name} {size:,}" for name, size in sorted(sizes.items(), key=lambda item: -item[1]))

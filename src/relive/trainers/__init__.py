@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from relive.trainers import statistics
+from relive.trainers import statistics as statistics
 from relive.trainers._config import SACConfig
 
 if TYPE_CHECKING:

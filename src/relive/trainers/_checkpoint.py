@@ -8,6 +8,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from relive.errors import ArgumentError, MissingExtra, message
@@ -66,6 +67,36 @@ def read(path: str | os.PathLike[str], at: str) -> tuple[dict[str, Tensor], dict
         got = f"`{path}` ({error})"
         raise ArgumentError(message(f"a file of format `{FORMAT}`", got, at, "it is damaged or another kind of file")) from error
     return tensors, facts
+
+
+def pack(parts: dict[str, Any]) -> dict[str, Tensor]:
+    """Return all tensors of named modules and optimizers as one flat dict."""
+    tensors: dict[str, Tensor] = {}
+    for name, part in parts.items():
+        state = part.state_dict()
+        if isinstance(part, torch.optim.Optimizer):
+            state = {f"{i}.{key}": value for i, entry in state["state"].items() for key, value in entry.items()}
+        tensors.update({f"{name}.{key}": value for key, value in state.items()})
+    return tensors
+
+
+def unpack(tensors: dict[str, Tensor], parts: dict[str, Any]) -> None:
+    """Load what `pack` returned; an optimizer keeps its own step sizes.
+
+    Raises:
+        RuntimeError, KeyError, ValueError: The tensors do not fit.
+    """
+    for name, part in parts.items():
+        prefix = f"{name}."
+        own = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        if isinstance(part, torch.optim.Optimizer):
+            state: dict[int, dict[str, Tensor]] = {}
+            for key, value in own.items():
+                index, _, entry = key.partition(".")
+                state.setdefault(int(index), {})[entry] = value
+            part.load_state_dict({"state": state, "param_groups": part.state_dict()["param_groups"]})
+        else:
+            part.load_state_dict(own)
 
 
 def _sync_folder(folder: Path) -> None:

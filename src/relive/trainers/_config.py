@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Mapping
 from typing import Literal
 
@@ -121,7 +122,7 @@ class SACConfig:
         sizes = self.hidden_sizes
         if not isinstance(sizes, tuple | list) or not sizes or not all(_is_integer(n) and n > 0 for n in sizes):
             raise _refusal("hidden_sizes", "one positive width for each hidden layer", sizes)
-        object.__setattr__(self, "hidden_sizes", tuple(sizes))
+        object.__setattr__(self, "hidden_sizes", tuple(int(n) for n in sizes))
         for name in ("use_per", "autotune"):
             if not isinstance(getattr(self, name), bool):
                 raise _refusal(name, "`True` or `False`", getattr(self, name))
@@ -136,18 +137,20 @@ def _refusal(name: str, expected: str, got: object) -> ArgumentError:
 
 
 def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _integer(config: SACConfig, name: str, low: int) -> None:
     value = getattr(config, name)
     if not _is_integer(value) or value < low:
         raise _refusal(name, f"an integer of at least {low}", value)
+    object.__setattr__(config, name, int(value))  # NumPy's integers have no JSON
 
 
 def _number(config: SACConfig, name: str, low: float, high: float, *, open_low: bool = False) -> None:
     value = getattr(config, name)
-    real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
     if not real or not low <= value <= high or (open_low and value == low):
         text = "a finite number" if math.isinf(low) else f"a number {'above' if open_low else 'from'} {low:g}"
         raise _refusal(name, text + ("" if math.isinf(high) else f" up to {high:g}"), value)
+    object.__setattr__(config, name, float(value))

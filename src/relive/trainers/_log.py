@@ -1,0 +1,166 @@
+"""What a run has seen: returns in memory, and TensorBoard events if a folder was named."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from relive import ReplayBuffer
+from relive.errors import MissingExtra, message
+from relive.trainers._config import SACConfig
+
+QUANTILES = ("min", "25", "50", "75", "max")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a run stands: handed to the `progress` function a few times a second, and after every evaluation.
+
+    Attributes:
+        step: Environment steps done.
+        total_steps: Environment steps of the whole run.
+        episodes: Episodes finished.
+        updates: Gradient updates done.
+        train_return: Return of the last finished training episode; NaN before the first.
+        eval_return: Mean return of the last evaluation; NaN before the first.
+    """
+
+    step: int
+    total_steps: int
+    episodes: int
+    updates: int
+    train_return: float
+    eval_return: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """What a run has seen, from its first step, resumed or not.
+
+    Attributes:
+        eval_steps: Environment steps at each evaluation, int64 `[E]`.
+        eval_episodes: Training episodes finished by then, int64 `[E]`.
+        eval_returns: Undiscounted return of every evaluation episode, float64 `[E, eval_episodes]`.
+        episode_steps: Environment steps at the end of each training episode, int64 `[K]`.
+        episode_returns: Undiscounted return of each training episode, float64 `[K]`.
+        steps: Environment steps done.
+        updates: Gradient updates done.
+        seconds: Wall-clock time in `train`, evaluations included.
+    """
+
+    eval_steps: npt.NDArray[np.int64]
+    eval_episodes: npt.NDArray[np.int64]
+    eval_returns: npt.NDArray[np.float64]
+    episode_steps: npt.NDArray[np.int64]
+    episode_returns: npt.NDArray[np.float64]
+    steps: int
+    updates: int
+    seconds: float
+
+
+class Log:
+    """History of one run; `losses` holds the last update's tensors, read only when an entry is written."""
+
+    def __init__(self, config: SACConfig) -> None:
+        self.seconds = 0.0
+        self.losses: tuple[Tensor, Tensor, Tensor] | None = None
+        self._eval_steps: list[int] = []
+        self._eval_episodes: list[int] = []
+        self._eval_returns: list[npt.NDArray[np.float64]] = []
+        self._episode_steps: list[int] = []
+        self._episode_returns: list[float] = []
+        self._written = 0
+        self._writer: Any = None if config.log_dir is None else _writer(config.log_dir)
+
+    def episode(self, step: int, value: float) -> None:
+        """Note the return of a training episode that ended at `step`."""
+        self._episode_steps.append(step)
+        self._episode_returns.append(value)
+
+    def evaluation(self, step: int, returns: npt.NDArray[np.float64]) -> None:
+        """Note the returns of an evaluation."""
+        self._eval_steps.append(step)
+        self._eval_episodes.append(len(self._episode_steps))
+        self._eval_returns.append(returns)
+        if self._writer is not None:
+            self._writer.add_scalar("eval/return", float(returns.mean()), step)
+
+    def write(self, step: int, buffer: ReplayBuffer) -> None:
+        """Write one entry of scalars."""
+        if self._writer is None:
+            return
+        recent = self._episode_returns[self._written :]
+        self._written = len(self._episode_returns)
+        scalars = {"train/return": float(np.mean(recent))} if recent else {}
+        if self.losses is not None:
+            critic, actor, log_alpha = (float(value) for value in self.losses)
+            scalars |= {"loss/critic": critic, "loss/actor": actor, "loss/alpha": math.exp(log_alpha)}
+        stats = buffer.stats()
+        for name in ("size", "replay_ratio", "beta", "effective_sample_size", "stale_updates", "cuts"):
+            scalars[f"buffer/{name}"] = float(getattr(stats, name))
+        for name in ("priority", "age"):
+            values = getattr(stats, f"{name}_quantiles")
+            scalars |= {f"buffer/{name}_{label}": value for label, value in zip(QUANTILES, values, strict=False)}
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, step)
+
+    def progress(self, step: int, total: int, updates: int) -> Progress:
+        """Return where the run stands."""
+        return Progress(
+            step=step,
+            total_steps=total,
+            episodes=len(self._episode_steps),
+            updates=updates,
+            train_return=self._episode_returns[-1] if self._episode_returns else math.nan,
+            eval_return=float(self._eval_returns[-1].mean()) if self._eval_returns else math.nan,
+        )
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the history as arrays, named as in `TrainResult`."""
+        return {
+            "eval_steps": np.array(self._eval_steps, np.int64),
+            "eval_episodes": np.array(self._eval_episodes, np.int64),
+            "eval_returns": np.array(self._eval_returns, np.float64) if self._eval_returns else np.zeros((0, 0)),
+            "episode_steps": np.array(self._episode_steps, np.int64),
+            "episode_returns": np.array(self._episode_returns, np.float64),
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the history as tensors, for a checkpoint."""
+        return {f"history.{name}": torch.from_numpy(array) for name, array in self.arrays().items()}
+
+    def restore(self, tensors: dict[str, Tensor], seconds: float) -> None:
+        """Take over the history of a checkpoint."""
+        self.seconds = seconds
+        read = {name: tensors[f"history.{name}"].numpy() for name in self.arrays()}
+        self._eval_steps = read["eval_steps"].tolist()
+        self._eval_episodes = read["eval_episodes"].tolist()
+        self._eval_returns = list(read["eval_returns"])
+        self._episode_steps = read["episode_steps"].tolist()
+        self._episode_returns = read["episode_returns"].tolist()
+        self._written = len(self._episode_returns)
+
+    def flush(self) -> None:
+        """Push TensorBoard events to the file."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Close the TensorBoard file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _writer(folder: str) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        remedy = "pip install 'relive[train]'"
+        raise MissingExtra(message("the package `tensorboard`", "none", "SACConfig(log_dir)", remedy)) from error
+    return SummaryWriter(folder)
