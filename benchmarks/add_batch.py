@@ -36,8 +36,8 @@ def prepare(peer: Peer, values: Mapping[str, Any]) -> Run:
 QUESTION = Question(
     name="add_batch",
     title="Add one step of many environments",
-    text="One call adds as many rows as there are environments, each row to a lane of its own (`num_envs` = rows), to a "
-    "full buffer. Prioritized replay is on where the library has it; NumPy by hand and Stable-Baselines3 have none. "
+    text="One call adds as many rows as there are environments, each row to a lane of its own (`num_envs` = rows), to "
+    "a full buffer. Prioritized replay is on where the library has it; NumPy by hand and Stable-Baselines3 have none. "
     "Each library's way of keeping several environments: relive and Tianshou's vector buffers a ring a lane, "
     "Stable-Baselines3 and Flashbax a lane axis, cpprb and NumPy one ring, in which consecutive rows belong to "
     "different environments.",

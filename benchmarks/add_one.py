@@ -31,16 +31,16 @@ def prepare(peer: Peer, values: Mapping[str, Any]) -> Run:
     peer.ensure(spec)
     added = 0
 
-    def run(calls: int) -> float:
+    def run(calls: int) -> tuple[float, float]:
         nonlocal added
         if added + calls > capacity:  # the quick ones get full: a new buffer, outside the clock
             peer.drop()
             peer.ensure(spec)
             added = 0
         added += calls
-        begun = time.perf_counter()
+        cpu, wall = time.process_time(), time.perf_counter()
         peer.add(islice(steps, calls))
-        return time.perf_counter() - begun
+        return time.perf_counter() - wall, time.process_time() - cpu
 
     return run
 

@@ -180,7 +180,9 @@ def run_setting(answer: Answer, workers: dict[str, Worker], setting: Setting, pr
     calls: dict[str, int] = {}
     for name in list(workers):
         progress(f"{answer.question.name}, {setting.label}: preparing {name}")
-        reply = ask(answer, workers, name, setting.key, "prepare", values=setting.values, chunk=scale.chunk, warm=scale.warm)
+        reply = ask(
+            answer, workers, name, setting.key, "prepare", values=setting.values, chunk=scale.chunk, warm=scale.warm
+        )
         if reply is not None:
             ready.append(name)
             calls[name] = reply["calls"]

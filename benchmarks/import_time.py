@@ -29,18 +29,19 @@ def prepare(peer: Peer, values: Mapping[str, Any]) -> Run:
     # a shell that forbids writing it, would otherwise be timed with the compiler.
     kept = tempfile.TemporaryDirectory()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPYCACHEPREFIX"] = kept.name
 
-    def run(calls: int) -> float:
+    def run(calls: int) -> tuple[float, float]:
         spent = 0.0
         for _ in range(calls):
             found = subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+                [sys.executable, "-c", code],
+                capture_output=True,
+                text=True,
+                check=True,
+                env={**environment, "PYTHONPYCACHEPREFIX": kept.name},
             )
             spent += float(found.stdout.split()[-1])
-        return spent
-
-    run.kept = kept  # type: ignore[attr-defined]  # the folder lives as long as what uses it
+        return spent, spent
 
     return run
 
@@ -60,6 +61,7 @@ QUESTION = Question(
     prepare=prepare,
     targets=(Target("relive beyond NumPy, ms", after_numpy, at_most=15),),
     max_rounds=10,
+    max_calls=1,
     unit="ms",
     unit_scale=1e-3,
 )

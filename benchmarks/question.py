@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.peers import NO_LIBRARY, WITHOUT_PRIORITIES, Peer
 
-Run = Callable[[int], float | None]
-"""Does so many calls; returns seconds only where it keeps its own clock."""
+Run = Callable[[int], tuple[float, float] | None]
+"""Does so many calls; returns (wall, CPU) seconds only where it keeps its own clock."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ class Question:
     prepare: Callable[[Peer, Mapping[str, Any]], Run]
     targets: tuple[Target, ...] = ()
     max_rounds: int = 1_000
+    max_calls: int = 1 << 20  # a chunk
     unit: str = "µs"
     unit_scale: float = 1.0  # from microseconds to the table's unit
 
@@ -106,7 +107,7 @@ class Answer:
         return cell.p20 if cell else None
 
     def best(self, key: str, *, prioritized: bool = False) -> tuple[str, float] | None:
-        """Return the fastest library (not relive, not NumPy by hand) at a setting; `prioritized`: among those that are."""
+        """Return the fastest library at a setting, or the fastest prioritized one; relive and NumPy by hand are none."""
         found = []
         for name, row in self.rows.items():
             if name in NO_LIBRARY or key not in row.cells:
@@ -118,7 +119,7 @@ class Answer:
 
 
 def times_faster(key: str, *, than: str = "library") -> Callable[[Answer], float | None]:
-    """Measure how many times faster relive is: than the best `library`, the best `prioritized` one, or a peer by name."""
+    """Measure how many times faster relive is than the best `library`, the best `prioritized` one, or a named peer."""
 
     def measure(answer: Answer) -> float | None:
         own = answer.figure("relive", key)

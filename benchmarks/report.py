@@ -8,10 +8,15 @@ from typing import Any
 
 from benchmarks.question import Answer, Cell, Setting
 
-NAMES = {"numpy": "NumPy by hand", "numpy-out": "NumPy by hand, outputs reused", "sb3": "Stable-Baselines3", "labml": "labml-nn"}
+NAMES = {
+    "numpy": "NumPy by hand",
+    "numpy-out": "NumPy by hand, outputs reused",
+    "sb3": "Stable-Baselines3",
+    "labml": "labml-nn",
+}
 LEGEND = (
-    "Each cell: 20th percentile of the chunks (median). `×` is the ratio to the best library of that column, which is "
-    "×1; relive and NumPy by hand stand outside that comparison, so below ×1 they are faster than every library."
+    "Each cell: 20th percentile of the chunks (median). `x` is the ratio to the best library of that column, which is "
+    "x1; relive and NumPy by hand stand outside that comparison, so below x1 they are faster than every library."
 )
 
 
@@ -41,11 +46,11 @@ def section(answer: Answer) -> list[str]:
 
 def _cell(answer: Answer, cell: Cell | None, best: tuple[str, float] | None, name: str) -> str:
     if cell is None:
-        return "–"
+        return "-"
     scale = answer.question.unit_scale
     text = f"{_number(cell.p20 * scale)} ({_number(cell.median * scale)})"
     if best is not None:
-        text += f" ×{cell.p20 / best[1]:.2f}"
+        text += f" x{cell.p20 / best[1]:.2f}"
     return f"**{text}**" if best is not None and best[0] == name else text
 
 

@@ -65,12 +65,17 @@ def run_file(asked: Question, arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--core", type=int, help="the core to run on; default: the one that idles most")
     parser.add_argument("--out", type=Path, help="write the report here: .md or .json")
     given = parser.parse_args(arguments)
+
+    def progress(line: str) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\033[K{line}")
+
     text = run_suite(
         [asked.name],
         scale=QUICK if given.quick else FULL,
         peers=given.peers,
         core=given.core,
         out=given.out,
-        progress=lambda line: sys.stderr.write(f"\r\033[K{line}") if sys.stderr.isatty() else None,
+        progress=progress,
     )
     sys.stdout.write(text)

@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchmarks.peers import Peer, Unsupported, adapter
@@ -53,12 +54,12 @@ class Session:
         calls, spent, begun = 1, 0.0, time.perf_counter()
         while True:
             spent = self._time(self.run, calls)[0]
-            if spent >= chunk / 2 or calls >= 1 << 20:
+            if spent >= chunk / 2 or calls >= self.question.max_calls:
                 if time.perf_counter() - begun >= warm:
                     break
             else:
                 calls *= 2
-        self.calls = max(1, round(calls * chunk / max(spent, 1e-9)))
+        self.calls = min(max(1, round(calls * chunk / max(spent, 1e-9))), self.question.max_calls)
         return {"calls": self.calls}
 
     def measure(self) -> dict[str, float]:
@@ -76,7 +77,7 @@ class Session:
         cpu, wall = time.process_time(), time.perf_counter()
         own = run(calls)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        return (wall, cpu) if own is None else (own, own)
+        return (wall, cpu) if own is None else own
 
 
 def attempt(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def serve(question: str, name: str, core: int) -> None:
         what = order.pop("do")
         if what == "quit":
             return
-        answers.write(json.dumps(attempt(lambda o=order, w=what: getattr(session, w)(**o))) + "\n")
+        answers.write(json.dumps(attempt(partial(getattr(session, what), **order))) + "\n")
 
 
 if __name__ == "__main__":

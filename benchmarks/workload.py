@@ -66,9 +66,7 @@ def lane_steps(lanes: int, count: int, seed: int = 1) -> list[Step]:
     ends = rng.random((count, lanes)) < 1 / EPISODE
     terminated = ends & (rng.random((count, lanes)) < 0.5)
     truncated = ends & ~terminated
-    return [
-        Step(obs[t], action[t], reward[t], obs[(t + 1) % count], terminated[t], truncated[t]) for t in range(count)
-    ]
+    return [Step(obs[t], action[t], reward[t], obs[(t + 1) % count], terminated[t], truncated[t]) for t in range(count)]
 
 
 def blocks(total: int, size: int = POOL) -> Iterator[Step]:

@@ -59,8 +59,15 @@ private:
     std::unique_ptr<std::int64_t[]> many_;
 };
 
-class SumTree {
+class SumTree : public Listener {
 public:
+    double newcomer = 0.0;  // what a new item gets when a ring reports it
+
+    void change(const std::int64_t* removed, std::int64_t removed_count, const std::int64_t* added,
+                std::int64_t added_count) override {
+        write({removed, removed_count, added, added_count, &newcomer, 0});
+    }
+
     SumTree(nb::list sums, nb::list mins, nb::object state) : arrays_(nb::make_tuple(nb::tuple(sums), nb::tuple(mins), state)) {
         const std::size_t levels = sums.size();
         bool good = levels >= 1 && levels <= MAX_LEVELS && mins.size() == levels - 1 && In<double>(state).size == 3;
@@ -142,8 +149,13 @@ private:
     nb::object arrays_;  // keeps them alive
 };
 
-class DenseSet {
+class DenseSet : public Listener {
 public:
+    void change(const std::int64_t* removed, std::int64_t removed_count, const std::int64_t* added,
+                std::int64_t added_count) override {
+        visit([&](const auto& set) { set.change(removed, removed_count, added, added_count); });
+    }
+
     DenseSet(nb::object order, nb::object where, nb::object state)
         : narrow_(is_array<std::int32_t>(order)), arrays_(nb::make_tuple(order, where, state)) {
         if (narrow_)
@@ -152,9 +164,9 @@ public:
             wide_set_ = {writable<std::int64_t>(order), writable<std::int64_t>(where), writable<std::int64_t>(state)};
     }
 
-    void change(nb::handle removed, nb::handle added) const {
+    void change_places(nb::handle removed, nb::handle added) {
         const In<std::int64_t> gone(removed), come(added);
-        visit([&](const auto& set) { set.change(gone.data, gone.size, come.data, come.size); });
+        change(gone.data, gone.size, come.data, come.size);
     }
 
     nb::object draw(nb::handle uniforms) const {
@@ -235,8 +247,10 @@ NB_MODULE(_native, m) {
     m.def("mass", &mass, nb::arg("td_error"), nb::arg("eps"), nb::arg("alpha"));
     m.def("weights", &weights, nb::arg("values"), nb::arg("reference"), nb::arg("beta"));
     m.def("smallest", &smallest, nb::arg("values"));
-    nb::class_<SumTree>(m, "Tree")
+    nb::class_<Listener>(m, "Listener");
+    nb::class_<SumTree, Listener>(m, "Tree")
         .def(nb::init<nb::list, nb::list, nb::object>(), nb::arg("sums"), nb::arg("mins"), nb::arg("state"))
+        .def_rw("newcomer", &SumTree::newcomer)
         .def("get", &SumTree::get, nb::arg("indices"))
         .def("set", &SumTree::set, nb::arg("indices"), nb::arg("values"))
         .def("fill_zero_and_set", &SumTree::fill_zero_and_set, nb::arg("removed"), nb::arg("added"), nb::arg("value"))
@@ -245,9 +259,9 @@ NB_MODULE(_native, m) {
         .def("find", &SumTree::find, nb::arg("prefix"))
         .def("draw", &SumTree::draw, nb::arg("u"), nb::arg("stratified"))
         .def("draw_distinct", &SumTree::draw_distinct, nb::arg("u"));
-    nb::class_<DenseSet>(m, "Dense")
+    nb::class_<DenseSet, Listener>(m, "Dense")
         .def(nb::init<nb::object, nb::object, nb::object>(), nb::arg("order"), nb::arg("where"), nb::arg("state"))
-        .def("change", &DenseSet::change, nb::arg("removed"), nb::arg("added"))
+        .def("change", &DenseSet::change_places, nb::arg("removed"), nb::arg("added"))
         .def("draw", &DenseSet::draw, nb::arg("u"))
         .def("draw_distinct", &DenseSet::draw_distinct, nb::arg("u"));
     bind_ring(m);

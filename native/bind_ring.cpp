@@ -65,10 +65,17 @@ public:
             for (PyObject* key : input.keys) Py_DECREF(key);
     }
 
-    // One step of all lanes straight from the caller's values, or None where anything needs a closer look.
+    // Who is told at once of what `push` changes, and what is called with the tallies when that was a cut or a loss.
+    void attach(nb::handle listener, nb::object notify) {
+        keep_listener_ = nb::borrow(listener);
+        listener_ = listener.is_none() ? nullptr : nb::cast<Listener*>(listener);
+        notify_ = std::move(notify);
+    }
+
+    // The ids of one step of all lanes, straight from the caller's values; None where anything needs a closer look.
     nb::object push(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs, nb::handle terminated,
                     nb::handle truncated, nb::handle extras) {
-        if (PyDict_GET_SIZE(extras.ptr()) != extras_) return nb::none();
+        if (!listener_ || PyDict_GET_SIZE(extras.ptr()) != extras_) return nb::none();
         PyObject* roots[] = {obs.ptr(),        action.ptr(),    reward.ptr(),  extras.ptr(),
                              terminated.ptr(), truncated.ptr(), next_obs.ptr()};
         const bool has_next = !next_obs.is_none();
@@ -79,14 +86,21 @@ public:
             if (!input.take(input.find(roots), n)) return nb::none();
             pointers_[i] = input.pointer;
         }
-        Steps steps{pointers_.data(),
-                    has_next ? pointers_.data() + first_next_ : nullptr,
-                    reinterpret_cast<const uint8_t*>(pointers_[flags_]),
-                    reinterpret_cast<const uint8_t*>(pointers_[flags_ + 1]),
-                    nullptr,
-                    n,
-                    1};
-        return written(steps, fresh(NPY_INT64, {n}));
+        const Steps steps{pointers_.data(),
+                          has_next ? pointers_.data() + first_next_ : nullptr,
+                          reinterpret_cast<const uint8_t*>(pointers_[flags_]),
+                          reinterpret_cast<const uint8_t*>(pointers_[flags_ + 1]),
+                          nullptr,
+                          n,
+                          1};
+        const Tallies before = *ring_.tallies;
+        Out<std::int64_t> ids(n);
+        news_.clear();
+        run(n, [&] { ring_.write(steps, ids.data, news_); });
+        listener_->change(news_.removed.data(), std::int64_t(news_.removed.size()), news_.added.data(),
+                          std::int64_t(news_.added.size()));
+        if (notices(before)) notify_(ring_.tallies->added, ring_.tallies->cuts, ring_.tallies->unbootstrapped);
+        return ids.array;
     }
 
     nb::object write(nb::list values, nb::handle nexts, nb::handle terminated, nb::handle truncated, nb::handle lanes) {
@@ -180,7 +194,8 @@ public:
 private:
     Ring ring_;
     News news_;
-    nb::object keep_;
+    nb::object keep_, keep_listener_, notify_;
+    Listener* listener_ = nullptr;
     std::vector<Input> inputs_;  // columns, terminated, truncated, then the observation's columns again for next_obs
     std::vector<const char*> pointers_;
     size_t flags_ = 0, first_next_ = 0;
@@ -350,6 +365,7 @@ void bind_ring(nanobind::module_& m) {
     using namespace relive;
     nb::class_<PyRing>(m, "Ring")
         .def(nb::init<nb::list, size_t, nb::list, nb::object, nb::object, nb::object, int64_t>())
+        .def("attach", &PyRing::attach, nb::arg().none(), nb::arg())
         .def("push", &PyRing::push, nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
              nb::arg().none(), nb::arg().none(), nb::arg())
         .def("write", &PyRing::write, nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg())

@@ -51,6 +51,13 @@ static inline void copy_row(char* to, const char* from, size_t n) {
     }
 }
 
+// N bytes and the rest by its own size: blocks that overlap would touch another line for a few bytes.
+template <size_t N>
+static inline void copy_head(char* to, const char* from, size_t n) {
+    copy_block<N>(to, from);
+    if (n > N) copy_row(to + N, from + N, n - N);
+}
+
 // A line is asked for once: requests beyond those that the core can have in flight hold up the copies behind them.
 static inline void prefetch_row(const char* row, size_t n) {
     RELIVE_PREFETCH(row);

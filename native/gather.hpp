@@ -28,12 +28,9 @@ static inline void copy_rows(const Job& job, int64_t begin, int64_t end) {
             break;
     }
     if (job.row < 16) return copy_rows(job, begin, end, copy_row);
-    if (job.row < 32)
-        return copy_rows(job, begin, end, [](char* to, const char* from, size_t n) { copy_ends<16>(to, from, n); });
-    if (job.row < 64)
-        return copy_rows(job, begin, end, [](char* to, const char* from, size_t n) { copy_ends<32>(to, from, n); });
-    if (job.row <= 128)
-        return copy_rows(job, begin, end, [](char* to, const char* from, size_t n) { copy_ends<64>(to, from, n); });
+    if (job.row < 32) return copy_rows(job, begin, end, copy_head<16>);
+    if (job.row < 64) return copy_rows(job, begin, end, copy_head<32>);
+    if (job.row < 128) return copy_rows(job, begin, end, copy_head<64>);
     copy_rows(job, begin, end, copy_row);
 }
 

@@ -22,7 +22,7 @@ struct Lane {
 };
 
 struct Tallies {
-    int64_t added, cuts, unbootstrapped, stored;
+    int64_t added, cuts, unbootstrapped, stored, drawable;
 };
 
 struct Column {
@@ -91,6 +91,7 @@ public:
         const int64_t count = steps.n * steps.length;
         tallies->added += count;
         tallies->stored += count;
+        tallies->drawable += int64_t(news.added.size()) - int64_t(news.removed.size());
     }
 
     void cut(const int64_t* numbers, int64_t n, News& news) {
@@ -103,6 +104,7 @@ public:
                 forget_newest(numbers[i], lane);
             ripen(numbers[i], lane, ripe, news);
         }
+        tallies->drawable += int64_t(news.added.size()) - int64_t(news.removed.size());
     }
 
     int64_t id_at(int64_t place) const {

@@ -112,3 +112,27 @@ def test_beta_anneals_toward_one():
         target.sample(4)
         betas.append(target.stats().beta)
     np.testing.assert_allclose(betas, [*np.linspace(0.4, 1.0, 11), 1.0, 1.0])
+
+
+def test_sac_trainer_runs_with_per():
+    from relive.trainers import SACConfig, SACTrainer
+
+    config = SACConfig(
+        env_id="Pendulum-v1",
+        total_steps=260,
+        start_steps=200,
+        batch_size=32,
+        hidden_sizes=(32, 32),
+        eval_every=260,
+        eval_episodes=1,
+        buffer_capacity=1_000,
+        n_step=3,
+        use_per=True,
+    )
+    trainer = SACTrainer(config)
+    result = trainer.train()
+    assert result.updates == trainer.updates == 60
+    assert np.isfinite(result.eval_returns).all()
+    assert trainer.buffer.stats().drawn == 60 * 32
+    low, *_, high = trainer.buffer.stats().priority_quantiles
+    assert high > low > 0, "the TD errors did not become priorities"

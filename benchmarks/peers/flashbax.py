@@ -118,12 +118,11 @@ class Flashbax(Peer):
             self._draw(sampler)
 
     def sample_torch(self, n: int, calls: int) -> None:
-        import torch
-
+        from_dlpack = importlib.import_module("torch").from_dlpack
         sampler = self._sampler(n)
         for _ in range(calls):
             leaves = self.jax.tree_util.tree_leaves(self._draw(sampler))
-            [torch.from_dlpack(leaf) for leaf in leaves]
+            [from_dlpack(leaf) for leaf in leaves]
 
     def prepare_errors(self, errors: list[Array]) -> list[Any]:
         return [self.jax.numpy.asarray(error) for error in errors]

@@ -7,7 +7,6 @@ which spares fresh memory and leaves the caller to see that nobody still reads i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -26,18 +25,18 @@ class NumpyByHand(Peer):
         n = self.capacity = spec.capacity
         self.position = self.size = 0
         self.rng = np.random.default_rng(0)
-        self.obs = np.zeros((n, OBS_SIZE), np.float32)
-        self.action = np.zeros((n, ACTION_SIZE), np.float32)
-        self.reward = np.zeros(n, np.float32)
-        self.next_obs = np.zeros((n, OBS_SIZE), np.float32)
-        self.terminated = np.zeros(n, bool)
-        self.truncated = np.zeros(n, bool)
-        self.columns = (self.obs, self.action, self.reward, self.next_obs, self.terminated, self.truncated)
+        self.obs: Array = np.zeros((n, OBS_SIZE), np.float32)
+        self.action: Array = np.zeros((n, ACTION_SIZE), np.float32)
+        self.reward: Array = np.zeros(n, np.float32)
+        self.next_obs: Array = np.zeros((n, OBS_SIZE), np.float32)
+        self.terminated: Array = np.zeros(n, bool)
+        self.truncated: Array = np.zeros(n, bool)
+        self.columns = [self.obs, self.action, self.reward, self.next_obs, self.terminated, self.truncated]
 
     def drop(self) -> None:
         super().drop()
         self.obs = self.action = self.reward = self.next_obs = self.terminated = self.truncated = np.zeros(0)
-        self.columns = ()
+        self.columns = []
 
     def fill(self, count: int) -> None:
         for block in blocks(count):
@@ -82,9 +81,8 @@ class NumpyByHand(Peer):
     def sample_torch(self, n: int, calls: int) -> None:
         import torch
 
-        as_tensor: Any = torch.from_numpy
         for _ in range(calls):
-            [as_tensor(values) for values in self._draw(n)]
+            [torch.from_numpy(values) for values in self._draw(n)]
 
 
 class NumpyReusedOutputs(NumpyByHand):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from relive.errors import ArgumentError, ReliveWarning, message
+from .errors import ArgumentError, ReliveWarning, message
 
 VARIABLE = "RELIVE_KERNELS"
 _MODULES = {"numpy": "relive._kernels_numpy", "native": "relive._native"}

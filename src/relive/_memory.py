@@ -7,6 +7,7 @@ which costs several times the copy itself.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
@@ -31,8 +32,12 @@ def _pages(nbytes: int) -> NDArray[np.uint8]:
     """`nbytes` of zeroed, lazily backed pages that start on a huge page's boundary."""
     if not _CAN_MAP:
         return np.zeros(nbytes, np.uint8)
-    mapping = mmap.mmap(-1, nbytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    mapping.madvise(mmap.MADV_HUGEPAGE)
+    try:
+        mapping = mmap.mmap(-1, nbytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError, ValueError) as error:
+        raise MemoryError(f"cannot reserve {nbytes} bytes") from error
+    with contextlib.suppress(OSError):  # a kernel built without huge pages
+        mapping.madvise(mmap.MADV_HUGEPAGE)
     whole: NDArray[np.uint8] = np.frombuffer(mapping, np.uint8)  # keeps the mapping alive
     start = -whole.ctypes.data % HUGE_PAGE
     return whole[start : start + nbytes]
@@ -49,10 +54,7 @@ def zeros(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
     nbytes = math.prod(sizes) * kind.itemsize
     if nbytes < _SMALL or kind.hasobject:
         return np.zeros(sizes, kind)
-    try:
-        return _pages(nbytes).view(kind).reshape(sizes)
-    except (OSError, OverflowError, ValueError) as error:
-        raise MemoryError(f"cannot reserve {nbytes} bytes") from error
+    return _pages(nbytes).view(kind).reshape(sizes)
 
 
 def _limit_of_group(folder: Path) -> int | None:

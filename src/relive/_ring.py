@@ -18,13 +18,13 @@ from .schema import Schema
 
 # Fields of up to two cache lines go into the record; longer ones gain nothing there and would keep the others apart.
 _SMALL = 128
-TALLIES = ("added", "cuts", "unbootstrapped", "stored")
+TALLIES = ("added", "cuts", "unbootstrapped", "stored", "drawable")
 
 
 class Ring:
     """The rows of all lanes, in arrays that a storage has reserved.
 
-    The kernel's methods are its own: `push`, `write`, `cut`, `ids`, `locate`, `windows` and `fold` are documented in
+    The kernel's methods are its own: `attach`, `push`, `write`, `cut`, `ids`, `locate`, `windows` and `fold` are documented in
     `_kernels_numpy/ring.py`.
     """
 
@@ -42,7 +42,7 @@ class Ring:
         kernel = self._kernels.Ring(
             self.columns, schema.num_obs, keys, arrays["marks"], self.counters, self._tallies, reach
         )
-        self.push, self.write, self.cut = kernel.push, kernel.write, kernel.cut
+        self.attach, self.push, self.write, self.cut = kernel.attach, kernel.push, kernel.write, kernel.cut
         self.ids, self.locate, self.windows, self.fold = kernel.ids, kernel.locate, kernel.windows, kernel.fold
 
     @staticmethod
@@ -76,8 +76,17 @@ class Ring:
     def notable(self) -> dict[str, int]:
         """The tallies that `Notices` looks at."""
         tally = self.tally()
-        del tally["stored"]
-        return tally
+        return {name: tally[name] for name in ("added", "cuts", "unbootstrapped")}
+
+    @property
+    def drawable(self) -> int:
+        """Places that hold a drawable item, whatever its probability."""
+        return int(self._tallies[4])
+
+    @property
+    def waiting(self) -> int:
+        """Most steps of any lane that wait for their window to be complete."""
+        return int((self.counters[:, 0] - self.counters[:, 2]).max())
 
     @property
     def stored(self) -> int:

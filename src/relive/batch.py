@@ -48,7 +48,7 @@ class Batch(Mapping[str, Any]):
 
     def map(self, change: Callable[[Any], Any]) -> Batch:
         """Return a batch with `change` applied to every array."""
-        return Batch({n: v.map(change) if isinstance(v, Batch) else change(v) for n, v in self.items()})
+        return Batch(_mapped(change, self._fields))
 
     def torch(self, device: Any = None) -> Batch:
         """Return the same items as PyTorch tensors; on the CPU they share memory with this batch.
@@ -80,6 +80,10 @@ class Batch(Mapping[str, Any]):
             remedy = "pip install jax"
             raise MissingExtra(message("the package `jax`", "none", "Batch.jax", remedy)) from error
         return self.map(jax.numpy.from_dlpack)
+
+
+def _mapped(change: Callable[[Any], Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: _mapped(change, v) if type(v) is dict else change(v) for n, v in fields.items()}
 
 
 def _described(name: str, value: Any) -> str:

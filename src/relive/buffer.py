@@ -88,6 +88,7 @@ class ReplayBuffer:
         self._index = self.sampler.index(self._ring.capacity)
         self._expander = self.item.bind(schema, self._ring, Arena())
         self._intake = Intake(schema)
+        self._push = self._ring.push
         self._all_lanes = np.arange(self.num_envs)
         self._lock = threading.Lock()
         self._drawn = 0
@@ -95,6 +96,7 @@ class ReplayBuffer:
         self._last: Int64 = np.empty(0, np.int64)
         self._remembers = False
         self._notices = Notices()
+        self._ring.attach(self._index.listener, self._notices.look)
 
     @property
     def capacity(self) -> int:
@@ -147,15 +149,8 @@ class ReplayBuffer:
         """
         with self._lock:
             if env_ids is None and priority is None:
-                pushed = self._ring.push(obs, action, reward, next_obs, terminated, truncated, extras)
-                if pushed is not None:
-                    ids: Int64
-                    ids, added, removed, notices = pushed
-                    if self._remembers:
-                        self._index.offer(ids % self._ring.capacity, None)
-                    self._index.change(removed, added)
-                    if notices:
-                        self._notices.look(**self._ring.notable())
+                ids: Int64 | None = self._push(obs, action, reward, next_obs, terminated, truncated, extras)
+                if ids is not None:
                     return ids
             step = given(obs, action, reward, next_obs, terminated, truncated, extras)
             lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
@@ -254,7 +249,7 @@ class ReplayBuffer:
         with self._lock:
             if self._index.drawable < (1 if self.sampler.replacement else batch_size):
                 raise self._shortage(batch_size)
-            places, weights = self._index.draw(batch_size, self.rng, beta)
+            places, weights = self._index.draw(batch_size, self.rng, beta, self._ring.drawable)
             self._last = places
             self._drawn += batch_size
             return self._batch(places, self._ring.ids(places), weights)
@@ -333,7 +328,7 @@ class ReplayBuffer:
             return Stats(
                 size=tally["stored"],
                 capacity=self._ring.capacity,
-                drawable=len(self._index),
+                drawable=tally["drawable"],
                 nbytes=self._ring.nbytes,
                 added=tally["added"],
                 drawn=self._drawn,
@@ -369,9 +364,10 @@ class ReplayBuffer:
         if priority is not None or self._remembers:
             self._remembers = True
             self._index.offer(ids % self._ring.capacity, priority)
+            self._ring.attach(self._index.listener, self._notices.look)
         self._index.change(removed, added)
         if notices:
-            self._notices.look(**self._ring.notable())
+            self._notices.look(**self._ring.notable(), stacklevel=5)
         return ids
 
     def _drawable(self, ids: Any, at: str) -> tuple[Int64, Int64]:
@@ -383,7 +379,27 @@ class ReplayBuffer:
 
     def _shortage(self, batch_size: int) -> NotEnoughData:
         wanted = "at least 1 drawable item" if self.sampler.replacement else f"at least {batch_size} drawable items"
-        known, drawable = len(self._index), self._index.drawable
+        known, drawable, reach = self._ring.drawable, self._index.drawable, self.item.reach
+        if known > drawable:
+            remedy = f"{known - drawable} of {known} items have priority 0"
+        elif known:
+            remedy = "add more steps, lower `batch_size`, or draw with replacement"
+        else:
+            waiting = self._ring.waiting
+            remedy = f"{waiting} of {reach} steps of the first {reach}-step window are stored"
+            remedy += ", but not what follows them" if waiting == reach else ""
+        return NotEnoughData(message(wanted, f"{drawable}", "ReplayBuffer.sample", remedy))
+
+    def _drawable(self, ids: Any, at: str) -> tuple[Int64, Int64]:
+        checked = ids_of(ids, at)
+        places, codes = self._ring.locate(checked)
+        if codes is not None:
+            raise stale(checked, codes, codes > 0, at)
+        return places, checked
+
+    def _shortage(self, batch_size: int) -> NotEnoughData:
+        wanted = "at least 1 drawable item" if self.sampler.replacement else f"at least {batch_size} drawable items"
+        known, drawable = self._ring.drawable, self._index.drawable
         stored = self._ring.stored
         if known > drawable:
             remedy = f"{known - drawable} of {known} items have priority 0"

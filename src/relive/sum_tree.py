@@ -9,8 +9,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relive import _kernels, _memory
-from relive.errors import ArgumentError, NotEnoughData, PriorityError, message
+from . import _kernels, _memory
+from .errors import ArgumentError, NotEnoughData, PriorityError, message
 
 Float64s = NDArray[np.float64]
 Int64s = NDArray[np.int64]

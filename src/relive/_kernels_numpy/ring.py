@@ -20,8 +20,9 @@ END = TERMINATED | TRUNCATED | CUT
 # be drawable yet, and whether a successor is held for the newest step.
 HEAD, CURSOR, RIPE, HELD = range(4)
 
-# Tallies of the whole ring: steps ever added, cuts, truncated steps without a final observation, steps stored now.
-ADDED, CUTS, UNBOOTSTRAPPED, STORED = range(4)
+# Tallies of the whole ring: steps ever added, cuts, truncated steps without a final observation, steps stored now, and
+# places that hold a drawable item.
+ADDED, CUTS, UNBOOTSTRAPPED, STORED, DRAWABLE = range(5)
 
 
 class Ring:
@@ -41,6 +42,9 @@ class Ring:
         self._num_obs = num_obs
         self._marks, self._counters, self._tallies = marks, counters, tallies
         self._reach = reach
+
+    def attach(self, listener: Any, notify: Any) -> None:
+        """Say who is told at once of what `push` changes, and what is called with tallies at a cut or a loss."""
 
     def push(
         self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any, extras: dict[str, Any]
@@ -232,6 +236,7 @@ class _News:
         sort = np.lexsort((rows, self._order[lanes]))
         removed = rows[sort] % ring._rows * ring._lanes + lanes[sort]
         gained = ring._tallies - self._before
+        ring._tallies[DRAWABLE] += len(added) - len(removed)
         return added, removed, int(gained[CUTS] + gained[UNBOOTSTRAPPED])
 
 

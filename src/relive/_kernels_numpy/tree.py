@@ -71,6 +71,7 @@ class Tree:
         self._sums = [level.reshape(-1, FAN_OUT) for level in sums]
         self._mins = [level.reshape(-1, FAN_OUT) for level in mins]
         self._state = state
+        self.newcomer = 0.0  # what a new item gets when a ring reports it; here no ring does
 
     def get(self, indices: Int64s) -> Float64s:
         """The leaves at `indices`."""

@@ -15,13 +15,14 @@ from .._types import Bool, Float32, Float64, Int64
 class Index(Protocol):
     """A sampler at work on one buffer: it knows which places can be drawn."""
 
-    def __len__(self) -> int:
-        """Places that hold a drawable item, whatever its probability."""
-        ...
-
     @property
     def drawable(self) -> int:
         """Places that a draw can return."""
+        ...
+
+    @property
+    def listener(self) -> Any:
+        """The kernel that a ring may tell of changes itself, one step at a time; None where `change` must be called."""
         ...
 
     def change(self, removed: Int64, added: Int64) -> None:
@@ -36,8 +37,8 @@ class Index(Protocol):
         """Take note of the checked raw priorities of new steps (None: none), before any of them becomes drawable."""
         ...
 
-    def draw(self, n: int, rng: Any, beta: float | None) -> tuple[Int64, Float32]:
-        """Return `n` places and their importance-sampling weights, using one call of `rng.random(n)`."""
+    def draw(self, n: int, rng: Any, beta: float | None, items: int) -> tuple[Int64, Float32]:
+        """Return `n` of `items` places and their importance-sampling weights, using one call of `rng.random(n)`."""
         ...
 
     def update(self, places: Int64, td_error: Float64, keep: Bool | None) -> None:

@@ -82,29 +82,28 @@ class _Prioritized:
         sums, mins, self._state = allocate(capacity)
         self._leaves = sums[0][:capacity]
         self._tree = self._kernels.Tree(sums, mins, self._state)
-        self._count = 0
         self._draws = 0
         self._largest: float | None = None
         self._given: Float64 | None = None
         self._last: tuple[Float64, float] = (np.empty(0), 0.0)
-        self._newcomer = self._power(settings.initial)
-
-    def __len__(self) -> int:
-        return self._count
+        self._tree.newcomer = self._power(settings.initial)
 
     @property
     def drawable(self) -> int:
         return int(self._state.item(2))
 
+    @property
+    def listener(self) -> Any:
+        return self._tree if self._given is None else None
+
     def change(self, removed: Int64, added: Int64) -> None:
-        self._count += len(added) - len(removed)
         if self._given is None:
-            self._tree.fill_zero_and_set(removed, added, self._newcomer)
+            self._tree.fill_zero_and_set(removed, added, self._tree.newcomer)
             return
         given = self._given[added]
         self._given[added] = np.nan
         known = ~np.isnan(given)
-        values = np.full(len(added), self._newcomer)
+        values = np.full(len(added), self._tree.newcomer)
         values[known] = self._kernels.power(given[known], self._settings.alpha)
         self._tree.fill_zero_and_assign(removed, added, values)
 
@@ -120,7 +119,7 @@ class _Prioritized:
         if priority is not None:
             self._raise_largest(float(priority.max()))
 
-    def draw(self, n: int, rng: Any, beta: float | None) -> tuple[Int64, Float32]:
+    def draw(self, n: int, rng: Any, beta: float | None, items: int) -> tuple[Int64, Float32]:
         settings = self._settings
         if beta is None:
             beta = settings.beta.at(self._draws) if isinstance(settings.beta, Anneal) else settings.beta
@@ -135,7 +134,7 @@ class _Prioritized:
         elif settings.weights == "buffer":
             reference = self._state.item(1)
         else:
-            reference = self._state.item(0) / self._count
+            reference = self._state.item(0) / items
         self._last = values, beta
         return places, self._kernels.weights(values, reference, beta)
 
@@ -173,7 +172,7 @@ class _Prioritized:
         # Zero means "never, until updated" for the items it was given to; it says nothing about new ones.
         if priority > (self._largest or 0.0):
             self._largest = priority
-            self._newcomer = self._power(priority)
+            self._tree.newcomer = self._power(priority)
 
     def _power(self, priority: float) -> float:
         return float(self._kernels.power(np.array([priority]), self._settings.alpha)[0])

@@ -57,12 +57,13 @@ class _Uniform:
         self.change = self._dense.change
         self._drawn = 0
 
-    def __len__(self) -> int:
-        return self._count.item()
-
     @property
     def drawable(self) -> int:
         return self._count.item()
+
+    @property
+    def listener(self) -> Any:
+        return self._dense
 
     def check(self, priority: Float64) -> None:
         raise ArgumentError(message("a sampler with priorities", "`Uniform()`", "$.priority", "use `Prioritized()`"))
@@ -70,7 +71,7 @@ class _Uniform:
     def offer(self, places: Int64, priority: Float64 | None) -> None:
         """Nothing to note: `check` lets no priority through."""
 
-    def draw(self, n: int, rng: Any, beta: float | None) -> tuple[Int64, Float32]:
+    def draw(self, n: int, rng: Any, beta: float | None, items: int) -> tuple[Int64, Float32]:
         if beta is not None:
             raise ArgumentError(message("a sampler with priorities", "`Uniform()`", "$.beta", "use `Prioritized()`"))
         uniforms = np.ascontiguousarray(rng.random(n), np.float64)

@@ -1,0 +1,80 @@
+"""The `relive` command: train, compare, and measure, each subcommand with an example in its `--help`.
+
+Only the parser is loaded here; PyTorch comes in when a run starts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from relive.errors import MissingExtra, ReliveError, message
+
+DESCRIPTION = "Experience replay for reinforcement learning. `relive COMMAND --help` shows an example."
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: Arguments after the program's name; None takes those of the process.
+
+    Returns:
+        Exit status: 0 done, 1 a run failed, 2 a wrong argument or a missing package, 130 ended by Ctrl-C.
+
+    >>> main(["--version"])
+    relive 0.1.0
+    0
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments == ["--version"]:
+            return _version()
+        status = _commands().cli(args=arguments, prog="relive", description=DESCRIPTION)
+        return status if isinstance(status, int) else 0
+    except ReliveError as error:
+        sys.stderr.write(f"relive: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _version() -> int:
+    import relive
+
+    sys.stdout.write(f"relive {relive.__version__}\n")
+    return 0
+
+
+def _commands() -> Any:
+    for package in ("tyro", "rich"):
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            remedy = "pip install 'relive[train]'"
+            raise MissingExtra(message(f"the package `{package}`", "none", "relive", remedy)) from error
+    from tyro.extras import SubcommandApp
+
+    from relive.cli import compare, train
+
+    trains, compares, app = SubcommandApp(), SubcommandApp(), SubcommandApp()
+    trains.command(train.sac, name="sac")
+    compares.command(compare.pairs, name="pairs")
+    compares.command(compare.pendulum, name="pendulum")
+    app.command(trains, name="train", help="Train one agent.")
+    app.command(compares, name="compare", help="Train uniform against prioritized replay over several seeds.")
+    bench = _bench()
+    if bench is not None:
+        app.command(bench, name="bench")
+    return app
+
+
+def _bench() -> Any:
+    """The benchmark command, where its part of the package is there and can be loaded."""
+    try:
+        return importlib.import_module("relive.cli.bench").main
+    except ImportError:
+        return None

@@ -1,0 +1,242 @@
+"""What a comparison found: numbers, a table, a picture and the raw curves."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.table import Table
+
+import relive
+from relive.cli._runs import Outcome
+from relive.errors import MissingExtra, message
+from relive.trainers.statistics import (
+    Estimate,
+    final,
+    interval,
+    iqm,
+    paired_difference,
+    probability_of_improvement,
+    time_to_threshold,
+)
+
+Array = npt.NDArray[np.float64]
+BAND_RESAMPLES = 2_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """What is compared, and how its results are to be read.
+
+    Attributes:
+        title: Heading of table and picture.
+        baseline: The arm that sets the threshold and that the others are compared with.
+        arms: All arms, baseline first.
+        unit: What time is counted in: `episodes` or `steps`.
+        steps_per_unit: Environment steps of one unit.
+        threshold: Return to reach; None is 90 % of the baseline's final interquartile mean.
+        reference: Name and return of a fixed policy to draw beside the curves, if there is one.
+        settings: Everything that decides the numbers, for the file.
+    """
+
+    title: str
+    baseline: str
+    arms: tuple[str, ...]
+    unit: str
+    steps_per_unit: int
+    threshold: float | None
+    reference: tuple[str, float] | None
+    settings: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curves:
+    """Mean evaluation returns of the same seeds in every arm.
+
+    Attributes:
+        times: Units at each evaluation, float64 `[E]`.
+        returns: By arm, float64 `[S, E]`.
+        seeds: The seeds, in order.
+        seconds: By arm, mean wall-clock seconds of a run.
+        complete: Whether these are whole runs.
+    """
+
+    times: Array
+    returns: dict[str, Array]
+    seeds: list[int]
+    seconds: dict[str, float]
+    complete: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One arm's figures; those that compare it with the baseline are None in the baseline's own row."""
+
+    arm: str
+    final: Estimate
+    worst: float
+    median_time: float
+    never: int
+    seconds: float
+    better: Estimate | None
+    difference: Estimate | None
+    area_difference: Estimate | None
+    sooner: Estimate | None
+
+
+def align(study: Study, outcomes: Sequence[Outcome]) -> Curves | None:
+    """Return the curves of seeds that every arm has: whole runs, or else the part that all of those seeds reached."""
+    found: dict[int, dict[str, Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.result is not None and len(outcome.result.eval_steps):
+            found.setdefault(outcome.job.seed, {})[outcome.job.arm] = outcome
+    paired = {seed: arms for seed, arms in sorted(found.items()) if len(arms) == len(study.arms)}
+    whole = {seed: arms for seed, arms in paired.items() if all(outcome.complete for outcome in arms.values())}
+    chosen = whole or paired
+    if not chosen:
+        return None
+    results = {arm: [arms[arm].result for arms in chosen.values()] for arm in study.arms}
+    length = min(len(r.eval_steps) for arm in results.values() for r in arm if r is not None)
+    first = next(r for r in results[study.baseline] if r is not None)
+    return Curves(
+        times=first.eval_steps[:length] / study.steps_per_unit,
+        returns={
+            arm: np.array([r.eval_returns[:length].mean(axis=1) for r in runs if r is not None])
+            for arm, runs in results.items()
+        },
+        seeds=list(chosen),
+        seconds={arm: float(np.mean([r.seconds for r in runs if r is not None])) for arm, runs in results.items()},
+        complete=bool(whole),
+    )
+
+
+def threshold(study: Study, curves: Curves) -> float:
+    """Return the return that counts as learned, the same for every arm."""
+    if study.threshold is not None:
+        return study.threshold
+    return 0.9 * float(iqm(final(curves.returns[study.baseline])))
+
+
+def rows(study: Study, curves: Curves) -> list[Row]:
+    """Return the figures of every arm, baseline first."""
+    limit = threshold(study, curves)
+    finals = {arm: final(returns) for arm, returns in curves.returns.items()}
+    areas = {arm: returns.mean(axis=1) for arm, returns in curves.returns.items()}
+    times = {arm: time_to_threshold(curves.times, returns, limit) for arm, returns in curves.returns.items()}
+    found, base = [], study.baseline
+    for arm in study.arms:
+        other = arm != base
+        found.append(
+            Row(
+                arm=arm,
+                final=interval(finals[arm]),
+                worst=float(finals[arm].min()),
+                median_time=float(np.median(times[arm])),
+                never=int(np.isinf(times[arm]).sum()),
+                seconds=curves.seconds[arm],
+                better=probability_of_improvement(finals[arm], finals[base]) if other else None,
+                difference=paired_difference(finals[arm], finals[base]) if other else None,
+                area_difference=paired_difference(areas[arm], areas[base]) if other else None,
+                sooner=probability_of_improvement(-times[arm], -times[base]) if other else None,
+            )
+        )
+    return found
+
+
+def tables(study: Study, curves: Curves) -> list[Table]:
+    """Return the figures as two tables: each arm, and each arm against the baseline."""
+    digits = ".3f" if np.abs(final(curves.returns[study.baseline])).max() < 10 else ".1f"
+    count, limit = len(curves.seeds), threshold(study, curves)
+    partial = "" if curves.complete else f", stopped at {curves.times[-1]:g} {study.unit}"
+    arms = Table(title=f"{study.title}: {count} seeds{partial}", title_justify="left")
+    against = Table(title=f"Against {study.baseline}, same seeds", title_justify="left")
+    for name in ("replay", "final return, IQM [95 %]", "worst seed", f"{study.unit} to {limit:{digits}}", "never", "s/run"):
+        arms.add_column(name, justify="left" if name == "replay" else "right")
+    for name in ("replay", "P(higher final)", "final difference", "difference of area", "P(sooner)"):
+        against.add_column(name, justify="left" if name == "replay" else "right")
+    for row in rows(study, curves):
+        time = "-" if math.isinf(row.median_time) else f"{row.median_time:g}"
+        never = f"{row.never} of {count}"
+        arms.add_row(row.arm, f"{row.final:{digits}}", f"{row.worst:{digits}}", time, never, f"{row.seconds:.0f}")
+        if row.better and row.difference and row.area_difference and row.sooner:
+            pair = (f"{row.difference:+{digits}}", f"{row.area_difference:+{digits}}")
+            against.add_row(row.arm, f"{row.better:.2f}", *pair, f"{row.sooner:.2f}")
+    if study.reference is not None:
+        arms.add_row(study.reference[0], f"{study.reference[1]:{digits}}", "", "", "", "", style="dim")
+    return [arms, against]
+
+
+def write(study: Study, curves: Curves, folder: Path) -> list[Path]:
+    """Write `curves.csv`, `summary.json` and `curves.png`, and return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data, summary, picture = (folder / name for name in ("curves.csv", "summary.json", "curves.png"))
+    with data.open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file)
+        lines.writerow(["arm", "seed", study.unit, "return"])
+        for arm, returns in curves.returns.items():
+            for seed, curve in zip(curves.seeds, returns, strict=True):
+                lines.writerows((arm, seed, f"{t:g}", repr(float(r))) for t, r in zip(curves.times, curve, strict=True))
+    content = {
+        "title": study.title,
+        "relive": relive.__version__,
+        "settings": study.settings,
+        "seeds": curves.seeds,
+        "complete": curves.complete,
+        "threshold": threshold(study, curves),
+        "reference": study.reference,
+        "arms": [dataclasses.asdict(row) for row in rows(study, curves)],
+    }
+    summary.write_text(json.dumps(_finite(content), indent=2) + "\n", encoding="utf-8")
+    _draw(study, curves, picture)
+    return [picture, data, summary]
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no infinity: a time that was never reached is null."""
+    if isinstance(value, dict):
+        return {name: _finite(child) for name, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(child) for child in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _draw(study: Study, curves: Curves, path: Path) -> None:
+    figure, axes = new_figure()
+    for arm, returns in curves.returns.items():
+        points = [interval(column, resamples=BAND_RESAMPLES) for column in returns.T]
+        line = axes.plot(curves.times, [point.value for point in points], label=arm)[0]
+        band = ([point.low for point in points], [point.high for point in points])
+        axes.fill_between(curves.times, *band, color=line.get_color(), alpha=0.2, linewidth=0)
+    limit = threshold(study, curves)
+    axes.axhline(limit, color="grey", linestyle="--", linewidth=0.8, label=f"threshold {limit:.3g}")
+    if study.reference is not None:
+        axes.axhline(study.reference[1], color="black", linestyle=":", linewidth=0.8, label=study.reference[0])
+    axes.set_xlabel(f"training {study.unit}")
+    axes.set_ylabel("evaluation return: IQM and 95 % interval")
+    axes.set_title(f"{study.title}: {len(curves.seeds)} seeds")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def new_figure() -> tuple[Any, Any]:
+    """Return a Matplotlib figure and axes that need no display.
+
+    Raises:
+        MissingExtra: Matplotlib is not installed.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        remedy = "pip install 'relive[train]'"
+        raise MissingExtra(message("the package `matplotlib`", "none", "relive", remedy)) from error
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()

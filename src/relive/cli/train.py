@@ -1,0 +1,133 @@
+"""`relive train`: one agent, a progress bar, a checkpoint and a curve."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from relive.cli import INTERRUPTED
+from relive.cli._interrupt import interruptible
+from relive.cli._report import new_figure
+from relive.trainers import SACConfig
+
+if TYPE_CHECKING:
+    from relive.trainers import Progress, SACTrainer, TrainResult
+
+
+def sac(
+    config: tyro.conf.OmitArgPrefixes[SACConfig] = SACConfig(),
+    out: Path | None = None,
+    resume: Path | None = None,
+) -> int:
+    """Train soft actor-critic on any environment with bounded continuous actions.
+
+    Example: relive train sac --env-id Pendulum-v1 --use-per --hidden-sizes 64 64 --learning-rate 1e-3
+
+    Args:
+        config: Settings of the run.
+        out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
+        resume: A learner.safetensors to go on from; options that are not their default replace what it holds.
+    """
+    console = Console()
+    with interruptible() as stop:
+        from relive.trainers import SACTrainer
+
+        trainer = SACTrainer(config) if resume is None else SACTrainer.load(resume, **_changes(config))
+        out = _folder(trainer.config) if out is None else out
+        with _bars(console) as bars:
+            result = trainer.train(_reporter(bars, trainer.config.total_steps, stop.is_set))
+    paths = _write(trainer, result, out)
+    trainer.close()
+    console.print(_table(trainer.config, result))
+    for path in paths:
+        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    if result.steps < trainer.config.total_steps:
+        console.print(f"Stopped. Go on with: relive train sac --resume {paths[0]} --out {out}", markup=False, soft_wrap=True)
+        return INTERRUPTED
+    return 0
+
+
+def _changes(config: SACConfig) -> dict[str, Any]:
+    usual = SACConfig()
+    names = (field.name for field in dataclasses.fields(SACConfig))
+    return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(usual, name)}
+
+
+def _folder(config: SACConfig) -> Path:
+    name = config.env_id.replace("/", "-").replace(":", "-")
+    return Path("runs") / f"sac-{name}-{'prioritized' if config.use_per else 'uniform'}-seed{config.seed}"
+
+
+def _bars(console: Console) -> Bars:
+    note = TextColumn("{task.fields[note]}")
+    return Bars(TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), note, console=console)
+
+
+def _reporter(bars: Bars, total: int, stopped: Callable[[], bool]) -> Callable[[Progress], bool]:
+    task = bars.add_task("", total=total, note="")
+
+    def report(progress: Progress) -> bool:
+        # A return is shown once it exists: evaluations first, training episodes until then.
+        name = "eval" if math.isfinite(progress.eval_return) else "train"
+        value = progress.eval_return if name == "eval" else progress.train_return
+        shown = f", {name} return {value:.4g}" if math.isfinite(value) else ""
+        speed = bars.tasks[task].speed
+        fps = f"{speed:.0f} steps/s" if speed else ""
+        bars.update(task, completed=min(progress.step, total), note=f"{fps}{shown}")
+        return not stopped()
+
+    return report
+
+
+def _table(config: SACConfig, result: TrainResult) -> Table:
+    replay = f"prioritized (alpha {config.per_alpha:g})" if config.use_per else "uniform"
+    table = Table(title=f"SAC on {config.env_id}", title_justify="left", show_header=False)
+    table.add_row("replay", f"{replay}, {config.n_step}-step")
+    table.add_row("environment steps", f"{result.steps:,}")
+    table.add_row("updates", f"{result.updates:,}")
+    table.add_row("episodes", f"{len(result.episode_returns):,}")
+    table.add_row("time", f"{result.seconds:.1f} s, {result.steps / max(result.seconds, 1e-9):.0f} steps/s")
+    if len(result.episode_returns):
+        table.add_row("training return, last 10 episodes", f"{result.episode_returns[-10:].mean():.4g}")
+    if len(result.eval_returns):
+        last = result.eval_returns[-1]
+        best = int(np.argmax(result.eval_returns.mean(axis=1)))
+        text = f"{last.mean():.4g} (episodes from {last.min():.4g} to {last.max():.4g})"
+        table.add_row("evaluation return, last", text)
+        table.add_row("evaluation return, best", f"{result.eval_returns[best].mean():.4g} at step {result.eval_steps[best]:,}")
+    return table
+
+
+def _write(trainer: SACTrainer, result: TrainResult, folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    learner, picture, data = (folder / name for name in ("learner.safetensors", "curve.png", "result.json"))
+    trainer.save(learner)
+    content = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in dataclasses.asdict(result).items()
+    }
+    config = dataclasses.asdict(trainer.config)
+    data.write_text(json.dumps({"config": config, **content}, indent=2) + "\n", encoding="utf-8")
+    figure, axes = new_figure()
+    if len(result.episode_returns):
+        axes.plot(result.episode_steps, result.episode_returns, ".", markersize=3, alpha=0.5, label="training episodes")
+    if len(result.eval_returns):
+        axes.plot(result.eval_steps, result.eval_returns.mean(axis=1), "-o", markersize=3, label="evaluation, mean")
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel("return")
+    axes.set_title(f"SAC on {trainer.config.env_id}")
+    if axes.has_data():
+        axes.legend(frameon=False)
+    figure.savefig(picture, dpi=120)
+    return [learner, picture, data]

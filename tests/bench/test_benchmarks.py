@@ -1,0 +1,153 @@
+"""Every benchmark file runs, at a size of seconds, and says what it measured and what it could not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks import report, suite
+from benchmarks.harness import run_question, summarize, undisturbed
+from benchmarks.question import TINY, Answer, Cell, Question, Row, Setting, Target, count, own_ratio, times_faster
+
+from relive.cli import bench
+from relive.errors import ArgumentError
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = ("relive", "numpy", "numpy-out")
+
+
+@pytest.mark.parametrize("name", suite.NAMES)
+def test_question_runs(name: str) -> None:
+    answer = run_question(suite.question(name), TINY, PEERS)
+    row = answer.rows["relive"]
+    assert not row.missing
+    assert row.notes == {}
+    assert set(row.cells) == {setting.key for setting in answer.settings}
+    assert all(0 < cell.p20 <= cell.median for cell in row.cells.values())
+    text = report.markdown([answer], {})
+    assert all(setting.label in text for setting in answer.settings)
+    assert "| asked of relive | asked | measured | |" in text
+
+
+def test_questions_are_those_that_the_command_offers() -> None:
+    assert bench.QUESTIONS == suite.NAMES
+    files = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "QUESTION = Question(" in path.read_text()}
+    assert files == set(suite.NAMES)
+
+
+def test_a_file_runs_by_itself(tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    code = (
+        "from benchmarks import n_step, suite; suite.QUICK = suite.TINY; "
+        f"suite.run_file(n_step.QUESTION, ['--quick', '--peers', 'relive', '--out', {str(out)!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "## Three-step returns against one step" in done.stdout
+    found = json.loads(out.read_text())
+    assert found["questions"][0]["peers"]["relive"]["cells"]["add-n3"]["p20"] > 0
+    assert {target["verdict"] for target in found["questions"][0]["targets"]} <= {"pass", "**LOSE**"}
+
+
+def test_a_peer_that_does_not_import_is_named_and_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cpprb.py").write_text("raise ImportError('no such peer here')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    answer = run_question(suite.question("n_step"), TINY, ["relive", "cpprb"])
+    assert answer.rows["cpprb"].missing == "no such peer here"
+    text = report.markdown([answer], {})
+    assert "* cpprb: skipped, it does not import (no such peer here)" in text
+    assert "| cpprb" not in text
+
+
+def test_a_peer_that_dies_costs_its_own_cells_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cpprb.py").write_text(
+        "import os\n__version__ = '0'\nclass ReplayBuffer:\n    def __init__(self, *a, **k): os._exit(9)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    answer = run_question(suite.question("n_step"), TINY, ["cpprb", "relive"])
+    assert answer.rows["cpprb"].notes == {"add-n1": "its process ended (exit status 9)"}
+    assert len(answer.rows["relive"].cells) == 4
+
+
+def answered() -> Answer:
+    """Two settings; relive 2 and 3 us, a prioritized library 10, one without priorities 6."""
+
+    def cell(figure: float) -> Cell:
+        return Cell(p20=figure, median=figure, chunks=1, calls=1, cpu=1.0)
+
+    def nothing(peer: object, values: object) -> None:
+        raise NotImplementedError
+
+    targets = (
+        Target("library", times_faster("a"), at_least=4),
+        Target("prioritized", times_faster("a", than="prioritized"), at_least=4),
+        Target("growth", own_ratio("b", "a"), at_most=1.5),
+        Target("absent", times_faster("b", than="numpy"), at_least=1),
+    )
+    settings = [Setting("a", "A", {}), Setting("b", "B", {})]
+    asked = Question("x", "X", "text", (), lambda _: settings, nothing, targets)  # type: ignore[arg-type]
+    rows = {
+        "relive": Row("1", "numpy", {"a": cell(2.0), "b": cell(3.0)}),
+        "cpprb": Row("2", "numpy", {"a": cell(10.0)}, notes={"b": "no such thing"}),
+        "sb3": Row("3", "torch", {"a": cell(6.0)}),
+    }
+    return Answer(asked, TINY, settings, rows)
+
+
+def test_report_holds_relive_against_its_targets() -> None:
+    lines = report.section(answered())
+    assert "| **relive 1** | numpy | 2.00 (2.00) x0.33 | 3.00 (3.00) |" in lines
+    assert "| cpprb 2 | numpy | 10.0 (10.0) x1.67 | - |" in lines
+    assert "| Stable-Baselines3 3 | torch | **6.00 (6.00) x1.00** | - |" in lines
+    assert "* cpprb: no such thing (B)" in lines
+    assert lines[-4:] == [
+        "| library | ≥ 4 | 3.00 | **LOSE** |",
+        "| prioritized | ≥ 4 | 5.00 | pass |",
+        "| growth | ≤ 1.5 | 1.50 | pass |",
+        "| absent | ≥ 1 | not measured |  |",
+    ]
+
+
+def test_chunks_that_shared_their_core_are_left_out() -> None:
+    quiet, shared = (1e-3, 1e-3), (5e-3, 1e-3)
+    measured = [quiet] * 12 + [shared] * 30
+    assert undisturbed(measured) == [quiet] * 12
+    assert summarize(measured, calls=10) == Cell(p20=100.0, median=100.0, chunks=12, calls=10, cpu=1.0)
+    assert summarize([quiet] + [shared] * 30, calls=10).chunks == 31
+
+
+def test_counts_read_like_a_table_head() -> None:
+    assert [count(n) for n in (1_000_000, 10_000, 1000, 4096)] == ["10^6", "10^4", "1,000", "4,096"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"questions": ("add_two",)}, "got `add_two` - at `relive bench --questions`"),
+        ({"peers": ("cprb",)}, "got `cprb` - at `relive bench --peers`"),
+        ({"out": Path("report.txt")}, "Expected a name that ends in `.md` or `.json`, got `report.txt`"),
+    ],
+)
+def test_command_refuses(arguments: dict[str, object], text: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        bench.main(**arguments)  # type: ignore[arg-type]
+    assert text in str(caught.value)
+
+
+def test_command_needs_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(bench, "__file__", str(tmp_path / "a" / "b" / "c" / "d.py"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArgumentError, match="Expected a source checkout with `benchmarks/`, got"):
+        bench.checkout()
+
+
+def test_command_prints_and_writes_a_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(suite, "QUICK", TINY)
+    out = tmp_path / "report.md"
+    bench.main(("n_step",), quick=True, peers=("relive",), out=out)
+    assert "## Three-step returns against one step" in capsys.readouterr().out
+    assert "relive's kernels" in out.read_text()
