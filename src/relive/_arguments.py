@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _check
 from ._types import Array, Bool, Float64, Int64
-from .errors import ArgumentError, PriorityError, StaleId, message
+from .errors import ArgumentError, NotEnoughData, PriorityError, StaleId, message
 from .samplers import Index
 
 # Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
@@ -99,3 +99,16 @@ def stale(ids: Int64, codes: Array, bad: Bool, at: str) -> StaleId:
     first = int(np.flatnonzero(bad)[0])
     got = f"`{ids[first]}`, {_STATES[codes[first]]} ({int(bad.sum())} of {len(ids)})"
     return StaleId(message("ids of drawable items", got, at))
+
+
+def shortage(least: int, items: int, drawable: int, waiting: int, reach: int) -> NotEnoughData:
+    """Why a draw of `least` items cannot be served: `drawable` of `items` could be drawn, `waiting` steps wait."""
+    if items > drawable:
+        remedy = f"{items - drawable} of {items} items have priority 0"
+    elif items:
+        remedy = "add more steps, lower `batch_size`, or draw with replacement"
+    else:
+        remedy = f"{waiting} of {reach} steps of the first {reach}-step window are stored"
+        remedy += ", but not what follows them" if waiting == reach else ""
+    wanted = f"at least {least} drawable item{'s' if least > 1 else ''}"
+    return NotEnoughData(message(wanted, f"{drawable}", "ReplayBuffer.sample", remedy))

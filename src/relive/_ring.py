@@ -24,8 +24,8 @@ TALLIES = ("added", "cuts", "unbootstrapped", "stored", "drawable")
 class Ring:
     """The rows of all lanes, in arrays that a storage has reserved.
 
-    The kernel's methods are its own: `attach`, `push`, `write`, `cut`, `ids`, `locate`, `windows` and `fold` are documented in
-    `_kernels_numpy/ring.py`.
+    The kernel's methods are its own: `attach`, `push`, `write`, `cut`, `ids`, `locate`, `windows` and `fold` are
+    documented in `_kernels_numpy/ring.py`.
     """
 
     def __init__(self, schema: Schema, lanes: int, rows: int, reach: int, arrays: Mapping[str, Array]) -> None:
@@ -92,6 +92,10 @@ class Ring:
     def stored(self) -> int:
         """Steps stored now; boundary rows do not count."""
         return int(self._tallies[3])
+
+    def newest(self, lanes: Int64) -> Int64:
+        """The places of the newest rows of `lanes`."""
+        return np.asarray((self.counters[lanes, 1] - 1) % self.rows * self.lanes + lanes)
 
     def ages(self, ids: Int64) -> Int64:
         """How many rows of the same lane are newer than each id."""

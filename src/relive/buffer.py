@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from . import _check, _kernels
-from ._arguments import choice, generator, given, ids_of, lanes_of, numbers, raw_priorities, stale
+from ._arguments import choice, generator, given, ids_of, lanes_of, numbers, raw_priorities, shortage, stale
 from ._ingest import Intake, Step
 from ._memory import Arena
 from ._notices import Notices
 from ._ring import Ring
 from ._types import Array, Bool, Float64, Int64
 from .batch import Batch
-from .errors import ArgumentError, NotEnoughData, PriorityError, SchemaError, message
+from .errors import ArgumentError, PriorityError, SchemaError, message
 from .items import Item, Transitions
 from .samplers import Sampler, Uniform
 from .schema import Schema
@@ -51,8 +51,8 @@ class ReplayBuffer:
 
     >>> import numpy as np, relive
     >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000, seed=0)
-    >>> ids = buffer.add(obs=np.zeros(3), action=0.5, reward=1.0, next_obs=np.ones(3), terminated=False,
-    truncated=False)
+    >>> step = dict(obs=np.zeros(3), action=0.5, reward=1.0, next_obs=np.ones(3), terminated=False, truncated=False)
+    >>> ids = buffer.add(**step)
     >>> batch = buffer.sample(4)
     >>> batch.next_obs.shape, batch.ids.tolist()
     ((4, 3), [0, 0, 0, 0])
@@ -225,7 +225,10 @@ class ReplayBuffer:
             ArgumentError: `env_ids` are no distinct lanes.
         """
         with self._lock:
-            added, removed, _ = self._ring.cut(self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs))
+            lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
+            added, removed, _ = self._ring.cut(lanes)
+            if self._remembers:  # of a step that will never be drawable
+                self._index.offer(self._ring.newest(lanes), None)
             self._index.change(removed, added)
 
     def sample(self, batch_size: int, *, beta: float | None = None) -> Batch:
@@ -248,7 +251,9 @@ class ReplayBuffer:
             beta = _check.real(beta, "ReplayBuffer.sample(beta)", low=0.0)
         with self._lock:
             if self._index.drawable < (1 if self.sampler.replacement else batch_size):
-                raise self._shortage(batch_size)
+                least = 1 if self.sampler.replacement else batch_size
+                ring = self._ring
+                raise shortage(least, ring.drawable, self._index.drawable, ring.waiting, self.item.reach)
             places, weights = self._index.draw(batch_size, self.rng, beta, self._ring.drawable)
             self._last = places
             self._drawn += batch_size
@@ -376,37 +381,3 @@ class ReplayBuffer:
         if codes is not None:
             raise stale(checked, codes, codes > 0, at)
         return places, checked
-
-    def _shortage(self, batch_size: int) -> NotEnoughData:
-        wanted = "at least 1 drawable item" if self.sampler.replacement else f"at least {batch_size} drawable items"
-        known, drawable, reach = self._ring.drawable, self._index.drawable, self.item.reach
-        if known > drawable:
-            remedy = f"{known - drawable} of {known} items have priority 0"
-        elif known:
-            remedy = "add more steps, lower `batch_size`, or draw with replacement"
-        else:
-            waiting = self._ring.waiting
-            remedy = f"{waiting} of {reach} steps of the first {reach}-step window are stored"
-            remedy += ", but not what follows them" if waiting == reach else ""
-        return NotEnoughData(message(wanted, f"{drawable}", "ReplayBuffer.sample", remedy))
-
-    def _drawable(self, ids: Any, at: str) -> tuple[Int64, Int64]:
-        checked = ids_of(ids, at)
-        places, codes = self._ring.locate(checked)
-        if codes is not None:
-            raise stale(checked, codes, codes > 0, at)
-        return places, checked
-
-    def _shortage(self, batch_size: int) -> NotEnoughData:
-        wanted = "at least 1 drawable item" if self.sampler.replacement else f"at least {batch_size} drawable items"
-        known, drawable = self._ring.drawable, self._index.drawable
-        stored = self._ring.stored
-        if known > drawable:
-            remedy = f"{known - drawable} of {known} items have priority 0"
-        elif not stored:
-            remedy = "no step is stored yet"
-        elif known:
-            remedy = "add more steps, lower `batch_size`, or draw with replacement"
-        else:
-            remedy = f"{stored} steps are stored, but no {self.item.reach}-step window and its successor is complete"
-        return NotEnoughData(message(wanted, f"{drawable}", "ReplayBuffer.sample", remedy))

@@ -43,6 +43,8 @@ class Field:
     def __init__(self, shape: int | tuple[int, ...] = (), dtype: Any = "float32") -> None:
         axes = (shape,) if isinstance(shape, int | np.integer) else shape
         try:
+            if not isinstance(axes, tuple | list):
+                raise TypeError
             checked = tuple(_check.integer(axis, "Field(shape)", minimum=1) for axis in axes)
         except (TypeError, ValueError):
             raise SchemaError(message("a shape of positive integers", f"`{shape!r}`", "Field(shape)")) from None

@@ -27,6 +27,11 @@ class Stats:
         priority_quantiles: Raw priorities at 0, 25, 50, 75 and 100 %, over the items with a positive one; empty for
             `Uniform`.
         age_quantiles: Rows of the same lane that are newer than the items of the last draw, at the same points.
+
+    >>> import relive
+    >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
+    >>> buffer.stats().size, buffer.stats().capacity
+    (0, 1000)
     """
 
     size: int

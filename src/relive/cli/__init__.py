@@ -12,7 +12,15 @@ from typing import Any
 
 from relive.errors import MissingExtra, ReliveError, message
 
-DESCRIPTION = "Experience replay for reinforcement learning. `relive COMMAND --help` shows an example."
+DESCRIPTION = """Experience replay for reinforcement learning; --version prints which.
+
+Example: relive train sac --env-id Pendulum-v1 --use-per"""
+TRAIN = """Train one agent.
+
+Example: relive train sac --env-id Pendulum-v1 --use-per"""
+COMPARE = """Train uniform against prioritized replay over several seeds.
+
+Example: relive compare pairs --quick"""
 INTERRUPTED = 130
 
 
@@ -64,8 +72,8 @@ def _commands() -> Any:
     trains.command(train.sac, name="sac")
     compares.command(compare.pairs, name="pairs")
     compares.command(compare.pendulum, name="pendulum")
-    app.command(trains, name="train", help="Train one agent.")
-    app.command(compares, name="compare", help="Train uniform against prioritized replay over several seeds.")
+    app.command(trains, name="train", help=TRAIN)
+    app.command(compares, name="compare", help=COMPARE)
     bench = _bench()
     if bench is not None:
         app.command(bench, name="bench")

@@ -155,22 +155,33 @@ def tables(study: Study, curves: Curves) -> list[Table]:
     digits = ".3f" if np.abs(final(curves.returns[study.baseline])).max() < 10 else ".1f"
     count, limit = len(curves.seeds), threshold(study, curves)
     partial = "" if curves.complete else f", stopped at {curves.times[-1]:g} {study.unit}"
-    arms = Table(title=f"{study.title}: {count} seeds{partial}", title_justify="left")
-    against = Table(title=f"Against {study.baseline}, same seeds", title_justify="left")
-    for name in ("replay", "final return, IQM [95 %]", "worst seed", f"{study.unit} to {limit:{digits}}", "never", "s/run"):
-        arms.add_column(name, justify="left" if name == "replay" else "right")
-    for name in ("replay", "P(higher final)", "final difference", "difference of area", "P(sooner)"):
-        against.add_column(name, justify="left" if name == "replay" else "right")
+    arms = _table(
+        f"{study.title}: {count} seeds{partial}",
+        ("replay", "final return\nIQM, 95 %", "worst\nseed", f"{study.unit} to {limit:{digits}}\nmedian (never)", "s/run"),
+    )
+    heads = ("replay", "P(higher\nfinal)", "final return\nminus", "mean of curve\nminus", "P(sooner)")
+    against = _table(f"Against {study.baseline}, the same seeds paired", heads)
     for row in rows(study, curves):
-        time = "-" if math.isinf(row.median_time) else f"{row.median_time:g}"
-        never = f"{row.never} of {count}"
-        arms.add_row(row.arm, f"{row.final:{digits}}", f"{row.worst:{digits}}", time, never, f"{row.seconds:.0f}")
+        time = f"{row.median_time:g}" if math.isfinite(row.median_time) else "-"
+        reached = f"{time} ({row.never} of {count})"
+        arms.add_row(row.arm, _lines(row.final, digits), f"{row.worst:{digits}}", reached, f"{row.seconds:.0f}")
         if row.better and row.difference and row.area_difference and row.sooner:
-            pair = (f"{row.difference:+{digits}}", f"{row.area_difference:+{digits}}")
-            against.add_row(row.arm, f"{row.better:.2f}", *pair, f"{row.sooner:.2f}")
+            differences = (_lines(pair, "+" + digits) for pair in (row.difference, row.area_difference))
+            against.add_row(row.arm, _lines(row.better, ".2f"), *differences, _lines(row.sooner, ".2f"))
     if study.reference is not None:
-        arms.add_row(study.reference[0], f"{study.reference[1]:{digits}}", "", "", "", "", style="dim")
+        arms.add_row(study.reference[0], f"{study.reference[1]:{digits}}", style="dim")
     return [arms, against]
+
+
+def _table(title: str, heads: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left", show_lines=True)
+    for head in heads:
+        table.add_column(head, justify="left" if head == "replay" else "right", no_wrap=True)
+    return table
+
+
+def _lines(estimate: Estimate, digits: str) -> str:
+    return f"{estimate.value:{digits}}\n({estimate.low:{digits}} to {estimate.high:{digits}})"
 
 
 def write(study: Study, curves: Curves, folder: Path) -> list[Path]:

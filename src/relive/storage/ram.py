@@ -20,7 +20,7 @@ class Ram:
 
     >>> import relive
     >>> relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000, storage=relive.Ram())
-    ReplayBuffer(0 of 1000 steps, num_envs=1, Transitions(n_step=1, gamma=0.99), Uniform(), Ram(), 21.0 KB when full)
+    ReplayBuffer(0 of 1000 steps, num_envs=1, Transitions(n_step=1, gamma=0.99), Uniform(), Ram(), 21.1 KB when full)
     """
 
     def allocate(self, spec: Spec) -> dict[str, Array]:
