@@ -15,7 +15,6 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,36 +56,33 @@ def zeros(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
     return _pages(nbytes).view(kind).reshape(sizes)
 
 
-def _limit_of_group(folder: Path) -> int | None:
-    """Memory limit of one control group, None where it has none."""
-    for name in ("memory.max", "memory.limit_in_bytes"):
-        try:
-            return int((folder / name).read_text())
-        except (OSError, ValueError):  # no such file, or the word "max"
-            continue
-    return None
-
-
-def _group_folders() -> list[Path]:
-    """Folders of the control groups that this process is in, outer ones included."""
-    root = Path("/sys/fs/cgroup")
-    folders = [root, root / "memory"]
+def _read(path: str) -> str:
+    """The contents of a small file, nothing if it cannot be read."""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
     except OSError:
-        return folders
-    for line in lines:
+        return ""
+
+
+def _group_limits() -> list[int]:
+    """Memory limits of the control groups that this process is in, outer ones included."""
+    root = "/sys/fs/cgroup"
+    folders = [root, f"{root}/memory"]
+    for line in _read("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers in ("", "memory"):
-            base = root / controllers
-            inner = base / path.lstrip("/")
-            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(base)]
-    return folders
+            parts = path.strip("/").split("/")
+            folders += [
+                "/".join([root, *filter(None, [controllers]), *parts[:depth]]) for depth in range(1, len(parts) + 1)
+            ]
+    texts = [_read(f"{folder}/{name}") for folder in folders for name in ("memory.max", "memory.limit_in_bytes")]
+    return [int(text) for text in texts if text.strip().isdigit()]  # the word "max" is no limit
 
 
 def available_bytes() -> int:
     """Physical memory that this process may use at most: the machine's, or its control group's limit if lower."""
-    limits = [limit for folder in _group_folders() if (limit := _limit_of_group(folder)) is not None]
+    limits = _group_limits()
     try:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, OSError, ValueError):  # no sysconf on this system: nothing is known

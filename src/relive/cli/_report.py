@@ -150,38 +150,43 @@ def rows(study: Study, curves: Curves) -> list[Row]:
     return found
 
 
-def tables(study: Study, curves: Curves) -> list[Table]:
-    """Return the figures as two tables: each arm, and each arm against the baseline."""
+def table(study: Study, curves: Curves) -> Table:
+    """Return the figures as a table: a column for each arm, comparisons with the baseline below."""
     digits = ".3f" if np.abs(final(curves.returns[study.baseline])).max() < 10 else ".1f"
-    count, limit = len(curves.seeds), threshold(study, curves)
+    count, limit, found = len(curves.seeds), threshold(study, curves), rows(study, curves)
     partial = "" if curves.complete else f", stopped at {curves.times[-1]:g} {study.unit}"
-    arms = _table(
-        f"{study.title}: {count} seeds{partial}",
-        ("replay", "final return\nIQM, 95 %", "worst\nseed", f"{study.unit} to {limit:{digits}}\nmedian (never)", "s/run"),
-    )
-    heads = ("replay", "P(higher\nfinal)", "final return\nminus", "mean of curve\nminus", "P(sooner)")
-    against = _table(f"Against {study.baseline}, the same seeds paired", heads)
-    for row in rows(study, curves):
-        time = f"{row.median_time:g}" if math.isfinite(row.median_time) else "-"
-        reached = f"{time} ({row.never} of {count})"
-        arms.add_row(row.arm, _lines(row.final, digits), f"{row.worst:{digits}}", reached, f"{row.seconds:.0f}")
-        if row.better and row.difference and row.area_difference and row.sooner:
-            differences = (_lines(pair, "+" + digits) for pair in (row.difference, row.area_difference))
-            against.add_row(row.arm, _lines(row.better, ".2f"), *differences, _lines(row.sooner, ".2f"))
+    shown = Table(title=f"{study.title}: {count} seeds{partial}", title_justify="left", caption_justify="left")
+    shown.add_column("IQM or mean, and 95 % interval")
+    for row in found:
+        shown.add_column(row.arm, justify="right")
+    separator = " " if len(found) < 3 else "\n"  # 80 characters hold two intervals side by side
+
+    def add(label: str, estimates: list[Estimate | None], spec: str) -> None:
+        shown.add_row(label, *(_text(estimate, spec, separator) for estimate in estimates))
+
+    add("final return, IQM", [row.final for row in found], digits)
+    shown.add_row("worst seed", *(f"{row.worst:{digits}}" for row in found))
+    shown.add_row(f"{study.unit} to {limit:{digits}}, median", *(_time(row.median_time) for row in found))
+    shown.add_row("never reached it", *(f"{row.never} of {count}" for row in found))
+    shown.add_row("seconds a run", *(f"{row.seconds:.0f}" for row in found), end_section=True)
+    add("final return, difference", [row.difference for row in found], "+" + digits)
+    add("mean of curve, difference", [row.area_difference for row in found], "+" + digits)
+    add("P(higher final return)", [row.better for row in found], ".2f")
+    add("P(reached it sooner)", [row.sooner for row in found], ".2f")
+    shown.caption = f"Differences and P are against {study.baseline}; seeds are paired."
     if study.reference is not None:
-        arms.add_row(study.reference[0], f"{study.reference[1]:{digits}}", style="dim")
-    return [arms, against]
+        shown.caption += f"\nFor scale: {study.reference[0]} earns {study.reference[1]:{digits}}."
+    return shown
 
 
-def _table(title: str, heads: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left", show_lines=True)
-    for head in heads:
-        table.add_column(head, justify="left" if head == "replay" else "right", no_wrap=True)
-    return table
+def _text(estimate: Estimate | None, spec: str, separator: str) -> str:
+    if estimate is None:
+        return "-"
+    return f"{estimate.value:{spec}}{separator}({estimate.low:{spec}} to {estimate.high:{spec}})"
 
 
-def _lines(estimate: Estimate, digits: str) -> str:
-    return f"{estimate.value:{digits}}\n({estimate.low:{digits}} to {estimate.high:{digits}})"
+def _time(median: float) -> str:
+    return f"{median:g}" if math.isfinite(median) else "-"
 
 
 def write(study: Study, curves: Curves, folder: Path) -> list[Path]:

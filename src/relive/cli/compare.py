@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 
 from relive.cli import INTERRUPTED
-from relive.cli._report import Study, align, tables, write
+from relive.cli._report import Study, align, table, write
 from relive.cli._runs import Job, Outcome, run
 from relive.errors import ArgumentError, message
 from relive.trainers import SACConfig
@@ -238,7 +238,7 @@ def _best_rule(evaluator: HeldOut) -> tuple[str, float]:
 
     found = {threshold: float(evaluator(ThresholdPolicy(threshold)).mean()) for threshold in THRESHOLDS}
     best = max(found, key=lambda threshold: found[threshold])
-    return f"rule |spread| > {best:g}", found[best]
+    return f"the rule |spread| > {best:g}", found[best]
 
 
 def _compare(study: Study, jobs: list[Job], runs: Runs, out: Path) -> int:
@@ -250,8 +250,7 @@ def _compare(study: Study, jobs: list[Job], runs: Runs, out: Path) -> int:
     if curves is None:
         console.print("No seed has an evaluation in every arm: nothing to compare.")
     else:
-        for table in tables(study, curves):
-            console.print(table)
+        console.print(table(study, curves))
         for path in write(study, curves, out):
             console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
     return _status(jobs, outcomes)
