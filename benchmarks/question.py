@@ -107,7 +107,7 @@ class Answer:
         return cell.p20 if cell else None
 
     def best(self, key: str, *, prioritized: bool = False) -> tuple[str, float] | None:
-        """Return the fastest library at a setting, or the fastest prioritized one; relive and NumPy by hand are none."""
+        """Return the fastest library, or the fastest prioritized one, at a setting; relive and NumPy are none."""
         found = []
         for name, row in self.rows.items():
             if name in NO_LIBRARY or key not in row.cells:

@@ -81,7 +81,7 @@ class Ring:
     @property
     def drawable(self) -> int:
         """Places that hold a drawable item, whatever its probability."""
-        return int(self._tallies[4])
+        return self._tallies.item(4)
 
     @property
     def waiting(self) -> int:
@@ -91,7 +91,7 @@ class Ring:
     @property
     def stored(self) -> int:
         """Steps stored now; boundary rows do not count."""
-        return int(self._tallies[3])
+        return self._tallies.item(3)
 
     def newest(self, lanes: Int64) -> Int64:
         """The places of the newest rows of `lanes`."""

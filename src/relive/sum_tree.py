@@ -168,7 +168,7 @@ class SumTree:
             wanted = np.asarray(prefix)
             if wanted.dtype.kind not in "fiu" and wanted.size:
                 raise TypeError
-            target = np.ascontiguousarray(wanted, np.float64).reshape(-1)
+            target = wanted.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise ArgumentError(message("numbers", f"`{prefix!r}`", "SumTree.find(prefix)")) from error
         good = (target >= 0.0) & (target <= self.total * (1.0 + _ROUNDING))
@@ -176,8 +176,8 @@ class SumTree:
             at, got = _first(~good, target)
             expected = f"a prefix in [0, {self.total:g}]"
             raise ArgumentError(message(expected, got, f"SumTree.find(prefix){at}"))
-        found: Int64s = self._tree.find(target)[0]
-        return int(found[0]) if wanted.ndim == 0 else found.reshape(wanted.shape)
+        found: Int64s = self._tree.find(np.ascontiguousarray(target).reshape(-1))[0]
+        return int(found[0]) if target.ndim == 0 else found.reshape(target.shape)
 
     @overload
     def get(self, indices: int) -> float: ...

@@ -42,7 +42,7 @@ def step(t):
     obs = np.stack([np.arange(3.0), np.full(3, t)], axis=1)
     ended = np.array([t % 7 == 6, t % 5 == 4, False])
     return {
-        "obs": obs, "action": np.full(3, t), "reward": np.ones(3), "next_obs": obs + [[0, 1]],
+        "obs": obs, "action": np.full(3, t), "reward": np.ones(3), "next_obs": obs + np.array([0, 1]),
         "terminated": ended, "truncated": ~ended & (t % 11 == 10),
     }  # fmt: skip
 

@@ -6,8 +6,9 @@ import ast
 import inspect
 
 import pytest
-import relive.errors
 from house_source import MODULES, NAMES, Module, parsed, place
+
+import relive.errors
 
 ERRORS = {
     name

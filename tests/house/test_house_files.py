@@ -9,8 +9,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import relive
 from house_source import MODULES, NAMES, ROOT, SOURCE, Module, parsed, place
+
+import relive
 
 LONGEST = 400
 KERNELS = sorted((ROOT / "native").glob("*.[ch]pp"))

@@ -223,7 +223,7 @@ ONE_LANE = [
     ("obs a number", SchemaError, lambda b: b.add(**flat_step(obs=1.0)),
      "Expected `float32` of shape `(3,)`, got `float64` of shape `()` - at `$.obs`"),
     ("obs a mapping", SchemaError, lambda b: b.add(**flat_step(obs={'a': 1})),
-     "Expected `float32` of shape `(3,)`, got a mapping - at `$.obs`"),
+     "Expected an array, got a mapping - at `$.obs`"),
     ("obs a list of text", SchemaError, lambda b: b.add(**flat_step(obs=['a', 'b', 'c'])),
      "Expected `float32` of shape `(3,)`, got `str32` of shape `(3,)` - at `$.obs`"),
     ("obs overflows", SchemaError, lambda b: b.add(**flat_step(obs=[0.0, 1e300, 0.0])),
@@ -268,9 +268,9 @@ ONE_LANE = [
 
 EMPTY = [
     ("nothing stored", NotEnoughData, lambda b: b.sample(1),
-     "Expected at least 1 drawable item, got 0 - at `ReplayBuffer.sample`: no step is stored yet"),
+     "Expected at least 1 drawable item, got 0 - at `ReplayBuffer.sample`: 0 of 1 steps of the first 1-step window are stored"),
     ("nothing stored, many", NotEnoughData, lambda b: b.sample(256),
-     "Expected at least 1 drawable item, got 0 - at `ReplayBuffer.sample`: no step is stored yet"),
+     "Expected at least 1 drawable item, got 0 - at `ReplayBuffer.sample`: 0 of 1 steps of the first 1-step window are stored"),
     ("a read before any add", StaleId, lambda b: b.read([0]),
      "Expected ids of drawable items, got `0`, never issued (1 of 1) - at `ReplayBuffer.read`"),
     ("an update before any add", StaleId, lambda b: b.update_priorities([0], [1.0]),

@@ -25,6 +25,8 @@ SCHEMAS = [
      "Expected a shape of positive integers, got `None` - at `Field(shape)`"),
     ("Field, a negative number", SchemaError, lambda b: F(-3),
      "Expected a shape of positive integers, got `-3` - at `Field(shape)`"),
+    ("Field, a set", SchemaError, lambda b: F({3}),
+     "Expected a shape of positive integers, got `{3}` - at `Field(shape)`"),
     ("Field, dtype object", SchemaError, lambda b: F((), object),
      "Expected a boolean, integer, floating or complex dtype, got `<class 'object'>` - at `Field(dtype)`"),
     ("Field, dtype text", SchemaError, lambda b: F((), 'U8'),

@@ -1,4 +1,4 @@
-"""The native and the NumPy kernels, side by side on the same random program: same ids, same bytes, same weights."""
+"""Two ways to the same result: native and NumPy kernels, the fast path and the general one, one call and many."""
 
 from __future__ import annotations
 
@@ -7,92 +7,62 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
+from programs import Call, assert_same_results, programs, run
 
-from oracle import leaves, tree_map
+from oracle import tree_map
 from relive import _kernels
-from relive.errors import ReliveError
-from strategies import FORMS, Config, World, configs, lane_subsets, raw_priorities, scripts, spoil
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 
-@st.composite
-def programs(draw: st.DrawFn) -> tuple[Config, list[tuple[str, dict[str, Any]]]]:
-    """A buffer and the calls to make on it, arguments included."""
-    config = draw(configs())
-    world, model = World(config), config.oracle()
-    calls: list[tuple[str, dict[str, Any]]] = []
-    issued = [0]
-    for _ in range(draw(st.integers(2, 14))):
-        name = draw(st.sampled_from(["add", "add", "extend", "extend", "sample", "sample", "update_priorities", "cut"]))
-        if name in ("add", "extend"):
-            lanes = draw(lane_subsets(config.num_envs))
-            steps = 1 if name == "add" else draw(st.integers(1, config.rows + 4))
-            told, ids = world.live(model, lanes, steps, draw(scripts(config.sampler is not None)))
-            told = tree_map(lambda value: value[:, 0], told) if name == "add" else told
-            if draw(st.integers(0, 4)) == 0:
-                told = spoil(told, draw(st.sampled_from(sorted(told))), draw(st.sampled_from(sorted(FORMS))))
-            if lanes != list(range(config.num_envs)) or draw(st.booleans()):
-                told["env_ids"] = lanes
-            calls.append((name, told))
-            issued += ids.ravel().tolist()
-        elif name == "cut":
-            calls.append((name, {"env_ids": draw(lane_subsets(config.num_envs))}))
-        elif name == "sample":
-            calls.append((name, {"batch_size": draw(st.integers(1, 70))}))
-        else:
-            ids = draw(st.lists(st.sampled_from(issued[-60:]), min_size=1, max_size=20))
-            calls.append((name, {"ids": ids, "td_error": [draw(raw_priorities) for _ in ids]}))
-    return config, [*calls, ("sample", {"batch_size": 33}), ("read_all", {"ids": sorted(set(issued))})]
-
-
-def run(backend: str, config: Config, calls: list[tuple[str, dict[str, Any]]]) -> list[Any]:
-    """What every call gave: the result, or the text of the refusal."""
-    with _kernels.use(backend):
-        buffer = config.build()
-        results: list[Any] = []
-        for name, arguments in calls:
-            if name == "read_all":
-                results += [attempt(buffer.read, {"ids": [key]}) for key in arguments["ids"]]
-            else:
-                results.append(attempt(getattr(buffer, name), arguments))
-        results.append(buffer.rng.bit_generator.state["state"])
-        results.append(vars_of(buffer.stats()))
-        return results
-
-
-def attempt(method: Any, arguments: dict[str, Any]) -> Any:
-    try:
-        return method(**arguments)
-    except ReliveError as error:
-        return f"{type(error).__name__}: {error}"
-
-
-def vars_of(stats: Any) -> dict[str, Any]:
-    return {name: getattr(stats, name) for name in ("size", "added", "drawn", "cuts", "stale_updates")}
-
-
 @given(programs())
 def test_both_back_ends_agree(program: Any) -> None:
+    """Same ids, same bytes, same weights, same refusals in the same words."""
+    assert_same_results(run("native", *program), run("numpy", *program))
+
+
+@given(programs(spoiled=False))
+def test_the_fast_and_the_general_way_in_agree(program: Any) -> None:
+    """Canonical arrays of all lanes may take a short cut; lists and named lanes cannot."""
     config, calls = program
-    for ours, theirs in zip(run("native", config, calls), run("numpy", config, calls), strict=True):
-        assert type(ours) is type(theirs), (ours, theirs)
-        if hasattr(ours, "ids"):
-            assert_same_batch(ours, theirs)
-        elif isinstance(ours, np.ndarray):
-            np.testing.assert_array_equal(ours, theirs)
+    ours, theirs = run_here(config, calls), run_here(config, [by_the_general_way(config, call) for call in calls])
+    assert_same_results(ours, theirs)
+
+
+def run_here(config: Any, calls: list[Call]) -> list[Any]:
+    return run(_kernels.active().__name__.removeprefix("relive._").replace("kernels_", ""), config, calls)
+
+
+def by_the_general_way(config: Any, call: Call) -> Call:
+    name, told = call
+    if name not in ("add", "extend"):
+        return call
+    lanes = told.get("env_ids", list(range(config.num_envs)))
+    rest = {key: value for key, value in told.items() if key != "env_ids"}
+    return name, {**tree_map(lambda value: value.tolist(), rest), "env_ids": lanes}
+
+
+@given(programs(spoiled=False))
+def test_steps_one_by_one_are_the_same_as_together(program: Any) -> None:
+    """`extend` is `add` in a loop, whatever the streams do (given priorities aside: these are known before the first)."""
+    config, calls = program
+    one_by_one: list[Call] = []
+    together: list[Call] = []
+    for name, told in calls:
+        kept = {key: value for key, value in told.items() if key != "priority"}
+        together.append((name, kept))
+        if name == "extend":
+            lanes = {"env_ids": kept.pop("env_ids")} if "env_ids" in kept else {}
+            for t in range(len(kept["reward"][0])):
+                one_by_one.append(("add", {**tree_map(lambda value, t=t: value[:, t], kept), **lanes}))
+            kept.update(lanes)
         else:
-            assert ours == theirs
+            one_by_one.append((name, kept))
+    ours, theirs = run_here(config, together), run_here(config, one_by_one)
+    assert_same_results([r for r in ours if not is_ids(r)], [r for r in theirs if not is_ids(r)])
+    flat = [np.concatenate([[], *(np.sort(r.ravel()) for r in results if is_ids(r))]) for results in (ours, theirs)]
+    np.testing.assert_array_equal(np.sort(flat[0]), np.sort(flat[1]))
 
 
-def assert_same_batch(ours: Any, theirs: Any) -> None:
-    """Ids and copied fields to the byte, computed floats to 1e-6."""
-    assert list(ours.keys()) == list(theirs.keys())
-    for name in ours.keys():  # noqa: SIM118
-        for a, b in zip(leaves(ours[name]), leaves(theirs[name]), strict=True):
-            assert (a.dtype, a.shape) == (b.dtype, b.shape), name
-            if name in ("reward", "discount", "weights"):
-                np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6, err_msg=name)
-            else:
-                assert a.tobytes() == b.tobytes(), name
+def is_ids(result: Any) -> bool:
+    return isinstance(result, np.ndarray)

@@ -363,8 +363,9 @@ def transcript(kernels: ModuleType) -> str:
             where = rng.integers(0, capacity, size)
             values = np.where(rng.random(size) < 0.3, 0.0, 10.0 ** rng.uniform(-9, 9, size))
             tree.set(where, values)
-            tree.fill_zero_and_set(where[::3], where[::2], 1.25)
-            tree.fill_zero_and_assign(where[::2], where, values[::-1].copy())
+            some, others = where[::3].copy(), where[::2].copy()
+            tree.fill_zero_and_set(some, others, 1.25)
+            tree.fill_zero_and_assign(others, where, values[::-1].copy())
             tree.fill_zero_and_set(where[:0], where[:1], 1.5)
             u = rng.random(min(size, 500))
             several = u[: min(int(arrays[2][2]), 40)]
@@ -384,14 +385,12 @@ def test_every_instruction_set_gives_the_same_bits(name):
     assert done.stdout.split() == [name, transcript(_kernels_numpy)]
 
 
-@pytest.mark.skipif(not HAS_NATIVE, reason="the native kernels are not installed")
 def test_an_unknown_instruction_set_is_refused():
-    """In relive's grammar, with what there is."""
+    """In relive's grammar, with what there is; without the extension the variable means nothing."""
     done = run_python("import relive._kernels as k; k.active()", RELIVE_SIMD="abacus")
-    last = done.stderr.splitlines()[-1]
-    assert re.fullmatch(
-        r"relive\.errors\.ArgumentError: Expected one of (`\w+`, )*`baseline`, got `abacus` - at `RELIVE_SIMD`", last
-    )
+    refusal = r"relive\.errors\.ArgumentError: Expected one of (`\w+`, )*`baseline`, got `abacus` - at `RELIVE_SIMD`"
+    last = done.stderr.rstrip().rpartition("\n")[2]
+    assert re.fullmatch(refusal, last) if HAS_NATIVE else not last
 
 
 def test_an_unknown_back_end_is_refused():

@@ -1,0 +1,235 @@
+"""relive.SumTree: results, shapes, and every refusal with its text; nothing changes when a call is refused."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import relive
+from relive import _kernels
+from relive.errors import ArgumentError, NotEnoughData, PriorityError
+from relive.sum_tree import allocate
+
+CAPACITIES = [1, 7, 8, 9, 64, 65, 1000, 4097]
+
+
+def filled(*values: float) -> relive.SumTree:
+    tree = relive.SumTree(len(values))
+    tree.set(np.arange(len(values)), values)
+    return tree
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_a_new_tree_is_empty(capacity):
+    tree = relive.SumTree(capacity)
+    assert (tree.total, tree.min, tree.capacity, len(tree)) == (0.0, math.inf, capacity, capacity)
+    assert tree.values.tolist() == [0.0] * capacity
+    with pytest.raises(NotEnoughData) as refused:
+        tree.find(0.0)
+    assert str(refused.value) == "Expected at least 1 positive leaf, got 0 - at `SumTree.find`: set some values first"
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_like_a_plain_array(capacity, seed):
+    """Any order of updates, with duplicates and zeros: sums and searches are those of the array."""
+    rng = np.random.default_rng(seed)
+    tree, plain = relive.SumTree(capacity), np.zeros(capacity)
+    for _ in range(3):
+        indices = rng.integers(0, capacity, rng.integers(0, 12))
+        values = np.where(rng.random(len(indices)) < 0.4, 0.0, 10.0 ** rng.uniform(-6, 6, len(indices)))
+        tree.set(indices, values)
+        for i, value in zip(indices.tolist(), values.tolist(), strict=True):
+            plain[i] = value
+    np.testing.assert_array_equal(tree.values, plain)
+    assert math.isclose(tree.total, math.fsum(plain), rel_tol=1e-14)
+    assert tree.min == plain[plain > 0].min(initial=math.inf)
+    if tree.total:
+        middles = np.cumsum(plain) - plain / 2
+        positive = np.flatnonzero(plain > 1e-9 * tree.total)
+        np.testing.assert_array_equal(tree.find(middles[positive]), positive)
+
+
+def test_half_open_shares():
+    """A prefix equal to a running sum belongs to the next positive leaf, the total to the last one."""
+    tree = filled(0.0, 1.0, 0.0, 3.0, 0.0)
+    assert [tree.find(p) for p in (0.0, 0.999, 1.0, 3.999, 4.0)] == [1, 1, 3, 3, 3]
+    assert tree.find(4.0 * (1 + 1e-15)) == 3
+
+
+def test_shapes_of_results():
+    """A number gives a number, an array its own shape, and an empty one an empty one."""
+    tree = filled(1.0, 2.0, 3.0)
+    assert type(tree.find(0.5)) is int
+    assert type(tree.find(np.float32(0.5))) is int
+    assert type(tree[1]) is float
+    assert type(tree.get(np.int64(1))) is float
+    found = tree.find([[0.5, 1.5], [3.5, 6.0]])
+    assert found.dtype == np.int64
+    assert found.tolist() == [[0, 1], [2, 2]]
+    assert tree.get([[0, 1], [2, 2]]).tolist() == [[1.0, 2.0], [3.0, 3.0]]
+    assert tree.find([]).shape == tree.get([]).shape == (0,)
+    assert tree.find(np.zeros((0, 4))).shape == (0, 4)
+    assert tree.find(range(3)).tolist() == [0, 1, 1]
+
+
+def test_forms_of_set():
+    """One index, one value for all, any shape, any integer or float type, strided, nothing at all."""
+    tree = relive.SumTree(10)
+    tree.set(3, 2)
+    tree.set([0, 1], 0.5)
+    tree.set(np.array([[4, 5], [6, 7]], np.uint8), np.array([[1, 2], [3, 4]], np.float32))
+    tree.set(np.arange(9, dtype=np.int32)[8::-4], np.arange(6.0)[::2])
+    tree.set([], [])
+    tree.set([], 1.0)
+    tree.set(np.arange(2, 3)[::-1], [5.0])
+    assert tree.values.tolist() == [4.0, 0.5, 5.0, 2.0, 2.0, 2.0, 3.0, 4.0, 0.0, 0.0]
+
+
+def test_the_last_of_several_values_counts():
+    tree = relive.SumTree(100)
+    tree.set([7, 3, 7, 99, 7, 3], [1.0, 2.0, 3.0, 4.0, 5.0, 0.0])
+    assert np.flatnonzero(tree.values).tolist() == [7, 99]
+    assert (tree.total, tree.min) == (9.0, 4.0)
+
+
+def test_min_follows_rises_and_zeros():
+    """A minimum that is only ever lowered, or that counts zeros, fails here."""
+    tree = filled(3.0, 1.0, 2.0)
+    mins = []
+    for index, value in ((1, 5.0), (2, 0.0), (0, 0.0), (1, 0.0), (2, 9.0)):
+        tree.set(index, value)
+        mins.append(tree.min)
+    assert mins == [2.0, 3.0, 5.0, math.inf, 9.0]
+
+
+def test_values_are_a_view_that_cannot_be_written():
+    tree = filled(1.0, 2.0)
+    view = tree.values
+    tree.set(0, 4.0)
+    assert view.tolist() == [4.0, 2.0]
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 1.0
+
+
+def test_no_trace_of_a_giant():
+    """1e17 beside 1, then gone: a tree that adds differences is left with a total of 0 or worse."""
+    tree = filled(1.0, 1.0, 1.0, 1.0)
+    tree.set(2, 1e17)
+    tree.set(2, 1.0)
+    assert tree.total == 4.0
+
+
+def test_the_largest_values_keep_the_total_finite():
+    largest = sys.float_info.max / 8
+    tree = filled(*[largest] * 8)
+    assert math.isfinite(tree.total)
+    assert tree.find(tree.total) == 7
+
+
+def test_repr():
+    assert repr(filled(1.0, 2.5)) == "SumTree(capacity=2, total=3.5)"
+
+
+@pytest.mark.parametrize("capacity", [0, -1, 1.5, 8.0, True, None, "8", 2**48, [3]])
+def test_bad_capacities(capacity):
+    with pytest.raises(ArgumentError) as refused:
+        relive.SumTree(capacity)
+    assert str(refused.value) == f"Expected an integer from 1 to 2**48, got `{capacity!r}` - at `SumTree(capacity)`"
+
+
+def test_a_capacity_beyond_all_memory():
+    with pytest.raises(ArgumentError, match="Expected a capacity that fits in memory"):
+        relive.SumTree(2**47)
+
+
+BAD_INDICES = [
+    (3, "Expected an index in [0, 3), got `3` - at `SumTree.{}(indices)`"),
+    (-1, "Expected an index in [0, 3), got `-1` - at `SumTree.{}(indices)`"),
+    ([0, 5, 9], "Expected an index in [0, 3), got `5` (2 of 3) - at `SumTree.{}(indices)[1]`"),
+    ([[0, 1], [2, -7]], "Expected an index in [0, 3), got `-7` (1 of 4) - at `SumTree.{}(indices)[1, 1]`"),
+    (np.uint64(2**64 - 1), "Expected an index in [0, 3), got `18446744073709551615` - at `SumTree.{}(indices)`"),
+    (1.0, "Expected integers, got `float64` - at `SumTree.{}(indices)`"),
+    ([True, False, True], "Expected integers, got `bool` - at `SumTree.{}(indices)`"),
+    ("1", "Expected integers, got `<U1` - at `SumTree.{}(indices)`"),
+    (None, "Expected integers, got `object` - at `SumTree.{}(indices)`"),
+    ([[0, 1], [2]], "Expected integers, got a ragged nest of lists - at `SumTree.{}(indices)`"),
+]
+
+
+@pytest.mark.parametrize(("indices", "text"), BAD_INDICES)
+@pytest.mark.parametrize("name", ["set", "get"])
+def test_bad_indices(name, indices, text):
+    tree = filled(1.0, 2.0, 3.0)
+    arguments = (indices, 9.0) if name == "set" else (indices,)
+    with pytest.raises(ArgumentError) as refused:
+        getattr(tree, name)(*arguments)
+    assert str(refused.value) == text.format(name)
+    assert tree.values.tolist() == [1.0, 2.0, 3.0]
+
+
+LARGEST = f"Expected a finite value in [0, {sys.float_info.max / 3:g}], got "
+BAD_VALUES = [
+    ([1.0, math.nan, 2.0], LARGEST + "`nan` (1 of 3) - at `SumTree.set(values)[1]`"),
+    ([1.0, 2.0, math.inf], LARGEST + "`inf` (1 of 3) - at `SumTree.set(values)[2]`"),
+    ([-1.0, 2.0, -math.inf], LARGEST + "`-1.0` (2 of 3) - at `SumTree.set(values)[0]`"),
+    (sys.float_info.max / 2, LARGEST + f"`{sys.float_info.max / 2}` - at `SumTree.set(values)`"),
+    (math.nan, LARGEST + "`nan` - at `SumTree.set(values)`"),
+    ([1.0, 2.0], "Expected values of shape `(3,)` or one number, got shape `(2,)` - at `SumTree.set(values)`"),
+    ([[1.0, 2.0, 3.0]], "Expected values of shape `(3,)` or one number, got shape `(1, 3)` - at `SumTree.set(values)`"),
+    ([True, False, True], "Expected numbers, got `[True, False, True]` - at `SumTree.set(values)`"),
+    (["a", "b", "c"], "Expected numbers, got `['a', 'b', 'c']` - at `SumTree.set(values)`"),
+    (None, "Expected numbers, got `None` - at `SumTree.set(values)`"),
+    ([[1.0], [2.0, 3.0]], "Expected numbers, got `[[1.0], [2.0, 3.0]]` - at `SumTree.set(values)`"),
+    (1j, "Expected numbers, got `1j` - at `SumTree.set(values)`"),
+]
+
+
+@pytest.mark.parametrize(("values", "text"), BAD_VALUES)
+def test_bad_values(values, text):
+    tree = filled(1.0, 2.0, 3.0)
+    with pytest.raises(PriorityError) as refused:
+        tree.set([2, 1, 0], values)
+    assert str(refused.value) == text
+    assert tree.values.tolist() == [1.0, 2.0, 3.0]
+    assert (tree.total, tree.min) == (6.0, 1.0)
+
+
+BAD_PREFIXES = [
+    (-1e-9, "Expected a prefix in [0, 6], got `-1e-09` - at `SumTree.find(prefix)`"),
+    (6.001, "Expected a prefix in [0, 6], got `6.001` - at `SumTree.find(prefix)`"),
+    ([1.0, math.nan], "Expected a prefix in [0, 6], got `nan` (1 of 2) - at `SumTree.find(prefix)[1]`"),
+    ([[1.0, 2.0], [7.0, 8.0]], "Expected a prefix in [0, 6], got `7.0` (2 of 4) - at `SumTree.find(prefix)[1, 0]`"),
+    ("a", "Expected numbers, got `'a'` - at `SumTree.find(prefix)`"),
+    (None, "Expected numbers, got `None` - at `SumTree.find(prefix)`"),
+    (True, "Expected numbers, got `True` - at `SumTree.find(prefix)`"),
+    ([[1.0], [2.0, 3.0]], "Expected numbers, got `[[1.0], [2.0, 3.0]]` - at `SumTree.find(prefix)`"),
+]
+
+
+@pytest.mark.parametrize(("prefix", "text"), BAD_PREFIXES)
+def test_bad_prefixes(prefix, text):
+    with pytest.raises(ArgumentError) as refused:
+        filled(1.0, 2.0, 3.0).find(prefix)
+    assert str(refused.value) == text
+
+
+def test_memory_is_what_the_docstring_says():
+    """10.3 bytes a leaf: 8 for the leaf, and a seventh of 16 for the sums and minima above."""
+    sums, mins, _ = allocate(1_000_000)
+    assert sum(level.nbytes for level in sums + mins) / 1_000_000 < 10.3
+    assert all(level.ctypes.data % 64 == 0 and len(level) % 8 == 0 for level in sums + mins)
+    assert len(sums) == 7
+    assert len(sums[-1]) == 8
+
+
+def test_a_tree_keeps_the_kernels_it_was_built_with():
+    with _kernels.use("numpy"):
+        tree = relive.SumTree(20)
+    tree.set(range(20), 1.0)
+    assert tree.find(np.arange(20.0)).tolist() == list(range(20))
