@@ -17,7 +17,7 @@ from ._types import Array, Bool, Float64, Int64
 from .batch import Batch
 from .errors import ArgumentError, PriorityError, SchemaError, message
 from .items import Item, Transitions
-from .samplers import Sampler, Uniform
+from .samplers import Index, Sampler, Uniform
 from .schema import Schema
 from .stats import Stats
 from .storage import Ram, Storage
@@ -85,7 +85,7 @@ class ReplayBuffer:
         self.rng: Any = generator(seed)
         arrays = self.storage.allocate(Ring.spec(schema, self.num_envs, rows))
         self._ring = Ring(schema, self.num_envs, rows, self.item.reach, arrays)
-        self._index = self.sampler.index(self._ring.capacity)
+        self._index: Index = self.sampler.index(self._ring.capacity)
         self._expander = self.item.bind(schema, self._ring, Arena())
         self._intake = Intake(schema)
         self._push = self._ring.push

@@ -12,7 +12,8 @@ from house_source import MODULES, NAMES, Module, parsed, place
 LAYERS = {
     "relive.errors": 0,
     "relive._types": 0,
-    "relive._check": 1,
+    "relive._check": 0,
+    "relive._ingest": 1,
     "relive._kernels": 1,
     "relive._kernels_numpy": 1,
     "relive._memory": 1,
@@ -20,7 +21,6 @@ LAYERS = {
     "relive._spaces": 1,
     "relive.schema": 1,
     "relive.sum_tree": 1,
-    "relive._ingest": 2,
     "relive._ring": 2,
     "relive.storage": 2,
     "relive.items": 3,
