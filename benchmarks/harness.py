@@ -176,10 +176,11 @@ def run_setting(answer: Answer, workers: dict[str, Worker], setting: Setting, pr
         for row in answer.rows.values():
             row.notes[setting.key] = "not enough memory for all peers at once"
         return
+    where = ", ".join(part for part in (answer.question.name, setting.table.lower(), setting.label) if part)
     ready: list[str] = []
     calls: dict[str, int] = {}
     for name in list(workers):
-        progress(f"{answer.question.name}, {setting.label}: preparing {name}")
+        progress(f"{where}: preparing {name}")
         reply = ask(
             answer, workers, name, setting.key, "prepare", values=setting.values, chunk=scale.chunk, warm=scale.warm
         )
@@ -191,7 +192,7 @@ def run_setting(answer: Answer, workers: dict[str, Worker], setting: Setting, pr
     for turn in range(2 * rounds):
         if turn >= rounds and all(len(undisturbed(c)) >= ENOUGH for c in chunks.values()):
             break
-        progress(f"{answer.question.name}, {setting.label}: round {turn + 1} of {rounds}")
+        progress(f"{where}: round {turn + 1} of {rounds}")
         shift = turn % max(1, len(ready))  # nobody always runs after the same neighbour
         for name in ready[shift:] + ready[:shift]:
             reply = ask(answer, workers, name, setting.key, "measure") if name in workers else None

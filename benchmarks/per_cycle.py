@@ -16,7 +16,13 @@ TURNS = 50  # before the clock starts: the priorities are no longer all alike
 
 def settings(scale: Scale) -> list[Setting]:
     return [
-        Setting(f"{batch}@{n}", f"{batch:,} of {count(n)}", {"capacity": n, "batch": batch}, nbytes=330 * n)
+        Setting(
+            f"{batch}@{n}",
+            f"{count(n)} items",
+            {"capacity": n, "batch": batch},
+            nbytes=330 * n,
+            table=f"Batch of {batch:,}",
+        )
         for n in scale.sizes
         for batch in BATCHES
     ]
@@ -36,6 +42,7 @@ QUESTION = Question(
     text="One call draws a batch with importance-sampling weights (alpha 0.6, beta 0.4) from a full buffer and writes "
     "the drawn items' priorities back.",
     peers=("relive", "cpprb", "tianshou", "flashbax"),
+    growth=True,
     settings=settings,
     prepare=prepare,
     targets=(

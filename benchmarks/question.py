@@ -31,12 +31,16 @@ TINY = Scale("tiny", 8_192, (4_096,), rounds=2, chunk=0.0005, warm=0.0)
 
 @dataclass(frozen=True)
 class Setting:
-    """One column: `values` reach `prepare`; `nbytes` is what one peer's buffer needs, to refuse what cannot fit."""
+    """One column: `values` reach `prepare`; `nbytes` is what one peer's buffer needs, to refuse what cannot fit.
+
+    Settings of one `table` stand side by side; where there are several tables the label need not repeat its name.
+    """
 
     key: str
     label: str
     values: Mapping[str, Any]
     nbytes: int = 0
+    table: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class Question:
     targets: tuple[Target, ...] = ()
     max_rounds: int = 1_000
     max_calls: int = 1 << 20  # a chunk
+    growth: bool = False  # a last column: the last setting of a table over its first
     unit: str = "µs"
     unit_scale: float = 1.0  # from microseconds to the table's unit
 

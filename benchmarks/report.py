@@ -31,17 +31,29 @@ def markdown(answers: Sequence[Answer], facts: dict[str, str]) -> str:
 def section(answer: Answer) -> list[str]:
     """Return one question's section: table, notes, targets."""
     question = answer.question
-    settings = [s for s in answer.settings if any(s.key in row.cells for row in answer.rows.values())]
-    lines = [f"## {question.title}", "", question.text, f"Figures in {question.unit}.", ""]
-    lines += ["| | output | " + " | ".join(s.label for s in settings) + " |", "|---|---|" + "---:|" * len(settings)]
+    measured = [s for s in answer.settings if any(s.key in row.cells for row in answer.rows.values())]
+    lines = [f"## {question.title}", "", question.text, f"Figures in {question.unit}."]
+    for table in dict.fromkeys(s.table for s in measured):
+        lines += ["", *([f"**{table}**", ""] if table else [])]
+        lines += _table(answer, [s for s in measured if s.table == table])
+    return lines + _notes(answer) + _targets(answer)
+
+
+def _table(answer: Answer, settings: Sequence[Setting]) -> list[str]:
+    grows = answer.question.growth and len(settings) > 1
+    heads = [s.label for s in settings] + ["last / first"] * grows
+    lines = ["| | output | " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(heads)]
     best = {s.key: answer.best(s.key) for s in settings}
     for name, row in answer.rows.items():
         if row.missing:
             continue
         cells = [_cell(answer, row.cells.get(s.key), best[s.key], name) for s in settings]
+        if grows:
+            first, last = (row.cells.get(s.key) for s in (settings[0], settings[-1]))
+            cells.append(f"{last.p20 / first.p20:.2f}" if first and last else "-")
         title = f"{NAMES.get(name, name)} {row.version}".strip()
         lines.append(f"| {f'**{title}**' if name == 'relive' else title} | {row.output} | " + " | ".join(cells) + " |")
-    return lines + _notes(answer, settings) + _targets(answer)
+    return lines
 
 
 def _cell(answer: Answer, cell: Cell | None, best: tuple[str, float] | None, name: str) -> str:
@@ -59,9 +71,9 @@ def _number(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-def _notes(answer: Answer, settings: Sequence[Setting]) -> list[str]:
+def _notes(answer: Answer) -> list[str]:
     """Name every peer and every cell that is missing, and say where a core was shared."""
-    labels = {s.key: s.label for s in answer.settings}
+    labels = {s.key: f"{s.table}, {s.label}" if s.table else s.label for s in answer.settings}
     notes: list[str] = []
     for name, row in answer.rows.items():
         title = NAMES.get(name, name)
@@ -120,7 +132,7 @@ def as_json(answers: Sequence[Answer], facts: dict[str, str]) -> dict[str, Any]:
                 "title": a.question.title,
                 "scale": a.scale.name,
                 "unit": "µs",
-                "settings": [{"key": s.key, "label": s.label} for s in a.settings],
+                "settings": [{"key": s.key, "table": s.table, "label": s.label} for s in a.settings],
                 "peers": {name: asdict(row) for name, row in a.rows.items()},
                 "targets": target_figures(a),
             }

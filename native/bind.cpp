@@ -50,7 +50,9 @@ const Kernels* kernels = nullptr;
 // Room for a list of indices: on the stack while it is short.
 class Scratch {
 public:
-    explicit Scratch(std::int64_t size) : many_(size > FEW ? new std::int64_t[static_cast<std::size_t>(size)] : nullptr) {}
+    explicit Scratch(std::int64_t size) {
+        if (size > FEW) many_.reset(new std::int64_t[static_cast<std::size_t>(size)]);
+    }
     std::int64_t* data() { return many_ ? many_.get() : few_; }
 
 private:
@@ -68,7 +70,8 @@ public:
         write({removed, removed_count, added, added_count, &newcomer, 0});
     }
 
-    SumTree(nb::list sums, nb::list mins, nb::object state) : arrays_(nb::make_tuple(nb::tuple(sums), nb::tuple(mins), state)) {
+    SumTree(nb::list sums, nb::list mins, nb::object state)
+        : arrays_(nb::make_tuple(nb::tuple(sums), nb::tuple(mins), state)) {
         const std::size_t levels = sums.size();
         bool good = levels >= 1 && levels <= MAX_LEVELS && mins.size() == levels - 1 && In<double>(state).size == 3;
         tree_.levels = static_cast<int>(levels);
@@ -84,7 +87,8 @@ public:
             tree_.groups[l] = expected / FAN_OUT;
             expected = (tree_.groups[l] + FAN_OUT - 1) / FAN_OUT * FAN_OUT;
         }
-        if (!good || tree_.groups[levels - 1] != 1) throw nb::value_error("relive._native.Tree: levels of wrong lengths");
+        if (!good || tree_.groups[levels - 1] != 1)
+            throw nb::value_error("relive._native.Tree: levels of wrong lengths");
     }
 
     nb::object get(nb::handle indices) const {

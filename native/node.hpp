@@ -94,8 +94,8 @@ inline int search(const double* x, double& target, Scan& scan) {
     _mm_store_pd(scan.entries + 14, b3);
     const __m128d r = _mm_set1_pd(target);
     // A mask is -1 as an integer.
-    const __m128i below = _mm_add_epi64(_mm_add_epi64(_mm_castpd_si128(_mm_cmple_pd(a0, r)), _mm_castpd_si128(_mm_cmple_pd(b1, r))),
-                                        _mm_add_epi64(_mm_castpd_si128(_mm_cmple_pd(b2, r)), _mm_castpd_si128(_mm_cmple_pd(b3, r))));
+    const auto passed = [r](__m128d entries) { return _mm_castpd_si128(_mm_cmple_pd(entries, r)); };
+    const __m128i below = _mm_add_epi64(_mm_add_epi64(passed(a0), passed(b1)), _mm_add_epi64(passed(b2), passed(b3)));
     const int child = -_mm_cvtsi128_si32(_mm_add_epi64(below, _mm_unpackhi_epi64(below, below)));
     if (RELIVE_UNLIKELY(child == FAN_OUT || !(x[child & 7] > 0.0))) return search_exactly(x, target);
     target -= scan.entries[7 + child];
@@ -144,7 +144,8 @@ inline double min8(const double* x, int skip) {
     const __m256d none = _mm256_set1_pd(INFINITE), low = _mm256_loadu_pd(x), high = _mm256_loadu_pd(x + 4);
     const __m256d low_counts = _mm256_cmp_pd(low, _mm256_loadu_pd(threshold), _CMP_GT_OQ);
     const __m256d high_counts = _mm256_cmp_pd(high, _mm256_loadu_pd(threshold + 4), _CMP_GT_OQ);
-    const __m256d four = _mm256_min_pd(_mm256_blendv_pd(none, low, low_counts), _mm256_blendv_pd(none, high, high_counts));
+    const __m256d four =
+        _mm256_min_pd(_mm256_blendv_pd(none, low, low_counts), _mm256_blendv_pd(none, high, high_counts));
     const __m128d two = _mm_min_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
     return _mm_cvtsd_f64(_mm_min_sd(two, _mm_unpackhi_pd(two, two)));
 }

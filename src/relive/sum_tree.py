@@ -58,6 +58,7 @@ class SumTree:
       it. A leaf of 0 is therefore never found, whatever the rounding.
 
     A positive leaf below 2**-53 of the leaves beside it adds nothing to their sum and is practically never found.
+    Changes are for one thread at a time.
 
     Args:
         capacity: Number of leaves, at least 1; all start at 0. Takes 10.3 bytes a leaf, when they are first written.

@@ -32,6 +32,7 @@ LAYERS = {
     "relive.stats": 4,
     "relive.envs": 6,
     "relive.gymnasium": 6,
+    "relive.__main__": 7,
     "relive.cli": 7,
     "relive.trainers": 7,
     "relive": 7,

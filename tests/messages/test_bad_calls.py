@@ -268,9 +268,11 @@ ONE_LANE = [
 
 EMPTY = [
     ("nothing stored", NotEnoughData, lambda b: b.sample(1),
-     "Expected at least 1 drawable item, got 0 - at `ReplayBuffer.sample`: 0 of 1 steps of the first 1-step window are stored"),
+     "Expected at least 1 drawable item, got 0 - at `ReplayBuffer.sample`: 0 of 1 steps of the first 1-step window "
+     "are stored"),
     ("nothing stored, many", NotEnoughData, lambda b: b.sample(256),
-     "Expected at least 1 drawable item, got 0 - at `ReplayBuffer.sample`: 0 of 1 steps of the first 1-step window are stored"),
+     "Expected at least 1 drawable item, got 0 - at `ReplayBuffer.sample`: 0 of 1 steps of the first 1-step window "
+     "are stored"),
     ("a read before any add", StaleId, lambda b: b.read([0]),
      "Expected ids of drawable items, got `0`, never issued (1 of 1) - at `ReplayBuffer.read`"),
     ("an update before any add", StaleId, lambda b: b.update_priorities([0], [1.0]),

@@ -1,53 +1,18 @@
-"""The kernels: both back ends and every instruction set against each other, bit for bit, and against plain lists."""
+"""The tree and the dense set: the back ends against each other, bit for bit, and against plain lists."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import importlib.util
-import math
-import os
-import re
-import subprocess
-import sys
 from bisect import bisect_right
 from itertools import accumulate
-from types import ModuleType
 
 import numpy as np
 import pytest
+from back_ends import BACKENDS, CAPACITIES, both, digest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relive import _kernels, _kernels_numpy
-from relive.errors import ArgumentError, ReliveWarning
+from relive import _kernels_numpy
 from relive.sum_tree import allocate
-
-HAS_NATIVE = importlib.util.find_spec("relive._native") is not None
-BACKENDS: list[ModuleType] = [_kernels_numpy]
-if HAS_NATIVE:
-    BACKENDS.append(importlib.import_module("relive._native"))
-CAPACITIES = [1, 7, 8, 9, 64, 65, 1000, 4097]
-
-both = pytest.mark.parametrize("kernels", BACKENDS, ids=[module.simd() for module in BACKENDS])
-
-
-def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `code` in a fresh interpreter with this folder and the package on its path."""
-    path = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
-    settings = {**os.environ, "PYTHONPATH": path, **environment}
-    for name in ("RELIVE_KERNELS", "RELIVE_SIMD"):
-        if name not in environment:
-            settings.pop(name, None)
-    return subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True, text=True, timeout=300)
-
-
-def instruction_sets() -> list[str]:
-    """Those that the extension has and this processor can run, as it says itself when asked for another."""
-    if not HAS_NATIVE:
-        return []
-    said = run_python("import relive._kernels as k; k.active()", RELIVE_SIMD="abacus").stderr.splitlines()[-1]
-    return re.findall(r"`(\w+)`", said.partition(", got")[0])
 
 
 class Pair:
@@ -73,14 +38,6 @@ class Pair:
     @property
     def state(self) -> np.ndarray:
         return self.arrays[0][2]
-
-
-def digest(value: object) -> str:
-    """The bits of arrays, numbers and nests of them."""
-    if isinstance(value, (tuple, list)):
-        return hashlib.sha256("".join(map(digest, value)).encode()).hexdigest()
-    array = np.asarray(value)
-    return hashlib.sha256(f"{array.dtype} {array.shape}".encode() + array.tobytes()).hexdigest()
 
 
 def assert_consistent(pair: Pair, capacity: int) -> None:
@@ -262,57 +219,6 @@ def test_successive_sampling_follows_its_law(kernels):
     assert chi_square < 55.0  # 11 degrees of freedom
 
 
-@both
-def test_powers(kernels):
-    """Within 4e-15 of the true power at ordinary exponents; exact at 0, 1, and 1 ** e; monotone limits at the ends."""
-    rng = np.random.default_rng(0)
-    x = np.concatenate([10.0 ** rng.uniform(-6, 6, 20_000), rng.uniform(0.99, 1.01, 1000), [1e-6, 0.5, 2.0]])
-    for exponent in (0.1, 0.4, 0.5, 0.6, 0.7, 0.9, 1.5, -0.4):
-        true = np.power(x.astype(np.longdouble), np.longdouble(exponent))
-        error = np.abs(kernels.power(x, exponent) / true - 1.0).max()
-        assert error < 4e-15, exponent
-    far = 10.0 ** rng.uniform(-300, 300, 20_000)
-    true = np.power(far.astype(np.longdouble), np.longdouble(0.6))
-    assert np.abs(kernels.power(far, 0.6) / true - 1.0).max() < 1e-13
-    assert kernels.power(np.array([0.0, 1.0, 5.0]), 0.0).tolist() == [0.0, 1.0, 1.0]
-    np.testing.assert_array_equal(kernels.power(x, 1.0), x)
-    for exponent in (0.37, 1.0, 2.0):
-        assert kernels.power(np.array([0.0, 1.0]), exponent).tolist() == [0.0, 1.0]
-        ends = kernels.power(np.array([5e-324, 1e-310, 1e-200, 1.0, 1e200, 1.7e308]), exponent)
-        assert (np.diff(ends) >= 0.0).all()
-        assert ends[0] >= 2.0**-1000
-        assert ends[-1] <= 2.0**960
-
-
-@both
-def test_masses(kernels):
-    """(|td| + eps) ** alpha and the largest raw priority; one bad value among many is told by NaN."""
-    td = np.array([-3.0, 0.0, 1.0])
-    values, largest = kernels.mass(td, 0.5, 0.6)
-    np.testing.assert_allclose(values, [3.5**0.6, 0.5**0.6, 1.5**0.6], rtol=1e-14)
-    assert largest == 3.5
-    assert kernels.mass(td, 0.0, 0.6)[0][1] == 0.0
-    assert kernels.mass(td[:0], 1e-6, 0.6)[1] == 0.0
-    for bad in (np.nan, -np.nan, np.inf, -np.inf):
-        for at in (0, 7, 40):
-            spoilt = np.ones(41)
-            spoilt[at] = bad
-            assert math.isnan(kernels.mass(spoilt, 1e-6, 0.6)[1])
-
-
-@both
-def test_weights(kernels):
-    """(reference / value) ** beta in float32, exactly 1 for the reference itself; the smallest of any number."""
-    values = np.random.default_rng(0).random(100) + 0.01
-    for beta in (0.0, 0.4, 1.0):
-        weights = kernels.weights(values, float(values.min()), beta)
-        assert weights.dtype == np.float32
-        np.testing.assert_allclose(weights, (values.min() / values) ** beta, rtol=1e-6)
-        assert weights.max() == weights[values.argmin()] == 1.0
-    for n in (1, 7, 8, 9, 100):
-        assert kernels.smallest(values[:n]) == values[:n].min()
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=8))
 def test_dense_sets(dtype, seeds):
@@ -351,112 +257,3 @@ def test_dense_draws_are_uniform(kernels):
     u = np.linspace(0.0, 1.0, 41)[:-1]
     expected = [[8, 2, 5, 0][bisect_right([0.25, 0.5, 0.75], each)] for each in u]
     assert dense.draw(u).tolist() == expected
-
-
-def transcript(kernels: ModuleType) -> str:
-    """A digest of everything the kernels give over a fixed program with sizes around every block and switch."""
-    rng, seen = np.random.default_rng(7), []
-    for capacity in (*CAPACITIES, 70_001):
-        arrays = allocate(capacity)
-        tree = kernels.Tree(*arrays)
-        for size in (1, 2, 3, 4, 9, 64, 65, 700, 5000):
-            where = rng.integers(0, capacity, size)
-            values = np.where(rng.random(size) < 0.3, 0.0, 10.0 ** rng.uniform(-9, 9, size))
-            tree.set(where, values)
-            some, others = where[::3].copy(), where[::2].copy()
-            tree.fill_zero_and_set(some, others, 1.25)
-            tree.fill_zero_and_assign(others, where, values[::-1].copy())
-            tree.fill_zero_and_set(where[:0], where[:1], 1.5)
-            u = rng.random(min(size, 500))
-            several = u[: min(int(arrays[2][2]), 40)]
-            seen += [tree.draw(u, True), tree.draw(u, False), tree.draw_distinct(several), tree.get(where), arrays]
-    x = np.concatenate([10.0 ** rng.uniform(-300, 300, 4001), rng.random(999), [0.0, 1.0, 5e-324]])
-    for exponent in (0.0, 0.4, 0.6, 1.0, 1.7):
-        seen += [kernels.power(x, exponent), kernels.mass(x - 0.5, 1e-6, exponent)]
-        seen += [kernels.weights(x[:-3], 0.3, min(exponent, 0.1))]
-    return digest(seen)
-
-
-@pytest.mark.parametrize("name", instruction_sets())
-def test_every_instruction_set_gives_the_same_bits(name):
-    code = "import relive._native as n, test_kernels as t; print(n.simd(), t.transcript(n))"
-    done = run_python(code, RELIVE_SIMD=name)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [name, transcript(_kernels_numpy)]
-
-
-def test_an_unknown_instruction_set_is_refused():
-    """In relive's grammar, with what there is; without the extension the variable means nothing."""
-    done = run_python("import relive._kernels as k; k.active()", RELIVE_SIMD="abacus")
-    refusal = r"relive\.errors\.ArgumentError: Expected one of (`\w+`, )*`baseline`, got `abacus` - at `RELIVE_SIMD`"
-    last = done.stderr.rstrip().rpartition("\n")[2]
-    assert re.fullmatch(refusal, last) if HAS_NATIVE else not last
-
-
-def test_an_unknown_back_end_is_refused():
-    done = run_python("import relive; relive.SumTree(3)", RELIVE_KERNELS="fortran")
-    assert done.stderr.splitlines()[-1] == (
-        "relive.errors.ArgumentError: Expected `numpy` or `native`, got `fortran` - at `RELIVE_KERNELS`: "
-        "leave it out to let relive choose"
-    )
-
-
-@pytest.mark.parametrize("name", [module.__name__.rpartition("_")[2] for module in BACKENDS])
-def test_the_environment_forces_a_back_end(name):
-    done = run_python("import relive._kernels as k; print(k.active().__name__)", RELIVE_KERNELS=name)
-    assert done.stdout.strip().endswith(name)
-
-
-def test_without_the_extension_numpy_serves_and_says_so_once():
-    """And forcing what is not there is refused, naming what to do."""
-    hide = "import sys; sys.modules['relive._native'] = None\n"
-    code = hide + (
-        "import warnings; from relive import _kernels as k\n"
-        "with warnings.catch_warnings(record=True) as said:\n"
-        "    warnings.simplefilter('always'); k.warn_once(); k.warn_once()\n"
-        "print(k.active().__name__, [w.category.__name__ for w in said], str(said[0].message)[:34])"
-    )
-    done = run_python(code)
-    assert done.stdout.split("\n")[0] == (
-        "relive._kernels_numpy ['ReliveWarning'] relive runs on its NumPy kernels, "
-    ), done.stderr
-    silent = run_python(hide + "from relive import _kernels as k; k.warn_once()", RELIVE_KERNELS="numpy")
-    assert silent.stderr == ""
-    forced = run_python(hide + "from relive import _kernels as k; k.active()", RELIVE_KERNELS="native")
-    last = forced.stderr.splitlines()[-1]
-    assert last.startswith("relive.errors.ArgumentError: Expected the native kernels, got none (")
-    assert last.endswith("- at `RELIVE_KERNELS`: install relive from a wheel, or from source with a C++20 compiler")
-
-
-def test_use_switches_and_switches_back():
-    before = _kernels.active()
-    with _kernels.use("numpy") as chosen:
-        assert chosen is _kernels.active() is _kernels_numpy
-    assert _kernels.active() is before
-    with pytest.raises(ArgumentError, match="Expected `numpy` or `native`, got `fortran`"), _kernels.use("fortran"):
-        pass
-    assert issubclass(ReliveWarning, UserWarning)
-
-
-@pytest.mark.parametrize("kernels", BACKENDS[1:], ids=["native"] * (len(BACKENDS) - 1))
-def test_the_extension_refuses_what_would_corrupt_memory(kernels):
-    """Wrong element types, strides, lengths and levels: an exception, never a wild read."""
-    tree = kernels.Tree(*allocate(100))
-    one, half = np.array([1]), np.array([0.5])
-    for bad in (np.array([1.5]), np.array([1], np.int32), np.arange(9)[::2], [1], None, np.array([1], ">i8")):
-        with pytest.raises(TypeError):
-            tree.set(bad, half)
-    with pytest.raises(ValueError, match="lengths differ"):
-        tree.set(np.array([1, 2]), half)
-    with pytest.raises(ValueError, match="lengths differ"):
-        tree.fill_zero_and_assign(one, one, np.ones(2))
-    sums, mins, state = allocate(100)
-    frozen = state.copy()
-    frozen.flags.writeable = False
-    with pytest.raises(TypeError):
-        kernels.Tree(sums, mins, frozen)
-    for levels in (([], []), (sums[:2], mins[:1]), (sums, mins[:-1]), (sums[1:], mins[1:] + mins[:1])):
-        with pytest.raises(ValueError, match="levels of wrong lengths"):
-            kernels.Tree(*levels, state)
-    with pytest.raises(TypeError):
-        kernels.Dense(np.zeros(3, np.int16), np.zeros(3, np.int16), np.zeros(1, np.int64))

@@ -1,0 +1,76 @@
+"""What the tests of the kernels share: the back ends there are, and how to compare them to the last bit."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from relive import _kernels_numpy
+from relive.sum_tree import allocate
+
+HAS_NATIVE = importlib.util.find_spec("relive._native") is not None
+BACKENDS: list[ModuleType] = [_kernels_numpy]
+if HAS_NATIVE:
+    BACKENDS.append(importlib.import_module("relive._native"))
+CAPACITIES = [1, 7, 8, 9, 64, 65, 1000, 4097]
+
+both = pytest.mark.parametrize("kernels", BACKENDS, ids=[module.simd() for module in BACKENDS])
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `code` in a fresh interpreter with this folder and the package on its path."""
+    path = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
+    settings = {**os.environ, "PYTHONPATH": path, **environment}
+    for name in ("RELIVE_KERNELS", "RELIVE_SIMD"):
+        if name not in environment:
+            settings.pop(name, None)
+    return subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True, text=True, timeout=300)
+
+
+def instruction_sets() -> list[str]:
+    """Those that the extension has and this processor can run, as it says itself when asked for another."""
+    if not HAS_NATIVE:
+        return []
+    said = run_python("import relive._kernels as k; k.active()", RELIVE_SIMD="abacus").stderr.splitlines()[-1]
+    return re.findall(r"`(\w+)`", said.partition(", got")[0])
+
+
+def digest(value: object) -> str:
+    """The bits of arrays, numbers and nests of them."""
+    if isinstance(value, (tuple, list)):
+        return hashlib.sha256("".join(map(digest, value)).encode()).hexdigest()
+    array = np.asarray(value)
+    return hashlib.sha256(f"{array.dtype} {array.shape}".encode() + array.tobytes()).hexdigest()
+
+
+def transcript(kernels: ModuleType) -> str:
+    """A digest of everything the kernels give over a fixed program with sizes around every block and switch."""
+    rng, seen = np.random.default_rng(7), []
+    for capacity in (*CAPACITIES, 70_001):
+        arrays = allocate(capacity)
+        tree = kernels.Tree(*arrays)
+        for size in (1, 2, 3, 4, 9, 64, 65, 700, 5000):
+            where = rng.integers(0, capacity, size)
+            values = np.where(rng.random(size) < 0.3, 0.0, 10.0 ** rng.uniform(-9, 9, size))
+            tree.set(where, values)
+            some, others = where[::3].copy(), where[::2].copy()
+            tree.fill_zero_and_set(some, others, 1.25)
+            tree.fill_zero_and_assign(others, where, values[::-1].copy())
+            tree.fill_zero_and_set(where[:0], where[:1], 1.5)
+            u = rng.random(min(size, 500))
+            several = u[: min(int(arrays[2][2]), 40)]
+            seen += [tree.draw(u, True), tree.draw(u, False), tree.draw_distinct(several), tree.get(where), arrays]
+    x = np.concatenate([10.0 ** rng.uniform(-300, 300, 4001), rng.random(999), [0.0, 1.0, 5e-324]])
+    for exponent in (0.0, 0.4, 0.6, 1.0, 1.7):
+        seen += [kernels.power(x, exponent), kernels.mass(x - 0.5, 1e-6, exponent)]
+        seen += [kernels.weights(x[:-3], 0.3, min(exponent, 0.1))]
+    return digest(seen)
