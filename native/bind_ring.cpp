@@ -1,306 +1,8 @@
 // Binds the ring and the gather. Arguments are those of relive._kernels_numpy.ring and valid already.
-#include <nanobind/stl/string.h>
-
-#include <string>
-
-#include "input.hpp"
-#include "kernels.hpp"
-#include "numpy_api.hpp"
-#include "ring.hpp"
+#include "bind_ring.hpp"
 
 namespace relive {
 namespace {
-
-// Rows fetched ahead of the copy: enough misses in flight to hide the memory's latency.
-constexpr std::int64_t DEEP = 32;
-
-PyArrayObject* array(nb::handle object) { return reinterpret_cast<PyArrayObject*>(object.ptr()); }
-
-template <typename T>
-T* data(nb::handle object) {
-    return static_cast<T*>(PyArray_DATA(array(object)));
-}
-
-nb::object fresh(int type, std::vector<npy_intp> shape) {
-    PyObject* made = PyArray_SimpleNew(int(shape.size()), shape.data(), type);
-    if (!made) nb::raise_python_error();
-    return nb::steal(made);
-}
-
-nb::object fresh(const std::vector<std::int64_t>& values) {
-    Out<std::int64_t> made(std::int64_t(values.size()));
-    if (!values.empty()) std::memcpy(made.data, values.data(), values.size() * sizeof(std::int64_t));
-    return made.array;
-}
-
-// Columns are [L, R + 1, ...], contiguous but for the step from row to row.
-Column column_of(nb::handle object) {
-    PyArrayObject* column = array(object);
-    std::size_t row = std::size_t(PyArray_ITEMSIZE(column));
-    for (int axis = 2; axis < PyArray_NDIM(column); ++axis) row *= std::size_t(PyArray_DIM(column, axis));
-    return {data<char>(object), row, std::size_t(PyArray_STRIDE(column, 1))};
-}
-
-class PyRing {
-public:
-    PyRing(nb::list columns, size_t num_obs, nb::list keys, nb::object marks, nb::object counters, nb::object tallies,
-           int64_t reach)
-        : keep_(nb::make_tuple(columns, keys, marks, counters, tallies)) {
-        const npy_intp* shape = PyArray_DIMS(array(marks));
-        ring_.num_lanes = shape[0];
-        ring_.rows = shape[1];
-        ring_.reach = reach;
-        ring_.num_obs = num_obs;
-        ring_.marks = data<uint8_t>(marks);
-        ring_.lanes = data<Lane>(counters);
-        ring_.tallies = data<Tallies>(tallies);
-        for (nb::handle column : columns) ring_.columns.push_back(column_of(column));
-        for (const Column& column : ring_.columns) add_to_spans(ring_.spans, column, 0);
-        for (std::size_t c = 0; c < num_obs; ++c) add_to_spans(ring_.spans, ring_.columns[c], 1);
-        prepare_inputs(columns, keys);
-    }
-
-    ~PyRing() {
-        for (auto& input : inputs_)
-            for (PyObject* key : input.keys) Py_DECREF(key);
-    }
-
-    // Who is told at once of what `push` changes, and what is called with the tallies when that was a cut or a loss.
-    void attach(nb::handle listener, nb::object notify) {
-        keep_listener_ = nb::borrow(listener);
-        listener_ = listener.is_none() ? nullptr : nb::cast<Listener*>(listener);
-        notify_ = std::move(notify);
-    }
-
-    // The ids of one step of all lanes, straight from the caller's values; None where anything needs a closer look.
-    nb::object push(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs, nb::handle terminated,
-                    nb::handle truncated, nb::handle extras) {
-        if (!listener_ || PyDict_GET_SIZE(extras.ptr()) != extras_) return nb::none();
-        PyObject* roots[] = {obs.ptr(),        action.ptr(),    reward.ptr(),  extras.ptr(),
-                             terminated.ptr(), truncated.ptr(), next_obs.ptr()};
-        const bool has_next = !next_obs.is_none();
-        const npy_intp n = npy_intp(ring_.num_lanes);
-        const size_t count = has_next ? inputs_.size() : first_next_;
-        for (size_t i = 0; i < count; ++i) {
-            Input& input = inputs_[i];
-            if (!input.take(input.find(roots), n)) return nb::none();
-            pointers_[i] = input.pointer;
-        }
-        const Steps steps{pointers_.data(),
-                          has_next ? pointers_.data() + first_next_ : nullptr,
-                          reinterpret_cast<const uint8_t*>(pointers_[flags_]),
-                          reinterpret_cast<const uint8_t*>(pointers_[flags_ + 1]),
-                          nullptr,
-                          n,
-                          1};
-        const Tallies before = *ring_.tallies;
-        Out<std::int64_t> ids(n);
-        news_.clear();
-        run(n, [&] { ring_.write(steps, ids.data, news_); });
-        listener_->change(news_.removed.data(), std::int64_t(news_.removed.size()), news_.added.data(),
-                          std::int64_t(news_.added.size()));
-        if (notices(before)) notify_(ring_.tallies->added, ring_.tallies->cuts, ring_.tallies->unbootstrapped);
-        return ids.array;
-    }
-
-    nb::object write(nb::list values, nb::handle nexts, nb::handle terminated, nb::handle truncated, nb::handle lanes) {
-        std::vector<const char*> from, to;
-        for (nb::handle value : values) from.push_back(data<char>(value));
-        if (!nexts.is_none())
-            for (nb::handle value : nb::cast<nb::list>(nexts)) to.push_back(data<char>(value));
-        const npy_intp* shape = PyArray_DIMS(array(terminated));
-        Steps steps{from.data(),
-                    nexts.is_none() ? nullptr : to.data(),
-                    data<uint8_t>(terminated),
-                    data<uint8_t>(truncated),
-                    data<int64_t>(lanes),
-                    shape[0],
-                    shape[1]};
-        return written(steps, fresh(NPY_INT64, {shape[0], shape[1]}));
-    }
-
-    nb::object cut(nb::handle lanes) {
-        const Tallies before = *ring_.tallies;
-        news_.clear();
-        ring_.cut(data<int64_t>(lanes), PyArray_SIZE(array(lanes)), news_);
-        return nb::make_tuple(fresh(news_.added), fresh(news_.removed), notices(before));
-    }
-
-    nb::object ids(nb::handle places) const {
-        const npy_intp n = PyArray_SIZE(array(places));
-        nb::object ids = fresh(NPY_INT64, {n});
-        const auto* from = data<int64_t>(places);
-        auto* to = data<int64_t>(ids);
-        run(n, [&] {
-            for (npy_intp i = 0; i < n; ++i) to[i] = ring_.id_at(from[i]);
-        });
-        return ids;
-    }
-
-    nb::object locate(nb::handle ids) const {
-        const npy_intp n = PyArray_SIZE(array(ids));
-        nb::object places = fresh(NPY_INT64, {n}), codes = fresh(NPY_UINT8, {n});
-        const auto* from = data<int64_t>(ids);
-        auto* to = data<int64_t>(places);
-        auto* code = data<uint8_t>(codes);
-        const int64_t capacity = ring_.num_lanes * ring_.rows;
-        uint8_t any = 0;
-        run(n, [&] {
-            for (npy_intp i = 0; i < n; ++i) {
-                if (i + DEEP < n && from[i + DEEP] >= 0) ring_.prefetch_mark(from[i + DEEP] % capacity);
-                any |= code[i] = ring_.locate(from[i], to[i]);
-            }
-        });
-        return nb::make_tuple(places, any ? codes : nb::none());
-    }
-
-    nb::object windows(nb::handle places, nb::handle discounts) const {
-        const npy_intp n = PyArray_SIZE(array(places));
-        nb::object ats = fresh(NPY_INT64, {n}), afters = fresh(NPY_INT64, {n}), lengths = fresh(NPY_INT32, {n});
-        nb::object products = fresh(NPY_FLOAT, {n}), terminateds = fresh(NPY_BOOL, {n}),
-                   truncateds = fresh(NPY_BOOL, {n});
-        const auto* place = data<int64_t>(places);
-        const auto* powers = data<float>(discounts);
-        const int64_t longest = PyArray_SIZE(array(discounts)) - 1;
-        auto *at = data<int64_t>(ats), *after = data<int64_t>(afters);
-        auto* steps = data<int32_t>(lengths);
-        auto* product = data<float>(products);
-        auto *terminated = data<uint8_t>(terminateds), *truncated = data<uint8_t>(truncateds);
-        run(n, [&] {
-            for (npy_intp i = 0; i < n; ++i) {
-                if (i + DEEP < n) ring_.prefetch_mark(place[i + DEEP]);
-                const uint8_t mark = ring_.window(place[i], longest, at[i], after[i], steps[i]);
-                terminated[i] = (mark & TERMINATED) != 0;
-                truncated[i] = (mark & TRUNCATED) != 0;
-                product[i] = mark & (TERMINATED | LOST) ? 0.0f : powers[steps[i]];
-            }
-        });
-        return nb::make_tuple(ats, afters, lengths, products, terminateds, truncateds);
-    }
-
-    nb::object fold(nb::handle column, nb::handle starts, nb::handle steps, nb::handle gammas) const {
-        const npy_intp n = PyArray_SIZE(array(starts));
-        std::vector<npy_intp> shape(PyArray_DIMS(array(column)) + 1,
-                                    PyArray_DIMS(array(column)) + PyArray_NDIM(array(column)));
-        shape[0] = n;
-        nb::object out = fresh(PyArray_TYPE(array(column)), shape);
-        if (PyArray_TYPE(array(column)) == NPY_FLOAT)
-            fold_as<float>(column, starts, steps, gammas, out, n);
-        else
-            fold_as<double>(column, starts, steps, gammas, out, n);
-        return out;
-    }
-
-private:
-    Ring ring_;
-    News news_;
-    nb::object keep_, keep_listener_, notify_;
-    Listener* listener_ = nullptr;
-    std::vector<Input> inputs_;  // columns, terminated, truncated, then the observation's columns again for next_obs
-    std::vector<const char*> pointers_;
-    size_t flags_ = 0, first_next_ = 0;
-    Py_ssize_t extras_ = 0;
-
-    void prepare_inputs(nb::list columns, nb::list keys) {
-        std::vector<std::vector<std::string>> paths;
-        for (nb::handle path : keys) {
-            paths.emplace_back();
-            for (nb::handle key : path) paths.back().push_back(nb::cast<std::string>(key));
-        }
-        for (size_t c = 0; c < paths.size(); ++c) {
-            const std::string& name = paths[c][0];
-            const Root root = name == "obs" ? OBS : name == "action" ? ACTION : name == "reward" ? REWARD : EXTRAS;
-            inputs_.push_back(input_of(columns[c], paths, paths[c], root));
-        }
-        flags_ = inputs_.size();
-        for (const Root root : {TERMINATED_FLAG, TRUNCATED_FLAG}) {
-            Input input;
-            input.root = root;
-            input.type = NPY_BOOL;
-            input.row = 1;
-            inputs_.push_back(std::move(input));
-        }
-        first_next_ = inputs_.size();
-        for (size_t c = 0; c < ring_.num_obs; ++c) inputs_.push_back(input_of(columns[c], paths, paths[c], NEXT_OBS));
-        pointers_.resize(inputs_.size());
-        extras_ = children(paths, {}) - 3;  // besides obs, action and reward
-    }
-
-    static Py_ssize_t children(const std::vector<std::vector<std::string>>& paths,
-                               const std::vector<std::string>& prefix) {
-        std::vector<std::string> names;
-        for (const auto& path : paths)
-            if (path.size() > prefix.size() && std::equal(prefix.begin(), prefix.end(), path.begin())) {
-                const std::string& name = path[prefix.size()];
-                if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-            }
-        return Py_ssize_t(names.size());
-    }
-
-    static Input input_of(nb::handle column, const std::vector<std::vector<std::string>>& paths,
-                          const std::vector<std::string>& path, Root root) {
-        Input input;
-        input.root = root;
-        for (size_t depth = root == EXTRAS ? 0 : 1; depth < path.size(); ++depth) {
-            input.keys.push_back(PyUnicode_InternFromString(path[depth].c_str()));
-            input.sizes.push_back(children(paths, {path.begin(), path.begin() + long(depth)}));
-        }
-        if (root == EXTRAS) input.sizes[0] -= 3;
-        input.type = PyArray_TYPE(array(column));
-        const npy_intp* shape = PyArray_DIMS(array(column));
-        input.shape.assign(shape + 2, shape + PyArray_NDIM(array(column)));
-        input.row = column_of(column).row;
-        return input;
-    }
-
-    int64_t notices(const Tallies& before) const {
-        return ring_.tallies->cuts - before.cuts + ring_.tallies->unbootstrapped - before.unbootstrapped;
-    }
-
-    nb::object written(const Steps& steps, nb::object ids) {
-        const Tallies before = *ring_.tallies;
-        news_.clear();
-        run(steps.n * steps.length, [&] { ring_.write(steps, data<int64_t>(ids), news_); });
-        PyObject* notice = PyLong_FromLongLong(notices(before));
-        PyObject* result = PyTuple_Pack(4, ids.ptr(), fresh(news_.added).ptr(), fresh(news_.removed).ptr(), notice);
-        Py_XDECREF(notice);
-        if (!result) nb::raise_python_error();
-        return nb::steal(result);
-    }
-
-    template <typename T>
-    void fold_as(nb::handle object, nb::handle starts, nb::handle steps, nb::handle gammas, nb::handle out,
-                 npy_intp n) const {
-        const Column column = column_of(object);
-        const auto* start = data<int64_t>(starts);
-        const auto* length = data<int32_t>(steps);
-        const auto* gamma = data<double>(gammas);
-        auto* to = data<T>(out);
-        const size_t width = column.row / sizeof(T);
-        const npy_intp rows_ahead = std::min<npy_intp>(PyArray_SIZE(array(gammas)) - 1, 4);
-        const auto value = [&](int64_t row, size_t w) {
-            return double(reinterpret_cast<const T*>(column.data + size_t(row) * column.stride)[w]);
-        };
-        run(n, [&] {
-            for (npy_intp i = 0; i < n; ++i) {
-                if (i + DEEP < n)
-                    for (npy_intp k = 0; k < rows_ahead; ++k)
-                        RELIVE_PREFETCH(column.data + size_t(start[i + DEEP] + k) * column.stride);
-                // Only a window of more than one row can wrap, and only then is the lane's first row of interest.
-                const int64_t first = length[i] > 1 ? start[i] - start[i] % (ring_.rows + 1) : start[i];
-                for (size_t w = 0; w < width; ++w) {
-                    double total = value(start[i], w);
-                    int64_t row = start[i];
-                    for (int32_t k = 1; k < length[i]; ++k) {
-                        if (++row == first + ring_.rows) row = first;
-                        total += gamma[k] * value(row, w);
-                    }
-                    to[size_t(i) * width + w] = T(total);
-                }
-            }
-        });
-    }
-};
 
 // Copies rows of many columns, row by row, so that all columns' misses of one row are in flight together.
 class PyGather {
@@ -311,28 +13,26 @@ public:
         for (std::size_t c = 0; c < columns_.size(); ++c) add_to_spans(spans_, columns_[c], picks_[c]);
     }
 
-    void take(nb::handle rows, nb::handle outs) const {
-        std::vector<char*> to;
-        for (nb::handle out : outs) to.push_back(data<char>(out));
-        if (to.size() != columns_.size()) throw nb::value_error("one output for every column");
-        copy(rows, to);
+    void take(nb::handle rows, nb::list outs) const {
+        std::vector<const std::int64_t*> from;
+        for (nb::handle chosen_rows : rows) from.push_back(data<std::int64_t>(chosen_rows));
+        copy(from.data(), outs, PyArray_SIZE(array(nb::object(rows[0]))));
+    }
+
+    // The windows that start at `places`, and copies of their rows.
+    nb::object expand(const PyRing& owner, nb::handle places, nb::handle discounts, nb::handle given) const {
+        const Windows windows(owner, places, discounts);
+        nb::list outs = given.is_none() ? fresh_outs(windows.n) : nb::borrow<nb::list>(given);
+        const std::int64_t* rows[] = {windows.at.data, windows.after.data};
+        windows.fill();
+        copy(rows, outs, windows.n);
+        return nb::make_tuple(windows.ids.array, windows.at.array, windows.steps, windows.discounts, windows.terminated,
+                              windows.truncated, outs);
     }
 
     nb::object taken(nb::handle rows) const {
-        const npy_intp n = PyArray_SIZE(array(nb::object(rows[0])));
-        nb::list outs;
-        std::vector<char*> to;
-        for (nb::handle column : keep_) {
-            const int axes = PyArray_NDIM(array(column)) - 1;
-            npy_intp shape[NPY_MAXDIMS];
-            shape[0] = n;
-            std::copy_n(PyArray_DIMS(array(column)) + 2, axes - 1, shape + 1);
-            PyObject* out = PyArray_SimpleNew(axes, shape, PyArray_TYPE(array(column)));
-            if (!out) nb::raise_python_error();
-            outs.append(nb::steal(out));
-            to.push_back(data<char>(out));
-        }
-        copy(rows, to);
+        nb::list outs = fresh_outs(PyArray_SIZE(array(nb::object(rows[0]))));
+        take(rows, outs);
         return outs;
     }
 
@@ -342,18 +42,28 @@ private:
     std::vector<Span> spans_;
     std::vector<size_t> picks_;
 
-    void copy(nb::handle rows, const std::vector<char*>& to) const {
-        std::vector<Job> jobs(columns_.size());
-        for (size_t c = 0; c < jobs.size(); ++c) {
-            nb::object from = rows[picks_[c]];  // the caller's tuple keeps it alive
-            jobs[c] = {columns_[c].data, to[c], data<int64_t>(from), columns_[c].row, columns_[c].stride};
+    nb::list fresh_outs(npy_intp n) const {
+        nb::list outs;
+        for (nb::handle column : keep_) {
+            const int axes = PyArray_NDIM(array(column)) - 1;
+            npy_intp shape[NPY_MAXDIMS];
+            shape[0] = n;
+            std::copy_n(PyArray_DIMS(array(column)) + 2, axes - 1, shape + 1);
+            PyObject* out = PyArray_SimpleNew(axes, shape, PyArray_TYPE(array(column)));
+            if (!out) nb::raise_python_error();
+            outs.append(nb::steal(out));
         }
+        return outs;
+    }
+
+    void copy(const std::int64_t* const* rows, const nb::list& outs, npy_intp n) const {
+        if (outs.size() != columns_.size()) throw nb::value_error("one output for every column");
+        std::vector<Job> jobs;
+        for (std::size_t c = 0; c < columns_.size(); ++c)
+            jobs.push_back(
+                {columns_[c].data, data<char>(outs[c]), rows[picks_[c]], columns_[c].row, columns_[c].stride});
         std::vector<Fetch> fetches;
-        for (const Span& span : spans_) {
-            nb::object from = rows[span.pick];
-            fetches.push_back({span.data, data<int64_t>(from), span.bytes, span.stride});
-        }
-        const npy_intp n = PyArray_SIZE(array(nb::object(rows[0])));
+        for (const Span& span : spans_) fetches.push_back({span.data, rows[span.pick], span.bytes, span.stride});
         run(n, [&] { chosen().gather(jobs.data(), jobs.size(), fetches.data(), fetches.size(), n); });
     }
 };
@@ -377,5 +87,6 @@ void bind_ring(nanobind::module_& m) {
     nb::class_<PyGather>(m, "Gather")
         .def(nb::init<nb::list, nb::list>())
         .def("take", &PyGather::take)
-        .def("taken", &PyGather::taken);
+        .def("taken", &PyGather::taken)
+        .def("expand", &PyGather::expand, nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
 }

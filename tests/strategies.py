@@ -29,6 +29,14 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     },
     "bytes": {"obs": F((2, 3), "uint8"), "action": F((), "int32"), "seen": F((), "bool")},
     "scalar": {"obs": F((), "float64"), "action": F((5,), "float16")},
+    # Sizes around those at which a copy may take another path: words, cache lines, and fields kept apart from the rest.
+    "wide": {
+        "obs": {"image": F((7, 31), "uint8"), "line": F((16,), "float32"), "odd": F((65,), "uint8")},
+        "action": F((33,), "float32"),
+        "hidden": F((17,), "float64"),
+        "word": F((9,), "uint8"),
+    },
+    "image": {"obs": F((3, 43), "uint8"), "action": F((128,), "int8")},
 }
 GO, TERMINATED, TRUNCATED, BOTH = range(4)
 STAY, JUMP, SIGN = range(3)  # the next observation follows, is another one, or flips a zero's sign

@@ -62,7 +62,9 @@ class Ring:
     def locate(self, ids: Int64s) -> tuple[Int64s, NDArray[np.uint8] | None]: ...
     def windows(
         self, places: Int64s, discounts: NDArray[np.float32]
-    ) -> tuple[Int64s, Int64s, NDArray[np.int32], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]: ...
+    ) -> tuple[
+        Int64s, Int64s, Int64s, NDArray[np.int32], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]
+    ]: ...
     def fold(
         self, column: NDArray[Any], starts: Int64s, steps: NDArray[np.int32], gammas: Float64s
     ) -> NDArray[Any]: ...
@@ -70,4 +72,15 @@ class Ring:
 class Gather:
     def __init__(self, columns: list[NDArray[Any]], picks: list[int]) -> None: ...
     def take(self, rows: Sequence[Int64s], outs: list[NDArray[Any]]) -> None: ...
+    def expand(
+        self, owner: Ring, places: Int64s, discounts: NDArray[np.float32], given: list[NDArray[Any]] | None
+    ) -> tuple[
+        Int64s,
+        Int64s,
+        NDArray[np.int32],
+        NDArray[np.float32],
+        NDArray[np.bool_],
+        NDArray[np.bool_],
+        list[NDArray[Any]],
+    ]: ...
     def taken(self, rows: Sequence[Int64s]) -> list[NDArray[Any]]: ...

@@ -42,6 +42,7 @@ class Ring:
         kernel = self._kernels.Ring(
             self.columns, schema.num_obs, keys, arrays["marks"], self.counters, self._tallies, reach
         )
+        self.kernel = kernel
         self.attach, self.push, self.write, self.cut = kernel.attach, kernel.push, kernel.write, kernel.cut
         self.ids, self.locate, self.windows, self.fold = kernel.ids, kernel.locate, kernel.windows, kernel.fold
 

@@ -257,7 +257,7 @@ class ReplayBuffer:
             places, weights = self._index.draw(batch_size, self.rng, beta, self._ring.drawable)
             self._last = places
             self._drawn += batch_size
-            return self._batch(places, self._ring.ids(places), weights)
+            return self._batch(places, weights)
 
     def read(self, ids: Any) -> Batch:
         """Expand the items of given ids, without drawing; weights are 1 and no statistic moves.
@@ -270,8 +270,8 @@ class ReplayBuffer:
             ArgumentError: `ids` are no one-dimensional integers.
         """
         with self._lock:
-            places, checked = self._drawable(ids, "ReplayBuffer.read")
-            return self._batch(places, checked.copy(), np.ones(len(checked), np.float32))
+            places = self._drawable(ids, "ReplayBuffer.read")
+            return self._batch(places, np.ones(len(places), np.float32))
 
     def priorities(self, ids: Any) -> Float64:
         """The raw priorities (eps included, alpha not) of drawable ids, float64 `[B]`.
@@ -282,7 +282,7 @@ class ReplayBuffer:
             StaleId, ArgumentError: As in `read`.
         """
         with self._lock:
-            places, _ = self._drawable(ids, "ReplayBuffer.priorities")
+            places = self._drawable(ids, "ReplayBuffer.priorities")
             return self._index.priorities(places)
 
     def update_priorities(self, ids: Any, td_error: Any) -> int:
@@ -355,9 +355,8 @@ class ReplayBuffer:
         steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
         return f"ReplayBuffer({steps}, {choices}, {size:.1f} {unit} when full)"
 
-    def _batch(self, places: Int64, ids: Int64, weights: Array) -> Batch:
+    def _batch(self, places: Int64, weights: Array) -> Batch:
         fields = self._expander.expand(places)
-        fields["ids"] = ids
         fields["weights"] = weights
         return Batch(fields)
 
@@ -375,9 +374,10 @@ class ReplayBuffer:
             self._notices.look(**self._ring.notable(), stacklevel=5)
         return ids
 
-    def _drawable(self, ids: Any, at: str) -> tuple[Int64, Int64]:
+    def _drawable(self, ids: Any, at: str) -> Int64:
         checked = ids_of(ids, at)
+        places: Int64
         places, codes = self._ring.locate(checked)
         if codes is not None:
             raise stale(checked, codes, codes > 0, at)
-        return places, checked
+        return places

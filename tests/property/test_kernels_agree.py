@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from programs import Call, assert_same_results, programs, run
 
 from oracle import tree_map
@@ -22,6 +22,7 @@ def test_both_back_ends_agree(program: Any) -> None:
 
 
 @given(programs(spoiled=False))
+@settings(max_examples=settings().max_examples // 2)
 def test_the_fast_and_the_general_way_in_agree(program: Any) -> None:
     """Canonical arrays of all lanes may take a short cut; lists and named lanes cannot."""
     config, calls = program
@@ -43,6 +44,7 @@ def by_the_general_way(config: Any, call: Call) -> Call:
 
 
 @given(programs(spoiled=False))
+@settings(max_examples=settings().max_examples // 2)
 def test_steps_one_by_one_are_the_same_as_together(program: Any) -> None:
     """`extend` is `add` in a loop, whatever the streams do.
 

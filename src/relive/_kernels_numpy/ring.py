@@ -132,7 +132,7 @@ class Ring:
         codes[(ids < 0) | (rows >= head)] = 3
         return ids % (self._lanes * self._rows), codes if codes.any() else None
 
-    def windows(self, places: Int64, discounts: Float32) -> tuple[Int64, Int64, Int32, Float32, Bool, Bool]:
+    def windows(self, places: Int64, discounts: Float32) -> tuple[Int64, Int64, Int64, Int32, Float32, Bool, Bool]:
         """The windows of `len(discounts) - 1` steps at most that start at drawable `places`.
 
         Returns the storage rows of the anchors and of the windows' successors, the steps, the discounts, and the flags
@@ -152,7 +152,7 @@ class Ring:
         base = lanes * (self._rows + 1)
         terminated, truncated = (mark & TERMINATED) > 0, (mark & TRUNCATED) > 0
         discount = np.where(terminated | lost, np.float32(0), discounts[steps])
-        return base + slots, base + successor, steps, discount, terminated, truncated
+        return self.ids(places), base + slots, base + successor, steps, discount, terminated, truncated
 
     def fold(self, column: Array, starts: Int64, steps: Int32, gammas: Float64) -> Array:
         """The discounted sums over `steps` rows of `column` from storage rows `starts` on, in its dtype."""
@@ -251,6 +251,17 @@ class Gather:
         """Fill `outs[i]` with the storage rows `rows[picks[i]]` of column `i`."""
         for column, pick, out in zip(self._columns, self._picks, outs, strict=True):
             out[...] = column[rows[pick]]
+
+    def expand(
+        self, ring: Ring, places: Int64, discounts: Float32, outs: list[Array] | None
+    ) -> tuple[Int64, Int64, Int32, Float32, Bool, Bool, list[Array]]:
+        """The windows at `places`, and the rows of anchors and successors in `outs` or in new arrays."""
+        ids, at, after, steps, discount, terminated, truncated = ring.windows(places, discounts)
+        if outs is None:
+            outs = self.taken((at, after))
+        else:
+            self.take((at, after), outs)
+        return ids, at, steps, discount, terminated, truncated, outs
 
     def taken(self, rows: Sequence[Int64]) -> list[Array]:
         """The same in new arrays."""

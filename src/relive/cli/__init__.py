@@ -69,14 +69,14 @@ def _commands() -> Any:
     from relive.cli import compare, train
 
     trains, compares, app = SubcommandApp(), SubcommandApp(), SubcommandApp()
-    trains.command(train.sac, name="sac")
-    compares.command(compare.pairs, name="pairs")
-    compares.command(compare.pendulum, name="pendulum")
+    trains.command(name="sac")(train.sac)
+    compares.command(name="pairs")(compare.pairs)
+    compares.command(name="pendulum")(compare.pendulum)
     app.command(trains, name="train", help=TRAIN)
     app.command(compares, name="compare", help=COMPARE)
     bench = _bench()
     if bench is not None:
-        app.command(bench, name="bench")
+        app.command(name="bench")(bench)
     return app
 
 

@@ -73,7 +73,7 @@ class PairsLearner:
 
     def resolved(self) -> PairsLearner:
         """Return the same with what the mode decides filled in."""
-        usual = {
+        usual: dict[str, Any] = {
             "break": {"sigma": 1.0, "update_every": 8, "episodes": 500},
             "dislocation": {"sigma": 0.3, "update_every": 16, "episodes": 1_500},
         }[self.mode]

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from relive.trainers import Progress, SACTrainer, TrainResult
 
 
+DEFAULT = SACConfig()
+
+
 def sac(
-    config: tyro.conf.OmitArgPrefixes[SACConfig] = SACConfig(),
+    config: tyro.conf.OmitArgPrefixes[SACConfig] = DEFAULT,
     out: Path | None = None,
     resume: Path | None = None,
 ) -> int:
@@ -53,15 +56,15 @@ def sac(
     for path in paths:
         console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
     if result.steps < trainer.config.total_steps:
-        console.print(f"Stopped. Go on with: relive train sac --resume {paths[0]} --out {out}", markup=False, soft_wrap=True)
+        command = f"relive train sac --resume {paths[0]} --out {out}"
+        console.print(f"Stopped. Go on with: {command}", markup=False, highlight=False, soft_wrap=True)
         return INTERRUPTED
     return 0
 
 
 def _changes(config: SACConfig) -> dict[str, Any]:
-    usual = SACConfig()
     names = (field.name for field in dataclasses.fields(SACConfig))
-    return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(usual, name)}
+    return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(DEFAULT, name)}
 
 
 def _folder(config: SACConfig) -> Path:
@@ -102,10 +105,10 @@ def _table(config: SACConfig, result: TrainResult) -> Table:
         table.add_row("training return, last 10 episodes", f"{result.episode_returns[-10:].mean():.4g}")
     if len(result.eval_returns):
         last = result.eval_returns[-1]
-        best = int(np.argmax(result.eval_returns.mean(axis=1)))
-        text = f"{last.mean():.4g} (episodes from {last.min():.4g} to {last.max():.4g})"
-        table.add_row("evaluation return, last", text)
-        table.add_row("evaluation return, best", f"{result.eval_returns[best].mean():.4g} at step {result.eval_steps[best]:,}")
+        means = result.eval_returns.mean(axis=1)
+        best = int(np.argmax(means))
+        table.add_row("evaluation return, last", f"{means[-1]:.4g} (episodes {last.min():.4g} to {last.max():.4g})")
+        table.add_row("evaluation return, best", f"{means[best]:.4g} at step {result.eval_steps[best]:,}")
     return table
 
 

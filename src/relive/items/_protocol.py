@@ -16,7 +16,7 @@ class Expander(Protocol):
     """An item bound to one buffer's ring."""
 
     def expand(self, places: Int64) -> Fields:
-        """Return the fields of the items that start at `places`, in the order of a batch's attributes."""
+        """Return the fields of the items that start at `places`, `ids` among them, in the order of a batch."""
         ...
 
 

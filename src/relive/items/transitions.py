@@ -13,7 +13,7 @@ from .._ring import Ring
 from .._types import Int64
 from ..errors import ArgumentError, message
 from ..schema import Schema
-from ._copies import Copies
+from ._outputs import Outputs
 from ._protocol import Expander, Fields
 
 
@@ -95,23 +95,25 @@ class _Transitions:
             (("next_obs", *column.keys[1:]), ring.columns[i], 1)
             for i, column in enumerate(schema.columns[: schema.num_obs])
         ]
-        self._copies = Copies(ring, [array for _, array, _ in jobs], [pick for _, _, pick in jobs], arena)
+        self._outputs = Outputs([array for _, array, _ in jobs], arena)
+        self._gather = ring.gather([array for _, array, _ in jobs], [pick for _, _, pick in jobs])
         self._keys = [keys for keys, _, _ in jobs]
         self._flat = all(len(keys) == 1 for keys in self._keys)
         self._names = [keys[0] for keys in self._keys]
 
     def expand(self, places: Int64) -> Fields:
         """Return the transitions that start at `places`."""
-        at, after, steps, discount, terminated, truncated = self._ring.windows(places, self._discounts)
-        reward = self._ring.fold(self._reward, at, steps, self._gammas) if self._folds else None
-        copies = self._copies.of((at, after))
+        ids, at, steps, discount, terminated, truncated, copies = self._gather.expand(
+            self._ring.kernel, places, self._discounts, self._outputs.of(len(places))
+        )
         fields: Fields = dict(zip(self._names, copies)) if self._flat else _nest(self._keys, copies)  # noqa: B905
-        if reward is not None:
-            fields["reward"] = reward
+        if self._folds:
+            fields["reward"] = self._ring.fold(self._reward, at, steps, self._gammas)
         fields["discount"] = discount
         fields["terminated"] = terminated
         fields["truncated"] = truncated
         fields["steps"] = steps
+        fields["ids"] = ids
         return fields
 
 

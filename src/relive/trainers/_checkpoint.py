@@ -64,8 +64,8 @@ def read(path: str | os.PathLike[str], at: str) -> tuple[dict[str, Tensor], dict
             raise ValueError(notes["format"])
         facts: dict[str, Any] = json.loads(notes["facts"])
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
-        got = f"`{path}` ({error})"
-        raise ArgumentError(message(f"a file of format `{FORMAT}`", got, at, "it is damaged or another kind of file")) from error
+        got, remedy = f"`{path}` ({error})", "it is damaged or another kind of file"
+        raise ArgumentError(message(f"a file of format `{FORMAT}`", got, at, remedy)) from error
     return tensors, facts
 
 

@@ -15,8 +15,8 @@ from relive.errors import ArgumentError, message
 class SACConfig:
     """Everything that decides a soft actor-critic run (Haarnoja et al. 2018, arXiv:1812.05905).
 
-    ``use_per`` is the one switch between uniform and prioritized replay (Schaul et al. 2016, arXiv:1511.05952): the nets,
-    the loss and its scale stay the same, so that two runs which differ in this flag alone can be compared.
+    `use_per` is the one switch between uniform and prioritized replay (Schaul et al. 2016, arXiv:1511.05952). Nets and
+    loss, its scale included, stay the same, so that two runs which differ in this flag alone can be compared.
 
     Raises:
         ArgumentError: A value outside its legal range; the message names the field.
@@ -64,7 +64,7 @@ class SACConfig:
     tau: float = 0.005
     """Share by which the target critics follow the critics after each update."""
     target_entropy: float | Literal["auto"] = "auto"
-    """Entropy the temperature aims at, in nats of the action scaled to [-1, 1]; auto is minus the number of action values."""
+    """Entropy the temperature aims at, in nats of actions scaled to [-1, 1]; auto is minus the number of actions."""
     init_alpha: float = 1.0
     """Entropy temperature at the start."""
     autotune: bool = True

@@ -1,9 +1,9 @@
-"""Between a learner, which knows flat vectors and actions in [-1, 1], and an environment, which knows its own spaces."""
+"""Between a learner, which knows flat vectors and actions in [-1, 1], and an environment with spaces of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -25,7 +25,7 @@ def maker(config: SACConfig) -> MakeEnv:
 
     def make() -> gymnasium.Env[Any, Any]:
         try:
-            return gymnasium.make(config.env_id, **config.env_kwargs)
+            return gymnasium.make(config.env_id, **cast(dict[str, Any], config.env_kwargs))
         except gymnasium.error.UnregisteredEnv as error:
             remedy = "`module:Name-v0` imports the module that registers it"
             got = f"`{config.env_id}` ({error})"
@@ -35,7 +35,7 @@ def maker(config: SACConfig) -> MakeEnv:
 
 
 def vectorize(make: MakeEnv, lanes: int) -> SyncVectorEnv:
-    """Return `lanes` environments stepped one after the other, that start the next episode in the step that ends one."""
+    """Return `lanes` environments stepped in turn, each starting its next episode in the step that ends one."""
     return SyncVectorEnv([make] * lanes, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
@@ -65,9 +65,12 @@ class Spaces:
 
     def to_env(self, unit: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Scale actions in [-1, 1], `[N, A]`, to the environment's shape and dtype, `[N, ...]`."""
-        scaled = (self.middle + self.half * unit).astype(self.action.dtype).reshape(-1, *self.action.shape)
+        scaled: npt.NDArray[Any] = (
+            (self.middle + self.half * unit).astype(self.action.dtype).reshape(-1, *self.action.shape)
+        )
         # Rounding may step over a bound by its last bit, and environments may insist on it.
-        return np.minimum(np.maximum(scaled, self.action.low), self.action.high)
+        bounded: npt.NDArray[Any] = np.minimum(np.maximum(scaled, self.action.low), self.action.high)
+        return bounded
 
     def batch_of(self, obs: npt.ArrayLike) -> tuple[Floats, bool]:
         """Return observations as `[N, D]`, and whether a single one was given.
@@ -78,8 +81,8 @@ class Spaces:
         array = np.asarray(obs)
         single = array.shape == self.obs_shape
         if not single and array.shape[1:] != self.obs_shape:
-            got = f"shape `{array.shape}`"
-            raise ArgumentError(message(f"an observation of shape `{self.obs_shape}`, or a batch", got, "SACTrainer.act"))
+            wanted = f"an observation of shape `{self.obs_shape}`, or a batch"
+            raise ArgumentError(message(wanted, f"shape `{array.shape}`", "SACTrainer.act"))
         return flat(array[None] if single else array), single
 
 

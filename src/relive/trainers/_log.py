@@ -29,6 +29,11 @@ class Progress:
         updates: Gradient updates done.
         train_return: Return of the last finished training episode; NaN before the first.
         eval_return: Mean return of the last evaluation; NaN before the first.
+
+    >>> def report(progress: Progress) -> bool:
+    ...     return not progress.eval_return > -200.0  # False ends the run
+    >>> report(Progress(step=500, total_steps=5_000, episodes=2, updates=0, train_return=-1100.0, eval_return=-150.0))
+    False
     """
 
     step: int
@@ -52,6 +57,12 @@ class TrainResult:
         steps: Environment steps done.
         updates: Gradient updates done.
         seconds: Wall-clock time in `train`, evaluations included.
+
+    >>> from relive.trainers import SACConfig, SACTrainer
+    >>> config = SACConfig(env_id="Pendulum-v1", total_steps=400, start_steps=400, eval_every=200, eval_episodes=3)
+    >>> result = SACTrainer(config).train()
+    >>> result.eval_steps.tolist(), result.eval_returns.shape, result.episode_steps.tolist()
+    ([200, 400], (2, 3), [200, 400])
     """
 
     eval_steps: npt.NDArray[np.int64]

@@ -1,11 +1,12 @@
 """The nets of soft actor-critic: a tanh-Gaussian actor, and two critics evaluated as one.
 
-Log-probabilities are written out by hand and weights lie as `[in, out]`: at the small sizes that control needs, the cost of an
-update is the number of PyTorch calls, not the arithmetic.
+Log-probabilities are written out by hand and the critics are one batched product: at the small sizes that control
+needs, an update costs what its PyTorch calls cost, not what its arithmetic does.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -33,7 +34,7 @@ class Perceptron(nn.Module):
         lead = (copies,) if copies else ()
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
-        for width, following in zip(sizes, sizes[1:], strict=False):
+        for width, following in itertools.pairwise(sizes):
             bound = 1.0 / math.sqrt(width)
             bias = (copies, 1, following) if copies else (following,)
             for store, shape in ((self.weights, (*lead, width, following)), (self.biases, bias)):
@@ -53,7 +54,7 @@ class Perceptron(nn.Module):
 
 
 class Actor(nn.Module):
-    """A Gaussian squashed by tanh: actions in (-1, 1) and their log-probabilities (Haarnoja et al. 2018, appendix C)."""
+    """A Gaussian squashed by tanh: actions and their log-probabilities (Haarnoja et al. 2018, appendix C)."""
 
     def __init__(self, obs_size: int, action_size: int, hidden: tuple[int, ...], generator: torch.Generator) -> None:
         super().__init__()
@@ -74,7 +75,7 @@ class Actor(nn.Module):
     def act(self, obs: Floats, noise: Floats | None) -> Floats:
         """Return actions in [-1, 1] for observations `[N, D]`; without noise the mean, squashed.
 
-        On the CPU this runs in NumPy on the very memory of the weights: for one observation that is several times faster.
+        On the CPU this runs in NumPy on the weights' own memory: several times faster for one observation.
         """
         if self.net.weights[0].is_cpu:
             out = self._forward_numpy(obs)
@@ -82,10 +83,11 @@ class Actor(nn.Module):
             with torch.no_grad():
                 out = self.net(torch.from_numpy(obs).to(self.net.weights[0].device)).cpu().numpy()
         size = out.shape[-1] // 2
-        mean = out[:, :size]
+        pre: Floats = out[:, :size]
         if noise is not None:
-            mean = mean + np.exp(np.clip(out[:, size:], LOG_STD_MIN, LOG_STD_MAX)) * noise
-        return np.tanh(mean)
+            std: Floats = np.exp(out[:, size:].clip(LOG_STD_MIN, LOG_STD_MAX))
+            pre = pre + std * noise
+        return np.tanh(pre)
 
     def _forward_numpy(self, x: Floats) -> Floats:
         if not self._numpy:
@@ -108,4 +110,5 @@ class TwinCritic(nn.Module):
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:
         """Return both values of each observation and action, `[2, B]`."""
         x = torch.cat((obs, action), dim=-1)
-        return self.net(x.expand(2, *x.shape)).squeeze(-1)
+        values: Tensor = self.net(x.expand(2, *x.shape))
+        return values.squeeze(-1)

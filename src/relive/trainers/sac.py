@@ -5,7 +5,8 @@
     actor:        mean of alpha * log pi(a | s) - min(Q1, Q2)(s, a)              a ~ pi(s)
     temperature:  alpha follows the entropy towards its target
 
-Uniform and prioritized replay share every line; prioritized replay also returns the mean of |Q1 - y| and |Q2 - y| as the priority.
+Uniform and prioritized replay share every line; prioritized replay also hands back the mean of |Q1 - y| and |Q2 - y|,
+the priority.
 """
 
 from __future__ import annotations
@@ -113,8 +114,9 @@ class SACTrainer:
         self._target = TwinCritic(*sizes, source).to(self._device)
         self._target.load_state_dict(self._critic.state_dict())
         self._log_alpha = torch.full((1,), math.log(c.init_alpha), device=self._device)
-        self._actor_weights, self._critic_weights = list(self._actor.parameters()), list(self._critic.parameters())
-        self._target_weights = [weight.requires_grad_(False) for weight in self._target.parameters()]
+        self._actor_weights: list[Tensor] = list(self._actor.parameters())
+        self._critic_weights: list[Tensor] = list(self._critic.parameters())
+        self._target_weights: list[Tensor] = [weight.requires_grad_(False) for weight in self._target.parameters()]
         learned = [*self._actor_weights, self._log_alpha] if c.autotune else self._actor_weights
         self._critic_optimizer = torch.optim.Adam(self._critic_weights, lr=c.learning_rate, fused=True)
         self._actor_optimizer = torch.optim.Adam(learned, lr=c.actor_learning_rate or c.learning_rate, fused=True)
@@ -148,8 +150,8 @@ class SACTrainer:
         """Train until `config.total_steps` environment steps are done.
 
         Args:
-            progress: Called a few times a second and after every evaluation. Returning False ends the run there with the
-                learner whole: it can be saved, and a further call of `train` goes on.
+            progress: Called a few times a second and after every evaluation. Returning False ends the run there with
+                the learner whole: it can be saved, and a further call of `train` goes on.
 
         Returns:
             Everything seen so far, as `result` gives it.
@@ -190,6 +192,7 @@ class SACTrainer:
 
     def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
         shape = (self.config.num_envs, self._spaces.action_size)
+        unit: npt.NDArray[Any]
         if self.step < self.config.start_steps:
             unit = self._rng.uniform(-1.0, 1.0, shape)
         else:
@@ -201,11 +204,11 @@ class SACTrainer:
         for lane in np.flatnonzero(terminated | truncated):
             self._log.episode(self.step, float(self._running[lane]))
             self._running[lane] = 0.0
-        return obs  # type: ignore[no-any-return]
+        return obs
 
     def _updates_due(self) -> int:
-        # Updates keep pace with environment steps whatever the number of lanes. After a resumption the buffer is empty: it
-        # fills with the policy's own steps before updates go on.
+        # Updates keep pace with environment steps whatever the number of lanes. After a resumption the buffer is empty,
+        # and fills with the policy's own steps before updates go on.
         c = self.config
         if self._collected <= c.start_steps or not self.buffer.can_sample(1):
             return 0
@@ -241,7 +244,7 @@ class SACTrainer:
 
     def _update_actor(self, obs: Tensor) -> Tensor:
         action, log_prob = self._actor(obs, self._noise(len(obs)))
-        loss = (self._log_alpha.exp() * log_prob - self._critic(obs, action).amin(0)).mean()
+        loss: Tensor = (self._log_alpha.exp() * log_prob - self._critic(obs, action).amin(0)).mean()
         # The gradient of -log(alpha) * (log pi + target entropy) by log(alpha), written out.
         self._log_alpha.grad = -(log_prob.detach().mean(0, keepdim=True) + self._target_entropy)
         _step(self._actor_optimizer, self._actor_weights, loss)
@@ -269,7 +272,7 @@ class SACTrainer:
         shape = (len(rows), self._spaces.action_size)
         noise = None if deterministic else self._rng.standard_normal(shape, np.float32)
         action = self._spaces.to_env(self._actor.act(rows, noise))
-        return action[0] if single else action  # type: ignore[no-any-return]
+        return action[0] if single else action
 
     def evaluate(self, episodes: int | None = None) -> npt.NDArray[np.float64]:
         """Play whole episodes with the deterministic policy, in environments of their own.
@@ -301,7 +304,7 @@ class SACTrainer:
     # Checkpoints ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the learner: nets, optimizers, temperature, counters, generators and history, but not the replay buffer.
+        """Write the learner: nets, optimizers, temperature, counters, generators, history; not the replay buffer.
 
         The file is one safetensors file, readable by its owner alone, and replaced whole or not at all.
 
@@ -329,8 +332,8 @@ class SACTrainer:
     ) -> SACTrainer:
         """Rebuild a trainer from a file of `save`; `train` then goes on where it stopped.
 
-        The replay buffer is empty and the environments start new episodes: `start_steps` steps of the policy itself fill the
-        buffer before updates go on.
+        The replay buffer is empty and the environments start new episodes: `start_steps` steps of the policy itself
+        fill the buffer before updates go on.
 
         Args:
             path: The file.

@@ -1,6 +1,6 @@
 """How runs over several seeds are compared (Agarwal et al. 2021, arXiv:2108.13264), in NumPy alone.
 
-A run is a row of evaluations; a comparison has the same seeds in every arm. Intervals are percentile bootstrap intervals over
+A run is a row of evaluations; a comparison has the same seeds in every arm. Intervals are percentile bootstraps over
 seeds, drawn from a generator of their own, so that the same numbers give the same interval.
 """
 
@@ -171,9 +171,7 @@ def final(returns: npt.ArrayLike, last: int = 5) -> Array:
     return mean
 
 
-def time_to_threshold(
-    times: npt.ArrayLike, returns: npt.ArrayLike, threshold: float, trailing: int = 3
-) -> Array:
+def time_to_threshold(times: npt.ArrayLike, returns: npt.ArrayLike, threshold: float, trailing: int = 3) -> Array:
     """When each run's trailing mean first reaches a threshold.
 
     Args:
