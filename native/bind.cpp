@@ -1,8 +1,6 @@
 // The Python module relive._native: the sum tree, the dense set and the powers, bound to arrays that Python owns.
 // Arguments are those of relive._kernels_numpy and valid already; only what would corrupt memory is looked at here.
 #define RELIVE_IMPORTS_NUMPY
-#include "numpy_api.hpp"
-
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +9,7 @@
 
 #include "dense.hpp"
 #include "kernels.hpp"
+#include "numpy_api.hpp"
 
 void bind_ring(nanobind::module_& m);
 

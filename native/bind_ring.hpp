@@ -144,11 +144,10 @@ public:
         const auto* from = data<int64_t>(ids);
         auto* to = data<int64_t>(places);
         auto* code = data<uint8_t>(codes);
-        const int64_t capacity = ring_.num_lanes * ring_.rows;
         uint8_t any = 0;
         run(n, [&] {
             for (npy_intp i = 0; i < n; ++i) {
-                if (i + DEEP < n && from[i + DEEP] >= 0) ring_.prefetch_mark(from[i + DEEP] % capacity);
+                if (i + DEEP < n && from[i + DEEP] >= 0) ring_.prefetch_mark_of(from[i + DEEP]);
                 any |= code[i] = ring_.locate(from[i], to[i]);
             }
         });

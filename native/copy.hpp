@@ -6,7 +6,8 @@
 #include <cstring>
 
 #if defined(__GNUC__) || defined(__clang__)
-#define RELIVE_PREFETCH(address) __builtin_prefetch(address, 0, 3)
+// Into the second cache: the first one's few miss buffers would bound how many rows can be on their way.
+#define RELIVE_PREFETCH(address) __builtin_prefetch(address, 0, 2)
 #define RELIVE_PREFETCH_WRITE(address) __builtin_prefetch(address, 1, 3)
 #else
 #define RELIVE_PREFETCH(address) ((void)(address))

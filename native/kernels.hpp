@@ -77,8 +77,14 @@ public:
 // The build that was chosen at import.
 const Kernels& chosen();
 
-namespace baseline { extern const Kernels table; }
-namespace avx2 { extern const Kernels table; }
-namespace avx512 { extern const Kernels table; }
+namespace baseline {
+extern const Kernels table;
+}
+namespace avx2 {
+extern const Kernels table;
+}
+namespace avx512 {
+extern const Kernels table;
+}
 
 }  // namespace relive

@@ -173,9 +173,7 @@ inline double min8(const double* x, int skip) {
 
 #else
 
-inline double sum8(const double* x) {
-    return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
-}
+inline double sum8(const double* x) { return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7])); }
 
 inline double min8(const double* x, int skip) {
     const double* threshold = THRESHOLD + 7 - skip;

@@ -24,13 +24,25 @@ namespace nb = nanobind;
 template <typename T>
 struct Kind;
 template <>
-struct Kind<double> { static constexpr char letter = 'f'; static constexpr int number = NPY_FLOAT64; };
+struct Kind<double> {
+    static constexpr char letter = 'f';
+    static constexpr int number = NPY_FLOAT64;
+};
 template <>
-struct Kind<float> { static constexpr char letter = 'f'; static constexpr int number = NPY_FLOAT32; };
+struct Kind<float> {
+    static constexpr char letter = 'f';
+    static constexpr int number = NPY_FLOAT32;
+};
 template <>
-struct Kind<std::int64_t> { static constexpr char letter = 'i'; static constexpr int number = NPY_INT64; };
+struct Kind<std::int64_t> {
+    static constexpr char letter = 'i';
+    static constexpr int number = NPY_INT64;
+};
 template <>
-struct Kind<std::int32_t> { static constexpr char letter = 'i'; static constexpr int number = NPY_INT32; };
+struct Kind<std::int32_t> {
+    static constexpr char letter = 'i';
+    static constexpr int number = NPY_INT32;
+};
 
 // Whether `object` is a C-contiguous, aligned array of T in this machine's byte order.
 template <typename T>

@@ -156,6 +156,14 @@ public:
         return mark;
     }
 
+    void prefetch_mark_of(int64_t id) const {
+        int64_t row, number;
+        split(id, row, number);
+        const int64_t behind = lanes[number].head - row;  // in range for all ids but stale and invented ones
+        const int64_t slot = lanes[number].cursor - behind;
+        if (behind > 0 && behind <= rows) RELIVE_PREFETCH(marks + number * rows + (slot < 0 ? slot + rows : slot));
+    }
+
     void prefetch_mark(int64_t place) const {
         int64_t slot, number;
         split(place, slot, number);

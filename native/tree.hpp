@@ -1,7 +1,7 @@
 // The sum tree's algorithms. Included by kernels.cpp inside the namespace of one instruction set.
 
 constexpr std::int64_t BLOCK = 64;  // draws that go down the tree together, so that their cache misses overlap
-constexpr std::int64_t FEW = 3;      // up to here groups of leaves go up the tree one by one
+constexpr std::int64_t FEW = 3;     // up to here groups of leaves go up the tree one by one
 
 // Take up to BLOCK targets from the root to the leaves.
 inline void descend(const Tree& tree, double* target, std::int64_t n, std::int64_t* index, double* value) {
@@ -55,7 +55,8 @@ struct Level {
     double* mins_above;
 
     Level(Tree& tree, int level)
-        : sums(tree.sums[level]), mins(level == 0 ? tree.sums[0] : tree.mins[level - 1]),
+        : sums(tree.sums[level]),
+          mins(level == 0 ? tree.sums[0] : tree.mins[level - 1]),
           sums_above(level + 1 < tree.levels ? tree.sums[level + 1] : tree.state),
           mins_above(level + 1 < tree.levels ? tree.mins[level] : tree.state + 1) {}
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from oracle import OracleBuffer, Step, tree_map
 
 import relive
-from oracle import OracleBuffer, Step, tree_map
 
 F = relive.Field
 SCHEMAS: dict[str, dict[str, Any]] = {

@@ -16,9 +16,8 @@ from .buffer import ReplayBuffer
 from .errors import ArgumentError, MissingExtra, message
 
 try:
-    from gymnasium.vector import AutoresetMode
-
     import gymnasium
+    from gymnasium.vector import AutoresetMode
 except ImportError as error:
     remedy = "pip install 'relive[gymnasium]'"
     raise MissingExtra(message("the package `gymnasium` >= 1.1", "none", "relive.gymnasium", remedy)) from error

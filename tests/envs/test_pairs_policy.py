@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
-import gymnasium
 from relive.envs import ThresholdPolicy, evaluate
 from relive.errors import ArgumentError
 

@@ -9,11 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium
 import matplotlib.image
 import numpy as np
 import pytest
 
-import gymnasium
 from relive.envs import PairsTradingEnv
 from relive.errors import ArgumentError
 

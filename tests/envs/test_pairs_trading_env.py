@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-import gymnasium
 import relive.envs
 from relive.errors import ArgumentError
 

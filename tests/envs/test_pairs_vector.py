@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
-import gymnasium
 from relive.envs import PairsTradingVectorEnv
 from relive.errors import ArgumentError
 

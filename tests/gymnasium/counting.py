@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import gymnasium
+import numpy as np
 
 KINDS = ("array", "dict", "tuple")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from counting import KINDS, Counting, code, length
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-import gymnasium
 import relive
 from relive.gymnasium import Recorder
 

@@ -21,9 +21,8 @@ Words = tuple[str, ...]
 def help_of(words: Words) -> str:
     """What `relive WORDS --help` prints."""
     settings = {**os.environ, "COLUMNS": "400", "NO_COLOR": "1"}
-    run = subprocess.run(
-        [sys.executable, "-c", RUN, *words, "--help"], env=settings, capture_output=True, text=True, check=True, timeout=120
-    )
+    command = [sys.executable, "-c", RUN, *words, "--help"]
+    run = subprocess.run(command, env=settings, capture_output=True, text=True, check=True, timeout=120)
     return run.stdout
 
 
@@ -83,6 +82,7 @@ def test_every_command_is_on_some_page_and_shows_an_example() -> None:
 
 
 def test_meta_uses_are_found() -> None:
-    page = "Use `relive compare pairs --quick` or:\n\n```sh\n.venv/bin/relive train sac --env-id X # note --no\n```\n`import relive`"
+    page = "`relive compare pairs --quick` or\n\n```sh\n.venv/bin/relive train sac --env-id X # no --no\n```\n"
+    page += "`import relive`\n"
     assert uses(page) == [(("train", "sac"), ["env-id"]), (("compare", "pairs"), ["quick"])]
     assert command_of(("train", "dqn")) == (("train",), "dqn")

@@ -78,7 +78,8 @@ def test_the_index_lists_every_page_of_docs() -> None:
 
 
 def test_meta_marks_languages_and_failures_are_seen() -> None:
-    page = "<!-- no-run -->\n```python\n1 / 0\n```\n\n```python\nx = 2\n```\ntext\n```python\n>>> x\n3\n```\n```bash\nls\n```\n"
+    page = "<!-- no-run -->\n```python\n1 / 0\n```\n\n```python\nx = 2\n```\ntext\n"
+    page += "```python\n>>> x\n3\n```\n```bash\nls\n```\n"
     found = blocks(page)
     assert [(block.language, block.mark) for block in found] == [
         ("python", "no-run"),

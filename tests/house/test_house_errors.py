@@ -102,7 +102,7 @@ def test_meta_free_text_is_found(text: str) -> None:
     [
         "raise SchemaError(message('a', 'b', '$'))",
         "def f():\n    text = message('a', 'b', '$')\n    raise errors.PriorityError(text) from None",
-        "def f():\n    raise SchemaError(g())\ndef g():\n    return message('a', 'b', '$') if x else message('c', 'd', '$')",
+        "def f():\n    raise SchemaError(g())\ndef g():\n    return message('a', 'b', '$') if x else message('c', 'd')",
         "def f():\n    raise g()\ndef g():\n    return StaleId(message('a', 'b', '$'))",
     ],
 )

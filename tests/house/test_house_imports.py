@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ["torch", "jax", "ray", "gymnasium", "minari", "safetensors", "matplotlib", "tensorboard", "tyro", "rich", "skfolio"]
+HEAVY = ["torch", "jax", "ray", "gymnasium", "minari", "safetensors", "matplotlib", "tyro", "rich", "skfolio"]
 
 
 def loaded_after(statement: str) -> list[str]:

@@ -171,8 +171,10 @@ def test_meta_a_forbidden_import_is_found(name: str, text: str) -> None:
 
 
 def test_meta_allowed_imports_pass() -> None:
-    assert not faults(parsed("relive.trainers.dqn", "import relive\nfrom relive.errors import message\nfrom ._nets import MLP"))
-    assert not faults(parsed("relive.samplers", "from ._protocol import Sampler\nfrom .. import _check", is_package=True))
+    trainer = "import relive\nfrom relive.errors import message\nfrom ._nets import MLP"
+    assert not faults(parsed("relive.trainers.dqn", trainer))
+    package = "from ._protocol import Sampler\nfrom .. import _check"
+    assert not faults(parsed("relive.samplers", package, is_package=True))
 
 
 def test_meta_a_cycle_is_found() -> None:

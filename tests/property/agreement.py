@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from oracle import Item, OracleBuffer, leaves
 
 import relive
-from oracle import Item, OracleBuffer, leaves
 
 FLOATS = {"rtol": 1e-5, "atol": 1e-5}
 

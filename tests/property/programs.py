@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-
 from oracle import leaves, tree_map
+from strategies import FORMS, Config, World, configs, lane_subsets, raw_priorities, scripts, spoil
+
 from relive import _kernels
 from relive.errors import ReliveError
-from strategies import FORMS, Config, World, configs, lane_subsets, raw_priorities, scripts, spoil
 
 Call = tuple[str, dict[str, Any]]
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from oracle import tree_map
 from programs import Call, assert_same_results, programs, run
 
-from oracle import tree_map
 from relive import _kernels
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")

@@ -13,10 +13,10 @@ import pytest
 from agreement import assert_items, assert_priorities, assert_same_buffer
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
-import relive
 from oracle import draw, is_weights, stratified_targets, tree_map
 from strategies import GO, STAY, Script, World, configs, lane_subsets, raw_priorities, scripts
+
+import relive
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 UNEVENTFUL = Script([GO], [STAY], give_next=True)

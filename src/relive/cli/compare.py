@@ -21,6 +21,8 @@ EPISODE = 100  # bars in an episode of PairsTrading
 HELD_OUT_SEED = 1_000_000
 THRESHOLDS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
 QUICK_SEEDS = 4
+# Arms of `relive compare pendulum`: prioritized or not, and steps of the target.
+PENDULUM_ARMS = {"uniform": (False, 1), "prioritized": (True, 1), "uniform, 3-step": (False, 3)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -214,11 +216,10 @@ def pendulum(
         steps: Environment steps of a run.
         out: Folder for curves.png, curves.csv and summary.json.
     """
-    arms = {"uniform": (False, 1), "prioritized": (True, 1), "uniform, 3-step": (False, 3)}
     study = Study(
         title="SAC on Pendulum-v1",
         baseline="uniform",
-        arms=tuple(arms),
+        arms=tuple(PENDULUM_ARMS),
         unit="steps",
         steps_per_unit=1,
         threshold=-200.0,
@@ -228,7 +229,7 @@ def pendulum(
     jobs = [
         Job(arm, seed, pendulum_config(seed, use_per, n_step, steps))
         for seed in runs.chosen
-        for arm, (use_per, n_step) in arms.items()
+        for arm, (use_per, n_step) in PENDULUM_ARMS.items()
     ]
     return _compare(study, jobs, runs, out)
 
