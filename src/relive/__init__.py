@@ -5,6 +5,14 @@ Keep what agents lived through, draw it back by a stated rule, right at every bo
 
 from .batch import Batch as Batch
 from .buffer import ReplayBuffer as ReplayBuffer
+from .errors import ArgumentError as ArgumentError
+from .errors import MissingExtra as MissingExtra
+from .errors import NotEnoughData as NotEnoughData
+from .errors import PriorityError as PriorityError
+from .errors import ReliveError as ReliveError
+from .errors import ReliveWarning as ReliveWarning
+from .errors import SchemaError as SchemaError
+from .errors import StaleId as StaleId
 from .items import Transitions as Transitions
 from .samplers import Anneal as Anneal
 from .samplers import Prioritized as Prioritized

@@ -171,17 +171,21 @@ def test_threads_that_add_to_the_same_lanes():
         assert_whole(buffer.sample(64))
 
 
-def test_batches_belong_to_their_callers():
-    """Memory of a batch is used again only when its last array is gone, whoever holds it and however it was sliced."""
+@pytest.mark.parametrize("size", [64, 1500, 6000])
+def test_batches_belong_to_their_callers(size):
+    """Memory of a batch is used again only when its last array is gone, whoever holds it and however it was sliced.
+
+    Batches from kilobytes to megabytes: small and large ones may come from different places.
+    """
     buffer = make(relive.Uniform())
     for lane in range(LANES):
         writer_of(buffer, lane, 100)
 
     def job() -> None:
         kept, copies = [], []
-        for i in range(150):
-            batch = buffer.sample(64)
-            view = batch.obs[i % 64 :: 3] if i % 2 else batch.next_obs
+        for i in range(150 if size < 1000 else 40):
+            batch = buffer.sample(size)
+            view = batch.obs[i % 64 :: size // 20] if i % 2 else batch.next_obs[:50]
             kept.append(view)
             copies.append(view.copy())
             if len(kept) > 9:

@@ -213,7 +213,10 @@ def test_an_unfit_environment_is_refused(spaces: dict[str, Any], text: str) -> N
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda t: t.act(np.zeros(4)), "an observation of shape `(3,)`, or a batch, got shape `(4,)` - at `SACTrainer.act`"),
+        (
+            lambda t: t.act(np.zeros(4)),
+            "an observation of shape `(3,)`, or a batch, got shape `(4,)` - at `SACTrainer.act`",
+        ),
         (lambda t: t.act(np.zeros((2, 2, 3))), "got shape `(2, 2, 3)` - at `SACTrainer.act`"),
         (lambda t: t.evaluate(0), "Expected a positive number of episodes, got `0` - at `SACTrainer.evaluate`"),
     ],

@@ -83,7 +83,7 @@ def test_log_probabilities_are_those_of_a_squashed_gaussian() -> None:
     mean, log_std = actor.net(obs).chunk(2, dim=-1)
     normal = torch.distributions.Normal(mean, log_std.clamp(-5, 2).exp())
     pre = mean + normal.scale * noise
-    expected = (normal.log_prob(pre) - torch.log1p(-torch.tanh(pre) ** 2)).sum(-1)
+    expected = (normal.log_prob(pre) - torch.log1p(-(torch.tanh(pre) ** 2))).sum(-1)
     torch.testing.assert_close(action, torch.tanh(pre))
     torch.testing.assert_close(log_prob, expected)
 
@@ -156,7 +156,9 @@ def test_rewards_are_scaled_in_targets_only() -> None:
 def test_priorities_are_the_mean_of_both_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_with_data(use_per=True)
     seen: list[Any] = []
-    monkeypatch.setattr(trainer, "_update_critics", lambda *a, f=trainer._update_critics: seen.append(f(*a)) or seen[-1])
+    monkeypatch.setattr(
+        trainer, "_update_critics", lambda *a, f=trainer._update_critics: seen.append(f(*a)) or seen[-1]
+    )
     batch = trainer.buffer.sample(16)
     monkeypatch.setattr(trainer.buffer, "sample", lambda n: batch)
     trainer._update()

@@ -44,6 +44,7 @@ class Toy(gymnasium.Env[Any, Any]):
         return self._observe(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        action = np.asarray(action)  # vector environments hand out bare numbers where the shape is ()
         assert self.action_space.contains(action), action
         self.bar += 1
         middle = (self.action_space.low + self.action_space.high) / 2

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _version()
         status = _commands().cli(args=arguments, prog="relive", description=DESCRIPTION)
         return status if isinstance(status, int) else 0
-    except ReliveError as error:
+    except (ReliveError, OSError) as error:
         sys.stderr.write(f"relive: {error}\n")
         return 2
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rich.table import Table
+from rich.text import Text
 
 import relive
 from relive.cli._runs import Outcome
@@ -155,14 +156,14 @@ def table(study: Study, curves: Curves) -> Table:
     digits = ".3f" if np.abs(final(curves.returns[study.baseline])).max() < 10 else ".1f"
     count, limit, found = len(curves.seeds), threshold(study, curves), rows(study, curves)
     partial = "" if curves.complete else f", stopped at {curves.times[-1]:g} {study.unit}"
-    shown = Table(title=f"{study.title}: {count} seeds{partial}", title_justify="left", caption_justify="left")
-    shown.add_column("IQM or mean, and 95 % interval")
+    shown = Table(title=f"{study.title}: {_seeds(count)}{partial}", title_justify="left", caption_justify="left")
+    shown.add_column("95 % intervals")
     for row in found:
         shown.add_column(row.arm, justify="right")
     separator = " " if len(found) < 3 else "\n"  # 80 characters hold two intervals side by side
 
     def add(label: str, estimates: list[Estimate | None], spec: str) -> None:
-        shown.add_row(label, *(_text(estimate, spec, separator) for estimate in estimates))
+        shown.add_row(label, *(Text(_text(estimate, spec, separator)) for estimate in estimates))
 
     add("final return, IQM", [row.final for row in found], digits)
     shown.add_row("worst seed", *(f"{row.worst:{digits}}" for row in found))
@@ -170,7 +171,7 @@ def table(study: Study, curves: Curves) -> Table:
     shown.add_row("never reached it", *(f"{row.never} of {count}" for row in found))
     shown.add_row("seconds a run", *(f"{row.seconds:.0f}" for row in found), end_section=True)
     add("final return, difference", [row.difference for row in found], "+" + digits)
-    add("mean of curve, difference", [row.area_difference for row in found], "+" + digits)
+    add("mean curve, difference", [row.area_difference for row in found], "+" + digits)
     add("P(higher final return)", [row.better for row in found], ".2f")
     add("P(reached it sooner)", [row.sooner for row in found], ".2f")
     shown.caption = f"Differences and P are against {study.baseline}; seeds are paired."
@@ -182,7 +183,11 @@ def table(study: Study, curves: Curves) -> Table:
 def _text(estimate: Estimate | None, spec: str, separator: str) -> str:
     if estimate is None:
         return "-"
-    return f"{estimate.value:{spec}}{separator}({estimate.low:{spec}} to {estimate.high:{spec}})"
+    return f"{estimate.value:{spec}}{separator}[{estimate.low:{spec}}, {estimate.high:{spec}}]"
+
+
+def _seeds(count: int) -> str:
+    return "1 seed" if count == 1 else f"{count} seeds"
 
 
 def _time(median: float) -> str:
@@ -236,7 +241,7 @@ def _draw(study: Study, curves: Curves, path: Path) -> None:
         axes.axhline(study.reference[1], color="black", linestyle=":", linewidth=0.8, label=study.reference[0])
     axes.set_xlabel(f"training {study.unit}")
     axes.set_ylabel("evaluation return: IQM and 95 % interval")
-    axes.set_title(f"{study.title}: {len(curves.seeds)} seeds")
+    axes.set_title(f"{study.title}: {_seeds(len(curves.seeds))}")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=120)
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from relive.cli._interrupt import children_deaf_to_interrupts, interruptible
+from relive.trainers import Progress as Report
 from relive.trainers import SACConfig, TrainResult
 
 Evaluator = Callable[[Callable[[Any], Any]], Any]
@@ -65,6 +66,7 @@ def run(jobs: Sequence[Job], workers: int, console: Console) -> list[Outcome]:
             with _Display(jobs, console) as display:
                 outcomes = _collect(jobs, processes, reports, stop, wish, display)
         finally:
+            tasks.cancel_join_thread()  # jobs that nobody will take must not hold up our own end
             _end(processes, stop)
     return [outcomes[index] for index in sorted(outcomes)]
 
@@ -116,7 +118,7 @@ def _worker(tasks: Any, reports: Any, stop: Any) -> None:
             return
         index, job = item
 
-        def report(progress: Any, index: int = index) -> bool:
+        def report(progress: Report, index: int = index) -> bool:
             reports.put(("progress", pid, index, progress))
             return going()
 
@@ -181,7 +183,7 @@ class _Display:
     def say(self, text: str) -> None:
         self._console.print(text, style="yellow")
 
-    def moved(self, index: int, progress: Any) -> None:
+    def moved(self, index: int, progress: Report) -> None:
         if index not in self._tasks:
             job = self._jobs[index]
             self._tasks[index] = self._bars.add_task(f"{job.arm}, seed {job.seed}", total=progress.total_steps, note="")

@@ -19,17 +19,25 @@ from rich.table import Table
 from relive.cli import INTERRUPTED
 from relive.cli._interrupt import interruptible
 from relive.cli._report import new_figure
-from relive.trainers import SACConfig
+from relive.trainers import Progress, SACConfig, TrainResult
 
 if TYPE_CHECKING:
-    from relive.trainers import Progress, SACTrainer, TrainResult
+    from relive.trainers import SACTrainer
 
 
-DEFAULT = SACConfig()
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(SACConfig):
+    """Settings of the run."""
+
+    def __post_init__(self) -> None:
+        """Leave checks to SACConfig: raised while options are parsed, its refusals would not read as written."""
+
+
+DEFAULT = Options()
 
 
 def sac(
-    config: tyro.conf.OmitArgPrefixes[SACConfig] = DEFAULT,
+    options: tyro.conf.OmitArgPrefixes[Options] = DEFAULT,
     out: Path | None = None,
     resume: Path | None = None,
 ) -> int:
@@ -38,7 +46,7 @@ def sac(
     Example: relive train sac --env-id Pendulum-v1 --use-per --hidden-sizes 64 64 --learning-rate 1e-3
 
     Args:
-        config: Settings of the run.
+        options: Settings of the run.
         out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
         resume: A learner.safetensors to go on from; options that are not their default replace what it holds.
     """
@@ -46,7 +54,8 @@ def sac(
     with interruptible() as stop:
         from relive.trainers import SACTrainer
 
-        trainer = SACTrainer(config) if resume is None else SACTrainer.load(resume, **_changes(config))
+        config = SACConfig(**{field.name: getattr(options, field.name) for field in dataclasses.fields(SACConfig)})
+        trainer = SACTrainer(config) if resume is None else SACTrainer.load(resume, **_changes(options))
         out = _folder(trainer.config) if out is None else out
         with _bars(console) as bars:
             result = trainer.train(_reporter(bars, trainer.config.total_steps, stop.is_set))
@@ -62,9 +71,9 @@ def sac(
     return 0
 
 
-def _changes(config: SACConfig) -> dict[str, Any]:
+def _changes(options: Options) -> dict[str, Any]:
     names = (field.name for field in dataclasses.fields(SACConfig))
-    return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(DEFAULT, name)}
+    return {name: getattr(options, name) for name in names if getattr(options, name) != getattr(DEFAULT, name)}
 
 
 def _folder(config: SACConfig) -> Path:

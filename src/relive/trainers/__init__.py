@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from relive.trainers import statistics as statistics
 from relive.trainers._config import SACConfig
+from relive.trainers._results import Progress, TrainResult
 
 if TYPE_CHECKING:
-    from relive.trainers.sac import Progress, SACTrainer, TrainResult
+    from relive.trainers.sac import SACTrainer
 
 __all__ = ["Progress", "SACConfig", "SACTrainer", "TrainResult", "statistics"]
 
 
 def __getattr__(name: str) -> Any:
     """Load the trainers, and PyTorch with them, only when one of them is named."""
-    if name in {"Progress", "SACTrainer", "TrainResult"}:
-        from relive.trainers import sac
+    if name == "SACTrainer":
+        from relive.trainers.sac import SACTrainer
 
-        return getattr(sac, name)
+        return SACTrainer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

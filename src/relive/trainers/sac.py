@@ -38,9 +38,8 @@ from relive.gymnasium import Recorder
 from relive.trainers import _checkpoint
 from relive.trainers._env import MakeEnv, Spaces, flat, maker, play, vectorize
 from relive.trainers._log import Log
-from relive.trainers._log import Progress as Progress
-from relive.trainers._log import TrainResult as TrainResult
 from relive.trainers._nets import Actor, TwinCritic
+from relive.trainers._results import Progress, TrainResult
 
 Evaluator = Callable[[Callable[[npt.NDArray[Any]], npt.NDArray[Any]]], npt.NDArray[Any]]
 

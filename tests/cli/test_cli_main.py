@@ -1,0 +1,85 @@
+"""The command itself: help, version, refusals."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+import relive
+from relive.cli import main
+
+COMMANDS = [[], ["train"], ["train", "sac"], ["compare"], ["compare", "pairs"], ["compare", "pendulum"]]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help_shows_an_example(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert f"usage: {' '.join(['relive', *words])} " in shown
+    assert re.search(r"Example: relive (train|compare) ", shown)
+
+
+def test_the_version() -> None:
+    run = subprocess.run([sys.executable, "-m", "relive", "--version"], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout, run.stderr) == (0, f"relive {relive.__version__}\n", "")
+
+
+@pytest.mark.parametrize("words", [["fly"], ["train", "dqn"], ["compare", "pairs", "--wings", "2"], ["train"], []])
+def test_an_unknown_command_or_option_ends_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["compare", "pairs", "--seeds", "0"], "Expected at least 1, got `0` - at `--seeds`"),
+        (["compare", "pairs", "--jobs", "0"], "Expected at least 1, got `0` - at `--jobs`"),
+        (["compare", "pairs", "--episodes", "0"], "Expected at least 1, got `0` - at `--episodes`"),
+        (["compare", "pairs", "--cost", "-1"], "got `-1.0` - at `PairsTrading-v0(cost)`"),
+        (["compare", "pairs", "--episodes", "20"], "Expected at least --eval-every (25), got `20` - at `--episodes`"),
+        (["compare", "pendulum", "--first-seed", "-1"], "Expected at least 0, got `-1` - at `--first-seed`"),
+        (["compare", "pendulum", "--steps", "100"], "Expected at least 250, got `100` - at `--steps`"),
+        (["train", "sac", "--gamma", "2"], "Expected a number from 0 up to 1, got `2.0` - at `SACConfig(gamma)`"),
+        (["train", "sac", "--env-id", "CartPole-v1"], "Expected a `Box` action space of floats"),
+        (["train", "sac", "--resume", "no/such/file"], "no/such/file"),
+    ],
+)
+def test_a_bad_value_ends_with_2_and_one_line(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status = main(words)
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    error = capsys.readouterr().err
+    assert status == 2
+    assert text in " ".join(re.sub("[│╭╮╰╯─]", " ", error).split())
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("package", ["tyro", "rich"])
+def test_a_missing_package_is_named(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["train", "sac"]) == 2
+    assert capsys.readouterr().err == (
+        f"relive: Expected the package `{package}`, got none - at `relive`: pip install 'relive[train]'\n"
+    )
+
+
+def test_parsing_loads_no_pytorch() -> None:
+    code = (
+        "import sys; from relive.cli import main\n"
+        "try: main(['train', 'sac', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print('loaded', sorted({'torch', 'gymnasium', 'matplotlib'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout.endswith("loaded []\n")
