@@ -45,10 +45,10 @@ private:
     nb::list fresh_outs(npy_intp n) const {
         nb::list outs;
         for (nb::handle column : keep_) {
-            const int axes = PyArray_NDIM(array(column)) - 1;
+            const int axes = PyArray_NDIM(array(column));
             npy_intp shape[NPY_MAXDIMS];
             shape[0] = n;
-            std::copy_n(PyArray_DIMS(array(column)) + 2, axes - 1, shape + 1);
+            std::copy_n(PyArray_DIMS(array(column)) + 1, axes - 1, shape + 1);
             PyObject* out = PyArray_SimpleNew(axes, shape, PyArray_TYPE(array(column)));
             if (!out) nb::raise_python_error();
             outs.append(nb::steal(out));

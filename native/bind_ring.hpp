@@ -34,12 +34,12 @@ inline nb::object fresh(const std::vector<std::int64_t>& values) {
     return made.array;
 }
 
-// Columns are [L, R + 1, ...], contiguous but for the step from row to row.
+// Columns are contiguous but for the step from row to row.
 inline Column column_of(nb::handle object) {
     PyArrayObject* column = array(object);
     std::size_t row = std::size_t(PyArray_ITEMSIZE(column));
-    for (int axis = 2; axis < PyArray_NDIM(column); ++axis) row *= std::size_t(PyArray_DIM(column, axis));
-    return {data<char>(object), row, std::size_t(PyArray_STRIDE(column, 1))};
+    for (int axis = 1; axis < PyArray_NDIM(column); ++axis) row *= std::size_t(PyArray_DIM(column, axis));
+    return {data<char>(object), row, std::size_t(PyArray_STRIDE(column, 0))};
 }
 
 class PyRing {
@@ -158,7 +158,7 @@ public:
 
     nb::object fold(nb::handle column, nb::handle starts, nb::handle steps, nb::handle gammas) const {
         const npy_intp n = PyArray_SIZE(array(starts));
-        std::vector<npy_intp> shape(PyArray_DIMS(array(column)) + 1,
+        std::vector<npy_intp> shape(PyArray_DIMS(array(column)),
                                     PyArray_DIMS(array(column)) + PyArray_NDIM(array(column)));
         shape[0] = n;
         nb::object out = fresh(PyArray_TYPE(array(column)), shape);
@@ -228,7 +228,7 @@ private:
         if (root == EXTRAS) input.sizes[0] -= 3;
         input.type = PyArray_TYPE(array(column));
         const npy_intp* shape = PyArray_DIMS(array(column));
-        input.shape.assign(shape + 2, shape + PyArray_NDIM(array(column)));
+        input.shape.assign(shape + 1, shape + PyArray_NDIM(array(column)));
         input.row = column_of(column).row;
         return input;
     }
@@ -267,7 +267,7 @@ private:
                     for (npy_intp k = 0; k < rows_ahead; ++k)
                         RELIVE_PREFETCH(column.data + size_t(start[i + DEEP] + k) * column.stride);
                 // Only a window of more than one row can wrap, and only then is the lane's first row of interest.
-                const int64_t first = length[i] > 1 ? start[i] - start[i] % (ring_.rows + 1) : start[i];
+                const int64_t first = length[i] > 1 ? start[i] - start[i] % ring_.rows : start[i];
                 for (size_t w = 0; w < width; ++w) {
                     double total = value(start[i], w);
                     int64_t row = start[i];

@@ -26,7 +26,7 @@ struct Tallies {
 };
 
 struct Column {
-    char* data;     // [L, R + 1, ...]; the last row of a lane holds its successor
+    char* data;     // L * R rows of the rings, lane after lane, then one held successor per lane
     size_t row;     // bytes of one row
     size_t stride;  // from one row to the next; more than `row` where fields share a record
 };
@@ -150,8 +150,8 @@ public:
             // The row after the newest is the held successor; the oldest row, in the same slot, can be no successor.
             if (last == lanes[number].cursor) last = rows;
         }
-        at = number * (rows + 1) + slot;
-        after = number * (rows + 1) + last;
+        at = number * rows + slot;
+        after = last == rows ? num_lanes * rows + number : number * rows + last;
         steps = m;
         return mark;
     }
@@ -187,7 +187,12 @@ private:
     static constexpr int64_t AHEAD = 6;
 
     char* cell(size_t column, int64_t number, int64_t slot) const {
-        return columns[column].data + size_t(number * (rows + 1) + slot) * columns[column].stride;
+        return columns[column].data + size_t(number * rows + slot) * columns[column].stride;
+    }
+
+    // Successors stand together, for every step of every lane touches one.
+    char* successor(size_t column, int64_t number) const {
+        return columns[column].data + size_t(num_lanes * rows + number) * columns[column].stride;
     }
 
     // One call's rows go to as many lanes, each far from the last: fetch what the lane after next will touch.
@@ -195,7 +200,7 @@ private:
         const int64_t slot = lanes[number].cursor;
         RELIVE_PREFETCH_WRITE(marks + number * rows + slot);
         for (const Span& span : spans) {
-            const int64_t row = number * (rows + 1) + (span.pick ? rows : slot);
+            const int64_t row = span.pick ? num_lanes * rows + number : number * rows + slot;
             prefetch_row_for_writing(span.data + size_t(row) * span.stride, span.bytes);
         }
     }
@@ -223,7 +228,7 @@ private:
             } else {
                 for (size_t c = 0; c < num_obs; ++c) {
                     const size_t row = columns[c].row;
-                    copy_row(cell(c, number, rows), steps.nexts[c] + size_t(k) * row, row);
+                    copy_row(successor(c, number), steps.nexts[c] + size_t(k) * row, row);
                 }
                 lane.held = 1;
             }
@@ -235,7 +240,7 @@ private:
     bool differs(const char* const* values, int64_t k, int64_t number) const {
         for (size_t c = 0; c < num_obs; ++c) {
             const size_t row = columns[c].row;
-            if (std::memcmp(cell(c, number, rows), values[c] + size_t(k) * row, row) != 0) return true;
+            if (std::memcmp(successor(c, number), values[c] + size_t(k) * row, row) != 0) return true;
         }
         return false;
     }
@@ -243,7 +248,7 @@ private:
     // The held successor becomes a boundary row: the stream was cut.
     void close(int64_t number, Lane& lane, int64_t ripe, News& news) {
         marks[number * rows + (lane.cursor ? lane.cursor : rows) - 1] |= CUT;
-        boundary(number, lane, ripe, news, [&](size_t c) { return static_cast<const char*>(cell(c, number, rows)); });
+        boundary(number, lane, ripe, news, [&](size_t c) { return static_cast<const char*>(successor(c, number)); });
         lane.held = 0;
         lane.ripe = lane.head;
         ++tallies->cuts;

@@ -58,13 +58,13 @@ class Ring:
         record = np.dtype([(c.path, c.field.dtype, c.field.shape) for c in small], align=True)
         integers = np.dtype(np.int64)
         spec: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
-            "records": ((lanes, rows + 1), record),
+            "records": ((lanes * (rows + 1),), record),
             "marks": ((lanes, rows), np.dtype(np.uint8)),
             "counters": ((lanes, 4), integers),
             "tallies": ((len(TALLIES),), integers),
         }
         large = [column for column in schema.columns if column not in small]
-        return {**{c.path: ((lanes, rows + 1, *c.field.shape), c.field.dtype) for c in large}, **spec}
+        return {**{c.path: ((lanes * (rows + 1), *c.field.shape), c.field.dtype) for c in large}, **spec}
 
     def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> Any:
         """A kernel that copies rows of `columns`; see `Gather` in `_kernels_numpy/ring.py`."""

@@ -41,7 +41,7 @@ def test_pairs_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.Ca
 
 
 def ended(group: int) -> bool:
-    """Whether a process group is empty, at the latest in ten seconds: Python's own helper process outlives the command."""
+    """Whether a process group is empty after ten seconds at most: a helper of Python's own outlives the command."""
     for _ in range(100):
         try:
             os.killpg(group, 0)
@@ -54,20 +54,17 @@ def ended(group: int) -> bool:
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_ends_the_processes_and_shows_what_was_reached(tmp_path: Path) -> None:
     words = ["compare", "pairs", "--seeds", "200", "--jobs", "2", *SHORT, "--out", str(tmp_path)]
-    command = [sys.executable, "-m", "relive", *words]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1, start_new_session=True
-    )
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            if line.startswith("[2/"):
-                break
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the children, too
-        shown, error = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
+    command, pipe = [sys.executable, "-m", "relive", *words], subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, bufsize=1, start_new_session=True) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.startswith("[2/"):
+                    break
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the children, too
+            shown, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130, error
     assert "Traceback" not in error
     assert re.search(r"SAC on PairsTrading, mode break: \d+ seeds?\b", shown)

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -55,16 +56,16 @@ def test_arguments_of_the_environment_are_typed(tmp_path: Path) -> None:
 def test_ctrl_c_saves_what_was_reached(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "relive", *PENDULUM, "--total-steps", "1000000", "--eval-every", "100"]
     command += ["--log-dir", str(tmp_path / "events"), "--checkpoint-every", "200", "--out", str(tmp_path)]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     first = tmp_path / "events" / "learner.safetensors"
-    try:
-        while run.poll() is None and not first.exists():
-            pass
-        os.killpg(run.pid, signal.SIGINT)
-        out, error = run.communicate(timeout=60)
-    finally:
-        run.kill()
-        run.wait()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as run:
+        try:
+            while run.poll() is None and not first.exists():
+                time.sleep(0.05)
+            run.send_signal(signal.SIGINT)
+            out, error = run.communicate(timeout=60)
+        finally:
+            run.kill()
     assert run.returncode == 130, error
     assert "Traceback" not in error
     assert f"relive train sac --resume {tmp_path / 'learner.safetensors'}" in out

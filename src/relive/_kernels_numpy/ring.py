@@ -28,8 +28,9 @@ ADDED, CUTS, UNBOOTSTRAPPED, STORED, DRAWABLE = range(5)
 class Ring:
     """Lanes of rows with a held successor each. Works on arrays it is given and keeps no state of its own.
 
-    Columns have the shape `[L, R + 1, ...]`: `R` rows of the ring, and the held successor in the last. A *place* is
-    `slot * L + lane`; an id is `row * L + lane`, so that `place == id % (R * L)`.
+    Columns have `L * R` rows of the rings, lane after lane, and then one held successor per lane: these are touched by
+    every step, so they stand together. A *place* is `slot * L + lane`; an id is `row * L + lane`, so that
+    `place == id % (R * L)`.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class Ring:
         tallies: Int64, reach: int,
     ) -> None:  # fmt: skip
         self._lanes, self._rows = marks.shape
-        self._columns = list(columns)
-        self._bytes = [column.reshape(*column.shape[:2], -1).view(np.uint8) for column in columns]
+        end = self._lanes * self._rows
+        self._columns = [column[:end].reshape(self._lanes, self._rows, *column.shape[1:]) for column in columns]
+        self._successors = [column[end:] for column in columns[:num_obs]]
+        self._bytes = [column.reshape(self._lanes, -1).view(np.uint8) for column in self._successors]
         self._num_obs = num_obs
         self._marks, self._counters, self._tallies = marks, counters, tallies
         self._reach = reach
@@ -82,8 +85,8 @@ class Ring:
             else:
                 self._boundary(news, lanes[ended], [value[ended, t] for value in next_values])
                 going = lanes[~ended]
-                for column, value in zip(self._columns, next_values, strict=False):
-                    column[going, self._rows] = value[~ended, t]
+                for column, value in zip(self._successors, next_values, strict=True):
+                    column[going] = value[~ended, t]
                 self._counters[going, HELD] = 1
             self._ripen(lanes, ended)
         added, removed, notices = news.places()
@@ -148,21 +151,21 @@ class Ring:
             mark = np.where(going, self._marks[lanes, (slots + steps - 1) % self._rows], mark)
         lost = (mark & LOST) > 0
         successor = (slots + steps - lost) % self._rows
-        successor = np.where(~lost & (successor == self._counters[lanes, CURSOR]), self._rows, successor)
-        base = lanes * (self._rows + 1)
+        held = ~lost & (successor == self._counters[lanes, CURSOR])
+        base = lanes * self._rows
+        after = np.where(held, self._lanes * self._rows + lanes, base + successor)
         terminated, truncated = (mark & TERMINATED) > 0, (mark & TRUNCATED) > 0
         discount = np.where(terminated | lost, np.float32(0), discounts[steps])
-        return self.ids(places), base + slots, base + successor, steps, discount, terminated, truncated
+        return self.ids(places), base + slots, after, steps, discount, terminated, truncated
 
     def fold(self, column: Array, starts: Int64, steps: Int32, gammas: Float64) -> Array:
         """The discounted sums over `steps` rows of `column` from storage rows `starts` on, in its dtype."""
-        flat = column.reshape(-1, *column.shape[2:])
-        lanes, slots = np.divmod(starts, self._rows + 1)
-        wide = (-1,) + (1,) * (flat.ndim - 1)
-        total = flat[starts].astype(np.float64)
+        lanes, slots = np.divmod(starts, self._rows)
+        wide = (-1,) + (1,) * (column.ndim - 1)
+        total = column[starts].astype(np.float64)
         for k in range(1, len(gammas)):
-            rows = lanes * (self._rows + 1) + (slots + k) % self._rows
-            total += np.where((k < steps).reshape(wide), gammas[k] * flat[rows], 0.0)
+            rows = lanes * self._rows + (slots + k) % self._rows
+            total += np.where((k < steps).reshape(wide), gammas[k] * column[rows], 0.0)
         return total.astype(column.dtype)
 
     def _differs(self, lanes: Int64, obs: Sequence[Array]) -> Bool:
@@ -170,14 +173,14 @@ class Ring:
         differs = np.zeros(len(lanes), bool)
         for stored, value in zip(self._bytes, obs, strict=False):
             given = np.ascontiguousarray(value).reshape(len(lanes), -1).view(np.uint8)
-            differs |= (stored[lanes, self._rows] != given).any(axis=1)
+            differs |= (stored[lanes] != given).any(axis=1)
         held: Bool = self._counters[lanes, HELD] == 1
         return differs & held
 
     def _close(self, news: _News, lanes: Int64) -> None:
         """Turn the held successors of `lanes` into boundary rows: their streams were cut."""
         self._marks[lanes, (self._counters[lanes, CURSOR] - 1) % self._rows] |= CUT
-        self._boundary(news, lanes, [column[lanes, self._rows] for column in self._columns[: self._num_obs]])
+        self._boundary(news, lanes, [column[lanes] for column in self._successors])
         self._counters[lanes, HELD] = 0
         self._counters[lanes, RIPE] = self._counters[lanes, HEAD]
         self._tallies[CUTS] += len(lanes)
@@ -244,7 +247,7 @@ class Gather:
     """Copies rows of many columns into output arrays; `picks[i]` names the list of rows that column `i` takes."""
 
     def __init__(self, columns: Sequence[Array], picks: Sequence[int]) -> None:
-        self._columns = [column.reshape(-1, *column.shape[2:]) for column in columns]
+        self._columns = list(columns)
         self._picks = list(picks)
 
     def take(self, rows: Sequence[Int64], outs: Sequence[Array]) -> None:

@@ -18,7 +18,7 @@ class Outputs:
     """Where the copies of a fixed list of columns go."""
 
     def __init__(self, columns: Sequence[Array], arena: Arena) -> None:
-        self._specs = [(column.shape[2:], column.dtype) for column in columns]
+        self._specs = [(column.shape[1:], column.dtype) for column in columns]
         row_bytes = sum(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in self._specs)
         self._few = _SMALL // row_bytes
         self._arena = arena
