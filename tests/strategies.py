@@ -36,7 +36,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "hidden": F((17,), "float64"),
         "word": F((9,), "uint8"),
     },
-    "image": {"obs": F((3, 43), "uint8"), "action": F((128,), "int8")},
+    "image": {"obs": F((3, 43), "uint8"), "action": F((128,), "int8"), "depth": F((5, 131), "uint8")},
 }
 GO, TERMINATED, TRUNCATED, BOTH = range(4)
 STAY, JUMP, SIGN = range(3)  # the next observation follows, is another one, or flips a zero's sign
