@@ -12,6 +12,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import relive
@@ -62,9 +63,11 @@ def try_out(built: Path, folder: Path) -> str:
         "tree = relive.SumTree(3); tree.set(2, 1.0); assert tree.find(0.5) == 2\n"
         "print(_kernels.active().__name__, [w.category.__name__ for w in said])"
     )
-    settings = {**os.environ, "PYTHONPATH": str(folder)}
+    # Without `site`: an editable install hooks the import of this checkout in front of every path.
+    packages = Path(np.__file__).parents[1]
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(packages)])}
     settings.pop("RELIVE_KERNELS", None)
-    done = subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True, text=True, cwd=folder)
+    done = subprocess.run([sys.executable, "-S", "-c", code], env=settings, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
