@@ -1,4 +1,4 @@
-"""Settings every test shares: where the helpers lie, which kernels run, how many examples Hypothesis tries.
+"""Settings every test shares: where shared modules lie, which kernels run, how many examples Hypothesis tries.
 
 ``RELIVE_KERNELS=numpy|native`` runs the whole suite on one back end. ``RELIVE_EXAMPLES=20000`` is the long mode of
 `tests/property`: that many examples a test, in place of the few hundred of a normal run.
