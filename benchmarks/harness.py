@@ -189,8 +189,9 @@ def run_setting(answer: Answer, workers: dict[str, Worker], setting: Setting, pr
             calls[name] = reply["calls"]
     chunks: dict[str, list[tuple[float, float]]] = {name: [] for name in ready}
     rounds = min(scale.rounds, answer.question.max_rounds)
+    enough = min(ENOUGH, (rounds + 1) // 2)
     for turn in range(2 * rounds):
-        if turn >= rounds and all(len(undisturbed(c)) >= ENOUGH for c in chunks.values()):
+        if turn >= rounds and all(len(undisturbed(c)) >= enough for c in chunks.values()):
             break
         progress(f"{where}: round {turn + 1} of {rounds}")
         shift = turn % max(1, len(ready))  # nobody always runs after the same neighbour
@@ -200,7 +201,7 @@ def run_setting(answer: Answer, workers: dict[str, Worker], setting: Setting, pr
                 chunks[name].append((reply["wall"], reply["cpu"]))
     for name, measured in chunks.items():
         if measured and setting.key not in answer.rows[name].notes:
-            answer.rows[name].cells[setting.key] = summarize(measured, calls[name])
+            answer.rows[name].cells[setting.key] = summarize(measured, calls[name], enough)
 
 
 def ask(
@@ -225,10 +226,10 @@ def undisturbed(measured: list[tuple[float, float]]) -> list[tuple[float, float]
     return [(wall, cpu) for wall, cpu in measured if cpu >= 0.95 * wall]
 
 
-def summarize(measured: list[tuple[float, float]], calls: int) -> Cell:
+def summarize(measured: list[tuple[float, float]], calls: int, enough: int = ENOUGH) -> Cell:
     """Turn (wall, CPU) seconds of chunks into microseconds a call, from the undisturbed ones if there are enough."""
     clean = undisturbed(measured)
-    if len(clean) >= min(ENOUGH, len(measured)):
+    if len(clean) >= enough:
         measured = clean
     wall = [w / calls * 1e6 for w, _ in measured]
     busy = sum(c for _, c in measured) / max(sum(w for w, _ in measured), 1e-12)

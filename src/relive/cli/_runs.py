@@ -84,9 +84,13 @@ def _collect(
             kind, pid, index, content = reports.get(timeout=POLL_SECONDS)
         except queue.Empty:
             dead = {process.pid: process.exitcode for process in processes if process.exitcode is not None}
-            for pid in running.keys() & dead.keys():
-                index = running.pop(pid)
-                outcomes[index] = Outcome(jobs[index], None, False, f"its process ended with status {dead[pid]}")
+            lost = {running.pop(pid): dead[pid] for pid in running.keys() & dead.keys()}
+            if len(dead) == len(processes) and not stop.is_set():
+                # A process may end before its first report has left it; nobody will take up the jobs that remain.
+                status = next((code for code in dead.values() if code), 0)
+                lost |= {index: status for index in range(len(jobs)) if index not in outcomes and index not in lost}
+            for index, status in lost.items():
+                outcomes[index] = Outcome(jobs[index], None, False, f"its process ended with status {status}")
                 display.finished(index, outcomes[index])
             if len(dead) == len(processes):
                 break
