@@ -255,9 +255,10 @@ class ReplayBuffer:
                 ring = self._ring
                 raise shortage(least, ring.drawable, self._index.drawable, ring.waiting, self.item.reach)
             places, weights = self._index.draw(batch_size, self.rng, beta, self._ring.drawable)
-            self._last = places
             self._drawn += batch_size
-            return self._batch(places, weights)
+            batch = self._batch(places, weights)
+            self._last = batch.ids
+            return batch
 
     def read(self, ids: Any) -> Batch:
         """Expand the items of given ids, without drawing; weights are 1 and no statistic moves.
@@ -329,7 +330,7 @@ class ReplayBuffer:
         """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized`."""
         with self._lock:
             tally = self._ring.tally()
-            ages = self._ring.ages(self._ring.ids(self._last))
+            ages = self._ring.ages(self._last)
             return Stats(
                 size=tally["stored"],
                 capacity=self._ring.capacity,
