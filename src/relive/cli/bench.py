@@ -30,7 +30,7 @@ def main(
 
     Args:
         questions: Which questions, by the names of their files.
-        quick: Fewer sizes, fewer and shorter chunks: minutes become half a minute a question, figures a little rougher.
+        quick: Fewer sizes, fewer and shorter chunks: about a minute a question, figures a little rougher.
         peers: Only these, such as `relive numpy cpprb`; default all.
         core: The core to run on; default the one that idles most.
         out: Also write the report here: Markdown, or JSON with every figure if the name ends in `.json`.
@@ -62,7 +62,7 @@ def main(
     else:
         sys.stdout.write(report)
     if out is not None:
-        console.print(f"written to {out}")
+        progress.console.print(f"written to {out}")
 
 
 def checkout() -> Path:
