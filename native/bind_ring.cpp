@@ -1,5 +1,5 @@
 // Binds the ring and the gather. Arguments are those of relive._kernels_numpy.ring and valid already.
-#include "bind_ring.hpp"
+#include "bind_plans.hpp"
 
 namespace relive {
 namespace {
@@ -26,8 +26,8 @@ public:
         const std::int64_t* rows[] = {windows.at.data, windows.after.data};
         windows.fill();
         copy(rows, outs, windows.n);
-        return nb::make_tuple(windows.ids.array, windows.at.array, windows.steps, windows.discounts, windows.terminated,
-                              windows.truncated, outs);
+        return nb::make_tuple(windows.ids.array, windows.at.array, windows.after.array, windows.steps,
+                              windows.discounts, windows.terminated, windows.truncated, outs);
     }
 
     nb::object taken(nb::handle rows) const {
@@ -74,7 +74,7 @@ private:
 void bind_ring(nanobind::module_& m) {
     using namespace relive;
     nb::class_<PyRing>(m, "Ring")
-        .def(nb::init<nb::list, size_t, nb::list, nb::object, nb::object, nb::object, int64_t>())
+        .def(nb::init<nb::list, size_t, nb::tuple, nb::tuple>())
         .def("attach", &PyRing::attach, nb::arg().none(), nb::arg())
         .def("push", &PyRing::push, nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
              nb::arg().none(), nb::arg().none(), nb::arg())
@@ -82,7 +82,10 @@ void bind_ring(nanobind::module_& m) {
         .def("cut", &PyRing::cut)
         .def("ids", &PyRing::ids)
         .def("locate", &PyRing::locate)
+        .def("begin_since", &PyRing::begin_since)
+        .def("stacks", &PyRing::stacks)
         .def("windows", &PyRing::windows)
+        .def("sequences", &PyRing::sequences)
         .def("fold", &PyRing::fold);
     nb::class_<PyGather>(m, "Gather")
         .def(nb::init<nb::list, nb::list>())

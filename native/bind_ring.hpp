@@ -44,21 +44,21 @@ inline Column column_of(nb::handle object) {
 
 class PyRing {
 public:
-    PyRing(nb::list columns, size_t num_obs, nb::list keys, nb::object marks, nb::object counters, nb::object tallies,
-           int64_t reach)
-        : keep_(nb::make_tuple(columns, keys, marks, counters, tallies)) {
-        const npy_intp* shape = PyArray_DIMS(array(marks));
+    PyRing(nb::list layouts, size_t num_obs, nb::tuple arrays, nb::tuple anchors)
+        : keep_(nb::make_tuple(layouts, arrays)) {
+        const npy_intp* shape = PyArray_DIMS(array(nb::object(arrays[0])));
         ring_.num_lanes = shape[0];
         ring_.rows = shape[1];
-        ring_.reach = reach;
         ring_.num_obs = num_obs;
-        ring_.marks = data<uint8_t>(marks);
-        ring_.lanes = data<Lane>(counters);
-        ring_.tallies = data<Tallies>(tallies);
-        for (nb::handle column : columns) ring_.columns.push_back(column_of(column));
-        for (const Column& column : ring_.columns) add_to_spans(ring_.spans, column, 0);
-        for (std::size_t c = 0; c < num_obs; ++c) add_to_spans(ring_.spans, ring_.columns[c], 1);
-        prepare_inputs(columns, keys);
+        ring_.marks = data<uint8_t>(nb::object(arrays[0]));
+        ring_.lanes = data<Lane>(nb::object(arrays[1]));
+        ring_.tallies = data<Tallies>(nb::object(arrays[2]));
+        ring_.reach = nb::cast<int64_t>(anchors[0]);
+        ring_.history = nb::cast<int64_t>(anchors[1]);
+        ring_.starts = nb::cast<int64_t>(anchors[2]);
+        ring_.across = nb::cast<bool>(anchors[3]);
+        for (nb::handle layout : layouts) ring_.add_column(laid_out(nb::borrow<nb::tuple>(layout)));
+        prepare_inputs(layouts);
     }
 
     ~PyRing() {
@@ -154,7 +154,30 @@ public:
         return nb::make_tuple(places, any ? codes : nb::none());
     }
 
+    nb::object begin_since(nb::handle places, int64_t rows) const {
+        const npy_intp n = PyArray_SIZE(array(places));
+        nb::object begins = fresh(NPY_BOOL, {n});
+        for (npy_intp i = 0; i < n; ++i) data<uint8_t>(begins)[i] = ring_.begins_since(data<int64_t>(places)[i], rows);
+        return begins;
+    }
+
     nb::object windows(nb::handle places, nb::handle discounts) const;
+
+    nb::object sequences(nb::handle places, int64_t length, nb::handle discounts) const;
+
+    nb::object stacks(nb::handle newest, int64_t frames, bool repeat) const {
+        std::vector<npy_intp> shape(PyArray_DIMS(array(newest)),
+                                    PyArray_DIMS(array(newest)) + PyArray_NDIM(array(newest)));
+        shape.push_back(frames);
+        nb::object rows = fresh(NPY_INT64, shape);
+        const npy_intp n = PyArray_SIZE(array(newest));
+        const auto* from = data<int64_t>(newest);
+        auto* to = data<int64_t>(rows);
+        run(n * frames, [&] {
+            for (npy_intp i = 0; i < n; ++i) ring_.stack(from[i], frames, repeat, to + i * frames);
+        });
+        return rows;
+    }
 
     nb::object fold(nb::handle column, nb::handle starts, nb::handle steps, nb::handle gammas) const {
         const npy_intp n = PyArray_SIZE(array(starts));
@@ -181,16 +204,27 @@ private:
     size_t flags_ = 0, first_next_ = 0;
     Py_ssize_t extras_ = 0;
 
-    void prepare_inputs(nb::list columns, nb::list keys) {
+    // (array, keys, shape of a value, frames, padding, interval, whether a value can be taken as it is)
+    Column laid_out(const nb::tuple& layout) const {
+        nb::object array_of = layout[0];
+        Column column = column_of(array_of);
+        column.frames = nb::cast<int64_t>(layout[3]);
+        column.repeat = nb::cast<std::string>(layout[4]) == "first";
+        column.every = nb::cast<int64_t>(layout[5]);
+        if (column.every) column.slots = PyArray_DIM(array(array_of), 0) / ring_.num_lanes;
+        return column;
+    }
+
+    void prepare_inputs(nb::list layouts) {
         std::vector<std::vector<std::string>> paths;
-        for (nb::handle path : keys) {
+        for (nb::handle layout : layouts) {
             paths.emplace_back();
-            for (nb::handle key : path) paths.back().push_back(nb::cast<std::string>(key));
+            for (nb::handle key : nb::tuple(layout[1])) paths.back().push_back(nb::cast<std::string>(key));
         }
         for (size_t c = 0; c < paths.size(); ++c) {
             const std::string& name = paths[c][0];
             const Root root = name == "obs" ? OBS : name == "action" ? ACTION : name == "reward" ? REWARD : EXTRAS;
-            inputs_.push_back(input_of(columns[c], paths, paths[c], root));
+            inputs_.push_back(input_of(layouts[c], c, paths, root));
         }
         flags_ = inputs_.size();
         for (const Root root : {TERMINATED_FLAG, TRUNCATED_FLAG}) {
@@ -201,7 +235,7 @@ private:
             inputs_.push_back(std::move(input));
         }
         first_next_ = inputs_.size();
-        for (size_t c = 0; c < ring_.num_obs; ++c) inputs_.push_back(input_of(columns[c], paths, paths[c], NEXT_OBS));
+        for (size_t c = 0; c < ring_.num_obs; ++c) inputs_.push_back(input_of(layouts[c], c, paths, NEXT_OBS));
         pointers_.resize(inputs_.size());
         extras_ = children(paths, {}) - 3;  // besides obs, action and reward
     }
@@ -217,8 +251,8 @@ private:
         return Py_ssize_t(names.size());
     }
 
-    static Input input_of(nb::handle column, const std::vector<std::vector<std::string>>& paths,
-                          const std::vector<std::string>& path, Root root) {
+    Input input_of(nb::handle layout, size_t c, const std::vector<std::vector<std::string>>& paths, Root root) const {
+        const std::vector<std::string>& path = paths[c];
         Input input;
         input.root = root;
         for (size_t depth = root == EXTRAS ? 0 : 1; depth < path.size(); ++depth) {
@@ -226,10 +260,10 @@ private:
             input.sizes.push_back(children(paths, {path.begin(), path.begin() + long(depth)}));
         }
         if (root == EXTRAS) input.sizes[0] -= 3;
-        input.type = PyArray_TYPE(array(column));
-        const npy_intp* shape = PyArray_DIMS(array(column));
-        input.shape.assign(shape + 1, shape + PyArray_NDIM(array(column)));
-        input.row = column_of(column).row;
+        for (nb::handle axis : nb::tuple(layout[2])) input.shape.push_back(nb::cast<npy_intp>(axis));
+        const bool ready = nb::cast<bool>(layout[6]);
+        input.type = ready ? PyArray_TYPE(array(nb::object(layout[0]))) : NPY_NOTYPE;
+        input.row = ring_.columns[c].given();
         return input;
     }
 
@@ -281,56 +315,5 @@ private:
         });
     }
 };
-
-// The windows that start at some places, one column of the plan an array.
-struct Windows {
-    const Ring& ring;
-    const std::int64_t* place;
-    npy_intp n;
-    const float* powers;
-    std::int64_t longest;
-    Out<std::int64_t> ids, at, after;
-    nb::object steps, discounts, terminated, truncated;
-
-    Windows(const PyRing& owner, nb::handle places, nb::handle discount_powers)
-        : ring(owner.ring()),
-          place(data<std::int64_t>(places)),
-          n(PyArray_SIZE(array(places))),
-          powers(data<float>(discount_powers)),
-          longest(PyArray_SIZE(array(discount_powers)) - 1),
-          ids(n),
-          at(n),
-          after(n),
-          steps(fresh(NPY_INT32, {n})),
-          discounts(fresh(NPY_FLOAT, {n})),
-          terminated(fresh(NPY_BOOL, {n})),
-          truncated(fresh(NPY_BOOL, {n})) {}
-
-    void fill() const {
-        run(n, [&] {
-            for (npy_intp i = 0; i < n; ++i) {
-                if (i + DEEP < n) ring.prefetch_mark(place[i + DEEP]);
-                fill(i);
-            }
-        });
-    }
-
-private:
-    void fill(npy_intp i) const {
-        std::int32_t& length = data<std::int32_t>(steps)[i];
-        const std::uint8_t mark = ring.window(place[i], longest, at.data[i], after.data[i], length);
-        ids.data[i] = ring.id_at(place[i]);
-        data<std::uint8_t>(terminated)[i] = (mark & TERMINATED) != 0;
-        data<std::uint8_t>(truncated)[i] = (mark & TRUNCATED) != 0;
-        data<float>(discounts)[i] = mark & (TERMINATED | LOST) ? 0.0f : powers[length];
-    }
-};
-
-inline nb::object PyRing::windows(nb::handle places, nb::handle discounts) const {
-    const Windows windows(*this, places, discounts);
-    windows.fill();
-    return nb::make_tuple(windows.ids.array, windows.at.array, windows.after.array, windows.steps, windows.discounts,
-                          windows.terminated, windows.truncated);
-}
 
 }  // namespace relive

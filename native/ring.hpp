@@ -1,35 +1,10 @@
-// The ring: lanes of rows, their counters and marks. Knows bytes and integers, no Python object.
+// Writing to the ring. Knows bytes and integers, no Python object.
 // `_kernels_numpy/ring.py` states the same rules in readable form and is compared with this file in the tests.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <vector>
-
-#include "copy.hpp"
+#include "rows.hpp"
 
 namespace relive {
-
-enum Mark : uint8_t { STEP = 1, TERMINATED = 2, TRUNCATED = 4, CUT = 8, LOST = 16, END = TERMINATED | TRUNCATED | CUT };
-
-// One lane's counters, as they lie in the array `counters[L, 4]`.
-struct Lane {
-    int64_t head;    // rows ever written
-    int64_t cursor;  // the slot the next row goes to
-    int64_t ripe;    // the first row that is not known to be drawable yet
-    int64_t held;    // whether a successor is held for the newest step
-};
-
-struct Tallies {
-    int64_t added, cuts, unbootstrapped, stored, drawable;
-};
-
-struct Column {
-    char* data;     // L * R rows of the rings, lane after lane, then one held successor per lane
-    size_t row;     // bytes of one row
-    size_t stride;  // from one row to the next; more than `row` where fields share a record
-};
 
 // Columns of one record, whose lines are fetched once for all of them.
 struct Span {
@@ -68,15 +43,18 @@ struct Steps {
     int64_t n, length;
 };
 
-class Ring {
+class Ring : public Rows {
 public:
-    std::vector<Column> columns;
     std::vector<Span> spans;  // what one added step touches: all columns (0), and the held successor (1)
-    size_t num_obs = 0;
-    uint8_t* marks = nullptr;
-    Lane* lanes = nullptr;
-    Tallies* tallies = nullptr;
-    int64_t num_lanes = 0, rows = 0, reach = 0;
+
+    void add_column(const Column& column) {
+        const bool observation = columns.size() < num_obs;
+        columns.push_back(column);
+        stacked_ |= column.frames > 1;
+        if (column.every) return;
+        add_to_spans(spans, column, 0);
+        if (observation) add_to_spans(spans, column, 1);
+    }
 
     void write(const Steps& steps, int64_t* ids, News& news) {
         for (int64_t i = 0; i < steps.n; ++i) {
@@ -86,7 +64,7 @@ public:
             const int64_t ripe = lane.ripe;
             for (int64_t t = 0; t < steps.length; ++t)
                 ids[i * steps.length + t] = step(steps, i * steps.length + t, number, lane, ripe, news);
-            ripen(number, lane, ripe, news);
+            tell(number, lane, ripe, news);
         }
         const int64_t count = steps.n * steps.length;
         tallies->added += count;
@@ -100,91 +78,16 @@ public:
             const int64_t ripe = lane.ripe;
             if (lane.held)
                 close(numbers[i], lane, ripe, news);
-            else
+            else if (open(numbers[i], lane))
                 forget_newest(numbers[i], lane);
-            ripen(numbers[i], lane, ripe, news);
+            tell(numbers[i], lane, ripe, news);
         }
         tallies->drawable += int64_t(news.added.size()) - int64_t(news.removed.size());
     }
 
-    int64_t id_at(int64_t place) const {
-        int64_t slot, number;
-        split(place, slot, number);
-        int64_t behind = lanes[number].cursor - 1 - slot;
-        if (behind < 0) behind += rows;
-        return (lanes[number].head - 1 - behind) * num_lanes + number;
-    }
-
-    // 0 can be drawn, 1 overwritten, 2 not complete yet, 3 never issued; `place` is set for 0 only.
-    uint8_t locate(int64_t id, int64_t& place) const {
-        place = 0;
-        if (id < 0) return 3;
-        int64_t row, number;
-        split(id, row, number);
-        const Lane& lane = lanes[number];
-        if (row >= lane.head) return 3;
-        if (row < lane.head - rows) return 1;
-        int64_t slot = lane.cursor - (lane.head - row);
-        if (slot < 0) slot += rows;
-        if (!(marks[number * rows + slot] & STEP)) return 3;
-        if (row >= lane.ripe) return 2;
-        place = slot * num_lanes + number;
-        return 0;
-    }
-
-    // One window of at most n steps from `place` on: storage rows of the anchor and of the successor, its length and
-    // last mark.
-    uint8_t window(int64_t place, int64_t n, int64_t& at, int64_t& after, int32_t& steps) const {
-        int64_t slot, number;
-        split(place, slot, number);
-        const uint8_t* lane_marks = marks + number * rows;
-        int64_t last = slot;
-        int32_t m = 1;
-        while (m < n && !(lane_marks[last] & END)) {
-            if (++last == rows) last = 0;
-            ++m;
-        }
-        const uint8_t mark = lane_marks[last];
-        if (!(mark & LOST)) {
-            if (++last == rows) last = 0;
-            // The row after the newest is the held successor; the oldest row, in the same slot, can be no successor.
-            if (last == lanes[number].cursor) last = rows;
-        }
-        at = number * rows + slot;
-        after = last == rows ? num_lanes * rows + number : number * rows + last;
-        steps = m;
-        return mark;
-    }
-
-    void prefetch_mark_of(int64_t id) const {
-        int64_t row, number;
-        split(id, row, number);
-        const int64_t behind = lanes[number].head - row;  // in range for all ids but stale and invented ones
-        const int64_t slot = lanes[number].cursor - behind;
-        if (behind > 0 && behind <= rows) RELIVE_PREFETCH(marks + number * rows + (slot < 0 ? slot + rows : slot));
-    }
-
-    void prefetch_mark(int64_t place) const {
-        int64_t slot, number;
-        split(place, slot, number);
-        RELIVE_PREFETCH(marks + number * rows + slot);
-    }
-
-    void split(int64_t value, int64_t& quotient, int64_t& lane) const {
-        if (num_lanes == 1) {
-            quotient = value;
-            lane = 0;
-        } else if (uint64_t(value) <= UINT32_MAX) {  // a third of the time of a 64-bit division
-            quotient = uint32_t(value) / uint32_t(num_lanes);
-            lane = uint32_t(value) % uint32_t(num_lanes);
-        } else {
-            quotient = value / num_lanes;
-            lane = value % num_lanes;
-        }
-    }
-
 private:
     static constexpr int64_t AHEAD = 6;
+    bool stacked_ = false;
 
     char* cell(size_t column, int64_t number, int64_t slot) const {
         return columns[column].data + size_t(number * rows + slot) * columns[column].stride;
@@ -194,6 +97,8 @@ private:
     char* successor(size_t column, int64_t number) const {
         return columns[column].data + size_t(num_lanes * rows + number) * columns[column].stride;
     }
+
+    const char* zeros(size_t column) const { return columns[column].data + size_t(nothing()) * columns[column].stride; }
 
     // One call's rows go to as many lanes, each far from the last: fetch what the lane after next will touch.
     void prefetch(int64_t number) const {
@@ -206,90 +111,209 @@ private:
     }
 
     int64_t step(const Steps& steps, int64_t k, int64_t number, Lane& lane, int64_t ripe, News& news) {
-        if (lane.held && differs(steps.values, k, number)) close(number, lane, ripe, news);
+        const auto given = [&](size_t c) { return steps.values[c] + size_t(k) * columns[c].given(); };
+        const auto next = [&](size_t c) { return steps.nexts[c] + size_t(k) * columns[c].given(); };
+        if (lane.held) {
+            if (differs(given, number) || older_differ(given, number, lane)) close(number, lane, ripe, news);
+        } else if (stacked_ && open(number, lane) && older_differ(given, number, lane)) {
+            forget_newest(number, lane);
+        }
+        const uint8_t first = open(number, lane) ? 0 : begin(given, number, lane, ripe, news);
         const int64_t id = lane.head * num_lanes + number;
         const int64_t slot = claim(number, lane, ripe, news);
         for (size_t c = 0; c < columns.size(); ++c) {
-            const size_t row = columns[c].row;
-            copy_row(cell(c, number, slot), steps.values[c] + size_t(k) * row, row);
+            const Column& column = columns[c];
+            if (!column.every)
+                copy_row(cell(c, number, slot), column.newest(given(c)), column.row);
+            else if (lane.steps % column.every == 0)
+                keep(column, number, lane.head - 1, given(c));
         }
         const bool terminated = steps.terminated[k], truncated = steps.truncated[k];
-        uint8_t mark = STEP | (terminated ? TERMINATED : 0) | (truncated ? TRUNCATED : 0);
+        uint8_t mark = STEP | first | (terminated ? TERMINATED : 0) | (truncated ? TRUNCATED : 0);
+        if (starts == 1 || lane.steps % starts == 0) mark |= START;
+        ++lane.steps;
         lane.held = 0;
         if (!steps.nexts) {
             if (mark & END) mark |= LOST;
             if (truncated && !terminated) ++tallies->unbootstrapped;
+        } else if (!(mark & END) && stacked_ && apart(given, next)) {
+            mark |= CUT;
+            ++tallies->cuts;
         }
         marks[number * rows + slot] = mark;
         if (steps.nexts) {
             if (mark & END) {
-                boundary(number, lane, ripe, news,
-                         [&](size_t c) { return steps.nexts[c] + size_t(k) * columns[c].row; });
+                const bool whole = mark & CUT || (stacked_ && apart(given, next));
+                const uint8_t begins = whole ? begin(next, number, lane, ripe, news) : 0;
+                boundary(number, lane, ripe, news, begins, [&](size_t c) { return columns[c].newest(next(c)); });
             } else {
-                for (size_t c = 0; c < num_obs; ++c) {
-                    const size_t row = columns[c].row;
-                    copy_row(successor(c, number), steps.nexts[c] + size_t(k) * row, row);
-                }
+                for (size_t c = 0; c < num_obs; ++c)
+                    copy_row(successor(c, number), columns[c].newest(next(c)), columns[c].row);
                 lane.held = 1;
             }
         }
-        lane.ripe = mark & END ? lane.head : std::max(lane.ripe, lane.head - reach + lane.held);
+        ripen(number, lane, mark);
         return id;
     }
 
-    bool differs(const char* const* values, int64_t k, int64_t number) const {
-        for (size_t c = 0; c < num_obs; ++c) {
-            const size_t row = columns[c].row;
-            if (std::memcmp(successor(c, number), values[c] + size_t(k) * row, row) != 0) return true;
+    // Fields that are kept at some steps only.
+    void keep(const Column& column, int64_t number, int64_t row, const char* value) {
+        const int64_t at = number * column.slots + row / column.every % column.slots;
+        copy_row(column.data + size_t(at) * column.stride, value, column.row);
+    }
+
+    // Whether the newest row is a step that has not ended its episode and was not cut.
+    bool open(int64_t number, const Lane& lane) const {
+        return lane.head && (marks[number * rows + newest_slot(lane)] & (STEP | END)) == STEP;
+    }
+
+    template <typename Given>
+    bool differs(Given given, int64_t number) const {
+        for (size_t c = 0; c < num_obs; ++c)
+            if (std::memcmp(successor(c, number), columns[c].newest(given(c)), columns[c].row) != 0) return true;
+        return false;
+    }
+
+    // Whether the frames before the newest are not those that the newest row's observation ends with.
+    template <typename Given>
+    bool older_differ(Given given, int64_t number, const Lane& lane) const {
+        for (size_t c = 0; stacked_ && c < num_obs; ++c) {
+            const Column& column = columns[c];
+            int64_t slot = newest_slot(lane);
+            const char* stored = column.frames > 1 ? cell(c, number, slot) : nullptr;
+            for (int64_t i = column.frames - 2; i >= 0; --i) {
+                if (std::memcmp(stored, given(c) + size_t(i) * column.row, column.row) != 0) return true;
+                if (stored == zeros(c)) continue;
+                if (!(marks[number * rows + slot] & FIRST)) {
+                    slot = (slot ? slot : rows) - 1;
+                    stored = cell(c, number, slot);
+                } else if (!column.repeat) {
+                    stored = zeros(c);
+                }
+            }
         }
         return false;
     }
 
+    // Whether the older frames of the observation after are not the newer ones of the one before.
+    template <typename Given, typename Next>
+    bool apart(Given given, Next next) const {
+        for (size_t c = 0; c < num_obs; ++c) {
+            const size_t shared = columns[c].row * size_t(columns[c].frames - 1);
+            if (shared && std::memcmp(given(c) + columns[c].row, next(c), shared) != 0) return true;
+        }
+        return false;
+    }
+
+    // Store the older frames which a stream that begins with this observation cannot do without. Returns the mark of
+    // the row of the observation itself.
+    template <typename Given>
+    uint8_t begin(Given given, int64_t number, Lane& lane, int64_t ripe, News& news) {
+        if (!stacked_) return FIRST;
+        int64_t needed = 0;
+        for (size_t c = 0; c < num_obs; ++c) {
+            const Column& column = columns[c];
+            for (int64_t age = column.frames - 1; age > needed; --age) {
+                const char* frame = given(c) + size_t(column.frames - 1 - age) * column.row;
+                const char* padding = column.repeat ? frame + column.row : zeros(c);
+                if (std::memcmp(frame, padding, column.row) != 0) needed = age;
+            }
+        }
+        for (int64_t age = needed; age > 0; --age) {
+            const int64_t slot = claim(number, lane, ripe, news);
+            marks[number * rows + slot] = HISTORY | (age == needed ? FIRST : 0);
+            for (size_t c = 0; c < num_obs; ++c) {
+                const Column& column = columns[c];
+                if (age >= column.frames) continue;
+                copy_row(cell(c, number, slot), given(c) + size_t(column.frames - 1 - age) * column.row, column.row);
+            }
+        }
+        return needed ? 0 : FIRST;
+    }
+
     // The held successor becomes a boundary row: the stream was cut.
     void close(int64_t number, Lane& lane, int64_t ripe, News& news) {
-        marks[number * rows + (lane.cursor ? lane.cursor : rows) - 1] |= CUT;
-        boundary(number, lane, ripe, news, [&](size_t c) { return static_cast<const char*>(successor(c, number)); });
-        lane.held = 0;
-        lane.ripe = lane.head;
+        marks[number * rows + newest_slot(lane)] |= CUT;
+        boundary(number, lane, ripe, news, 0, [&](size_t c) { return static_cast<const char*>(successor(c, number)); });
+        all_ripe(lane);
         ++tallies->cuts;
     }
 
     template <typename Source>
-    void boundary(int64_t number, Lane& lane, int64_t ripe, News& news, Source source) {
+    void boundary(int64_t number, Lane& lane, int64_t ripe, News& news, uint8_t mark, Source source) {
         const int64_t slot = claim(number, lane, ripe, news);
-        marks[number * rows + slot] = 0;
+        marks[number * rows + slot] = mark;
         for (size_t c = 0; c < num_obs; ++c) copy_row(cell(c, number, slot), source(c), columns[c].row);
+        lane.held = 0;
     }
 
     // Take the lane's next row; what stood there is gone.
     int64_t claim(int64_t number, Lane& lane, int64_t ripe, News& news) {
         const int64_t slot = lane.cursor;
-        if (marks[number * rows + slot] & STEP) {
-            --tallies->stored;
-            if (lane.head - rows < ripe) news.removed.push_back(slot * num_lanes + number);
+        if (lane.head >= rows) {
+            const int64_t oldest = lane.head - rows;
+            const bool step = marks[number * rows + slot] & STEP;
+            tallies->stored -= step;
+            if (lane.ripe == oldest) {
+                ++lane.ripe;
+                lane.ripe_steps += step;
+            }
+            if (lane.floor == oldest) drop(number, lane, ripe, slot, news);
+            while (lane.floor <= oldest + history) {  // rows whose own older rows are gone
+                const int64_t low = slot_of(lane, lane.floor);
+                if (marks[number * rows + low] & FIRST) break;
+                drop(number, lane, ripe, low, news);
+            }
         }
         ++lane.head;
         if (++lane.cursor == rows) lane.cursor = 0;
         return slot;
     }
 
-    void ripen(int64_t number, const Lane& lane, int64_t ripe, News& news) const {
-        for (int64_t row = std::max(ripe, lane.head - rows); row < lane.ripe; ++row) {
-            int64_t slot = lane.cursor - (lane.head - row);
-            if (slot < 0) slot += rows;
-            if (marks[number * rows + slot] & STEP) news.added.push_back(slot * num_lanes + number);
+    // The lowest row that can still be drawn is none any more.
+    void drop(int64_t number, Lane& lane, int64_t ripe, int64_t slot, News& news) const {
+        if (lane.floor < ripe && (marks[number * rows + slot] & ANCHOR) == ANCHOR)
+            news.removed.push_back(slot * num_lanes + number);
+        ++lane.floor;
+    }
+
+    void ripen(int64_t number, Lane& lane, uint8_t mark) const {
+        if (!across) {
+            lane.ripe = mark & END ? lane.head : std::max(lane.ripe, lane.head - reach + lane.held);
+            return;
+        }
+        if (mark & CUT) all_ripe(lane);
+        while (lane.steps - lane.ripe_steps + lane.held > reach) {
+            lane.ripe_steps += marks[number * rows + slot_of(lane, lane.ripe)] & STEP;
+            ++lane.ripe;
         }
     }
 
-    // The newest step's successor was never seen: only its observation is of use, as the successor of the step before.
-    void forget_newest(int64_t number, Lane& lane) {
-        const int64_t slot = (lane.cursor ? lane.cursor : rows) - 1;
-        uint8_t& mark = marks[number * rows + slot];
-        if (!lane.head || !(mark & STEP) || (mark & END)) return;
-        mark = 0;
-        uint8_t& before = marks[number * rows + (slot ? slot : rows) - 1];
-        if (rows > 1 && lane.head > 1 && (before & STEP)) before |= CUT;
+    static void all_ripe(Lane& lane) {
         lane.ripe = lane.head;
+        lane.ripe_steps = lane.steps;
+    }
+
+    void tell(int64_t number, const Lane& lane, int64_t ripe, News& news) const {
+        for (int64_t row = std::max(ripe, lane.floor); row < lane.ripe; ++row) {
+            const int64_t slot = slot_of(lane, row);
+            if ((marks[number * rows + slot] & ANCHOR) == ANCHOR) news.added.push_back(slot * num_lanes + number);
+        }
+    }
+
+    // The newest step's successor was never seen: only its observation is of use, as the successor of the step before,
+    // which may belong to an earlier episode, whose end is followed by observations only.
+    void forget_newest(int64_t number, Lane& lane) {
+        const int64_t slot = newest_slot(lane);
+        marks[number * rows + slot] &= FIRST;
+        const int64_t most = std::min({rows, 2 * history + 3, lane.head});
+        for (int64_t behind = 2; behind <= most; ++behind) {
+            uint8_t& before = marks[number * rows + slot_of(lane, lane.head - behind)];
+            if (!(before & STEP)) continue;
+            before |= CUT;
+            break;
+        }
+        all_ripe(lane);
         ++tallies->cuts;
         --tallies->stored;
     }

@@ -3,8 +3,10 @@
 Per lane a list of episodes, per episode a list of steps; every question is answered by walking them. Nothing here is
 imported from the library, and nothing here is clever: where the two disagree, one of them is wrong.
 
-Ring facts that the model relies on: a lane stores one row per step and one per boundary observation; an id is
-``row * num_envs + lane``; a lane keeps exactly its newest ``rows_per_lane`` rows; an anchor goes when its own row goes.
+Ring facts that the model relies on: a lane stores one row per step, one per boundary observation, and, where a stack's
+older frames are not those of the stream, one *history row* per frame that must be kept beside it; an id is
+``row * num_envs + lane``; a lane keeps exactly its newest ``rows_per_lane`` rows; an anchor goes when a row that it
+needs goes. Observations are kept as the caller gave them, stacks and all: what is drawn is what was given.
 """
 
 from __future__ import annotations
@@ -12,28 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+from oracle_stacks import Stack, follows, history_of, same_bytes
 
 Tree = Any  # nested dict of arrays, or one array
-
-
-def tree_map(function, *trees: Tree) -> Tree:
-    """Apply `function` to the leaves of equally nested mappings."""
-    if hasattr(trees[0], "keys"):
-        return {key: tree_map(function, *(tree[key] for tree in trees)) for key in trees[0]}
-    return function(*trees)
-
-
-def leaves(tree: Tree) -> list[np.ndarray]:
-    """The arrays of a nested mapping, by sorted key."""
-    if hasattr(tree, "keys"):
-        return [leaf for key in sorted(tree) for leaf in leaves(tree[key])]
-    return [np.asarray(tree)]
-
-
-def same_bytes(a: Tree, b: Tree) -> bool:
-    """True when every leaf has the same bytes (so NaN equals itself and 0.0 differs from -0.0)."""
-    return all(x.tobytes() == y.tobytes() for x, y in zip(leaves(a), leaves(b), strict=True))
 
 
 @dataclass
@@ -48,127 +31,120 @@ class Step:
     truncated: bool
     extras: dict[str, Tree]
     priority: float | None = None  # what `add(priority=...)` said
+    number: int = -1  # how many steps the lane had lived before
 
 
 @dataclass
 class Episode:
     """An uninterrupted stretch of steps; `final` is the observation after the last one, once it is known."""
 
+    history: int  # rows of older frames stored before the first step
     steps: list[Step] = field(default_factory=list)
     final: Tree | None = None
     closed: bool = False
+    cut: bool = False
 
-
-@dataclass
-class Item:
-    """What one id expands to."""
-
-    obs: Tree
-    action: Tree
-    reward: float
-    next_obs: Tree
-    discount: float
-    terminated: bool
-    truncated: bool
-    steps: int
-    extras: dict[str, Tree]
+    @property
+    def newest_obs(self) -> Tree:
+        """The last observation known."""
+        return self.steps[-1].obs if self.final is None else self.final
 
 
 class Lane:
     """One stream of steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, stacks: Tree) -> None:
+        self.stacks = stacks
         self.episodes: list[Episode] = []
         self.rows = 0
         self.cuts = 0
+        self.lived = 0
 
     def add(self, step: Step, next_obs: Tree | None) -> int:
         """Store a step; returns its row."""
         episode = self.open_episode()
-        if episode is not None and episode.final is not None and not same_bytes(episode.final, step.obs):
-            self.close(episode)
-            self.cuts += 1
+        if episode is not None and self.breaks(episode, step.obs):
+            self.close(episode, cut=True)
             episode = None
         if episode is None:
-            episode = Episode()
+            episode = Episode(history_of(self.stacks, step.obs))
+            self.rows += episode.history
             self.episodes.append(episode)
-        step.row = self.rows
+        step.row, step.number = self.rows, self.lived
         self.rows += 1
+        self.lived += 1
         episode.steps.append(step)
         episode.final = next_obs
-        if step.terminated or step.truncated:
-            self.close(episode)
+        over = step.terminated or step.truncated
+        unrelated = next_obs is not None and not follows(self.stacks, step.obs, next_obs)
+        if unrelated:
+            self.rows += history_of(self.stacks, next_obs)
+        if over or unrelated:
+            self.close(episode, cut=not over)
         return step.row
+
+    def breaks(self, episode: Episode, obs: Tree) -> bool:
+        """Whether an observation cannot be the one after the episode's newest step."""
+        if episode.final is not None:
+            return not same_bytes(episode.final, obs)
+        return not follows(self.stacks, episode.steps[-1].obs, obs)
 
     def cut(self) -> None:
         """End the stream without a flag."""
         episode = self.open_episode()
         if episode is not None:
-            self.close(episode)
-            self.cuts += 1
+            self.close(episode, cut=True)
 
     def open_episode(self) -> Episode | None:
         return self.episodes[-1] if self.episodes and not self.episodes[-1].closed else None
 
-    def close(self, episode: Episode) -> None:
-        episode.closed = True
+    def close(self, episode: Episode, cut: bool) -> None:
+        episode.closed, episode.cut = True, cut
+        self.cuts += cut
         if episode.final is not None:
             self.rows += 1  # the boundary row
+        elif cut:  # the newest step's successor will never be known: its observation ends the stream
+            episode.final = episode.steps.pop().obs
 
-    def locate(self, row: int) -> tuple[Episode, int] | None:
-        """The episode and position of the step stored at `row`; None for a boundary row or one never written."""
-        for episode in self.episodes:
-            for position, step in enumerate(episode.steps):
-                if step.row == row:
-                    return episode, position
-        return None
+    def oldest(self, rows_per_lane: int) -> int:
+        """The oldest row that is still stored."""
+        return max(0, self.rows - rows_per_lane)
 
     def forget_before(self, row: int) -> None:
         """Drop episodes that lie wholly before `row` (keeps the model's walks short)."""
-        self.episodes = [e for e in self.episodes if not e.closed or e.steps[-1].row >= row]
+        while self.episodes and self.episodes[0].closed and all(s.row < row for s in self.episodes[0].steps):
+            del self.episodes[0]
 
 
-def expand(episode: Episode, position: int, n_step: int, gamma: float) -> Item | None:
-    """The n-step item that starts at `position`, or None while its window is not complete."""
-    window = episode.steps[position : position + n_step]
-    first, last = window[0], window[-1]
-    over = last.terminated or last.truncated
-    after = position + len(window)
-    if after < len(episode.steps):
-        successor = episode.steps[after].obs
-    else:
-        if len(window) < n_step and not episode.closed:
-            return None
-        successor = episode.final
-        if successor is None and not over:
-            if not episode.closed or len(window) == 1:
-                return None
-            # a cut whose last step has no known successor: that step's observation ends the stream
-            window = window[:-1]
-            successor, last, over = last.obs, window[-1], False
-    discount = gamma ** len(window)
-    if last.terminated or successor is None:
-        discount = 0.0
-    return Item(
-        obs=first.obs,
-        action=first.action,
-        reward=float(sum(gamma**k * step.reward for k, step in enumerate(window))),
-        next_obs=last.obs if successor is None else successor,
-        discount=discount,
-        terminated=last.terminated,
-        truncated=last.truncated,
-        steps=len(window),
-        extras=first.extras,
-    )
+@dataclass(frozen=True)
+class Place:
+    """One step of a lane, found by walking: its episode among all that are left, and its position in it."""
+
+    lane: Lane
+    number: int
+    position: int
+
+    @property
+    def episode(self) -> Episode:
+        return self.lane.episodes[self.number]
+
+    @property
+    def step(self) -> Step:
+        return self.episode.steps[self.position]
 
 
 class OracleBuffer:
-    """All lanes, and which ids can be drawn with which priority."""
+    """All lanes, and which ids can be drawn with which priority.
 
-    def __init__(self, num_envs: int, rows_per_lane: int, n_step: int, gamma: float, initial: float = 1.0) -> None:
-        self.num_envs, self.rows_per_lane = num_envs, rows_per_lane
-        self.n_step, self.gamma, self.initial = n_step, gamma, initial
-        self.lanes = [Lane() for _ in range(num_envs)]
+    `item` has `expand(place)`, which gives the item or None while it is not complete, `starts`, and `older`, the rows
+    before an anchor that it reads whatever the stacks are. `stacks` is shaped like an observation and holds a `Stack`
+    or None for every field.
+    """
+
+    def __init__(self, num_envs: int, rows_per_lane: int, item: Any, initial: float = 1.0, stacks: Tree = None) -> None:
+        self.num_envs, self.rows_per_lane, self.item, self.initial = num_envs, rows_per_lane, item, initial
+        self.frames = max((stack.k for stack in all_stacks(stacks)), default=1)
+        self.lanes = [Lane(stacks) for _ in range(num_envs)]
         self.priority: dict[int, float] = {}  # raw, of every drawable id
         self.highest: float | None = None
         self.added = 0
@@ -194,30 +170,46 @@ class OracleBuffer:
 
     def refresh(self) -> None:
         """Find out which ids can be drawn now; newcomers get their priority."""
-        drawable = self.items()
+        drawable = {key: place for key, place in self.places().items() if self.can_be_drawn(place)}
         for gone in set(self.priority) - set(drawable):
             del self.priority[gone]
         for new in set(drawable) - set(self.priority):
-            lane = self.lanes[new % self.num_envs]
-            episode, position = lane.locate(new // self.num_envs)
-            given = episode.steps[position].priority
+            given = drawable[new].step.priority
             default = self.initial if self.highest is None else self.highest
             self.priority[new] = default if given is None else given
         for lane in self.lanes:
-            lane.forget_before(lane.rows - self.rows_per_lane)
+            lane.forget_before(lane.oldest(self.rows_per_lane))
 
-    def items(self) -> dict[int, Item]:
+    def places(self) -> dict[int, Place]:
+        """Every step whose row is stored, by id."""
+        return {
+            episode.steps[position].row * self.num_envs + number: Place(lane, at, position)
+            for number, lane in enumerate(self.lanes)
+            for at, episode in enumerate(lane.episodes)
+            for position in range(len(episode.steps))
+            if episode.steps[position].row >= lane.oldest(self.rows_per_lane)
+        }
+
+    def can_be_drawn(self, place: Place) -> bool:
+        """Whether every row that the item reads is stored, and none is still to come."""
+        frames = min(self.frames - 1, place.position + place.episode.history)
+        older = max(frames, min(self.item.older, place.position))
+        if place.step.row - older < place.lane.oldest(self.rows_per_lane) or place.step.number % self.item.starts:
+            return False
+        return self.item.expand(place) is not None
+
+    def items(self) -> dict[int, Any]:
         """Every drawable id and its item."""
-        found: dict[int, Item] = {}
-        for number, lane in enumerate(self.lanes):
-            for row in range(max(0, lane.rows - self.rows_per_lane), lane.rows):
-                place = lane.locate(row)
-                if place is None:
-                    continue
-                item = expand(*place, self.n_step, self.gamma)
-                if item is not None:
-                    found[row * self.num_envs + number] = item
-        return found
+        places = self.places()
+        return {key: self.item.expand(places[key]) for key in sorted(self.priority)}
+
+    def episodes(self) -> list[list[int]]:
+        """The drawable ids of every episode that has some."""
+        places = self.places()
+        found: dict[int, list[int]] = {}
+        for key in sorted(self.priority):
+            found.setdefault(id(places[key].episode), []).append(key)
+        return list(found.values())
 
     def update(self, ids: list[int], raw: list[float]) -> int:
         """Set raw priorities; returns how many were applied."""
@@ -240,52 +232,22 @@ class OracleBuffer:
         return sum(lane.cuts for lane in self.lanes)
 
     @property
-    def rows_held(self) -> int:
-        """Rows in use over all lanes, boundary rows included."""
-        return sum(min(lane.rows, self.rows_per_lane) for lane in self.lanes)
-
-    @property
-    def steps_held(self) -> int:
+    def stored(self) -> int:
         """Steps whose row is still in the ring."""
-        return sum(
-            lane.locate(row) is not None
-            for lane in self.lanes
-            for row in range(max(0, lane.rows - self.rows_per_lane), lane.rows)
-        )
+        return len(self.places())
 
     def silent_ids(self) -> list[int]:
-        """Ids near every edge that must be refused: just overwritten, boundary rows, waiting steps, the next ones."""
-        found = []
-        for number, lane in enumerate(self.lanes):
-            oldest = max(0, lane.rows - self.rows_per_lane)
-            for row in range(max(0, oldest - 2), lane.rows + 1):
-                key = row * self.num_envs + number
-                if key not in self.priority:
-                    found.append(key)
-        return found
+        """Ids near every edge that must be refused: overwritten, boundary and history rows, waiting steps, the next."""
+        return [
+            row * self.num_envs + number
+            for number, lane in enumerate(self.lanes)
+            for row in range(max(0, lane.oldest(self.rows_per_lane) - 2), lane.rows + 1)
+            if row * self.num_envs + number not in self.priority
+        ]
 
 
-def stratified_targets(u: np.ndarray, total: float, stratified: bool) -> np.ndarray:
-    """Where the uniforms fall on the cumulative priorities."""
-    if not stratified:
-        return u * total
-    return (np.arange(len(u)) + u) * (total / len(u))
-
-
-def draw(mass: np.ndarray, targets: np.ndarray, slack: float = 1e-9) -> tuple[np.ndarray, np.ndarray]:
-    """Index of the half-open interval that holds each target, and whether rounding could not have changed it."""
-    edges = np.cumsum(mass)
-    index = np.searchsorted(edges, targets, side="right")
-    index = np.minimum(index, np.flatnonzero(mass > 0)[-1])
-    near = np.abs(edges[None, :] - targets[:, None]).min(axis=1)
-    return index, near > slack * edges[-1]
-
-
-def is_weights(mass: np.ndarray, drawn: np.ndarray, beta: float, normalise: str) -> np.ndarray:
-    """(N P)^-beta, divided by the largest in the batch, in the buffer, or not."""
-    weights = (len(mass) * mass[drawn] / mass.sum()) ** -beta
-    if normalise == "batch":
-        return weights / weights.max()
-    if normalise == "buffer":
-        return weights / ((len(mass) * mass[mass > 0].min() / mass.sum()) ** -beta)
-    return weights
+def all_stacks(stacks: Tree) -> list[Stack]:
+    """The stacked fields of an observation."""
+    if isinstance(stacks, dict):
+        return [stack for child in stacks.values() for stack in all_stacks(child)]
+    return [] if stacks is None else [stacks]

@@ -1,45 +1,23 @@
-"""Random buffers and random streams of experience for the property tests.
-
-Every observation encodes its lane and a serial number that never repeats, so an item that mixes lanes, episodes or laps
-shows in its bytes. Floating observations hold a NaN now and then, and a zero whose sign a "cut" may flip: two
-observations that compare equal and are not the same bytes.
-"""
+"""Random buffers and random streams of experience for the property tests."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import oracle_items
 from hypothesis import strategies as st
-from oracle import OracleBuffer, Step, tree_map
+from oracle import OracleBuffer, all_stacks
+from worlds import (
+    BOTH, GO, JUMP, MIDWAY, OLDER, SCHEMAS, SIGN, STAY, TERMINATED, TRUNCATED, UNRELATED, Script, World, stacks_of,
+)  # fmt: skip
 
 import relive
 
-F = relive.Field
-SCHEMAS: dict[str, dict[str, Any]] = {
-    "flat": {"obs": F((3,), "float32"), "action": F((), "int64")},
-    "nested": {
-        "obs": {"a": F((2,), "float32"), "b": {"c": F((), "int64"), "d": F((1, 2), "float64")}},
-        "action": {"move": F((2,), "float64"), "press": F((), "bool")},
-        "log_prob": F((), "float32"),
-        "note": {"x": F((2, 2), "uint8"), "y": F((), "int16")},
-    },
-    "bytes": {"obs": F((2, 3), "uint8"), "action": F((), "int32"), "seen": F((), "bool")},
-    "scalar": {"obs": F((), "float64"), "action": F((5,), "float16")},
-    # Sizes around those at which a copy may take another path: words, cache lines, and fields kept apart from the rest.
-    "wide": {
-        "obs": {"image": F((7, 31), "uint8"), "line": F((16,), "float32"), "odd": F((65,), "uint8")},
-        "action": F((33,), "float32"),
-        "hidden": F((17,), "float64"),
-        "word": F((9,), "uint8"),
-    },
-    "image": {"obs": F((3, 43), "uint8"), "action": F((128,), "int8"), "depth": F((5, 131), "uint8")},
-}
-GO, TERMINATED, TRUNCATED, BOTH = range(4)
-STAY, JUMP, SIGN = range(3)  # the next observation follows, is another one, or flips a zero's sign
+
+OVER = ["steps", "steps", "episodes"]
 
 
 @dataclass(frozen=True)
@@ -53,22 +31,53 @@ class Config:
     gamma: float
     sampler: dict[str, Any] | None  # arguments of Prioritized; None is Uniform
     seed: int
+    sequences: dict[str, Any] | None = None  # arguments of Sequences; None is Transitions
+    every: int | None = None  # of the field `state`; None leaves it out
+    over: str = "steps"  # of Uniform
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The schema's fields."""
+        fields = SCHEMAS[self.schema]
+        return fields if self.every is None else {**fields, "state": relive.Field((3,), every=self.every)}
 
     def build(self) -> relive.ReplayBuffer:
         """The buffer; its capacity leaves a remainder that no lane uses."""
+        windows = {"n_step": self.n_step, "gamma": self.gamma}
         return relive.ReplayBuffer(
-            relive.Schema(**SCHEMAS[self.schema]),
+            relive.Schema(**self.spec),
             capacity=self.rows * self.num_envs + self.num_envs - 1,
             num_envs=self.num_envs,
-            item=relive.Transitions(n_step=self.n_step, gamma=self.gamma),
-            sampler=relive.Uniform() if self.sampler is None else relive.Prioritized(**self.sampler),
+            item=relive.Sequences(**self.sequences, **windows) if self.sequences else relive.Transitions(**windows),
+            sampler=self.choice(),
             seed=self.seed,
         )
+
+    def choice(self) -> Any:
+        """The sampler."""
+        if self.sampler is not None:
+            return relive.Prioritized(**self.sampler)
+        return relive.Uniform() if self.over == "steps" else relive.Uniform(over=self.over)
 
     def oracle(self) -> OracleBuffer:
         """The model of the same buffer."""
         initial = 1.0 if self.sampler is None else self.sampler["initial"]
-        return OracleBuffer(self.num_envs, self.rows, self.n_step, self.gamma, initial)
+        item: Any = oracle_items.Transitions(self.n_step, self.gamma)
+        if self.sequences:
+            choice = self.sequences
+            item = oracle_items.Sequences(
+                choice["length"] + choice["burn_in"],
+                self.n_step,
+                self.gamma,
+                choice["starts"],
+                choice["across_episodes"],
+                () if self.every is None else ("state",),
+            )
+        return OracleBuffer(self.num_envs, self.rows, item, initial, stacks_of(self.spec["obs"]))
+
+    def world(self) -> World:
+        """Environments that feed both."""
+        return World(self.spec, self.num_envs)
 
     def mass(self, raw: np.ndarray) -> np.ndarray:
         """What a raw priority weighs in a draw; zero means never, whatever alpha is."""
@@ -91,127 +100,42 @@ samplers = st.integers(0, 3).flatmap(lambda k: prioritized if k else st.none())
 
 
 @st.composite
+def sequences(draw: st.DrawFn) -> tuple[dict[str, Any], int | None]:
+    """Arguments of `Sequences`, and how often a state is stored."""
+    starts = draw(st.sampled_from([1, 1, 1, 2, 3, 4]))
+    every = draw(st.sampled_from([None, *(k for k in range(1, starts + 1) if starts % k == 0)]))
+    choice = {
+        "length": draw(st.integers(1, 5)),
+        "burn_in": draw(st.integers(0, 3)),
+        "starts": starts,
+        "across_episodes": draw(st.booleans()),
+        "time_major": draw(st.booleans()),
+    }
+    return choice, every
+
+
+@st.composite
 def configs(draw: st.DrawFn) -> Config:
     """Small buffers, so that a few dozen steps make several laps."""
     n_step = draw(st.integers(1, 7))
+    schema = draw(st.sampled_from(sorted(SCHEMAS)))
+    choice, every = draw(st.one_of(st.just((None, None)), st.just((None, 1)), sequences()))
+    frames = max((stack.k for stack in all_stacks(stacks_of(SCHEMAS[schema]["obs"]))), default=1)
+    least = n_step + frames - 1
+    if choice is not None:
+        least = choice["length"] + choice["burn_in"] + n_step - 1 + max(frames - 1, 1)
     return Config(
-        schema=draw(st.sampled_from(sorted(SCHEMAS))),
+        schema=schema,
         num_envs=draw(st.integers(1, 4)),
-        rows=draw(st.integers(n_step, n_step + 9)),
+        rows=draw(st.integers(least, least + 9)),
         n_step=n_step,
         gamma=draw(st.sampled_from([0.9, 0.99, 1.0, 0.0])),
         sampler=draw(samplers),
         seed=draw(st.integers(0, 2**32)),
+        sequences=choice,
+        every=every,
+        over=draw(st.sampled_from(OVER)),
     )
-
-
-def encode(spec: Any, name: str, lane: int, serial: int, flip: bool = False) -> Any:
-    """A value for every field of `spec` that no other (lane, serial) shares, within what the dtype can tell apart."""
-    if isinstance(spec, dict):
-        return {key: encode(child, f"{name}.{key}", lane, serial, flip) for key, child in spec.items()}
-    size = int(np.prod(spec.shape, dtype=int))
-    index = np.arange(size)
-    kind = spec.dtype.kind
-    if kind == "b":
-        value = (serial + lane + index) % 2 == 0
-    elif kind == "f":
-        value = (lane * 512 + serial % 512) + index * 0.25
-        if size > 1:
-            value[-1] = -0.0 if flip else 0.0
-            if serial % 13 == 5:
-                value[0] = np.nan
-    else:
-        value = serial * 5 + lane * 101 + index * 17 + zlib.crc32(name.encode()) % 97
-        value = value % 251 if spec.dtype.itemsize == 1 else value
-    return np.asarray(value).reshape(spec.shape).astype(spec.dtype)
-
-
-def stack(trees: list[Any], axis: int = 0) -> Any:
-    """Stack equally nested values."""
-    return tree_map(lambda *values: np.stack(values, axis=axis), *trees)
-
-
-@dataclass
-class World:
-    """Environments that make up experience: every lane's next observation, and a clock of serial numbers."""
-
-    config: Config
-    clock: int = 0
-    current: list[tuple[int, bool]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.spec = SCHEMAS[self.config.schema]
-        self.extras = [name for name in self.spec if name not in ("obs", "action")]
-        self.current = [(self.tick(), False) for _ in range(self.config.num_envs)]
-
-    def tick(self) -> int:
-        """A serial number that was never used."""
-        self.clock += 1
-        return self.clock
-
-    def step(self, lane: int, flag: int, move: int, give_next: bool, priority: float | None) -> tuple[Step, Any, dict]:
-        """Let one lane live one step: the model's record, its final observation, and what `add` is told."""
-        serial, flipped = self.current[lane]
-        after = self.tick()
-        obs = encode(self.spec["obs"], "obs", lane, serial, flipped)
-        next_obs = encode(self.spec["obs"], "obs", lane, after)
-        over = flag != GO
-        if over or move == JUMP:
-            self.current[lane] = (self.tick(), False)
-        else:
-            self.current[lane] = (after, move == SIGN)
-        told = {
-            "obs": obs,
-            "action": encode(self.spec["action"], "action", lane, serial),
-            "reward": np.float32(((serial * 37 + lane * 5) % 33 - 16) / 8),
-            "terminated": np.bool_(flag in (TERMINATED, BOTH)),
-            "truncated": np.bool_(flag in (TRUNCATED, BOTH)),
-            **{name: encode(self.spec[name], name, lane, serial) for name in self.extras},
-        }
-        record = Step(
-            row=-1,
-            obs=obs,
-            action=told["action"],
-            reward=float(told["reward"]),
-            terminated=bool(told["terminated"]),
-            truncated=bool(told["truncated"]),
-            extras={name: told[name] for name in self.extras},
-            priority=priority,
-        )
-        if give_next:
-            told["next_obs"] = next_obs
-        if priority is not None:
-            told["priority"] = np.float64(priority)
-        return record, next_obs if give_next else None, told
-
-    def live(self, oracle: OracleBuffer, lanes: list[int], steps: int, script: Script) -> tuple[dict, np.ndarray]:
-        """Let `lanes` live `steps` steps each; returns the arguments `[L, T, ...]` and the ids the model gives."""
-        rows, ids = [], np.empty((len(lanes), steps), np.int64)
-        for i, lane in enumerate(lanes):
-            told_lane = []
-            for t in range(steps):
-                flag, move, priority = script.at(i * steps + t)
-                record, final, told = self.step(lane, flag, move, script.give_next, priority)
-                ids[i, t] = oracle.add(lane, record, final)
-                told_lane.append(told)
-            rows.append(stack(told_lane))
-        oracle.refresh()
-        return stack(rows), ids
-
-
-@dataclass
-class Script:
-    """What happens at each step of a call; short lists repeat."""
-
-    flags: list[int]
-    moves: list[int]
-    give_next: bool
-    priorities: list[float] | None = None
-
-    def at(self, k: int) -> tuple[int, int, float | None]:
-        """Flag, move and priority of the k-th step."""
-        given = None if self.priorities is None else self.priorities[k % len(self.priorities)]
-        return self.flags[k % len(self.flags)], self.moves[k % len(self.moves)], given
 
 
 # Other ways to hand over an array: some mean the same, some must be refused, and both back ends must agree on which.
@@ -271,7 +195,7 @@ def scripts(prioritized: bool) -> st.SearchStrategy[Script]:
     return st.builds(
         Script,
         flags=st.lists(st.sampled_from([GO] * 6 + [TERMINATED, TRUNCATED, BOTH]), min_size=1, max_size=12),
-        moves=st.lists(st.sampled_from([STAY] * 5 + [JUMP, SIGN]), min_size=1, max_size=7),
+        moves=st.lists(st.sampled_from([STAY] * 8 + [JUMP, SIGN, MIDWAY, OLDER, UNRELATED]), min_size=1, max_size=7),
         give_next=st.booleans(),
         priorities=st.none() | st.lists(raw_priorities, min_size=1, max_size=5) if prioritized else st.none(),
     )

@@ -13,9 +13,12 @@ from .errors import ReliveError as ReliveError
 from .errors import ReliveWarning as ReliveWarning
 from .errors import SchemaError as SchemaError
 from .errors import StaleId as StaleId
+from .items import Sequences as Sequences
 from .items import Transitions as Transitions
+from .items import sequence_priority as sequence_priority
 from .samplers import Anneal as Anneal
 from .samplers import Prioritized as Prioritized
+from .samplers import Ranked as Ranked
 from .samplers import Uniform as Uniform
 from .schema import Field as Field
 from .schema import Schema as Schema

@@ -13,7 +13,7 @@ from .samplers import Index
 
 # Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
-_STATES = ("drawable", "overwritten", "not complete yet", "never issued")
+_STATES = ("drawable", "overwritten", "not complete yet", "never issued", "no step at which items start")
 
 
 def given(

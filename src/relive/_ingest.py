@@ -1,4 +1,4 @@
-"""From what a caller hands to `add` and `extend` to canonical arrays: checked, cast, contiguous.
+"""From what a caller hands to `add` and `extend` to canonical arrays: checked, cast, contiguous, frames in front.
 
 Everything is checked here before the ring writes its first byte. Casts never change a value's meaning: a float is never
 rounded to an integer, an integer never wraps, a finite number never becomes infinite.
@@ -111,7 +111,7 @@ def _as_array(value: Any, at: str) -> Array:
 def _canonical(value: Any, column: Column, lead: tuple[int, ...], optional: int) -> Array:
     field, at = column.field, column.path
     array = _as_array(value, at)
-    full = (*lead, *field.shape)
+    full = (*lead, *field.full_shape)
     shapes = [full]
     for left_out in range(1, optional + 1):
         if lead[left_out - 1] != 1:
@@ -122,7 +122,10 @@ def _canonical(value: Any, column: Column, lead: tuple[int, ...], optional: int)
         raise SchemaError(
             message(f"`{field.dtype.name}` of shape `{wanted}`", f"`{array.dtype.name}` of shape `{array.shape}`", at)
         )
-    return np.ascontiguousarray(_cast(array, field.dtype, at).reshape(full))
+    cast = _cast(array, field.dtype, at).reshape(full)
+    if field.stack and field.stack_axis:  # inside, frames come one after the other
+        cast = np.moveaxis(cast, -1, len(lead))
+    return np.ascontiguousarray(cast.reshape((*lead, *field.shape)) if field.stack == 1 else cast)
 
 
 def _cast(array: Array, dtype: np.dtype[Any], at: str) -> Array:

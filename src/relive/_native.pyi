@@ -37,13 +37,10 @@ class Dense(Listener):
 class Ring:
     def __init__(
         self,
-        columns: list[NDArray[Any]],
+        layouts: list[tuple[NDArray[Any], tuple[str, ...], tuple[int, ...], int, str, int, bool]],
         num_obs: int,
-        keys: list[tuple[str, ...]],
-        marks: NDArray[np.uint8],
-        counters: Int64s,
-        tallies: Int64s,
-        reach: int,
+        arrays: tuple[NDArray[np.uint8], Int64s, Int64s],
+        anchors: tuple[int, int, int, bool],
     ) -> None: ...
     def attach(self, listener: Listener | None, notify: Callable[[int, int, int], None]) -> None: ...
     def push(
@@ -60,6 +57,21 @@ class Ring:
     def cut(self, lanes: Int64s) -> tuple[Int64s, Int64s, int]: ...
     def ids(self, places: Int64s) -> Int64s: ...
     def locate(self, ids: Int64s) -> tuple[Int64s, NDArray[np.uint8] | None]: ...
+    def begin_since(self, places: Int64s, rows: int) -> NDArray[np.bool_]: ...
+    def stacks(self, newest: Int64s, frames: int, repeat: bool) -> Int64s: ...
+    def sequences(
+        self, places: Int64s, length: int, discounts: NDArray[np.float32]
+    ) -> tuple[
+        Int64s,
+        Int64s,
+        Int64s,
+        NDArray[np.int32],
+        NDArray[np.float32],
+        NDArray[np.bool_],
+        NDArray[np.bool_],
+        NDArray[np.bool_],
+        NDArray[np.bool_],
+    ]: ...
     def windows(
         self, places: Int64s, discounts: NDArray[np.float32]
     ) -> tuple[
@@ -75,6 +87,7 @@ class Gather:
     def expand(
         self, owner: Ring, places: Int64s, discounts: NDArray[np.float32], given: list[NDArray[Any]] | None
     ) -> tuple[
+        Int64s,
         Int64s,
         Int64s,
         NDArray[np.int32],

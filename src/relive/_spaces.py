@@ -23,3 +23,14 @@ def fields_of(space: Any, at: str) -> Tree:
         return Field(tuple(space.shape or ()), space.dtype)
     wanted = "a `Box`, `Discrete`, `MultiDiscrete`, `MultiBinary`, `Dict` or `Tuple` space"
     raise SchemaError(message(wanted, f"`{type(space).__name__}`", at))
+
+
+def unstacked(tree: Tree, like: Field, at: str) -> Tree:
+    """Return `tree` with every field as a stack of as many frames as `like` has, along its axis."""
+    if not isinstance(tree, Field):
+        return {name: unstacked(child, like, f"{at}.{name}") for name, child in tree.items()}
+    axis = like.stack_axis
+    if not tree.shape or tree.shape[axis] != like.stack:
+        raise SchemaError(message(f"{like.stack} frames along axis {axis}", f"shape `{tree.shape}`", at))
+    shape = tree.shape[1:] if axis == 0 else tree.shape[:-1]
+    return Field(shape, tree.dtype, stack=like.stack, pad=like.pad, stack_axis=axis)

@@ -78,14 +78,14 @@ class ReplayBuffer:
         if rows < 1:
             wanted = f"a capacity of at least one row for each of {num_envs} lanes"
             raise ArgumentError(message(wanted, f"`{capacity}`", "ReplayBuffer(capacity)"))
-        self.item: Item = choice(item, Transitions(), ("reach", "check", "bind"), "ReplayBuffer(item)")
+        self.item: Item = choice(item, Transitions(), ("anchors", "check", "bind"), "ReplayBuffer(item)")
         self.sampler: Sampler = choice(sampler, Uniform(), ("index", "replacement"), "ReplayBuffer(sampler)")
         self.storage: Storage = choice(storage, Ram(), ("allocate",), "ReplayBuffer(storage)")
         self.item.check(schema, rows)
         self.rng: Any = generator(seed)
         arrays = self.storage.allocate(Ring.spec(schema, self.num_envs, rows))
-        self._ring = Ring(schema, self.num_envs, rows, self.item.reach, arrays)
-        self._index: Index = self.sampler.index(self._ring.capacity)
+        self._ring = Ring(schema, self.num_envs, rows, self.item.anchors(schema), arrays)
+        self._index: Index = self.sampler.index(self._ring)
         self._expander = self.item.bind(schema, self._ring, Arena())
         self._intake = Intake(schema)
         self._push = self._ring.push
@@ -227,8 +227,6 @@ class ReplayBuffer:
         with self._lock:
             lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
             added, removed, _ = self._ring.cut(lanes)
-            if self._remembers:  # of a step that will never be drawable
-                self._index.offer(self._ring.newest(lanes), None)
             self._index.change(removed, added)
 
     def sample(self, batch_size: int, *, beta: float | None = None) -> Batch:
@@ -253,7 +251,7 @@ class ReplayBuffer:
             if self._index.drawable < (1 if self.sampler.replacement else batch_size):
                 least = 1 if self.sampler.replacement else batch_size
                 ring = self._ring
-                raise shortage(least, ring.drawable, self._index.drawable, ring.waiting, self.item.reach)
+                raise shortage(least, ring.drawable, self._index.drawable, ring.waiting, ring.anchors.reach)
             places, weights = self._index.draw(batch_size, self.rng, beta, self._ring.drawable)
             self._drawn += batch_size
             batch = self._batch(places, weights)

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from . import _check
-from .errors import SchemaError, message
+from .errors import ArgumentError, SchemaError, message
 
 # Names that a batch gives a meaning of its own, that `add` takes as arguments, or that are methods of a batch.
 RESERVED = frozenset(
     {"next_obs", "terminated", "truncated", "discount", "steps", "ids", "weights", "mask", "all_obs"}
-    | {"prev_action", "prev_reward", "env_ids", "priority", "time_major"}
+    | {"prev_action", "prev_reward", "all_prev_action", "all_prev_reward", "env_ids", "priority", "time_major"}
     | {"torch", "jax", "map", "keys", "values", "items", "get"}
 )
 
@@ -27,20 +27,42 @@ class Field:
     """One named array of a step: its shape and dtype, the same at every step.
 
     Args:
-        shape: The shape of the field at one step, without lane, time or batch axes; an int `n` stands for `(n,)`.
+        shape: The shape of the field at one step, without lane, time, batch or stack axes; an int `n` stands for
+            `(n,)`.
         dtype: Any fixed-size boolean, integer, floating or complex NumPy dtype.
+        stack: Frames that an observation shows at once, oldest first; for fields of `obs` only. Given and drawn as
+            `[..., stack, *shape]`, stored as one frame per step. None: no stack axis.
+        pad: What stands before an episode's first frame: zeros (`"zero"`), or that frame again (`"first"`, what
+            `gymnasium.wrappers.FrameStackObservation` does). Any other history is kept, too, and takes a row a frame.
+        stack_axis: 0 for `[..., stack, *shape]`, -1 for `[..., *shape, stack]`.
+        every: Keep the field at every `every`-th step of a lane only, which is what recurrent state is for: given at
+            every step, drawn at the first step of an item only. None: an ordinary field.
 
     Raises:
-        SchemaError: The shape has an axis that is no positive integer, or the dtype is of another kind.
+        SchemaError: The shape has an axis that is no positive integer, the dtype is of another kind, or a stack or an
+            interval is no positive integer.
 
-    >>> Field((84, 84), "uint8").nbytes
+    >>> Field((84, 84), "uint8", stack=4).nbytes
     7056
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    stack: int | None
+    pad: str
+    stack_axis: int
+    every: int | None
 
-    def __init__(self, shape: int | tuple[int, ...] = (), dtype: Any = "float32") -> None:
+    def __init__(
+        self,
+        shape: int | tuple[int, ...] = (),
+        dtype: Any = "float32",
+        *,
+        stack: int | None = None,
+        pad: str = "zero",
+        stack_axis: int = 0,
+        every: int | None = None,
+    ) -> None:
         axes = (shape,) if isinstance(shape, int | np.integer) else shape
         try:
             if not isinstance(axes, tuple | list):
@@ -55,16 +77,46 @@ class Field:
         if kind is None or kind.kind not in "biufc":
             wanted = "a boolean, integer, floating or complex dtype"
             raise SchemaError(message(wanted, f"`{dtype!r}`", "Field(dtype)"))
+        if pad not in ("zero", "first"):
+            raise SchemaError(message("`'zero'` or `'first'`", f"`{pad!r}`", "Field(pad)"))
+        if stack_axis not in (0, -1) or isinstance(stack_axis, bool):
+            raise SchemaError(message("0 or -1", f"`{stack_axis!r}`", "Field(stack_axis)"))
         object.__setattr__(self, "shape", checked)
         object.__setattr__(self, "dtype", kind.newbyteorder("="))
+        object.__setattr__(self, "stack", _count(stack, "Field(stack)"))
+        object.__setattr__(self, "pad", pad)
+        object.__setattr__(self, "stack_axis", int(stack_axis))
+        object.__setattr__(self, "every", _count(every, "Field(every)"))
 
     @property
     def nbytes(self) -> int:
-        """Bytes that one step's value takes."""
+        """Bytes of one stored value: of a single frame where the field is stacked."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
+    @property
+    def frames(self) -> int:
+        """Frames that one value shows: `stack`, or 1."""
+        return self.stack or 1
+
+    @property
+    def full_shape(self) -> tuple[int, ...]:
+        """The shape of one value as it is given and drawn, with the stack's axis."""
+        if self.stack is None:
+            return self.shape
+        return (self.stack, *self.shape) if self.stack_axis == 0 else (*self.shape, self.stack)
+
     def __repr__(self) -> str:
-        return f"Field({self.shape}, {self.dtype.name!r})"
+        told = f"{self.shape}, {self.dtype.name!r}"
+        if self.stack is not None:
+            told += f", stack={self.stack}, pad={self.pad!r}" + (", stack_axis=-1" if self.stack_axis else "")
+        return f"Field({told}" + (f", every={self.every})" if self.every is not None else ")")
+
+
+def _count(value: Any, at: str) -> int | None:
+    try:
+        return None if value is None else _check.integer(value, at, minimum=1)
+    except ArgumentError:
+        raise SchemaError(message("a positive integer or None", f"`{value!r}`", at)) from None
 
 
 Tree: TypeAlias = "Field | dict[str, Tree]"
@@ -115,6 +167,13 @@ class Schema:
         self.num_obs: int = sum(column.keys[0] == "obs" for column in self.columns)
         if not isinstance(self._tree["reward"], Field):
             raise SchemaError(message("a single `Field`", "a mapping", "$.reward"))
+        for column in self.columns:
+            if column.field.stack is not None and column.keys[0] != "obs":
+                wanted = "`stack=` in fields of `obs` only"
+                raise SchemaError(message(wanted, f"`{column.field!r}`", column.path))
+            if column.field.every is not None and column.keys[0] in ("obs", "action", "reward"):
+                wanted = "`every=` in extras only"
+                raise SchemaError(message(wanted, f"`{column.field!r}`", column.path))
 
     @property
     def tree(self) -> Mapping[str, Tree]:
@@ -129,23 +188,46 @@ class Schema:
 
     @property
     def nbytes(self) -> int:
-        """Bytes per step: every field once, with one byte each for `terminated` and `truncated`."""
-        return sum(column.field.nbytes for column in self.columns) + 2
+        """Bytes per step: every field once, with one byte each for `terminated` and `truncated`.
+
+        A stacked field counts one frame, and one that is kept at every k-th step the k-th part, rounded up.
+        """
+        return sum(-(-column.field.nbytes // (column.field.every or 1)) for column in self.columns) + 2
 
     @classmethod
-    def from_spaces(cls, observation_space: Any, action_space: Any, **extras: Any) -> Schema:
+    def from_spaces(
+        cls,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        stack: int | None = None,
+        pad: str = "zero",
+        stack_axis: int = 0,
+        **extras: Any,
+    ) -> Schema:
         """Read the schema off Gymnasium spaces (those of a single environment, not the batched ones).
 
         `Box`, `Discrete`, `MultiDiscrete`, `MultiBinary`, `Dict` and `Tuple` are understood; a `Tuple` becomes a
         mapping with the keys `"0"`, `"1"`, ... and its values may be given to `add` as tuples.
 
+        Args:
+            observation_space: What the environment shows.
+            action_space: What it takes.
+            stack: Frames that all observations show along `stack_axis`, as frame-stack wrappers make them; each frame
+                is then stored once. None: observations are no stacks, or are to be stored whole.
+            pad: As in `Field`.
+            stack_axis: As in `Field`.
+            **extras: Further fields.
+
         Raises:
-            SchemaError: A space of another kind.
+            SchemaError: A space of another kind, or one without `stack` frames.
             MissingExtra: Gymnasium is not installed.
         """
-        from ._spaces import fields_of
+        from ._spaces import fields_of, unstacked
 
         obs, action = fields_of(observation_space, "$.obs"), fields_of(action_space, "$.action")
+        if stack is not None:
+            obs = unstacked(obs, Field(stack=stack, pad=pad, stack_axis=stack_axis), "$.obs")
         return cls(obs=obs, action=action, **extras)
 
     @classmethod

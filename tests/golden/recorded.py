@@ -40,18 +40,31 @@ class Uniforms:
 class Stream:
     """A recorded stream of `[S, B]` steps, appended in the recorded chunks to a ring of `ring_T` rows a lane.
 
-    No `next_obs` is given, so that nothing takes a row but steps, and slots are the recorded ones.
+    No `next_obs` is given, so that nothing takes a row but steps, and slots are the recorded ones. What the case needs
+    says which buffer it is: frames are stacked, a recurrent state is a field kept at every `rnn_state_interval`-th
+    step, and `batch_T` makes sequences of it that run on across ends.
     """
 
     def __init__(self, params: dict[str, Any], arrays: dict[str, np.ndarray], **choices: Any) -> None:
         self.rows, self.lanes, self.n = params["ring_T"], params["B"], params["n_step_return"]
         self.params, self.arrays = params, arrays
         self.written = 0
+        self.frames, self.interval = params.get("n_frames") or 1, params.get("rnn_state_interval", 0)
+        windows = {"n_step": self.n, "gamma": params["discount"]}
+        obs, self.obs = relive.Field((3,), "float32"), arrays.get("in_observation")
+        if "in_frame" in arrays:
+            obs = relive.Field(arrays["in_frame"].shape[2:], "uint8", stack=self.frames)
+            self.obs = stacked_frames(arrays["in_frame"], arrays["in_done"], self.frames)
+        state = {"state": relive.Field((2,), every=self.interval)} if self.interval else {}
+        item: Any = relive.Transitions(**windows)
+        if "batch_T" in params:
+            starts = max(1, self.interval)
+            item = relive.Sequences(length=params["batch_T"], starts=starts, across_episodes=True, **windows)
         self.buffer = relive.ReplayBuffer(
-            relive.Schema(obs=relive.Field((3,), "float32"), action=relive.Field((), "int64")),
+            relive.Schema(obs=obs, action=relive.Field((), "int64"), **state),
             capacity=self.rows * self.lanes,
             num_envs=self.lanes,
-            item=relive.Transitions(n_step=self.n, gamma=params["discount"]),
+            item=item,
             **choices,
         )
 
@@ -60,8 +73,10 @@ class Stream:
         now = slice(self.written, self.written + length)
         done = self.arrays["in_done"][now]
         timeout = self.arrays["in_timeout"][now] if "in_timeout" in self.arrays else np.zeros_like(done)
+        if self.interval:
+            extra["state"] = self.arrays["in_prev_rnn_state"][now]
         ids = self.buffer.extend(
-            obs=self.arrays["in_observation"][now],
+            obs=self.obs[now],
             action=self.arrays["in_action"][now],
             reward=self.arrays["in_reward"][now],
             terminated=done & ~timeout,
@@ -76,3 +91,35 @@ class Stream:
         """Ids of the steps that stand at these ring slots now."""
         newest = (self.written - 1 - np.asarray(slots)) // self.rows * self.rows + np.asarray(slots)
         return newest * self.lanes + lanes
+
+    def reads(self, key: int) -> bool:
+        """Whether the step with this id can be drawn."""
+        try:
+            self.buffer.read([int(key)])
+        except relive.errors.StaleId:
+            return False
+        return True
+
+
+def stacked_frames(frame: np.ndarray, done: np.ndarray, k: int) -> np.ndarray:
+    """`[S, B, k, ...]` from one frame a step: an end blanks what lies before it, and so does the stream's start."""
+    stacks = np.zeros((*frame.shape[:2], k, *frame.shape[2:]), frame.dtype)
+    for t in range(len(frame)):
+        alive = np.ones(frame.shape[1], bool)
+        for back in range(min(k, t + 1)):
+            alive &= ~done[t - back] if back else True
+            stacks[t, alive, k - 1 - back] = frame[t - back, alive]
+    return stacks
+
+
+def documented_stream(params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The input stream of a case that does not store it, by the recipe that all cases share."""
+    rng = np.random.default_rng(params["seed"])
+    shape = (sum(params["chunks"]), params["B"])
+    arrays = {"in_observation": rng.standard_normal((*shape, 3)).astype(np.float32)}
+    arrays["in_action"] = rng.integers(0, 5, shape)
+    arrays["in_reward"] = rng.standard_normal(shape).astype(np.float32)
+    arrays["in_done"] = rng.random(shape) < params["p_done"]
+    rng.random(shape)  # time limits, which these cases have not
+    arrays["in_prev_rnn_state"] = rng.standard_normal((*shape, 2)).astype(np.float32)
+    return arrays

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from oracle import leaves, tree_map
-from strategies import FORMS, Config, World, configs, lane_subsets, raw_priorities, scripts, spoil
+from oracle_stacks import leaves, tree_map
+from strategies import FORMS, Config, configs, lane_subsets, raw_priorities, scripts, spoil
 
 from relive import _kernels
 from relive.errors import ReliveError
@@ -19,7 +19,7 @@ Call = tuple[str, dict[str, Any]]
 def programs(draw: st.DrawFn, spoiled: bool = True) -> tuple[Config, list[Call]]:
     """A buffer and the calls to make on it, arguments included."""
     config = draw(configs())
-    world, model = World(config), config.oracle()
+    world, model = config.world(), config.oracle()
     calls: list[Call] = []
     issued = [0]
     for _ in range(draw(st.integers(2, 14))):

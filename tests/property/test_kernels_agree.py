@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from oracle import tree_map
+from oracle_stacks import tree_map
 from programs import Call, assert_same_results, programs, run
 
 from relive import _kernels

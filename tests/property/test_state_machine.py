@@ -10,16 +10,24 @@ import copy
 
 import numpy as np
 import pytest
-from agreement import assert_items, assert_priorities, assert_same_buffer
+from agreement import assert_priorities, assert_same_buffer, items_agree
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from oracle import draw, is_weights, stratified_targets, tree_map
-from strategies import GO, STAY, Script, World, configs, lane_subsets, raw_priorities, scripts
+from oracle_draws import draw, is_weights, stratified_targets
+from oracle_stacks import tree_map
+from strategies import GO, STAY, Script, configs, lane_subsets, raw_priorities, scripts
 
 import relive
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 UNEVENTFUL = Script([GO], [STAY], give_next=True)
+
+
+class Grid:
+    """A generator whose numbers lie evenly between 0 and 1."""
+
+    def random(self, n):
+        return (np.arange(n) + 0.5) / n
 
 
 class ReplayMachine(RuleBasedStateMachine):
@@ -28,7 +36,7 @@ class ReplayMachine(RuleBasedStateMachine):
     @initialize(config=configs(), data=st.data())
     def build(self, config, data):
         self.config = config
-        self.buffer, self.oracle, self.world = config.build(), config.oracle(), World(config)
+        self.buffer, self.oracle, self.world = config.build(), config.oracle(), config.world()
         self.seen: list[int] = []
         self.drawn = 0
         self.calls = 0
@@ -75,20 +83,21 @@ class ReplayMachine(RuleBasedStateMachine):
         self.buffer.cut(env_ids=lanes)
         self.oracle.cut(lanes)
         for lane in lanes:
-            self.world.current[lane] = (self.world.tick(), False)
+            self.world.current[lane] = self.world.begin(lane)
 
     @rule(data=st.data())
     def read_some(self, data):
         items = self.oracle.items()
         if items:
             ids = data.draw(st.lists(st.sampled_from(sorted(items)), min_size=1, max_size=9))
-            assert_items(self.buffer.read(ids), [items[i] for i in ids])
+            items_agree(self.buffer.read(ids), [items[i] for i in ids], self.config)
 
     @precondition(lambda self: self.config.sampler is not None and self.seen)
     @rule(data=st.data())
     def update_priorities(self, data):
         recent = sorted(set(self.seen))[-3 * self.config.rows * self.config.num_envs :]
-        known = [i for i in recent if i in self.oracle.priority or self.overwritten(i)]
+        stored = self.oracle.places()  # some of them wait, are no starts, or lack an older row: their updates are stale
+        known = [i for i in recent if i in stored or self.overwritten(i)]
         if not known:
             return
         ids = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=12))
@@ -117,7 +126,7 @@ class ReplayMachine(RuleBasedStateMachine):
         batch = self.buffer.sample(n, **kwargs)
         self.drawn += n
         items = self.oracle.items()
-        assert_items(batch, [items[i] for i in batch.ids.tolist()])
+        items_agree(batch, [items[i] for i in batch.ids.tolist()], self.config)
         place = {key: slot for slot, key in enumerate(anchors.tolist())}
         drawn = np.array([place[i] for i in batch.ids.tolist()])
         assert (mass[drawn] > 0).all()
@@ -138,10 +147,26 @@ class ReplayMachine(RuleBasedStateMachine):
         weights = is_weights(mass, drawn, choice["beta"] if beta is None else beta, choice["weights"])
         np.testing.assert_allclose(batch.weights, weights, rtol=2e-5)
 
+    @precondition(lambda self: self.config.sampler is None and self.oracle.priority)
+    @rule()
+    def draw_all(self):
+        """A uniform of every kind: each episode, and in it each item, is drawn as often as it should be."""
+        episodes = self.oracle.episodes() if self.config.over == "episodes" else [list(self.oracle.priority)]
+        each = 8 * max(len(ids) for ids in episodes)
+        rng, self.buffer.rng = self.buffer.rng, Grid()
+        drawn = self.buffer.sample(each * len(episodes)).ids.tolist()
+        self.buffer.rng = rng
+        self.drawn += len(drawn)
+        assert set(drawn) <= set(self.oracle.priority)
+        for ids in episodes:
+            counts = [drawn.count(key) for key in ids]
+            assert sum(counts) == each
+            assert max(abs(count - each / len(ids)) for count in counts) <= 1
+
     @rule()
     def refused_call(self):
         lanes = self.config.num_envs
-        told, _ = World(self.config).live(self.config.oracle(), list(range(lanes)), 1, UNEVENTFUL)
+        told, _ = self.config.world().live(self.config.oracle(), list(range(lanes)), 1, UNEVENTFUL)
         told = tree_map(lambda value: value[:, 0], told)
         told["truncated"] = np.full(lanes, 2)
         with pytest.raises(relive.errors.SchemaError):
@@ -152,7 +177,7 @@ class ReplayMachine(RuleBasedStateMachine):
         if not hasattr(self, "buffer"):
             return
         self.calls += 1
-        assert_same_buffer(self.buffer, self.oracle, self.calls)
+        assert_same_buffer(self.buffer, self.oracle, self.config, self.calls)
         assert self.buffer.stats().drawn == self.drawn
         if self.config.sampler is not None:
             assert_priorities(self.buffer, self.oracle, self.config.sampler["alpha"])

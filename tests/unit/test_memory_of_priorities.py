@@ -32,10 +32,15 @@ def test_the_tree_takes_what_the_formula_says(capacity: int) -> None:
     assert 0 <= taken - capacity * (8 + 16 / 7) + 2 * 8 * 8 <= 64 * 2 * (len(sums) + 1)
 
 
+def index_of(sampler):
+    schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+    return relive.ReplayBuffer(schema, 10_000, sampler=sampler)._index
+
+
 def test_a_uniform_sampler_takes_two_integers_a_row_and_given_priorities_one_more_float() -> None:
-    uniform = relive.Uniform().index(10_000)
+    uniform = index_of(relive.Uniform())
     assert sum(array.nbytes for array in arrays_of(uniform, set())) == 10_000 * 8 + 8
-    prioritized = relive.Prioritized().index(10_000)
+    prioritized = index_of(relive.Prioritized())
     before = sum(array.nbytes for array in arrays_of(prioritized, set()))
     prioritized.offer(np.array([3]), np.array([2.0]))
     assert sum(array.nbytes for array in arrays_of(prioritized, set())) - before == 10_000 * 8

@@ -6,8 +6,9 @@ Names, arguments and results are those of `relive._native`; draws are equal to t
 from __future__ import annotations
 
 from relive._kernels_numpy.dense import Dense
+from relive._kernels_numpy.gather import Gather
 from relive._kernels_numpy.power import mass, power, smallest, weights
-from relive._kernels_numpy.ring import Gather, Ring
+from relive._kernels_numpy.ring import Ring
 from relive._kernels_numpy.tree import Tree
 
 __all__ = ["Dense", "Gather", "Ring", "Tree", "mass", "power", "simd", "smallest", "weights"]

@@ -1,6 +1,6 @@
-"""The ring's kernels in readable NumPy: what the native ones must agree with, bit by bit.
+"""Writing to the ring, in readable NumPy: what the native kernel must agree with, bit by bit.
 
-Loops run over time or over the steps of a window, never over lanes or items.
+Loops run over time, over frames or over the rows of one lane, never over lanes or items.
 """
 
 from __future__ import annotations
@@ -10,41 +10,35 @@ from typing import Any
 
 import numpy as np
 
-from .._types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
+from .._types import Array, Bool, Bytes, Int64
+from .news import News
+from .rows import (
+    ADDED,
+    CURSOR,
+    CUT,
+    CUTS,
+    END,
+    FIRST,
+    FLOOR,
+    HEAD,
+    HELD,
+    HISTORY,
+    LOST,
+    RIPE,
+    RIPE_STEPS,
+    START,
+    STEP,
+    STEPS,
+    STORED,
+    TERMINATED,
+    TRUNCATED,
+    UNBOOTSTRAPPED,
+    Rows,
+)
 
-# Bits of a row's mark. A row without STEP is a boundary row: an observation that only serves as a successor.
-STEP, TERMINATED, TRUNCATED, CUT, LOST = 1, 2, 4, 8, 16
-END = TERMINATED | TRUNCATED | CUT
 
-# Columns of the per-lane counters: rows ever written, the slot the next row goes to, the first row that is not known to
-# be drawable yet, and whether a successor is held for the newest step.
-HEAD, CURSOR, RIPE, HELD = range(4)
-
-# Tallies of the whole ring: steps ever added, cuts, truncated steps without a final observation, steps stored now, and
-# places that hold a drawable item.
-ADDED, CUTS, UNBOOTSTRAPPED, STORED, DRAWABLE = range(5)
-
-
-class Ring:
-    """Lanes of rows with a held successor each. Works on arrays it is given and keeps no state of its own.
-
-    Columns have `L * R` rows of the rings, lane after lane, and then one held successor per lane: these are touched by
-    every step, so they stand together. A *place* is `slot * L + lane`; an id is `row * L + lane`, so that
-    `place == id % (R * L)`.
-    """
-
-    def __init__(
-        self, columns: Sequence[Array], num_obs: int, keys: Sequence[tuple[str, ...]], marks: Bytes, counters: Int64,
-        tallies: Int64, reach: int,
-    ) -> None:  # fmt: skip
-        self._lanes, self._rows = marks.shape
-        end = self._lanes * self._rows
-        self._columns = [column[:end].reshape(self._lanes, self._rows, *column.shape[1:]) for column in columns]
-        self._successors = [column[end:] for column in columns[:num_obs]]
-        self._bytes = [column.reshape(self._lanes, -1).view(np.uint8) for column in self._successors]
-        self._num_obs = num_obs
-        self._marks, self._counters, self._tallies = marks, counters, tallies
-        self._reach = reach
+class Ring(Rows):
+    """Lanes of rows with a held successor each. Works on arrays it is given and keeps no state of its own."""
 
     def attach(self, listener: Any, notify: Any) -> None:
         """Say who is told at once of what `push` changes, and what is called with tallies at a cut or a loss."""
@@ -65,207 +59,197 @@ class Ring:
     ) -> tuple[Int64, Int64, Int64, int]:
         """Write canonical values `[L', T, ...]`; return ids `[L', T]`, places added and removed, and notices."""
         length = terminated.shape[1]
-        news = _News(self, lanes)
+        news = News(self, lanes)
         ids = np.empty((len(lanes), length), np.int64)
         for t in range(length):
-            obs = [value[:, t] for value in values[: self._num_obs]]
-            self._close(news, lanes[self._differs(lanes, obs)])
+            obs = [value[:, t] for value in values[: self.num_obs]]
+            self._end_what_it_does_not_continue(news, lanes, obs)
+            begins = self._history(news, lanes, obs, ~self._open(lanes))
             slots, rows = self._claim(news, lanes)
-            ids[:, t] = rows * self._lanes + lanes
-            for column, value in zip(self._columns, values, strict=True):
-                column[lanes, slots] = value[:, t]
-            ended = terminated[:, t] | truncated[:, t]
-            self._marks[lanes, slots] = STEP | TERMINATED * terminated[:, t] | TRUNCATED * truncated[:, t]
-            self._tallies[ADDED] += len(lanes)
-            self._tallies[STORED] += len(lanes)
-            self._counters[lanes, HELD] = 0
+            ids[:, t] = rows * self.lanes + lanes
+            self._store([value[:, t] for value in values], lanes, slots, rows)
+            number = self.counters[lanes, STEPS]
+            flags = TERMINATED * terminated[:, t] | TRUNCATED * truncated[:, t] | START * (number % self.starts == 0)
+            self.marks[lanes, slots] = STEP | flags | begins
+            self.counters[lanes, STEPS] = number + 1
+            self.counters[lanes, HELD] = 0
+            self.tallies[ADDED] += len(lanes)
+            self.tallies[STORED] += len(lanes)
+            ended, apart = terminated[:, t] | truncated[:, t], np.zeros(len(lanes), bool)
             if next_values is None:
-                self._marks[lanes[ended], slots[ended]] |= LOST
-                self._tallies[UNBOOTSTRAPPED] += int((truncated[:, t] & ~terminated[:, t]).sum())
+                self.marks[lanes[ended], slots[ended]] |= LOST
+                self.tallies[UNBOOTSTRAPPED] += int((truncated[:, t] & ~terminated[:, t]).sum())
             else:
-                self._boundary(news, lanes[ended], [value[ended, t] for value in next_values])
-                going = lanes[~ended]
-                for column, value in zip(self._successors, next_values, strict=True):
-                    column[going] = value[~ended, t]
-                self._counters[going, HELD] = 1
-            self._ripen(lanes, ended)
+                apart = self._succeed(news, lanes, slots, obs, [value[:, t] for value in next_values], ended)
+            self._ripen(lanes, ended, apart)
         added, removed, notices = news.places()
         return ids, added, removed, notices
 
     def cut(self, lanes: Int64) -> tuple[Int64, Int64, int]:
         """End the streams of `lanes` that are open; return places added, places removed, and the number of cuts."""
-        news = _News(self, lanes)
-        held = self._counters[lanes, HELD] == 1
+        news = News(self, lanes)
+        held = self.counters[lanes, HELD] == 1
+        self._forget_newest(lanes[~held & self._open(lanes)])
         self._close(news, lanes[held])
-        head, slot = self._counters[lanes, HEAD], (self._counters[lanes, CURSOR] - 1) % self._rows
-        mark = self._marks[lanes, slot]
-        waiting = ~held & (head > 0) & ((mark & STEP) > 0) & ((mark & END) == 0)
-        # The newest step's successor was never seen: only its observation is of use, as the successor of the step
-        # before.
-        lanes, head, slot = lanes[waiting], head[waiting], slot[waiting]
-        self._marks[lanes, slot] = 0
-        if self._rows > 1:
-            before = (slot - 1) % self._rows
-            earlier = (head > 1) & ((self._marks[lanes, before] & STEP) > 0)
-            self._marks[lanes[earlier], before[earlier]] |= CUT
-        self._counters[lanes, RIPE] = head
-        self._tallies[CUTS] += len(lanes)
-        self._tallies[STORED] -= len(lanes)
         return news.places()
 
-    def ids(self, places: Int64) -> Int64:
-        """The ids that stand at `places` now."""
-        slots, lanes = np.divmod(places, self._lanes)
-        behind = self._counters[lanes, CURSOR] - 1 - slots
-        rows: Int64 = self._counters[lanes, HEAD] - 1 - np.where(behind < 0, behind + self._rows, behind)
-        ids: Int64 = rows * self._lanes + lanes
-        return ids
-
-    def locate(self, ids: Int64) -> tuple[Int64, Bytes | None]:
-        """The places of `ids`, and None if all can be drawn, else a code for each.
-
-        Codes: 0 can be drawn, 1 overwritten, 2 not complete yet, 3 never issued.
-        """
-        rows, lanes = np.divmod(ids, self._lanes)
-        head = self._counters[lanes, HEAD]
-        codes = np.zeros(len(ids), np.uint8)
-        codes[rows >= self._counters[lanes, RIPE]] = 2
-        codes[(self._marks[lanes, rows % self._rows] & STEP) == 0] = 3
-        codes[rows < head - self._rows] = 1
-        codes[(ids < 0) | (rows >= head)] = 3
-        return ids % (self._lanes * self._rows), codes if codes.any() else None
-
-    def windows(self, places: Int64, discounts: Float32) -> tuple[Int64, Int64, Int64, Int32, Float32, Bool, Bool]:
-        """The windows of `len(discounts) - 1` steps at most that start at drawable `places`.
-
-        Returns the storage rows of the anchors and of the windows' successors, the steps, the discounts, and the flags
-        of the last step.
-        """
-        n = len(discounts) - 1
-        slots, lanes = np.divmod(places, self._lanes)
-        steps = np.ones(len(places), np.int32)
-        mark = self._marks[lanes, slots]
-        for _ in range(n - 1):
-            going = (mark & END) == 0
-            steps += going
-            mark = np.where(going, self._marks[lanes, (slots + steps - 1) % self._rows], mark)
-        lost = (mark & LOST) > 0
-        successor = (slots + steps - lost) % self._rows
-        held = ~lost & (successor == self._counters[lanes, CURSOR])
-        base = lanes * self._rows
-        after = np.where(held, self._lanes * self._rows + lanes, base + successor)
-        terminated, truncated = (mark & TERMINATED) > 0, (mark & TRUNCATED) > 0
-        discount = np.where(terminated | lost, np.float32(0), discounts[steps])
-        return self.ids(places), base + slots, after, steps, discount, terminated, truncated
-
-    def fold(self, column: Array, starts: Int64, steps: Int32, gammas: Float64) -> Array:
-        """The discounted sums over `steps` rows of `column` from storage rows `starts` on, in its dtype."""
-        lanes, slots = np.divmod(starts, self._rows)
-        wide = (-1,) + (1,) * (column.ndim - 1)
-        total = column[starts].astype(np.float64)
-        for k in range(1, len(gammas)):
-            rows = lanes * self._rows + (slots + k) % self._rows
-            total += np.where((k < steps).reshape(wide), gammas[k] * column[rows], 0.0)
-        return total.astype(column.dtype)
-
-    def _differs(self, lanes: Int64, obs: Sequence[Array]) -> Bool:
-        """Whether a successor is held that is not byte-equal to the observation that has come."""
+    def _end_what_it_does_not_continue(self, news: News, lanes: Int64, obs: Sequence[Array]) -> None:
+        """Cut the streams in which `obs` is not the next observation, byte by byte."""
+        held = self.counters[lanes, HELD] == 1
         differs = np.zeros(len(lanes), bool)
-        for stored, value in zip(self._bytes, obs, strict=False):
-            given = np.ascontiguousarray(value).reshape(len(lanes), -1).view(np.uint8)
-            differs |= (stored[lanes] != given).any(axis=1)
-        held: Bool = self._counters[lanes, HELD] == 1
-        return differs & held
+        for held_value, value in zip(self.held, self._newest_frames(obs), strict=True):
+            differs |= _unequal(held_value[lanes], value)
+        older = np.zeros(len(lanes), bool)
+        open_ = np.flatnonzero(self._open(lanes))
+        at = lanes[open_]
+        newest = at * self.rows + (self.counters[at, CURSOR] - 1) % self.rows
+        for column, value in zip(self.columns, obs, strict=False):
+            if column.frames > 1:
+                expected = column.rows[self.stacks(newest, column.frames - 1, column.pad == "first")]
+                older[open_] |= _unequal(expected, value[open_, :-1])
+        self._close(news, lanes[held & (differs | older)])
+        self._forget_newest(lanes[~held & older])
 
-    def _close(self, news: _News, lanes: Int64) -> None:
+    def _history(self, news: News, lanes: Int64, obs: Sequence[Array], first: Bool) -> Bytes:
+        """Store the older frames with which the streams that begin cannot do without; return the marks that say so."""
+        needed = np.zeros(len(lanes), np.int64)
+        stacked = [(c, value) for c, value in zip(self.columns, obs, strict=False) if c.frames > 1]
+        for column, value in stacked:
+            for age in range(1, column.frames):
+                frame = value[:, -1 - age]
+                padding = value[:, -age] if column.pad == "first" else np.zeros_like(frame)
+                needed = np.where(first & _unequal(frame, padding), np.maximum(needed, age), needed)
+        for age in range(int(needed.max(initial=0)), 0, -1):
+            chosen = needed >= age
+            slots, _ = self._claim(news, lanes[chosen])
+            self.marks[lanes[chosen], slots] = HISTORY | FIRST * (needed[chosen] == age)
+            for column, value in stacked:
+                if age < column.frames:
+                    column.ring[lanes[chosen], slots] = value[chosen, -1 - age]
+        marks: Bytes = (FIRST * (first & (needed == 0))).astype(np.uint8)
+        return marks
+
+    def _open(self, lanes: Int64) -> Bool:
+        """Whether the newest row is a step that has not ended its episode and was not cut."""
+        marks = self.marks[lanes, (self.counters[lanes, CURSOR] - 1) % self.rows]
+        return np.asarray((self.counters[lanes, HEAD] > 0) & ((marks & (STEP | END)) == STEP))
+
+    def _newest_frames(self, obs: Sequence[Array]) -> list[Array]:
+        return [v[:, -1] if c.frames > 1 else v for c, v in zip(self.columns, obs, strict=False)]
+
+    def _store(self, values: Sequence[Array], lanes: Int64, slots: Int64, rows: Int64) -> None:
+        values = [*self._newest_frames(values[: self.num_obs]), *values[self.num_obs :]]
+        for column, value in zip(self.columns, values, strict=True):
+            if column.every:
+                kept = self.counters[lanes, STEPS] % column.every == 0
+                where = rows[kept] // column.every % column.ring.shape[1]
+                column.ring[lanes[kept], where] = value[kept]
+            else:
+                column.ring[lanes, slots] = value
+
+    def _succeed(
+        self, news: News, lanes: Int64, slots: Int64, obs: Sequence[Array], nexts: Sequence[Array], ended: Bool
+    ) -> Bool:
+        """Hold `nexts`, or store them where the episode ended or where they do not follow `obs`; return the latter."""
+        apart = np.zeros(len(lanes), bool)
+        for column, value, later in zip(self.columns, obs, nexts, strict=False):
+            if column.frames > 1:
+                apart |= _unequal(value[:, 1:], later[:, :-1])
+        self.marks[lanes[apart & ~ended], slots[apart & ~ended]] |= CUT
+        self.tallies[CUTS] += int((apart & ~ended).sum())
+        over = ended | apart
+        last = [value[over] for value in nexts]
+        begins = self._history(news, lanes[over], last, apart[over])
+        self._boundary(news, lanes[over], self._newest_frames(last), begins)
+        for held, value in zip(self.held, self._newest_frames(nexts), strict=True):
+            held[lanes[~over]] = value[~over]
+        self.counters[lanes[~over], HELD] = 1
+        return apart
+
+    def _close(self, news: News, lanes: Int64) -> None:
         """Turn the held successors of `lanes` into boundary rows: their streams were cut."""
-        self._marks[lanes, (self._counters[lanes, CURSOR] - 1) % self._rows] |= CUT
-        self._boundary(news, lanes, [column[lanes] for column in self._successors])
-        self._counters[lanes, HELD] = 0
-        self._counters[lanes, RIPE] = self._counters[lanes, HEAD]
-        self._tallies[CUTS] += len(lanes)
+        self.marks[lanes, (self.counters[lanes, CURSOR] - 1) % self.rows] |= CUT
+        self._boundary(news, lanes, [column[lanes] for column in self.held], np.zeros(len(lanes), np.uint8))
+        self._all_ripe(lanes)
+        self.tallies[CUTS] += len(lanes)
 
-    def _boundary(self, news: _News, lanes: Int64, obs: Sequence[Array]) -> None:
+    def _forget_newest(self, lanes: Int64) -> None:
+        """End streams whose newest step waits for a successor.
+
+        It was never seen: only the step's observation is of use, as the successor of the step before.
+        """
+        slot = (self.counters[lanes, CURSOR] - 1) % self.rows
+        self.marks[lanes, slot] &= FIRST
+        # The step before it may belong to an earlier episode, whose end is followed by observations only.
+        seeking, behind = lanes, 2
+        while behind <= min(self.rows, 2 * self.history + 3):
+            seeking = seeking[self.counters[seeking, HEAD] >= behind]
+            before = (self.counters[seeking, CURSOR] - behind) % self.rows
+            found = (self.marks[seeking, before] & STEP) > 0
+            self.marks[seeking[found], before[found]] |= CUT
+            seeking, behind = seeking[~found], behind + 1
+        self._all_ripe(lanes)
+        self.tallies[CUTS] += len(lanes)
+        self.tallies[STORED] -= len(lanes)
+
+    def _boundary(self, news: News, lanes: Int64, obs: Sequence[Array], begins: Bytes) -> None:
         slots, _ = self._claim(news, lanes)
-        self._marks[lanes, slots] = 0
-        for column, value in zip(self._columns, obs, strict=False):
-            column[lanes, slots] = value
+        self.marks[lanes, slots] = begins
+        for column, value in zip(self.columns, obs, strict=False):
+            column.ring[lanes, slots] = value
+        self.counters[lanes, HELD] = 0
 
-    def _claim(self, news: _News, lanes: Int64) -> tuple[Int64, Int64]:
+    def _claim(self, news: News, lanes: Int64) -> tuple[Int64, Int64]:
         """Take the next row of each lane; what stood there is gone. Returns slots and row numbers."""
-        slots, rows = self._counters[lanes, CURSOR], self._counters[lanes, HEAD]
-        gone = (self._marks[lanes, slots] & STEP) > 0
-        news.gone(lanes[gone], rows[gone] - self._rows)
-        self._tallies[STORED] -= int(gone.sum())
-        self._counters[lanes, HEAD] = rows + 1
-        self._counters[lanes, CURSOR] = (slots + 1) % self._rows
+        slots, rows = self.counters[lanes, CURSOR], self.counters[lanes, HEAD]
+        full = rows >= self.rows
+        old, oldest = lanes[full], rows[full] - self.rows
+        was_step = (self.marks[old, slots[full]] & STEP) > 0
+        self.tallies[STORED] -= int(was_step.sum())
+        late = self.counters[old, RIPE] == oldest
+        self.counters[old, RIPE_STEPS] += late & was_step
+        self.counters[old, RIPE] += late
+        self._drop(news, old, self.counters[old, FLOOR] == oldest)
+        for _ in range(self.history):  # rows whose own older rows are gone, up to where a stream begins
+            floor = self.counters[old, FLOOR]
+            begins = (self.marks[old, floor % self.rows] & FIRST) > 0
+            self._drop(news, old, (floor <= oldest + self.history) & ~begins)
+        self.counters[lanes, HEAD] = rows + 1
+        self.counters[lanes, CURSOR] = (slots + 1) % self.rows
         return slots, rows
 
-    def _ripen(self, lanes: Int64, ended: Bool) -> None:
-        head, ripe = self._counters[lanes, HEAD], self._counters[lanes, RIPE]
-        complete = np.maximum(ripe, head - self._reach + self._counters[lanes, HELD])
-        self._counters[lanes, RIPE] = np.where(ended, head, complete)
+    def _drop(self, news: News, lanes: Int64, which: Bool) -> None:
+        """Let the lowest row of those lanes that can still be drawn be none of them any more."""
+        lanes = lanes[which]
+        floor = self.counters[lanes, FLOOR]
+        anchors = (self.marks[lanes, floor % self.rows] & (STEP | START)) == STEP | START
+        news.gone(lanes[anchors], floor[anchors])
+        self.counters[lanes, FLOOR] = floor + 1
+
+    def _ripen(self, lanes: Int64, ended: Bool, cut: Bool) -> None:
+        if not self.across:
+            head, ripe = self.counters[lanes, HEAD], self.counters[lanes, RIPE]
+            complete = np.maximum(ripe, head - self.reach + self.counters[lanes, HELD])
+            self.counters[lanes, RIPE] = np.where(ended | cut, head, complete)
+            return
+        self._all_ripe(lanes[cut & ~ended])
+        while True:  # a step becomes ripe at a time, but for boundary rows on the way
+            known = self.counters[lanes, STEPS] - self.counters[lanes, RIPE_STEPS] + self.counters[lanes, HELD]
+            ripe = lanes[known > self.reach]
+            if not len(ripe):
+                return
+            self.counters[ripe, RIPE_STEPS] += (self.marks[ripe, self.counters[ripe, RIPE] % self.rows] & STEP) > 0
+            self.counters[ripe, RIPE] += 1
+
+    def _all_ripe(self, lanes: Int64) -> None:
+        self.counters[lanes, RIPE] = self.counters[lanes, HEAD]
+        self.counters[lanes, RIPE_STEPS] = self.counters[lanes, STEPS]
 
 
-class _News:
-    """Which places one call made drawable and which it took away, in the order of the call's lanes, then of rows."""
-
-    def __init__(self, ring: Ring, lanes: Int64) -> None:
-        self._ring, self._called = ring, lanes
-        self._order = np.full(ring._lanes, -1, np.int64)
-        self._order[lanes] = np.arange(len(lanes))
-        self._ripe = ring._counters[:, RIPE].copy()
-        self._before = ring._tallies.copy()
-        self._gone: list[tuple[Int64, Int64]] = []
-
-    def gone(self, lanes: Int64, rows: Int64) -> None:
-        """Note rows that were overwritten, if they could be drawn when the call began."""
-        drawable = rows < self._ripe[lanes]
-        self._gone.append((lanes[drawable], rows[drawable]))
-
-    def places(self) -> tuple[Int64, Int64, int]:
-        """Return places added and removed, and how many cuts and losses the caller may want to hear of."""
-        ring = self._ring
-        head, ripe = ring._counters[:, HEAD], ring._counters[:, RIPE]
-        first = np.maximum(self._ripe, head - ring._rows)[self._called]
-        counts = np.maximum(ripe[self._called] - first, 0)
-        lane = np.repeat(self._called, counts)
-        offset = np.arange(len(lane)) - np.repeat(np.cumsum(counts) - counts, counts)
-        slots = (np.repeat(first, counts) + offset) % ring._rows
-        steps = (ring._marks[lane, slots] & STEP) > 0
-        added = (slots * ring._lanes + lane)[steps]
-        lanes = np.concatenate([lane for lane, _ in self._gone]) if self._gone else np.empty(0, np.int64)
-        rows = np.concatenate([row for _, row in self._gone]) if self._gone else lanes
-        sort = np.lexsort((rows, self._order[lanes]))
-        removed = rows[sort] % ring._rows * ring._lanes + lanes[sort]
-        gained = ring._tallies - self._before
-        ring._tallies[DRAWABLE] += len(added) - len(removed)
-        return added, removed, int(gained[CUTS] + gained[UNBOOTSTRAPPED])
-
-
-class Gather:
-    """Copies rows of many columns into output arrays; `picks[i]` names the list of rows that column `i` takes."""
-
-    def __init__(self, columns: Sequence[Array], picks: Sequence[int]) -> None:
-        self._columns = list(columns)
-        self._picks = list(picks)
-
-    def take(self, rows: Sequence[Int64], outs: Sequence[Array]) -> None:
-        """Fill `outs[i]` with the storage rows `rows[picks[i]]` of column `i`."""
-        for column, pick, out in zip(self._columns, self._picks, outs, strict=True):
-            out[...] = column[rows[pick]]
-
-    def expand(
-        self, ring: Ring, places: Int64, discounts: Float32, outs: list[Array] | None
-    ) -> tuple[Int64, Int64, Int32, Float32, Bool, Bool, list[Array]]:
-        """The windows at `places`, and the rows of anchors and successors in `outs` or in new arrays."""
-        ids, at, after, steps, discount, terminated, truncated = ring.windows(places, discounts)
-        if outs is None:
-            outs = self.taken((at, after))
-        else:
-            self.take((at, after), outs)
-        return ids, at, steps, discount, terminated, truncated, outs
-
-    def taken(self, rows: Sequence[Int64]) -> list[Array]:
-        """The same in new arrays."""
-        return [column[rows[pick]] for column, pick in zip(self._columns, self._picks, strict=True)]
+def _unequal(a: Array, b: Array) -> Bool:
+    """Which entries of the first axis have other bytes in `a` than in `b`."""
+    if not len(a):
+        return np.zeros(0, bool)
+    left, right = (np.ascontiguousarray(x).reshape(len(x), -1).view(np.uint8) for x in (a, b))
+    differs: Bool = (left != right).any(axis=1)
+    return differs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeAlias
 
 from .._memory import Arena
-from .._ring import Ring
+from .._ring import Anchors, Ring
 from .._types import Int64
 from ..schema import Schema
 
@@ -23,9 +23,8 @@ class Expander(Protocol):
 class Item(Protocol):
     """The frozen description of an item."""
 
-    @property
-    def reach(self) -> int:
-        """Steps from an anchor on that must be stored, or an end among them, before the anchor can be drawn."""
+    def anchors(self, schema: Schema) -> Anchors:
+        """Which steps the item can start at, and which rows it needs around them."""
         ...
 
     def check(self, schema: Schema, rows: int) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from .. import _check
 from .._memory import Arena
-from .._ring import Ring
+from .._ring import Anchors, Ring
 from .._types import Int64
 from ..errors import ArgumentError, message
 from ..schema import Schema
+from ._columns import Frames, check_reward, check_rows, history_of, nest
 from ._outputs import Outputs
 from ._protocol import Expander, Fields
 
@@ -28,14 +28,16 @@ class Transitions:
     * `discount` is `gamma**m`, or 0 if step t+m-1 terminated (or was truncated without a final observation),
     * `steps` is m, and `terminated` and `truncated` are those of step t+m-1.
 
-    Every other field is the anchor's own. An anchor can be drawn as soon as its window is complete.
+    Every other field is the anchor's own. An anchor can be drawn as soon as its window is complete, and until a row
+    that it needs, older frames of its observation included, has been overwritten.
 
     Args:
-        n_step: Longest window, in steps (>= 1). At most as many as a lane has rows.
+        n_step: Longest window, in steps (>= 1). At most as many as a lane has rows, less the older frames of a stack.
         gamma: Discount per step, in [0, 1].
 
     Raises:
-        ArgumentError: An argument outside these limits; an integer reward with `n_step` > 1.
+        ArgumentError: An argument outside these limits; an integer reward with `n_step` > 1, or a field that is kept at
+            every k-th step only, when the buffer is built.
 
     Source: Sutton 1988 for n-step returns; the truncation rule follows Pardo et al. 2018.
 
@@ -50,25 +52,21 @@ class Transitions:
         object.__setattr__(self, "n_step", _check.integer(self.n_step, "Transitions(n_step)", minimum=1))
         object.__setattr__(self, "gamma", _check.real(self.gamma, "Transitions(gamma)", low=0.0, high=1.0))
 
-    @property
-    def reach(self) -> int:
-        """Steps an anchor waits for: `n_step`."""
-        return self.n_step
+    def anchors(self, schema: Schema) -> Anchors:
+        """Any step, once `n_step` steps are known; with the older frames of its observation."""
+        return Anchors(reach=self.n_step, history=history_of(schema))
 
     def check(self, schema: Schema, rows: int) -> None:
-        """Refuse windows longer than a lane, and integer rewards that cannot be discounted."""
-        if self.n_step > rows:
-            remedy = "raise `capacity` or lower `n_step`"
-            got = f"`{self.n_step}`"
-            raise ArgumentError(
-                message(f"at most {rows} steps, the rows of a lane", got, "Transitions(n_step)", remedy)
-            )
-        dtype = schema.reward.dtype
-        if self.n_step > 1 and dtype not in (np.float32, np.float64):
-            wanted = "a `float32` or `float64` reward to discount over steps"
-            raise ArgumentError(
-                message(wanted, f"`{dtype.name}`", "$.reward", "state `reward=Field(...)` in the schema")
-            )
+        """Refuse windows longer than a lane, integer rewards, and state that is not kept at every step."""
+        older = history_of(schema)
+        frames = f" and {older} older frames" if older else ""
+        check_rows(self.n_step + older, rows, frames and f" ({self.n_step} steps{frames})", "Transitions(n_step)")
+        check_reward(schema, self.n_step)
+        for column in schema.columns:
+            if (column.field.every or 1) > 1:
+                wanted = "fields that are kept at every step, at any of which a transition may start"
+                remedy = "use `every=1`, or `Sequences(starts=...)`"
+                raise ArgumentError(message(wanted, f"`every={column.field.every}`", column.path, remedy))
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
         """Prepare to expand places of `ring`."""
@@ -76,37 +74,43 @@ class Transitions:
 
 
 class _Transitions:
-    """Plans windows, then has all columns copied in one pass over the rows."""
+    """Plans windows, then has all columns copied in one pass over the rows; stacks of frames in a second one."""
 
     def __init__(self, item: Transitions, schema: Schema, ring: Ring, arena: Arena) -> None:
         self._ring = ring
         powers = item.gamma ** np.arange(item.n_step + 1, dtype=np.float64)
         self._gammas, self._discounts = powers, powers.astype(np.float32)
-        reward = next(i for i, column in enumerate(schema.columns) if column.keys == ("reward",))
-        self._reward = ring.columns[reward]
+        columns = list(zip(schema.columns, ring.columns, strict=True))
+        self._reward = next(array for column, array in columns if column.keys == ("reward",))
         self._folds = item.n_step > 1
+        self._states = [(c.keys, array) for c, array in columns if c.field.every]
+        stacked = [(c, array) for c, array in columns if c.field.stack]
         # A column's place in the batch, its array, and whether it is read at the anchor (0) or at the successor (1).
         jobs = [
-            (column.keys, ring.columns[i], 0)
-            for i, column in enumerate(schema.columns)
-            if not (self._folds and i == reward)
+            (c.keys, array, 0)
+            for c, array in columns
+            if not (c.field.every or c.field.stack or (self._folds and c.keys == ("reward",)))
         ]
-        jobs += [
-            (("next_obs", *column.keys[1:]), ring.columns[i], 1)
-            for i, column in enumerate(schema.columns[: schema.num_obs])
-        ]
+        jobs += [(("next_obs", *c.keys[1:]), array, 1) for c, array in columns[: schema.num_obs] if not c.field.stack]
         self._outputs = Outputs([array for _, array, _ in jobs], arena)
         self._gather = ring.gather([array for _, array, _ in jobs], [pick for _, _, pick in jobs])
-        self._keys = [keys for keys, _, _ in jobs]
+        self._frames = Frames([c for c, _ in stacked], [array for _, array in stacked], ring, arena)
+        self._stacked = bool(stacked)
+        self._keys = [keys for keys, _, _ in jobs] + [keys for keys, _ in self._states]
+        for name in ("obs", "next_obs") if stacked else ():
+            self._keys += [(name, *c.keys[1:]) for c, _ in stacked]
         self._flat = all(len(keys) == 1 for keys in self._keys)
         self._names = [keys[0] for keys in self._keys]
 
     def expand(self, places: Int64) -> Fields:
         """Return the transitions that start at `places`."""
-        ids, at, steps, discount, terminated, truncated, copies = self._gather.expand(
+        ids, at, after, steps, discount, terminated, truncated, copies = self._gather.expand(
             self._ring.kernel, places, self._discounts, self._outputs.of(len(places))
         )
-        fields: Fields = dict(zip(self._names, copies)) if self._flat else _nest(self._keys, copies)  # noqa: B905
+        copies += [array[self._ring.state_rows(ids, 1)] for _, array in self._states]
+        if self._stacked:
+            copies += self._frames.of(at) + self._frames.of(after)
+        fields: Fields = dict(zip(self._names, copies)) if self._flat else nest(self._keys, copies)  # noqa: B905
         if self._folds:
             fields["reward"] = self._ring.fold(self._reward, at, steps, self._gammas)
         fields["discount"] = discount
@@ -115,13 +119,3 @@ class _Transitions:
         fields["steps"] = steps
         fields["ids"] = ids
         return fields
-
-
-def _nest(keys: list[tuple[str, ...]], arrays: list[Any]) -> Fields:
-    fields: Fields = {}
-    for path, array in zip(keys, arrays, strict=True):
-        node = fields
-        for key in path[:-1]:
-            node = node.setdefault(key, {})
-        node[path[-1]] = array
-    return fields

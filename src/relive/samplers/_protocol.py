@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from .._ring import Ring
 from .._types import Bool, Float32, Float64, Int64
 
 
@@ -67,6 +68,6 @@ class Sampler(Protocol):
         """Whether priorities mean anything to it."""
         ...
 
-    def index(self, capacity: int) -> Index:
-        """Return an empty index over `capacity` places."""
+    def index(self, ring: Ring) -> Index:
+        """Return an empty index over the places of `ring`."""
         ...

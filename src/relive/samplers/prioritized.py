@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import _check, _kernels
+from .._ring import Ring
 from .._types import Bool, Float32, Float64, Int64
 from ..errors import PriorityError, message
 from ..sum_tree import allocate
@@ -68,9 +69,9 @@ class Prioritized:
         """True: `update_priorities` and `priority=` are understood."""
         return True
 
-    def index(self, capacity: int) -> _Prioritized:
-        """Return an empty index over `capacity` places."""
-        return _Prioritized(self, capacity)
+    def index(self, ring: Ring) -> _Prioritized:
+        """Return an empty index over the places of `ring`."""
+        return _Prioritized(self, ring.capacity)
 
 
 class _Prioritized:

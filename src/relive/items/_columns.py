@@ -1,0 +1,70 @@
+"""What items share: finding columns, checking schemas, nesting results, copying stacks of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._memory import Arena
+from .._ring import Ring
+from .._types import Array, Int64
+from ..errors import ArgumentError, message
+from ..schema import Column, Schema
+from ._outputs import Outputs
+from ._protocol import Fields
+
+
+def history_of(schema: Schema) -> int:
+    """Older frames that an observation of `schema` shows besides its newest."""
+    return max((column.field.frames - 1 for column in schema.columns), default=0)
+
+
+def check_rows(needed: int, rows: int, what: str, at: str) -> None:
+    """Refuse items that need more rows than a lane has."""
+    if needed > rows:
+        remedy = f"raise `capacity` or lower `{at.split('(')[1][:-1]}`"
+        raise ArgumentError(message(f"at most {rows} steps, the rows of a lane", f"`{needed}`{what}", at, remedy))
+
+
+def check_reward(schema: Schema, n_step: int) -> None:
+    """Refuse integer rewards that would have to be discounted."""
+    dtype = schema.reward.dtype
+    if n_step > 1 and dtype not in (np.float32, np.float64):
+        wanted = "a `float32` or `float64` reward to discount over steps"
+        raise ArgumentError(message(wanted, f"`{dtype.name}`", "$.reward", "state `reward=Field(...)` in the schema"))
+
+
+def nest(keys: Sequence[tuple[str, ...]], arrays: Sequence[Any]) -> Fields:
+    """Arrays by nested keys."""
+    fields: Fields = {}
+    for path, array in zip(keys, arrays, strict=True):
+        node = fields
+        for key in path[:-1]:
+            node = node.setdefault(key, {})
+        node[path[-1]] = array
+    return fields
+
+
+class Frames:
+    """Copies observations whose columns are stacked; each frame is a row of its own."""
+
+    def __init__(self, columns: Sequence[Column], arrays: Sequence[Array], ring: Ring, arena: Arena) -> None:
+        self._ring = ring
+        self._fields = [column.field for column in columns]
+        self._outputs = [Outputs([array], arena) for array in arrays]
+        self._gathers = [ring.gather([array], [0]) for array in arrays]
+
+    def of(self, newest: Int64) -> list[Array]:
+        """The stacks whose newest frames stand at the storage rows `newest`, one array `[*newest.shape, ...]` each."""
+        stacks = []
+        rows: dict[tuple[int, str], Int64] = {}
+        for field, outputs, gather in zip(self._fields, self._outputs, self._gathers, strict=True):
+            kind = field.frames, field.pad
+            if kind not in rows:
+                rows[kind] = self._ring.stacks(newest, field.frames, field.pad == "first")
+            (frames,) = outputs.taken(gather, (rows[kind].reshape(-1),))
+            stack = frames.reshape(*newest.shape, field.frames, *field.shape)
+            stacks.append(np.moveaxis(stack, newest.ndim, -1) if field.stack_axis else stack)
+        return stacks

@@ -1,0 +1,211 @@
+"""Sequences of steps, for recurrent learners."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from .. import _check
+from .._memory import Arena
+from .._ring import Anchors, Ring
+from .._types import Array, Bool, Int32, Int64
+from ..errors import ArgumentError, message
+from ..schema import Column, Schema
+from ._columns import Frames, check_reward, check_rows, history_of, nest
+from ._outputs import Outputs
+from ._protocol import Expander, Fields
+
+Found: TypeAlias = tuple[tuple[str, ...], Array]
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Draw `burn_in + length` consecutive steps from each anchor, with n-step targets at every one of them.
+
+    With T = `burn_in + length`, `[B, T, ...]` (or `[T, B, ...]`) each:
+
+    * `obs`, `next_obs`: views of one array `all_obs` of T + `n_step` observations;
+    * `action`, every extra, and, as `Transitions(n_step, gamma)` gives them for each step, `reward`, `discount`,
+      `terminated`, `truncated` (those of the last step of its window) and `steps`;
+    * `prev_action`, `prev_reward`: what came before each observation, zero at an episode's first step; views of
+      `all_prev_action`, `all_prev_reward`, which have T + `n_step` entries, too;
+    * `mask`: which steps exist.
+
+    Fields with `every=k` (recurrent state) come as they were at the anchor, `[B, ...]`; `ids` and `weights` are `[B]`.
+
+    After an episode's end, or a cut, steps are padding: `mask` is False, `discount`, `reward`, `action`, extras and
+    flags are zero, and observations repeat the final one, so that `next_obs` stays right. With `across_episodes` only
+    a cut ends a sequence; the flags tell where episodes end, and `next_obs` is the final observation there.
+
+    An anchor can be drawn as soon as its `burn_in + length + n_step - 1` steps and what follows them are known, or its
+    episode has ended, and until a row that it needs has been overwritten.
+
+    Args:
+        length: Steps to learn from, >= 1.
+        burn_in: Steps in front of these, to refresh a recurrent state, >= 0.
+        n_step: Longest window of a target, >= 1.
+        gamma: Discount per step, in [0, 1].
+        starts: Anchors are the steps whose number in their lane, counted from 0, is a multiple of this, >= 1.
+        across_episodes: Whether the stream runs on behind an episode's end.
+        time_major: Whether time is the first axis.
+
+    Raises:
+        ArgumentError: An argument outside these limits; more steps than a lane has rows, an integer reward with
+            `n_step` > 1, or `starts` that is no multiple of a field's `every`, when the buffer is built.
+
+    Source: Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement Learning", ICLR 2019; the
+    layout of inputs follows rlpyt (Stooke and Abbeel 2019).
+
+    >>> Sequences(80, burn_in=40, n_step=5, gamma=0.997, starts=40).steps
+    120
+    """
+
+    length: int
+    _: KW_ONLY
+    burn_in: int = 0
+    n_step: int = 1
+    gamma: float = 0.99
+    starts: int = 1
+    across_episodes: bool = False
+    time_major: bool = False
+
+    def __post_init__(self) -> None:
+        for name, minimum in (("length", 1), ("burn_in", 0), ("n_step", 1), ("starts", 1)):
+            checked = _check.integer(getattr(self, name), f"Sequences({name})", minimum=minimum)
+            object.__setattr__(self, name, checked)
+        object.__setattr__(self, "gamma", _check.real(self.gamma, "Sequences(gamma)", low=0.0, high=1.0))
+        _check.flag(self.across_episodes, "Sequences(across_episodes)")
+        _check.flag(self.time_major, "Sequences(time_major)")
+
+    @property
+    def steps(self) -> int:
+        """Steps of one item: `burn_in + length`."""
+        return self.burn_in + self.length
+
+    def anchors(self, schema: Schema) -> Anchors:
+        """Every `starts`-th step, with the step before it and the older frames of its observation."""
+        return Anchors(
+            reach=self.steps + self.n_step - 1,
+            history=max(history_of(schema), 1),
+            starts=self.starts,
+            across=self.across_episodes,
+        )
+
+    def check(self, schema: Schema, rows: int) -> None:
+        """Refuse what a lane cannot hold, integer rewards, and starts where a field is not kept."""
+        anchors = self.anchors(schema)
+        told = f" ({self.steps} + {self.n_step - 1} steps, and {anchors.history} before them)"
+        check_rows(anchors.reach + anchors.history, rows, told, "Sequences(length)")
+        check_reward(schema, self.n_step)
+        for column in schema.columns:
+            every = column.field.every or 1
+            if self.starts % every:
+                wanted = f"`starts` to be a multiple of {every}, the steps at which `{column.path}` is kept"
+                remedy = f"say `Sequences(starts={every})`, so that no item starts without its state"
+                raise ArgumentError(message(wanted, f"`{self.starts}`", "Sequences(starts)", remedy))
+
+    def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
+        """Prepare to expand places of `ring`."""
+        return _Sequences(self, schema, ring, arena)
+
+
+class _Sequences:
+    """Plans positions, then copies observations, and what stands between each two of them."""
+
+    def __init__(self, item: Sequences, schema: Schema, ring: Ring, arena: Arena) -> None:
+        self._item, self._ring = item, ring
+        powers = item.gamma ** np.arange(item.n_step + 1, dtype=np.float64)
+        self._gammas, self._discounts = powers, powers.astype(np.float32)
+        columns = list(zip(schema.columns, ring.columns, strict=True))
+        observations, others = columns[: schema.num_obs], columns[schema.num_obs :]
+        self._plain = _Copies([c for c in observations if not c[0].field.stack], ring, arena)
+        stacked = [c for c in observations if c[0].field.stack]
+        self._frames = Frames([c for c, _ in stacked], [array for _, array in stacked], ring, arena)
+        self._frame_keys = [c.keys for c, _ in stacked]
+        self._steps = _Copies([c for c in others if c[0].field.every is None], ring, arena)
+        self._states = [(c[0].field.every, _Copies([c], ring, arena)) for c in others if c[0].field.every is not None]
+
+    def expand(self, places: Int64) -> Fields:
+        """Return the sequences that start at `places`."""
+        item, length = self._item, self._item.steps
+        ids = self._ring.ids(places)
+        plan = self._ring.sequences(places, length, self._discounts)
+        if item.time_major:
+            plan = tuple(np.ascontiguousarray(part.T) for part in plan)
+        observed, before, after, steps, discount, terminated, truncated, mask, first = plan
+        found = self._observations(observed, after) + self._between(before, first, steps)
+        for every, copies in self._states:
+            found += copies.of(self._ring.state_rows(ids, every))
+        fields = nest([keys for keys, _ in found], [array for _, array in found])
+        fields.update(discount=discount, terminated=terminated, truncated=truncated, steps=steps, mask=mask, ids=ids)
+        return fields
+
+    def _observations(self, observed: Int64, after: Int64) -> list[Found]:
+        """`all_obs`, and `obs` and `next_obs` as views of it; `next_obs` of its own where ends make it differ."""
+        n, length = self._item.n_step, self._item.steps
+        own = self._item.across_episodes and not np.array_equal(after, self._times(observed, n, length))
+        later = self._copied(np.ascontiguousarray(after)) if own else []
+        found: list[Found] = []
+        for i, ((_, *rest), array) in enumerate(self._copied(observed)):
+            found.append((("all_obs", *rest), array))
+            found.append((("obs", *rest), self._times(array, 0, length)))
+            found.append((("next_obs", *rest), later[i][1] if own else self._times(array, n, length)))
+        return found
+
+    def _copied(self, rows: Int64) -> list[Found]:
+        return self._plain.of(rows) + list(zip(self._frame_keys, self._frames.of(rows), strict=True))
+
+    def _between(self, before: Int64, first: Bool, steps: Int32) -> list[Found]:
+        """What every step holds besides its observation; actions and rewards a second time, as what came before."""
+        length = self._item.steps
+        found: list[Found] = []
+        for keys, array in self._steps.of(before):
+            found.append((keys, self._times(array, 1, length)))
+            if keys[0] in ("action", "reward"):
+                previous = self._reset(array, first)
+                found.append(((f"all_prev_{keys[0]}", *keys[1:]), previous))
+                found.append(((f"prev_{keys[0]}", *keys[1:]), self._times(previous, 0, length)))
+            if keys == ("reward",) and self._item.n_step > 1:
+                found[-3] = (keys, self._folded(array, steps))
+        return found
+
+    def _reset(self, array: Array, first: Bool) -> Array:
+        """Zeros where an episode begins; at the anchor that is so already."""
+        if not self._item.across_episodes or not self._times(first, 1, first.size).any():
+            return array
+        return np.where(_widened(first, array), np.zeros((), array.dtype), array)
+
+    def _folded(self, rewards: Array, steps: Int32) -> Array:
+        length = self._item.steps
+        total = self._times(rewards, 1, length).astype(np.float64)
+        for k in range(1, self._item.n_step):
+            later = self._gammas[k] * self._times(rewards, 1 + k, length)
+            total += np.where(_widened(k < steps, later), later, 0.0)
+        return total.astype(rewards.dtype)
+
+    def _times(self, array: Array, start: int, length: int) -> Array:
+        chosen = slice(start, start + length)
+        return array[chosen] if self._item.time_major else array[:, chosen]
+
+
+class _Copies:
+    """Copies rows of some columns, in the shape of the list of rows."""
+
+    def __init__(self, columns: list[tuple[Column, Array]], ring: Ring, arena: Arena) -> None:
+        self._keys = [column.keys for column, _ in columns]
+        arrays = [array for _, array in columns]
+        self._outputs, self._gather = Outputs(arrays, arena), ring.gather(arrays, [0] * len(arrays))
+
+    def of(self, rows: Int64) -> list[Found]:
+        """Each column's keys, and its values at the storage rows `rows`."""
+        if not self._keys:
+            return []
+        arrays = self._outputs.taken(self._gather, (rows.reshape(-1),))
+        shaped = [array.reshape(*rows.shape, *array.shape[1:]) for array in arrays]
+        return list(zip(self._keys, shaped, strict=True))
+
+
+def _widened(which: Bool, array: Array) -> Bool:
+    return which.reshape(which.shape + (1,) * (array.ndim - which.ndim))

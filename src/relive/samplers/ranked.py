@@ -1,0 +1,327 @@
+"""Items drawn in proportion to a power of the rank of their priority."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import _check, _kernels, _memory
+from .._ring import Ring
+from .._types import Array, Bool, Float32, Float64, Int64
+from ..errors import PriorityError
+from ..sum_tree import allocate
+from .anneal import Anneal
+from .prioritized import _bad
+
+# Merging both parts of the order costs about as much per item as two passes over the few items of the smaller part.
+_PASSES = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """Draw item i with probability `(1 / rank(i))**alpha / sum`, where rank 1 has the largest `|td_error| + eps`.
+
+    Ranks are exact at every draw. Of equal priorities the one that was set earlier ranks higher. A new item gets the
+    largest priority ever set (`initial` until there is one), or what `add(..., priority=...)` says; an item whose
+    priority is 0 has no rank and is not drawn until it is updated.
+
+    Against `Prioritized`: the size of TD errors does not matter, only their order, so one outlier changes nothing, and
+    the rare and the frequent keep their shares when all errors shrink. In return the order has to be kept.
+
+    Args:
+        alpha: How strongly ranks count, >= 0: 0 draws uniformly, and from about 60 on the first in rank is drawn
+            practically every time. Applied exactly once.
+        beta: Exponent of the importance-sampling correction, >= 0: a number, or an `Anneal` that moves by one at every
+            `sample`.
+        eps: Added to |td_error|, >= 0; with 0, an item whose error was 0 is not drawn again until it is updated.
+        weights: What the weights `(N * P(i))**-beta` are divided by: the largest in the batch (`"batch"`), the largest
+            in the buffer (`"buffer"`), or nothing (`"none"`). With batches of one, `"batch"` makes every weight 1.
+        stratified: One draw in each of `batch` equal slices of the total, in the order of ranks; else independent
+            draws. Draws without replacement are successive draws and know no slices.
+        replacement: Whether a batch may hold an item twice.
+        initial: Raw priority of new items until the first priority is set, >= 0.
+
+    Raises:
+        ArgumentError: An argument outside these limits.
+
+    Source: Schaul et al., "Prioritized Experience Replay", ICLR 2016, section 3.3, second variant; there with ranks
+    that are sorted anew only now and then. Cost of a draw: O(batch * log N); of changing m priorities or adding m
+    steps: O(m log N + sqrt(m N)) on average, by merging what changed into a sorted array from time to time. Memory:
+    26.3 bytes per step of capacity, 8 more once `priority=` has been used, and 14 for a moment at every merge.
+
+    >>> Ranked(alpha=0.7, beta=Anneal(0.5, 1.0, over=200_000)).alpha
+    0.7
+    """
+
+    alpha: float = 0.7
+    beta: float | Anneal = 0.4
+    eps: float = 1e-6
+    weights: str = "batch"
+    stratified: bool = True
+    replacement: bool = True
+    initial: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "eps", "initial"):
+            object.__setattr__(self, name, _check.real(getattr(self, name), f"Ranked({name})", low=0.0))
+        if isinstance(self.beta, Anneal):
+            for value in (self.beta.start, self.beta.end):
+                _check.real(value, "Ranked(beta)", low=0.0)
+        else:
+            object.__setattr__(self, "beta", _check.real(self.beta, "Ranked(beta)", low=0.0))
+        _check.one_of(self.weights, ("batch", "buffer", "none"), "Ranked(weights)")
+        _check.flag(self.stratified, "Ranked(stratified)")
+        _check.flag(self.replacement, "Ranked(replacement)")
+
+    @property
+    def prioritizes(self) -> bool:
+        """True: `update_priorities` and `priority=` are understood."""
+        return True
+
+    def index(self, ring: Ring) -> _Ranked:
+        """Return an empty index over the places of `ring`."""
+        return _Ranked(self, ring.capacity)
+
+
+class _Ranked:
+    """A sum tree over ranks, whose leaves `rank**-alpha` never change, and the order that says who has which rank."""
+
+    def __init__(self, settings: Ranked, capacity: int) -> None:
+        self._settings, self._capacity = settings, capacity
+        self._kernels = _kernels.active()
+        sums, mins, self._state = allocate(capacity)
+        self._tree = self._kernels.Tree(sums, mins, self._state)
+        self._order = _Order(capacity)
+        self._draws = 0
+        self._newcomer = settings.initial
+        self._largest = 0.0
+        self._given: Float64 | None = None
+        self._last: tuple[Float64, float] = (np.empty(0), 0.0)
+
+    @property
+    def drawable(self) -> int:
+        return len(self._order)
+
+    @property
+    def listener(self) -> None:
+        return None
+
+    def change(self, removed: Int64, added: Int64) -> None:
+        priority = np.full(len(added), self._newcomer)
+        if self._given is not None:
+            given = self._given[added]
+            self._given[added] = np.nan
+            priority = np.where(np.isnan(given), priority, given)
+        self._replace(removed, added, priority)
+
+    def check(self, priority: Float64) -> None:
+        bad = ~(np.isfinite(priority) & (priority >= 0))
+        if bad.any():
+            raise PriorityError(_bad("a finite priority >= 0", priority, bad, "$.priority", None))
+
+    def offer(self, places: Int64, priority: Float64 | None) -> None:
+        if self._given is None:
+            self._given = np.full(self._capacity, np.nan)
+        self._given[places] = np.nan if priority is None else priority
+        if priority is not None:
+            self._raise_largest(float(priority.max()))
+
+    def draw(self, n: int, rng: Any, beta: float | None, items: int) -> tuple[Int64, Float32]:
+        settings = self._settings
+        if beta is None:
+            beta = settings.beta.at(self._draws) if isinstance(settings.beta, Anneal) else settings.beta
+        uniforms = np.ascontiguousarray(rng.random(n), np.float64)
+        if settings.replacement:
+            ranks, values = self._tree.draw(uniforms, settings.stratified)
+        else:
+            ranks, values = self._tree.draw_distinct(uniforms)
+        self._draws += 1
+        if settings.weights == "batch":
+            reference = self._kernels.smallest(values)
+        elif settings.weights == "buffer":
+            reference = self._state.item(1)
+        else:
+            reference = self._state.item(0) / items
+        self._last = values, beta
+        return self._order.places(ranks), self._kernels.weights(values, reference, beta)
+
+    def update(self, places: Int64, td_error: Float64, keep: Bool | None) -> None:
+        raw = np.abs(td_error) + self._settings.eps
+        bad = ~np.isfinite(raw)
+        if bad.any():
+            raise PriorityError(_bad("a finite TD error", td_error, bad, "$.td_error", "check the loss"))
+        if keep is not None:
+            places, raw = places[keep], raw[keep]
+        if not len(places):
+            return
+        self._raise_largest(float(raw.max()))
+        if len(places) > 1:
+            last = _last_of_each(places)
+            places, raw = places[last], raw[last]
+        self._replace(places, places, raw)
+
+    def priorities(self, places: Int64) -> Float64:
+        return self._order.priorities(places)
+
+    def report(self) -> dict[str, Any]:
+        positive = self._order.values()
+        quantiles = np.quantile(positive, (0.0, 0.25, 0.5, 0.75, 1.0)) if len(positive) else np.empty(0)
+        values, beta = self._last
+        weights = (values.min() / values) ** beta if len(values) else values
+        return {
+            "priority_quantiles": tuple(float(value) for value in quantiles),
+            "effective_sample_size": float(weights.sum() ** 2 / (weights**2).sum()) if len(values) else 0.0,
+            "beta": beta,
+        }
+
+    def _raise_largest(self, priority: float) -> None:
+        # Zero means "never, until updated" for the items it was given to; it says nothing about new ones.
+        if priority > self._largest:
+            self._largest = self._newcomer = priority
+
+    def _replace(self, removed: Int64, added: Int64, priority: Float64) -> None:
+        before = len(self._order)
+        self._order.replace(removed, added, priority)
+        after = len(self._order)
+        if after > before:
+            ranks = np.arange(before, after)
+            self._tree.set(ranks, self._kernels.power(ranks + 1.0, -self._settings.alpha))
+        elif after < before:
+            self._tree.set(np.arange(after, before), np.zeros(before - after))
+
+
+class _Order:
+    """Places by descending priority; of equal priorities the one that was set earlier comes first.
+
+    The main part is one sorted array. What happened since it was merged stands beside it: the positions in it that no
+    longer count (holes), and the latecomers, sorted, each with the main position before which it belongs. Both are
+    short, and every change and draw passes over them; when these passes have cost as much as a merge, one is made.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        dtype = np.dtype(np.int32 if capacity < 2**31 else np.int64)
+        self._keys = _memory.zeros((capacity,), np.float64)  # negated priorities, so that they ascend
+        self._main = _memory.zeros((capacity,), dtype)
+        self._where = _memory.zeros((capacity,), dtype)  # 1 + position in the main part; -1 a latecomer; 0 unknown
+        self._length = 0
+        self._holes = np.empty(0, np.int64)
+        self._late_keys = np.empty(0, np.float64)
+        self._late = np.empty(0, np.int64)
+        self._late_at = np.empty(0, np.int64)
+        self._passed = 0
+        self._ranks: tuple[Int64, Int64] | None = None
+
+    def __len__(self) -> int:
+        return self._length - len(self._holes) + len(self._late)
+
+    def replace(self, removed: Int64, added: Int64, priority: Float64) -> None:
+        """Forget the distinct places `removed`, known or not, then take in the distinct `added` of priority > 0."""
+        self._ranks = None
+        self._remove(removed)
+        if (priority > 0).all():
+            self._add(added, -priority)
+        else:
+            self._add(added[priority > 0], -priority[priority > 0])
+        self._passed += len(self._holes) + len(self._late)
+        if self._passed > _PASSES * self._length:
+            self._merge()
+
+    def places(self, ranks: Int64) -> Int64:
+        """The places at `ranks`, counted from 0."""
+        late_ranks, shift = self._late_ranks()
+        above = late_ranks.searchsorted(ranks)
+        position = ranks - above
+        position += shift.searchsorted(position, "right")
+        found: Int64 = self._main[np.minimum(position, len(self._main) - 1)].astype(np.int64)
+        if len(late_ranks):
+            above = np.minimum(above, len(late_ranks) - 1)
+            found = np.where(late_ranks[above] == ranks, self._late[above], found)
+        return found
+
+    def priorities(self, places: Int64) -> Float64:
+        """The priorities of `places`, 0 of those that have none."""
+        where = self._where[places]
+        found = np.where(where > 0, -self._keys[where - 1], 0.0)
+        late = where < 0
+        if late.any():
+            sorter = np.argsort(self._late)
+            found[late] = -self._late_keys[sorter[self._late.searchsorted(places[late], sorter=sorter)]]
+        return found
+
+    def values(self) -> Float64:
+        """All priorities, in no particular order."""
+        return -np.concatenate((np.delete(self._keys[: self._length], self._holes), self._late_keys))
+
+    def _remove(self, places: Int64) -> None:
+        where = self._where[places].astype(np.int64)
+        self._where[places] = 0
+        if (where < 0).any():
+            stays = self._where[self._late] < 0
+            self._late_keys, self._late = self._late_keys[stays], self._late[stays]
+            self._late_at = self._late_at[stays]
+        holes = np.sort(where[where > 0] - 1)
+        if len(holes):
+            (self._holes,) = _inserted(self._holes.searchsorted(holes), (self._holes, holes))
+
+    def _add(self, places: Int64, keys: Float64) -> None:
+        if len(places) > 1:
+            order = np.argsort(keys, kind="stable")
+            places, keys = places[order], keys[order]
+        # Behind all equals: they were set earlier.
+        at = self._keys[: self._length].searchsorted(keys, "right")
+        self._late_keys, self._late, self._late_at = _inserted(
+            self._late_keys.searchsorted(keys, "right"),
+            (self._late_keys, keys),
+            (self._late, places),
+            (self._late_at, at),
+        )
+        self._where[places] = -1
+
+    def _late_ranks(self) -> tuple[Int64, Int64]:
+        """The ranks of the latecomers, and for every hole how many of the main part count before it."""
+        if self._ranks is None:
+            before = self._late_at - self._holes.searchsorted(self._late_at)
+            self._ranks = before + np.arange(len(before)), self._holes - np.arange(len(self._holes))
+        return self._ranks
+
+    def _merge(self) -> None:
+        """Make one sorted array of both parts."""
+        old, self._length = self._length, len(self)
+        late_ranks, _ = self._late_ranks()
+        counts = np.ones(old, np.bool_)
+        counts[self._holes] = False
+        from_main = np.ones(self._length, np.bool_)
+        from_main[late_ranks] = False
+        for part, late in ((self._keys, self._late_keys), (self._main, self._late)):
+            kept = part[:old][counts]
+            merged = part[: self._length]
+            merged[from_main] = kept
+            merged[late_ranks] = late
+        self._where[self._main[: self._length]] = np.arange(1, self._length + 1)
+        self._holes, self._late, self._late_at = (np.empty(0, np.int64) for _ in range(3))
+        self._late_keys = np.empty(0, np.float64)
+        self._passed = 0
+        self._ranks = None
+
+
+def _inserted(before: Int64, *pairs: tuple[Array, Array]) -> list[Array]:
+    """Each pair's first array with the values of its second put in before the ascending positions `before`."""
+    there = before + np.arange(len(before))
+    free = np.ones(len(pairs[0][0]) + len(there), np.bool_)
+    free[there] = False
+    results = []
+    for array, values in pairs:
+        result = np.empty(len(free), array.dtype)
+        result[free] = array
+        result[there] = values
+        results.append(result)
+    return results
+
+
+def _last_of_each(places: Int64) -> Int64:
+    """Ascending positions of the last occurrence of every place."""
+    _, first_from_behind = np.unique(places[::-1], return_index=True)
+    last: Int64 = np.sort(len(places) - 1 - first_from_behind)
+    return last
