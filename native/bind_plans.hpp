@@ -60,12 +60,25 @@ inline nb::object PyRing::sequences(nb::handle places, int64_t length, nb::handl
     const npy_intp n = PyArray_SIZE(array(places)), window = PyArray_SIZE(array(discounts)) - 1;
     const npy_intp count = length + window;
     const auto made = [n](int type, npy_intp width) { return fresh(type, {n, width}); };
-    nb::object observed = made(NPY_INT64, count), before = made(NPY_INT64, count), after = made(NPY_INT64, length);
-    nb::object steps = made(NPY_INT32, length), discount = made(NPY_FLOAT, length), first = made(NPY_BOOL, count);
-    nb::object terminated = made(NPY_BOOL, length), truncated = made(NPY_BOOL, length), mask = made(NPY_BOOL, length);
-    const Sequence out{data<int64_t>(observed),  data<int64_t>(before), data<int64_t>(after),
-                       data<int32_t>(steps),     data<float>(discount), data<uint8_t>(terminated),
-                       data<uint8_t>(truncated), data<uint8_t>(mask),   data<uint8_t>(first)};
+    nb::object observed = made(NPY_INT64, count), before = made(NPY_INT64, count), steps = made(NPY_INT32, length);
+    nb::object discount = made(NPY_FLOAT, length), terminated = made(NPY_BOOL, length);
+    nb::object truncated = made(NPY_BOOL, length), mask = made(NPY_BOOL, length), after = nb::none(),
+               first = nb::none();
+    Sequence out{data<int64_t>(observed),
+                 data<int64_t>(before),
+                 data<int32_t>(steps),
+                 data<float>(discount),
+                 data<uint8_t>(terminated),
+                 data<uint8_t>(truncated),
+                 data<uint8_t>(mask),
+                 nullptr,
+                 nullptr};
+    if (ring_.across) {
+        after = made(NPY_INT64, length);
+        first = made(NPY_BOOL, count);
+        out.after = data<int64_t>(after);
+        out.first = data<uint8_t>(first);
+    }
     std::vector<uint8_t> marks(static_cast<size_t>(count));
     std::vector<int64_t> successors(static_cast<size_t>(count));
     run(n * count, [&] {
@@ -75,7 +88,7 @@ inline nb::object PyRing::sequences(nb::handle places, int64_t length, nb::handl
                            successors.data());
         }
     });
-    return nb::make_tuple(observed, before, after, steps, discount, terminated, truncated, mask, first);
+    return nb::make_tuple(observed, before, steps, discount, terminated, truncated, mask, after, first);
 }
 
 }  // namespace relive

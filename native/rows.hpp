@@ -56,10 +56,12 @@ struct Column {
 
 // Where the sequences of one draw are written down: position `i` of item `b` at `b * count + i`, or of its `length`.
 struct Sequence {
-    int64_t *observed, *before, *after;
+    int64_t *observed, *before;
     int32_t* steps;
     float* discount;
-    uint8_t *terminated, *truncated, *mask, *first;
+    uint8_t *terminated, *truncated, *mask;
+    int64_t* after;  // these two only across episodes
+    uint8_t* first;
 };
 
 class Rows {
@@ -152,29 +154,15 @@ public:
     }
 
     // The sequence of `length` steps from `place` on, with windows of n at each: item b of `out`. `scratch` has room
-    // for length + n marks.
+    // for length + n marks, `successors` for as many rows.
     void sequence(int64_t place, int64_t length, int64_t n, const float* powers, int64_t b, const Sequence& out,
                   uint8_t* scratch, int64_t* successors) const {
         int64_t slot, number;
         split(place, slot, number);
-        const int64_t count = length + n;
-        walk(number, slot, count, out.observed + b * count, out.before + b * count, out.first + b * count, scratch,
-             successors);
-        int64_t last = count - 1;  // of the window at i, counted backwards: the nearest end, or n - 1 steps on
-        for (int64_t i = count - 2; i >= 0; --i) {
-            if (scratch[i] & END) last = i;
-            if (i >= length) continue;
-            const int64_t k = b * length + i;
-            const bool exists = scratch[i] & STEP;
-            const int64_t end = std::min(last, i + n - 1);
-            const uint8_t mark = exists ? scratch[end] : 0;
-            out.mask[k] = exists;
-            out.steps[k] = exists ? int32_t(end - i + 1) : 0;
-            out.after[k] = exists ? successors[end] : out.observed[b * count + i + n];
-            out.discount[k] = !exists || mark & (TERMINATED | LOST) ? 0.0f : powers[end - i + 1];
-            out.terminated[k] = (mark & TERMINATED) != 0;
-            out.truncated[k] = (mark & TRUNCATED) != 0;
-        }
+        if (across)
+            sequence_across(number, slot, length, n, powers, b, out, scratch, successors);
+        else
+            sequence_within(number, slot, length, n, powers, b, out);
     }
 
     void prefetch_mark_of(int64_t id) const {
@@ -228,17 +216,98 @@ protected:
         return number * rows + after;
     }
 
-    // What stands at `count` positions from `slot` on: rows of observations and of the steps before them, the marks of
-    // the steps, and the rows of their successors.
+    bool preceded(const uint8_t* lane_marks, int64_t slot) const {
+        return !(lane_marks[slot] & FIRST) && lane_marks[(slot ? slot : rows) - 1] & STEP;
+    }
+
+    // Of one episode: its steps stand in successive slots, up to an end or the newest.
+    void sequence_within(int64_t number, int64_t slot, int64_t length, int64_t n, const float* powers, int64_t b,
+                         const Sequence& out) const {
+        const int64_t base = number * rows, count = length + n, cursor = lanes[number].cursor;
+        const uint8_t* lane_marks = marks + base;
+        const int64_t most = std::min(count, cursor > slot ? cursor - slot : cursor - slot + rows);
+        const int64_t straight = std::min(most, rows - slot);
+        int64_t steps = steps_to_end(lane_marks + slot, straight);
+        if (steps == straight && !(lane_marks[slot + steps - 1] & END))
+            steps += steps_to_end(lane_marks, most - straight);
+        const int64_t last = slot + steps - 1 < rows ? slot + steps - 1 : slot + steps - 1 - rows;
+        const uint8_t mark = lane_marks[last];
+        const bool ended = mark & END;
+
+        int64_t* observed = out.observed + b * count;
+        int64_t* before = out.before + b * count;
+        const int64_t first = std::min(steps, rows - slot);
+        for (int64_t i = 0; i < first; ++i) observed[i] = base + slot + i;
+        for (int64_t i = first; i < steps; ++i) observed[i] = base + i - first;
+        const int64_t after = ended ? successor_of(number, last) : num_lanes * rows + number;
+        for (int64_t i = steps; i < count; ++i) observed[i] = after;
+        before[0] = preceded(lane_marks, slot) ? base + (slot ? slot : rows) - 1 : nothing();
+        const int64_t known = std::min(steps + 1, count);
+        for (int64_t i = 1; i < known; ++i) before[i] = observed[i - 1];
+        for (int64_t i = known; i < count; ++i) before[i] = nothing();
+
+        const int64_t exist = std::min(steps, length), k = b * length;
+        const int64_t whole = ended ? std::clamp<int64_t>(steps - n, 0, length) : exist;  // windows before the end's
+        std::fill_n(out.mask + k, exist, uint8_t(1));
+        std::fill_n(out.mask + k + exist, length - exist, uint8_t(0));
+        std::fill_n(out.steps + k, whole, int32_t(n));
+        std::fill_n(out.discount + k, whole, powers[n]);
+        std::fill_n(out.terminated + k, length, uint8_t(0));
+        std::fill_n(out.truncated + k, length, uint8_t(0));
+        for (int64_t i = whole; i < exist; ++i) {
+            out.steps[k + i] = int32_t(steps - i);
+            out.discount[k + i] = mark & (TERMINATED | LOST) ? 0.0f : powers[steps - i];
+            out.terminated[k + i] = (mark & TERMINATED) != 0;
+            out.truncated[k + i] = (mark & TRUNCATED) != 0;
+        }
+        std::fill_n(out.steps + k + exist, length - exist, int32_t(0));
+        std::fill_n(out.discount + k + exist, length - exist, 0.0f);
+    }
+
+    // How many of the steps marked by `n` successive bytes there are up to and with the first that is an end.
+    static int64_t steps_to_end(const uint8_t* lane_marks, int64_t n) {
+        constexpr uint64_t ENDS = 0x0101010101010101u * END;
+        int64_t i = 0;
+        for (; i + 8 <= n; i += 8) {
+            uint64_t word;
+            std::memcpy(&word, lane_marks + i, 8);
+            if (word & ENDS) break;
+        }
+        while (i < n && !(lane_marks[i] & END)) ++i;
+        return std::min(i + 1, n);
+    }
+
+    void sequence_across(int64_t number, int64_t slot, int64_t length, int64_t n, const float* powers, int64_t b,
+                         const Sequence& out, uint8_t* scratch, int64_t* successors) const {
+        const int64_t count = length + n;
+        walk(number, slot, count, out.observed + b * count, out.before + b * count, out.first + b * count, scratch,
+             successors);
+        int64_t last = count - 1;  // of the window at i, counted backwards: the nearest end, or n - 1 steps on
+        for (int64_t i = count - 2; i >= 0; --i) {
+            if (scratch[i] & END) last = i;
+            if (i >= length) continue;
+            const int64_t k = b * length + i;
+            const bool exists = scratch[i] & STEP;
+            const int64_t end = std::min(last, i + n - 1);
+            const uint8_t mark = exists ? scratch[end] : 0;
+            out.mask[k] = exists;
+            out.steps[k] = exists ? int32_t(end - i + 1) : 0;
+            out.after[k] = exists ? successors[end] : out.observed[b * count + i + n];
+            out.discount[k] = !exists || mark & (TERMINATED | LOST) ? 0.0f : powers[end - i + 1];
+            out.terminated[k] = (mark & TERMINATED) != 0;
+            out.truncated[k] = (mark & TRUNCATED) != 0;
+        }
+    }
+
+    // What stands at `count` positions from `slot` on, across episodes: rows of observations and of the steps before
+    // them, the marks of the steps, and the rows of their successors.
     void walk(int64_t number, int64_t slot, int64_t count, int64_t* observed, int64_t* before, uint8_t* first,
               uint8_t* found, int64_t* successors) const {
         const int64_t base = number * rows, cursor = lanes[number].cursor;
         const uint8_t* lane_marks = marks + base;
-        const uint8_t stops = across ? CUT : END;
-        const int64_t earlier = (slot ? slot : rows) - 1;
-        const bool preceded = !(lane_marks[slot] & FIRST) && lane_marks[earlier] & STEP;
-        before[0] = preceded ? base + earlier : nothing();
-        first[0] = !preceded;
+        const bool follows = preceded(lane_marks, slot);
+        before[0] = follows ? base + (slot ? slot : rows) - 1 : nothing();
+        first[0] = !follows;
         int64_t here = base + slot;
         int64_t i = 0;
         for (;; ++i) {
@@ -247,8 +316,8 @@ protected:
             successors[i] = mark & END ? successor_of(number, slot) : next_row(number, slot, cursor);
             if (i + 1 == count) return;
             before[i + 1] = here;
-            first[i + 1] = mark & END && !(mark & stops);
-            if (mark & stops) {
+            first[i + 1] = mark & END && !(mark & CUT);
+            if (mark & CUT) {
                 here = successors[i];
                 break;
             }

@@ -64,13 +64,13 @@ class Ring:
     ) -> tuple[
         Int64s,
         Int64s,
-        Int64s,
         NDArray[np.int32],
         NDArray[np.float32],
         NDArray[np.bool_],
         NDArray[np.bool_],
         NDArray[np.bool_],
-        NDArray[np.bool_],
+        Int64s | None,
+        NDArray[np.bool_] | None,
     ]: ...
     def windows(
         self, places: Int64s, discounts: NDArray[np.float32]

@@ -144,12 +144,13 @@ class Rows:
 
     def sequences(
         self, places: Int64, length: int, discounts: Float32
-    ) -> tuple[Int64, Int64, Int64, Int32, Float32, Bool, Bool, Bool, Bool]:
+    ) -> tuple[Int64, Int64, Int32, Float32, Bool, Bool, Bool, Int64 | None, Bool | None]:
         """The sequences of `length` steps that start at drawable `places`, with windows of `n` steps at each of them.
 
         Returns, for `length + n` positions, the storage rows of observations and those of the steps before (the row of
-        zeros where there is none), then for `length` steps the rows of the windows' successors, windows' steps,
-        discounts and flags, which steps exist, and, for all positions, which of them begin an episode.
+        zeros where there is none), then for `length` steps the windows' steps, discounts and flags, and which steps
+        exist. Across episodes also the rows of the windows' successors, elsewhere those of the observations `n` later,
+        and which of all positions begin an episode.
         """
         n = len(discounts) - 1
         count = length + n
@@ -185,7 +186,8 @@ class Rows:
         discount: Float32 = np.where(mask & ((final & (TERMINATED | LOST)) == 0), discounts[steps], np.float32(0))
         terminated, truncated = (final & TERMINATED) > 0, (final & TRUNCATED) > 0
         taken: Int32 = np.where(mask, steps, 0).astype(np.int32)
-        return observed, before, successors, taken, discount, terminated, truncated, mask, first
+        extra = (successors, first) if self.across else (None, None)
+        return observed, before, taken, discount, terminated, truncated, mask, *extra
 
     def _next_steps(self, lanes: Int64, slots: Int64, which: Bool) -> Int64:
         """The slots of the next step where asked for; the cursor where that is yet to come."""

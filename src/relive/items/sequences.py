@@ -133,8 +133,8 @@ class _Sequences:
         ids = self._ring.ids(places)
         plan = self._ring.sequences(places, length, self._discounts)
         if item.time_major:
-            plan = tuple(np.ascontiguousarray(part.T) for part in plan)
-        observed, before, after, steps, discount, terminated, truncated, mask, first = plan
+            plan = tuple(None if part is None else np.ascontiguousarray(part.T) for part in plan)
+        observed, before, steps, discount, terminated, truncated, mask, after, first = plan
         found = self._observations(observed, after) + self._between(before, first, steps)
         for every, copies in self._states:
             found += copies.of(self._ring.state_rows(ids, every))
@@ -142,22 +142,22 @@ class _Sequences:
         fields.update(discount=discount, terminated=terminated, truncated=truncated, steps=steps, mask=mask, ids=ids)
         return fields
 
-    def _observations(self, observed: Int64, after: Int64) -> list[Found]:
+    def _observations(self, observed: Int64, after: Int64 | None) -> list[Found]:
         """`all_obs`, and `obs` and `next_obs` as views of it; `next_obs` of its own where ends make it differ."""
         n, length = self._item.n_step, self._item.steps
-        own = self._item.across_episodes and not np.array_equal(after, self._times(observed, n, length))
-        later = self._copied(np.ascontiguousarray(after)) if own else []
+        differs = after is not None and not np.array_equal(after, self._times(observed, n, length))
+        later = self._copied(after) if after is not None and differs else None
         found: list[Found] = []
         for i, ((_, *rest), array) in enumerate(self._copied(observed)):
             found.append((("all_obs", *rest), array))
             found.append((("obs", *rest), self._times(array, 0, length)))
-            found.append((("next_obs", *rest), later[i][1] if own else self._times(array, n, length)))
+            found.append((("next_obs", *rest), later[i][1] if later else self._times(array, n, length)))
         return found
 
     def _copied(self, rows: Int64) -> list[Found]:
         return self._plain.of(rows) + list(zip(self._frame_keys, self._frames.of(rows), strict=True))
 
-    def _between(self, before: Int64, first: Bool, steps: Int32) -> list[Found]:
+    def _between(self, before: Int64, first: Bool | None, steps: Int32) -> list[Found]:
         """What every step holds besides its observation; actions and rewards a second time, as what came before."""
         length = self._item.steps
         found: list[Found] = []
@@ -171,9 +171,9 @@ class _Sequences:
                 found[-3] = (keys, self._folded(array, steps))
         return found
 
-    def _reset(self, array: Array, first: Bool) -> Array:
+    def _reset(self, array: Array, first: Bool | None) -> Array:
         """Zeros where an episode begins; at the anchor that is so already."""
-        if not self._item.across_episodes or not self._times(first, 1, first.size).any():
+        if first is None or not self._times(first, 1, first.size).any():
             return array
         return np.where(_widened(first, array), np.zeros((), array.dtype), array)
 
