@@ -91,4 +91,40 @@ inline nb::object PyRing::sequences(nb::handle places, int64_t length, nb::handl
     return nb::make_tuple(observed, before, steps, discount, terminated, truncated, mask, after, first);
 }
 
+template <typename T>
+inline void fold_sequences_as(nb::handle rewards, nb::handle steps, nb::handle gammas, bool time_major,
+                              nb::handle out) {
+    const npy_intp* shape = PyArray_DIMS(array(steps));
+    const npy_intp items = shape[time_major ? 1 : 0], length = shape[time_major ? 0 : 1];
+    const npy_intp count = PyArray_DIM(array(rewards), time_major ? 0 : 1);
+    const npy_intp width = PyArray_SIZE(array(out)) / std::max<npy_intp>(items * length, 1);
+    const npy_intp later = time_major ? items * width : width;  // from one position to the next
+    const auto* from = data<T>(rewards);
+    const auto* taken = data<std::int32_t>(steps);
+    const auto* gamma = data<double>(gammas);
+    auto* to = data<T>(out);
+    for (npy_intp b = 0; b < items; ++b)
+        for (npy_intp i = 0; i < length; ++i) {
+            const npy_intp at = time_major ? i * items + b : b * length + i;
+            const T* first = from + (time_major ? (i + 1) * items + b : b * count + i + 1) * width;
+            for (npy_intp w = 0; w < width; ++w) {
+                double total = 0;
+                for (std::int32_t k = 0; k < taken[at]; ++k) total += gamma[k] * double(first[k * later + w]);
+                to[at * width + w] = T(total);
+            }
+        }
+}
+
+inline nb::object fold_sequences(nb::handle rewards, nb::handle steps, nb::handle gammas, bool time_major) {
+    std::vector<npy_intp> shape(PyArray_DIMS(array(rewards)),
+                                PyArray_DIMS(array(rewards)) + PyArray_NDIM(array(rewards)));
+    std::copy_n(PyArray_DIMS(array(steps)), 2, shape.begin());
+    nb::object out = fresh(PyArray_TYPE(array(rewards)), shape);
+    if (PyArray_TYPE(array(rewards)) == NPY_FLOAT)
+        fold_sequences_as<float>(rewards, steps, gammas, time_major, out);
+    else
+        fold_sequences_as<double>(rewards, steps, gammas, time_major, out);
+    return out;
+}
+
 }  // namespace relive

@@ -86,7 +86,8 @@ void bind_ring(nanobind::module_& m) {
         .def("stacks", &PyRing::stacks)
         .def("windows", &PyRing::windows)
         .def("sequences", &PyRing::sequences)
-        .def("fold", &PyRing::fold);
+        .def("fold", &PyRing::fold)
+        .def_static("fold_sequences", &fold_sequences);
     nb::class_<PyGather>(m, "Gather")
         .def(nb::init<nb::list, nb::list>())
         .def("take", &PyGather::take)

@@ -80,6 +80,10 @@ class Ring:
     def fold(
         self, column: NDArray[Any], starts: Int64s, steps: NDArray[np.int32], gammas: Float64s
     ) -> NDArray[Any]: ...
+    @staticmethod
+    def fold_sequences(
+        rewards: NDArray[Any], steps: NDArray[np.int32], gammas: Float64s, time_major: bool
+    ) -> NDArray[Any]: ...
 
 class Gather:
     def __init__(self, columns: list[NDArray[Any]], picks: list[int]) -> None: ...

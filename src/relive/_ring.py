@@ -43,7 +43,7 @@ class Ring:
     """The rows of all lanes, in arrays that a storage has reserved.
 
     The kernel's methods are its own: `attach`, `push`, `write`, `cut`, `ids`, `locate`, `begin_since`,
-    `stacks`, `windows`, `sequences` and `fold` are documented in `_kernels_numpy/`.
+    `stacks`, `windows`, `sequences`, `fold` and `fold_sequences` are documented in `_kernels_numpy/`.
     """
 
     def __init__(self, schema: Schema, lanes: int, rows: int, anchors: Anchors, arrays: Mapping[str, Array]) -> None:
@@ -67,9 +67,8 @@ class Ring:
         self.kernel = kernel
         self.attach, self.push, self.write, self.cut = kernel.attach, kernel.push, kernel.write, kernel.cut
         self.ids, self.locate, self.begin_since = kernel.ids, kernel.locate, kernel.begin_since
-        self.stacks, self.windows, self.sequences, self.fold = (
-            kernel.stacks, kernel.windows, kernel.sequences, kernel.fold,
-        )  # fmt: skip
+        self.stacks, self.windows, self.sequences = kernel.stacks, kernel.windows, kernel.sequences
+        self.fold, self.fold_sequences = kernel.fold, kernel.fold_sequences
 
     @staticmethod
     def spec(schema: Schema, lanes: int, rows: int) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:

@@ -217,3 +217,17 @@ class Rows:
             rows = lanes * self.rows + (slots + k) % self.rows
             total += np.where((k < steps).reshape(wide), gammas[k] * column[rows], 0.0)
         return total.astype(column.dtype)
+
+    @staticmethod
+    def fold_sequences(rewards: Array, steps: Int32, gammas: Float64, time_major: bool) -> Array:
+        """The discounted sums over `steps` entries of `rewards` from each position on, in its dtype.
+
+        `rewards` has an entry more in front and `len(gammas) - 2` more behind than `steps`, along the axis of time.
+        """
+        time, length = (0, len(steps)) if time_major else (1, steps.shape[1])
+        total = np.zeros(steps.shape + rewards.shape[2:])
+        wide = steps.shape + (1,) * (rewards.ndim - 2)
+        for k in range(len(gammas) - 1):
+            later = rewards[1 + k : 1 + k + length] if time == 0 else rewards[:, 1 + k : 1 + k + length]
+            total += np.where((k < steps).reshape(wide), gammas[k] * later, 0.0)
+        return total.astype(rewards.dtype)

@@ -168,7 +168,8 @@ class _Sequences:
                 found.append(((f"all_prev_{keys[0]}", *keys[1:]), previous))
                 found.append(((f"prev_{keys[0]}", *keys[1:]), self._times(previous, 0, length)))
             if keys == ("reward",) and self._item.n_step > 1:
-                found[-3] = (keys, self._folded(array, steps))
+                folded = self._ring.fold_sequences(array, steps, self._gammas, self._item.time_major)
+                found[-3] = (keys, folded)
         return found
 
     def _reset(self, array: Array, first: Bool | None) -> Array:
@@ -176,14 +177,6 @@ class _Sequences:
         if first is None or not self._times(first, 1, first.size).any():
             return array
         return np.where(_widened(first, array), np.zeros((), array.dtype), array)
-
-    def _folded(self, rewards: Array, steps: Int32) -> Array:
-        length = self._item.steps
-        total = self._times(rewards, 1, length).astype(np.float64)
-        for k in range(1, self._item.n_step):
-            later = self._gammas[k] * self._times(rewards, 1 + k, length)
-            total += np.where(_widened(k < steps, later), later, 0.0)
-        return total.astype(rewards.dtype)
 
     def _times(self, array: Array, start: int, length: int) -> Array:
         chosen = slice(start, start + length)
