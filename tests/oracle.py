@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from oracle_stacks import Stack, follows, history_of, same_bytes
 
 Tree = Any  # nested dict of arrays, or one array
@@ -26,7 +27,7 @@ class Step:
     row: int
     obs: Tree
     action: Tree
-    reward: float
+    reward: np.ndarray
     terminated: bool
     truncated: bool
     extras: dict[str, Tree]
@@ -169,14 +170,15 @@ class OracleBuffer:
             self.highest = value if self.highest is None else max(self.highest, value)
 
     def refresh(self) -> None:
-        """Find out which ids can be drawn now; newcomers get their priority."""
-        drawable = {key: place for key, place in self.places().items() if self.can_be_drawn(place)}
-        for gone in set(self.priority) - set(drawable):
+        """Find out which ids can be drawn now; newcomers get their priority. An item that is complete stays so."""
+        places = {key: place for key, place in self.places().items() if self.is_stored(place)}
+        for gone in set(self.priority) - set(places):
             del self.priority[gone]
-        for new in set(drawable) - set(self.priority):
-            given = drawable[new].step.priority
-            default = self.initial if self.highest is None else self.highest
-            self.priority[new] = default if given is None else given
+        for key in set(places) - set(self.priority):
+            if self.item.expand(places[key]) is not None:
+                given = places[key].step.priority
+                default = self.initial if self.highest is None else self.highest
+                self.priority[key] = default if given is None else given
         for lane in self.lanes:
             lane.forget_before(lane.oldest(self.rows_per_lane))
 
@@ -190,13 +192,12 @@ class OracleBuffer:
             if episode.steps[position].row >= lane.oldest(self.rows_per_lane)
         }
 
-    def can_be_drawn(self, place: Place) -> bool:
-        """Whether every row that the item reads is stored, and none is still to come."""
+    def is_stored(self, place: Place) -> bool:
+        """Whether an item may start here and every row that it reads, and that has come, is stored."""
         frames = min(self.frames - 1, place.position + place.episode.history)
         older = max(frames, min(self.item.older, place.position))
-        if place.step.row - older < place.lane.oldest(self.rows_per_lane) or place.step.number % self.item.starts:
-            return False
-        return self.item.expand(place) is not None
+        start = place.step.number % self.item.starts == 0
+        return start and place.step.row - older >= place.lane.oldest(self.rows_per_lane)
 
     def items(self) -> dict[int, Any]:
         """Every drawable id and its item."""

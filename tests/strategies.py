@@ -11,11 +11,23 @@ import oracle_items
 from hypothesis import strategies as st
 from oracle import OracleBuffer, all_stacks
 from worlds import (
-    BOTH, GO, JUMP, MIDWAY, OLDER, SCHEMAS, SIGN, STAY, TERMINATED, TRUNCATED, UNRELATED, Script, World, stacks_of,
-)  # fmt: skip
+    BOTH,
+    GO,
+    JUMP,
+    MIDWAY,
+    OLDER,
+    SCHEMAS,
+    SIGN,
+    STAY,
+    TERMINATED,
+    TRUNCATED,
+    UNRELATED,
+    Script,
+    World,
+    stacks_of,
+)
 
 import relive
-
 
 OVER = ["steps", "steps", "episodes"]
 

@@ -29,7 +29,7 @@ def test_the_version() -> None:
     assert (run.returncode, run.stdout, run.stderr) == (0, f"relive {relive.__version__}\n", "")
 
 
-@pytest.mark.parametrize("words", [["fly"], ["train", "dqn"], ["compare", "pairs", "--wings", "2"], ["train"], []])
+@pytest.mark.parametrize("words", [["fly"], ["train", "ppo"], ["compare", "pairs", "--wings", "2"], ["train"], []])
 def test_an_unknown_command_or_option_ends_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)

@@ -85,4 +85,4 @@ def test_meta_uses_are_found() -> None:
     page = "`relive compare pairs --quick` or\n\n```sh\n.venv/bin/relive train sac --env-id X # no --no\n```\n"
     page += "`import relive`\n"
     assert uses(page) == [(("train", "sac"), ["env-id"]), (("compare", "pairs"), ["quick"])]
-    assert command_of(("train", "dqn")) == (("train",), "dqn")
+    assert command_of(("train", "ppo")) == (("train",), "ppo")

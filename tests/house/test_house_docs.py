@@ -15,6 +15,7 @@ from house_source import ROOT
 # Every example, and the arguments that make it short.
 EXAMPLES: dict[str, list[str]] = {
     "pairs_trading.py": ["episode.png", "--episodes", "3"],
+    "train_dqn.py": ["--steps", "60"],
     "train_sac.py": ["--steps", "60"],
 }
 WITH_CODE = [page for page in PAGES if any(block.language == "python" for block in blocks(read(page)))]

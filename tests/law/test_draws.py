@@ -235,3 +235,72 @@ def test_unnormalised_weights_make_the_mean_unbiased():
         weight += float(batch.weights.sum())
     assert abs(total / DRAWS - 99.5) < 0.5
     assert abs(weight / DRAWS - 1) < 0.005
+
+
+def lived(item: object, sampler: object, capacity: int = 600) -> tuple[relive.ReplayBuffer, np.ndarray]:
+    """Two lanes that went round, with episodes of 1 to 40 steps that end in every way; and their drawable ids.
+
+    Observations count the episodes of all lanes together, rewards the steps.
+    """
+    rng = np.random.default_rng(17)
+    buffer = relive.ReplayBuffer(
+        relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "bool")),
+        capacity=capacity,
+        num_envs=2,
+        item=item,
+        sampler=sampler,
+        seed=6,
+    )
+    newest = np.zeros(2, np.int64)
+    for number in range(capacity // 5):
+        lane, n = number % 2, int(rng.integers(1, 41))
+        same, off, last = np.full((1, n), number), np.zeros((1, n), bool), np.eye(1, n, n - 1, dtype=bool)
+        ends = {"terminated": last, "truncated": off} if number % 3 else {"terminated": off, "truncated": last}
+        if number % 5 == 2:  # a cut
+            ends = {"terminated": off, "truncated": off}
+        told = {"obs": same, "action": off, "reward": np.arange(n)[None], "next_obs": same, **ends}
+        newest[lane] = buffer.extend(**told, env_ids=[lane])[0, -1]
+    return buffer, drawable_ids(buffer, newest)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        relive.Transitions(n_step=3),
+        relive.Sequences(6, burn_in=2),
+        relive.Sequences(4, n_step=2, starts=3),
+        relive.Sequences(5, starts=2, across_episodes=True),
+    ],
+    ids=["transitions", "sequences", "every third step", "across episodes"],
+)
+def test_every_episode_is_equally_likely(item):
+    """Also those of which only the last steps are left, or only a few starts; and in each one all of its items."""
+    buffer, ids = lived(item, relive.Uniform(over="episodes"))
+    obs = buffer.read(ids).obs
+    episode = obs if obs.ndim == 1 else obs[:, 0]
+    names, which, items = np.unique(episode, return_inverse=True, return_counts=True)
+    assert len(names) > 15
+    assert items.max() > 4 * items.min()
+    counts = count(buffer, ids)
+    assert chi_square_p(np.bincount(which, counts), np.full(len(names), 1 / len(names))) > P_MIN
+    assert chi_square_p(counts, 1 / (len(names) * items[which])) > P_MIN
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_sequences_without_replacement(prioritized):
+    """Inclusion frequencies of anchors, some of which are overwritten and some no starts, as NumPy's."""
+    choice = relive.Prioritized(alpha=0.5, eps=0.0, replacement=False) if prioritized else None
+    item = relive.Sequences(3, starts=4)
+    buffer, ids = lived(item, choice or relive.Uniform(replacement=False), capacity=160)
+    rng, batch, rounds = np.random.default_rng(9), 6, 10_000
+    mass = np.ones(len(ids))
+    if prioritized:
+        mass = rng.uniform(0.2, 5, len(ids))
+        buffer.update_priorities(ids, mass**2)
+    included, reference = np.zeros(len(ids), int), np.zeros(len(ids), int)
+    for _ in range(rounds):
+        drawn = np.searchsorted(ids, buffer.sample(batch).ids)
+        assert len(np.unique(drawn)) == batch
+        included[drawn] += 1
+        reference[rng.choice(len(ids), batch, replace=False, p=mass / mass.sum())] += 1
+    assert largest_z(included, reference, rounds) < 5.5

@@ -66,12 +66,16 @@ def _commands() -> Any:
             raise MissingExtra(message(f"the package `{package}`", "none", "relive", remedy)) from error
     from tyro.extras import SubcommandApp
 
-    from relive.cli import compare, train
+    from relive.cli import cliffwalk, compare, tmaze, train
 
     trains, compares, app = SubcommandApp(), SubcommandApp(), SubcommandApp()
     trains.command(name="sac")(train.sac)
+    trains.command(name="dqn")(train.dqn)
+    trains.command(name="r2d2")(train.r2d2)
     compares.command(name="pairs")(compare.pairs)
     compares.command(name="pendulum")(compare.pendulum)
+    compares.command(name="cliffwalk")(cliffwalk.cliffwalk)
+    compares.command(name="tmaze")(tmaze.tmaze)
     app.command(trains, name="train", help=TRAIN)
     app.command(compares, name="compare", help=COMPARE)
     bench = _bench()

@@ -14,9 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from relive import trainers
 from relive.cli._interrupt import children_deaf_to_interrupts, interruptible
 from relive.trainers import Progress as Report
-from relive.trainers import SACConfig, TrainResult
+from relive.trainers import TrainerConfig, TrainResult
 
 Evaluator = Callable[[Callable[[Any], Any]], Any]
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -30,7 +31,7 @@ class Job:
 
     arm: str
     seed: int
-    config: SACConfig
+    config: TrainerConfig
     evaluator: Evaluator | None = None
 
 
@@ -42,6 +43,11 @@ class Outcome:
     result: TrainResult | None
     complete: bool
     error: str = ""
+
+
+def trainer_of(config: TrainerConfig) -> Any:
+    """Return the class that trains by settings of this kind; PyTorch is loaded with it."""
+    return getattr(trainers, type(config).__name__.removesuffix("Config") + "Trainer")
 
 
 def run(jobs: Sequence[Job], workers: int, console: Console) -> list[Outcome]:
@@ -108,8 +114,6 @@ def _collect(
 
 def _worker(tasks: Any, reports: Any, stop: Any) -> None:
     """Run jobs until there are no more; never raises."""
-    from relive.trainers import SACTrainer
-
     parent = multiprocessing.parent_process()
     pid = os.getpid()
 
@@ -127,7 +131,7 @@ def _worker(tasks: Any, reports: Any, stop: Any) -> None:
             return going()
 
         try:
-            trainer = SACTrainer(job.config, evaluator=job.evaluator)
+            trainer = trainer_of(job.config)(job.config, evaluator=job.evaluator)
             result = trainer.train(report)
             trainer.close()
             kind = "done" if result.steps >= job.config.total_steps else "partial"

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import ArgumentError, MissingExtra, message
 
-QUESTIONS = ("add_one", "add_batch", "uniform_sample", "per_cycle", "n_step", "import_time")
+QUESTIONS = ("add_one", "add_batch", "uniform_sample", "per_cycle", "n_step", "sequences", "atari", "import_time")
 
 
 def main(

@@ -1,6 +1,7 @@
 """Environments that come with relive, registered with Gymnasium by `import relive.envs`.
 
 * `relive/PairsTrading-v0`: trade the spread of two stocks, simulated with rare breaks or from real daily prices.
+* `relive/TMaze-v0`: remember one cue to the end of a corridor, where it says which way to turn.
 
 >>> import gymnasium, relive.envs
 >>> gymnasium.make("relive/PairsTrading-v0", mode="dislocation", sigma=0.3).observation_space.shape
@@ -21,6 +22,7 @@ from relive.envs.market import SyntheticMarket
 from relive.envs.pairs_trading import PairsTradingEnv
 from relive.envs.policy import ThresholdPolicy, evaluate
 from relive.envs.prices import HistoricalMarket
+from relive.envs.tmaze import TMazeEnv
 from relive.envs.vector import PairsTradingVectorEnv
 
 __all__ = [
@@ -28,14 +30,17 @@ __all__ = [
     "PairsTradingEnv",
     "PairsTradingVectorEnv",
     "SyntheticMarket",
+    "TMazeEnv",
     "ThresholdPolicy",
     "evaluate",
 ]
 
-# No `max_episode_steps`: the environment truncates by itself, and a second time limit would only slow each step.
+# No `max_episode_steps`: the environments truncate by themselves, and a second time limit would only slow each step.
 if "relive/PairsTrading-v0" not in registry:
     register(
         id="relive/PairsTrading-v0",
         entry_point="relive.envs.pairs_trading:PairsTradingEnv",
         vector_entry_point="relive.envs.vector:PairsTradingVectorEnv",
     )
+if "relive/TMaze-v0" not in registry:
+    register(id="relive/TMaze-v0", entry_point="relive.envs.tmaze:TMazeEnv")

@@ -10,10 +10,9 @@ import numpy as np
 from .. import _check, _kernels, _memory
 from .._ring import Ring
 from .._types import Array, Bool, Float32, Float64, Int64
-from ..errors import PriorityError
+from ..errors import PriorityError, message
 from ..sum_tree import allocate
 from .anneal import Anneal
-from .prioritized import _bad
 
 # Merging both parts of the order costs about as much per item as two passes over the few items of the smaller part.
 _PASSES = 0.5
@@ -27,8 +26,8 @@ class Ranked:
     largest priority ever set (`initial` until there is one), or what `add(..., priority=...)` says; an item whose
     priority is 0 has no rank and is not drawn until it is updated.
 
-    Against `Prioritized`: the size of TD errors does not matter, only their order, so one outlier changes nothing, and
-    the rare and the frequent keep their shares when all errors shrink. In return the order has to be kept.
+    Only the order of TD errors matters, not their size: an outlier takes the share of rank 1 and no more, and the
+    shares stay as they are when all errors shrink. `Prioritized` needs no order and is the cheaper of the two.
 
     Args:
         alpha: How strongly ranks count, >= 0: 0 draws uniformly, and from about 60 on the first in rank is drawn
@@ -47,9 +46,13 @@ class Ranked:
         ArgumentError: An argument outside these limits.
 
     Source: Schaul et al., "Prioritized Experience Replay", ICLR 2016, section 3.3, second variant; there with ranks
-    that are sorted anew only now and then. Cost of a draw: O(batch * log N); of changing m priorities or adding m
-    steps: O(m log N + sqrt(m N)) on average, by merging what changed into a sorted array from time to time. Memory:
-    26.3 bytes per step of capacity, 8 more once `priority=` has been used, and 14 for a moment at every merge.
+    that are sorted anew only now and then.
+
+    Cost: O(batch * log N) for a draw, and O(m log N + sqrt(m N)) on average for m changed priorities or added steps:
+    what changed is merged into a sorted array from time to time. Measured with batches of 256, a draw and its update
+    take 0.14, 0.2 and 0.5 ms at 10**4, 10**5 and 10**6 items (`Prioritized`: 0.02 to 0.03 ms), of which a merge of
+    10**6 items is 8 ms in one call of about thirty; adding one step takes 0.1 ms. Memory: 26.3 bytes per step of
+    capacity, 8 more once `priority=` has been used, and 14 for a moment at every merge.
 
     >>> Ranked(alpha=0.7, beta=Anneal(0.5, 1.0, over=200_000)).alpha
     0.7
@@ -112,7 +115,6 @@ class _Ranked:
         priority = np.full(len(added), self._newcomer)
         if self._given is not None:
             given = self._given[added]
-            self._given[added] = np.nan
             priority = np.where(np.isnan(given), priority, given)
         self._replace(removed, added, priority)
 
@@ -325,3 +327,9 @@ def _last_of_each(places: Int64) -> Int64:
     _, first_from_behind = np.unique(places[::-1], return_index=True)
     last: Int64 = np.sort(len(places) - 1 - first_from_behind)
     return last
+
+
+def _bad(expected: str, values: Float64, bad: Bool, at: str, remedy: str | None) -> str:
+    position = np.unravel_index(int(np.flatnonzero(bad)[0]), values.shape)
+    where = f"{at}[{', '.join(str(int(axis)) for axis in position)}]"
+    return message(expected, f"`{values[position]}` ({int(bad.sum())} of {values.size})", where, remedy)

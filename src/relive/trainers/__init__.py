@@ -2,29 +2,46 @@
 
 Importing this package loads NumPy and nothing else; a trainer loads PyTorch and Gymnasium when it is first named.
 
->>> from relive.trainers import SACConfig
->>> SACConfig(env_id="Pendulum-v1", use_per=True).per_alpha
-0.6
+>>> from relive.trainers import DQNConfig, SACConfig
+>>> SACConfig(env_id="Pendulum-v1", use_per=True).per_alpha, DQNConfig(env_id="CartPole-v1").double
+(0.6, True)
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from relive.trainers import statistics as statistics
-from relive.trainers._config import SACConfig
+from relive.trainers._config import TrainerConfig
+from relive.trainers._dqn_config import DQNConfig
+from relive.trainers._r2d2_config import R2D2Config
 from relive.trainers._results import Progress, TrainResult
+from relive.trainers._sac_config import SACConfig
 
 if TYPE_CHECKING:
+    from relive.trainers.dqn import DQNTrainer
+    from relive.trainers.r2d2 import R2D2Trainer
     from relive.trainers.sac import SACTrainer
 
-__all__ = ["Progress", "SACConfig", "SACTrainer", "TrainResult", "statistics"]
+__all__ = [
+    "DQNConfig",
+    "DQNTrainer",
+    "Progress",
+    "R2D2Config",
+    "R2D2Trainer",
+    "SACConfig",
+    "SACTrainer",
+    "TrainResult",
+    "TrainerConfig",
+    "statistics",
+]
+
+_MODULES = {"DQNTrainer": "dqn", "R2D2Trainer": "r2d2", "SACTrainer": "sac"}
 
 
 def __getattr__(name: str) -> Any:
     """Load the trainers, and PyTorch with them, only when one of them is named."""
-    if name == "SACTrainer":
-        from relive.trainers.sac import SACTrainer
-
-        return SACTrainer
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"relive.trainers.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

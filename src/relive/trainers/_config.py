@@ -1,4 +1,4 @@
-"""The settings of the SAC trainer. No PyTorch here, so that a command line can show them at once."""
+"""The settings that all trainers share. No PyTorch here, so that a command line can show them at once."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any
 
 from relive.errors import ArgumentError, message
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SACConfig:
-    """Everything that decides a soft actor-critic run (Haarnoja et al. 2018, arXiv:1812.05905).
+class TrainerConfig:
+    """What every run needs: an environment, replay, a pace of updates, evaluations, and where to write.
 
-    `use_per` is the one switch between uniform and prioritized replay (Schaul et al. 2016, arXiv:1511.05952). Nets and
-    loss, its scale included, stay the same, so that two runs which differ in this flag alone can be compared.
+    Each algorithm's own settings, and its own defaults for these, are in a subclass.
 
     Raises:
         ArgumentError: A value outside its legal range; the message names the field.
 
-    >>> SACConfig(env_id="Pendulum-v1", total_steps=5_000, n_step=3).batch_size
-    256
+    >>> from relive.trainers import DQNConfig
+    >>> config = DQNConfig(use_per=True)
+    >>> isinstance(config, TrainerConfig), config.per_beta_start
+    (True, 0.4)
     """
 
-    env_id: str = "Pendulum-v1"
+    env_id: str = "CartPole-v1"
     """Gymnasium id of the environment; `module:Name-v0` imports the module first."""
     env_kwargs: Mapping[str, int | float | bool | str] = dataclasses.field(default_factory=dict)
     """Keyword arguments of the environment."""
@@ -54,23 +55,9 @@ class SACConfig:
     buffer_capacity: int = 1_000_000
     """Steps the replay buffer holds, over all environments."""
     batch_size: int = 256
-    """Transitions per update."""
-    hidden_sizes: tuple[int, ...] = (256, 256)
-    """Widths of the hidden layers of actor and critics."""
+    """Items per update."""
     learning_rate: float = 3e-4
-    """Adam step size of critics, actor and temperature."""
-    actor_learning_rate: float | None = None
-    """Step size of the actor and the temperature alone, where it differs."""
-    tau: float = 0.005
-    """Share by which the target critics follow the critics after each update."""
-    target_entropy: float | Literal["auto"] = "auto"
-    """Entropy the temperature aims at, in nats of actions scaled to [-1, 1]; auto is minus the number of actions."""
-    init_alpha: float = 1.0
-    """Entropy temperature at the start."""
-    autotune: bool = True
-    """Learn the temperature; otherwise it stays at `init_alpha`."""
-    reward_scale: float = 1.0
-    """Factor on rewards in the targets; reported returns are never scaled."""
+    """Adam step size."""
 
     start_steps: int = 1_000
     """Steps of uniformly random actions before the first update."""
@@ -97,60 +84,64 @@ class SACConfig:
     def __post_init__(self) -> None:
         """Refuse what cannot train, and name the field."""
         for name in ("num_envs", "total_steps", "per_beta_anneal_steps", "n_step", "buffer_capacity", "batch_size"):
-            _integer(self, name, 1)
+            integer(self, name, 1)
         for name in ("update_every", "updates_per_step", "eval_episodes", "log_every"):
-            _integer(self, name, 1)
+            integer(self, name, 1)
         for name in ("seed", "start_steps", "eval_every", "checkpoint_every"):
-            _integer(self, name, 0)
+            integer(self, name, 0)
         for name in ("per_alpha", "per_beta_start", "per_beta_end", "gamma"):
-            _number(self, name, 0.0, 1.0)
-        for name in ("learning_rate", "init_alpha", "reward_scale", "tau"):
-            _number(self, name, 0.0, 1.0 if name == "tau" else math.inf, open_low=True)
-        if self.actor_learning_rate is not None:
-            _number(self, "actor_learning_rate", 0.0, math.inf, open_low=True)
+            number(self, name, 0.0, 1.0)
+        number(self, "learning_rate", 0.0, math.inf, open_low=True)
         if self.torch_threads is not None:
-            _integer(self, "torch_threads", 1)
-        if self.target_entropy != "auto":
-            _number(self, "target_entropy", -math.inf, math.inf)
-        self._check_text_and_shape()
-
-    def _check_text_and_shape(self) -> None:
+            integer(self, "torch_threads", 1)
         if not isinstance(self.env_id, str) or not self.env_id:
-            raise _refusal("env_id", "the id of a Gymnasium environment", self.env_id)
+            raise refusal(self, "env_id", "the id of a Gymnasium environment", self.env_id)
         if not isinstance(self.env_kwargs, Mapping):
-            raise _refusal("env_kwargs", "a mapping of keyword arguments", self.env_kwargs)
-        sizes = self.hidden_sizes
-        if not isinstance(sizes, tuple | list) or not sizes or not all(_is_integer(n) and n > 0 for n in sizes):
-            raise _refusal("hidden_sizes", "one positive width for each hidden layer", sizes)
-        object.__setattr__(self, "hidden_sizes", tuple(int(n) for n in sizes))
-        for name in ("use_per", "autotune"):
-            if not isinstance(getattr(self, name), bool):
-                raise _refusal(name, "`True` or `False`", getattr(self, name))
+            raise refusal(self, "env_kwargs", "a mapping of keyword arguments", self.env_kwargs)
+        flag(self, "use_per")
         if self.batch_size > self.buffer_capacity:
-            raise _refusal("batch_size", f"at most buffer_capacity ({self.buffer_capacity})", self.batch_size)
+            wanted = f"at most buffer_capacity ({self.buffer_capacity})"
+            raise refusal(self, "batch_size", wanted, self.batch_size)
         if self.checkpoint_every and self.log_dir is None:
-            raise _refusal("log_dir", "a folder, because checkpoint_every is set", None)
+            raise refusal(self, "log_dir", "a folder, because checkpoint_every is set", None)
 
 
-def _refusal(name: str, expected: str, got: object) -> ArgumentError:
-    return ArgumentError(message(expected, f"`{got!r}`", f"SACConfig({name})"))
+def refusal(config: TrainerConfig, name: str, expected: str, got: object) -> ArgumentError:
+    """Return the error that says what a field of these settings must be."""
+    return ArgumentError(message(expected, f"`{got!r}`", f"{type(config).__name__}({name})"))
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def _integer(config: SACConfig, name: str, low: int) -> None:
+def integer(config: TrainerConfig, name: str, low: int) -> None:
+    """Refuse a field that is no integer of at least `low`."""
     value = getattr(config, name)
     if not _is_integer(value) or value < low:
-        raise _refusal(name, f"an integer of at least {low}", value)
+        raise refusal(config, name, f"an integer of at least {low}", value)
     object.__setattr__(config, name, int(value))  # NumPy's integers have no JSON
 
 
-def _number(config: SACConfig, name: str, low: float, high: float, *, open_low: bool = False) -> None:
+def number(config: TrainerConfig, name: str, low: float, high: float, *, open_low: bool = False) -> None:
+    """Refuse a field that is no finite number from `low` (or above it, with `open_low`) to `high`."""
     value = getattr(config, name)
     real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
     if not real or not low <= value <= high or (open_low and value == low):
         text = "a finite number" if math.isinf(low) else f"a number {'above' if open_low else 'from'} {low:g}"
-        raise _refusal(name, text + ("" if math.isinf(high) else f" up to {high:g}"), value)
+        raise refusal(config, name, text + ("" if math.isinf(high) else f" up to {high:g}"), value)
     object.__setattr__(config, name, float(value))
+
+
+def flag(config: TrainerConfig, name: str) -> None:
+    """Refuse a field that is neither True nor False."""
+    if not isinstance(getattr(config, name), bool):
+        raise refusal(config, name, "`True` or `False`", getattr(config, name))
+
+
+def widths(config: TrainerConfig, name: str) -> None:
+    """Refuse a field that is no tuple of positive widths."""
+    sizes: Any = getattr(config, name)
+    if not isinstance(sizes, tuple | list) or not sizes or not all(_is_integer(n) and n > 0 for n in sizes):
+        raise refusal(config, name, "one positive width for each hidden layer", sizes)
+    object.__setattr__(config, name, tuple(int(n) for n in sizes))
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

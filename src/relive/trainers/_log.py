@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -12,25 +13,32 @@ from torch import Tensor
 
 from relive import ReplayBuffer
 from relive.errors import MissingExtra, message
-from relive.trainers._config import SACConfig
+from relive.trainers._config import TrainerConfig
 from relive.trainers._results import Progress
 
+try:
+    import psutil
+except ImportError as error:
+    remedy = "pip install 'relive[train]'"
+    raise MissingExtra(message("the package `psutil`", "none", "relive.trainers", remedy)) from error
+
+PROCESS = psutil.Process()
 QUANTILES = ("min", "25", "50", "75", "max")
 
 
 class Log:
-    """History of one run; `losses` holds the last update's tensors, read only when an entry is written."""
+    """History of one run."""
 
-    def __init__(self, config: SACConfig) -> None:
+    def __init__(self, config: TrainerConfig) -> None:
         self.seconds = 0.0
-        self.losses: tuple[Tensor, Tensor, Tensor] | None = None
         self._eval_steps: list[int] = []
         self._eval_episodes: list[int] = []
         self._eval_returns: list[npt.NDArray[np.float64]] = []
         self._episode_steps: list[int] = []
         self._episode_returns: list[float] = []
         self._written = 0
-        self._writer: Any = None if config.log_dir is None else _writer(config.log_dir)
+        self._mark = (0, time.perf_counter())
+        self._writer: Any = None if config.log_dir is None else _writer(config)
 
     def episode(self, step: int, value: float) -> None:
         """Note the return of a training episode that ended at `step`."""
@@ -45,16 +53,25 @@ class Log:
         if self._writer is not None:
             self._writer.add_scalar("eval/return", float(returns.mean()), step)
 
-    def write(self, step: int, buffer: ReplayBuffer) -> None:
-        """Write one entry of scalars."""
-        if self._writer is None:
-            return
+    @property
+    def writes(self) -> bool:
+        """Whether entries go anywhere."""
+        return self._writer is not None
+
+    def start(self, step: int) -> None:
+        """Begin to measure speed."""
+        self._mark = (step, time.perf_counter())
+
+    def write(self, step: int, buffer: ReplayBuffer, scalars: dict[str, float]) -> None:
+        """Write one entry: the learner's own scalars, returns, speed, memory, and what the buffer says of itself."""
         recent = self._episode_returns[self._written :]
         self._written = len(self._episode_returns)
-        scalars = {"train/return": float(np.mean(recent))} if recent else {}
-        if self.losses is not None:
-            critic, actor, log_alpha = (float(value) for value in self.losses)
-            scalars |= {"loss/critic": critic, "loss/actor": actor, "loss/alpha": math.exp(log_alpha)}
+        scalars = {**scalars, "system/resident_mb": PROCESS.memory_info().rss / 1e6}
+        if recent:
+            scalars["train/return"] = float(np.mean(recent))
+        before, since = self._mark
+        self._mark = (step, time.perf_counter())
+        scalars["system/steps_per_second"] = (step - before) / max(self._mark[1] - since, 1e-9)
         stats = buffer.stats()
         for name in ("size", "replay_ratio", "beta", "effective_sample_size", "stale_updates", "cuts"):
             scalars[f"buffer/{name}"] = float(getattr(stats, name))
@@ -73,6 +90,7 @@ class Log:
             updates=updates,
             train_return=self._episode_returns[-1] if self._episode_returns else math.nan,
             eval_return=float(self._eval_returns[-1].mean()) if self._eval_returns else math.nan,
+            resident=PROCESS.memory_info().rss,
         )
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -111,10 +129,11 @@ class Log:
             self._writer.close()
 
 
-def _writer(folder: str) -> Any:
+def _writer(config: TrainerConfig) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         remedy = "pip install 'relive[train]'"
-        raise MissingExtra(message("the package `tensorboard`", "none", "SACConfig(log_dir)", remedy)) from error
-    return SummaryWriter(folder)
+        at = f"{type(config).__name__}(log_dir)"
+        raise MissingExtra(message("the package `tensorboard`", "none", at, remedy)) from error
+    return SummaryWriter(config.log_dir)

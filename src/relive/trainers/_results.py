@@ -19,6 +19,7 @@ class Progress:
         updates: Gradient updates done.
         train_return: Return of the last finished training episode; NaN before the first.
         eval_return: Mean return of the last evaluation; NaN before the first.
+        resident: Bytes of memory that the process has resident, the filled part of the replay buffer among them.
 
     >>> def report(progress: Progress) -> bool:
     ...     return not progress.eval_return > -200.0  # False ends the run
@@ -32,6 +33,7 @@ class Progress:
     updates: int
     train_return: float
     eval_return: float
+    resident: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,49 +6,29 @@
     temperature:  alpha follows the entropy towards its target
 
 Uniform and prioritized replay share every line; prioritized replay also hands back the mean of |Q1 - y| and |Q2 - y|,
-the priority.
+the priority. What all trainers share (the loop, evaluation, checkpoints) is in `_trainer.py`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import os
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-import relive
-from relive.errors import ArgumentError, MissingExtra, message
-from relive.trainers._config import SACConfig
+from relive.trainers._sac_config import SACConfig
+from relive.trainers._trainer import Trainer  # first: says what to install where PyTorch is missing
 
-try:
-    import gymnasium  # noqa: F401 (named here, so that what is missing is said in relive's words)
-    import torch
-    from torch import Tensor
-except ImportError as error:
-    remedy = "pip install 'relive[train]'"
-    raise MissingExtra(message(f"the package `{error.name}`", "none", "relive.trainers", remedy)) from error
+# isort: split
+import torch
+from torch import Tensor
 
-from relive.gymnasium import Recorder
-from relive.trainers import _checkpoint
-from relive.trainers._env import MakeEnv, Spaces, flat, maker, play, vectorize
-from relive.trainers._log import Log
+from relive.trainers._env import Continuous, flat
 from relive.trainers._nets import Actor, TwinCritic
-from relive.trainers._results import Progress, TrainResult
-
-Evaluator = Callable[[Callable[[npt.NDArray[Any]], npt.NDArray[Any]]], npt.NDArray[Any]]
-
-# Evaluation episodes start from the same seeds in every run, far from any that training is likely to use.
-EVAL_SEED, EVAL_LANES = 1_000_000, 16
-REPORT_SECONDS = 0.2
 
 
-class SACTrainer:
+class SACTrainer(Trainer[SACConfig]):
     """Train a tanh-Gaussian policy with twin critics and an automatic temperature on any continuous environment.
 
     Args:
@@ -65,7 +45,7 @@ class SACTrainer:
 
     Raises:
         ArgumentError: Actions are not bounded and continuous, observations no numeric box, or there is no such device.
-        MissingExtra: PyTorch, Gymnasium or safetensors is not installed.
+        MissingExtra: PyTorch, Gymnasium, psutil or safetensors is not installed.
 
     >>> config = SACConfig(env_id="Pendulum-v1", total_steps=300, start_steps=200, batch_size=32, hidden_sizes=(32, 32),
     ...                    eval_every=300, eval_episodes=2, buffer_capacity=1_000, use_per=True)
@@ -74,40 +54,12 @@ class SACTrainer:
     ((1, 2), 100)
     """
 
-    def __init__(
-        self, config: SACConfig, *, make_env: MakeEnv | None = None, evaluator: Evaluator | None = None
-    ) -> None:
-        self.config = config
-        if config.torch_threads is not None:
-            torch.set_num_threads(config.torch_threads)
-        self._make_env, self._evaluator = make_env or maker(config), evaluator
-        self._eval_envs: Any = None
-        envs = vectorize(self._make_env, config.num_envs)
-        self._spaces = Spaces(envs)
-        self.step = self.updates = 0
-        self._seed(resumed_at=0)
-        self._build_learner()
-        self._build_buffer(envs)
-        self._log = Log(config)
+    config_type = SACConfig
 
-    # Set-up -----------------------------------------------------------------------------------------------------------
-
-    def _seed(self, resumed_at: int) -> None:
-        # Hashed, not added: the lanes of one run must not live through the episodes of the next run's lanes.
-        seeds = np.random.SeedSequence((self.config.seed, resumed_at)).generate_state(3 + self.config.num_envs)
-        self._buffer_seed, torch_seed, act_seed, *self._env_seeds = seeds.tolist()
-        self._rng = np.random.default_rng(act_seed)
-        try:
-            self._device = torch.device(self.config.device)
-            self._generator = torch.Generator(self._device).manual_seed(torch_seed)
-        except (RuntimeError, AssertionError) as error:
-            got = f"`{self.config.device}` ({error})"
-            raise ArgumentError(message("a PyTorch device of this machine", got, "SACConfig(device)")) from error
-
-    def _build_learner(self) -> None:
-        c, sizes = self.config, (self._spaces.obs_size, self._spaces.action_size, self.config.hidden_sizes)
-        # Initial weights are drawn on the CPU, so that they are the same on every device.
-        source = torch.Generator().manual_seed(self._generator.initial_seed())
+    def _build_learner(self, envs: Any) -> None:
+        c, source = self.config, self._source()
+        self._spaces = Continuous(envs, "SACTrainer")
+        sizes = (self._spaces.obs_size, self._spaces.action_size, c.hidden_sizes)
         self._actor = Actor(*sizes, source).to(self._device)
         self._critic = TwinCritic(*sizes, source).to(self._device)
         self._target = TwinCritic(*sizes, source).to(self._device)
@@ -122,72 +74,9 @@ class SACTrainer:
         self._target_entropy = -float(sizes[1]) if c.target_entropy == "auto" else float(c.target_entropy)
         self._middle = torch.as_tensor(self._spaces.middle, dtype=torch.float32, device=self._device)
         self._factor = torch.as_tensor(1.0 / self._spaces.half, dtype=torch.float32, device=self._device)
+        self._losses: tuple[Tensor, Tensor] | None = None
 
-    def _build_buffer(self, envs: Any) -> None:
-        c = self.config
-        sampler: relive.Uniform | relive.Prioritized = relive.Uniform()
-        if c.use_per:
-            # A resumed learner goes on along the line from where it stopped.
-            line = relive.Anneal(c.per_beta_start, c.per_beta_end, over=c.per_beta_anneal_steps)
-            left = max(c.per_beta_anneal_steps - self.updates, 1)
-            beta = relive.Anneal(line.at(self.updates), c.per_beta_end, over=left)
-            sampler = relive.Prioritized(alpha=c.per_alpha, beta=beta)
-        self.buffer = relive.ReplayBuffer(
-            relive.Schema.from_spaces(envs.single_observation_space, envs.single_action_space),
-            capacity=c.buffer_capacity,
-            num_envs=c.num_envs,
-            item=relive.Transitions(n_step=c.n_step, gamma=c.gamma),
-            sampler=sampler,
-            seed=self._buffer_seed,
-        )
-        self._envs = Recorder(envs, self.buffer)
-        self._collected = 0
-
-    # Training ---------------------------------------------------------------------------------------------------------
-
-    def train(self, progress: Callable[[Progress], object] | None = None) -> TrainResult:
-        """Train until `config.total_steps` environment steps are done.
-
-        Args:
-            progress: Called a few times a second and after every evaluation. Returning False ends the run there with
-                the learner whole: it can be saved, and a further call of `train` goes on.
-
-        Returns:
-            Everything seen so far, as `result` gives it.
-        """
-        c, reported = self.config, 0.0
-        obs, _ = self._envs.reset(seed=self._env_seeds)
-        self._env_seeds = None  # a further call goes on with new episodes
-        self._running = np.zeros(c.num_envs)
-        while self.step < c.total_steps:
-            started = time.perf_counter()
-            obs = self._interact(obs)
-            for _ in range(self._updates_due()):
-                self._update()
-            evaluated = self._passed(c.eval_every)
-            if evaluated:
-                self._log.evaluation(self.step, self.evaluate())
-            if self._passed(c.log_every):
-                self._log.write(self.step, self.buffer)
-            now = time.perf_counter()
-            self._log.seconds += now - started
-            if c.log_dir is not None and self._passed(c.checkpoint_every):
-                self.save(Path(c.log_dir) / "learner.safetensors")
-            if progress and (evaluated or now - reported > REPORT_SECONDS or self.step >= c.total_steps):
-                reported = now
-                if progress(self._log.progress(self.step, c.total_steps, self.updates)) is False:
-                    break
-        self._log.flush()
-        return self.result
-
-    @property
-    def result(self) -> TrainResult:
-        """What has been seen so far."""
-        return TrainResult(**self._log.arrays(), steps=self.step, updates=self.updates, seconds=self._log.seconds)
-
-    def _passed(self, every: int) -> bool:
-        """Whether the last step of all lanes reached or crossed a multiple of `every`."""
-        return every > 0 and self.step // every > (self.step - self.config.num_envs) // every
+    # Acting -----------------------------------------------------------------------------------------------------------
 
     def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
         shape = (self.config.num_envs, self._spaces.action_size)
@@ -196,23 +85,29 @@ class SACTrainer:
             unit = self._rng.uniform(-1.0, 1.0, shape)
         else:
             unit = self._actor.act(flat(obs), self._rng.standard_normal(shape, np.float32))
-        obs, reward, terminated, truncated, _ = self._envs.step(self._spaces.to_env(unit))
-        self.step += len(reward)
-        self._collected += len(reward)
-        self._running += reward
-        for lane in np.flatnonzero(terminated | truncated):
-            self._log.episode(self.step, float(self._running[lane]))
-            self._running[lane] = 0.0
-        return obs
+        following: npt.NDArray[Any] = self._do(self._spaces.to_env(unit))[0]
+        return following
 
-    def _updates_due(self) -> int:
-        # Updates keep pace with environment steps whatever the number of lanes. After a resumption the buffer is empty,
-        # and fills with the policy's own steps before updates go on.
-        c = self.config
-        if self._collected <= c.start_steps or not self.buffer.can_sample(1):
-            return 0
-        rounds = self._collected // c.update_every - (self._collected - c.num_envs) // c.update_every
-        return rounds * c.updates_per_step
+    def act(self, obs: npt.ArrayLike, deterministic: bool = True) -> npt.NDArray[Any]:
+        """Choose actions.
+
+        Args:
+            obs: One observation, or a batch of them with a leading axis.
+            deterministic: Take the squashed mean instead of a draw.
+
+        Returns:
+            An action in the environment's own scale, shape and dtype, with the leading axis if `obs` had one.
+
+        Raises:
+            ArgumentError: The observation has another shape.
+        """
+        rows, single = self._spaces.batch_of(obs)
+        shape = (len(rows), self._spaces.action_size)
+        noise = None if deterministic else self._rng.standard_normal(shape, np.float32)
+        action = self._spaces.to_env(self._actor.act(flat(rows), noise))
+        return action[0] if single else action
+
+    # Learning ---------------------------------------------------------------------------------------------------------
 
     def _update(self) -> None:
         c = self.config
@@ -227,7 +122,7 @@ class SACTrainer:
         if c.use_per:
             self.buffer.update_priorities(batch.ids, error.cpu().numpy())
         self.updates += 1
-        self._log.losses = (critic_loss, actor_loss, self._log_alpha)
+        self._losses = (critic_loss, actor_loss)
 
     def _update_critics(
         self, obs: Tensor, action: Tensor, reward: Tensor, next_obs: Tensor, discount: Tensor, weights: Tensor
@@ -252,123 +147,20 @@ class SACTrainer:
     def _noise(self, rows: int) -> Tensor:
         return torch.randn((rows, self._spaces.action_size), generator=self._generator, device=self._device)
 
-    # Acting -----------------------------------------------------------------------------------------------------------
-
-    def act(self, obs: npt.ArrayLike, deterministic: bool = True) -> npt.NDArray[Any]:
-        """Choose actions.
-
-        Args:
-            obs: One observation, or a batch of them with a leading axis.
-            deterministic: Take the squashed mean instead of a draw.
-
-        Returns:
-            An action in the environment's own scale, shape and dtype, with the leading axis if `obs` had one.
-
-        Raises:
-            ArgumentError: The observation has another shape.
-        """
-        rows, single = self._spaces.batch_of(obs)
-        shape = (len(rows), self._spaces.action_size)
-        noise = None if deterministic else self._rng.standard_normal(shape, np.float32)
-        action = self._spaces.to_env(self._actor.act(rows, noise))
-        return action[0] if single else action
-
-    def evaluate(self, episodes: int | None = None) -> npt.NDArray[np.float64]:
-        """Play whole episodes with the deterministic policy, in environments of their own.
-
-        Args:
-            episodes: How many; None takes `config.eval_episodes`. Episode k always starts from the same seed. With an
-                `evaluator` its own set is played instead.
-
-        Returns:
-            Undiscounted returns, float64 `[episodes]`.
-        """
-        if self._evaluator is not None:
-            return np.asarray(self._evaluator(self.act), np.float64)
-        episodes = self.config.eval_episodes if episodes is None else episodes
-        if not isinstance(episodes, int) or episodes < 1:
-            raise ArgumentError(message("a positive number of episodes", f"`{episodes!r}`", "SACTrainer.evaluate"))
-        if self._eval_envs is None:
-            self._eval_envs = vectorize(self._make_env, min(self.config.eval_episodes, EVAL_LANES))
-        firsts = range(0, episodes, self._eval_envs.num_envs)
-        return np.concatenate([play(self._eval_envs, self.act, EVAL_SEED + first) for first in firsts])[:episodes]
-
-    def close(self) -> None:
-        """Close the environments and the log; the learner can still act."""
-        self._envs.close()
-        if self._eval_envs is not None:
-            self._eval_envs.close()
-        self._log.close()
+    def _scalars(self) -> dict[str, float]:
+        if self._losses is None:
+            return {}
+        critic, actor = (float(loss) for loss in self._losses)
+        return {"loss/critic": critic, "loss/actor": actor, "loss/alpha": math.exp(float(self._log_alpha))}
 
     # Checkpoints ------------------------------------------------------------------------------------------------------
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the learner: nets, optimizers, temperature, counters, generators, history; not the replay buffer.
-
-        The file is one safetensors file, readable by its owner alone, and replaced whole or not at all.
-
-        Raises:
-            ArgumentError: `env_kwargs` hold what JSON cannot write.
-            OSError: The file cannot be written.
-        """
-        tensors = _checkpoint.pack(self._parts())
-        tensors |= {"log_alpha": self._log_alpha, "generator": self._generator.get_state(), **self._log.tensors()}
-        facts = {"step": self.step, "updates": self.updates, "seconds": self._log.seconds}
-        config = dataclasses.asdict(dataclasses.replace(self.config, env_kwargs=dict(self.config.env_kwargs)))
-        try:
-            _checkpoint.write(path, tensors, {**facts, "config": config, "rng": self._rng.bit_generator.state})
-        except TypeError as error:
-            raise ArgumentError(message("env_kwargs that JSON can write", f"`{error}`", "SACTrainer.save")) from error
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        make_env: MakeEnv | None = None,
-        evaluator: Evaluator | None = None,
-        **changes: Any,
-    ) -> SACTrainer:
-        """Rebuild a trainer from a file of `save`; `train` then goes on where it stopped.
-
-        The replay buffer is empty and the environments start new episodes: `start_steps` steps of the policy itself
-        fill the buffer before updates go on.
-
-        Args:
-            path: The file.
-            make_env: As in the constructor.
-            evaluator: As in the constructor.
-            **changes: Fields of `SACConfig` that differ from now on, such as `total_steps`.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            ArgumentError: The file is damaged, or does not fit the environment or the changed configuration.
-        """
-        tensors, facts = _checkpoint.read(path, "SACTrainer.load")
-        unknown = set(changes) - {field.name for field in dataclasses.fields(SACConfig)}
-        if unknown:
-            raise ArgumentError(message("fields of `SACConfig`", f"`{min(unknown)}`", "SACTrainer.load(changes)"))
-        trainer = cls(SACConfig(**{**facts["config"], **changes}), make_env=make_env, evaluator=evaluator)
-        try:
-            trainer._restore(tensors, facts)
-        except (RuntimeError, KeyError, ValueError) as error:
-            wanted = "a learner that fits this environment and configuration"
-            raise ArgumentError(message(wanted, f"`{path}` ({error})", "SACTrainer.load")) from error
-        return trainer
-
-    def _restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        self.step, self.updates = facts["step"], facts["updates"]
-        self._seed(resumed_at=self.step)
-        self._build_buffer(self._envs.env)
-        self._rng.bit_generator.state = facts["rng"]
-        self._generator.set_state(tensors["generator"])
-        self._log_alpha.copy_(tensors["log_alpha"])
-        self._log.restore(tensors, facts["seconds"])
-        _checkpoint.unpack(tensors, self._parts())
 
     def _parts(self) -> dict[str, Any]:
         nets = {"actor": self._actor, "critic": self._critic, "target": self._target}
         return {**nets, "actor_optimizer": self._actor_optimizer, "critic_optimizer": self._critic_optimizer}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {"log_alpha": self._log_alpha}
 
 
 def _flat(values: Tensor) -> Tensor:

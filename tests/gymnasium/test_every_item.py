@@ -1,0 +1,238 @@
+"""A million items drawn while environments run, each decoded and compared in every field with what was lived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from ledger import CUT, FAR, TERMINATED, TRUNCATED, Ledger, frames_of, reward_of, stacking
+
+import relive
+from relive.gymnasium import Recorder
+
+STACKS = [(1, "zero", 0), (4, "zero", 0), (3, "first", -1)]
+STEPS, GAMMA, BATCH = 120, 0.9, 260
+ITEMS_IN_ALL = 1_000_000
+
+
+@dataclass
+class Case:
+    """One buffer, and what it was told to draw."""
+
+    n: int
+    rows: int
+    burn_in: int | None  # None: Transitions
+    across: bool
+    serial: int
+    stack: tuple[int, str, int]
+    lanes: int
+    buffer: Any = None
+    drawn: int = 0
+    ends: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        k, pad, axis = self.stack
+        self.starts = 1 + self.serial % 3 if self.burn_in is not None else 1
+        self.time_major = bool(self.serial % 2)
+        obs = relive.Field((3,), "float32", stack=k, pad=pad, stack_axis=axis)
+        state = relive.Field((2,), "float32", every=self.starts)
+        sampler: Any = relive.Uniform() if self.serial % 4 < 2 else relive.Prioritized(alpha=0.5)
+        item: Any = relive.Transitions(n_step=self.n, gamma=GAMMA)
+        if self.burn_in is not None:
+            item = relive.Sequences(
+                length=3, burn_in=self.burn_in, n_step=self.n, gamma=GAMMA, starts=self.starts,
+                across_episodes=self.across, time_major=self.time_major,
+            )  # fmt: skip
+        self.buffer = relive.ReplayBuffer(
+            relive.Schema(obs=obs, action=relive.Field((1,)), state=state),
+            capacity=self.rows * self.lanes, num_envs=self.lanes, item=item, sampler=sampler, seed=self.serial,
+        )  # fmt: skip
+
+
+class Tee:
+    """One experience into many buffers."""
+
+    def __init__(self, cases: list[Case]) -> None:
+        self.buffers = [case.buffer for case in cases]
+        self.num_envs = cases[0].lanes
+
+    def add(self, **step: Any) -> Any:
+        ids = [buffer.add(**step) for buffer in self.buffers]
+        return ids[0]
+
+    def cut(self, env_ids: Any) -> None:
+        for buffer in self.buffers:
+            buffer.cut(env_ids)
+
+
+def cases_of(lanes: int, stack: tuple[int, str, int]) -> list[Case]:
+    shapes = [(None, False), *product((0, 4), (False, True))]
+    every = product((1, 3), (24, 90), shapes)
+    return [Case(n, rows, *shape, serial, stack, lanes) for serial, (n, rows, shape) in enumerate(every)]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("stack", STACKS, ids=lambda stack: f"stack {stack[0]} {stack[1]} {stack[2]}")
+def test_every_drawn_item_was_lived(mode: AutoresetMode, lanes: int, stack: tuple[int, str, int]) -> None:
+    """`ITEMS_IN_ALL` items over all parameters; nothing that is drawn may differ in a single number."""
+    cases = cases_of(lanes, stack)
+    envs = SyncVectorEnv([lambda i=i: stacking(i, *stack) for i in range(lanes)], autoreset_mode=mode)
+    recorder, ledger = Recorder(envs, Tee(cases)), Ledger(lanes, STEPS)
+    rng = np.random.default_rng(lanes * 100 + stack[0])
+    obs, _ = recorder.reset(seed=0)
+    for t in range(STEPS):
+        now, action = newest(obs, stack), np.zeros((lanes, 1), np.float32)
+        action[:, 0] = action_of(*(now.T - 1))
+        state = np.stack([now[:, 0], absolute(ledger, now)], axis=1)
+        obs, _, terminated, truncated, _ = recorder.step(action, state=state)
+        for lane in (recorder.ids % lanes).tolist():
+            ledger.step(lane, now[lane], terminated[lane], truncated[lane])
+        if mode is AutoresetMode.DISABLED:
+            obs = resets(recorder, ledger, obs, terminated | truncated, rng, stack)
+        if t % 10 == 9 or t > STEPS - 2:
+            for case in cases:
+                draw_and_check(case, ledger)
+    envs.close()
+    combinations = len(STACKS) * 2 * len(AutoresetMode)
+    assert sum(case.drawn for case in cases) * combinations >= ITEMS_IN_ALL
+    wanted = {TERMINATED, TRUNCATED, CUT} if mode is AutoresetMode.DISABLED else {TERMINATED, TRUNCATED}
+    assert set().union(*(case.ends for case in cases)) >= wanted
+
+
+def newest(obs: np.ndarray, stack: tuple[int, str, int]) -> np.ndarray:
+    return obs[..., -1] if stack[2] == -1 else obs[..., -1, :]
+
+
+def action_of(lane: Any, episode: Any, t: Any) -> Any:
+    return lane * 1000.0 + episode * 20.0 + t
+
+
+def absolute(ledger: Ledger, frames: np.ndarray) -> np.ndarray:
+    """The absolute step number of each lane's frame."""
+    t = frames[:, 2].astype(int) - 1
+    fresh = ledger.lived  # of an episode that begins now
+    begin = ledger.begin[np.arange(len(frames)), frames[:, 1].astype(int) - 1]
+    return np.where(t == 0, fresh, begin + t)
+
+
+def resets(
+    recorder: Recorder, ledger: Ledger, obs: np.ndarray, over: np.ndarray, rng: Any, stack: tuple[int, str, int]
+) -> np.ndarray:
+    """Reset the lanes that ended, and now and then one that did not."""
+    mask = over | (rng.random(len(over)) < 0.1)
+    if not mask.any():
+        return obs
+    for lane in np.flatnonzero(mask):
+        ledger.cut(int(lane), newest(obs, stack)[lane])
+    return recorder.reset(options={"reset_mask": mask})[0]
+
+
+def draw_and_check(case: Case, ledger: Ledger) -> None:
+    if not case.buffer.can_sample(1):
+        return
+    batch = case.buffer.sample(BATCH)
+    case.drawn += BATCH
+    if case.burn_in is None:
+        anchors = newest(batch.obs, case.stack)
+    else:
+        if case.time_major:
+            batch = batch_major(batch)
+        anchors = newest(batch.obs[:, 0], case.stack)
+    lane, episode, t = anchors.astype(int).T - 1
+    at = ledger.begin[lane, episode] + t
+    equal("state", batch.state, np.stack([lane + 1, at], axis=1))
+    assert (at % case.starts == 0).all()
+    assert (batch.ids % case.lanes == lane).all()
+    if case.burn_in is None:
+        want = window(case, ledger, lane, episode, t)
+        case.ends |= set(np.unique(want.pop("how")))
+        want |= {"obs": frames_of(lane, episode, t, *case.stack), "action": action_of(lane, episode, t)[:, None]}
+    else:
+        want = sequence(case, ledger, lane, episode, t)
+        case.ends |= set(np.unique(want.pop("how")[want["mask"]]))
+    assert set(batch) == {*want, "state", "ids", "weights"}
+    for name, value in want.items():
+        equal(name, batch[name], value)
+    if case.serial % 4 >= 2:
+        case.buffer.update_priorities(batch.ids, np.abs(np.sin(batch.ids)))
+
+
+def batch_major(batch: Any) -> Any:
+    whole = ("state", "ids", "weights")
+    return relive.Batch({name: value if name in whole else np.swapaxes(value, 0, 1) for name, value in batch.items()})
+
+
+def equal(name: str, got: np.ndarray, want: np.ndarray) -> None:
+    assert got.shape == want.shape, (name, got.shape, want.shape)
+    if name in ("reward", "discount"):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5, err_msg=name)
+    else:
+        assert (got == want).all(), name
+
+
+def window(case: Case, ledger: Ledger, lane: np.ndarray, episode: np.ndarray, t: np.ndarray) -> dict[str, np.ndarray]:
+    """What the n-step window from each of these steps gives."""
+    length = ledger.length[lane, episode]
+    steps = np.minimum(case.n, length - t)
+    reward = sum(np.where(k < steps, GAMMA**k * reward_of(lane, episode, t + k), 0) for k in range(case.n))
+    how = np.where(t + steps == length, ledger.how[lane, episode], 0)
+    return {
+        "reward": reward,
+        "next_obs": frames_of(lane, episode, t + steps, *case.stack),
+        "discount": np.where(how == TERMINATED, 0.0, GAMMA**steps),
+        "terminated": how == TERMINATED,
+        "truncated": how == TRUNCATED,
+        "steps": steps,
+        "how": how,
+    }
+
+
+def sequence(case: Case, ledger: Ledger, lane: np.ndarray, episode: np.ndarray, t: np.ndarray) -> dict[str, np.ndarray]:
+    """What the sequences from these steps give."""
+    length = 3 + case.burn_in
+    total = length + case.n
+    at = (ledger.begin[lane, episode] + t)[:, None] + np.arange(total)
+    end = end_of(case, ledger, lane, episode)[:, None]
+    wide = np.broadcast_to(lane[:, None], at.shape)
+    last = np.minimum(at, end - 1)  # the last step of all stands for what comes after it
+    over = at >= end
+    e, s = ledger.episode[wide, last], ledger.t[wide, last]
+    all_obs = frames_of(wide, e, s + over, *case.stack)
+    before = s - 1 + over
+    prev = (before >= 0) & (at <= end)
+    mask = ~over[:, :length]
+    cut = (slice(None), slice(0, length))
+    want = window(case, ledger, wide[cut], e[cut], s[cut])
+    for name in want:
+        off = ~mask.reshape(*mask.shape, *(1,) * (want[name].ndim - 2))
+        after = all_obs[:, case.n : case.n + length] if name == "next_obs" else 0
+        want[name] = np.where(off, after, want[name])
+    prev_action = np.where(prev, action_of(wide, e, before), 0)[..., None]
+    prev_reward = np.where(prev, reward_of(wide, e, before), 0)
+    return {
+        **want,
+        "mask": mask,
+        "action": np.where(mask, action_of(wide, e, s)[cut], 0)[..., None],
+        "all_obs": all_obs,
+        "obs": all_obs[cut],
+        "all_prev_action": prev_action,
+        "prev_action": prev_action[cut],
+        "all_prev_reward": prev_reward,
+        "prev_reward": prev_reward[cut],
+    }
+
+
+def end_of(case: Case, ledger: Ledger, lane: np.ndarray, episode: np.ndarray) -> np.ndarray:
+    """The absolute step number at which the sequences from these episodes end: an end of theirs, or the next cut."""
+    if not case.across:
+        return np.minimum(ledger.begin[lane, episode] + ledger.length[lane, episode], FAR)
+    ends = np.full(ledger.how.shape, FAR)
+    for number in range(ends.shape[1] - 2, -1, -1):
+        own = ledger.begin[:, number] + ledger.length[:, number]
+        ends[:, number] = np.where(ledger.how[:, number] == CUT, own, ends[:, number + 1])
+    return ends[lane, episode]
