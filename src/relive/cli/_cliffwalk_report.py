@@ -235,7 +235,7 @@ def details_table(found: Found, learner: str) -> Table:
             continue
         gain = ratio(found, learner, n, arm) if arm != "uniform" else None
         spread = (_count(float(value)) for value in (np.median(runs), min(runs), max(runs)))
-        shown.add_row(arm, str(len(runs)), *spread, f"{gain[0]:.{1 if gain[0].value >= 20 else 2}f}" if gain else "")
+        shown.add_row(arm, str(len(runs)), *spread, _gain(gain[0]) if gain else "")
     return shown
 
 
@@ -321,6 +321,12 @@ def _lengths(found: Found, learner: str) -> list[int]:
 
 def _arms(found: Found, learner: str) -> list[str]:
     return list(dict.fromkeys(cell.arm for cell in found if cell.learner == learner))
+
+
+def _gain(gain: Estimate) -> str:
+    """Three figures."""
+    digits = sum(gain.value < limit for limit in (10, 100))
+    return f"{gain:.{digits}f}"
 
 
 def _count(updates: float | None) -> str:

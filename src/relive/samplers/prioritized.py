@@ -143,7 +143,9 @@ class _Prioritized:
         values, largest = self._kernels.mass(td_error, self._settings.eps, self._settings.alpha)
         if not largest < np.inf:
             remedy = "check the loss"
-            raise PriorityError(_bad("a finite TD error", td_error, ~np.isfinite(td_error), "$.td_error", remedy))
+            with np.errstate(over="ignore"):  # of a finite one the priority may be infinite all the same
+                bad = ~np.isfinite(np.abs(td_error) + self._settings.eps)
+            raise PriorityError(_bad("a finite TD error", td_error, bad, "$.td_error", remedy))
         if keep is not None:
             places, values, td_error = places[keep], values[keep], td_error[keep]
             largest = float(np.abs(td_error).max(initial=0.0)) + self._settings.eps
