@@ -30,6 +30,7 @@ LAYERS = {
     "relive.batch": 4,
     "relive.buffer": 4,
     "relive.stats": 4,
+    "relive.trajectories": 5,
     "relive.envs": 6,
     "relive.gymnasium": 6,
     "relive.__main__": 7,
