@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.question import Answer, Cell, Question, Row, Scale, Setting
 
@@ -29,6 +29,14 @@ ENOUGH = 12  # undisturbed chunks; where there are fewer, rounds are added, then
 Progress = Callable[[str], None]
 
 
+class Chunk(NamedTuple):
+    """Seconds that a chunk of calls took; `each` has every call's wall time where single calls are timed."""
+
+    wall: float
+    cpu: float
+    each: tuple[float, ...] = ()
+
+
 class WorkerDied(Exception):
     """The process of a peer ended by itself; usually it was killed for its memory."""
 
@@ -38,6 +46,7 @@ class Worker:
 
     def __init__(self, question: str, peer: str, core: int) -> None:
         paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        self.core = core
         environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", question, peer, str(core)],
@@ -171,6 +180,14 @@ def start(answer: Answer, workers: dict[str, Worker], name: str, core: int) -> N
 def run_setting(answer: Answer, workers: dict[str, Worker], setting: Setting, progress: Progress) -> None:
     """Prepare every peer, then let them run chunk by chunk in turn, so that drift of the machine hits all alike."""
     scale = answer.scale
+    if setting.fresh:
+        for name in list(workers):
+            old = workers.pop(name)
+            old.stop()
+            start(answer, workers, name, old.core)
+            row = answer.rows[name]
+            if row.missing:  # it has run before: what it lacks is this cell
+                row.notes[setting.key], row.missing = row.missing, ""
     free = available_bytes()
     if free is not None and setting.nbytes * len(workers) > free:
         for row in answer.rows.values():
@@ -187,7 +204,9 @@ def run_setting(answer: Answer, workers: dict[str, Worker], setting: Setting, pr
         if reply is not None:
             ready.append(name)
             calls[name] = reply["calls"]
-    chunks: dict[str, list[tuple[float, float]]] = {name: [] for name in ready}
+            if setting.key == answer.question.memory:
+                answer.rows[name].memory = reply["memory"]
+    chunks: dict[str, list[Chunk]] = {name: [] for name in ready}
     rounds = min(scale.rounds, answer.question.max_rounds)
     enough = min(ENOUGH, (rounds + 1) // 2)
     for turn in range(2 * rounds):
@@ -198,7 +217,7 @@ def run_setting(answer: Answer, workers: dict[str, Worker], setting: Setting, pr
         for name in ready[shift:] + ready[:shift]:
             reply = ask(answer, workers, name, setting.key, "measure") if name in workers else None
             if reply is not None:
-                chunks[name].append((reply["wall"], reply["cpu"]))
+                chunks[name].append(Chunk(reply["wall"], reply["cpu"], tuple(reply["each"])))
     for name, measured in chunks.items():
         if measured and setting.key not in answer.rows[name].notes:
             answer.rows[name].cells[setting.key] = summarize(measured, calls[name], enough)
@@ -221,18 +240,24 @@ def ask(
     return reply
 
 
-def undisturbed(measured: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def undisturbed(measured: list[Chunk]) -> list[Chunk]:
     """Return the chunks during which no other process had the core: CPU time is nearly all of the wall time."""
-    return [(wall, cpu) for wall, cpu in measured if cpu >= 0.95 * wall]
+    return [chunk for chunk in measured if chunk.cpu >= 0.95 * chunk.wall]
 
 
-def summarize(measured: list[tuple[float, float]], calls: int, enough: int = ENOUGH) -> Cell:
-    """Turn (wall, CPU) seconds of chunks into microseconds a call, from the undisturbed ones if there are enough."""
+def summarize(measured: list[Chunk], calls: int, enough: int = ENOUGH) -> Cell:
+    """Turn the seconds of chunks into microseconds a call, from the undisturbed ones if there are enough."""
     clean = undisturbed(measured)
     if len(clean) >= enough:
         measured = clean
-    wall = [w / calls * 1e6 for w, _ in measured]
-    busy = sum(c for _, c in measured) / max(sum(w for w, _ in measured), 1e-12)
+    single = [seconds * 1e6 for chunk in measured for seconds in chunk.each]
+    wall = single or [chunk.wall / calls * 1e6 for chunk in measured]
+    busy = sum(chunk.cpu for chunk in measured) / max(sum(chunk.wall for chunk in measured), 1e-12)
     return Cell(
-        p20=percentile(wall, 0.2), median=statistics.median(wall), chunks=len(wall), calls=calls, cpu=round(busy, 3)
+        p20=percentile(wall, 0.2),
+        median=statistics.median(wall),
+        chunks=len(measured),
+        calls=calls,
+        cpu=round(busy, 3),
+        p99=percentile(wall, 0.99) if single else None,
     )

@@ -34,6 +34,7 @@ class Setting:
     """One column: `values` reach `prepare`; `nbytes` is what one peer's buffer needs, to refuse what cannot fit.
 
     Settings of one `table` stand side by side; where there are several tables the label need not repeat its name.
+    A `fresh` one gets new processes, for what depends on what a process has done before.
     """
 
     key: str
@@ -41,28 +42,42 @@ class Setting:
     values: Mapping[str, Any]
     nbytes: int = 0
     table: str = ""
+    fresh: bool = False
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Microseconds a call: the 20th percentile and the median of the chunks; `cpu` is CPU time over wall time."""
+    """Microseconds a call: the 20th percentile and the median of the chunks; `cpu` is CPU time over wall time.
+
+    Where single calls were timed both are over calls instead, and `p99` is there, too.
+    """
 
     p20: float
     median: float
     chunks: int
     calls: int
     cpu: float
+    p99: float | None = None
+
+    @property
+    def figure(self) -> float:
+        """What is compared: the 20th percentile of the chunks, or the median of single calls."""
+        return self.p20 if self.p99 is None else self.median
 
 
 @dataclass
 class Row:
-    """One peer: its version, its cells by setting, and why a cell or the whole row is missing."""
+    """One peer: its version, its cells by setting, and why a cell or the whole row is missing.
+
+    `memory` is what its buffer took, in bytes a step, where the question weighs it.
+    """
 
     version: str = ""
     output: str = ""
     cells: dict[str, Cell] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     missing: str = ""
+    memory: float | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +106,9 @@ class Question:
     targets: tuple[Target, ...] = ()
     max_rounds: int = 1_000
     max_calls: int = 1 << 20  # a chunk
+    kind: str = "transitions"  # which of a peer's adapters
+    single: bool = False  # time every call by itself: the median and the 99th percentile of calls
+    memory: str = ""  # the key of the setting at which `prepare` weighs the buffer
     growth: bool = False  # a last column: the last setting of a table over its first
     unit: str = "µs"
     unit_scale: float = 1.0  # from microseconds to the table's unit
@@ -105,11 +123,13 @@ class Answer:
     settings: list[Setting]
     rows: dict[str, Row]
 
-    def figure(self, peer: str, key: str) -> float | None:
-        """Return a peer's 20th percentile in microseconds, or None."""
+    def figure(self, peer: str, key: str, *, tail: bool = False) -> float | None:
+        """Return a peer's figure, or its 99th percentile, in microseconds; None where it was not measured."""
         row = self.rows.get(peer)
         cell = row.cells.get(key) if row else None
-        return cell.p20 if cell else None
+        if cell is None:
+            return None
+        return cell.p99 if tail else cell.figure
 
     def best(self, key: str, *, prioritized: bool = False) -> tuple[str, float] | None:
         """Return the fastest library, or the fastest prioritized one, at a setting; relive and NumPy are none."""
@@ -119,7 +139,7 @@ class Answer:
                 continue
             if prioritized and name in WITHOUT_PRIORITIES:
                 continue
-            found.append((row.cells[key].p20, name))
+            found.append((row.cells[key].figure, name))
         return (min(found)[1], min(found)[0]) if found else None
 
 
@@ -138,12 +158,38 @@ def times_faster(key: str, *, than: str = "library") -> Callable[[Answer], float
     return measure
 
 
-def own_ratio(key: str, base: str) -> Callable[[Answer], float | None]:
-    """Measure relive at `key` over relive at `base`."""
+def own_ratio(key: str, base: str, *, tail: bool = False) -> Callable[[Answer], float | None]:
+    """Measure relive at `key` over relive at `base`; their 99th percentiles if `tail`."""
 
     def measure(answer: Answer) -> float | None:
-        over, under = answer.figure("relive", key), answer.figure("relive", base)
+        over, under = answer.figure("relive", key, tail=tail), answer.figure("relive", base, tail=tail)
         return over / under if over and under else None
+
+    return measure
+
+
+def ratio_to(peer: str, key: str) -> Callable[[Answer], float | None]:
+    """Measure relive's time over a peer's."""
+
+    def measure(answer: Answer) -> float | None:
+        own, other = answer.figure("relive", key), answer.figure(peer, key)
+        return own / other if own and other else None
+
+    return measure
+
+
+def own_memory(answer: Answer) -> float | None:
+    """Measure the bytes a step that relive's buffer took."""
+    row = answer.rows.get("relive")
+    return row.memory if row else None
+
+
+def times_smaller(peer: str) -> Callable[[Answer], float | None]:
+    """Measure how many times the memory of relive's buffer a peer's took."""
+
+    def measure(answer: Answer) -> float | None:
+        own, row = own_memory(answer), answer.rows.get(peer)
+        return row.memory / own if own and row and row.memory else None
 
     return measure
 

@@ -13,10 +13,14 @@ NAMES = {
     "numpy-out": "NumPy by hand, outputs reused",
     "sb3": "Stable-Baselines3",
     "labml": "labml-nn",
+    "torchrl": "TorchRL, `cache_values`",
+    "torchrl-plain": "TorchRL",
+    "limit": "copy limit",
 }
 LEGEND = (
     "Each cell: 20th percentile of the chunks (median). `x` is the ratio to the best library of that column, which is "
-    "x1; relive and NumPy by hand stand outside that comparison, so below x1 they are faster than every library."
+    "x1; relive and what is no library (NumPy by hand, the copy limit) stand outside that comparison, so below x1 they "
+    "are faster than every library."
 )
 
 
@@ -32,7 +36,8 @@ def section(answer: Answer) -> list[str]:
     """Return one question's section: table, notes, targets."""
     question = answer.question
     measured = [s for s in answer.settings if any(s.key in row.cells for row in answer.rows.values())]
-    lines = [f"## {question.title}", "", question.text, f"Figures in {question.unit}."]
+    single = ": the median of single calls (their 99th percentile)" * question.single
+    lines = [f"## {question.title}", "", question.text, f"Figures in {question.unit}{single}."]
     for table in dict.fromkeys(s.table for s in measured):
         lines += ["", *([f"**{table}**", ""] if table else [])]
         lines += _table(answer, [s for s in measured if s.table == table])
@@ -41,7 +46,8 @@ def section(answer: Answer) -> list[str]:
 
 def _table(answer: Answer, settings: Sequence[Setting]) -> list[str]:
     grows = answer.question.growth and len(settings) > 1
-    heads = [s.label for s in settings] + ["last / first"] * grows
+    weighed = answer.question.memory in (s.key for s in settings)
+    heads = [s.label for s in settings] + ["last / first"] * grows + ["bytes a step"] * weighed
     lines = ["| | output | " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(heads)]
     best = {s.key: answer.best(s.key) for s in settings}
     for name, row in answer.rows.items():
@@ -50,7 +56,9 @@ def _table(answer: Answer, settings: Sequence[Setting]) -> list[str]:
         cells = [_cell(answer, row.cells.get(s.key), best[s.key], name) for s in settings]
         if grows:
             first, last = (row.cells.get(s.key) for s in (settings[0], settings[-1]))
-            cells.append(f"{last.p20 / first.p20:.2f}" if first and last else "-")
+            cells.append(f"{last.figure / first.figure:.2f}" if first and last else "-")
+        if weighed:
+            cells.append("-" if row.memory is None else f"{row.memory:,.0f}")
         title = f"{NAMES.get(name, name)} {row.version}".strip()
         lines.append(f"| {f'**{title}**' if name == 'relive' else title} | {row.output} | " + " | ".join(cells) + " |")
     return lines
@@ -60,9 +68,10 @@ def _cell(answer: Answer, cell: Cell | None, best: tuple[str, float] | None, nam
     if cell is None:
         return "-"
     scale = answer.question.unit_scale
-    text = f"{_number(cell.p20 * scale)} ({_number(cell.median * scale)})"
+    beside = cell.median if cell.p99 is None else cell.p99
+    text = f"{_number(cell.figure * scale)} ({_number(beside * scale)})"
     if best is not None:
-        text += f" x{cell.p20 / best[1]:.2f}"
+        text += f" x{cell.figure / best[1]:.2f}"
     return f"**{text}**" if best is not None and best[0] == name else text
 
 

@@ -60,17 +60,20 @@ class Session:
             else:
                 calls *= 2
         self.calls = min(max(1, round(calls * chunk / max(spent, 1e-9))), self.question.max_calls)
-        return {"calls": self.calls}
+        return {"calls": self.calls, "memory": self.peer.memory}
 
-    def measure(self) -> dict[str, float]:
+    def measure(self) -> dict[str, Any]:
         """Time one chunk, after a quarter of it untimed: the other peers had the caches in between."""
         run = self.run
         if run is None:
             raise RuntimeError("nothing is prepared")
         if self.calls > 1:
             run(max(1, self.calls // 4))
+        if self.question.single:
+            each = [self._time(run, 1) for _ in range(self.calls)]
+            return {"wall": sum(w for w, _ in each), "cpu": sum(c for _, c in each), "each": [w for w, _ in each]}
         wall, cpu = self._time(run, self.calls)
-        return {"wall": wall, "cpu": cpu}
+        return {"wall": wall, "cpu": cpu, "each": []}
 
     @staticmethod
     def _time(run: Run, calls: int) -> tuple[float, float]:
@@ -92,15 +95,15 @@ def attempt(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def open_session(question: str, name: str) -> tuple[Session | None, dict[str, Any]]:
     """Import the peer; without it there is no session but a reason."""
+    asked = importlib.import_module(f"benchmarks.{question}").QUESTION
     try:
-        peer = adapter(name)()
+        peer = adapter(name, asked.kind)()
     except ImportError as error:
         return None, {"missing": str(error).splitlines()[0][:200]}
     except Exception as error:
         return None, {"missing": f"{type(error).__name__}: {str(error)[:200]}"}
-    module = importlib.import_module(f"benchmarks.{question}")
     facts = attempt(lambda: {"version": peer.version()})
-    return Session(module.QUESTION, peer), {"version": facts.get("version", "?"), "output": peer.output}
+    return Session(asked, peer), {"version": facts.get("version", "?"), "output": peer.output}
 
 
 def serve(question: str, name: str, core: int) -> None:

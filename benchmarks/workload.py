@@ -1,7 +1,8 @@
-"""The steps every question feeds its peers: the transition of a small robot-control task.
+"""The steps every question feeds its peers: by default the transition of a small robot-control task.
 
 166 bytes a transition, like Gymnasium's HalfCheetah: observation 17 x float32 (and its successor), action 6 x float32,
 reward, terminated, truncated. Values come as an environment returns them: NumPy rows, a Python float, Python bools.
+Sequences have larger observations (`obs_size`); `frame_steps` are those of an Atari game.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 OBS_SIZE, ACTION_SIZE = 17, 6
+SEQUENCE_OBS_SIZE = 64
 EPISODE = 1000  # steps; ends alternate between terminated and truncated
 POOL = 1 << 16  # distinct steps; a longer stream repeats them
+FRAME, STACK = (84, 84), 4
 ALPHA, BETA, GAMMA = 0.6, 0.4, 0.99
 
 Array = NDArray[Any]
@@ -25,7 +28,7 @@ class Step(NamedTuple):
     """One step, or, where every value has a leading axis, one step of several lanes."""
 
     obs: Array
-    action: Array
+    action: Any
     reward: Any
     next_obs: Array
     terminated: Any
@@ -33,14 +36,14 @@ class Step(NamedTuple):
 
 
 @cache
-def stream(length: int = POOL, seed: int = 0) -> Step:
+def stream(length: int = POOL, seed: int = 0, obs_size: int = OBS_SIZE) -> Step:
     """Return a stream of `length` steps that closes on itself.
 
     `next_obs` of a step is the very memory of the following `obs`, as in an environment's loop, and the last step leads
     back to the first: repeated for ever, the stream has no break in it.
     """
     rng = np.random.default_rng(seed)
-    obs = rng.standard_normal((length + 1, OBS_SIZE), dtype=np.float32)
+    obs = rng.standard_normal((length + 1, obs_size), dtype=np.float32)
     obs[length] = obs[0]
     action = rng.uniform(-1, 1, (length, ACTION_SIZE)).astype(np.float32)
     reward = rng.standard_normal(length, dtype=np.float32)
@@ -50,9 +53,9 @@ def stream(length: int = POOL, seed: int = 0) -> Step:
     return Step(obs[:-1], action, reward, obs[1:], terminated, truncated)
 
 
-def single_steps(count: int) -> list[Step]:
+def single_steps(count: int, obs_size: int = OBS_SIZE) -> list[Step]:
     """Return the first `count` steps of the stream one by one, in an environment's own types."""
-    s = stream(max(count, 2))
+    s = stream(max(count, 2), obs_size=obs_size)
     flags = zip(s.reward.tolist(), s.terminated.tolist(), s.truncated.tolist(), strict=True)
     return [Step(s.obs[i], s.action[i], r, s.next_obs[i], t, u) for i, (r, t, u) in enumerate(flags)][:count]
 
@@ -69,14 +72,33 @@ def lane_steps(lanes: int, count: int, seed: int = 1) -> list[Step]:
     return [Step(obs[t], action[t], reward[t], obs[(t + 1) % count], terminated[t], truncated[t]) for t in range(count)]
 
 
-def blocks(total: int, size: int = POOL) -> Iterator[Step]:
+def blocks(total: int, size: int = POOL, obs_size: int = OBS_SIZE) -> Iterator[Step]:
     """Yield `total` steps as consecutive blocks of the stream, at most `size` steps each."""
-    whole = stream()
+    whole = stream(obs_size=obs_size)
     size = min(size, POOL)
     while total > 0:
         count = min(size, total)
         yield Step(*(column[:count] for column in whole))
         total -= count
+
+
+@cache
+def frame_steps() -> list[Step]:
+    """Return two episodes of stacks `[4, 84, 84]`, uint8, as a frame-stack wrapper gives them: one ends by itself.
+
+    All stacks are views of one stream of frames, so that `next_obs` is the memory of the following `obs`, and three
+    frames of it are known already. At a reset the first frame stands for those before it.
+    """
+    rng = np.random.default_rng(3)
+    steps = []
+    for terminates in (True, False):
+        frames = rng.integers(0, 256, (EPISODE + STACK, *FRAME), dtype=np.uint8)
+        frames[1:STACK] = frames[0]
+        for t in range(EPISODE):
+            last = t == EPISODE - 1
+            obs, next_obs = frames[t : t + STACK], frames[t + 1 : t + 1 + STACK]
+            steps.append(Step(obs, t % 6, float(t % 3), next_obs, last and terminates, last and not terminates))
+    return steps
 
 
 def td_errors(n: int, count: int = 64) -> list[Array]:

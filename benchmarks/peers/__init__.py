@@ -1,4 +1,8 @@
-"""The replay buffers that stand side by side, one small adapter class a file."""
+"""The replay buffers that stand side by side, one small adapter class each.
+
+A library's adapter for plain transitions has a file of its own; what it does with sequences and with frames stands in
+`sequences.py` and `frames.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,39 @@ import importlib
 
 from benchmarks.peers.base import Peer, Spec, Unsupported
 
-# name -> (file, class)
+# name -> kind of items -> (file, class)
 ADAPTERS = {
-    "relive": ("relive", "Relive"),
-    "numpy": ("numpy_by_hand", "NumpyByHand"),
-    "numpy-out": ("numpy_by_hand", "NumpyReusedOutputs"),
-    "cpprb": ("cpprb", "Cpprb"),
-    "tianshou": ("tianshou", "Tianshou"),
-    "flashbax": ("flashbax", "Flashbax"),
-    "sb3": ("sb3", "StableBaselines3"),
-    "labml": ("labml", "Labml"),
+    "relive": {
+        "transitions": ("relive", "Relive"),
+        "sequences": ("sequences", "ReliveSequences"),
+        "frames": ("frames", "ReliveFrames"),
+    },
+    "numpy": {
+        "transitions": ("numpy_by_hand", "NumpyByHand"),
+        "sequences": ("sequences", "NumpySequences"),
+    },
+    "numpy-out": {"transitions": ("numpy_by_hand", "NumpyReusedOutputs")},
+    "limit": {"frames": ("frames", "CopyLimit")},
+    "cpprb": {
+        "transitions": ("cpprb", "Cpprb"),
+        "sequences": ("sequences", "CpprbSequences"),
+        "frames": ("frames", "CpprbFrames"),
+    },
+    "tianshou": {"transitions": ("tianshou", "Tianshou"), "frames": ("frames", "TianshouFrames")},
+    "flashbax": {"transitions": ("flashbax", "Flashbax"), "sequences": ("sequences", "FlashbaxSequences")},
+    "torchrl": {"sequences": ("torchrl", "TorchrlSlices")},
+    "torchrl-plain": {"sequences": ("torchrl", "TorchrlPlainSlices")},
+    "sb3": {"transitions": ("sb3", "StableBaselines3"), "frames": ("frames", "StableBaselines3Frames")},
+    "labml": {"transitions": ("labml", "Labml")},
 }
-NO_LIBRARY = ("relive", "numpy", "numpy-out")
-WITHOUT_PRIORITIES = ("numpy", "numpy-out", "sb3")
+NO_LIBRARY = ("relive", "numpy", "numpy-out", "limit")
+WITHOUT_PRIORITIES = ("numpy", "numpy-out", "limit", "sb3")
 
 __all__ = ["ADAPTERS", "NO_LIBRARY", "WITHOUT_PRIORITIES", "Peer", "Spec", "Unsupported", "adapter"]
 
 
-def adapter(name: str) -> type[Peer]:
+def adapter(name: str, kind: str = "transitions") -> type[Peer]:
     """Return the adapter class of a peer; the library itself is imported when the class is called."""
-    file, kind = ADAPTERS[name]
-    cls: type[Peer] = getattr(importlib.import_module(f"benchmarks.peers.{file}"), kind)
+    file, class_ = ADAPTERS[name][kind]
+    cls: type[Peer] = getattr(importlib.import_module(f"benchmarks.peers.{file}"), class_)
     return cls

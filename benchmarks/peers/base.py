@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import importlib.metadata
-from collections.abc import Iterable
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from benchmarks.workload import Array, Step
@@ -13,16 +17,28 @@ from benchmarks.workload import Array, Step
 
 @dataclass(frozen=True)
 class Spec:
-    """The buffer a question wants: `capacity` steps over `num_envs` lanes."""
+    """The buffer a question wants: `capacity` steps over `num_envs` lanes.
+
+    Where it draws sequences, these have `length` steps and may start at every `starts`-th one.
+    """
 
     capacity: int
     num_envs: int = 1
     prioritized: bool = False
     n_step: int = 1
+    length: int = 1
+    starts: int = 1
 
 
 class Unsupported(Exception):
     """The peer has no such thing; the text stands in the table's notes."""
+
+
+def resident() -> int | None:
+    """Return the bytes of memory that this process holds, where the system says so."""
+    with contextlib.suppress(OSError, AttributeError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return None
 
 
 class Peer:
@@ -58,6 +74,22 @@ class Peer:
             self.fill(fill)
         self.spec, self.filled = spec, fill
 
+    memory: float | None = None  # bytes a step, once weighed
+
+    def weigh(self, spec: Spec) -> None:
+        """Make and fill a buffer as `ensure` does, and note by how much the process grew for it.
+
+        A small one comes first: what a library keeps for its first buffer, such as compiled code, is no step's.
+        """
+        self.ensure(replace(spec, capacity=min(4_000, spec.capacity // 2)), fill=min(4_000, spec.capacity // 2))
+        self.drop()
+        gc.collect()
+        before = resident()
+        self.ensure(spec, fill=spec.capacity)
+        gc.collect()
+        after = resident()
+        self.memory = None if before is None or after is None else (after - before) / spec.capacity
+
     def drop(self) -> None:
         """Let go of the buffer, so that the next one does not stand beside it in memory."""
         self.spec, self.filled, self.buffer = None, 0, None
@@ -87,6 +119,10 @@ class Peer:
         """Draw `n` items a call and hand every field over as a PyTorch tensor."""
         raise Unsupported("no hand-over to PyTorch")
 
+    def add_and_draw(self, n: int, steps: Iterable[Step]) -> None:
+        """Add one step, then draw `n` items, once per entry of `steps`."""
+        raise Unsupported("no drawing between adds")
+
     def cycle(self, n: int, errors: Iterable[Array]) -> None:
         """Draw `n` items with importance-sampling weights, then write their priorities, once per entry of `errors`."""
         raise Unsupported("no prioritized replay")
@@ -94,3 +130,7 @@ class Peer:
     def prepare_errors(self, errors: list[Array]) -> list[Any]:
         """Turn TD errors into the form in which this library's learner would have them; not timed."""
         return errors
+
+    def prepare_steps(self, steps: Sequence[Step]) -> Sequence[Step]:
+        """Turn steps into the layout that an environment made for this library gives; not timed."""
+        return steps

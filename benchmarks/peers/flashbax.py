@@ -20,6 +20,7 @@ class Flashbax(Peer):
     name = package = module = "flashbax"
     object_ = "make_prioritised_flat_buffer"
     output = "jax"
+    obs_size = OBS_SIZE
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,9 +31,9 @@ class Flashbax(Peer):
             raise Unsupported("no n-step returns")
         jax = self.jax
         self.spec_made = spec
-        self.adder = self._flat(1, add_sequences=False)
+        self.adder = self._library(1, add_sequences=False)
         example = {
-            "obs": np.zeros(OBS_SIZE, np.float32),
+            "obs": np.zeros(self.obs_size, np.float32),
             "action": np.zeros(ACTION_SIZE, np.float32),
             "reward": np.float32(0),
             "terminated": np.bool_(False),
@@ -46,7 +47,7 @@ class Flashbax(Peer):
         self.keys = list(jax.random.split(jax.random.PRNGKey(0), 4096))
         self.key = 0
 
-    def _flat(self, batch: int, *, add_sequences: bool) -> Any:
+    def _library(self, batch: int, *, add_sequences: bool) -> Any:
         spec = self.spec_made
         options: dict[str, Any] = {"priority_exponent": ALPHA} if spec.prioritized else {}
         build = self.lib.make_prioritised_flat_buffer if spec.prioritized else self.lib.make_flat_buffer
@@ -60,7 +61,7 @@ class Flashbax(Peer):
         )
 
     def fill(self, count: int) -> None:
-        add = self.jax.jit(self._flat(1, add_sequences=True).add, donate_argnums=0)
+        add = self.jax.jit(self._library(1, add_sequences=True).add, donate_argnums=0)
         size = min(FILL, count)
         for _ in range(-(-count // size)):
             block = next(blocks(size))
@@ -98,7 +99,7 @@ class Flashbax(Peer):
 
     def _sampler(self, n: int) -> Any:
         if n not in self.jit_sample:
-            library = self._flat(n, add_sequences=False)
+            library = self._library(n, add_sequences=False)
 
             def with_weights(state: Any, key: Any) -> Any:
                 batch = library.sample(state, key)

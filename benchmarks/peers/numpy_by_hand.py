@@ -6,7 +6,7 @@ which spares fresh memory and leaves the caller to see that nobody still reads i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -43,7 +43,10 @@ class NumpyByHand(Peer):
             self._add_rows(block)
 
     def _add_rows(self, rows: Step) -> None:
-        count = len(rows.reward)
+        self._write(rows)
+
+    def _write(self, rows: Sequence[Array]) -> None:
+        count = len(rows[0])
         start, until_end = self.position, self.capacity - self.position
         for column, values in zip(self.columns, rows, strict=True):
             if count <= until_end:

@@ -6,17 +6,35 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
-from benchmarks import report, suite
-from benchmarks.harness import run_question, summarize, undisturbed
-from benchmarks.question import TINY, Answer, Cell, Question, Row, Setting, Target, count, own_ratio, times_faster
+from benchmarks import harness, report, suite
+from benchmarks.harness import Chunk, run_question, summarize, undisturbed
+from benchmarks.peers import ADAPTERS, Peer, Spec, adapter
+from benchmarks.question import (
+    TINY,
+    Answer,
+    Cell,
+    Question,
+    Row,
+    Setting,
+    Target,
+    count,
+    own_memory,
+    own_ratio,
+    ratio_to,
+    times_faster,
+    times_smaller,
+)
+from benchmarks.workload import SEQUENCE_OBS_SIZE, frame_steps, single_steps
 
 from relive.cli import bench
 from relive.errors import ArgumentError
 
 ROOT = Path(__file__).resolve().parents[2]
-PEERS = ("relive", "numpy", "numpy-out")
+PEERS = ("relive", "numpy", "numpy-out", "limit")
 
 
 @pytest.mark.parametrize("name", suite.NAMES)
@@ -27,6 +45,8 @@ def test_question_runs(name: str) -> None:
     assert row.notes == {}
     assert set(row.cells) == {setting.key for setting in answer.settings}
     assert all(0 < cell.p20 <= cell.median for cell in row.cells.values())
+    tails = [cell.p99 for cell in row.cells.values()]
+    assert all(tail is not None for tail in tails) if answer.question.single else tails == [None] * len(tails)
     text = report.markdown([answer], {})
     assert all(setting.label in text for setting in answer.settings)
     assert "| asked of relive | asked | measured | |" in text
@@ -111,11 +131,130 @@ def test_report_holds_relive_against_its_targets() -> None:
 
 
 def test_chunks_that_shared_their_core_are_left_out() -> None:
-    quiet, shared = (1e-3, 1e-3), (5e-3, 1e-3)
+    quiet, shared = Chunk(1e-3, 1e-3), Chunk(5e-3, 1e-3)
     measured = [quiet] * 12 + [shared] * 30
     assert undisturbed(measured) == [quiet] * 12
     assert summarize(measured, calls=10) == Cell(p20=100.0, median=100.0, chunks=12, calls=10, cpu=1.0)
     assert summarize([quiet] + [shared] * 30, calls=10).chunks == 31
+
+
+def test_single_calls_have_a_median_and_a_tail_of_their_own() -> None:
+    quiet = Chunk(101e-6, 101e-6, tuple(i * 1e-6 for i in range(101)))
+    shared = Chunk(1.0, 1e-3, (1.0,))
+    cell = summarize([quiet, shared], calls=101, enough=1)
+    assert cell.p99 == pytest.approx(99.0)
+    assert cell.figure == cell.median == pytest.approx(50.0)
+    assert cell.p20 == pytest.approx(20.0)
+    assert Cell(p20=1.0, median=2.0, chunks=1, calls=1, cpu=1.0).figure == 1.0
+
+
+def test_report_of_single_calls_and_of_memory() -> None:
+    def cell(median: float, p99: float) -> Cell:
+        return Cell(p20=0.5, median=median, chunks=1, calls=1, cpu=1.0, p99=p99)
+
+    targets = (
+        Target("growth", own_ratio("b", "a"), at_most=2),
+        Target("tail", own_ratio("b", "a", tail=True), at_most=2),
+        Target("over cpprb", ratio_to("cpprb", "a"), at_most=1),
+        Target("bytes", own_memory, at_most=100),
+        Target("smaller", times_smaller("cpprb"), at_least=3),
+        Target("no such peer", times_smaller("flashbax"), at_least=3),
+    )
+    settings = [Setting("a", "A", {}), Setting("b", "B", {})]
+    asked = Question(
+        "x",
+        "X",
+        "text",
+        (),
+        lambda _: settings,
+        lambda peer, values: lambda calls: None,
+        targets,
+        single=True,
+        memory="b",
+        growth=True,
+    )
+    rows = {
+        "relive": Row("1", "numpy", {"a": cell(2.0, 4.0), "b": cell(3.0, 12.0)}, memory=90.0),
+        "cpprb": Row("2", "numpy", {"a": cell(4.0, 8.0)}, memory=180.0),
+    }
+    lines = report.section(Answer(asked, TINY, settings, rows))
+    assert "Figures in µs: the median of single calls (their 99th percentile)." in lines
+    assert "| | output | A | B | last / first | bytes a step |" in lines
+    assert "| **relive 1** | numpy | 2.00 (4.00) x0.50 | 3.00 (12.0) | 1.50 | 90 |" in lines
+    assert "| cpprb 2 | numpy | **4.00 (8.00) x1.00** | - | - | 180 |" in lines
+    assert lines[-6:] == [
+        "| growth | ≤ 2 | 1.50 | pass |",
+        "| tail | ≤ 2 | 3.00 | **LOSE** |",
+        "| over cpprb | ≤ 1 | 0.50 | pass |",
+        "| bytes | ≤ 100 | 90.00 | pass |",
+        "| smaller | ≥ 3 | 2.00 | **LOSE** |",
+        "| no such peer | ≥ 3 | not measured |  |",
+    ]
+
+
+def test_fresh_settings_get_new_processes_and_buffers_are_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[harness.Worker] = []
+
+    class Counted(harness.Worker):
+        def __init__(self, question: str, peer: str, core: int) -> None:
+            super().__init__(question, peer, core)
+            started.append(self)
+
+    monkeypatch.setattr(harness, "Worker", Counted)
+    answer = run_question(suite.question("atari"), TINY, ["relive"])
+    fresh = [setting.key for setting in answer.settings if setting.fresh]
+    assert fresh == ["fresh-32", "fresh-512", "add"]
+    assert len({worker.process.pid for worker in started}) == 1 + len(fresh)
+    assert all(worker.process.returncode == 0 for worker in started)
+    memory = answer.rows["relive"].memory
+    assert memory is None or 7_056 <= memory < 7_700  # None: the system does not say
+
+
+@pytest.mark.parametrize("name", suite.NAMES)
+def test_every_peer_of_a_question_has_its_adapter(name: str) -> None:
+    asked = suite.question(name)
+    assert all(issubclass(adapter(peer, asked.kind), Peer) for peer in asked.peers)
+
+
+def test_every_adapter_belongs_to_a_question() -> None:
+    asked = {(peer, q.kind) for q in map(suite.question, suite.NAMES) for peer in q.peers}
+    assert asked == {(name, kind) for name, kinds in ADAPTERS.items() for kind in kinds}
+
+
+def test_cpprb_is_given_the_last_steps_as_one_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    items: list[dict[str, np.ndarray]] = []
+
+    class Buffer:
+        def __init__(self, size: int, fields: object) -> None: ...
+
+        def add(self, **fields: np.ndarray) -> None:
+            items.append({name: values.copy() for name, values in fields.items()})
+
+        def sample(self, n: int) -> None: ...
+
+    stub = ModuleType("cpprb")
+    stub.ReplayBuffer = Buffer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cpprb", stub)
+    peer = adapter("cpprb", "sequences")()
+    peer.ensure(Spec(4_000, length=120))
+    steps = single_steps(300, SEQUENCE_OBS_SIZE)
+    peer.add_and_draw(2, steps)
+    assert len(items) == 5  # after 120, 160, 200, 240 and 280 steps
+    for first, item in zip(range(0, 200, 40), items, strict=True):
+        np.testing.assert_array_equal(item["obs"], [step.obs for step in steps[first : first + 120]])
+        np.testing.assert_array_equal(item["rew"], [np.float32(step.reward) for step in steps[first : first + 120]])
+
+
+def test_frames_follow_each_other() -> None:
+    steps = frame_steps()
+    ends = [i for i, step in enumerate(steps) if step.terminated or step.truncated]
+    assert ends == [999, 1999]
+    assert [(steps[i].terminated, steps[i].truncated) for i in ends] == [(True, False), (False, True)]
+    for i in (0, 1, 998, 1000, 1998):
+        np.testing.assert_array_equal(steps[i].next_obs, steps[i + 1].obs)
+        np.testing.assert_array_equal(steps[i].next_obs[:3], steps[i].obs[1:])
+    for i in (0, 1000):
+        assert all(np.array_equal(frame, steps[i].obs[0]) for frame in steps[i].obs)
 
 
 def test_counts_read_like_a_table_head() -> None:

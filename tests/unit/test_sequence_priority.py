@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import relive
 
@@ -31,6 +32,5 @@ def test_what_is_wrong_under_a_step_that_exists_is_refused_by_the_buffer():
 
 
 def test_tensors_are_taken():
-    torch = pytest.importorskip("torch")
     td, mask = torch.tensor([[1.0, -3.0]]), torch.tensor([[True, True]])
     assert relive.sequence_priority(td, mask, eta=0.5).tolist() == [2.5]
