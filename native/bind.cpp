@@ -11,6 +11,7 @@
 #include "kernels.hpp"
 #include "numpy_api.hpp"
 
+void bind_files(nanobind::module_& m);
 void bind_ring(nanobind::module_& m);
 
 namespace relive {
@@ -267,5 +268,6 @@ NB_MODULE(_native, m) {
         .def("change", &DenseSet::change_places, nb::arg("removed"), nb::arg("added"))
         .def("draw", &DenseSet::draw, nb::arg("u"))
         .def("draw_distinct", &DenseSet::draw_distinct, nb::arg("u"));
+    bind_files(m);
     bind_ring(m);
 }

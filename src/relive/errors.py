@@ -32,6 +32,10 @@ class StaleId(ReliveError, LookupError):
     """An id that names no drawable item: overwritten, not complete yet, or never issued."""
 
 
+class StorageError(ReliveError, OSError):
+    """A directory or a file that cannot be used: damaged, of another kind, in use by another writer, or full."""
+
+
 class MissingExtra(ReliveError, ImportError):
     """An optional dependency is not installed; the message names the command that installs it."""
 

@@ -14,6 +14,7 @@ from house_source import ROOT
 
 # Every example, and the arguments that make it short.
 EXAMPLES: dict[str, list[str]] = {
+    "clone_from_trajectories.py": ["--updates", "50", "--rollouts", "2"],
     "pairs_trading.py": ["episode.png", "--episodes", "3"],
     "train_dqn.py": ["--steps", "60"],
     "train_sac.py": ["--steps", "60"],

@@ -6,12 +6,26 @@ Names, arguments and results are those of `relive._native`; draws are equal to t
 from __future__ import annotations
 
 from relive._kernels_numpy.dense import Dense
+from relive._kernels_numpy.files import checksums, read_rows, scatter_rows
 from relive._kernels_numpy.gather import Gather
 from relive._kernels_numpy.power import mass, power, smallest, weights
 from relive._kernels_numpy.ring import Ring
 from relive._kernels_numpy.tree import Tree
 
-__all__ = ["Dense", "Gather", "Ring", "Tree", "mass", "power", "simd", "smallest", "weights"]
+__all__ = [
+    "Dense",
+    "Gather",
+    "Ring",
+    "Tree",
+    "checksums",
+    "mass",
+    "power",
+    "read_rows",
+    "scatter_rows",
+    "simd",
+    "smallest",
+    "weights",
+]
 
 
 def simd() -> str:

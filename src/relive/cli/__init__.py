@@ -66,7 +66,7 @@ def _commands() -> Any:
             raise MissingExtra(message(f"the package `{package}`", "none", "relive", remedy)) from error
     from tyro.extras import SubcommandApp
 
-    from relive.cli import cliffwalk, compare, tmaze, train
+    from relive.cli import cliffwalk, compare, inspect, tmaze, train, trajectories
 
     trains, compares, app = SubcommandApp(), SubcommandApp(), SubcommandApp()
     trains.command(name="sac")(train.sac)
@@ -78,6 +78,9 @@ def _commands() -> Any:
     compares.command(name="tmaze")(tmaze.tmaze)
     app.command(trains, name="train", help=TRAIN)
     app.command(compares, name="compare", help=COMPARE)
+    app.command(name="inspect")(inspect.inspect)
+    app.command(name="verify")(inspect.verify)
+    app.command(name="convert")(trajectories.convert)
     bench = _bench()
     if bench is not None:
         app.command(name="bench")(bench)

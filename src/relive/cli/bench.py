@@ -10,7 +10,17 @@ from typing import Any
 
 from ..errors import ArgumentError, MissingExtra, message
 
-QUESTIONS = ("add_one", "add_batch", "uniform_sample", "per_cycle", "n_step", "sequences", "atari", "import_time")
+QUESTIONS = (
+    "add_one",
+    "add_batch",
+    "uniform_sample",
+    "per_cycle",
+    "n_step",
+    "sequences",
+    "atari",
+    "trajectories",
+    "import_time",
+)
 
 
 def main(

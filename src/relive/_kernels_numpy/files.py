@@ -1,0 +1,47 @@
+"""Rows between files, blocks in memory and batches, in readable Python."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._types import Array, Int64
+
+
+def _bytes(rows: Array) -> Any:
+    return rows.reshape(len(rows), -1).view(np.uint8)
+
+
+def checksums(rows: Array) -> Array:
+    """The CRC-32 of every row, uint32 `[n]`."""
+    data = memoryview(_bytes(rows).reshape(-1))
+    size = len(data) // max(len(rows), 1)
+    return np.array([zlib.crc32(data[k * size : (k + 1) * size]) for k in range(len(rows))], np.uint32)
+
+
+def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array) -> None:
+    """Copy row `rows[i]` of block `which[i]` to `out[i]`, but where `which[i]` is negative."""
+    for number in np.unique(which[which >= 0]).tolist():
+        chosen = which == number
+        out[chosen] = blocks[number][rows[chosen]]
+
+
+def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> tuple[int, Array]:
+    """Fill `out[places[i]]` from `offsets[i]` of the open file `files[i]`.
+
+    Returns the first `i` for which there was not enough to read (-1: none), and the CRC-32 of what was read (0 there).
+    """
+    data = _bytes(out)
+    sums = np.zeros(len(files), np.uint32)
+    failed = -1
+    for i, (file, offset, place) in enumerate(zip(files.tolist(), offsets.tolist(), places.tolist(), strict=True)):
+        target = memoryview(data[place])
+        if os.preadv(file, [target], offset) == len(target):
+            sums[i] = zlib.crc32(target)
+        elif failed < 0:
+            failed = i
+    return failed, sums

@@ -1,0 +1,104 @@
+"""`relive inspect` and `relive verify`: what a directory of trajectories holds, and whether it is as it was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from relive import trajectories
+from relive.cli import INTERRUPTED
+from relive.cli._interrupt import interruptible
+
+
+class _Stopped(Exception):
+    """Ctrl-C between two files."""
+
+
+def inspect(directory: tyro.conf.Positional[Path]) -> int:
+    """Show what a directory of trajectories holds: counts, bytes, fields, lengths, and what is missing.
+
+    Only the index is read. The exit status is 1 where files that it names are missing.
+
+    Example: relive inspect runs/replay
+
+    Args:
+        directory: Where the trajectories are.
+    """
+    console = Console()
+    found = trajectories.inspect(directory)
+    console.print(_summary(found))
+    if found.fields:
+        console.print(_fields(found))
+    for names, what in ((found.missing, "missing or of another size"), (found.unknown, "not in the index")):
+        for name in names:
+            console.print(f"{name}: {what}", markup=False, highlight=False)
+    return 0 if found.healthy else 1
+
+
+def verify(directory: tyro.conf.Positional[Path]) -> int:
+    """Read every byte of a directory of trajectories and compare it with its checksums.
+
+    Names every bad file. The exit status is 0 if all is as it was written, 1 if not.
+
+    Example: relive verify runs/replay
+
+    Args:
+        directory: Where the trajectories are.
+    """
+    console = Console()
+    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    done = 0
+    try:
+        with interruptible() as stop, Progress(*columns, console=console, transient=True) as bars:
+            task = bars.add_task("", total=None)
+
+            def report(read: int, total: int) -> None:
+                nonlocal done
+                done = read
+                bars.update(task, completed=read, total=total)
+                if stop.is_set():
+                    raise _Stopped
+
+            bad = trajectories.verify(directory, report)
+    except _Stopped:
+        console.print(f"Stopped after {done} files.")
+        return INTERRUPTED
+    for _, reason in bad:
+        console.print(reason, style="red", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{len(bad)} of {done} trajectories are bad." if bad else f"All {done} trajectories are good.")
+    return 1 if bad else 0
+
+
+def _summary(found: trajectories.Inspection) -> Table:
+    table = Table(title=found.path, title_justify="left", show_header=False)
+    table.add_row("trajectories", f"{found.trajectories:,}")
+    table.add_row("chunk-steps", f"{found.samples:,}")
+    table.add_row("bytes", f"{found.nbytes:,}")
+    if found.trajectories:
+        table.add_row("steps", "shortest {:,}, median {:,}, longest {:,}".format(*found.lengths))
+        table.add_row("environments", " to ".join(f"{width:,}" for width in dict.fromkeys(found.widths)))
+        table.add_row("ids", f"{found.oldest} (oldest) to {found.newest} (newest)")
+    if found.shared:
+        table.add_row("stored once", ", ".join(f"{name} (as the next step)" for name in found.shared))
+    troubles = [
+        f"{len(names)} {what}"
+        for names, what in (
+            (found.missing, "missing"),
+            (found.unfinished, "unfinished writes (removed when the directory is opened)"),
+            (found.unknown, "files that the index does not name"),
+        )
+        if names
+    ]
+    table.add_row("health", ", ".join(troubles) or "all files are there")
+    return table
+
+
+def _fields(found: trajectories.Inspection) -> Table:
+    table = Table("field", "dtype", "shape")
+    for name, (dtype, shape) in sorted(found.fields.items()):
+        table.add_row(name, dtype, shape)
+    return table

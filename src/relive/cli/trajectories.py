@@ -1,0 +1,55 @@
+"""`relive convert`: a directory of trajectories in the other layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from relive import trajectories
+from relive.cli import INTERRUPTED
+from relive.cli._interrupt import interruptible
+
+
+class _Stopped(Exception):
+    """Ctrl-C between two trajectories."""
+
+
+def convert(
+    source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SOURCE")],
+    target: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TARGET")],
+    layout: Annotated[Literal["safetensors", "pt"], tyro.conf.arg(name="format")] = "safetensors",
+    allow_pickle: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+) -> int:
+    """Write a directory of trajectories again, in relive's layout or in RLinf's.
+
+    Reads either. The source stays as it is; Ctrl-C and errors leave nothing behind.
+
+    Example: relive convert checkpoints/replay_buffer/rank_0 runs/replay
+
+    Args:
+        source: Directory to read.
+        target: Directory to write: a new or an empty one.
+        layout: `safetensors` for relive's layout, `pt` for RLinf's.
+        allow_pickle: Read RLinf's `pkl` files, too.
+    """
+    console = Console()
+    columns = (TextColumn("converting"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    try:
+        with interruptible() as stop, Progress(*columns, console=console, transient=True) as bars:
+            task = bars.add_task("", total=None)
+
+            def report(written: int, total: int) -> None:
+                bars.update(task, completed=written, total=total)
+                if stop.is_set():
+                    raise _Stopped
+
+            count = trajectories.convert(source, target, layout, allow_pickle, report)
+    except _Stopped:
+        console.print("Stopped; nothing was written.")
+        return INTERRUPTED
+    console.print(f"{count} trajectories written to {target}.", markup=False, highlight=False, soft_wrap=True)
+    return 0

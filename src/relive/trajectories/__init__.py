@@ -1,0 +1,14 @@
+"""Batched trajectories `[T, B, ...]` on disk or in memory: kept whole, drawn step by step."""
+
+from .buffer import Durability as Durability
+from .buffer import TrajectoryReplayBuffer as TrajectoryReplayBuffer
+from .inspection import Inspection as Inspection
+from .inspection import inspect as inspect
+from .inspection import verify as verify
+from .mixture import Mixture as Mixture
+from .prefetch import Prefetch as Prefetch
+from .tools import convert as convert
+from .tools import extract_interventions as extract_interventions
+from .tools import merge as merge
+from .tools import split as split
+from .trajectory import Trajectory as Trajectory

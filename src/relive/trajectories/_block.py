@@ -1,0 +1,204 @@
+"""The rows of one trajectory in memory, laid out as in its file."""
+
+from __future__ import annotations
+
+import math
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import _kernels
+from .._memory import HUGE_PAGE, Arena
+from .._types import Array
+from ..errors import SchemaError, StorageError, message
+from ._files import Folder, read_at, read_into, reported, size_of
+from ._layout import MOST_HEADER, MOST_WEIGHTS, Column, Header, Layout, Plan, parse, plan_of
+from .trajectory import Path, Trajectory
+
+
+@dataclass(frozen=True)
+class Block:
+    """A trajectory's stored fields, `[rows, ...]` each; row `t * B + b`."""
+
+    layout: Layout
+    length: int
+    width: int
+    arrays: Mapping[Path, Array]
+    max_episode_length: int = 0
+    model_weights_id: str = ""
+
+    @property
+    def plan(self) -> Plan:
+        """Where its rows stand in a file."""
+        return plan_of(self.layout, self.length, self.width)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def rows(self, path: Path) -> Array:
+        """The rows of a field, those of a shared `next_obs` included, `[T * B, ...]`."""
+        source, later = self.layout.source(path)
+        first = later * self.width
+        return self.arrays[source][first : first + self.length * self.width]
+
+    def fields(self) -> dict[Path, Array]:
+        """All fields as they were given, `[T, B, ...]`."""
+        shape = self.length, self.width
+        return {c.path: self.rows(c.path).reshape(*shape, *c.shape) for c in self.layout.columns}
+
+
+def packed(trajectory: Trajectory, arena: Arena) -> Block:
+    """A copy of a trajectory; a `next_obs` that is `curr_obs` one step later is not copied."""
+    columns = tuple(Column(path, a.dtype.name, a.shape[2:]) for path, a in sorted(trajectory.arrays.items()))
+    shared = frozenset(path for path in trajectory.arrays if _repeats(trajectory.arrays, path))
+    layout = Layout(columns, shared)
+    length, width = trajectory.length, trajectory.width
+    stored = layout.stored
+    shapes = [((layout.steps(c.path, length), width, *c.shape), c.dtype) for c in stored]
+    arrays = {}
+    for column, copy in zip(stored, _memory_of(shapes, arena), strict=True):
+        copy[:length] = trajectory.arrays[column.path]
+        if len(copy) > length:
+            copy[length] = trajectory.arrays[("next_obs", *column.path[1:])][-1]
+        arrays[column.path] = copy.reshape(-1, *column.shape)
+    return Block(layout, length, width, arrays, trajectory.max_episode_length, trajectory.model_weights_id)
+
+
+def _memory_of(shapes: Sequence[tuple[Sequence[int], Any]], arena: Arena) -> list[Array]:
+    """Arrays for a block: from the arena, whose memory is huge pages, only where they fill some of these."""
+    if sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes) >= 2 * HUGE_PAGE:
+        return arena.arrays(shapes)
+    return [np.empty(shape, dtype) for shape, dtype in shapes]
+
+
+def check_storable(trajectory: Trajectory, at: str, *, fields: bool) -> None:
+    """Refuse what could be written but not be read again.
+
+    Args:
+        trajectory: What is to be stored.
+        at: Its place in the caller's words.
+        fields: Whether to look at the fields, too; later trajectories have those of the first.
+
+    Raises:
+        SchemaError: A weights id or episode length that no index holds, or too many, too deep, or odd fields.
+    """
+    weights = trajectory.model_weights_id.encode(errors="replace")
+    if len(weights) > MOST_WEIGHTS or weights.decode().rstrip("\0") != trajectory.model_weights_id:
+        got = f"`{trajectory.model_weights_id[:60]!r}`"
+        raise SchemaError(message(f"at most {MOST_WEIGHTS} bytes of UTF-8", got, f"{at}.model_weights_id"))
+    if trajectory.max_episode_length >= 2**31:
+        got = f"`{trajectory.max_episode_length}`"
+        raise SchemaError(message(f"at most `{2**31 - 1}`", got, f"{at}.max_episode_length"))
+    if not fields:
+        return
+    columns = tuple(Column(path, a.dtype.name, a.shape[2:]) for path, a in sorted(trajectory.arrays.items()))
+    plan = Plan(Layout(columns, frozenset()), trajectory.length, trajectory.width)
+    header = plan.header(trajectory.max_episode_length, trajectory.model_weights_id)
+    try:
+        # Half of what is allowed: later trajectories may be longer, and say so in more digits.
+        if len(header) > MOST_HEADER // 2 or parse(header, len(header) + plan.nbytes, at).layout != plan.layout:
+            raise SchemaError(message("fewer fields, and no names of relive's own", f"{len(columns)} fields", at))
+    except StorageError as error:
+        raise SchemaError(message("fields that a file can hold", f"`{error}`", at)) from error
+
+
+def _repeats(arrays: Mapping[Path, Array], path: Path) -> bool:
+    """Whether the field is a `next_obs` that equals the `curr_obs` one step later, byte by byte."""
+    now, later = arrays.get(("curr_obs", *path[1:])), arrays[path]
+    if path[0] != "next_obs" or len(path) < 2 or now is None or now.shape != later.shape or now.dtype != later.dtype:
+        return False
+    return all(_same(now[t + 1], later[t]) for t in (0, len(now) // 2) if t + 1 < len(now)) and _same(
+        now[1:], later[:-1]
+    )
+
+
+def _same(a: Array, b: Array) -> bool:
+    left, right = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
+    if left.size % 8 == 0 and left.ctypes.data % 8 == 0 and right.ctypes.data % 8 == 0:
+        left, right = left.view(np.uint64), right.view(np.uint64)
+    return bool(np.array_equal(left, right))
+
+
+def _bytes(array: Array) -> memoryview:
+    """The memory of a contiguous array."""
+    flat: Any = array.reshape(-1).view(np.uint8)
+    return memoryview(flat)
+
+
+def checksums(block: Block) -> Array:
+    """The CRC-32 of every row of every stored field, uint32 `[rows, fields]`; 0 where a field has no such row."""
+    plan = block.plan
+    table = np.zeros((plan.rows, len(plan.slots)), np.uint32)
+    for path, slot in plan.slots.items():
+        table[: slot.rows, slot.number] = _kernels.active().checksums(block.arrays[path])
+    return table
+
+
+def file_of(block: Block) -> tuple[list[Any], int, int, int]:
+    """What to write: the parts of the file, the size of its header and of the whole, and a checksum of all of it."""
+    plan = block.plan
+    header = plan.header(block.max_episode_length, block.model_weights_id)
+    table = checksums(block)
+    arrays = [block.arrays[column.path].reshape(-1).view(np.uint8) for column in block.layout.stored]
+    parts = [header, *arrays, bytes(plan.padding), table.reshape(-1).view(np.uint8)]
+    return parts, len(header), len(header) + plan.nbytes, zlib.crc32(table.tobytes(), zlib.crc32(header))
+
+
+def file_size(block: Block) -> int:
+    """Bytes that the file of a block will have."""
+    return len(block.plan.header(block.max_episode_length, block.model_weights_id)) + block.plan.nbytes
+
+
+def read_header(fd: int, size: int, name: str) -> Header:
+    """The header of an open file of `size` bytes."""
+    with reported(name, "a file that can be read"):
+        first = read_at(fd, 0, 8)
+        count = int.from_bytes(first, "little")
+        rest = read_at(fd, 8, count) if len(first) == 8 and count <= min(MOST_HEADER, size) else b""
+    return parse(first + rest, size, name)
+
+
+def read_block(folder: Folder, name: str, arena: Arena, checksum: int | None = None) -> Block:
+    """A whole file; every row is compared with its checksum.
+
+    Raises:
+        StorageError: The file is not there, is no trajectory's, or is damaged.
+    """
+    fd = folder.open(name)
+    at = f"{folder.path}/{name}"
+    try:
+        size = size_of(fd)
+        header = read_header(fd, size, at)
+        plan = header.plan
+        shapes = [
+            ((slot.rows, *column.shape), column.dtype)
+            for column in header.layout.stored
+            for slot in [plan.slots[column.path]]
+        ]
+        arrays = _memory_of([*shapes, ((plan.rows, len(plan.slots)), np.uint32)], arena)
+        *fields, table = arrays
+        padding = bytearray(plan.padding)
+        targets = [_bytes(array) for array in fields]
+        targets += [memoryview(padding), _bytes(table)]
+        with reported(at, "a file that can be read"):
+            whole = read_into(fd, header.start, targets)
+        if not whole:
+            raise StorageError(message(f"{size} bytes", "fewer", at))
+    finally:
+        os.close(fd)
+    stored = dict(zip((column.path for column in header.layout.stored), fields, strict=True))
+    block = Block(
+        header.layout, header.length, header.width, stored, header.max_episode_length, header.model_weights_id
+    )
+    bad = np.argwhere(checksums(block) != table)
+    found = zlib.crc32(table.tobytes(), zlib.crc32(header.raw))
+    if len(bad) or any(padding) or (checksum is not None and found != checksum):
+        where = f"row {bad[0][0]} of `{'.'.join(header.layout.stored[bad[0][1]].path)}`" if len(bad) else "its header"
+        raise StorageError(message("a file as it was written", f"other bytes in {where}", at))
+    return block

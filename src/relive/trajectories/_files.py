@@ -1,0 +1,177 @@
+"""Every system call on the files of a directory of trajectories: names relative to an open directory, nothing followed.
+
+New files get a temporary name, are synced and renamed; they are readable by their owner only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ..errors import StorageError, message
+
+TEMPORARY = ".tmp-"
+_MODE = 0o600
+
+
+class Folder:
+    """An open directory."""
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        try:
+            if create:
+                os.makedirs(self.path, mode=0o700, exist_ok=True)
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StorageError(message("a directory", f"`{error.strerror}`", self.path)) from error
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        """Be the only one that writes here, until `close` or the end of the process."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            self._lock = os.open("lock", flags, _MODE, dir_fd=self._fd)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            remedy = "close the buffer that writes there, or load the directory with `load_checkpoint`"
+            got = f"`{error.strerror}`"
+            raise StorageError(message("a directory that nobody else writes to", got, self.path, remedy)) from error
+
+    def close(self) -> None:
+        """Let go of the directory and its lock."""
+        for fd in (self._lock, self._fd):
+            if fd is not None and fd >= 0:
+                os.close(fd)
+        self._lock, self._fd = None, -1
+
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the regular files, by name."""
+        found = {}
+        with reported(self.path, "a directory that can be listed"), os.scandir(self._fd) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # another process may delete while we look
+                    if entry.is_file(follow_symlinks=False):
+                        found[entry.name] = entry.stat(follow_symlinks=False).st_size
+        return found
+
+    def write(self, name: str, parts: Iterable[Any]) -> None:
+        """Write a whole new file under a temporary name, sync it, and give it its name."""
+        with reported(f"{self.path}/{name}", "a file that can be written"):
+            self._write(name, parts)
+
+    def _write(self, name: str, parts: Iterable[Any]) -> None:
+        temporary = TEMPORARY + name
+        self.remove(temporary)
+        fd = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE, dir_fd=self._fd
+        )
+        try:
+            for part in parts:
+                view = memoryview(part).cast("B")
+                while len(view):
+                    written = os.write(fd, view)
+                    if not written:
+                        raise OSError(errno.ENOSPC, "no byte could be written")
+                    view = view[written:]
+            os.fsync(fd)
+        except BaseException:
+            with contextlib.suppress(OSError):  # the first failure is the one to report
+                os.close(fd)
+                self.remove(temporary)
+            raise
+        os.close(fd)
+        os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def sync(self) -> None:
+        """Make the names in the directory durable."""
+        with reported(self.path, "a directory that can be synced"):
+            os.fsync(self._fd)
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if it is there."""
+        with reported(f"{self.path}/{name}", "a file that can be deleted"), contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._fd)
+
+    def link(self, source: Folder, name: str, target: str) -> bool:
+        """Give a file of another folder a name here, too; False where that cannot be, as across devices."""
+        try:
+            os.link(name, target, src_dir_fd=source._fd, dst_dir_fd=self._fd, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, in place of the file that has it."""
+        with reported(f"{self.path}/{old}", f"a file that can be renamed to `{new}`"):
+            os.rename(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def copy(self, source: Folder, name: str, target: str | None = None) -> None:
+        """Write a copy of a file of another folder, under the name `target` if one is given."""
+        fd = source.open(name)
+        try:
+            self.write(target or name, iter(lambda: os.read(fd, 1 << 20), b""))
+        finally:
+            os.close(fd)
+
+    def open(self, name: str) -> int:
+        """Open a regular file for reading; links, pipes and devices are refused."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            fd = os.open(name, flags, dir_fd=self._fd)
+        except OSError as error:
+            got = f"`{error.strerror}`"
+            raise StorageError(message("a regular file that can be read", got, f"{self.path}/{name}")) from error
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise StorageError(message("a regular file", "something else", f"{self.path}/{name}"))
+        return fd
+
+
+@contextlib.contextmanager
+def reported(at: str, wanted: str) -> Iterator[None]:
+    """What the system refuses inside is said of `at`, in the words of all errors."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(message(wanted, f"`{error.strerror or error}`", at)) from error
+
+
+def size_of(fd: int) -> int:
+    """Bytes of an open file."""
+    return os.fstat(fd).st_size
+
+
+def read_into(fd: int, offset: int, targets: Sequence[memoryview]) -> bool:
+    """Fill `targets`, one after the other, from `offset` on; whether there was enough to read."""
+    wanted = sum(len(target) for target in targets)
+    got = os.preadv(fd, list(targets), offset)
+    while 0 < got < wanted:  # a signal, or a limit of the system's
+        rest, skip = [], got
+        for target in targets:
+            rest.append(target[min(skip, len(target)) :])
+            skip -= min(skip, len(target))
+        more = os.preadv(fd, [target for target in rest if len(target)], offset + got)
+        if more <= 0:
+            break
+        got += more
+    return got == wanted
+
+
+def read_at(fd: int, offset: int, count: int) -> bytes:
+    """`count` bytes from `offset` on, fewer at the end of the file."""
+    parts = []
+    while count > 0:
+        part = os.pread(fd, count, offset)
+        if not part:
+            break
+        parts.append(part)
+        offset, count = offset + len(part), count - len(part)
+    return b"".join(parts)

@@ -1,0 +1,143 @@
+"""Writes trajectories in the background, in the order in which they came, from a queue of bounded size."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ..errors import StorageError, message
+from ._block import Block, file_of
+from ._catalog import Catalog, Entry, file_name
+from ._files import Folder
+
+
+class Writer:
+    """One thread and its queue.
+
+    What it could not write stays in the queue: the error is raised by the next call, and the call after that tries
+    again, with a new file.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        catalog: Catalog,
+        limit: int,
+        written: Callable[[list[Entry]], None],
+        removed: Callable[[Sequence[int]], None],
+    ) -> None:
+        self._folder, self._catalog, self._limit = folder, catalog, limit
+        self._written, self._removed = written, removed
+        self._queue: deque[tuple[int, Block]] = deque()
+        self._removals: list[int] = []
+        self._bytes = 0
+        self._change = threading.Condition()
+        self._error: BaseException | None = None
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="relive-trajectories", daemon=True)
+        self._thread.start()
+
+    def put(self, id_: int, block: Block) -> None:
+        """Take over a trajectory; waits while the queue is full, unless nothing can be written."""
+        with self._change:
+            while self._queue and self._bytes + block.nbytes > self._limit and self._error is None:
+                self._change.wait()
+            # It is taken in any case: the buffer knows it already, and the next call will tell of the error.
+            self._queue.append((id_, block))
+            self._bytes += block.nbytes
+            self._change.notify_all()
+
+    def remove(self, ids: Sequence[int]) -> None:
+        """Take trajectories out of the index; their files are then no longer needed."""
+        with self._change:
+            self._removals += ids
+            self._change.notify_all()
+
+    def drain(self) -> None:
+        """Wait until everything has been written and removed.
+
+        Raises:
+            StorageError: Something could not be written; it is still in the queue.
+        """
+        with self._change:
+            self._raise()
+            while (self._queue or self._removals) and self._error is None:
+                self._change.wait()
+            self._raise()
+
+    def check(self) -> None:
+        """Raise the error of a write that failed since the last call."""
+        with self._change:
+            self._raise()
+
+    def close(self) -> None:
+        """Write what is left, and end the thread.
+
+        Raises:
+            StorageError: Something could not be written, now either; the thread goes on.
+        """
+        with self._change:
+            self._error = None  # whatever it was, it is tried once more
+            self._change.notify_all()
+        self.drain()
+        with self._change:
+            self._closing = True
+            self._change.notify_all()
+        self._thread.join()
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        if error is None:
+            return
+        self._change.notify_all()  # the thread tries again
+        root = error.__cause__ or error
+        reason = getattr(root, "strerror", None) or str(root)
+        remedy = "free space or mend the directory, then call `flush()`: nothing has been lost"
+        wanted = f"{len(self._queue)} trajectories to be written and {len(self._removals)} removed"
+        raise StorageError(message(wanted, f"`{reason}`", self._folder.path, remedy)) from error
+
+    def _run(self) -> None:
+        while self._step():  # a call of its own, after which nothing keeps what was written in memory
+            pass
+
+    def _step(self) -> bool:
+        with self._change:
+            while (not (self._queue or self._removals) or self._error is not None) and not self._closing:
+                self._change.wait()
+            if self._closing:
+                return False
+            group, removals = list(self._queue), list(self._removals)
+        try:
+            if group:
+                self._add(group)
+            if removals:
+                # First out of the index, so that no index ever names a file that is gone.
+                self._catalog.remove(removals)
+                self._removed(removals)
+        except BaseException as error:
+            with self._change:
+                self._error = error
+                self._change.notify_all()
+            return True
+        with self._change:
+            del self._removals[: len(removals)]
+            self._change.notify_all()
+        return True
+
+    def _add(self, group: list[tuple[int, Block]]) -> None:
+        entries = [self._write(id_, block) for id_, block in group]
+        self._folder.sync()
+        self._catalog.add(entries, {"counter": group[-1][0] + 1})
+        self._written(entries)
+        with self._change:
+            for _, block in group:
+                self._queue.popleft()
+                self._bytes -= block.nbytes
+            self._change.notify_all()
+
+    def _write(self, id_: int, block: Block) -> Entry:
+        parts, start, size, checksum = file_of(block)
+        self._folder.write(file_name(id_), parts)
+        episode, weights = block.max_episode_length, block.model_weights_id
+        return Entry(id_, block.length, block.width, block.layout, start, size, checksum, episode, weights)

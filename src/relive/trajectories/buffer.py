@@ -1,0 +1,341 @@
+"""Batched trajectories, kept on disk or in memory, and drawn step by step."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import _check, _memory
+from ..batch import Batch
+from ..errors import ArgumentError, NotEnoughData, ReliveWarning, message
+from . import _checkpoint, _opening
+from ._block import packed
+from ._draws import Draws, NumpyDraws
+from ._files import Folder
+from ._store import Cache, Store
+from .trajectory import Trajectory, nested
+
+FORMATS = ("safetensors", "pt")
+
+
+class Durability(NamedTuple):
+    """How many trajectories have been added, and how many of them survive what.
+
+    Attributes:
+        added: In memory: lost with the process.
+        flushed: In the system's hands: survive the process.
+        durable: On the disk: survive the loss of power.
+    """
+
+    added: int
+    flushed: int
+    durable: int
+
+
+class TrajectoryReplayBuffer:
+    """Keep whole rollouts `[T, B, ...]`, and draw single chunk-steps of the most recent ones.
+
+    Args:
+        path: A directory, made if there is none: every trajectory becomes a file there, and what it holds already is
+            known at once. None keeps everything in memory.
+        seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
+        sample_window_size: Draw from so many of the newest trajectories; 0 draws from all.
+        cache_size: Trajectories of the directory that are kept in memory, too.
+        cache_bytes: Bytes of memory for these; None is a quarter of the machine's.
+        enable_cache: False keeps none.
+        auto_save: Whether trajectories are written to `path`; that is what a path is for. None: if there is one.
+        auto_save_path: RLinf's name for `path`.
+        trajectory_format: What `save_checkpoint` writes: `"safetensors"`, or `"pt"` for RLinf's layout.
+        max_trajectories: Trajectories that are kept at most; the oldest go, files and all.
+        max_bytes: Bytes of all trajectories that are kept at most.
+        queue_bytes: Bytes that may wait to be written before `add_trajectories` waits, too.
+
+    Raises:
+        ArgumentError: An argument outside its limits, or a combination that makes no sense.
+        StorageError: The directory cannot be used, or another buffer writes there.
+
+    Draws are uniform over the chunk-steps in the window, with replacement. Safe to use from several threads.
+
+    Source: RLinf's `TrajectoryReplayBuffer` (RLinf 2025).
+
+    >>> buffer = TrajectoryReplayBuffer(seed=0)
+    >>> buffer.add_trajectories([Trajectory(rewards=np.arange(6.0).reshape(3, 2, 1))])
+    >>> buffer.sample(4).rewards.shape, len(buffer), buffer.get_stats()["total_samples"]
+    ((4, 1), 1, 6)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        seed: int | np.random.Generator | None = None,
+        sample_window_size: int = 100,
+        cache_size: int = 5,
+        cache_bytes: int | None = None,
+        enable_cache: bool = True,
+        auto_save: bool | None = None,
+        auto_save_path: str | os.PathLike[str] | None = None,
+        trajectory_format: str = "safetensors",
+        max_trajectories: int | None = None,
+        max_bytes: int | None = None,
+        queue_bytes: int = 256 << 20,
+    ) -> None:
+        name = "TrajectoryReplayBuffer"
+        self.sample_window_size = _check.integer(sample_window_size, f"{name}(sample_window_size)", minimum=0)
+        cache_size = _check.integer(cache_size, f"{name}(cache_size)", minimum=0)
+        limit = _memory.available_bytes() // 4 if cache_bytes is None else cache_bytes
+        limit = _check.integer(limit, f"{name}(cache_bytes)", minimum=0)
+        cached = _check.flag(enable_cache, f"{name}(enable_cache)")
+        self.trajectory_format = _check.one_of(trajectory_format, FORMATS, f"{name}(trajectory_format)")
+        self._most = [
+            None if value is None else _check.integer(value, f"{name}({text})", minimum=1)
+            for value, text in ((max_trajectories, "max_trajectories"), (max_bytes, "max_bytes"))
+        ]
+        queue = _check.integer(queue_bytes, f"{name}(queue_bytes)", minimum=0)
+        self.path = _directory(path, auto_save, auto_save_path)
+        self._draws: Draws = NumpyDraws(_generator(seed))
+        self._adding = threading.Lock()
+        self._store = Store(Cache(cache_size if cached else 0, limit))
+        self._closed = False
+        if self.path is not None:
+            report = _opening.open_directory(self._store, Folder(self.path, create=True), queue)
+            if report:
+                warnings.warn(report, ReliveWarning, stacklevel=2)
+            self._retain()
+
+    def __len__(self) -> int:
+        """Trajectories that are kept now."""
+        return len(self._store.index)
+
+    def __enter__(self) -> TrajectoryReplayBuffer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = "in memory" if self.path is None else f"in {self.path}"
+        samples, size = self._store.index.samples, self._store.index.nbytes
+        return f"TrajectoryReplayBuffer({len(self)} trajectories, {samples} chunk-steps, {size:,} bytes, {where})"
+
+    def add_trajectories(self, trajectories: Iterable[Any]) -> None:
+        """Add trajectories: `Trajectory`s, mappings of fields, or RLinf's own.
+
+        They are copied, and written in the background: the call waits for the disk only while the queue is full.
+
+        Raises:
+            SchemaError: A trajectory cannot be read, or has other fields than those before it. Nothing was added.
+            StorageError: Something that was added earlier could not be written; it is not lost, and is tried again.
+        """
+        taken = [accepted(trajectory) for trajectory in trajectories]
+        with self._adding:
+            self._open()
+            store = self._store
+            if store.writer is not None:
+                store.writer.check()
+            with store.lock:
+                store.check(taken)
+            for trajectory in taken:
+                block = packed(trajectory, store.arena)
+                with store.lock:
+                    id_ = store.add(block)
+                    self._retain()
+                if store.writer is not None:
+                    store.writer.put(id_, block)
+
+    def sample(self, num_chunks: int) -> Batch:
+        """Draw chunk-steps of the window, each equally likely, with replacement.
+
+        Args:
+            num_chunks: How many, >= 1; may exceed what is there.
+
+        Returns:
+            A mapping nested like the fields; arrays `[num_chunks, ...]` that belong to the caller.
+
+        Raises:
+            NotEnoughData: There is no trajectory.
+            SchemaError: A trajectory that was drawn has other fields than the first one.
+            StorageError: A file that was needed is damaged or gone.
+        """
+        n = _check.integer(num_chunks, "TrajectoryReplayBuffer.sample(num_chunks)", minimum=1)
+        self._open()
+        store = self._store
+        with store.lock:
+            first, before, total = store.index.window(self.sample_window_size)
+            if not total:
+                at = "TrajectoryReplayBuffer.sample"
+                raise NotEnoughData(message("at least 1 trajectory", "0", at, "add trajectories first"))
+            positions, rows = store.index.locate(before + self._draws.integers(total, n), first)
+            reading = store.read(positions, rows, self.sample_window_size)
+        return Batch(nested(reading.run()))
+
+    def is_ready(self, min_size: int = 1) -> bool:
+        """Whether at least `min_size` trajectories are kept."""
+        return len(self) >= _check.integer(min_size, "TrajectoryReplayBuffer.is_ready", minimum=0)
+
+    def get_stats(self) -> dict[str, int]:
+        """Counts: trajectories, chunk-steps, the next id, what memory and disk hold, and how far writing has come."""
+        store = self._store
+        with store.lock:
+            return {
+                "num_trajectories": len(store.index),
+                "total_samples": store.index.samples,
+                "cache_size": len(store.blocks) if self.path is None else len(store.cache.ids),
+                "trajectory_counter": store.counter,
+                "nbytes": store.index.nbytes,
+                "memory_bytes": sum(block.nbytes for block in store.blocks.values()),
+                **self._durability()._asdict(),
+            }
+
+    def flush(self) -> Durability:
+        """Wait until everything that was added survives this process; returns how far writing has come.
+
+        Raises:
+            StorageError: Something could not be written. It is still in memory; the next call tries again.
+        """
+        self._open()
+        if self._store.writer is not None:
+            self._store.writer.drain()
+        return self._durability()
+
+    def sync(self) -> Durability:
+        """Wait until everything that was added survives the loss of power.
+
+        Files are synced as they are written, so that this takes no longer than `flush`.
+        """
+        return self.flush()
+
+    def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Save everything: all trajectories, not only the window, and the state of the generator.
+
+        Files that are in `path` already are left alone, others are hard-linked, or copied where that cannot be. An
+        interrupted save leaves the checkpoint that was there before.
+
+        Raises:
+            StorageError: The directory cannot be written to, or holds another buffer's trajectories.
+        """
+        self.flush()
+        with self._store.lock:
+            _checkpoint.save(self._store, path, self._draws, self.trajectory_format)
+
+    def load_checkpoint(
+        self,
+        path: str | os.PathLike[str],
+        is_distributed: bool = False,
+        local_rank: int = 0,
+        world_size: int = 1,
+        *,
+        allow_pickle: bool = False,
+    ) -> None:
+        """Replace what is here by a checkpoint of relive's or of RLinf's, or by one rank's share of it.
+
+        Args:
+            path: The directory.
+            is_distributed: Whether to load a share only.
+            local_rank: Whose, in `[0, world_size)`.
+            world_size: Number of shares: contiguous, the first ones a trajectory longer where they cannot be equal.
+            allow_pickle: Whether to read RLinf's `pkl` files. Nothing in them is run, but nothing in them tells damage.
+
+        Raises:
+            ArgumentError: A rank outside its limits, or pickles without consent.
+            StorageError: The directory is none of either kind, or damaged.
+        """
+        self._open()
+        share = _share(is_distributed, local_rank, world_size)
+        _check.flag(allow_pickle, "TrajectoryReplayBuffer.load_checkpoint(allow_pickle)")
+        with self._adding:
+            draws = _checkpoint.load(self._store, path, share, allow_pickle)
+            self._draws = self._draws if draws is None else draws
+            self._retain()
+
+    def clear(self) -> None:
+        """Remove all trajectories, their files included; ids go on."""
+        self._open()
+        with self._adding, self._store.lock:
+            self._store.delete(self._store.remove_oldest(len(self)))
+        self.flush()
+
+    def close(self) -> None:
+        """Write what is left, and let go of the directory. Closing twice does no harm.
+
+        Raises:
+            StorageError: Something could not be written. It is still in memory, and the buffer stays open.
+        """
+        if self._closed:
+            return
+        if self._store.writer is not None:
+            self._store.writer.close()
+        self._closed = True
+        self._store.close()
+
+    def _durability(self) -> Durability:
+        flushed = self._store.flushed
+        return Durability(self._store.added, flushed, flushed)
+
+    def _open(self) -> None:
+        if self._closed:
+            raise ArgumentError(message("an open buffer", "a closed one", "TrajectoryReplayBuffer"))
+
+    def _retain(self) -> None:
+        """Remove the oldest trajectories beyond the limits."""
+        store, (most, most_bytes) = self._store, self._most
+        with store.lock:
+            index = store.index
+            extra = max(len(index) - most, 0) if most is not None else 0
+            if most_bytes is not None:
+                left, count = store.nbytes, 0
+                for nbytes in index.records["bytes"][:-1]:  # the newest one stays, whatever its size
+                    if left <= most_bytes:
+                        break
+                    left, count = left - int(nbytes), count + 1
+                extra = max(extra, count)
+            gone = store.remove_oldest(extra)
+        store.delete(gone)
+
+
+def accepted(value: Any) -> Trajectory:
+    """A trajectory, from any of the things that are one."""
+    if isinstance(value, Trajectory):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):  # RLinf's
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if not isinstance(value, Mapping):
+        got = f"`{type(value).__name__}`"
+        raise ArgumentError(message("a `Trajectory` or a mapping of fields", got, "$.trajectories"))
+    return Trajectory(**value)
+
+
+def _generator(seed: Any) -> np.random.Generator:
+    if isinstance(seed, np.random.Generator):
+        return seed
+    at = "TrajectoryReplayBuffer(seed)"
+    return np.random.default_rng(None if seed is None else _check.integer(seed, at, minimum=0))
+
+
+def _directory(path: Any, auto_save: bool | None, auto_save_path: Any) -> str | None:
+    if auto_save is not None:
+        _check.flag(auto_save, "TrajectoryReplayBuffer(auto_save)")
+    if path is not None and (auto_save_path or auto_save is False):
+        wanted, got = "a path, and trajectories that are written to it", "`auto_save_path` or `auto_save=False` besides"
+        raise ArgumentError(message(wanted, got, "TrajectoryReplayBuffer(path)"))
+    chosen = path if path is not None else (auto_save_path or None) if auto_save else None
+    if auto_save and chosen is None:
+        raise ArgumentError(message("a `path` to write to", "none", "TrajectoryReplayBuffer(auto_save)"))
+    return None if chosen is None else os.path.abspath(os.fspath(chosen))
+
+
+def _share(is_distributed: bool, local_rank: int, world_size: int) -> tuple[int, int]:
+    at = "TrajectoryReplayBuffer.load_checkpoint"
+    if not _check.flag(is_distributed, f"{at}(is_distributed)"):
+        return 0, 1
+    world = _check.integer(world_size, f"{at}(world_size)", minimum=1)
+    rank = _check.integer(local_rank, f"{at}(local_rank)", minimum=0)
+    if rank >= world:
+        raise ArgumentError(message(f"a rank below {world}", f"`{rank}`", f"{at}(local_rank)"))
+    return rank, world

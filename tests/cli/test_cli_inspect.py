@@ -1,0 +1,72 @@
+"""`relive inspect` and `relive verify`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relive.cli import main
+from relive.trajectories import TrajectoryReplayBuffer
+
+
+@pytest.fixture(name="directory")
+def _directory(tmp_path):
+    states = np.random.default_rng(0).normal(size=(11, 2, 3)).astype(np.float32)
+    with TrajectoryReplayBuffer(tmp_path / "replay", seed=0) as buffer:
+        for length in (10, 4, 7):
+            fields = {
+                "rewards": np.ones((length, 2, 1), np.float32),
+                "curr_obs": {"states": states[:length]}, "next_obs": {"states": states[1 : length + 1]},
+            }  # fmt: skip
+            buffer.add_trajectories([fields])
+    return tmp_path / "replay"
+
+
+def test_inspect_shows_what_is_there(directory, capsys):
+    assert main(["inspect", str(directory)]) == 0
+    out = capsys.readouterr().out
+    for text in (
+        "3",
+        "42",
+        "shortest 4, median 7, longest 10",
+        "0 (oldest) to 2 (newest)",
+        "curr_obs.states",
+        "float32",
+    ):
+        assert text in out
+    assert "next_obs.states (as the next step)" in out
+    assert "all files are there" in out
+
+
+def test_inspect_names_what_is_missing_and_what_is_left_over(directory, capsys):
+    (directory / "trajectory_000000000001.safetensors").unlink()
+    (directory / "trajectory_000000000009.safetensors").write_bytes(b"x")
+    (directory / ".tmp-trajectory_000000000010.safetensors").write_bytes(b"x")
+    assert main(["inspect", str(directory)]) == 1
+    out = capsys.readouterr().out
+    assert "trajectory_000000000001.safetensors: missing" in out
+    assert "trajectory_000000000009.safetensors: not in the index" in out
+    assert "1 unfinished writes" in " ".join(out.split())
+
+
+def test_verify_reads_every_byte(directory, capsys):
+    assert main(["verify", str(directory)]) == 0
+    assert "All 3 trajectories are good." in capsys.readouterr().out
+    path = directory / "trajectory_000000000002.safetensors"
+    raw = bytearray(path.read_bytes())
+    for place in range(0, len(raw), 101):
+        raw[place] ^= 4
+        path.write_bytes(raw)
+        assert main(["verify", str(directory)]) == 1, place
+        out = " ".join(capsys.readouterr().out.split())
+        assert "trajectory_000000000002.safetensors" in out
+        assert "1 of 3 trajectories are bad." in out
+        raw[place] ^= 4
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_a_directory_without_trajectories_is_said(command, tmp_path, capsys):
+    assert main([command, str(tmp_path)]) == 2
+    assert "Expected an index, got none" in capsys.readouterr().err
+    assert main([command, str(tmp_path / "nowhere")]) == 2
+    assert "No such file or directory" in capsys.readouterr().err

@@ -1,0 +1,70 @@
+"""Draws from two buffers at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relive
+from relive.trajectories import Mixture, TrajectoryReplayBuffer
+
+
+def buffer(value, seed=0, **more):
+    made = TrajectoryReplayBuffer(seed=seed)
+    states = np.full((6, 2, 3), value, np.float32)
+    fields = {"rewards": np.full((6, 2, 1), value, np.float32), "curr_obs": {"states": states}, **more}
+    made.add_trajectories([fields])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("n", "share", "shown"), [(8, 0.5, 4), (7, 0.5, 3), (1, 0.5, 0), (10, 0.25, 2), (5, 0.0, 0), (5, 1.0, 5)]
+)
+def test_a_share_of_every_batch_is_demonstrations(n, share, shown):
+    batch = Mixture(buffer(0.0), buffer(1.0), share=share).sample(n)
+    assert batch.rewards[:, 0].tolist() == [0.0] * (n - shown) + [1.0] * shown
+    assert batch.curr_obs.states.shape == (n, 3)
+
+
+def test_fields_that_both_have_are_kept():
+    only = {"prev_logprobs": np.zeros((6, 2, 1), np.float32)}
+    batch = Mixture(buffer(0.0, **only), buffer(1.0)).sample(4)
+    assert set(batch) == {"rewards", "curr_obs"}
+
+
+def test_what_differs_is_refused():
+    other = buffer(1.0, actions=np.zeros((6, 2, 4), np.float64))
+    mixture = Mixture(buffer(0.0, actions=np.zeros((6, 2, 4), np.float32)), other)
+    with pytest.raises(relive.SchemaError) as caught:
+        mixture.sample(4)
+    text = "Expected `float32` of shape `(4,)`, as in the replay, got `float64` of shape `(4,)` - at `$.actions`"
+    assert str(caught.value) == text
+    nested = Mixture(buffer(0.0, extra={"a": np.zeros((6, 2))}), buffer(1.0, extra=np.zeros((6, 2))))
+    with pytest.raises(relive.SchemaError, match=r"Expected a mapping, as in the replay, got `float64`"):
+        nested.sample(4)
+
+
+def test_an_empty_buffer_says_so():
+    with pytest.raises(relive.NotEnoughData):
+        Mixture(buffer(0.0), TrajectoryReplayBuffer()).sample(4)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, np.nan, "half"])
+def test_bad_shares_are_refused(share):
+    with pytest.raises(relive.ArgumentError, match=r"Mixture\(share\)"):
+        Mixture(buffer(0.0), buffer(1.0), share=share)
+
+
+def test_something_else_is_no_buffer():
+    with pytest.raises(relive.ArgumentError, match="Expected a buffer with `sample`, got `list`"):
+        Mixture(buffer(0.0), [])
+
+
+def test_a_buffer_of_steps_mixes_too():
+    """Anything with `sample(n)`: two replay buffers of transitions, for example."""
+    made = []
+    for value in (0.0, 1.0):
+        steps = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 10, seed=0)
+        steps.add(obs=value, action=0.0, reward=value, next_obs=value, terminated=False, truncated=False)
+        made.append(steps)
+    assert Mixture(*made).sample(6).reward.tolist() == [0, 0, 0, 1, 1, 1]

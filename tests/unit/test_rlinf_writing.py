@@ -1,0 +1,251 @@
+"""Checkpoints in RLinf's layout: whole, in small steps, and never half."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from relive.errors import MissingExtra, SchemaError, StorageError
+from relive.trajectories import Trajectory, TrajectoryReplayBuffer, convert
+from relive.trajectories._files import Folder
+
+
+def trajectory(number: int = 0, **fields: Any) -> Trajectory:
+    rng = np.random.default_rng(number)
+    steps = 3 + number % 3
+    rewards = rng.normal(size=(steps, 2, 1)).astype(np.float32)
+    states = rng.normal(size=(steps + 1, 2, 3))
+    obs = {"curr_obs": {"states": states[:-1]}, "next_obs": {"states": states[1:]}}
+    return Trajectory(**{"max_episode_length": number, "rewards": rewards, **obs, **fields})
+
+
+def buffer_of(count: int, **choices: Any) -> TrajectoryReplayBuffer:
+    buffer = TrajectoryReplayBuffer(**{"seed": 3, "trajectory_format": "pt", "sample_window_size": 0, **choices})
+    buffer.add_trajectories([trajectory(number) for number in range(count)])
+    return buffer
+
+
+def contents(path: Path) -> dict[int, Any]:
+    """What RLinf finds in a directory, by id; every file that is named must be there."""
+    metadata = json.loads((path / "metadata.json").read_text())
+    index = json.loads((path / "trajectory_index.json").read_text())
+    assert metadata["trajectory_format"] == "pt"
+    assert metadata["size"] == len(index["trajectory_index"]) == len(index["trajectory_id_list"])
+    found = {}
+    for id_ in index["trajectory_id_list"]:
+        entry = index["trajectory_index"][str(id_)]
+        name = f"trajectory_{id_}_{entry['model_weights_id']}.pt"
+        found[id_] = torch.load(path / name, map_location="cpu", weights_only=True)
+        assert list(found[id_]["rewards"].shape) == entry["shape"]
+    return found
+
+
+def same_rows(path: Path, numbers: list[int]) -> None:
+    found = contents(path)
+    assert list(found) == numbers
+    for number, content in found.items():
+        wanted = trajectory(number)
+        np.testing.assert_array_equal(content["rewards"].numpy(), wanted["rewards"])
+        np.testing.assert_array_equal(content["next_obs"]["states"].numpy(), wanted["next_obs"]["states"])
+
+
+def test_all_fields_come_back(tmp_path: Path) -> None:
+    numbers = np.arange(12).reshape(3, 2, 2)
+    extra = {"mine": numbers.astype(np.uint32), "forward_inputs": {"deep": {"deeper": numbers}, "flat": numbers > 3}}
+    whole = trajectory(0, prev_logprobs=numbers.astype(np.float16), model_weights_id="after 1200 steps", **extra)
+    buffer = TrajectoryReplayBuffer(trajectory_format="pt")
+    buffer.add_trajectories([whole])
+    buffer.save_checkpoint(tmp_path / "pt")
+    (content,) = contents_of_any(tmp_path / "pt")
+    assert content["model_weights_id"] == "after 1200 steps"
+    assert content["max_episode_length"] == 0
+    assert list(content["next_obs"]) == ["states"]
+    (told,) = json.loads((tmp_path / "pt" / "trajectory_index.json").read_text())["trajectory_index"].values()
+    assert told["shape"] == [3, 2, 2]  # that of prev_logprobs, where there are any
+    convert(tmp_path / "pt", tmp_path / "back")
+    with TrajectoryReplayBuffer(tmp_path / "back") as again:
+        block = again._store.block(0)
+        assert block.model_weights_id == "after 1200 steps"
+        assert block.fields().keys() == whole.arrays.keys()
+        for path, array in block.fields().items():
+            assert array.dtype == whole.arrays[path].dtype
+            np.testing.assert_array_equal(array, whole.arrays[path])
+
+
+def contents_of_any(path: Path) -> list[Any]:
+    return [torch.load(name, weights_only=True) for name in path.glob("trajectory_*.pt")]
+
+
+def test_weights_get_rlinfs_uuid(tmp_path: Path) -> None:
+    versions = np.full((3, 2, 1), 7, np.float32)
+    given = str(uuid.UUID(int=5))
+    buffer = TrajectoryReplayBuffer(trajectory_format="pt")
+    buffer.add_trajectories(
+        [trajectory(0, versions=versions), trajectory(0, versions=versions, model_weights_id=given)]
+    )
+    buffer.save_checkpoint(tmp_path)
+    index = json.loads((tmp_path / "trajectory_index.json").read_text())["trajectory_index"]
+    wanted = [str(uuid.uuid5(uuid.NAMESPACE_DNS, versions.tobytes().hex())), given]
+    assert [entry["model_weights_id"] for entry in index.values()] == wanted
+    other = buffer_of(1)
+    other.save_checkpoint(tmp_path / "without")
+    (entry,) = json.loads((tmp_path / "without" / "trajectory_index.json").read_text())["trajectory_index"].values()
+    assert entry["model_weights_id"] == str(uuid.uuid5(uuid.NAMESPACE_DNS, "00000000"))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_second_save_writes_what_is_new(own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with buffer_of(20, path=tmp_path / "own" if own else None) as buffer:
+        buffer.save_checkpoint(tmp_path / "pt")
+        written: list[str] = []
+        write = Folder.write
+        monkeypatch.setattr(Folder, "write", lambda self, name, parts: (written.append(name), write(self, name, parts)))
+        buffer.add_trajectories([trajectory(20)])
+        buffer.flush()
+        written.clear()
+        buffer.save_checkpoint(tmp_path / "pt")
+    assert [name.split("_")[:2] for name in written] == [
+        ["trajectory", "20"],
+        ["metadata.json"],
+        ["trajectory", "index.json"],
+    ]
+    same_rows(tmp_path / "pt", list(range(21)))
+
+
+def test_a_save_over_what_was_loaded(tmp_path: Path) -> None:
+    buffer_of(3).save_checkpoint(tmp_path)
+    second = TrajectoryReplayBuffer(trajectory_format="pt")
+    second.load_checkpoint(tmp_path)
+    second.add_trajectories([trajectory(3)])
+    second.save_checkpoint(tmp_path)
+    same_rows(tmp_path, [0, 1, 2, 3])
+    assert json.loads((tmp_path / "metadata.json").read_text())["seed"] == 3
+
+
+def test_the_oldest_go(tmp_path: Path) -> None:
+    buffer = buffer_of(4, max_trajectories=4)
+    buffer.save_checkpoint(tmp_path)
+    buffer.add_trajectories([trajectory(4), trajectory(5)])
+    buffer.save_checkpoint(tmp_path)
+    same_rows(tmp_path, [2, 3, 4, 5])
+    assert len(list(tmp_path.glob("trajectory_*.pt"))) == 4
+    assert json.loads((tmp_path / "metadata.json").read_text())["trajectory_counter"] == 6
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_an_interrupted_save_leaves_the_one_before(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = buffer_of(3, max_trajectories=4)
+    buffer.save_checkpoint(tmp_path)
+    buffer.add_trajectories([trajectory(number) for number in (3, 4, 5)])
+    calls = 0
+    write = Folder.write
+
+    def failing(self: Folder, name: str, parts: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == at + 1:
+            raise OSError(28, "No space left on device")
+        write(self, name, parts)
+
+    monkeypatch.setattr(Folder, "write", failing)
+    if at < 5:  # three files, the metadata, the index
+        with pytest.raises(OSError, match="No space left"):
+            buffer.save_checkpoint(tmp_path)
+        index = json.loads((tmp_path / "trajectory_index.json").read_text())
+        assert index["trajectory_id_list"] == [0, 1, 2]
+        again = TrajectoryReplayBuffer(sample_window_size=0)
+        again.load_checkpoint(tmp_path)
+        again.sample(32)
+        assert len(again) == 3
+    buffer.save_checkpoint(tmp_path)
+    same_rows(tmp_path, [2, 3, 4, 5])
+
+
+def test_another_buffers_checkpoint_is_not_overwritten(tmp_path: Path) -> None:
+    buffer_of(2).save_checkpoint(tmp_path)
+    other = TrajectoryReplayBuffer(trajectory_format="pt")
+    other.add_trajectories([trajectory(9)])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(StorageError, match="another buffer's"):
+        other.save_checkpoint(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_the_two_layouts_do_not_mix(tmp_path: Path) -> None:
+    buffer = buffer_of(2)
+    buffer.save_checkpoint(tmp_path / "pt")
+    relive = buffer_of(2, trajectory_format="safetensors")
+    relive.save_checkpoint(tmp_path / "relive")
+    with pytest.raises(StorageError, match="got one of relive's"):
+        buffer.save_checkpoint(tmp_path / "relive")
+    with pytest.raises(StorageError, match="got RLinf's"):
+        relive.save_checkpoint(tmp_path / "pt")
+    with pytest.raises(StorageError, match="got RLinf's"):
+        TrajectoryReplayBuffer(tmp_path / "pt")
+    told = json.loads((tmp_path / "pt" / "metadata.json").read_text())
+    (tmp_path / "pt" / "metadata.json").write_text(json.dumps({**told, "trajectory_format": "pkl"}))
+    with pytest.raises(StorageError, match="got `pkl`"):
+        buffer.save_checkpoint(tmp_path / "pt")
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"rewards": None}, "Expected rewards, without which RLinf loads nothing"),
+        ({"curr_obs": np.zeros((3, 2, 3)), "next_obs": None}, "Expected a mapping, as RLinf has it"),
+    ],
+)
+def test_what_rlinf_could_not_load(fields: dict[str, Any], text: str, tmp_path: Path) -> None:
+    buffer = TrajectoryReplayBuffer(trajectory_format="pt")
+    buffer.add_trajectories([trajectory(0, **fields)])
+    with pytest.raises(SchemaError, match=text):
+        buffer.save_checkpoint(tmp_path)
+
+
+def test_pytorch_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = buffer_of(1)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'relive\[train\]'"):
+        buffer.save_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("seed", [0, 1234, 2**32 - 1, 2**32, 2**100, None])
+def test_the_seed_is_one_that_rlinf_takes(seed: int | None, tmp_path: Path) -> None:
+    buffer_of(1, seed=seed).save_checkpoint(tmp_path)
+    told = json.loads((tmp_path / "metadata.json").read_text())["seed"]
+    assert 0 <= told < 2**32
+    assert seed is None or seed >= 2**32 or told == seed
+
+
+def test_a_failed_load_changes_nothing(tmp_path: Path) -> None:
+    buffer_of(3).save_checkpoint(tmp_path / "pt")
+    (name,) = (tmp_path / "pt").glob("trajectory_2_*.pt")
+    name.write_bytes(name.read_bytes()[:-50])
+    with TrajectoryReplayBuffer(tmp_path / "own") as buffer:
+        buffer.add_trajectories([trajectory(7)])
+        buffer.flush()
+        before = sorted(os.listdir(tmp_path / "own"))
+        with pytest.raises(StorageError, match="trajectory_2_"):
+            buffer.load_checkpoint(tmp_path / "pt")
+        assert len(buffer) == 1
+        assert sorted(os.listdir(tmp_path / "own")) == before
+        assert len(buffer.sample(8).rewards) == 8
+
+
+def test_loading_again_and_again_while_somebody_samples(tmp_path: Path) -> None:
+    buffer_of(4).save_checkpoint(tmp_path / "pt")
+    with buffer_of(4, path=tmp_path / "own", cache_size=0) as buffer:
+        for _ in range(5):
+            buffer.load_checkpoint(tmp_path / "pt")
+            buffer.add_trajectories([trajectory(4)])
+            assert len(buffer.sample(64).rewards) == 64
+        buffer.flush()
+        assert len(list((tmp_path / "own").glob("trajectory_*"))) == 5
