@@ -8,12 +8,13 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.question import Answer, Cell, Question, Row, Scale, Setting
+from benchmarks.question import Answer, Cell, Found, Question, Row, Scale, Setting
 
 ROOT = Path(__file__).resolve().parents[1]
 ONE_THREAD = {
@@ -47,7 +48,14 @@ class Worker:
     def __init__(self, question: str, peer: str, core: int) -> None:
         paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         self.core = core
-        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+        # What a peer leaves on disk goes with its process, however that ends.
+        self.scratch = tempfile.TemporaryDirectory(prefix="relive-bench-", ignore_cleanup_errors=True)
+        environment = {
+            **os.environ,
+            **ONE_THREAD,
+            "TMPDIR": self.scratch.name,
+            "PYTHONPATH": os.pathsep.join(p for p in paths if p),
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", question, peer, str(core)],
             stdin=subprocess.PIPE,
@@ -87,6 +95,7 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self.scratch.cleanup()
 
 
 def idlest_core(watch: float = 0.3) -> int:
@@ -140,11 +149,14 @@ def run_question(
     workers: dict[str, Worker] = {}
     core = idlest_core() if core is None else core
     try:
-        for name in chosen:
-            progress(f"{question.name}: starting {name}")
-            start(answer, workers, name, core)
-        for setting in answer.settings:
-            run_setting(answer, workers, setting, progress)
+        for group in [[name] for name in chosen] if question.alone else [chosen]:
+            for name in group:
+                progress(f"{question.name}: starting {name}")
+                start(answer, workers, name, core)
+            for setting in answer.settings:
+                run_setting(answer, workers, setting, progress)
+            while question.alone and workers:
+                workers.popitem()[1].stop()
     except KeyboardInterrupt:
         raise Interrupted(answer) from None
     finally:
@@ -196,20 +208,22 @@ def run_setting(answer: Answer, workers: dict[str, Worker], setting: Setting, pr
     where = ", ".join(part for part in (answer.question.name, setting.table.lower(), setting.label) if part)
     ready: list[str] = []
     calls: dict[str, int] = {}
+    rounds = min(scale.rounds, answer.question.max_rounds)
+    enough = min(ENOUGH, (rounds + 1) // 2)
     for name in list(workers):
         progress(f"{where}: preparing {name}")
         reply = ask(
             answer, workers, name, setting.key, "prepare", values=setting.values, chunk=scale.chunk, warm=scale.warm
         )
-        if reply is not None:
+        if reply is not None and "found" in reply:
+            answer.rows[name].cells[setting.key] = cell_of(Found(**reply["found"]), enough)
+        elif reply is not None:
             ready.append(name)
             calls[name] = reply["calls"]
             if setting.key == answer.question.memory:
                 answer.rows[name].memory = reply["memory"]
     chunks: dict[str, list[Chunk]] = {name: [] for name in ready}
-    rounds = min(scale.rounds, answer.question.max_rounds)
-    enough = min(ENOUGH, (rounds + 1) // 2)
-    for turn in range(2 * rounds):
+    for turn in range(2 * rounds if ready else 0):
         if turn >= rounds and all(len(undisturbed(c)) >= enough for c in chunks.values()):
             break
         progress(f"{where}: round {turn + 1} of {rounds}")
@@ -260,4 +274,23 @@ def summarize(measured: list[Chunk], calls: int, enough: int = ENOUGH) -> Cell:
         calls=calls,
         cpu=round(busy, 3),
         p99=percentile(wall, 0.99) if single else None,
+    )
+
+
+def cell_of(found: Found, enough: int = ENOUGH) -> Cell:
+    """Turn what a piece of work found by itself into a cell, from the undisturbed calls if there are enough."""
+    values, busy = list(found.values), 1.0
+    if found.cpu:
+        pairs = list(zip(found.values, found.cpu, strict=True))
+        clean = [pair for pair in pairs if pair[1] >= 0.95 * pair[0]]
+        pairs = clean if len(clean) >= enough else pairs
+        values = [wall for wall, _ in pairs]
+        busy = sum(cpu for _, cpu in pairs) / max(sum(values), 1e-12)
+    return Cell(
+        p20=percentile(values, 0.2),
+        median=statistics.median(values),
+        chunks=1,
+        calls=len(values),
+        cpu=round(busy, 3),
+        p99=percentile(values, 0.99),
     )

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.peers import NO_LIBRARY, WITHOUT_PRIORITIES, Peer
 
 Run = Callable[[int], tuple[float, float] | None]
 """Does so many calls; returns (wall, CPU) seconds only where it keeps its own clock."""
+
+
+class Found(NamedTuple):
+    """What `prepare` measured by itself, where it cannot be done over and over: one value a call, in the cell's unit.
+
+    `cpu` has the calls' CPU times where those that shared their core are to be left out.
+    """
+
+    values: tuple[float, ...]
+    cpu: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -34,7 +44,8 @@ class Setting:
     """One column: `values` reach `prepare`; `nbytes` is what one peer's buffer needs, to refuse what cannot fit.
 
     Settings of one `table` stand side by side; where there are several tables the label need not repeat its name.
-    A `fresh` one gets new processes, for what depends on what a process has done before.
+    A `fresh` one gets new processes, for what depends on what a process has done before. `unit` and `scale` are for
+    cells that are no times, or are shown in another unit than the question's; the label then says which.
     """
 
     key: str
@@ -43,13 +54,16 @@ class Setting:
     nbytes: int = 0
     table: str = ""
     fresh: bool = False
+    unit: str = "µs"
+    scale: float | None = None  # from the cell's unit to the table's
 
 
 @dataclass(frozen=True)
 class Cell:
     """Microseconds a call: the 20th percentile and the median of the chunks; `cpu` is CPU time over wall time.
 
-    Where single calls were timed both are over calls instead, and `p99` is there, too.
+    A setting that is no time has values of its own `unit`. Where single calls were timed both are over calls instead,
+    and `p99` is there, too.
     """
 
     p20: float
@@ -102,7 +116,7 @@ class Question:
     text: str
     peers: tuple[str, ...]
     settings: Callable[[Scale], list[Setting]]
-    prepare: Callable[[Peer, Mapping[str, Any]], Run]
+    prepare: Callable[[Peer, Mapping[str, Any]], Run | Found]
     targets: tuple[Target, ...] = ()
     max_rounds: int = 1_000
     max_calls: int = 1 << 20  # a chunk
@@ -110,7 +124,8 @@ class Question:
     single: bool = False  # time every call by itself: the median and the 99th percentile of calls
     memory: str = ""  # the key of the setting at which `prepare` weighs the buffer
     growth: bool = False  # a last column: the last setting of a table over its first
-    unit: str = "µs"
+    alone: bool = False  # one peer after another through all settings, where they have no room side by side
+    unit: str = "µs"  # "": every label says its own
     unit_scale: float = 1.0  # from microseconds to the table's unit
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.question import Answer, Cell, Setting
+from benchmarks.question import Answer, Setting
 
 NAMES = {
     "numpy": "NumPy by hand",
@@ -16,6 +16,8 @@ NAMES = {
     "torchrl": "TorchRL, `cache_values`",
     "torchrl-plain": "TorchRL",
     "limit": "copy limit",
+    "rlinf": "RLinf",
+    "torchsave": "`torch.save` by hand",
 }
 LEGEND = (
     "Each cell: 20th percentile of the chunks (median). `x` is the ratio to the best library of that column, which is "
@@ -37,7 +39,8 @@ def section(answer: Answer) -> list[str]:
     question = answer.question
     measured = [s for s in answer.settings if any(s.key in row.cells for row in answer.rows.values())]
     single = ": the median of single calls (their 99th percentile)" * question.single
-    lines = [f"## {question.title}", "", question.text, f"Figures in {question.unit}{single}."]
+    figures = f"Figures in {question.unit}" if question.unit else "Figures as the columns say"
+    lines = [f"## {question.title}", "", question.text, f"{figures}{single}."]
     for table in dict.fromkeys(s.table for s in measured):
         lines += ["", *([f"**{table}**", ""] if table else [])]
         lines += _table(answer, [s for s in measured if s.table == table])
@@ -53,7 +56,7 @@ def _table(answer: Answer, settings: Sequence[Setting]) -> list[str]:
     for name, row in answer.rows.items():
         if row.missing:
             continue
-        cells = [_cell(answer, row.cells.get(s.key), best[s.key], name) for s in settings]
+        cells = [_cell(answer, s, best[s.key], name) for s in settings]
         if grows:
             first, last = (row.cells.get(s.key) for s in (settings[0], settings[-1]))
             cells.append(f"{last.figure / first.figure:.2f}" if first and last else "-")
@@ -64,14 +67,17 @@ def _table(answer: Answer, settings: Sequence[Setting]) -> list[str]:
     return lines
 
 
-def _cell(answer: Answer, cell: Cell | None, best: tuple[str, float] | None, name: str) -> str:
+def _cell(answer: Answer, setting: Setting, best: tuple[str, float] | None, name: str) -> str:
+    cell = answer.rows[name].cells.get(setting.key)
     if cell is None:
         return "-"
-    scale = answer.question.unit_scale
+    scale = answer.question.unit_scale if setting.scale is None else setting.scale
     beside = cell.median if cell.p99 is None else cell.p99
-    text = f"{_number(cell.figure * scale)} ({_number(beside * scale)})"
+    text = _number(cell.figure * scale)
+    if not cell.p20 == cell.median == cell.p99:  # beside the only call there was, nothing stands
+        text += f" ({_number(beside * scale)})"
     if best is not None:
-        text += f" x{cell.figure / best[1]:.2f}"
+        text += f" x{cell.figure / best[1]:.{2 if cell.figure >= 0.1 * best[1] else 4}f}"
     return f"**{text}**" if best is not None and best[0] == name else text
 
 
@@ -140,8 +146,7 @@ def as_json(answers: Sequence[Answer], facts: dict[str, str]) -> dict[str, Any]:
                 "name": a.question.name,
                 "title": a.question.title,
                 "scale": a.scale.name,
-                "unit": "µs",
-                "settings": [{"key": s.key, "table": s.table, "label": s.label} for s in a.settings],
+                "settings": [{"key": s.key, "table": s.table, "label": s.label, "unit": s.unit} for s in a.settings],
                 "peers": {name: asdict(row) for name, row in a.rows.items()},
                 "targets": target_figures(a),
             }

@@ -14,7 +14,17 @@ from benchmarks.harness import Interrupted, Progress, run_question
 from benchmarks.peers import ADAPTERS
 from benchmarks.question import FULL, QUICK, TINY, Answer, Question, Scale
 
-NAMES = ("add_one", "add_batch", "uniform_sample", "per_cycle", "n_step", "sequences", "atari", "import_time")
+NAMES = (
+    "add_one",
+    "add_batch",
+    "uniform_sample",
+    "per_cycle",
+    "n_step",
+    "sequences",
+    "atari",
+    "trajectories",
+    "import_time",
+)
 SCALES = {scale.name: scale for scale in (FULL, QUICK, TINY)}
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.peers import Peer, Unsupported, adapter
-from benchmarks.question import Question, Run
+from benchmarks.question import Found, Question, Run
 
 
 def pin(core: int) -> None:
@@ -43,10 +43,13 @@ class Session:
         self.calls = 1
 
     def prepare(self, values: dict[str, Any], chunk: float, warm: float) -> dict[str, Any]:
-        """Make the buffer, warm it up, and find how many calls fill a chunk."""
+        """Make the buffer, warm it up, and find how many calls fill a chunk; or say what was found already."""
         self.run = None
         gc.unfreeze()
-        self.run = self.question.prepare(self.peer, values)
+        run = self.question.prepare(self.peer, values)
+        if isinstance(run, Found):
+            return {"found": run._asdict()}
+        self.run = run
         one_thread()
         self.run(1)
         gc.collect()

@@ -2,7 +2,8 @@
 
 166 bytes a transition, like Gymnasium's HalfCheetah: observation 17 x float32 (and its successor), action 6 x float32,
 reward, terminated, truncated. Values come as an environment returns them: NumPy rows, a Python float, Python bools.
-Sequences have larger observations (`obs_size`); `frame_steps` are those of an Atari game.
+Sequences have larger observations (`obs_size`); `frame_steps` are those of an Atari game, `rollouts` a robot's, with a
+camera.
 """
 
 from __future__ import annotations
@@ -105,3 +106,30 @@ def td_errors(n: int, count: int = 64) -> list[Array]:
     """Return `count` arrays of `n` positive TD errors, float32."""
     rng = np.random.default_rng(2)
     return [np.abs(rng.standard_normal(n)).astype(np.float32) + np.float32(1e-3) for _ in range(count)]
+
+
+def rollouts(count: int, length: int, width: int, side: int, state: int) -> list[dict[str, Any]]:
+    """Return rollouts of `length` steps in `width` environments: arrays `[T, B, ...]`, with the names RLinf uses.
+
+    Observations are an image `[3, side, side]` of uint8 and `state` float32. `next_obs` is `curr_obs` one step later,
+    in memory of its own, as where both were stacked from a list of steps.
+    """
+    rng = np.random.default_rng(4)
+    found = []
+    for _ in range(count):
+        image = rng.integers(0, 256, (length + 1, width, 3, side, side), dtype=np.uint8)
+        states = rng.standard_normal((length + 1, width, state), dtype=np.float32)
+        flags = np.zeros((length, width, 1), bool)
+        flags[-1] = True
+        found.append(
+            {
+                "curr_obs": {"image": image[:-1].copy(), "state": states[:-1].copy()},
+                "next_obs": {"image": image[1:].copy(), "state": states[1:].copy()},
+                "actions": rng.uniform(-1, 1, (length, width, 7)).astype(np.float32),
+                "rewards": rng.standard_normal((length, width, 1), dtype=np.float32),
+                "dones": flags,
+                "terminations": np.zeros_like(flags),
+                "truncations": flags.copy(),
+            }
+        )
+    return found

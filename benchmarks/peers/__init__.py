@@ -1,7 +1,7 @@
 """The replay buffers that stand side by side, one small adapter class each.
 
-A library's adapter for plain transitions has a file of its own; what it does with sequences and with frames stands in
-`sequences.py` and `frames.py`.
+A library's adapter for plain transitions has a file of its own; what it does with sequences, frames and trajectories
+stands in `sequences.py`, `frames.py` and `trajectories.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ ADAPTERS = {
         "transitions": ("relive", "Relive"),
         "sequences": ("sequences", "ReliveSequences"),
         "frames": ("frames", "ReliveFrames"),
+        "trajectories": ("trajectories", "ReliveTrajectories"),
     },
     "numpy": {
         "transitions": ("numpy_by_hand", "NumpyByHand"),
@@ -34,8 +35,10 @@ ADAPTERS = {
     "torchrl-plain": {"sequences": ("torchrl", "TorchrlPlainSlices")},
     "sb3": {"transitions": ("sb3", "StableBaselines3"), "frames": ("frames", "StableBaselines3Frames")},
     "labml": {"transitions": ("labml", "Labml")},
+    "rlinf": {"trajectories": ("trajectories", "RlinfTrajectories")},
+    "torchsave": {"trajectories": ("trajectories", "TorchSave")},
 }
-NO_LIBRARY = ("relive", "numpy", "numpy-out", "limit")
+NO_LIBRARY = ("relive", "numpy", "numpy-out", "limit", "torchsave")
 WITHOUT_PRIORITIES = ("numpy", "numpy-out", "limit", "sb3")
 
 __all__ = ["ADAPTERS", "NO_LIBRARY", "WITHOUT_PRIORITIES", "Peer", "Spec", "Unsupported", "adapter"]

@@ -100,10 +100,11 @@ class Arena:
 
     Args:
         keep: Free blocks kept for later; further ones go back to the system.
+        keep_bytes: Bytes of free blocks kept for later; None: no matter how large they are.
     """
 
-    def __init__(self, keep: int = 4) -> None:
-        self._keep = keep
+    def __init__(self, keep: int = 4, keep_bytes: int | None = None) -> None:
+        self._keep, self._keep_bytes = keep, keep_bytes
         self._free: deque[NDArray[np.uint8]] = deque()
         self._leases: dict[int, weakref.ref[Any]] = {}
 
@@ -146,7 +147,9 @@ class Arena:
         def give_back(_: object) -> None:
             self._leases.pop(key, None)
             self._free.append(block)
-            while len(self._free) > self._keep:
+            while len(self._free) > self._keep or (
+                self._keep_bytes is not None and self._free and self.free_bytes > self._keep_bytes
+            ):
                 self._free.popleft()
 
         self._leases[key] = weakref.ref(lease, give_back)

@@ -18,6 +18,8 @@ def _bytes(rows: Array) -> Any:
 
 def checksums(rows: Array) -> Array:
     """The CRC-32 of every row, uint32 `[n]`."""
+    if not len(rows):
+        return np.empty(0, np.uint32)
     data = memoryview(_bytes(rows).reshape(-1))
     size = len(data) // max(len(rows), 1)
     return np.array([zlib.crc32(data[k * size : (k + 1) * size]) for k in range(len(rows))], np.uint32)

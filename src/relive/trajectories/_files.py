@@ -47,7 +47,8 @@ class Folder:
         """Let go of the directory and its lock."""
         for fd in (self._lock, self._fd):
             if fd is not None and fd >= 0:
-                os.close(fd)
+                with contextlib.suppress(OSError):  # nothing was written to it
+                    os.close(fd)
         self._lock, self._fd = None, -1
 
     def sizes(self) -> dict[str, int]:
@@ -122,14 +123,14 @@ class Folder:
     def open(self, name: str) -> int:
         """Open a regular file for reading; links, pipes and devices are refused."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
+        with reported(f"{self.path}/{name}", "a regular file that can be read"):
             fd = os.open(name, flags, dir_fd=self._fd)
-        except OSError as error:
-            got = f"`{error.strerror}`"
-            raise StorageError(message("a regular file that can be read", got, f"{self.path}/{name}")) from error
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise StorageError(message("a regular file", "something else", f"{self.path}/{name}"))
+            try:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    raise StorageError(message("a regular file", "something else", f"{self.path}/{name}"))
+            except BaseException:
+                os.close(fd)
+                raise
         return fd
 
 
@@ -146,7 +147,8 @@ def reported(at: str, wanted: str) -> Iterator[None]:
 
 def size_of(fd: int) -> int:
     """Bytes of an open file."""
-    return os.fstat(fd).st_size
+    with reported(f"file {fd}", "a file that can be read"):
+        return os.fstat(fd).st_size
 
 
 def read_into(fd: int, offset: int, targets: Sequence[memoryview]) -> bool:

@@ -80,34 +80,43 @@ class Files:
     def _open(self, request: Request) -> int:
         record, name = request.record, file_name(int(request.record["id"]))
         file = self.folder.open(name)
-        size = int(record["start"]) + _plan(request).nbytes
-        if size_of(file) != size:
-            got = f"{size_of(file)}"
+        try:
+            size, found = int(record["start"]) + _plan(request).nbytes, size_of(file)
+            if found != size:
+                raise StorageError(message(f"a file of {size} bytes", f"{found}", f"{self.folder.path}/{name}"))
+        except BaseException:
             os.close(file)
-            raise StorageError(message(f"a file of {size} bytes", got, f"{self.folder.path}/{name}"))
+            raise
         return file
 
     def _read(self, files: list[int], requests: Sequence[Request], outs: Mapping[Path, Array]) -> None:
-        counts = [len(request.rows) for request in requests]
+        alike: dict[Plan, list[int]] = {}
+        for k, request in enumerate(requests):
+            alike.setdefault(_plan(request), []).append(k)
+        for plan, members in alike.items():
+            self._read_alike(plan, [files[k] for k in members], [requests[k] for k in members], outs)
+
+    def _read_alike(
+        self, plan: Plan, files: list[int], requests: Sequence[Request], outs: Mapping[Path, Array]
+    ) -> None:
+        """Read from files with the same offsets: all rows of one field by one call."""
+        of = np.repeat(np.arange(len(requests)), [len(request.rows) for request in requests])
         rows = np.concatenate([request.rows for request in requests])
         places = np.concatenate([request.places for request in requests])
-        of = np.repeat(np.arange(len(requests)), counts)
-        handles = np.repeat(np.array(files, np.int64), counts)
-        plans = [_plan(request) for request in requests]
-        starts = np.array([int(request.record["start"]) for request in requests])
-        widths = np.array([plan.width for plan in plans])
-        tables = starts + np.array([plan.table for plan in plans])
-        table_rows = np.array([plan.table_row for plan in plans])
+        handles, starts = np.array(files, np.int64)[of], np.array([int(r.record["start"]) for r in requests])[of]
+        order = np.arange(len(rows))
+        # Checksums of all fields stand together, row by row; those of a shared field stand a step later.
+        told = {}
+        for later in (0, 1) if plan.layout.shared else (0,):
+            told[later] = np.zeros((len(rows), len(plan.slots)), np.uint32)
+            where = starts + plan.table + (rows + later * plan.width) * plan.table_row
+            self._kernels.read_rows(handles, where, order, told[later])
         for path, out in outs.items():
-            found = [plan.layout.source(path) for plan in plans]
-            slots = [plan.slots[source] for plan, (source, _) in zip(plans, found, strict=True)]
-            row = rows + (np.array([later for _, later in found]) * widths)[of]
-            offsets = (starts + np.array([slot.offset for slot in slots]))[of] + row * slots[0].row
+            source, later = plan.layout.source(path)
+            slot = plan.slots[source]
+            offsets = starts + slot.offset + (rows + later * plan.width) * slot.row
             failed, sums = self._kernels.read_rows(handles, offsets, places, out)
-            told = np.zeros((len(rows), 1), np.uint32)
-            where = (tables + 4 * np.array([slot.number for slot in slots]))[of] + row * table_rows[of]
-            self._kernels.read_rows(handles, where, np.arange(len(rows)), told)
-            bad = np.flatnonzero(sums != told[:, 0])
+            bad = np.flatnonzero(sums != told[later][:, slot.number])
             if failed >= 0 or len(bad):
                 first = failed if failed >= 0 else int(bad[0])
                 name = file_name(int(requests[int(of[first])].record["id"]))

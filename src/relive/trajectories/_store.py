@@ -23,6 +23,10 @@ from ._reading import Reading
 from ._writer import Writer
 from .trajectory import Path, Trajectory
 
+# Memory of trajectories that have been written, used again for the next ones: fresh pages would cost more than the
+# copy.
+_SPARE = 256 << 20
+
 Signature = Mapping[Path, tuple[str, tuple[int, ...]]]
 
 
@@ -63,7 +67,7 @@ class Store:
 
     def __init__(self, cache: Cache) -> None:
         self.lock = threading.RLock()
-        self.index, self.cache, self.arena = Index(), cache, Arena(keep=8)
+        self.index, self.cache, self.arena = Index(), cache, Arena(keep=64, keep_bytes=_SPARE)
         self.layouts: list[Layout] = []
         self.blocks: dict[int, Block] = {}
         self.sources: list[Source] = []

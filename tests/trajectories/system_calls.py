@@ -1,0 +1,92 @@
+"""A seam between the package and the system: every call on trajectory files is counted, and may fail or be cut short.
+
+`relive.trajectories._files` makes these calls, and the NumPy kernels read rows; both name the module `os`, which this
+puts itself in place of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from relive import _kernels
+from relive._kernels_numpy import files as kernels
+from relive.trajectories import _files
+
+CALLS = ["open", "write", "fsync", "rename", "unlink", "link", "pread", "preadv", "read", "scandir", "close", "fstat"]
+
+
+class System:
+    """The module `os`, watched.
+
+    Attributes:
+        trace: Name, arguments and result of every call, in order; of a sync, whether it was that of a directory.
+        decide: Told a call's name and number (from 1) before it is made; may return an error number, or a number of
+            bytes in a list, which is all that a write then takes.
+        before: Called with a call's name and arguments before it is made; may wait.
+    """
+
+    def __init__(self) -> None:
+        self.trace: list[tuple[str, tuple[Any, ...], Any]] = []
+        self.decide: Callable[[str, int], int | list[int] | None] = lambda name, number: None
+        self.before: Callable[[str, tuple[Any, ...]], None] = lambda name, args: None
+        self._lock, self._count = threading.Lock(), 0
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name not in CALLS:
+            return real
+
+        def call(*args: Any, **options: Any) -> Any:
+            self.before(name, args)
+            with self._lock:
+                self._count += 1
+                verdict = self.decide(name, self._count)
+            if isinstance(verdict, list) and name == "write":
+                args = (args[0], memoryview(args[1])[: verdict[0]])
+            if name == "fsync":
+                noted = (args[0], stat.S_ISDIR(os.fstat(args[0]).st_mode))
+            else:
+                noted = args
+            if isinstance(verdict, int):
+                if name == "close":
+                    real(*args)  # the descriptor is gone even if the call fails
+                self._note(name, noted, OSError(verdict, os.strerror(verdict)))
+                raise OSError(verdict, os.strerror(verdict))
+            result = real(*args, **options)
+            self._note(name, noted, result)
+            return result
+
+        return call
+
+    def _note(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        with self._lock:
+            self.trace.append((name, args, result))
+
+    def reset(self) -> None:
+        """Forget what was called."""
+        with self._lock:
+            self.trace, self._count = [], 0
+
+    def names(self) -> list[str]:
+        """The calls that were made."""
+        return [name for name, _, _ in self.trace]
+
+    def moved(self, *names: str) -> int:
+        """Bytes that these calls read or wrote."""
+        results = [result for name, _, result in self.trace if name in names]
+        return sum(len(result) if isinstance(result, bytes) else result for result in results)
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[System]:
+    """Watch all calls, those of reading rows among them."""
+    system = System()
+    # The native kernels make their own calls.
+    with _kernels.use("numpy"), mock.patch.object(_files, "os", system), mock.patch.object(kernels, "os", system):
+        yield system

@@ -1,0 +1,273 @@
+"""Checkpoints: everything is in them, little is written twice, and resuming draws what would have been drawn."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from oracle_trajectories import Oracle, assert_rows
+from rollouts import simple
+from system_calls import watched
+
+from relive.errors import ReliveWarning, StorageError
+from relive.trajectories import TrajectoryReplayBuffer
+
+MODES = {
+    "memory": {},
+    "disk": {"enable_cache": False},
+    "both": {"cache_size": 3},
+}
+every_mode = pytest.mark.parametrize("mode", MODES)
+
+
+def opened(mode: str, path: Path, **options: Any) -> TrajectoryReplayBuffer:
+    return TrajectoryReplayBuffer(None if mode == "memory" else path, **{**MODES[mode], "seed": 1, **options})
+
+
+def inodes(path: Path) -> dict[int, int]:
+    """Bytes of every file, by inode."""
+    return {entry.stat().st_ino: entry.stat().st_size for entry in os.scandir(path)}
+
+
+def codes(buffer: TrajectoryReplayBuffer, n: int = 2000) -> set[int]:
+    """Serial numbers of the trajectories that can be drawn, as good as surely all of them."""
+    return set(np.unique(buffer.sample(n)["code"][:, 0]).tolist())
+
+
+@every_mode
+@pytest.mark.parametrize("into", MODES)
+def test_resuming_draws_what_an_uninterrupted_run_draws(mode, into, folder):
+    """Also into a buffer that has drawn already, from other trajectories and with another window's sums."""
+    with (
+        opened(mode, folder / "a", sample_window_size=4) as run,
+        opened(into, folder / "b", sample_window_size=4, seed=9) as resumed,
+    ):
+        run.add_trajectories([simple(k, length=3 + k) for k in range(9)])
+        resumed.add_trajectories([simple(77, length=2), simple(78)])
+        for _ in range(5):
+            run.sample(17)
+            resumed.sample(3)
+        run.save_checkpoint(folder / "saved")
+        resumed.load_checkpoint(folder / "saved")
+        assert len(resumed) == 9, "all are saved, not the window"
+        for step in range(20):
+            assert run.sample(33)["code"].tobytes() == resumed.sample(33)["code"].tobytes()
+            if step % 5 == 0:
+                run.add_trajectories([simple(100 + step)])
+                resumed.add_trajectories([simple(100 + step)])
+        assert run.get_stats()["trajectory_counter"] == resumed.get_stats()["trajectory_counter"]
+
+
+@every_mode
+def test_a_second_save_writes_little(mode, folder):
+    """After 1 % of new trajectories at most 3 % of the bytes are written, counted by inode and by call."""
+    with opened(mode, folder / "own") as buffer:
+        buffer.add_trajectories([simple(k, length=40, cells=60) for k in range(200)])
+        buffer.save_checkpoint(folder / "saved")
+        before = inodes(folder / "saved")
+        buffer.add_trajectories([simple(200, length=40, cells=60), simple(201, length=40, cells=60)])
+        buffer.flush()
+        with watched() as system:
+            buffer.save_checkpoint(folder / "saved")
+        after = inodes(folder / "saved")
+        index = (folder / "saved" / "index.sqlite").stat().st_size
+        new = sum(size for inode, size in after.items() if inode not in before)
+        total = sum(after.values())
+        assert total > 200 * 40 * 2 * 60 * 4
+        assert index + system.moved("write") <= new + index <= 0.03 * total
+        assert (system.moved("write") == 0) == (mode != "memory"), "files of a directory are linked"
+        assert len([name for name in os.listdir(folder / "saved") if name.endswith(".safetensors")]) == 202
+
+
+def test_a_save_to_another_device_copies_once(folder):
+    with watched() as system, opened("disk", folder / "own") as buffer:
+        system.decide = lambda name, number: errno.EXDEV if name == "link" else None
+        buffer.add_trajectories([simple(k) for k in range(50)])
+        buffer.save_checkpoint(folder / "saved")
+        size = (folder / "saved" / "trajectory_000000000000.safetensors").stat().st_size
+        buffer.add_trajectories([simple(50)])
+        buffer.flush()
+        system.reset()
+        buffer.save_checkpoint(folder / "saved")
+        assert system.moved("write") == size
+    with TrajectoryReplayBuffer() as loaded:
+        loaded.load_checkpoint(folder / "saved")
+        assert codes(loaded) == set(range(51))
+
+
+def test_a_checkpoint_outlives_the_buffers_own_files(folder):
+    """Links are names of their own: retention in the buffer's directory takes nothing from the checkpoint."""
+    with opened("disk", folder / "own", max_trajectories=3) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(3)])
+        buffer.save_checkpoint(folder / "saved")
+        buffer.add_trajectories([simple(k) for k in range(3, 9)])
+        buffer.flush()
+        assert codes(buffer) == {6, 7, 8}
+        with TrajectoryReplayBuffer() as loaded:
+            loaded.load_checkpoint(folder / "saved")
+            assert codes(loaded) == {0, 1, 2}
+        buffer.save_checkpoint(folder / "saved")
+        names = [name for name in os.listdir(folder / "saved") if name.endswith(".safetensors")]
+        assert len(names) == 3, "what is in the checkpoint no more is deleted there"
+
+
+@pytest.mark.parametrize("cut", [None, 100])
+def test_a_checkpoint_is_mended_by_the_next_save(cut, folder):
+    """A file of the earlier checkpoint that is gone, or cut short, is written anew."""
+    with opened("memory", folder) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(4)])
+        buffer.save_checkpoint(folder / "saved")
+        file = folder / "saved" / "trajectory_000000000002.safetensors"
+        file.unlink() if cut is None else os.truncate(file, cut)
+        with TrajectoryReplayBuffer() as loaded, pytest.raises(StorageError, match="trajectory_000000000002"):
+            loaded.load_checkpoint(folder / "saved")
+        buffer.save_checkpoint(folder / "saved")
+    with TrajectoryReplayBuffer() as loaded:
+        loaded.load_checkpoint(folder / "saved")
+        assert codes(loaded) == {0, 1, 2, 3}
+
+
+def test_a_save_over_another_buffers_checkpoint_is_refused(folder):
+    with opened("memory", folder, seed=1) as one, opened("memory", folder, seed=2) as other:
+        one.add_trajectories([simple(1), simple(2)])
+        other.add_trajectories([simple(3), simple(4)])
+        one.save_checkpoint(folder / "saved")
+        with pytest.raises(StorageError, match="another buffer's"):
+            other.save_checkpoint(folder / "saved")
+        other.load_checkpoint(folder / "saved")
+        assert codes(other) == {1, 2}
+
+
+def test_a_journal_left_behind_does_not_come_back(folder):
+    """A checkpoint that was opened as a buffer and killed has a journal: it must not be replayed over the next save."""
+    with opened("memory", folder) as buffer:
+        buffer.add_trajectories([simple(0)])
+        buffer.save_checkpoint(folder / "saved")
+        with TrajectoryReplayBuffer(folder / "saved") as other:
+            other.add_trajectories([simple(50), simple(51)])
+            other.flush()
+            journal = (folder / "saved" / "index.sqlite-wal").read_bytes()
+            index = (folder / "saved" / "index.sqlite").read_bytes()
+        assert journal
+        (folder / "saved" / "index.sqlite").write_bytes(index)
+        (folder / "saved" / "index.sqlite-wal").write_bytes(journal)
+        buffer.save_checkpoint(folder / "saved")
+    with TrajectoryReplayBuffer() as loaded:
+        loaded.load_checkpoint(folder / "saved")
+        assert codes(loaded) == {0}
+        assert loaded.get_stats()["trajectory_counter"] == 1
+
+
+@every_mode
+def test_shares_are_contiguous_and_complete(mode, folder):
+    """Of 7 trajectories, for 1 to 9 ranks: each in one share, in order; ranks beyond the data get nothing."""
+    with opened("memory", folder) as source:
+        source.add_trajectories([simple(k, length=1 + k) for k in range(7)])
+        source.save_checkpoint(folder / "saved")
+    for world in range(1, 10):
+        seen: list[int] = []
+        for rank in range(world):
+            with opened(mode, folder / f"{world}_{rank}") as share:
+                share.load_checkpoint(folder / "saved", is_distributed=True, local_rank=rank, world_size=world)
+                stats, mine = share.get_stats(), sorted(codes(share)) if len(share) else []
+                assert len(mine) == len(share) == stats["num_trajectories"] == 7 // world + (rank < 7 % world)
+                assert stats["total_samples"] == sum(2 * (1 + k) for k in mine)
+                assert stats["trajectory_counter"] == (mine[-1] + 1 if mine else 0)
+                seen += mine
+        assert seen == list(range(7))
+
+
+def test_loading_over_a_directory_that_is_in_use(folder):
+    """Old files and new ones have the same names; none of the new ones goes with the old."""
+    with opened("memory", folder) as source:
+        source.add_trajectories([simple(100 + k) for k in range(5)])
+        source.save_checkpoint(folder / "saved")
+    with opened("disk", folder / "own") as buffer:
+        for _ in range(5):
+            buffer.add_trajectories([simple(k) for k in range(8)])
+            buffer.load_checkpoint(folder / "saved")
+            assert codes(buffer) == set(range(100, 105))
+    with opened("disk", folder / "own") as again:
+        assert codes(again) == set(range(100, 105))
+        assert again.get_stats()["trajectory_counter"] == 5
+
+
+def test_loading_the_directory_that_is_open(folder):
+    """It is what it is; only a share of itself would have to delete the rest."""
+    with opened("disk", folder / "own") as buffer:
+        buffer.add_trajectories([simple(k) for k in range(5)])
+        buffer.save_checkpoint(folder / "own")
+        expected = buffer.sample(50)["code"].tobytes()
+        buffer.load_checkpoint(folder / "own")
+        assert buffer.sample(50)["code"].tobytes() == expected
+        with pytest.raises(StorageError, match="another directory"):
+            buffer.load_checkpoint(folder / "own", is_distributed=True, local_rank=0, world_size=2)
+        assert len(buffer) == 5
+
+
+def test_a_refused_load_changes_nothing(folder):
+    with opened("memory", folder) as source:
+        source.add_trajectories([simple(k) for k in range(3)])
+        source.save_checkpoint(folder / "saved")
+    (folder / "saved" / "trajectory_000000000001.safetensors").unlink()
+    for mode in MODES:
+        with opened(mode, folder / mode) as buffer:
+            buffer.add_trajectories([simple(k) for k in range(10, 14)])
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(5):
+                with pytest.raises(StorageError):
+                    buffer.load_checkpoint(folder / "saved")
+            assert len(os.listdir("/proc/self/fd")) <= before, "no directory stays open"
+            oracle = Oracle(np.random.default_rng(1), 100)
+            oracle.add([{**simple(k), "dones": simple(k)["dones"]} for k in range(10, 14)])
+            assert_rows(buffer.sample(40), oracle.draw(40))
+
+
+def test_a_directory_that_was_left_behind_is_put_in_order(folder):
+    """Unfinished files go, finished ones come in, and those of removed trajectories do not come back."""
+    with TrajectoryReplayBuffer(folder) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(6)])
+        buffer.flush()
+        files = {k: (folder / f"trajectory_{k:012d}.safetensors").read_bytes() for k in range(6)}
+    with TrajectoryReplayBuffer(folder, max_trajectories=4):
+        pass
+    (folder / "trajectory_000000000001.safetensors").write_bytes(files[1])  # removed, but its file was still there
+    (folder / "trajectory_000000000006.safetensors").write_bytes(files[3])  # written, but not in the index yet
+    (folder / "trajectory_000000000007.safetensors").write_bytes(files[3][:200])
+    (folder / ".tmp-trajectory_000000000008.safetensors").write_bytes(files[3][:300])
+    os.truncate(folder / "trajectory_000000000005.safetensors", 100)
+    with pytest.warns(ReliveWarning) as told, TrajectoryReplayBuffer(folder, seed=0) as buffer:
+        assert codes(buffer) == {2, 3, 4}
+        assert len(buffer) == 4
+        buffer.add_trajectories([simple(9)])
+        buffer.flush()
+        assert codes(buffer) == {2, 3, 4, 9}
+    text = str(told[0].message)
+    for part in ("1 unfinished", "1 finished", "1 files of removed", "1 trajectories left out"):
+        assert part in text
+    with pytest.warns(ReliveWarning, match="got 1 trajectories left out"):
+        TrajectoryReplayBuffer(folder).close()
+
+
+@pytest.mark.parametrize(
+    ("options", "at"),
+    [
+        ({"model_weights_id": "x" * 41}, "model_weights_id"),
+        ({"model_weights_id": "a" + "é" * 20}, "model_weights_id"),
+        ({"max_episode_length": 2**31}, "max_episode_length"),
+        ({"fields": {"x" * 600_000: np.zeros((5, 2))}}, "trajectories"),
+        ({"fields": {"x": np.zeros((5, 2) + (1,) * 31)}}, "trajectories"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_taken(options, at, folder):
+    for path in (None, folder / "own"):
+        with TrajectoryReplayBuffer(path) as buffer:
+            with pytest.raises(ValueError, match=at):
+                buffer.add_trajectories([{**simple(1), **options.get("fields", options)}])
+            assert len(buffer) == 0
+            buffer.add_trajectories([{**simple(1), "model_weights_id": "é" * 20, "max_episode_length": 2**31 - 1}])
+            buffer.save_checkpoint(folder / "saved")

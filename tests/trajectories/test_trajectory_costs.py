@@ -1,0 +1,152 @@
+"""What adding and drawing cost: counted in bytes, calls and files, not in time."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rollouts import leaves, simple
+from system_calls import watched
+
+from relive.trajectories import Trajectory, TrajectoryReplayBuffer
+from relive.trajectories._index import Index
+
+
+def tiny(count: int) -> list[Trajectory]:
+    return [Trajectory(rewards=np.full((2, 1), k, np.float32)) for k in range(count)]
+
+
+def calls(job: Callable[[], Any]) -> int:
+    """Python and C calls of all threads, which do not depend on the machine's mood."""
+    counted = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        job()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+@pytest.mark.parametrize("options", [{}, {"max_trajectories": 10**6}, {"max_bytes": 10**12}])
+def test_an_add_costs_the_same_at_any_size(options, folder, monkeypatch):
+    """Calls in the caller's thread, bytes and system calls, statements: at 100 trajectories as at 2,100."""
+    monkeypatch.setattr(Index, "find", lambda *_: pytest.fail("an add that searches"))
+    with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, **options) as buffer:
+        statements: list[str] = []
+        buffer._store.catalog._db.set_trace_callback(statements.append)
+        costs = []
+        for before in (100, 2000):
+            buffer.add_trajectories(tiny(before))
+            took = [calls(lambda: buffer.add_trajectories(tiny(1))) for _ in range(10)]
+            buffer.flush()
+            system.reset()
+            statements.clear()
+            for _ in range(10):
+                buffer.add_trajectories(tiny(1))
+                buffer.flush()
+            costs.append(
+                (min(took), system.moved("write"), system.names(), [text.split("(")[0] for text in statements])
+            )
+        assert costs[0] == costs[1]
+
+
+def test_the_index_takes_little_memory(folder):
+    """Under 200 bytes a trajectory when its array has just grown, which is the worst moment; under 200 on disk."""
+    with TrajectoryReplayBuffer(folder, enable_cache=False) as buffer:
+        buffer.add_trajectories(tiny(50))
+        buffer.flush()
+        gc.collect()
+        tracemalloc.start()
+        for _ in range(41):
+            buffer.add_trajectories(tiny(50))
+            buffer.flush()
+        gc.collect()
+        grown, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(buffer) == 2100
+        free_lists = 64 << 10  # what the interpreter keeps of small objects that are gone
+        assert grown - free_lists < 200 * 2050
+    files = [name for name in os.listdir(folder) if not name.startswith("trajectory")]
+    assert sum((folder / name).stat().st_size for name in files) / 2100 < 200
+
+
+@pytest.mark.parametrize(("size", "nbytes"), [(0, 10**9), (4, 10**9), (50, 3000), (3, 0)])
+def test_the_cache_is_bounded_in_trajectories_and_in_bytes(size, nbytes, folder):
+    options = {"cache_size": size, "cache_bytes": nbytes, "seed": 0}
+    for window in (0, 3):
+        with TrajectoryReplayBuffer(folder / str(window), sample_window_size=window, **options) as buffer:
+            for k in range(40):
+                buffer.add_trajectories([simple(k, length=1 + k % 9)])
+                buffer.sample(20)
+                if k % 5 == 4:
+                    buffer.flush()
+                    stats = buffer.get_stats()
+                    assert stats["cache_size"] <= size
+                    assert stats["memory_bytes"] <= nbytes
+            held = [block.nbytes for block in buffer._store.blocks.values()]
+            assert sum(held) == buffer.get_stats()["memory_bytes"]
+            assert held or not min(size, nbytes), "what fits is kept"
+
+
+def test_a_window_that_fits_is_read_once(folder):
+    with TrajectoryReplayBuffer(folder) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(10)])
+    with watched() as system, TrajectoryReplayBuffer(folder, cache_size=10, seed=0) as buffer:
+        system.reset()
+        for _ in range(20):
+            buffer.sample(50)
+        assert system.names().count("open") == 10
+        total = sum(path.stat().st_size for path in folder.glob("trajectory*"))
+        assert system.moved("pread", "preadv") <= total
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_miss_reads_the_rows_it_needs(shared, folder):
+    """Each file is opened once a batch, and at most twice the bytes are read that are returned."""
+    with TrajectoryReplayBuffer(folder) as buffer:
+        buffer.add_trajectories([simple(k, length=30, width=4, cells=300, shared=shared) for k in range(40)])
+    with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
+        for n in (1, 16, 256):
+            system.reset()
+            batch = buffer.sample(n)
+            distinct = len(np.unique(batch["code"][:, 0]))
+            assert system.names().count("open") == distinct
+            returned = sum(array.nbytes for _, array in leaves(batch))
+            assert system.moved("pread", "preadv", "read") <= 2 * returned
+            whole = sum(path.stat().st_size for path in folder.glob("trajectory*"))
+            assert n > 16 or system.moved("pread", "preadv") < whole / 20
+
+
+def test_files_are_no_larger_than_their_rows(folder):
+    """Where the next observation repeats, half of it is not on disk; beyond that a header and four bytes a row."""
+    with TrajectoryReplayBuffer(folder) as buffer:
+        buffer.add_trajectories([simple(0, length=100, cells=5000), simple(1, length=100, cells=5000, shared=False)])
+        given = sum(array.nbytes for array in Trajectory(**simple(0, length=100, cells=5000)).arrays.values())
+    one, other = (path.stat().st_size for path in sorted(folder.glob("trajectory*")))
+    assert one < 0.51 * given
+    assert other < 1.01 * given
+
+
+def test_a_large_trajectory_does_not_empty_the_descriptors(folder):
+    """Files are closed whatever happens; threads end with their buffers."""
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for k in range(5):
+        with TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
+            buffer.add_trajectories([simple(k)])
+            buffer.flush()
+            buffer.sample(10)
+            buffer.save_checkpoint(Path(str(folder), "saved"))
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before

@@ -1,0 +1,216 @@
+"""Random lives of a trajectory buffer, in memory, on disk and both, against a list of dicts.
+
+Every rule is a public call. After each one counts are the list's; each draw is reproduced from a copy of the generator,
+and every row of it is compared bit by bit. The long mode is ``RELIVE_EXAMPLES=20000 pytest tests/trajectories``.
+"""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from oracle_trajectories import Oracle, assert_rows
+from rollouts import MEMORY, Fields, Size, as_tensors, fields, rollout, sizes
+
+from relive.errors import ArgumentError, NotEnoughData, ReliveError, SchemaError, StorageError
+from relive.trajectories import TrajectoryReplayBuffer
+
+limits = st.none() | st.integers(1, 6)
+
+
+class TrajectoryMachine(RuleBasedStateMachine):
+    """One buffer, its list, and a checkpoint."""
+
+    @initialize(
+        kinds=fields,
+        mode=st.sampled_from(["memory", "disk", "both"]),
+        most=limits,
+        most_bytes=st.none() | st.integers(1, 3000),
+        data=st.data(),
+    )
+    def build(self, kinds, mode, most, most_bytes, data):
+        self.folder = tempfile.mkdtemp(dir=MEMORY)
+        self.kinds, self.mode, self.serial = kinds, mode, 0
+        self.path = None if mode == "memory" else f"{self.folder}/own"
+        self.saved = None
+        # What files take is no affair of the list's.
+        self.limits = {"max_trajectories": most, "max_bytes": most_bytes if mode == "memory" else None}
+        self.open(data)
+        self.add(data.draw(st.lists(sizes, min_size=1, max_size=5)), tensors=False)
+
+    def open(self, data):
+        window, seed = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 9))
+        self.cache = data.draw(st.integers(0, 4)) if self.mode == "both" else 0
+        self.cache_bytes = data.draw(st.sampled_from([0, 300, 10**6]))
+        self.queue = data.draw(st.sampled_from([0, 2000, 10**6]))
+        self.buffer = TrajectoryReplayBuffer(
+            self.path,
+            seed=seed,
+            sample_window_size=window,
+            enable_cache=self.mode != "disk",
+            cache_size=self.cache,
+            cache_bytes=self.cache_bytes,
+            queue_bytes=self.queue,
+            **self.limits,
+        )
+        before = getattr(self, "oracle", None)
+        self.oracle = Oracle(np.random.default_rng(seed), window, *self.limits.values())
+        if before is not None:
+            self.oracle.trajectories, self.oracle.counter = before.trajectories, before.counter
+            self.oracle.added = len(before.trajectories)
+
+    def make(self, size):
+        self.serial += 1
+        return rollout(self.kinds, size, self.serial)
+
+    @rule(chosen=st.lists(sizes, max_size=3), tensors=st.booleans())
+    def add(self, chosen, tensors):
+        pairs = [self.make(size) for size in chosen]
+        self.buffer.add_trajectories([as_tensors(given) if tensors else given for given, _ in pairs])
+        self.oracle.add([kept for _, kept in pairs])
+
+    @rule(n=st.integers(1, 40))
+    def sample(self, n):
+        if self.oracle.trajectories:
+            assert_rows(self.buffer.sample(n), self.oracle.draw(n))
+        else:
+            with pytest.raises(NotEnoughData):
+                self.buffer.sample(n)
+
+    @rule(sync=st.booleans())
+    def flush(self, sync):
+        reached = self.buffer.sync() if sync else self.buffer.flush()
+        if self.path is not None:
+            assert reached == (self.oracle.added,) * 3
+
+    @precondition(lambda self: self.path is not None)
+    @rule(data=st.data())
+    def reopen(self, data):
+        self.buffer.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # it was closed in good order
+            self.open(data)
+
+    @rule()
+    def save(self):
+        try:
+            self.buffer.save_checkpoint(f"{self.folder}/saved")
+        except StorageError as error:
+            # After another's share was loaded or all was cleared in memory, ids may name other trajectories.
+            assert "earlier checkpoint of this buffer" in str(error)
+            assert self.forked()
+        else:
+            self.saved = self.oracle.save()
+
+    def forked(self):
+        """Whether an id of the checkpoint is another trajectory here."""
+        told = {id_: kept["code"][0, 0, 0] for id_, kept in self.saved.trajectories}
+        return any(
+            told.get(id_, kept["code"][0, 0, 0]) != kept["code"][0, 0, 0] for id_, kept in self.oracle.trajectories
+        )
+
+    # In memory, bytes are those of arrays; after loading, those of files, which the list does not know.
+    @precondition(lambda self: self.saved is not None and self.limits["max_bytes"] is None)
+    @rule(world=st.integers(0, 4), data=st.data())
+    def load(self, world, data):
+        rank = data.draw(st.integers(0, world - 1)) if world else 0
+        share = {"is_distributed": True, "local_rank": rank, "world_size": world} if world else {}
+        self.buffer.load_checkpoint(f"{self.folder}/saved", **share)
+        self.oracle.load(self.saved, rank, max(world, 1))
+
+    @rule(sure=st.integers(0, 3))
+    def clear(self, sure):
+        if sure:
+            return
+        self.buffer.clear()
+        self.oracle.clear()
+
+    @invariant()
+    def a_batch_is_right(self):
+        if hasattr(self, "buffer") and self.oracle.trajectories:
+            self.sample(9)
+
+    @rule(which=st.integers(0, 9), size=sizes)
+    def refused(self, which, size):
+        before, state = self.buffer.get_stats(), copy.deepcopy(self.oracle.rng)
+        good = self.make(size)[0]
+        calls = [
+            lambda: self.buffer.sample(0),
+            lambda: self.buffer.sample(2.5),
+            lambda: self.buffer.add_trajectories([good, {}]),
+            lambda: self.buffer.add_trajectories([good, {**good, "further": good["code"]}]),
+            lambda: self.buffer.add_trajectories([good, {**good, "code": good["code"].astype("f4")}]),
+            lambda: self.buffer.add_trajectories([good, {**good, "code": good["code"][:, :, :2]}]),
+            lambda: self.buffer.add_trajectories([good, 3]),
+            lambda: self.buffer.add_trajectories([{**good, "code": good["code"].astype(object)}]),
+            lambda: self.buffer.load_checkpoint(f"{self.folder}/nowhere"),
+            lambda: self.buffer.load_checkpoint(
+                f"{self.folder}/saved", is_distributed=True, local_rank=2, world_size=2
+            ),
+        ]
+        with pytest.raises((SchemaError, ArgumentError, StorageError)) as told:
+            calls[which]()
+        assert isinstance(told.value, ReliveError)
+        after = self.buffer.get_stats()
+        for name in ("num_trajectories", "total_samples", "trajectory_counter", "added"):
+            assert after[name] == before[name]
+        assert state.bit_generator.state == self.oracle.rng.bit_generator.state
+
+    @invariant()
+    def counts_agree(self):
+        if not hasattr(self, "buffer"):
+            return
+        stats = self.buffer.get_stats()
+        assert len(self.buffer) == stats["num_trajectories"] == len(self.oracle.trajectories)
+        assert stats["total_samples"] == self.oracle.samples
+        assert stats["trajectory_counter"] == self.oracle.counter
+        assert stats["added"] == self.oracle.added
+        assert stats["durable"] == stats["flushed"] <= stats["added"] or self.path is None
+        assert self.buffer.is_ready(len(self.oracle.trajectories))
+        assert not self.buffer.is_ready(len(self.oracle.trajectories) + 1)
+        if self.mode == "memory" and self.saved is None:
+            assert stats["nbytes"] == self.oracle.nbytes
+        if self.path is not None:
+            assert stats["cache_size"] <= self.cache
+
+    @precondition(lambda self: self.path is not None)
+    @rule()
+    def memory_is_bounded(self):
+        self.buffer.flush()
+        assert self.buffer.get_stats()["memory_bytes"] <= self.cache_bytes
+
+    def teardown(self):
+        if hasattr(self, "buffer"):
+            self.buffer.close()
+            shutil.rmtree(self.folder)
+
+
+TestTrajectoryMachine = TrajectoryMachine.TestCase
+TestTrajectoryMachine.settings = settings(max_examples=max(settings().max_examples // 3, 100), stateful_step_count=20)
+
+
+@pytest.mark.parametrize("mode", ["memory", "disk", "both"])
+def test_a_machine_draws_many_batches(mode, tmp_path):
+    """A life without chance: every kind of field, window and size, so that a broken generator of lives is no excuse."""
+    kinds = Fields(
+        {"rewards": ("f4", (1,)), "actions": ("f2", (7,))}, {"main": ("u1", (3, 2))}, ("dones", "truncations"), True
+    )
+    for window in (0, 1, 3):
+        path = None if mode == "memory" else tmp_path / str(window)
+        oracle = Oracle(np.random.default_rng(5), window)
+        options = {"enable_cache": mode == "both", "cache_size": 2}
+        with TrajectoryReplayBuffer(path, seed=5, sample_window_size=window, **options) as buffer:
+            for serial, size in enumerate([Size(4, 2, 2), Size(1, 3), Size(9, 1, 3, False), Size(6, 2, 1), Size(2, 5)]):
+                given, kept = rollout(kinds, size, serial)
+                buffer.add_trajectories([given])
+                oracle.add([kept])
+                assert_rows(buffer.sample(50), oracle.draw(50))
+                buffer.flush()
+                assert_rows(buffer.sample(50), oracle.draw(50))

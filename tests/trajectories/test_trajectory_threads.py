@@ -1,0 +1,180 @@
+"""The queue's bound, and many threads at once: nothing is torn, nothing that a reader holds goes from under it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+from rollouts import leaves, simple
+from system_calls import watched
+
+from relive.errors import NotEnoughData
+from relive.trajectories import TrajectoryReplayBuffer
+from relive.trajectories._reader import Files
+
+
+def start(job: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Run a job in a thread; its result, or what it raised, comes into the list."""
+    results: list[Any] = []
+
+    def run() -> None:
+        try:
+            results.append(job())
+        except BaseException as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, results
+
+
+@pytest.mark.parametrize("room", [1, 3, 6])
+def test_an_add_waits_when_the_queue_is_full_and_not_before(room, folder):
+    """The disk stands still: as many are added as fit, the next one waits, and goes on when there is room."""
+    gate = threading.Event()
+    with watched() as system:
+        system.before = lambda name, args: None if name != "fsync" else gate.wait(60)
+        with TrajectoryReplayBuffer() as measure:
+            measure.add_trajectories([simple(0)])
+            size = measure.get_stats()["nbytes"]
+        buffer = TrajectoryReplayBuffer(folder, queue_bytes=room * size, cache_size=0)
+        try:
+            first, told = start(lambda: [buffer.add_trajectories([simple(k)]) for k in range(room)])
+            first.join(20)
+            assert told == [[None] * room], "there was room, and it waited"
+            assert buffer.get_stats()["added"] == room
+            assert buffer.get_stats()["flushed"] == 0
+            waiting, told = start(lambda: buffer.add_trajectories([simple(room)]))
+            waiting.join(0.2)
+            assert waiting.is_alive()
+            assert buffer.get_stats()["memory_bytes"] <= (room + 1) * size
+            assert len(buffer.sample(10)["code"]) == 10, "drawing does not wait"
+            gate.set()
+            waiting.join(20)
+            assert told == [None]
+            assert buffer.flush() == (room + 1,) * 3
+        finally:
+            gate.set()
+            buffer.close()
+
+
+def test_a_trajectory_larger_than_the_queue_is_taken(folder):
+    with TrajectoryReplayBuffer(folder, queue_bytes=0) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(5)])
+        assert buffer.flush() == (5, 5, 5)
+
+
+def slow_reading(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Semaphore, threading.Semaphore]:
+    """Readings stop before they open a file; one semaphore says that one has come, the other lets one go on."""
+    come, go = threading.Semaphore(0), threading.Semaphore(0)
+    real = Files.batch
+
+    def batch(self: Files, requests: Any, outs: Any) -> None:
+        come.release()
+        assert go.acquire(timeout=60)
+        real(self, requests, outs)
+
+    monkeypatch.setattr(Files, "batch", batch)
+    return come, go
+
+
+def test_files_stay_while_a_reader_needs_them(folder, monkeypatch):
+    """Retention forgets a trajectory at once, and deletes its file when the readings that began before are over."""
+    come, go = slow_reading(monkeypatch)
+    with TrajectoryReplayBuffer(folder, max_trajectories=3, enable_cache=False, seed=0) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(3)])
+        buffer.flush()
+        first, drawn = start(lambda: buffer.sample(30))
+        assert come.acquire(timeout=20)
+        buffer.add_trajectories([simple(k) for k in range(3, 6)])
+        buffer.flush()
+        assert len(buffer) == 3
+        later, drawn_later = start(lambda: buffer.sample(30))
+        assert come.acquire(timeout=20)
+        assert len(list(folder.glob("trajectory*"))) == 6
+        go.release()
+        first.join(20) if not later.join(0) else None
+        # Either may have been let go; the files go with the one that began first, though the other still reads.
+        if not drawn:
+            assert len(list(folder.glob("trajectory*"))) == 6
+            go.release()
+            first.join(20)
+        assert_whole(drawn[0], {0, 1, 2})
+        assert len(list(folder.glob("trajectory*"))) == 3
+        go.release()
+        later.join(20)
+        assert_whole(drawn_later[0], {3, 4, 5})
+
+
+@lru_cache(maxsize=4096)
+def kept(serial: int) -> dict[str, Any]:
+    return dict(leaves(simple(serial)))
+
+
+def assert_whole(batch: Any, serials: set[int] | None = None) -> None:
+    """Every row is a row of one trajectory, in all of its fields."""
+    found = dict(leaves(batch))
+    assert serials is None or set(np.unique(found["code"][:, 0]).tolist()) <= serials
+    for k, (serial, t, b) in enumerate(found["code"].tolist()):
+        for name, array in kept(serial).items():
+            assert found[name][k].tobytes() == array[t, b].tobytes(), (serial, t, b, name)
+
+
+@pytest.mark.parametrize("cache", [0, 4, 1000])
+def test_threads_add_draw_retain_and_save_at_once(cache, folder):
+    """Two add, two draw, one saves and flushes: every row that is drawn is whole, and the files are those that stay."""
+    until = time.monotonic() + float(os.environ.get("RELIVE_EXAMPLES", "300")) / 200
+    window, most = 12, 20
+    options = {"sample_window_size": window, "max_trajectories": most, "cache_size": cache, "queue_bytes": 20_000}
+    with TrajectoryReplayBuffer(folder / "own", seed=0, **options) as buffer:
+
+        def adder(first: int) -> int:
+            serial = first
+            while time.monotonic() < until:
+                buffer.add_trajectories([simple(serial), simple(serial + 2)])
+                serial += 4
+            return (serial - first) // 2
+
+        def drawer() -> int:
+            count = 0
+            while time.monotonic() < until or not count:
+                try:
+                    assert_whole(buffer.sample(20))
+                    count += 1
+                except NotEnoughData:
+                    continue
+            return count
+
+        def saver() -> int:
+            count = 0
+            while time.monotonic() < until or not count:
+                buffer.save_checkpoint(folder / "saved")
+                assert buffer.flush().durable >= 0
+                with TrajectoryReplayBuffer(seed=count) as loaded:
+                    loaded.load_checkpoint(folder / "saved")
+                    assert len(loaded) <= most
+                    if len(loaded):
+                        assert_whole(loaded.sample(20))
+                count += 1
+            return count
+
+        jobs = [start(lambda: adder(0)), start(lambda: adder(1)), start(drawer), start(drawer), start(saver)]
+        for thread, _ in jobs:
+            thread.join(60)
+            assert not thread.is_alive()
+        results = [told[0] for _, told in jobs]
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        assert buffer.flush() == (sum(results[:2]),) * 3
+        assert len(buffer) == most < sum(results[:2])
+        assert len(list((folder / "own").glob("trajectory*"))) == most, "those of removed trajectories are deleted"
+    with TrajectoryReplayBuffer(folder / "own") as again:
+        assert len(again) == most
+        assert_whole(again.sample(200))

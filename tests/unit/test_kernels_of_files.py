@@ -1,0 +1,61 @@
+"""Rows between files, blocks and batches: the same in both back ends."""
+
+from __future__ import annotations
+
+import os
+import zlib
+
+import numpy as np
+import pytest
+from back_ends import both
+
+
+@both
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
+def test_checksums_are_zlibs_at_every_length(kernels, dtype):
+    """Lengths around every step of the folding, and rows that start anywhere."""
+    rng = np.random.default_rng(0)
+    itemsize = np.dtype(dtype).itemsize
+    for length in [*range(1, 300), 1023, 1024, 12_288]:
+        whole = rng.integers(0, 256, (3, length, itemsize), dtype=np.uint8).view(dtype)[..., 0]
+        expected = [zlib.crc32(row.tobytes()) for row in whole]
+        np.testing.assert_array_equal(kernels.checksums(whole), expected, err_msg=str(length))
+
+
+@both
+def test_checksums_of_no_rows(kernels):
+    assert kernels.checksums(np.empty((0, 5), np.float32)).tolist() == []
+
+
+@both
+@pytest.mark.parametrize("shape", [(), (3,), (7, 5), (3, 64, 64)])
+def test_rows_are_scattered_from_many_blocks(kernels, shape):
+    rng = np.random.default_rng(1)
+    blocks = [rng.integers(0, 256, (n, *shape), dtype=np.uint8) for n in (1, 9, 30)]
+    which = rng.integers(-1, 3, 200)
+    rows = np.array([rng.integers(len(blocks[k])) if k >= 0 else 10**9 for k in which.tolist()])
+    out = np.full((200, *shape), 77, np.uint8)
+    kernels.scatter_rows(blocks, which, rows, out)
+    for i, (k, row) in enumerate(zip(which.tolist(), rows.tolist(), strict=True)):
+        np.testing.assert_array_equal(out[i], 77 if k < 0 else blocks[k][row])
+
+
+@both
+def test_rows_are_read_to_their_places_with_their_checksums(kernels, tmp_path):
+    data = np.random.default_rng(2).integers(0, 256, (50, 6, 5), dtype=np.uint8)
+    (tmp_path / "rows").write_bytes(data.tobytes())
+    file = os.open(tmp_path / "rows", os.O_RDONLY)
+    try:
+        rows, places = np.array([3, 49, 0, 3]), np.array([2, 0, 3, 1])
+        out = np.zeros((4, 6, 5), np.uint8)
+        failed, sums = kernels.read_rows(np.full(4, file), rows * 30, places, out)
+        assert failed == -1
+        np.testing.assert_array_equal(out[places], data[rows])
+        np.testing.assert_array_equal(sums, [zlib.crc32(data[row].tobytes()) for row in rows])
+        short = np.array([0, 1471, 10**9, 30])  # the second ends behind the file
+        failed, sums = kernels.read_rows(np.full(4, file), short, np.arange(4), out)
+        assert failed == 1
+        assert sums[[1, 2]].tolist() == [0, 0]
+        np.testing.assert_array_equal(out[[0, 3]], data[[0, 1]])
+    finally:
+        os.close(file)
