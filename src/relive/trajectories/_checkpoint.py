@@ -151,6 +151,8 @@ def empty(store: Store) -> None:
     store.settle()
     with store.lock:
         store.counter = 0
+        # Directories that nothing here lies in any more; whoever still reads from one keeps it open.
+        store.sources = [source for source in store.sources if source.folder is store.own]
 
 
 def take_over(store: Store, source: Folder, entries: list[Entry]) -> None:

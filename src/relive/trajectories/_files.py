@@ -43,6 +43,10 @@ class Folder:
             got = f"`{error.strerror}`"
             raise StorageError(message("a directory that nobody else writes to", got, self.path, remedy)) from error
 
+    def __del__(self) -> None:
+        if hasattr(self, "_lock"):
+            self.close()
+
     def close(self) -> None:
         """Let go of the directory and its lock."""
         for fd in (self._lock, self._fd):
