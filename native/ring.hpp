@@ -51,6 +51,7 @@ public:
         const bool observation = columns.size() < num_obs;
         columns.push_back(column);
         stacked_ |= column.frames > 1;
+        plain_ &= column.frames == 1 && !column.every;
         if (column.every) return;
         add_to_spans(spans, column, 0);
         if (observation) add_to_spans(spans, column, 1);
@@ -87,7 +88,7 @@ public:
 
 private:
     static constexpr int64_t AHEAD = 6;
-    bool stacked_ = false;
+    bool stacked_ = false, plain_ = true;
 
     char* cell(size_t column, int64_t number, int64_t slot) const {
         return columns[column].data + size_t(number * rows + slot) * columns[column].stride;
@@ -113,21 +114,26 @@ private:
     int64_t step(const Steps& steps, int64_t k, int64_t number, Lane& lane, int64_t ripe, News& news) {
         const auto given = [&](size_t c) { return steps.values[c] + size_t(k) * columns[c].given(); };
         const auto next = [&](size_t c) { return steps.nexts[c] + size_t(k) * columns[c].given(); };
-        if (lane.held) {
-            if (differs(given, number) || older_differ(given, number, lane)) close(number, lane, ripe, news);
-        } else if (stacked_ && open(number, lane) && older_differ(given, number, lane)) {
-            forget_newest(number, lane);
+        bool goes_on = lane.held;
+        if (goes_on) {
+            if (differs(given, number) || older_differ(given, number, lane)) {
+                close(number, lane, ripe, news);
+                goes_on = false;
+            }
+        } else if (open(number, lane)) {
+            goes_on = !older_differ(given, number, lane);
+            if (!goes_on) forget_newest(number, lane);
         }
-        const uint8_t first = open(number, lane) ? 0 : begin(given, number, lane, ripe, news);
+        const uint8_t first = goes_on ? 0 : begin(given, number, lane, ripe, news);
         const int64_t id = lane.head * num_lanes + number;
         const int64_t slot = claim(number, lane, ripe, news);
-        for (size_t c = 0; c < columns.size(); ++c) {
-            const Column& column = columns[c];
-            if (!column.every)
-                copy_row(cell(c, number, slot), column.newest(given(c)), column.row);
-            else if (lane.steps % column.every == 0)
-                keep(column, number, lane.head - 1, given(c));
-        }
+        if (plain_)
+            for (size_t c = 0; c < columns.size(); ++c) {
+                const size_t row = columns[c].row;
+                copy_row(cell(c, number, slot), steps.values[c] + size_t(k) * row, row);
+            }
+        else
+            store(given, number, lane, slot);
         const bool terminated = steps.terminated[k], truncated = steps.truncated[k];
         uint8_t mark = STEP | first | (terminated ? TERMINATED : 0) | (truncated ? TRUNCATED : 0);
         if (starts == 1 || lane.steps % starts == 0) mark |= START;
@@ -156,7 +162,18 @@ private:
         return id;
     }
 
-    // Fields that are kept at some steps only.
+    // Of stacks the newest frame; of fields that are kept at some steps only, what this step keeps.
+    template <typename Given>
+    void store(Given given, int64_t number, const Lane& lane, int64_t slot) {
+        for (size_t c = 0; c < columns.size(); ++c) {
+            const Column& column = columns[c];
+            if (!column.every)
+                copy_row(cell(c, number, slot), column.newest(given(c)), column.row);
+            else if (lane.steps % column.every == 0)
+                keep(column, number, lane.head - 1, given(c));
+        }
+    }
+
     void keep(const Column& column, int64_t number, int64_t row, const char* value) {
         const int64_t at = number * column.slots + row / column.every % column.slots;
         copy_row(column.data + size_t(at) * column.stride, value, column.row);
