@@ -26,8 +26,8 @@ class System:
 
     Attributes:
         trace: Name, arguments and result of every call, in order; of a sync, whether it was that of a directory.
-        decide: Told a call's name and number (from 1) before it is made; may return an error number, or a number of
-            bytes in a list, which is all that a write then takes.
+        decide: Told a call's name and number before it is made; may return an error number, or a number of bytes in a
+            list, which is all that a write then takes. Reads of rows, which are many, do not count.
         before: Called with a call's name and arguments before it is made; may wait.
     """
 
@@ -45,14 +45,11 @@ class System:
         def call(*args: Any, **options: Any) -> Any:
             self.before(name, args)
             with self._lock:
-                self._count += 1
+                self._count += name != "preadv"
                 verdict = self.decide(name, self._count)
             if isinstance(verdict, list) and name == "write":
                 args = (args[0], memoryview(args[1])[: verdict[0]])
-            if name == "fsync":
-                noted = (args[0], stat.S_ISDIR(os.fstat(args[0]).st_mode))
-            else:
-                noted = args
+            noted = (args[0], stat.S_ISDIR(os.fstat(args[0]).st_mode)) if name == "fsync" else args
             if isinstance(verdict, int):
                 if name == "close":
                     real(*args)  # the descriptor is gone even if the call fails

@@ -240,7 +240,9 @@ def test_a_directory_that_was_left_behind_is_put_in_order(folder):
     (folder / "trajectory_000000000007.safetensors").write_bytes(files[3][:200])
     (folder / ".tmp-trajectory_000000000008.safetensors").write_bytes(files[3][:300])
     os.truncate(folder / "trajectory_000000000005.safetensors", 100)
-    with pytest.warns(ReliveWarning) as told, TrajectoryReplayBuffer(folder, seed=0) as buffer:
+    with pytest.warns(ReliveWarning) as told:
+        buffer = TrajectoryReplayBuffer(folder, seed=0)
+    with buffer:
         assert codes(buffer) == {2, 3, 4}
         assert len(buffer) == 4
         buffer.add_trajectories([simple(9)])

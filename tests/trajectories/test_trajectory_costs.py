@@ -6,7 +6,9 @@ import gc
 import os
 import sys
 import threading
+import time
 import tracemalloc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,35 @@ def test_the_index_takes_little_memory(folder):
         assert grown - free_lists < 200 * 2050
     files = [name for name in os.listdir(folder) if not name.startswith("trajectory")]
     assert sum((folder / name).stat().st_size for name in files) / 2100 < 200
+
+
+def test_small_trajectories_take_little_memory():
+    """As much as their arrays, and not a page of megabytes each."""
+    buffer = TrajectoryReplayBuffer()
+    before = resident()
+    buffer.add_trajectories([simple(k) for k in range(300)])
+    assert resident() - before < 20 << 20
+
+
+def resident() -> int:
+    """Bytes of memory that this process really has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_what_has_been_written_is_let_go(folder):
+    """Without a cache nothing stays in memory, not even with the thread that wrote it."""
+    gate = threading.Event()
+    with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False) as buffer:
+        system.before = lambda name, args: None if name != "fsync" else gate.wait(60)
+        buffer.add_trajectories([simple(k) for k in range(5)])
+        blocks = [weakref.ref(block) for block in buffer._store.blocks.values()]
+        assert len(blocks) == 5
+        gate.set()
+        buffer.flush()
+        deadline = time.monotonic() + 5
+        while any(block() is not None for block in blocks) and time.monotonic() < deadline:
+            gc.collect()
+        assert [block() for block in blocks] == [None] * len(blocks)
 
 
 @pytest.mark.parametrize(("size", "nbytes"), [(0, 10**9), (4, 10**9), (50, 3000), (3, 0)])

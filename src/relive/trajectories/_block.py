@@ -181,7 +181,10 @@ def read_block(folder: Folder, name: str, arena: Arena, checksum: int | None = N
             for column in header.layout.stored
             for slot in [plan.slots[column.path]]
         ]
-        arrays = _memory_of([*shapes, ((plan.rows, len(plan.slots)), np.uint32)], arena)
+        try:
+            arrays = _memory_of([*shapes, ((plan.rows, len(plan.slots)), np.uint32)], arena)
+        except MemoryError as error:  # the file is as large, but may be one hole
+            raise StorageError(message("a file that fits in memory", f"{size} bytes", at)) from error
         *fields, table = arrays
         padding = bytearray(plan.padding)
         targets = [_bytes(array) for array in fields]

@@ -147,6 +147,8 @@ def read(folder: str) -> tuple[list[Entry], dict[str, str]]:
         columns = "id, length, width, layout, start, bytes, checksum, episode, weights"
         rows = _rows(db, f"SELECT {columns} FROM trajectories ORDER BY place", most)
         entries = [_checked(row, layouts) for row in rows]
+        if len({entry.id for entry in entries}) < len(entries):
+            raise ValueError("a trajectory that is listed twice")
     return entries, facts
 
 

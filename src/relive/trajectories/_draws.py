@@ -88,20 +88,28 @@ def restored(text: str) -> Draws:
     Raises:
         ValueError: The text is no such state.
     """
-    told: Any = json.loads(text)
     try:
+        told: Any = json.loads(text)
         if told["kind"] == TorchDraws.kind:
             draws = TorchDraws(_number(told["seed"]))
             draws.restore(told["state"])
             return draws
-        name = told["state"]["bit_generator"]
-        if name not in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"):
-            raise ValueError(f"bit generator {name!r}"[:60])
-        bits = getattr(np.random, name)()
-        bits.state = told["state"]
-        return NumpyDraws(np.random.Generator(bits), _number(told["seed"]))
-    except (KeyError, TypeError, RuntimeError) as error:
+        return NumpyDraws(np.random.Generator(_bits(told["state"])), _number(told["seed"]))
+    except (KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
         raise ValueError(str(error)) from None
+
+
+def _bits(state: Any) -> np.random.BitGenerator:
+    """The bit generator of a state. NumPy believes what stands there of a position in a buffer, so it is held here."""
+    name = state["bit_generator"]
+    if name not in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"):
+        raise ValueError(f"bit generator {name!r}"[:60])
+    place, most = (state["state"]["pos"], 624) if name == "MT19937" else (state.get("buffer_pos", 0), 4)
+    if type(place) is not int or not 0 <= place <= most:
+        raise ValueError(f"position {place!r}"[:60])
+    bits: np.random.BitGenerator = getattr(np.random, name)()
+    bits.state = state
+    return bits
 
 
 def _number(value: Any) -> int:

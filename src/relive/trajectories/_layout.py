@@ -160,7 +160,7 @@ def parse(head: bytes, size: int, name: str) -> Header:
         if facts["format"] != FORMAT:
             raise ValueError(f"format {facts['format']!r}"[:80])
         header = _header(told, facts, head[: 8 + count])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise StorageError(message("a trajectory's file", f"`{str(error)[:80]}`", name)) from None
     if header.start + header.plan.nbytes != size:
         got = f"{size} bytes"
@@ -222,7 +222,7 @@ def layout_from(text: str) -> Layout:
                 raise ValueError(f"{dtype} {shape}")
             columns.append(Column(tuple(str(name).split("/")), dtype, tuple(shape)))
         shared = frozenset(tuple(str(name).split("/")) for name in told["shared"])
-    except (KeyError, TypeError, RecursionError) as error:
+    except (KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from None
     return _sound(Layout(tuple(columns), shared))
 

@@ -40,10 +40,12 @@ def open_directory(store: Store, folder: Folder, queue_bytes: int) -> str | None
         # The index took in all ids below the counter: it has none of these because they were removed.
         removed = [id_ for id_ in found if id_ < counter and id_ not in known]
         unfinished = [name for name in sizes if name.startswith(TEMPORARY)]
-        for name in [*unfinished, *map(file_name, removed)]:
-            folder.remove(name)
         whole = [entry for entry in entries if sizes.get(file_name(entry.id)) == entry.bytes]
         damaged = len(entries) - len(whole)
+        if known - set(found):  # an index that names files that are not there may be wrong about these, too
+            removed = []
+        for name in [*unfinished, *map(file_name, removed)]:
+            folder.remove(name)
         new = [id_ for id_ in found if counter <= id_ < MOST_ID and id_ not in known]
         adopted = [entry for id_ in new for entry in [_entry(folder, id_)] if entry is not None]
         counter = max([counter, *(entry.id + 1 for entry in [*whole, *adopted])])

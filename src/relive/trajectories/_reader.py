@@ -12,7 +12,7 @@ from .. import _kernels
 from .._memory import Arena
 from .._types import Array, Int64
 from ..errors import StorageError, message
-from ._block import Block, read_block
+from ._block import Block, read_block, read_header
 from ._catalog import file_name
 from ._files import Folder, reported, size_of
 from ._layout import Layout, Plan, plan_of
@@ -52,6 +52,7 @@ class Files:
     def __init__(self, folder: Folder, arena: Arena) -> None:
         self.folder, self._arena = folder, arena
         self._kernels: Any = _kernels.active()
+        self._known: list[Layout] = []
 
     def block(self, record: Any) -> Block:
         """The whole file."""
@@ -96,10 +97,19 @@ class Files:
         for plan, members in alike.items():
             self._read_alike(plan, [files[k] for k in members], [requests[k] for k in members], outs)
 
+    def _learn(self, layout: Layout, file: int, name: str) -> None:
+        """Compare a layout with what a file says of itself, once: the index has no checksums for its names."""
+        at = f"{self.folder.path}/{name}"
+        if read_header(file, size_of(file), at).layout != layout:
+            raise StorageError(message("the fields that the index names", "others", at))
+        self._known.append(layout)
+
     def _read_alike(
         self, plan: Plan, files: list[int], requests: Sequence[Request], outs: Mapping[Path, Array]
     ) -> None:
         """Read from files with the same offsets: all rows of one field by one call."""
+        if plan.layout not in self._known:
+            self._learn(plan.layout, files[0], file_name(int(requests[0].record["id"])))
         of = np.repeat(np.arange(len(requests)), [len(request.rows) for request in requests])
         rows = np.concatenate([request.rows for request in requests])
         places = np.concatenate([request.places for request in requests])

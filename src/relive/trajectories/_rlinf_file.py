@@ -165,6 +165,8 @@ def _records(fd: int) -> Mapping[str, zipfile.ZipInfo]:
         records = archive.infolist()
     if len({record.filename for record in records}) != len(records):
         raise ValueError("two records of the same name")
+    if sum(record.file_size for record in records) > size_of(fd):
+        raise ValueError("records of more bytes than the file has")  # they would lie on top of each other
     return {record.filename: record for record in records}
 
 

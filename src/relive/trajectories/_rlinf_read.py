@@ -73,7 +73,7 @@ def listing(folder: Folder) -> Listing:
         told = [_told(id_, entries[str(id_)]) for id_ in ids]
         if len(set(ids)) != len(ids):
             raise ValueError("a trajectory that is listed twice")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise StorageError(message("RLinf's index", f"`{str(error)[:80]}`", at)) from None
     return Listing("pt" if kind == "pt" else "pkl", seed, told)
 

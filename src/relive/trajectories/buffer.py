@@ -145,9 +145,10 @@ class TrajectoryReplayBuffer:
                 block = packed(trajectory, store.arena)
                 with store.lock:
                     id_ = store.add(block)
-                    self._retain()
+                    gone = self._forget()
                 if store.writer is not None:
                     store.writer.put(id_, block)
+                store.delete(gone)  # after what takes their place has been written
 
     def sample(self, num_chunks: int) -> Batch:
         """Draw chunk-steps of the window, each equally likely, with replacement.
@@ -283,7 +284,11 @@ class TrajectoryReplayBuffer:
             raise ArgumentError(message("an open buffer", "a closed one", "TrajectoryReplayBuffer"))
 
     def _retain(self) -> None:
-        """Remove the oldest trajectories beyond the limits."""
+        """Remove the oldest trajectories beyond the limits, and their files."""
+        self._store.delete(self._forget())
+
+    def _forget(self) -> list[int]:
+        """Remove the oldest trajectories beyond the limits; returns those whose files are to be deleted."""
         store, (most, most_bytes) = self._store, self._most
         with store.lock:
             index = store.index
@@ -295,8 +300,7 @@ class TrajectoryReplayBuffer:
                         break
                     left, count = left - int(nbytes), count + 1
                 extra = max(extra, count)
-            gone = store.remove_oldest(extra)
-        store.delete(gone)
+            return store.remove_oldest(extra)
 
 
 def accepted(value: Any) -> Trajectory:

@@ -1,0 +1,404 @@
+"""Every k-th call to the system fails, for every k until a whole life goes through: nothing acknowledged is lost.
+
+A failure is a StorageError at the next call or at `flush`, never another exception and never silence. When the fault is
+over the same buffer goes on, and everything is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import sqlite3
+import warnings
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rollouts import leaves, simple
+from system_calls import System, watched
+
+from relive.errors import StorageError
+from relive.trajectories import TrajectoryReplayBuffer, verify
+
+pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+KEPT = 5
+
+
+def serials(buffer: TrajectoryReplayBuffer) -> list[int]:
+    """Which trajectories are there; every row that is drawn is compared bit by bit."""
+    batch = dict(leaves(buffer.sample(max(80, 12 * len(buffer)))))
+    codes = batch["code"].tolist()
+    for name, array in batch.items():
+        assert array.tobytes() == b"".join(written(serial)[name][t, b].tobytes() for serial, t, b in codes)
+    return sorted({serial for serial, _, _ in codes})
+
+
+@lru_cache(maxsize=256)
+def written(serial: int) -> dict[str, Any]:
+    return dict(leaves(simple(serial, length=2)))
+
+
+class Life:
+    """A writer's life, whose calls are repeated until they succeed."""
+
+    def __init__(self, folder: Path, system: System, patience: int) -> None:
+        self.folder, self.system, self.patience = folder, system, patience
+        self.errors: list[StorageError] = []
+        self.asked = self.acknowledged = 0
+
+    def insist(self, job: Callable[[], Any]) -> Any:
+        """The result of a call that may be refused some times; then the fault is over."""
+        for attempt in range(self.patience + 20):
+            if attempt == self.patience:
+                self.system.decide = lambda name, number: None
+            try:
+                return job()
+            except StorageError as error:
+                self.errors.append(error)
+        raise AssertionError(f"the fault is over, and still: {self.errors[-1]}")
+
+    def open(self) -> TrajectoryReplayBuffer:
+        return self.insist(
+            lambda: TrajectoryReplayBuffer(self.folder / "own", max_trajectories=KEPT, enable_cache=False, seed=0)
+        )
+
+    def add(self, buffer: TrajectoryReplayBuffer, count: int) -> None:
+        for _ in range(count):
+            self.insist(lambda: buffer.add_trajectories([simple(self.asked, length=2)]))
+            self.asked += 1
+
+    def flush(self, buffer: TrajectoryReplayBuffer) -> None:
+        reached = self.insist(buffer.flush)
+        assert reached.added == reached.flushed == reached.durable
+        self.acknowledged = self.asked
+        assert self.insist(lambda: serials(buffer)) == self.expected()
+
+    def expected(self) -> list[int]:
+        return list(range(max(self.asked - KEPT, 0), self.asked))
+
+    def live(self) -> None:
+        """Open, add beyond the limit, save twice, load, close, and open again."""
+        buffer = self.open()
+        self.add(buffer, 2)
+        self.flush(buffer)
+        self.insist(lambda: buffer.save_checkpoint(self.folder / "saved"))
+        self.add(buffer, 4)
+        self.flush(buffer)
+        self.insist(lambda: buffer.save_checkpoint(self.folder / "saved"))
+        self.insist(buffer.close)
+        buffer = self.open()
+        assert self.insist(lambda: serials(buffer)) == self.expected()
+        self.add(buffer, 1)
+        self.insist(buffer.close)
+        self.check()
+
+    def check(self) -> None:
+        """Without faults: what is there, and what the checkpoint holds."""
+        self.system.decide = lambda name, number: None
+        with self.open() as again:
+            assert serials(again) == self.expected()
+        assert verify(self.folder / "own") == verify(self.folder / "saved") == []
+        with TrajectoryReplayBuffer() as loaded:
+            loaded.load_checkpoint(self.folder / "saved")
+            assert serials(loaded) == list(range(1, 6))
+        names = {name for name in os.listdir(self.folder / "own") if name.startswith(("trajectory", ".tmp"))}
+        assert len(names) == KEPT, "nothing is left behind"
+
+
+def test_the_order_of_calls_is_that_of_durability(folder):
+    """A file is written and synced under another name, then renamed, then its directory is synced; then it counts."""
+    with watched() as system, TrajectoryReplayBuffer(folder / "own") as buffer:
+        buffer.add_trajectories([simple(k, length=2) for k in range(4)])
+        buffer.flush()
+        buffer.save_checkpoint(folder / "saved")
+        system.reset()
+        buffer.add_trajectories([simple(4, length=2)])
+        assert buffer.flush() == (5, 5, 5)
+        steps = [step for step in steps_of(system) if step != "write"]
+        assert steps == ["sync a file", "rename", "sync a directory"]
+        assert steps_of(system)[0] == "write"
+        system.reset()
+        buffer.save_checkpoint(folder / "saved")
+        # The index takes its name when the files have theirs.
+        assert steps_of(system) == ["link", "sync a directory", "rename", "sync a directory"]
+
+
+def steps_of(system: System) -> list[str]:
+    """Calls that change something, in words."""
+    words = {"write": "write", "rename": "rename", "link": "link"}
+    return [
+        f"sync a {'directory' if args[1] else 'file'}" if name == "fsync" else words[name]
+        for name, args, _ in system.trace
+        if name in words or name == "fsync"
+    ]
+
+
+def no_failed_sync_is_repeated(system: System) -> None:
+    """A file whose sync failed is given up: the next one on that descriptor is of another file.
+
+    A directory is synced again only after names in it have changed again.
+    """
+    bad: dict[int, bool] = {}
+    for name, args, result in system.trace:
+        if name in ("open", "close"):
+            bad.pop(args[0] if name == "close" else result, None)
+        elif name == "rename":
+            bad = {fd: directory for fd, directory in bad.items() if not directory}
+        elif name == "fsync":
+            assert args[0] not in bad, "a failed sync was repeated"
+            if isinstance(result, OSError):
+                bad[args[0]] = args[1]
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("patience", [1, 3], ids=["once", "for some time"])
+def test_every_call_fails(first, patience, folder):
+    """Once, or from the k-th call on until three calls of the caller's have been refused."""
+    k, told = 1, 0
+    while True:
+        code = [errno.ENOSPC, errno.EIO][(k + first) % 2]  # in turn, and in the long mode the other way round
+        with watched() as system:
+            life = Life(folder / str(k), system, patience)
+            hit = []
+
+            def decide(name: str, number: int, k: int = k, hit: list[str] = hit, code: int = code) -> int | None:
+                if number < k or name == "preadv" or (patience == 1 and hit):
+                    return None
+                hit.append(name)
+                return code
+
+            system.decide = decide
+            life.live()
+            no_failed_sync_is_repeated(system)
+        if not hit:
+            break
+        told += bool(life.errors)
+        assert all(str(error).startswith("Expected ") for error in life.errors)
+        if hit[0] in ("write", "fsync", "rename"):
+            assert life.errors, f"nobody was told that {hit[0]} failed"
+            assert any(os.strerror(code) in str(error) for error in life.errors)
+        k += 3 if patience > 1 else 1
+    assert k > 100
+    assert told > k / 10
+
+
+@pytest.mark.parametrize("cache", [0, 9])
+def test_reads_fail(cache, folder):
+    """Of single rows and of whole files: the error names the place, and the next draw is right."""
+    with TrajectoryReplayBuffer(folder, seed=0) as buffer:
+        buffer.add_trajectories([simple(k, length=2) for k in range(3)])
+    with watched() as system, TrajectoryReplayBuffer(folder, seed=0, cache_size=cache) as buffer:
+        for k in range(1, 10):
+            buffer._store.cache.ids.clear()
+            buffer._store.blocks.clear()
+            reads = iter(range(1, 10**6))
+            system.decide = lambda name, number, k=k, reads=reads: (
+                errno.EIO if name in ("pread", "preadv") and next(reads) == k else None
+            )
+            with pytest.raises(StorageError, match="Input/output error"):
+                buffer.sample(80)
+            system.decide = lambda name, number: None
+            assert serials(buffer) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_short_writes_are_continued(size, folder):
+    with watched() as system:
+        life = Life(folder, system, 1)
+        system.decide = lambda name, number: [size] if name == "write" else None
+        life.live()
+        assert not life.errors
+        assert system.names().count("write") > 30 or size > 7
+
+
+def test_a_disk_that_takes_nothing(folder):
+    """A write of no bytes is a full disk, not a reason to try for ever."""
+    with watched() as system:
+        life = Life(folder, system, 2)
+        system.decide = lambda name, number: [0] if name == "write" else None
+        life.live()
+        assert any("no byte" in str(error) for error in life.errors)
+
+
+@pytest.mark.parametrize("mode", ["memory", "disk"])
+def test_an_interrupted_save_leaves_the_checkpoint_that_was_there(mode, folder):
+    """For every call of the second save: the first checkpoint or the second one is loaded, whole."""
+    k, seen = 1, set()
+    while True:
+        path = folder / str(k)
+        own = path if mode == "disk" else None
+        with watched() as system, TrajectoryReplayBuffer(own, max_trajectories=3) as buffer:
+            buffer.add_trajectories([simple(serial, length=2) for serial in range(3)])
+            buffer.save_checkpoint(folder / "saved" / str(k))
+            buffer.add_trajectories([simple(serial, length=2) for serial in range(3, 5)])
+            buffer.flush()
+            system.reset()
+            system.decide = lambda name, number, k=k: errno.EIO if number >= k else None
+            failed = False
+            try:
+                buffer.save_checkpoint(folder / "saved" / str(k))
+            except StorageError:
+                failed = True
+            system.decide = lambda name, number: None
+            for again in (False, True):
+                if again:
+                    buffer.save_checkpoint(folder / "saved" / str(k))
+                with TrajectoryReplayBuffer(seed=1) as loaded:
+                    loaded.load_checkpoint(folder / "saved" / str(k))
+                    found = tuple(serials(loaded))
+                    seen.add(found)
+                    assert found in ([(2, 3, 4)] if again or not failed else [(0, 1, 2), (2, 3, 4)])
+        if not failed:
+            break
+        k += 1
+    assert k > 10
+    assert seen == {(0, 1, 2), (2, 3, 4)}
+
+
+def test_an_error_is_told_before_anything_is_added(folder):
+    """The call that hears of it has added nothing; what was added before is written when that can be done."""
+    with watched() as system, TrajectoryReplayBuffer(folder) as buffer:
+        system.decide = lambda name, number: errno.ENOSPC if name == "write" else None
+        buffer.add_trajectories([simple(0)])
+        with pytest.raises(StorageError, match="No space left on device"):
+            buffer.flush()
+        for _ in range(3):
+            before = len(buffer)
+            while True:  # the writer tries again in the background, and needs its time to fail
+                try:
+                    buffer.add_trajectories([simple(before)])
+                except StorageError:
+                    break
+            assert buffer.get_stats()["added"] == len(buffer)
+            assert buffer.get_stats()["flushed"] == buffer.get_stats()["durable"] == 0
+        with pytest.raises(StorageError):
+            buffer.close()
+        system.decide = lambda name, number: None
+        added = len(buffer)
+    with TrajectoryReplayBuffer(folder) as again:
+        assert len(again) == added
+
+
+def test_a_full_queue_and_a_full_disk_do_not_wait_for_each_other(folder):
+    with watched() as system, TrajectoryReplayBuffer(folder, queue_bytes=0) as buffer:
+        system.decide = lambda name, number: errno.ENOSPC if name == "write" else None
+        buffer.add_trajectories([simple(k, length=2) for k in range(3)])  # takes all or nothing, and does not hang
+        with pytest.raises(StorageError):
+            buffer.flush()
+        system.decide = lambda name, number: None
+        assert buffer.flush() == (3, 3, 3)
+        assert serials(buffer) == [0, 1, 2]
+
+
+class FailingDatabase:
+    """A connection whose k-th statement fails."""
+
+    def __init__(self, db: sqlite3.Connection, k: int) -> None:
+        self._db, self._k, self.count = db, k, 0
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._db, name)
+        if name not in ("execute", "executemany"):
+            return real
+
+        def call(*args: Any) -> Any:
+            self.count += 1
+            if self.count == self._k:
+                raise sqlite3.OperationalError("disk I/O error")
+            return real(*args)
+
+        return call
+
+
+def test_every_statement_of_the_index_fails(folder):
+    """Also the COMMIT, after which the transaction must not stay open."""
+    k = 1
+    while True:
+        with TrajectoryReplayBuffer(folder / str(k), max_trajectories=3, seed=0, enable_cache=False) as buffer:
+            db = buffer._store.catalog._db = FailingDatabase(buffer._store.catalog._db, k)
+            told = 0
+            for serial in range(5):
+                for _ in range(3):
+                    try:
+                        buffer.add_trajectories([simple(serial, length=2)])
+                        break
+                    except StorageError:
+                        told += 1
+                for _ in range(3):
+                    try:
+                        buffer.flush()
+                        break
+                    except StorageError as error:
+                        told += "disk I/O error" in str(error)
+            assert serials(buffer) == [2, 3, 4]
+        with TrajectoryReplayBuffer(folder / str(k), seed=0) as again:
+            assert serials(again) == [2, 3, 4]
+        if db.count < k:
+            break
+        assert told
+        k += 1
+    assert k > 20
+
+
+@contextlib.contextmanager
+def files_of_at_most(nbytes: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("limit", [0, 100, 3000, 20_000, 40_000])
+def test_files_that_may_not_grow(limit, folder):
+    """The system's own limit, which cuts writes short first and refuses them then; it holds for the index, too."""
+    with TrajectoryReplayBuffer(folder, seed=0, enable_cache=False) as buffer:
+        buffer.add_trajectories([simple(k, length=2) for k in range(3)])
+        buffer.flush()
+        added = 3
+        with files_of_at_most(limit):
+            for _ in range(12):
+                with contextlib.suppress(StorageError):
+                    buffer.add_trajectories([simple(added, length=2)])
+                    added += 1
+                    buffer.flush()
+            assert set(serials(buffer)) == set(range(added))
+        with contextlib.suppress(StorageError):
+            buffer.flush()  # may still tell of the last failure
+        assert buffer.flush() == (added,) * 3
+    with TrajectoryReplayBuffer(folder, seed=0) as again:
+        assert serials(again) == list(range(added))
+    assert verify(folder) == []
+
+
+def test_an_index_that_is_full(folder):
+    """SQLite's own word for a full disk."""
+    with TrajectoryReplayBuffer(folder, seed=0, sample_window_size=20) as buffer:
+        db = buffer._store.catalog._db
+        pages = db.execute("PRAGMA page_count").fetchone()[0]
+        db.execute(f"PRAGMA max_page_count = {pages}")
+        added = 0
+        refused = ""
+        while not refused:
+            try:
+                buffer.add_trajectories([simple(added, length=2)])
+                added += 1
+                buffer.flush()
+            except StorageError as error:
+                refused = str(error)
+        assert "full" in refused
+        db.execute("PRAGMA max_page_count = 1000000")
+        with contextlib.suppress(StorageError):
+            buffer.flush()  # may still tell of the last failure
+        assert buffer.flush() == (added,) * 3
+        assert serials(buffer) == list(range(added))[-20:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TrajectoryReplayBuffer(folder).close()
+    assert np.all([not bad for bad in verify(folder)])

@@ -1,0 +1,35 @@
+"""A writer is killed; nothing that was flushed is lost, nothing torn comes back, and opening repairs what was left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def killed(folder: Path, count: int, seed: int) -> dict[str, Any]:
+    """Counts of so many kills; fails with what the oracle found."""
+    command = [sys.executable, str(Path(__file__).with_name("killer.py")), str(folder / "lives"), str(count), str(seed)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=count + 60)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def test_a_hundred_kills(folder):
+    told = killed(folder, 100, 0)
+    assert told["kills"] == 100
+    assert told["trajectories"] > 1000, "the writers had written something"
+    assert told["unfinished"] > 10
+    assert told["adopted"] > 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_a_thousand_kills(seed, folder):
+    assert killed(folder, 100, 1 + seed)["trajectories"] > 1000
