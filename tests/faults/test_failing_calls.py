@@ -11,6 +11,7 @@ import errno
 import os
 import resource
 import sqlite3
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -278,8 +279,10 @@ def test_an_error_is_told_before_anything_is_added(folder):
             assert buffer.get_stats()["flushed"] == buffer.get_stats()["durable"] == 0
         with pytest.raises(StorageError):
             buffer.close()
+        while buffer._store.writer._error is None:
+            time.sleep(0.001)
         system.decide = lambda name, number: None
-        added = len(buffer)
+        added = len(buffer)  # and now it closes, although the last attempt has failed
     with TrajectoryReplayBuffer(folder) as again:
         assert len(again) == added
 
