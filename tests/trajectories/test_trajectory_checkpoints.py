@@ -14,7 +14,7 @@ from rollouts import simple
 from system_calls import watched
 
 from relive.errors import ReliveWarning, StorageError
-from relive.trajectories import TrajectoryReplayBuffer
+from relive.trajectories import TrajectoryReplayBuffer, verify
 
 MODES = {
     "memory": {},
@@ -253,6 +253,32 @@ def test_a_directory_that_was_left_behind_is_put_in_order(folder):
         assert part in text
     with pytest.warns(ReliveWarning, match="got 1 trajectories left out"):
         TrajectoryReplayBuffer(folder).close()
+
+
+@pytest.mark.parametrize("cache", [0, 9])
+def test_files_that_were_exchanged_are_noticed(cache, folder):
+    """Rows of a whole and sound file of the same size, but of another trajectory."""
+    with TrajectoryReplayBuffer(folder) as buffer:
+        buffer.add_trajectories([simple(k, length=3) for k in range(3)])
+    one, other = (folder / f"trajectory_{k:012d}.safetensors" for k in (0, 2))
+    one.rename(folder / "aside")
+    other.rename(one)
+    (folder / "aside").rename(other)
+    told = pytest.raises(StorageError, match=r"got (another one|other bytes) .*trajectory_00000000000[02]")
+    with TrajectoryReplayBuffer(folder, seed=0, cache_size=cache) as buffer, told:
+        buffer.sample(100)
+    assert [name for name, _ in verify(folder)] == [one.name, other.name]
+
+
+def test_many_fields(folder):
+    """More than the system reads into by one call."""
+    given = {f"f{k}": np.full((2, 1), k, np.int16) for k in range(1500)}
+    with TrajectoryReplayBuffer(folder) as buffer:
+        buffer.add_trajectories([given])
+    for cache in (0, 9):
+        with TrajectoryReplayBuffer(folder, cache_size=cache) as buffer:
+            batch = buffer.sample(3)
+            assert all((batch[name] == array[0]).all() for name, array in given.items())
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,10 @@ def file_of(block: Block) -> tuple[list[Any], int, int, int]:
     header = plan.header(block.max_episode_length, block.model_weights_id)
     table = checksums(block)
     arrays = [block.arrays[column.path].reshape(-1).view(np.uint8) for column in block.layout.stored]
-    parts = [header, *arrays, bytes(plan.padding), table.reshape(-1).view(np.uint8)]
-    return parts, len(header), len(header) + plan.nbytes, zlib.crc32(table.tobytes(), zlib.crc32(header))
+    checksum = zlib.crc32(table.tobytes(), zlib.crc32(header))
+    mark = np.array([checksum], np.uint32).tobytes()
+    parts = [header, *arrays, bytes(plan.padding), table.reshape(-1).view(np.uint8), mark]
+    return parts, len(header), len(header) + plan.nbytes, checksum
 
 
 def file_size(block: Block) -> int:
@@ -181,14 +183,15 @@ def read_block(folder: Folder, name: str, arena: Arena, checksum: int | None = N
             for column in header.layout.stored
             for slot in [plan.slots[column.path]]
         ]
+        shapes += [((plan.rows, len(plan.slots)), "uint32"), ((1,), "uint32")]
         try:
-            arrays = _memory_of([*shapes, ((plan.rows, len(plan.slots)), np.uint32)], arena)
+            arrays = _memory_of(shapes, arena)
         except MemoryError as error:  # the file is as large, but may be one hole
             raise StorageError(message("a file that fits in memory", f"{size} bytes", at)) from error
-        *fields, table = arrays
+        *fields, table, mark = arrays
         padding = bytearray(plan.padding)
         targets = [_bytes(array) for array in fields]
-        targets += [memoryview(padding), _bytes(table)]
+        targets += [memoryview(padding), _bytes(table), _bytes(mark)]
         with reported(at, "a file that can be read"):
             whole = read_into(fd, header.start, targets)
         if not whole:
@@ -201,7 +204,7 @@ def read_block(folder: Folder, name: str, arena: Arena, checksum: int | None = N
     )
     bad = np.argwhere(checksums(block) != table)
     found = zlib.crc32(table.tobytes(), zlib.crc32(header.raw))
-    if len(bad) or any(padding) or (checksum is not None and found != checksum):
+    if len(bad) or any(padding) or {found, int(mark[0]), found if checksum is None else checksum} != {found}:
         where = f"row {bad[0][0]} of `{'.'.join(header.layout.stored[bad[0][1]].path)}`" if len(bad) else "its header"
         raise StorageError(message("a file as it was written", f"other bytes in {where}", at))
     return block

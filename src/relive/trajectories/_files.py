@@ -10,13 +10,16 @@ import errno
 import fcntl
 import os
 import stat
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from ..errors import StorageError, message
 
 TEMPORARY = ".tmp-"
 _MODE = 0o600
+_MOST_TARGETS = 1024  # of one call, on Linux
 
 
 class Folder:
@@ -157,18 +160,17 @@ def size_of(fd: int) -> int:
 
 def read_into(fd: int, offset: int, targets: Sequence[memoryview]) -> bool:
     """Fill `targets`, one after the other, from `offset` on; whether there was enough to read."""
-    wanted = sum(len(target) for target in targets)
-    got = os.preadv(fd, list(targets), offset)
-    while 0 < got < wanted:  # a signal, or a limit of the system's
-        rest, skip = [], got
-        for target in targets:
-            rest.append(target[min(skip, len(target)) :])
-            skip -= min(skip, len(target))
-        more = os.preadv(fd, [target for target in rest if len(target)], offset + got)
-        if more <= 0:
-            break
-        got += more
-    return got == wanted
+    rest = deque(target for target in targets if len(target))
+    while rest:
+        got = os.preadv(fd, list(islice(rest, _MOST_TARGETS)), offset)
+        if not got:
+            return False
+        offset += got
+        while rest and got >= len(rest[0]):
+            got -= len(rest.popleft())
+        if got:  # a signal, or a limit of the system's
+            rest[0] = rest[0][got:]
+    return True
 
 
 def read_at(fd: int, offset: int, count: int) -> bytes:

@@ -2,7 +2,8 @@
 
 A row is one chunk-step of one environment, row `t * B + b` of `[T, B, ...]`, and is found by arithmetic. Where
 `next_obs` is `curr_obs` one step later, `curr_obs` has T + 1 steps and `next_obs` is not written: its row k is row
-k + B.
+k + B. The last four bytes are the checksum of header and table, which the index knows, too: they tell a file from
+another of the same size that stands under its name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..errors import StorageError, message
 from .trajectory import Path
 
 FORMAT = "relive.trajectory.1"
-CHECKSUMS = "relive/crc32"
+CHECKSUMS, MARK, _PADDING = "relive/crc32", "relive/checksum", "relive/padding"
 MOST_HEADER = 1 << 20
 MOST_WEIGHTS = 40  # bytes of a weights id
 _ALIGN = 64
@@ -93,7 +94,8 @@ class Plan:
         self.padding = -end % 4  # the table of checksums is aligned, and nothing in the file belongs to no tensor
         self.table = end + self.padding
         self.table_row = 4 * len(self.slots)
-        self.nbytes = self.table + self.rows * self.table_row
+        self.mark = self.table + self.rows * self.table_row
+        self.nbytes = self.mark + 4
 
     def header(self, max_episode_length: int, model_weights_id: str) -> bytes:
         """The file's beginning: its length, and JSON, filled up with spaces."""
@@ -110,8 +112,9 @@ class Plan:
             shape = [slot.rows // self.width, self.width, *column.shape]
             told["/".join(column.path)] = _entry(_NAMES[column.dtype], shape, slot.offset, slot.rows * slot.row)
         if self.padding:
-            told["relive/padding"] = _entry("U8", [self.padding], self.table - self.padding, self.padding)
+            told[_PADDING] = _entry("U8", [self.padding], self.table - self.padding, self.padding)
         told[CHECKSUMS] = _entry("U32", [self.rows, len(self.slots)], self.table, self.rows * self.table_row)
+        told[MARK] = _entry("U32", [1], self.mark, 4)
         text = json.dumps(told, separators=(",", ":")).encode()
         text += b" " * (-(len(text) + 8) % _ALIGN)
         return len(text).to_bytes(8, "little") + text
@@ -169,8 +172,8 @@ def parse(head: bytes, size: int, name: str) -> Header:
 
 
 def _header(told: dict[str, Any], facts: dict[str, str], raw: bytes) -> Header:
-    table = told.pop(CHECKSUMS)
-    told.pop("relive/padding", None)
+    table, mark = told.pop(CHECKSUMS), told.pop(MARK)
+    told.pop(_PADDING, None)
     shared = frozenset(tuple(text.split("/")) for text in json.loads(facts["shared"]))
     columns, length, width = [], None, 0
     for name, entry in told.items():
@@ -193,11 +196,12 @@ def _header(told: dict[str, Any], facts: dict[str, str], raw: bytes) -> Header:
     header = Header(
         layout, length, width, len(raw), int(facts["max_episode_length"]), str(facts["model_weights_id"]), raw
     )
+    plan = header.plan
     for column in layout.stored:
-        slot = header.plan.slots[column.path]
+        slot = plan.slots[column.path]
         if told["/".join(column.path)]["data_offsets"] != [slot.offset, slot.offset + slot.rows * slot.row]:
             raise ValueError("offsets that do not follow from the shapes")
-    if table["data_offsets"] != [header.plan.table, header.plan.nbytes]:
+    if [*table["data_offsets"], *mark["data_offsets"]] != [plan.table, plan.mark, plan.mark, plan.nbytes]:
         raise ValueError("a table of checksums of another size")
     return header
 

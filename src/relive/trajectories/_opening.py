@@ -78,8 +78,11 @@ def _entry(folder: Folder, id_: int) -> Entry | None:
             header = read_header(fd, size, name)
             checksum = zlib.crc32(header.raw)
             with reported(name, "a file that can be read"):
-                for offset in range(header.start + header.plan.table, size, _PART):
-                    checksum = zlib.crc32(read_at(fd, offset, min(_PART, size - offset)), checksum)
+                mark = header.start + header.plan.mark
+                for offset in range(header.start + header.plan.table, mark, _PART):
+                    checksum = zlib.crc32(read_at(fd, offset, min(_PART, mark - offset)), checksum)
+                if int.from_bytes(read_at(fd, mark, 4), "little") != checksum:
+                    return None
         finally:
             os.close(fd)
     except StorageError:

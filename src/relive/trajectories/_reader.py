@@ -104,16 +104,27 @@ class Files:
             raise StorageError(message("the fields that the index names", "others", at))
         self._known.append(layout)
 
+    def _compare(self, plan: Plan, files: Int64, starts: Int64, requests: Sequence[Request]) -> None:
+        """Whether each file is the one that the index means: another of the same size has good rows, too."""
+        marks = np.zeros((len(files), 1), np.uint32)
+        self._kernels.read_rows(files, starts + plan.mark, np.arange(len(files)), marks)
+        other = np.flatnonzero(marks[:, 0] != [int(request.record["checksum"]) for request in requests])
+        if len(other):
+            at = f"{self.folder.path}/{file_name(int(requests[int(other[0])].record['id']))}"
+            raise StorageError(message("the file that was written", "another one", at))
+
     def _read_alike(
         self, plan: Plan, files: list[int], requests: Sequence[Request], outs: Mapping[Path, Array]
     ) -> None:
         """Read from files with the same offsets: all rows of one field by one call."""
         if plan.layout not in self._known:
             self._learn(plan.layout, files[0], file_name(int(requests[0].record["id"])))
+        starts = np.array([int(request.record["start"]) for request in requests])
+        self._compare(plan, np.array(files, np.int64), starts, requests)
         of = np.repeat(np.arange(len(requests)), [len(request.rows) for request in requests])
         rows = np.concatenate([request.rows for request in requests])
         places = np.concatenate([request.places for request in requests])
-        handles, starts = np.array(files, np.int64)[of], np.array([int(r.record["start"]) for r in requests])[of]
+        handles, starts = np.array(files, np.int64)[of], starts[of]
         order = np.arange(len(rows))
         # Checksums of all fields stand together, row by row; those of a shared field stand a step later.
         told = {}

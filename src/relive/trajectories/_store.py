@@ -104,7 +104,7 @@ class Store:
             signature = given if signature is None else signature
 
     def add(self, block: Block) -> int:
-        """Take a block in; returns its id. To be followed by `hand_over`, without the lock."""
+        """Take a block in; returns its id. Its writer is to be told next, without the lock."""
         id_ = self.counter
         self.counter += 1
         self.added += 1

@@ -125,5 +125,6 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | 
 
 def _compare(folder: Folder, entry: Entry, arena: Arena) -> None:
     block = read_block(folder, file_name(entry.id), arena, entry.checksum)
-    if (block.layout, block.length, block.width) != (entry.layout, entry.length, entry.width):
-        raise StorageError(message(f"what `{NAME}` says of it", "other fields or another size", file_name(entry.id)))
+    shape, facts = (block.layout, block.length, block.width), (block.max_episode_length, block.model_weights_id)
+    if (*shape, *facts) != (entry.layout, entry.length, entry.width, entry.episode, entry.weights):
+        raise StorageError(message(f"what `{NAME}` says of it", "something else", file_name(entry.id)))
