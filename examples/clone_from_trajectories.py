@@ -79,7 +79,7 @@ def main() -> None:
         for _ in range(args.rollouts):
             lived.add_trajectories([rollout(envs, 0.7, rng)])
             shown.add_trajectories([rollout(envs, 0.0, rng)])
-        print(f"{lived}\n{shown}\n{shown.flush()}")
+        print(f"{lived}\n{shown}\n{shown.sync()}")
         policy = torch.nn.Sequential(torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
         before = score(policy, 10)
         optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)

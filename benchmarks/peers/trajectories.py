@@ -67,7 +67,7 @@ class ReliveTrajectories(TrajectoryPeer):
         self.buffer.add_trajectories(rollouts)
 
     def wait(self) -> None:
-        self.buffer.flush()
+        self.buffer.sync()
 
     def window(self, count: int) -> None:
         self.buffer.sample_window_size = count

@@ -107,7 +107,7 @@ def home() -> Iterator[Path]:
     made = Path(tempfile.mkdtemp(dir=MEMORY))
     with TrajectoryReplayBuffer(made / "relive", seed=1) as buffer:
         buffer.add_trajectories([simple(k) for k in range(3)])
-        buffer.flush()
+        buffer.sync()
         writer = TrajectoryReplayBuffer(seed=1, trajectory_format="pt")
         writer.load_checkpoint(made / "relive")
         writer.save_checkpoint(made / "pt")

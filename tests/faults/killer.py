@@ -116,7 +116,7 @@ class Oracle:
             for _ in range(3):
                 buffer.add_trajectories([given(self.next)])
                 self.next += 1
-            buffer.flush()
+            buffer.sync()
             assert self.compare(buffer, self.next) == self.next
         names = [name for name in self.names("own") if name.startswith("trajectory")]
         assert len(names) == len(buffer), "files of nobody's are left"

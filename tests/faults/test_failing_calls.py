@@ -73,8 +73,10 @@ class Life:
             self.insist(lambda: buffer.add_trajectories([simple(self.asked, length=2)]))
             self.asked += 1
 
-    def flush(self, buffer: TrajectoryReplayBuffer) -> None:
+    def sync(self, buffer: TrajectoryReplayBuffer) -> None:
         reached = self.insist(buffer.flush)
+        assert reached.added == reached.flushed >= reached.durable
+        reached = self.insist(buffer.sync)
         assert reached.added == reached.flushed == reached.durable
         self.acknowledged = self.asked
         assert self.insist(lambda: serials(buffer)) == self.expected()
@@ -86,10 +88,10 @@ class Life:
         """Open, add beyond the limit, save twice, load, close, and open again."""
         buffer = self.open()
         self.add(buffer, 2)
-        self.flush(buffer)
+        self.sync(buffer)
         self.insist(lambda: buffer.save_checkpoint(self.folder / "saved"))
         self.add(buffer, 4)
-        self.flush(buffer)
+        self.sync(buffer)
         self.insist(lambda: buffer.save_checkpoint(self.folder / "saved"))
         self.insist(buffer.close)
         buffer = self.open()
@@ -115,11 +117,11 @@ def test_the_order_of_calls_is_that_of_durability(folder):
     """A file is written and synced under another name, then renamed, then its directory is synced; then it counts."""
     with watched() as system, TrajectoryReplayBuffer(folder / "own") as buffer:
         buffer.add_trajectories([simple(k, length=2) for k in range(4)])
-        buffer.flush()
+        buffer.sync()
         buffer.save_checkpoint(folder / "saved")
         system.reset()
         buffer.add_trajectories([simple(4, length=2)])
-        assert buffer.flush() == (5, 5, 5)
+        assert buffer.sync() == (5, 5, 5)
         steps = [step for step in steps_of(system) if step != "write"]
         assert steps == ["sync a file", "rename", "sync a directory"]
         assert steps_of(system)[0] == "write"
@@ -237,7 +239,7 @@ def test_an_interrupted_save_leaves_the_checkpoint_that_was_there(mode, folder):
             buffer.add_trajectories([simple(serial, length=2) for serial in range(3)])
             buffer.save_checkpoint(folder / "saved" / str(k))
             buffer.add_trajectories([simple(serial, length=2) for serial in range(3, 5)])
-            buffer.flush()
+            buffer.sync()
             system.reset()
             system.decide = lambda name, number, k=k: errno.EIO if number >= k else None
             failed = False
@@ -267,7 +269,7 @@ def test_an_error_is_told_before_anything_is_added(folder):
         system.decide = lambda name, number: errno.ENOSPC if name == "write" else None
         buffer.add_trajectories([simple(0)])
         with pytest.raises(StorageError, match="No space left on device"):
-            buffer.flush()
+            buffer.sync()
         for _ in range(3):
             before = len(buffer)
             while True:  # the writer tries again in the background, and needs its time to fail
@@ -292,9 +294,9 @@ def test_a_full_queue_and_a_full_disk_do_not_wait_for_each_other(folder):
         system.decide = lambda name, number: errno.ENOSPC if name == "write" else None
         buffer.add_trajectories([simple(k, length=2) for k in range(3)])  # takes all or nothing, and does not hang
         with pytest.raises(StorageError):
-            buffer.flush()
+            buffer.sync()
         system.decide = lambda name, number: None
-        assert buffer.flush() == (3, 3, 3)
+        assert buffer.sync() == (3, 3, 3)
         assert serials(buffer) == [0, 1, 2]
 
 
@@ -334,7 +336,7 @@ def test_every_statement_of_the_index_fails(folder):
                         told += 1
                 for _ in range(3):
                     try:
-                        buffer.flush()
+                        buffer.sync()
                         break
                     except StorageError as error:
                         told += "disk I/O error" in str(error)
@@ -363,18 +365,18 @@ def test_files_that_may_not_grow(limit, folder):
     """The system's own limit, which cuts writes short first and refuses them then; it holds for the index, too."""
     with TrajectoryReplayBuffer(folder, seed=0, enable_cache=False) as buffer:
         buffer.add_trajectories([simple(k, length=2) for k in range(3)])
-        buffer.flush()
+        buffer.sync()
         added = 3
         with files_of_at_most(limit):
             for _ in range(12):
                 with contextlib.suppress(StorageError):
                     buffer.add_trajectories([simple(added, length=2)])
                     added += 1
-                    buffer.flush()
+                    buffer.sync()
             assert set(serials(buffer)) == set(range(added))
         with contextlib.suppress(StorageError):
-            buffer.flush()  # may still tell of the last failure
-        assert buffer.flush() == (added,) * 3
+            buffer.sync()  # may still tell of the last failure
+        assert buffer.sync() == (added,) * 3
     with TrajectoryReplayBuffer(folder, seed=0) as again:
         assert serials(again) == list(range(added))
     assert verify(folder) == []
@@ -392,14 +394,14 @@ def test_an_index_that_is_full(folder):
             try:
                 buffer.add_trajectories([simple(added, length=2)])
                 added += 1
-                buffer.flush()
+                buffer.sync()
             except StorageError as error:
                 refused = str(error)
         assert "full" in refused
         db.execute("PRAGMA max_page_count = 1000000")
         with contextlib.suppress(StorageError):
-            buffer.flush()  # may still tell of the last failure
-        assert buffer.flush() == (added,) * 3
+            buffer.sync()  # may still tell of the last failure
+        assert buffer.sync() == (added,) * 3
         assert serials(buffer) == list(range(added))[-20:]
     with warnings.catch_warnings():
         warnings.simplefilter("error")

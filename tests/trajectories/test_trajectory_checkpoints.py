@@ -70,7 +70,7 @@ def test_a_second_save_writes_little(mode, folder):
         buffer.save_checkpoint(folder / "saved")
         before = inodes(folder / "saved")
         buffer.add_trajectories([simple(200, length=40, cells=60), simple(201, length=40, cells=60)])
-        buffer.flush()
+        buffer.sync()
         with watched() as system:
             buffer.save_checkpoint(folder / "saved")
         after = inodes(folder / "saved")
@@ -90,7 +90,7 @@ def test_a_save_to_another_device_copies_once(folder):
         buffer.save_checkpoint(folder / "saved")
         size = (folder / "saved" / "trajectory_000000000000.safetensors").stat().st_size
         buffer.add_trajectories([simple(50)])
-        buffer.flush()
+        buffer.sync()
         system.reset()
         buffer.save_checkpoint(folder / "saved")
         assert system.moved("write") == size
@@ -105,7 +105,7 @@ def test_a_checkpoint_outlives_the_buffers_own_files(folder):
         buffer.add_trajectories([simple(k) for k in range(3)])
         buffer.save_checkpoint(folder / "saved")
         buffer.add_trajectories([simple(k) for k in range(3, 9)])
-        buffer.flush()
+        buffer.sync()
         assert codes(buffer) == {6, 7, 8}
         with TrajectoryReplayBuffer() as loaded:
             loaded.load_checkpoint(folder / "saved")
@@ -149,7 +149,7 @@ def test_a_journal_left_behind_does_not_come_back(folder):
         buffer.save_checkpoint(folder / "saved")
         with TrajectoryReplayBuffer(folder / "saved") as other:
             other.add_trajectories([simple(50), simple(51)])
-            other.flush()
+            other.sync()
             journal = (folder / "saved" / "index.sqlite-wal").read_bytes()
             index = (folder / "saved" / "index.sqlite").read_bytes()
         assert journal
@@ -231,7 +231,7 @@ def test_a_directory_that_was_left_behind_is_put_in_order(folder):
     """Unfinished files go, finished ones come in, and those of removed trajectories do not come back."""
     with TrajectoryReplayBuffer(folder) as buffer:
         buffer.add_trajectories([simple(k) for k in range(6)])
-        buffer.flush()
+        buffer.sync()
         files = {k: (folder / f"trajectory_{k:012d}.safetensors").read_bytes() for k in range(6)}
     with TrajectoryReplayBuffer(folder, max_trajectories=4):
         pass
@@ -246,7 +246,7 @@ def test_a_directory_that_was_left_behind_is_put_in_order(folder):
         assert codes(buffer) == {2, 3, 4}
         assert len(buffer) == 4
         buffer.add_trajectories([simple(9)])
-        buffer.flush()
+        buffer.sync()
         assert codes(buffer) == {2, 3, 4, 9}
     text = str(told[0].message)
     for part in ("1 unfinished", "1 finished", "1 files of removed", "1 trajectories left out"):

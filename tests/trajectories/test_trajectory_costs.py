@@ -53,12 +53,12 @@ def test_an_add_costs_the_same_at_any_size(options, folder, monkeypatch):
         for before in (100, 2000):
             buffer.add_trajectories(tiny(before))
             took = [calls(lambda: buffer.add_trajectories(tiny(1))) for _ in range(10)]
-            buffer.flush()
+            buffer.sync()
             system.reset()
             statements.clear()
             for _ in range(10):
                 buffer.add_trajectories(tiny(1))
-                buffer.flush()
+                buffer.sync()
             costs.append(
                 (min(took), system.moved("write"), system.names(), [text.split("(")[0] for text in statements])
             )
@@ -69,12 +69,12 @@ def test_the_index_takes_little_memory(folder):
     """Under 200 bytes a trajectory when its array has just grown, which is the worst moment; under 200 on disk."""
     with TrajectoryReplayBuffer(folder, enable_cache=False) as buffer:
         buffer.add_trajectories(tiny(50))
-        buffer.flush()
+        buffer.sync()
         gc.collect()
         tracemalloc.start()
         for _ in range(41):
             buffer.add_trajectories(tiny(50))
-            buffer.flush()
+            buffer.sync()
         gc.collect()
         grown, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -107,7 +107,7 @@ def test_what_has_been_written_is_let_go(folder):
         blocks = [weakref.ref(block) for block in buffer._store.blocks.values()]
         assert len(blocks) == 5
         gate.set()
-        buffer.flush()
+        buffer.sync()
         deadline = time.monotonic() + 5
         while any(block() is not None for block in blocks) and time.monotonic() < deadline:
             gc.collect()
@@ -123,7 +123,7 @@ def test_the_cache_is_bounded_in_trajectories_and_in_bytes(size, nbytes, folder)
                 buffer.add_trajectories([simple(k, length=1 + k % 9)])
                 buffer.sample(20)
                 if k % 5 == 4:
-                    buffer.flush()
+                    buffer.sync()
                     stats = buffer.get_stats()
                     assert stats["cache_size"] <= size
                     assert stats["memory_bytes"] <= nbytes
@@ -177,7 +177,7 @@ def test_a_large_trajectory_does_not_empty_the_descriptors(folder):
     for k in range(5):
         with TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
             buffer.add_trajectories([simple(k)])
-            buffer.flush()
+            buffer.sync()
             buffer.sample(10)
             buffer.save_checkpoint(Path(str(folder), "saved"))
     assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before

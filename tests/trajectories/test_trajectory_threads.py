@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +16,7 @@ import pytest
 from rollouts import leaves, simple
 from system_calls import watched
 
-from relive.errors import NotEnoughData
+from relive.errors import NotEnoughData, ReliveWarning
 from relive.trajectories import TrajectoryReplayBuffer
 from relive.trajectories._reader import Files
 
@@ -58,16 +60,43 @@ def test_an_add_waits_when_the_queue_is_full_and_not_before(room, folder):
             gate.set()
             waiting.join(20)
             assert told == [None]
-            assert buffer.flush() == (room + 1,) * 3
+            assert buffer.sync() == (room + 1,) * 3
         finally:
             gate.set()
             buffer.close()
 
 
+def test_flushed_comes_before_durable(folder):
+    """The directory cannot be synced yet: the file is whole under its name, and survives the process, not the power."""
+    gate = threading.Event()
+
+    def before(name: str, args: tuple[Any, ...]) -> None:
+        if name == "fsync" and stat.S_ISDIR(os.fstat(args[0]).st_mode):
+            gate.wait(60)
+
+    with watched() as system, TrajectoryReplayBuffer(folder / "own") as buffer:
+        system.before = before
+        try:
+            buffer.add_trajectories([simple(7)])
+            assert buffer.flush() == (1, 1, 0)
+            shutil.copytree(folder / "own", folder / "left", ignore=shutil.ignore_patterns("lock"))
+            waiting, told = start(buffer.sync)
+            waiting.join(0.2)
+            assert waiting.is_alive()
+        finally:
+            gate.set()
+        waiting.join(20)
+        assert told == [(1, 1, 1)]
+    with pytest.warns(ReliveWarning, match="1 finished files added"):
+        left = TrajectoryReplayBuffer(folder / "left")
+    with left:
+        assert set(left.sample(20)["code"][:, 0].tolist()) == {7}
+
+
 def test_a_trajectory_larger_than_the_queue_is_taken(folder):
     with TrajectoryReplayBuffer(folder, queue_bytes=0) as buffer:
         buffer.add_trajectories([simple(k) for k in range(5)])
-        assert buffer.flush() == (5, 5, 5)
+        assert buffer.sync() == (5, 5, 5)
 
 
 def slow_reading(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Semaphore, threading.Semaphore]:
@@ -89,11 +118,11 @@ def test_files_stay_while_a_reader_needs_them(folder, monkeypatch):
     come, go = slow_reading(monkeypatch)
     with TrajectoryReplayBuffer(folder, max_trajectories=3, enable_cache=False, seed=0) as buffer:
         buffer.add_trajectories([simple(k) for k in range(3)])
-        buffer.flush()
+        buffer.sync()
         first, drawn = start(lambda: buffer.sample(30))
         assert come.acquire(timeout=20)
         buffer.add_trajectories([simple(k) for k in range(3, 6)])
-        buffer.flush()
+        buffer.sync()
         assert len(buffer) == 3
         later, drawn_later = start(lambda: buffer.sample(30))
         assert come.acquire(timeout=20)
@@ -155,7 +184,7 @@ def test_threads_add_draw_retain_and_save_at_once(cache, folder):
             count = 0
             while time.monotonic() < until or not count:
                 buffer.save_checkpoint(folder / "saved")
-                assert buffer.flush().durable >= 0
+                assert buffer.sync().durable >= 0
                 with TrajectoryReplayBuffer(seed=count) as loaded:
                     loaded.load_checkpoint(folder / "saved")
                     assert len(loaded) <= most
@@ -172,7 +201,7 @@ def test_threads_add_draw_retain_and_save_at_once(cache, folder):
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        assert buffer.flush() == (sum(results[:2]),) * 3
+        assert buffer.sync() == (sum(results[:2]),) * 3
         assert len(buffer) == most < sum(results[:2])
         assert len(list((folder / "own").glob("trajectory*"))) == most, "those of removed trajectories are deleted"
     with TrajectoryReplayBuffer(folder / "own") as again:

@@ -109,7 +109,7 @@ def test_a_second_save_writes_what_is_new(own: bool, tmp_path: Path, monkeypatch
         write = Folder.write
         monkeypatch.setattr(Folder, "write", lambda self, name, parts: (written.append(name), write(self, name, parts)))
         buffer.add_trajectories([trajectory(20)])
-        buffer.flush()
+        buffer.sync()
         written.clear()
         buffer.save_checkpoint(tmp_path / "pt")
     assert [name.split("_")[:2] for name in written] == [
@@ -231,7 +231,7 @@ def test_a_failed_load_changes_nothing(tmp_path: Path) -> None:
     name.write_bytes(name.read_bytes()[:-50])
     with TrajectoryReplayBuffer(tmp_path / "own") as buffer:
         buffer.add_trajectories([trajectory(7)])
-        buffer.flush()
+        buffer.sync()
         before = sorted(os.listdir(tmp_path / "own"))
         with pytest.raises(StorageError, match="trajectory_2_"):
             buffer.load_checkpoint(tmp_path / "pt")
@@ -247,5 +247,5 @@ def test_loading_again_and_again_while_somebody_samples(tmp_path: Path) -> None:
             buffer.load_checkpoint(tmp_path / "pt")
             buffer.add_trajectories([trajectory(4)])
             assert len(buffer.sample(64).rewards) == 64
-        buffer.flush()
+        buffer.sync()
         assert len(list((tmp_path / "own").glob("trajectory_*"))) == 5

@@ -93,7 +93,7 @@ def test_the_generator_of_the_first_goes_on(tmp_path: Path) -> None:
 def test_a_directory_in_use_can_be_read(tmp_path: Path) -> None:
     with TrajectoryReplayBuffer(tmp_path / "live") as buffer:
         buffer.add_trajectories([Trajectory(rewards=np.full((2, 1, 1), 5, np.float32))])
-        buffer.flush()
+        buffer.sync()
         assert convert(tmp_path / "live", tmp_path / "copy") == 1
     assert values(tmp_path / "copy") == [5]
 

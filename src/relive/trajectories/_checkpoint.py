@@ -178,4 +178,4 @@ def take_over(store: Store, source: Folder, entries: list[Entry]) -> None:
             source.close()
         for entry in entries:
             store.enter(entry, number)
-        store.added = store.flushed = len(entries)
+        store.added = store.flushed = store.durable = len(entries)

@@ -54,7 +54,7 @@ def open_directory(store: Store, folder: Folder, queue_bytes: int) -> str | None
         for entry in [*whole, *adopted]:
             store.enter(entry, 0)
         store.counter = counter
-        store.added = store.flushed = len(whole) + len(adopted)
+        store.added = store.flushed = store.durable = len(whole) + len(adopted)
         store.open(folder, catalog, queue_bytes)
     except BaseException:
         if catalog is not None:

@@ -71,7 +71,7 @@ class Store:
         self.layouts: list[Layout] = []
         self.blocks: dict[int, Block] = {}
         self.sources: list[Source] = []
-        self.counter = self.added = self.flushed = self.nbytes = 0
+        self.counter = self.added = self.flushed = self.durable = self.nbytes = 0
         self.own: Folder | None = None
         self.catalog: Catalog | None = None
         self.writer: Writer | None = None
@@ -89,7 +89,7 @@ class Store:
         """Write what is added to `folder` from now on."""
         self.own, self.catalog = folder, catalog
         self.sources.append(Files(folder, self.arena))
-        self.writer = Writer(folder, catalog, queue_bytes, self._written, self._removed)
+        self.writer = Writer(folder, catalog, queue_bytes, self._flushed, self._durable, self._removed)
 
     def check(self, trajectories: Sequence[Trajectory]) -> None:
         """Refuse trajectories whose fields are not those of the ones that are here, or of the first of them."""
@@ -147,10 +147,14 @@ class Store:
             weights=entry.weights.encode(),
         )
 
-    def _written(self, entries: list[Entry]) -> None:
-        """The writer has written these: memory may let go of them."""
+    def _flushed(self, more: int) -> None:
         with self.lock:
-            self.flushed += len(entries)
+            self.flushed += more
+
+    def _durable(self, entries: list[Entry]) -> None:
+        """The writer has done with these: memory may let go of them."""
+        with self.lock:
+            self.durable += len(entries)
             for entry in entries:
                 position = self._position(entry.id)
                 if position is None:
@@ -201,7 +205,7 @@ class Store:
     def settle(self) -> None:
         """Wait until all is written, and the files of all that was removed are gone."""
         if self.writer is not None:
-            self.writer.drain()
+            self.writer.sync()
         while True:
             with self._gate:
                 self._unlink()

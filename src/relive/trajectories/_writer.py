@@ -15,8 +15,18 @@ from ._files import Folder
 class Writer:
     """One thread and its queue.
 
-    What it could not write stays in the queue: the error is raised by the next call, and the call after that tries
-    again, with a new file.
+    A trajectory is flushed when its file is synced and has its name: from then on `open_directory` finds it, whatever
+    becomes of this process. It is durable, and leaves the queue, when the name is synced and the index knows it. What
+    could not be written stays in the queue: the error is raised by the next call, and the call after that tries again,
+    with a new file.
+
+    Args:
+        folder: Where the files go.
+        catalog: The index.
+        limit: Bytes in the queue, above which `put` waits.
+        flushed: Called with how many more are flushed.
+        durable: Called with the entries of trajectories that are durable.
+        removed: Called with the ids of trajectories that the index has forgotten.
     """
 
     def __init__(
@@ -24,14 +34,17 @@ class Writer:
         folder: Folder,
         catalog: Catalog,
         limit: int,
-        written: Callable[[list[Entry]], None],
+        flushed: Callable[[int], None],
+        durable: Callable[[list[Entry]], None],
         removed: Callable[[Sequence[int]], None],
     ) -> None:
         self._folder, self._catalog, self._limit = folder, catalog, limit
-        self._written, self._removed = written, removed
+        self._flushed, self._durable, self._removed = flushed, durable, removed
         self._queue: deque[tuple[int, Block]] = deque()
         self._removals: list[int] = []
         self._bytes = 0
+        # Since the beginning, so that who waits for what there is now need not wait for what comes meanwhile.
+        self._puts = self._flushes = self._syncs = self._asked = self._forgotten = 0
         self._change = threading.Condition()
         self._error: BaseException | None = None
         self._closing = False
@@ -45,6 +58,7 @@ class Writer:
                 self._change.wait()
             # It is taken in any case: the buffer knows it already, and the next call will tell of the error.
             self._queue.append((id_, block))
+            self._puts += 1
             self._bytes += block.nbytes
             self._change.notify_all()
 
@@ -52,19 +66,36 @@ class Writer:
         """Take trajectories out of the index; their files are then no longer needed."""
         with self._change:
             self._removals += ids
+            self._asked += len(ids)
             self._change.notify_all()
 
-    def drain(self) -> None:
-        """Wait until everything has been written and removed.
+    def flush(self) -> None:
+        """Wait until everything that was put is flushed.
 
         Raises:
             StorageError: Something could not be written; it is still in the queue.
         """
         with self._change:
-            self._raise()
-            while (self._queue or self._removals) and self._error is None:
-                self._change.wait()
-            self._raise()
+            puts = self._puts
+            self._wait(lambda: self._flushes >= puts)
+
+    def sync(self) -> None:
+        """Wait until everything that was put is durable, and the index names no trajectory that was removed.
+
+        Raises:
+            StorageError: Something could not be written; it is still in the queue.
+        """
+        with self._change:
+            puts = self._puts
+            self._wait(lambda: self._syncs >= puts)
+            asked = self._asked  # what was removed before it was written is asked for only now
+            self._wait(lambda: self._forgotten >= asked)
+
+    def _wait(self, reached: Callable[[], bool]) -> None:
+        self._raise()
+        while not reached() and self._error is None:
+            self._change.wait()
+        self._raise()
 
     def check(self) -> None:
         """Raise the error of a write that failed since the last call."""
@@ -80,7 +111,7 @@ class Writer:
         with self._change:
             self._error = None  # whatever it was, it is tried once more
             self._change.notify_all()
-        self.drain()
+        self.sync()
         with self._change:
             self._closing = True
             self._change.notify_all()
@@ -122,18 +153,28 @@ class Writer:
             return True
         with self._change:
             del self._removals[: len(removals)]
+            self._forgotten += len(removals)
             self._change.notify_all()
         return True
 
     def _add(self, group: list[tuple[int, Block]]) -> None:
-        entries = [self._write(id_, block) for id_, block in group]
+        entries = []
+        for id_, block in group:
+            entries.append(self._write(id_, block))
+            more = self._syncs + len(entries) - self._flushes  # none where it is written again
+            if more > 0:
+                self._flushed(more)
+                with self._change:
+                    self._flushes += more
+                    self._change.notify_all()
         self._folder.sync()
         self._catalog.add(entries, {"counter": group[-1][0] + 1})
-        self._written(entries)
+        self._durable(entries)
         with self._change:
             for _, block in group:
                 self._queue.popleft()
                 self._bytes -= block.nbytes
+            self._syncs += len(group)
             self._change.notify_all()
 
     def _write(self, id_: int, block: Block) -> Entry:

@@ -29,8 +29,8 @@ class Durability(NamedTuple):
 
     Attributes:
         added: In memory: lost with the process.
-        flushed: In the system's hands: survive the process.
-        durable: On the disk: survive the loss of power.
+        flushed: Whole files under their names: survive the process.
+        durable: Files whose names are on the disk, too: survive the loss of power.
     """
 
     added: int
@@ -197,20 +197,30 @@ class TrajectoryReplayBuffer:
     def flush(self) -> Durability:
         """Wait until everything that was added survives this process; returns how far writing has come.
 
+        Every trajectory then is a whole file under its name. In memory alone nothing survives, and nothing is waited
+        for.
+
         Raises:
             StorageError: Something could not be written. It is still in memory; the next call tries again.
         """
         self._open()
         if self._store.writer is not None:
-            self._store.writer.drain()
+            self._store.writer.flush()
         return self._durability()
 
     def sync(self) -> Durability:
-        """Wait until everything that was added survives the loss of power.
+        """Wait until everything that was added survives the loss of power; returns how far writing has come.
 
-        Files are synced as they are written, so that this takes no longer than `flush`.
+        The names of the files are then on the disk, too, the index has them, so that others who read the directory see
+        them, and the index has forgotten what was removed.
+
+        Raises:
+            StorageError: Something could not be written. It is still in memory; the next call tries again.
         """
-        return self.flush()
+        self._open()
+        if self._store.writer is not None:
+            self._store.writer.sync()
+        return self._durability()
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Save everything: all trajectories, not only the window, and the state of the generator.
@@ -221,7 +231,7 @@ class TrajectoryReplayBuffer:
         Raises:
             StorageError: The directory cannot be written to, or holds another buffer's trajectories.
         """
-        self.flush()
+        self.sync()
         with self._store.lock:
             _checkpoint.save(self._store, path, self._draws, self.trajectory_format)
 
@@ -260,7 +270,7 @@ class TrajectoryReplayBuffer:
         self._open()
         with self._adding, self._store.lock:
             self._store.delete(self._store.remove_oldest(len(self)))
-        self.flush()
+        self.sync()
 
     def close(self) -> None:
         """Write what is left, and let go of the directory. Closing twice does no harm.
@@ -276,8 +286,8 @@ class TrajectoryReplayBuffer:
         self._store.close()
 
     def _durability(self) -> Durability:
-        flushed = self._store.flushed
-        return Durability(self._store.added, flushed, flushed)
+        with self._store.lock:
+            return Durability(self._store.added, self._store.flushed, self._store.durable)
 
     def _open(self) -> None:
         if self._closed:

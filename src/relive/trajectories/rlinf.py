@@ -53,7 +53,7 @@ def load(store: Store, source: Folder, share: tuple[int, int], allow_pickle: boo
         _enter(store, files, chosen, sizes)
     else:
         _convert(store, files, chosen)
-    store.added = store.flushed = len(chosen)
+    store.added = store.flushed = store.durable = len(chosen)
     return None if found.seed is None else _draws(found.seed)
 
 
