@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import _check, _kernels, _memory
+from .. import _kernels, _memory
 from .._ring import Ring
 from .._types import Array, Bool, Float32, Float64, Int64
-from ..errors import PriorityError, message
-from ..sum_tree import allocate
+from ._priorities import Newcomers, Shares, check_given, check_settings, raw_of
 from .anneal import Anneal
 
 # Merging both parts of the order costs about as much per item as two passes over the few items of the smaller part.
@@ -67,16 +66,7 @@ class Ranked:
     initial: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "eps", "initial"):
-            object.__setattr__(self, name, _check.real(getattr(self, name), f"Ranked({name})", low=0.0))
-        if isinstance(self.beta, Anneal):
-            for value in (self.beta.start, self.beta.end):
-                _check.real(value, "Ranked(beta)", low=0.0)
-        else:
-            object.__setattr__(self, "beta", _check.real(self.beta, "Ranked(beta)", low=0.0))
-        _check.one_of(self.weights, ("batch", "buffer", "none"), "Ranked(weights)")
-        _check.flag(self.stratified, "Ranked(stratified)")
-        _check.flag(self.replacement, "Ranked(replacement)")
+        check_settings(self)
 
     @property
     def prioritizes(self) -> bool:
@@ -92,96 +82,41 @@ class _Ranked:
     """A sum tree over ranks, whose leaves `rank**-alpha` never change, and the order that says who has which rank."""
 
     def __init__(self, settings: Ranked, capacity: int) -> None:
-        self._settings, self._capacity = settings, capacity
-        self._kernels = _kernels.active()
-        sums, mins, self._state = allocate(capacity)
-        self._tree = self._kernels.Tree(sums, mins, self._state)
+        self._settings, self._kernels = settings, _kernels.active()
+        self._shares, self._new = Shares(settings, capacity), Newcomers(settings.initial, capacity)
         self._order = _Order(capacity)
-        self._draws = 0
-        self._newcomer = settings.initial
-        self._largest = 0.0
-        self._given: Float64 | None = None
-        self._last: tuple[Float64, float] = (np.empty(0), 0.0)
+        self.check, self.priorities = check_given, self._order.priorities
+
+    listener = None
 
     @property
     def drawable(self) -> int:
         return len(self._order)
 
-    @property
-    def listener(self) -> None:
-        return None
-
     def change(self, removed: Int64, added: Int64) -> None:
-        priority = np.full(len(added), self._newcomer)
-        if self._given is not None:
-            given = self._given[added]
-            priority = np.where(np.isnan(given), priority, given)
-        self._replace(removed, added, priority)
-
-    def check(self, priority: Float64) -> None:
-        bad = ~(np.isfinite(priority) & (priority >= 0))
-        if bad.any():
-            raise PriorityError(_bad("a finite priority >= 0", priority, bad, "$.priority", None))
+        self._replace(removed, added, self._new.of(added))
 
     def offer(self, places: Int64, priority: Float64 | None) -> None:
-        if self._given is None:
-            self._given = np.full(self._capacity, np.nan)
-        self._given[places] = np.nan if priority is None else priority
-        if priority is not None:
-            self._raise_largest(float(priority.max()))
+        self._new.offer(places, priority)
 
     def draw(self, n: int, rng: Any, beta: float | None, items: int) -> tuple[Int64, Float32]:
-        settings = self._settings
-        if beta is None:
-            beta = settings.beta.at(self._draws) if isinstance(settings.beta, Anneal) else settings.beta
-        uniforms = np.ascontiguousarray(rng.random(n), np.float64)
-        if settings.replacement:
-            ranks, values = self._tree.draw(uniforms, settings.stratified)
-        else:
-            ranks, values = self._tree.draw_distinct(uniforms)
-        self._draws += 1
-        if settings.weights == "batch":
-            reference = self._kernels.smallest(values)
-        elif settings.weights == "buffer":
-            reference = self._state.item(1)
-        else:
-            reference = self._state.item(0) / items
-        self._last = values, beta
-        return self._order.places(ranks), self._kernels.weights(values, reference, beta)
+        ranks, weights = self._shares.draw(n, rng, beta, items)
+        return self._order.places(ranks), weights
 
     def update(self, places: Int64, td_error: Float64, keep: Bool | None) -> None:
-        raw = np.abs(td_error) + self._settings.eps
-        bad = ~np.isfinite(raw)
-        if bad.any():
-            raise PriorityError(_bad("a finite TD error", td_error, bad, "$.td_error", "check the loss"))
+        raw = raw_of(td_error, self._settings.eps)
         if keep is not None:
             places, raw = places[keep], raw[keep]
         if not len(places):
             return
-        self._raise_largest(float(raw.max()))
+        self._new.raise_to(float(raw.max()))
         if len(places) > 1:
             last = _last_of_each(places)
             places, raw = places[last], raw[last]
         self._replace(places, places, raw)
 
-    def priorities(self, places: Int64) -> Float64:
-        return self._order.priorities(places)
-
     def report(self) -> dict[str, Any]:
-        positive = self._order.values()
-        quantiles = np.quantile(positive, (0.0, 0.25, 0.5, 0.75, 1.0)) if len(positive) else np.empty(0)
-        values, beta = self._last
-        weights = (values.min() / values) ** beta if len(values) else values
-        return {
-            "priority_quantiles": tuple(float(value) for value in quantiles),
-            "effective_sample_size": float(weights.sum() ** 2 / (weights**2).sum()) if len(values) else 0.0,
-            "beta": beta,
-        }
-
-    def _raise_largest(self, priority: float) -> None:
-        # Zero means "never, until updated" for the items it was given to; it says nothing about new ones.
-        if priority > self._largest:
-            self._largest = self._newcomer = priority
+        return self._shares.report(self._order.values())
 
     def _replace(self, removed: Int64, added: Int64, priority: Float64) -> None:
         before = len(self._order)
@@ -189,9 +124,9 @@ class _Ranked:
         after = len(self._order)
         if after > before:
             ranks = np.arange(before, after)
-            self._tree.set(ranks, self._kernels.power(ranks + 1.0, -self._settings.alpha))
+            self._shares.tree.set(ranks, self._kernels.power(ranks + 1.0, -self._settings.alpha))
         elif after < before:
-            self._tree.set(np.arange(after, before), np.zeros(before - after))
+            self._shares.tree.set(np.arange(after, before), np.zeros(before - after))
 
 
 class _Order:
@@ -327,9 +262,3 @@ def _last_of_each(places: Int64) -> Int64:
     _, first_from_behind = np.unique(places[::-1], return_index=True)
     last: Int64 = np.sort(len(places) - 1 - first_from_behind)
     return last
-
-
-def _bad(expected: str, values: Float64, bad: Bool, at: str, remedy: str | None) -> str:
-    position = np.unravel_index(int(np.flatnonzero(bad)[0]), values.shape)
-    where = f"{at}[{', '.join(str(int(axis)) for axis in position)}]"
-    return message(expected, f"`{values[position]}` ({int(bad.sum())} of {values.size})", where, remedy)
