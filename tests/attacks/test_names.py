@@ -6,16 +6,18 @@ import contextlib
 import os
 import socket
 import sqlite3
+import tracemalloc
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from make_attacks import FILE, INDEX
+from make_attacks import FILE, FRESH, INDEX
 from rollouts import simple
 from system_calls import watched
 
-from relive.errors import StorageError
+from relive.errors import ReliveWarning, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, inspect
 from relive.trajectories._files import Folder
 
@@ -127,7 +129,7 @@ def test_a_dangling_link_makes_no_file_elsewhere(name: str, folder: Path) -> Non
     assert not (folder / "canary").exists()
 
 
-@pytest.mark.parametrize("what", ["gone", "cut", "other bytes", "pipe"])
+@pytest.mark.parametrize("what", ["gone", "cut", "longer", "other bytes", "pipe"])
 @pytest.mark.parametrize("cache", [0, 9])
 def test_what_is_refused_does_not_stay_open(what: str, cache: int, good: Path) -> None:
     buffer = reader(good, cache)
@@ -138,6 +140,8 @@ def test_what_is_refused_does_not_stay_open(what: str, cache: int, good: Path) -
         os.mkfifo(at)
     if what == "cut":
         os.truncate(at, 700)
+    if what == "longer":
+        at.write_bytes(at.read_bytes() + b"x")
     if what == "other bytes":
         at.write_bytes(at.read_bytes()[:-100] + bytes(100))
     before = open_files()
@@ -147,22 +151,58 @@ def test_what_is_refused_does_not_stay_open(what: str, cache: int, good: Path) -
     assert open_files() == before
 
 
-@pytest.mark.parametrize("call", range(1, 5))
+@pytest.mark.parametrize("call", [1, 3, 4, 5, 60, 160])
 def test_a_file_that_is_cut_while_it_is_read(call: int, good: Path) -> None:
     """After its size was looked at: rows that could not be read have the checksum of a table that could not, either."""
-    buffer = reader(good)
-    buffer.sample(50)
     with watched() as system, contextlib.closing(reader(good)) as buffer:
         calls = iter(range(1, 10**6))
 
         def before(name: str, args: tuple[Any, ...]) -> None:
-            if name == "preadv" and next(calls) == 3 * call:
+            if name == "preadv" and next(calls) == call:
                 for path in good.glob("trajectory*"):
                     os.truncate(path, 0)
 
         system.before = before
         with pytest.raises(StorageError):
             buffer.sample(50)
+
+
+def test_a_whole_file_that_is_cut_while_it_is_read(good: Path) -> None:
+    with watched() as system, contextlib.closing(reader(good, 9)) as buffer:
+        system.before = lambda name, _: [
+            os.truncate(path, 900) for path in good.glob("trajectory*") if name == "preadv"
+        ]
+        with pytest.raises(StorageError, match="got fewer"):
+            buffer.sample(50)
+
+
+@pytest.mark.parametrize(("id_", "byte", "kept"), [(9, None, 4), (9, -1, 3), (9, -9, 3), (2**53, None, 3)])
+def test_what_is_taken_in_can_be_read_again(id_: int, byte: int | None, kept: int, good: Path) -> None:
+    """A file that is not in the index: of which table and checksum are whole, and whose number an index can hold."""
+    data = bytearray((good / FILE).read_bytes())
+    if byte is not None:
+        data[byte] ^= 1
+    (good / f"trajectory_{id_:012d}.safetensors").write_bytes(data)
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReliveWarning)
+            buffer = TrajectoryReplayBuffer(good)
+        with buffer:
+            assert len(buffer) == kept
+
+
+def test_a_header_of_a_hole_takes_no_memory(good: Path) -> None:
+    """The file is as large as its header says, on no disk."""
+    with open(good / FRESH, "wb") as file:
+        file.write((200 << 20).to_bytes(8, "little"))
+        file.truncate(300 << 20)
+    tracemalloc.start()
+    try:
+        with TrajectoryReplayBuffer(good) as buffer:
+            assert len(buffer) == 3
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("cache", [0, 9])

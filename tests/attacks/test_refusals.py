@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from relive.errors import StorageError
-from relive.trajectories import TrajectoryReplayBuffer
+from relive.trajectories import TrajectoryReplayBuffer, verify
 from relive.trajectories._catalog import NAME, Catalog, Entry, read
 from relive.trajectories._draws import TorchDraws
 from relive.trajectories._layout import Column, Layout, Plan, columns_json, layout_from, parse
@@ -158,6 +158,17 @@ def test_fields_that_an_index_alone_can_name(name: str) -> None:
     layout, text = LISTED[name]
     with pytest.raises(ValueError, match=text):
         layout_from(columns_json(layout))
+
+
+def test_bytes_that_belong_to_no_field(tmp_path: Path) -> None:
+    """They align the table of checksums, and are zero."""
+    with TrajectoryReplayBuffer(tmp_path) as buffer:
+        buffer.add_trajectories([{"dones": np.ones((3, 1), bool)}])
+    (path,) = tmp_path.glob("trajectory_*")
+    data = bytearray(path.read_bytes())
+    data[int.from_bytes(data[:8], "little") + 8 + 3] ^= 1
+    path.write_bytes(data)
+    assert [name for name, _ in verify(tmp_path)] == [path.name]
 
 
 @pytest.mark.parametrize("text", ["", "{}", "5", "[" * 100_000, '{"columns": [["a", "bool", 5]], "shared": []}'])

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from make_attacks import tables, theirs
 from rollouts import simple
-from system_calls import watched
+from system_calls import System, watched
 
 from relive.errors import SchemaError, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, _rlinf_read, convert, verify
@@ -262,9 +262,10 @@ def test_a_shape_that_cannot_be(shape: list[Any], good: Path) -> None:
         TrajectoryReplayBuffer().load_checkpoint(good)
 
 
-def test_a_file_without_fields(good: Path) -> None:
-    theirs(good).write_bytes(file(tensor(size=(8,), stride=(1,))))
-    with pytest.raises(SchemaError, match="at least one field"):
+@pytest.mark.parametrize(("size", "text"), [((8,), "at least one field"), ((5, 2, 0), "that the index says")])
+def test_a_file_without_rows(size: tuple[int, ...], text: str, good: Path) -> None:
+    theirs(good).write_bytes(file(tensor(size=size, stride=(2, 1, 1)[-len(size) :])))
+    with pytest.raises(SchemaError, match=text):
         TrajectoryReplayBuffer().load_checkpoint(good)
 
 
@@ -316,6 +317,17 @@ def test_places_in_files_are_forgotten(good: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("cache", [0, 9])
+def test_a_file_that_is_cut_while_it_is_read(cache: int, good: Path) -> None:
+    """After its checksums were compared."""
+    with watched() as system, contextlib.closing(TrajectoryReplayBuffer(cache_size=cache)) as buffer:
+        buffer.load_checkpoint(good)
+        buffer.sample(100) if not cache else None
+        system.before = lambda name, _: os.truncate(theirs(good), 0) if name == "preadv" else None
+        with pytest.raises(StorageError, match="one that ends early"):
+            buffer.sample(100)
+
+
+@pytest.mark.parametrize("cache", [0, 9])
 def test_a_disk_that_cannot_be_read(cache: int, good: Path) -> None:
     with watched() as system, contextlib.closing(TrajectoryReplayBuffer(cache_size=cache)) as buffer:
         buffer.load_checkpoint(good)
@@ -324,3 +336,42 @@ def test_a_disk_that_cannot_be_read(cache: int, good: Path) -> None:
             system.decide = lambda called, _, name=name: errno.EIO if called == name else None
             with pytest.raises(StorageError):
                 buffer.sample(100)
+
+
+def changes(system: System) -> list[str]:
+    """What happens to names, in order: given, taken away, and made durable."""
+    words = []
+    for name, args, _ in system.trace:
+        if name == "fsync" and args[1]:
+            words.append("sync")
+        elif name == "rename":
+            words.append(args[1])
+        elif name == "unlink" and not args[0].startswith(".tmp-"):
+            words.append(f"no {args[0]}")
+    return words
+
+
+def test_a_save_in_rlinfs_layout_is_durable_in_its_order(folder: Path) -> None:
+    """All files, then the index, each with their directory; then only goes what the index names no more."""
+    with (
+        watched() as system,
+        contextlib.closing(TrajectoryReplayBuffer(trajectory_format="pt", max_trajectories=2)) as b,
+    ):
+        for serial in (0, 2):
+            system.reset()
+            b.add_trajectories([simple(serial), simple(serial + 1)])
+            b.save_checkpoint(folder / "saved")
+        told = changes(system)
+    index = told.index("trajectory_index.json")
+    last = max(k for k, word in enumerate(told) if word.startswith("trajectory_") and word.endswith(".pt"))
+    first = min(k for k, word in enumerate(told) if word.startswith("no trajectory_") and word.endswith(".pt"))
+    assert "sync" in told[last:index]
+    assert "sync" in told[index:first]
+
+
+def test_a_conversion_is_durable(good: Path, folder: Path) -> None:
+    with watched() as system, TrajectoryReplayBuffer(folder / "own") as buffer:
+        buffer.load_checkpoint(good)
+        told = changes(system)
+    last = max(k for k, word in enumerate(told) if word.startswith("trajectory_"))
+    assert "sync" in told[last:]
