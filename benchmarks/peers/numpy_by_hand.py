@@ -18,6 +18,7 @@ class NumpyByHand(Peer):
     name = package = module = "numpy"
     object_ = "ndarray"
     prioritized = False
+    obs_size = OBS_SIZE
 
     def make(self, spec: Spec) -> None:
         if spec.n_step > 1:
@@ -25,10 +26,10 @@ class NumpyByHand(Peer):
         n = self.capacity = spec.capacity
         self.position = self.size = 0
         self.rng = np.random.default_rng(0)
-        self.obs: Array = np.zeros((n, OBS_SIZE), np.float32)
+        self.obs: Array = np.zeros((n, self.obs_size), np.float32)
         self.action: Array = np.zeros((n, ACTION_SIZE), np.float32)
         self.reward: Array = np.zeros(n, np.float32)
-        self.next_obs: Array = np.zeros((n, OBS_SIZE), np.float32)
+        self.next_obs: Array = np.zeros((n, self.obs_size), np.float32)
         self.terminated: Array = np.zeros(n, bool)
         self.truncated: Array = np.zeros(n, bool)
         self.columns = [self.obs, self.action, self.reward, self.next_obs, self.terminated, self.truncated]
@@ -39,7 +40,7 @@ class NumpyByHand(Peer):
         self.columns = []
 
     def fill(self, count: int) -> None:
-        for block in blocks(count):
+        for block in blocks(count, obs_size=self.obs_size):
             self._add_rows(block)
 
     def _add_rows(self, rows: Step) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from benchmarks.peers.base import Peer, Spec
 from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, GAMMA, OBS_SIZE, Array, Step, blocks
@@ -11,33 +12,34 @@ from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, GAMMA, OBS_SIZE, Array
 class Relive(Peer):
     name = package = module = "relive"
     object_ = "ReplayBuffer"
+    obs_size = OBS_SIZE
 
     def make(self, spec: Spec) -> None:
         relive = self.lib
-        schema = relive.Schema(obs=relive.Field((OBS_SIZE,), "float32"), action=relive.Field((ACTION_SIZE,), "float32"))
+        schema = relive.Schema(
+            obs=relive.Field((self.obs_size,), "float32"), action=relive.Field((ACTION_SIZE,), "float32")
+        )
         self.buffer = relive.ReplayBuffer(
             schema,
             capacity=spec.capacity,
             num_envs=spec.num_envs,
-            item=relive.Transitions(n_step=spec.n_step, gamma=GAMMA),
+            item=self.item(spec),
             sampler=relive.Prioritized(alpha=ALPHA, beta=BETA) if spec.prioritized else relive.Uniform(),
             seed=0,
         )
 
+    def item(self, spec: Spec) -> Any:
+        return self.lib.Transitions(n_step=spec.n_step, gamma=GAMMA)
+
     def fill(self, count: int) -> None:
-        for block in blocks(count):
+        for block in blocks(count, obs_size=self.obs_size):
             self.buffer.extend(**{name: column[None] for name, column in block._asdict().items()})
 
     def add(self, steps: Iterable[Step]) -> None:
         buffer = self.buffer
         for obs, action, reward, next_obs, terminated, truncated in steps:
             buffer.add(
-                obs=obs,
-                action=action,
-                reward=reward,
-                next_obs=next_obs,
-                terminated=terminated,
-                truncated=truncated,
+                obs=obs, action=action, reward=reward, next_obs=next_obs, terminated=terminated, truncated=truncated
             )
 
     add_lanes = add

@@ -16,33 +16,16 @@ from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, SEQUENCE_OBS_SIZE, Arr
 
 
 class ReliveSequences(Relive):
-    def make(self, spec: Spec) -> None:
-        relive = self.lib
-        schema = relive.Schema(
-            obs=relive.Field((SEQUENCE_OBS_SIZE,), "float32"), action=relive.Field((ACTION_SIZE,), "float32")
-        )
-        self.buffer = relive.ReplayBuffer(
-            schema,
-            capacity=spec.capacity,
-            item=relive.Sequences(spec.length, starts=spec.starts),
-            sampler=relive.Prioritized(alpha=ALPHA, beta=BETA) if spec.prioritized else relive.Uniform(),
-            seed=0,
-        )
+    obs_size = SEQUENCE_OBS_SIZE
 
-    def fill(self, count: int) -> None:
-        for block in blocks(count, obs_size=SEQUENCE_OBS_SIZE):
-            self.buffer.extend(**{name: column[None] for name, column in block._asdict().items()})
+    def item(self, spec: Spec) -> Any:
+        return self.lib.Sequences(spec.length, starts=spec.starts)
 
     def add_and_draw(self, n: int, steps: Iterable[Step]) -> None:
         buffer = self.buffer
         for obs, action, reward, next_obs, terminated, truncated in steps:
             buffer.add(
-                obs=obs,
-                action=action,
-                reward=reward,
-                next_obs=next_obs,
-                terminated=terminated,
-                truncated=truncated,
+                obs=obs, action=action, reward=reward, next_obs=next_obs, terminated=terminated, truncated=truncated
             )
             buffer.sample(n)
 
@@ -50,16 +33,13 @@ class ReliveSequences(Relive):
 class NumpySequences(NumpyByHand):
     """A ring without `next_obs`; a sequence starts anywhere and runs on behind an episode's end, as the flags tell."""
 
+    obs_size = SEQUENCE_OBS_SIZE
+
     def make(self, spec: Spec) -> None:
         super().make(spec)
         self.offsets = np.arange(spec.length)
-        self.obs = np.zeros((spec.capacity, SEQUENCE_OBS_SIZE), np.float32)
         self.next_obs = np.zeros(0)
         self.columns = [self.obs, self.action, self.reward, self.terminated, self.truncated]
-
-    def fill(self, count: int) -> None:
-        for block in blocks(count, obs_size=SEQUENCE_OBS_SIZE):
-            self._add_rows(block)
 
     def _add_rows(self, rows: Step) -> None:
         self._write([rows.obs, rows.action, rows.reward, rows.terminated, rows.truncated])
