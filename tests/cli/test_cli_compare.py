@@ -8,17 +8,15 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from interrupted import interrupted
 from rich.console import Console
 
 from relive.cli import main
-from relive.cli._runs import Job, run
-from relive.cli.compare import PairsLearner, Runs, pairs_config, pendulum_config
+from relive.cli._runs import Job, Runs, run
+from relive.cli.compare import PairsLearner, pairs_config, pendulum_config
 from relive.trainers import SACConfig
 
 SHORT = ["--episodes", "12", "--eval-every", "4", "--eval-episodes", "8", "--hidden", "8"]
@@ -40,36 +38,12 @@ def test_pairs_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.Ca
     assert found["complete"] is True
 
 
-def ended(group: int) -> bool:
-    """Whether a process group is empty after ten seconds at most: a helper of Python's own outlives the command."""
-    for _ in range(100):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False
-
-
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_ends_the_processes_and_shows_what_was_reached(tmp_path: Path) -> None:
     words = ["compare", "pairs", "--seeds", "200", "--jobs", "2", *SHORT, "--out", str(tmp_path)]
-    command, pipe = [sys.executable, "-m", "relive", *words], subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, bufsize=1, start_new_session=True) as process:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                if line.startswith("[2/"):
-                    break
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the children, too
-            shown, error = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert process.returncode == 130, error
-    assert "Traceback" not in error
+    shown = interrupted(words, after="[2/")
     assert re.search(r"SAC on PairsTrading, mode break: \d+ seeds?\b", shown)
     assert (tmp_path / "curves.png").exists()
-    assert ended(process.pid)
 
 
 def test_a_run_that_fails_is_reported_and_the_others_go_on() -> None:

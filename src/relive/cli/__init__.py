@@ -18,7 +18,7 @@ Example: relive train sac --env-id Pendulum-v1 --use-per"""
 TRAIN = """Train one agent.
 
 Example: relive train sac --env-id Pendulum-v1 --use-per"""
-COMPARE = """Train uniform against prioritized replay over several seeds.
+COMPARE = """Compare ways of replaying experience: the same seeds in every arm.
 
 Example: relive compare pairs --quick"""
 INTERRUPTED = 130

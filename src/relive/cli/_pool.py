@@ -63,7 +63,8 @@ def run_all(
                 for index, task in enumerate(tasks):
                     future = pool.submit(work, task)
                     future.add_done_callback(lambda future, index=index: ended.put((index, future)))  # type: ignore[misc]
-            with _Display(costs, console) as display:
+            display = _Display(costs, console)
+            with display.bars:
                 return _collect(pool, tasks, ended, stop, wish, display, name)
         except KeyboardInterrupt:
             for process in set(multiprocessing.active_children()) - others:
@@ -134,16 +135,9 @@ class _Display:
     def __init__(self, costs: Sequence[float], console: Console) -> None:
         self._costs, self._console = costs, console
         columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
-        self._bars = Progress(*columns, console=console, transient=True)
-        self._bar = self._bars.add_task("", total=sum(costs), note="")
+        self.bars = Progress(*columns, console=console, transient=True)
+        self._bar = self.bars.add_task("", total=sum(costs), note="")
         self._count, self._said = 0, 0.0
-
-    def __enter__(self) -> _Display:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
 
     def say(self, text: str) -> None:
         self._console.print(text, style="yellow")
@@ -151,8 +145,8 @@ class _Display:
     def finished(self, index: int, name: str) -> None:
         self._count += 1
         note = f"{self._count} of {len(self._costs)}, {name}"
-        self._bars.update(self._bar, advance=self._costs[index], note=note)
-        share = self._bars.tasks[self._bar].percentage
+        self.bars.update(self._bar, advance=self._costs[index], note=note)
+        share = self.bars.tasks[self._bar].percentage
         if not self._console.is_terminal and (share >= self._said + 10 or self._count == len(self._costs)):
             self._said = share
             self._console.print(f"[{share:3.0f} %] {note}", markup=False)

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 import relive
-from relive.cli._runs import Outcome
+from relive.cli._runs import Outcome, paired
 from relive.errors import MissingExtra, message
 from relive.trainers.statistics import (
     Estimate,
@@ -94,27 +94,16 @@ class Row:
 
 def align(study: Study, outcomes: Sequence[Outcome]) -> Curves | None:
     """Return the curves of seeds that every arm has: whole runs, or else the part that all of those seeds reached."""
-    found: dict[int, dict[str, Outcome]] = {}
-    for outcome in outcomes:
-        if outcome.result is not None and len(outcome.result.eval_steps):
-            found.setdefault(outcome.job.seed, {})[outcome.job.arm] = outcome
-    paired = {seed: arms for seed, arms in sorted(found.items()) if len(arms) == len(study.arms)}
-    whole = {seed: arms for seed, arms in paired.items() if all(outcome.complete for outcome in arms.values())}
-    chosen = whole or paired
-    if not chosen:
+    seeds, results, complete = paired(outcomes, study.arms, lambda result: len(result.eval_steps) > 0)
+    if not seeds:
         return None
-    results = {arm: [arms[arm].result for arms in chosen.values()] for arm in study.arms}
-    length = min(len(r.eval_steps) for arm in results.values() for r in arm if r is not None)
-    first = next(r for r in results[study.baseline] if r is not None)
+    length = min(len(r.eval_steps) for runs in results.values() for r in runs)
     return Curves(
-        times=first.eval_steps[:length] / study.steps_per_unit,
-        returns={
-            arm: np.array([r.eval_returns[:length].mean(axis=1) for r in runs if r is not None])
-            for arm, runs in results.items()
-        },
-        seeds=list(chosen),
-        seconds={arm: float(np.mean([r.seconds for r in runs if r is not None])) for arm, runs in results.items()},
-        complete=bool(whole),
+        times=results[study.baseline][0].eval_steps[:length] / study.steps_per_unit,
+        returns={arm: np.array([r.eval_returns[:length].mean(axis=1) for r in runs]) for arm, runs in results.items()},
+        seeds=seeds,
+        seconds={arm: float(np.mean([r.seconds for r in runs])) for arm, runs in results.items()},
+        complete=complete,
     )
 
 
@@ -198,12 +187,7 @@ def write(study: Study, curves: Curves, folder: Path) -> list[Path]:
     """Write `curves.csv`, `summary.json` and `curves.png`, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     data, summary, picture = (folder / name for name in ("curves.csv", "summary.json", "curves.png"))
-    with data.open("w", newline="", encoding="utf-8") as file:
-        lines = csv.writer(file)
-        lines.writerow(["arm", "seed", study.unit, "return"])
-        for arm, returns in curves.returns.items():
-            for seed, curve in zip(curves.seeds, returns, strict=True):
-                lines.writerows((arm, seed, f"{t:g}", repr(float(r))) for t, r in zip(curves.times, curve, strict=True))
+    write_curves(data, (study.unit, "return"), curves.seeds, curves.times, curves.returns)
     content = {
         "title": study.title,
         "relive": relive.__version__,
@@ -219,6 +203,18 @@ def write(study: Study, curves: Curves, folder: Path) -> list[Path]:
     return [picture, data, summary]
 
 
+def write_curves(
+    path: Path, names: tuple[str, str], seeds: Sequence[int], times: Array, curves: dict[str, Array]
+) -> None:
+    """Write a line for each point of `curves`, by arm, float64 `[S, P]`; `names` are those of time and value."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file)
+        lines.writerow(["arm", "seed", *names])
+        for arm, runs in curves.items():
+            for seed, run in zip(seeds, runs, strict=True):
+                lines.writerows((arm, seed, f"{t:g}", repr(float(y))) for t, y in zip(times, run, strict=True))
+
+
 def _finite(value: Any) -> Any:
     """JSON knows no infinity: a time that was never reached is null."""
     if isinstance(value, dict):
@@ -230,11 +226,7 @@ def _finite(value: Any) -> Any:
 
 def _draw(study: Study, curves: Curves, path: Path) -> None:
     figure, axes = new_figure()
-    for arm, returns in curves.returns.items():
-        points = [interval(column, resamples=BAND_RESAMPLES) for column in returns.T]
-        line = axes.plot(curves.times, [point.value for point in points], label=arm)[0]
-        band = ([point.low for point in points], [point.high for point in points])
-        axes.fill_between(curves.times, *band, color=line.get_color(), alpha=0.2, linewidth=0)
+    draw_bands(axes, curves.times, curves.returns)
     limit = threshold(study, curves)
     axes.axhline(limit, color="grey", linestyle="--", linewidth=0.8, label=f"threshold {limit:.3g}")
     if study.reference is not None:
@@ -244,6 +236,15 @@ def _draw(study: Study, curves: Curves, path: Path) -> None:
     axes.set_title(f"{study.title}: {_seeds(len(curves.seeds))}")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=120)
+
+
+def draw_bands(axes: Any, times: Array, curves: dict[str, Array]) -> None:
+    """Draw the interquartile mean of `curves`, by arm, float64 `[S, P]`, and its interval, at each of `times`."""
+    for arm, runs in curves.items():
+        points = [interval(column, resamples=BAND_RESAMPLES) for column in runs.T]
+        line = axes.plot(times, [point.value for point in points], label=arm)[0]
+        band = ([point.low for point in points], [point.high for point in points])
+        axes.fill_between(times, *band, color=line.get_color(), alpha=0.2, linewidth=0)
 
 
 def new_figure() -> tuple[Any, Any]:

@@ -8,14 +8,16 @@ import multiprocessing
 import os
 import queue
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from relive import trainers
+from relive.cli import INTERRUPTED
 from relive.cli._interrupt import children_deaf_to_interrupts, interruptible
+from relive.errors import ArgumentError, message
 from relive.trainers import Progress as Report
 from relive.trainers import TrainerConfig, TrainResult
 
@@ -23,6 +25,37 @@ Evaluator = Callable[[Callable[[Any], Any]], Any]
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 20.0
+QUICK_SEEDS = 4
+
+
+def at_least(options: object, **lows: int) -> None:
+    """Refuse options, named as fields of `options`, that are given and lower than this."""
+    for name, low in lows.items():
+        value = getattr(options, name)
+        if value is not None and value < low:
+            raise ArgumentError(message(f"at least {low}", f"`{value}`", f"--{name.replace('_', '-')}"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Seeds and processes of a comparison."""
+
+    seeds: int = 10
+    """Seeds in each arm; one seed gives the same initial weights and environment in all arms."""
+    first_seed: int = 0
+    """The first seed; the others follow."""
+    quick: bool = False
+    """At most 4 seeds: a sooner answer, with wide intervals."""
+    jobs: int = os.cpu_count() or 1
+    """Processes at a time; one for each processor unless given."""
+
+    def chosen(self) -> range:
+        """Return the seeds to run."""
+        at_least(self, first_seed=0, seeds=1, jobs=1)
+        return range(self.first_seed, self.first_seed + (min(self.seeds, QUICK_SEEDS) if self.quick else self.seeds))
+
+
+DEFAULT_RUNS = Runs()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +76,31 @@ class Outcome:
     result: TrainResult | None
     complete: bool
     error: str = ""
+
+
+def status(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> int:
+    """Return the exit status of a comparison that meant to run `jobs`."""
+    if any(outcome.error for outcome in outcomes):
+        return 1
+    whole = len(outcomes) == len(jobs) and all(outcome.complete for outcome in outcomes)
+    return 0 if whole else INTERRUPTED
+
+
+def paired(
+    outcomes: Sequence[Outcome], arms: Collection[str], usable: Callable[[TrainResult], bool]
+) -> tuple[list[int], dict[str, list[TrainResult]], bool]:
+    """Return the seeds of which every arm has a usable result, the results by arm, and whether all runs are whole.
+
+    Where there are whole runs, the others are left out.
+    """
+    found: dict[int, dict[str, tuple[TrainResult, bool]]] = {}
+    for outcome in outcomes:
+        if outcome.result is not None and usable(outcome.result):
+            found.setdefault(outcome.job.seed, {})[outcome.job.arm] = outcome.result, outcome.complete
+    everywhere = {seed: runs for seed, runs in sorted(found.items()) if len(runs) == len(arms)}
+    whole = {seed: runs for seed, runs in everywhere.items() if all(complete for _, complete in runs.values())}
+    chosen = whole or everywhere
+    return list(chosen), {arm: [runs[arm][0] for runs in chosen.values()] for arm in arms}, bool(whole)
 
 
 def trainer_of(config: TrainerConfig) -> Any:
@@ -69,7 +127,8 @@ def run(jobs: Sequence[Job], workers: int, console: Console) -> list[Outcome]:
             for process in processes:
                 process.start()
         try:
-            with _Display(jobs, console) as display:
+            display = _Display(jobs, console)
+            with display.bars:
                 outcomes = _collect(jobs, processes, reports, stop, wish, display)
         finally:
             tasks.cancel_join_thread()  # jobs that nobody will take must not hold up our own end
@@ -174,19 +233,12 @@ class _Display:
             TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )  # fmt: skip
-        self._bars = Progress(*columns, console=console, transient=True)
+        self.bars = Progress(*columns, console=console, transient=True)
         steps = sum(job.config.total_steps for job in jobs)
-        self._whole = self._bars.add_task("all runs (steps)", total=steps, note="")
+        self._whole = self.bars.add_task("all runs (steps)", total=steps, note="")
         self._tasks: dict[int, Any] = {}
         self._done: dict[int, int] = {}
         self._ended = 0
-
-    def __enter__(self) -> _Display:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
 
     def say(self, text: str) -> None:
         self._console.print(text, style="yellow")
@@ -194,16 +246,16 @@ class _Display:
     def moved(self, index: int, progress: Report) -> None:
         if index not in self._tasks:
             job = self._jobs[index]
-            self._tasks[index] = self._bars.add_task(f"{job.arm}, seed {job.seed}", total=progress.total_steps, note="")
-        self._bars.update(self._tasks[index], completed=progress.step, note=f"return {progress.eval_return:.3g}")
+            self._tasks[index] = self.bars.add_task(f"{job.arm}, seed {job.seed}", total=progress.total_steps, note="")
+        self.bars.update(self._tasks[index], completed=progress.step, note=f"return {progress.eval_return:.3g}")
         self._account(index, progress.step)
 
     def finished(self, index: int, outcome: Outcome) -> None:
         if index in self._tasks:
-            self._bars.remove_task(self._tasks.pop(index))
+            self.bars.remove_task(self._tasks.pop(index))
         self._ended += 1
         self._account(index, self._jobs[index].config.total_steps)
-        self._bars.update(self._whole, note=f"{self._ended} of {len(self._jobs)} runs")
+        self.bars.update(self._whole, note=f"{self._ended} of {len(self._jobs)} runs")
         job, result = outcome.job, outcome.result
         if outcome.error:
             self.say(f"{job.arm}, seed {job.seed}, failed:\n{outcome.error}")
@@ -213,4 +265,4 @@ class _Display:
 
     def _account(self, index: int, steps: int) -> None:
         self._done[index] = steps
-        self._bars.update(self._whole, completed=sum(self._done.values()))
+        self.bars.update(self._whole, completed=sum(self._done.values()))

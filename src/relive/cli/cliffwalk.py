@@ -13,6 +13,7 @@ from rich.console import Console
 from relive.cli import INTERRUPTED
 from relive.cli._cliffwalk_report import Cell, Found, bars, bars_table, details_table, heading, medians_table, write
 from relive.cli._pool import going, run_all
+from relive.cli._runs import at_least
 from relive.errors import ArgumentError, message
 from relive.trainers.cliffwalk import LEARNERS, Walk
 
@@ -51,10 +52,7 @@ class Options:
 
     def walks(self) -> list[Walk]:
         """Return all runs, short chains first: a run that is ended early has whole rows to show."""
-        for name, low in (("seeds", 1), ("first_seed", 0), ("jobs", 1)):
-            value = getattr(self, name)
-            if value < low:
-                raise ArgumentError(message(f"at least {low}", f"`{value}`", f"--{name.replace('_', '-')}"))
+        at_least(self, seeds=1, first_seed=0, jobs=1)
         for learner in self.learners:
             if learner not in LEARNERS:
                 raise ArgumentError(message("`table`, `linear` or `network`", f"`{learner}`", "--learners"))

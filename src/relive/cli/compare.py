@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -11,38 +10,17 @@ from typing import Any, Literal
 import tyro
 from rich.console import Console
 
-from relive.cli import INTERRUPTED
 from relive.cli._report import Study, align, table, write
-from relive.cli._runs import Job, Outcome, run
+from relive.cli._runs import DEFAULT_RUNS, Job, Runs, at_least, run, status
 from relive.errors import ArgumentError, message
 from relive.trainers import SACConfig
 
 EPISODE = 100  # bars in an episode of PairsTrading
 HELD_OUT_SEED = 1_000_000
 THRESHOLDS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
-QUICK_SEEDS = 4
 PENDULUM_EVAL_EVERY = 250  # steps
 # Arms of `relive compare pendulum`: prioritized or not, and steps of the target.
 PENDULUM_ARMS = {"uniform": (False, 1), "prioritized": (True, 1), "uniform, 3-step": (False, 3)}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Runs:
-    """Seeds and processes of a comparison."""
-
-    seeds: int = 10
-    """Seeds in each arm; one seed gives the same initial weights and environment in all arms."""
-    first_seed: int = 0
-    """The first seed; the others follow."""
-    quick: bool = False
-    """At most 4 seeds, and fewer episodes: an answer in a minute or two, with wide intervals."""
-    jobs: int = os.cpu_count() or 1
-    """Processes at a time; one for each processor unless given."""
-
-    def chosen(self) -> range:
-        """Return the seeds to run."""
-        _at_least(self, first_seed=0, seeds=1, jobs=1)
-        return range(self.first_seed, self.first_seed + (min(self.seeds, QUICK_SEEDS) if self.quick else self.seeds))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +38,7 @@ class PairsLearner:
     hidden: int = 32
     """Width of the two hidden layers."""
     episodes: int | None = None
-    """Training episodes of 100 steps; None is 500 in mode break, 1,500 in mode dislocation."""
+    """Training episodes of 100 steps; None is 500, 1,500 in mode dislocation, and three fifths of that with --quick."""
     eval_every: int = 25
     """Training episodes between evaluations."""
     eval_episodes: int = 200
@@ -68,7 +46,7 @@ class PairsLearner:
 
     def resolved(self, quick: bool = False) -> PairsLearner:
         """Return the same with what the mode decides filled in; a quick comparison trains three fifths as long."""
-        _at_least(self, update_every=1, hidden=1, episodes=1, eval_every=1, eval_episodes=1)
+        at_least(self, update_every=1, hidden=1, episodes=1, eval_every=1, eval_episodes=1)
         usual: dict[str, Any] = {
             "break": {"sigma": 1.0, "update_every": 8, "episodes": 500},
             "dislocation": {"sigma": 0.3, "update_every": 16, "episodes": 1_500},
@@ -81,13 +59,6 @@ class PairsLearner:
     def market(self) -> dict[str, Any]:
         """Arguments of the environment."""
         return {"mode": self.mode, "sigma": self.sigma, "cost": self.cost}
-
-
-def _at_least(options: object, **lows: int) -> None:
-    for name, low in lows.items():
-        value = getattr(options, name)
-        if value is not None and value < low:
-            raise ArgumentError(message(f"at least {low}", f"`{value}`", f"--{name.replace('_', '-')}"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +75,7 @@ class HeldOut:
         return relive.envs.evaluate(policy, episodes=self.episodes, seed=HELD_OUT_SEED, **self.settings)
 
 
-DEFAULT_RUNS, DEFAULT_LEARNER = Runs(), PairsLearner()
+DEFAULT_LEARNER = PairsLearner()
 
 
 def pairs_config(learner: PairsLearner, seed: int, use_per: bool) -> SACConfig:
@@ -255,11 +226,4 @@ def _compare(study: Study, jobs: list[Job], runs: Runs, out: Path) -> int:
         console.print(table(study, curves))
         for path in write(study, curves, out):
             console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
-    return _status(jobs, outcomes)
-
-
-def _status(jobs: list[Job], outcomes: list[Outcome]) -> int:
-    if any(outcome.error for outcome in outcomes):
-        return 1
-    whole = len(outcomes) == len(jobs) and all(outcome.complete for outcome in outcomes)
-    return 0 if whole else INTERRUPTED
+    return status(jobs, outcomes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -17,9 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 import relive
-from relive.cli._report import new_figure
-from relive.cli._runs import Job, Outcome, run
-from relive.cli.compare import DEFAULT_RUNS, Runs, _status
+from relive.cli._report import draw_bands, new_figure, write_curves
+from relive.cli._runs import DEFAULT_RUNS, Job, Outcome, Runs, paired, run, status
 from relive.errors import ArgumentError, message
 from relive.trainers import DQNConfig, R2D2Config, TrainerConfig, TrainResult
 from relive.trainers.statistics import Estimate, interval, probability_of_improvement
@@ -29,7 +27,6 @@ Array = npt.NDArray[np.float64]
 LENGTH, CHANCE = 10, 0.5
 LAST = 100  # episodes over which success is counted
 POINTS = 40  # of a curve
-BAND_RESAMPLES = 2_000
 BASE, BEST = "zero", "stored + burn-in"
 # Memory at a sequence's first step, and steps of burn-in; None is DQN, which has no memory at all.
 ARMS: dict[str, tuple[str, int] | None] = {
@@ -109,21 +106,14 @@ class Bar:
 
 def gather(outcomes: Sequence[Outcome], steps: int) -> Found | None:
     """Return the successes of seeds that every arm has: whole runs, or else those that have seen an episode end."""
-    found: dict[int, dict[str, Outcome]] = {}
-    for outcome in outcomes:
-        if outcome.result is not None and len(outcome.result.episode_steps):
-            found.setdefault(outcome.job.seed, {})[outcome.job.arm] = outcome
-    paired = {seed: arms for seed, arms in sorted(found.items()) if len(arms) == len(ARMS)}
-    whole = {seed: arms for seed, arms in paired.items() if all(outcome.complete for outcome in arms.values())}
-    chosen = whole or paired
-    if not chosen:
+    seeds, results, complete = paired(outcomes, ARMS, lambda result: len(result.episode_steps) > 0)
+    if not seeds:
         return None
-    results = {arm: [r for arms in chosen.values() if (r := arms[arm].result) is not None] for arm in ARMS}
     reached = min(steps, *(r.steps for runs in results.values() for r in runs))
     times = np.linspace(reached / POINTS, reached, POINTS)
     return Found(
-        seeds=list(chosen),
-        complete=bool(whole),
+        seeds=seeds,
+        complete=complete,
         final={arm: np.array([success(r, r.steps) for r in runs]) for arm, runs in results.items()},
         times=times,
         curves={arm: np.array([[success(r, at) for at in times] for r in runs]) for arm, runs in results.items()},
@@ -178,12 +168,7 @@ def write(found: Found, settings: dict[str, Any], folder: Path) -> list[Path]:
     """Write `curves.png`, `curves.csv` and `summary.json`, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     picture, data, summary = (folder / name for name in ("curves.png", "curves.csv", "summary.json"))
-    with data.open("w", newline="", encoding="utf-8") as file:
-        lines = csv.writer(file)
-        lines.writerow(["arm", "seed", "steps", "success"])
-        for arm, curves in found.curves.items():
-            for seed, curve in zip(found.seeds, curves, strict=True):
-                lines.writerows((arm, seed, f"{t:g}", repr(float(x))) for t, x in zip(found.times, curve, strict=True))
+    write_curves(data, ("steps", "success"), found.seeds, found.times, found.curves)
     arms = {
         arm: {
             "success": final.tolist(),
@@ -202,11 +187,7 @@ def write(found: Found, settings: dict[str, Any], folder: Path) -> list[Path]:
 
 def _draw(found: Found, path: Path) -> None:
     figure, axes = new_figure()
-    for arm, curves in found.curves.items():
-        points = [interval(column, resamples=BAND_RESAMPLES) for column in curves.T]
-        line = axes.plot(found.times, [point.value for point in points], label=arm)[0]
-        band = ([point.low for point in points], [point.high for point in points])
-        axes.fill_between(found.times, *band, color=line.get_color(), alpha=0.2, linewidth=0)
+    draw_bands(axes, found.times, found.curves)
     axes.axhline(CHANCE, color="grey", linestyle="--", linewidth=0.8, label="chance")
     axes.set_ylim(0.0, 1.02)
     axes.set_xlabel("environment steps")
@@ -248,4 +229,4 @@ def tmaze(
             console.print(table)
         for path in write(found, {**dataclasses.asdict(runs), "steps": steps}, out):
             console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
-    return _status(jobs, outcomes)
+    return status(jobs, outcomes)
