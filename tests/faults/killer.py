@@ -30,6 +30,7 @@ from system_calls import watched
 
 from relive.errors import NotEnoughData
 from relive.trajectories import TrajectoryReplayBuffer
+from relive.trajectories._held import Held
 
 LIVES = 12  # in one directory
 KEEP = {"max_trajectories": 7, "cache_size": 3, "queue_bytes": 20_000}
@@ -140,14 +141,15 @@ class Oracle:
 
     def compare(self, buffer: TrajectoryReplayBuffer, least: int, *, exact: bool = True) -> int:
         """Every trajectory is read and compared, and so are rows; they follow each other. Returns the next serial."""
-        store, found = buffer._store, []
-        for position in range(len(store.index)):
-            fields = {".".join(path): array for path, array in store.block(position).fields().items()}
+        held, found = Held(buffer._store), []
+        for position in range(len(held)):
+            fields = {".".join(path): array for path, array in held.block(position).fields().items()}
             serial = int(fields["code"][0, 0, 0])
             wanted = dict(leaves(given(serial)))
             assert fields.keys() == wanted.keys()
             assert all(array.tobytes() == wanted[name].tobytes() for name, array in fields.items()), f"{serial} is torn"
             found.append(serial)
+        held.release()
         end = found[-1] + 1 if found else 0
         assert found == list(range(end - len(found), end)), found
         assert least <= end <= self.handed + 3 or not exact, (least, end, self.handed)

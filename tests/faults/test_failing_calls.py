@@ -14,13 +14,13 @@ import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rollouts import leaves, simple
+from rollouts import simple
+from serials import serials
 from system_calls import System, watched
 
 from relive.errors import StorageError
@@ -28,20 +28,6 @@ from relive.trajectories import TrajectoryReplayBuffer, verify
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 KEPT = 5
-
-
-def serials(buffer: TrajectoryReplayBuffer) -> list[int]:
-    """Which trajectories are there; every row that is drawn is compared bit by bit."""
-    batch = dict(leaves(buffer.sample(max(80, 12 * len(buffer)))))
-    codes = batch["code"].tolist()
-    for name, array in batch.items():
-        assert array.tobytes() == b"".join(written(serial)[name][t, b].tobytes() for serial, t, b in codes)
-    return sorted({serial for serial, _, _ in codes})
-
-
-@lru_cache(maxsize=256)
-def written(serial: int) -> dict[str, Any]:
-    return dict(leaves(simple(serial, length=2)))
 
 
 class Life:

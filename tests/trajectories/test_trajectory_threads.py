@@ -141,6 +141,58 @@ def test_files_stay_while_a_reader_needs_them(folder, monkeypatch):
         assert_whole(drawn_later[0], {3, 4, 5})
 
 
+def test_a_load_waits_for_who_reads(folder, monkeypatch):
+    """Old files and new ones have the same names, which must not change hands under a reader."""
+    with TrajectoryReplayBuffer() as source:
+        source.add_trajectories([simple(k) for k in range(10, 13)])
+        source.save_checkpoint(folder / "saved")
+    come, go = slow_reading(monkeypatch)
+    with TrajectoryReplayBuffer(folder / "own", enable_cache=False, seed=0) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(3)])
+        buffer.sync()
+        reading, drawn = start(lambda: buffer.sample(30))
+        assert come.acquire(timeout=20)
+        loading, told = start(lambda: buffer.load_checkpoint(folder / "saved"))
+        loading.join(0.2)
+        assert loading.is_alive()
+        go.release()
+        reading.join(20)
+        loading.join(20)
+        assert told == [None]
+        assert_whole(drawn[0], {0, 1, 2})
+        go.release()
+        assert_whole(buffer.sample(30), {10, 11, 12})
+
+
+def test_a_save_holds_nobody_up(folder):
+    """While files are linked or copied others add and draw; what is saved is what was there at the call."""
+    come, go = threading.Event(), threading.Event()
+
+    def before(name: str, args: tuple[Any, ...]) -> None:
+        if name == "link":
+            come.set()
+            assert go.wait(60)
+
+    with watched() as system, TrajectoryReplayBuffer(folder / "own", max_trajectories=3, cache_size=0) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(3)])
+        system.before = before
+        saving, told = start(lambda: buffer.save_checkpoint(folder / "saved"))
+        try:
+            assert come.wait(20)
+            others, results = start(lambda: [buffer.add_trajectories([simple(k) for k in range(3, 9)]), buffer.sync()])
+            others.join(20)
+            assert results == [[None, (9, 9, 9)]]
+            assert_whole(buffer.sample(30), {6, 7, 8})
+        finally:
+            go.set()
+        saving.join(20)
+        assert told == [None]
+        assert len(list((folder / "own").glob("trajectory*"))) == 3, "what the save held is gone now"
+    with TrajectoryReplayBuffer() as saved:
+        saved.load_checkpoint(folder / "saved")
+        assert_whole(saved.sample(50), {0, 1, 2})
+
+
 @lru_cache(maxsize=4096)
 def kept(serial: int) -> dict[str, Any]:
     return dict(leaves(simple(serial)))

@@ -16,6 +16,7 @@ import torch
 from relive.errors import MissingExtra, SchemaError, StorageError
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, convert
 from relive.trajectories._files import Folder
+from relive.trajectories._held import Held
 
 
 def trajectory(number: int = 0, **fields: Any) -> Trajectory:
@@ -72,7 +73,7 @@ def test_all_fields_come_back(tmp_path: Path) -> None:
     assert told["shape"] == [3, 2, 2]  # that of prev_logprobs, where there are any
     convert(tmp_path / "pt", tmp_path / "back")
     with TrajectoryReplayBuffer(tmp_path / "back") as again:
-        block = again._store.block(0)
+        block = Held(again._store).block(0)
         assert block.model_weights_id == "after 1200 steps"
         assert block.fields().keys() == whole.arrays.keys()
         for path, array in block.fields().items():
@@ -156,7 +157,7 @@ def test_an_interrupted_save_leaves_the_one_before(at: int, tmp_path: Path, monk
         write(self, name, parts)
 
     monkeypatch.setattr(Folder, "write", failing)
-    if at < 5:  # three files, the metadata, the index
+    if at < 5:  # three files, the metadata, the index; nothing has been drawn yet
         with pytest.raises(OSError, match="No space left"):
             buffer.save_checkpoint(tmp_path)
         index = json.loads((tmp_path / "trajectory_index.json").read_text())
@@ -167,6 +168,37 @@ def test_an_interrupted_save_leaves_the_one_before(at: int, tmp_path: Path, monk
         assert len(again) == 3
     buffer.save_checkpoint(tmp_path)
     same_rows(tmp_path, [2, 3, 4, 5])
+
+
+@pytest.mark.parametrize("source", ["numpy", "torch"])
+def test_resuming_draws_what_an_uninterrupted_run_draws(source: str, tmp_path: Path) -> None:
+    run = buffer_of(5)
+    if source == "torch":  # as RLinf draws
+        run.save_checkpoint(tmp_path / "rlinf")
+        run.load_checkpoint(tmp_path / "rlinf")
+    for count in (7, 3):
+        run.sample(count)
+        run.save_checkpoint(tmp_path / "pt")
+        resumed = TrajectoryReplayBuffer(seed=99, sample_window_size=0)
+        resumed.load_checkpoint(tmp_path / "pt")
+        for _ in range(3):
+            assert resumed.sample(50).rewards.tobytes() == run.sample(50).rewards.tobytes()
+
+
+def test_a_generator_of_other_metadata_is_none(tmp_path: Path) -> None:
+    """RLinf writes its two files again and leaves this one alone: then the seed counts."""
+    run = buffer_of(5)
+    run.sample(7)
+    run.save_checkpoint(tmp_path)
+    text = (tmp_path / "metadata.json").read_text()
+    (tmp_path / "metadata.json").write_text(text.replace('"trajectory_counter": 5', '"trajectory_counter": 6'))
+    batches = []
+    for name in ("relive_generator.json", "none"):
+        buffer = TrajectoryReplayBuffer(sample_window_size=0)
+        buffer.load_checkpoint(tmp_path)
+        batches.append(buffer.sample(50).rewards.tobytes())
+        (tmp_path / name).unlink(missing_ok=True)
+    assert batches[0] == batches[1]
 
 
 def test_another_buffers_checkpoint_is_not_overwritten(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from .. import _kernels
 from .._memory import HUGE_PAGE, Arena
 from .._types import Array
 from ..errors import SchemaError, StorageError, message
+from ._catalog import Entry
 from ._files import Folder, read_at, read_into, reported, size_of
 from ._layout import MOST_HEADER, MOST_WEIGHTS, Column, Header, Layout, Plan, parse, plan_of
 from .trajectory import Path, Trajectory
@@ -140,8 +140,8 @@ def checksums(block: Block) -> Array:
     return table
 
 
-def file_of(block: Block) -> tuple[list[Any], int, int, int]:
-    """What to write: the parts of the file, the size of its header and of the whole, and a checksum of all of it."""
+def file_of(id_: int, block: Block) -> tuple[list[Any], Entry]:
+    """The parts of a block's file, and what the index is to say of it."""
     plan = block.plan
     header = plan.header(block.max_episode_length, block.model_weights_id)
     table = checksums(block)
@@ -149,7 +149,8 @@ def file_of(block: Block) -> tuple[list[Any], int, int, int]:
     checksum = zlib.crc32(table.tobytes(), zlib.crc32(header))
     mark = np.array([checksum], np.uint32).tobytes()
     parts = [header, *arrays, bytes(plan.padding), table.reshape(-1).view(np.uint8), mark]
-    return parts, len(header), len(header) + plan.nbytes, checksum
+    shape, facts = (block.length, block.width, block.layout), (block.max_episode_length, block.model_weights_id)
+    return parts, Entry(id_, *shape, len(header), len(header) + plan.nbytes, checksum, *facts)
 
 
 def file_size(block: Block) -> int:
@@ -172,39 +173,28 @@ def read_block(folder: Folder, name: str, arena: Arena, checksum: int | None = N
     Raises:
         StorageError: The file is not there, is no trajectory's, or is damaged.
     """
-    fd = folder.open(name)
     at = f"{folder.path}/{name}"
-    try:
+    with folder.reading(name) as fd:
         size = size_of(fd)
         header = read_header(fd, size, at)
-        plan = header.plan
-        shapes = [
-            ((slot.rows, *column.shape), column.dtype)
-            for column in header.layout.stored
-            for slot in [plan.slots[column.path]]
-        ]
+        plan, stored = header.plan, header.layout.stored
+        shapes = [((plan.slots[column.path].rows, *column.shape), column.dtype) for column in stored]
         shapes += [((plan.rows, len(plan.slots)), "uint32"), ((1,), "uint32")]
         try:
-            arrays = _memory_of(shapes, arena)
+            *fields, table, mark = _memory_of(shapes, arena)
         except MemoryError as error:  # the file is as large, but may be one hole
             raise StorageError(message("a file that fits in memory", f"{size} bytes", at)) from error
-        *fields, table, mark = arrays
         padding = bytearray(plan.padding)
-        targets = [_bytes(array) for array in fields]
-        targets += [memoryview(padding), _bytes(table), _bytes(mark)]
-        with reported(at, "a file that can be read"):
-            whole = read_into(fd, header.start, targets)
-        if not whole:
+        targets = [*map(_bytes, fields), memoryview(padding), _bytes(table), _bytes(mark)]
+        if not read_into(fd, header.start, targets):
             raise StorageError(message(f"{size} bytes", "fewer", at))
-    finally:
-        os.close(fd)
-    stored = dict(zip((column.path for column in header.layout.stored), fields, strict=True))
+    arrays = dict(zip((column.path for column in stored), fields, strict=True))
     block = Block(
-        header.layout, header.length, header.width, stored, header.max_episode_length, header.model_weights_id
+        header.layout, header.length, header.width, arrays, header.max_episode_length, header.model_weights_id
     )
     bad = np.argwhere(checksums(block) != table)
     found = zlib.crc32(table.tobytes(), zlib.crc32(header.raw))
     if len(bad) or any(padding) or {found, int(mark[0]), found if checksum is None else checksum} != {found}:
-        where = f"row {bad[0][0]} of `{'.'.join(header.layout.stored[bad[0][1]].path)}`" if len(bad) else "its header"
+        where = f"row {bad[0][0]} of `{'.'.join(stored[bad[0][1]].path)}`" if len(bad) else "its header"
         raise StorageError(message("a file as it was written", f"other bytes in {where}", at))
     return block

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import stat
 import threading
@@ -49,6 +50,12 @@ def file_name(id_: int) -> str:
     return f"trajectory_{id_:012d}.safetensors"
 
 
+def id_of(name: str) -> int | None:
+    """The number that a trajectory's file was named by, None if it is another file's name."""
+    found = re.fullmatch(r"trajectory_(\d{12,})\.safetensors", name)
+    return int(found[1]) if found else None
+
+
 class Catalog:
     """An index that is written to, one transaction a call."""
 
@@ -77,12 +84,16 @@ class Catalog:
     def add(self, entries: Iterable[Entry], facts: dict[str, Any] | None = None) -> None:
         """Add trajectories, and set facts, or nothing at all."""
         with _named(self._path), self._transaction():
-            self._db.executemany(
-                "INSERT INTO trajectories (id, length, width, layout, start, bytes, checksum, episode, weights)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [(*entry[:3], self._number(entry.layout), *entry[4:]) for entry in entries],
-            )
+            self._insert(entries)
             self._set(facts or {})
+
+    def replace(self, entries: Iterable[Entry], facts: dict[str, Any]) -> None:
+        """Name these trajectories and no others, and set facts, or change nothing at all."""
+        with _named(self._path), self._transaction():
+            self._db.execute("DELETE FROM trajectories")
+            self._db.execute("DELETE FROM facts WHERE name <> 'version'")
+            self._insert(entries)
+            self._set(facts)
 
     def remove(self, ids: Iterable[int]) -> None:
         """Forget trajectories."""
@@ -98,6 +109,13 @@ class Catalog:
         """Write what the journal holds into the file itself."""
         with _named(self._path), self._lock:
             self._db.close()
+
+    def _insert(self, entries: Iterable[Entry]) -> None:
+        self._db.executemany(
+            "INSERT INTO trajectories (id, length, width, layout, start, bytes, checksum, episode, weights)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [(*entry[:3], self._number(entry.layout), *entry[4:]) for entry in entries],
+        )
 
     def _set(self, facts: dict[str, Any]) -> None:
         self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", [(k, str(v)) for k, v in facts.items()])

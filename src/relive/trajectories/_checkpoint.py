@@ -3,56 +3,54 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from typing import Any
 
 from ..errors import StorageError, message
+from . import rlinf
 from ._block import file_of
 from ._catalog import NAME, Catalog, Entry, file_name, read
 from ._draws import Draws, restored
 from ._files import Folder
-from ._index import NOWHERE
+from ._held import Held
+from ._loading import linked, part_of, read_elsewhere, take_in
 from ._reader import Files
 from ._store import Store
 
 
 def save(store: Store, path: str | os.PathLike[str], draws: Draws, kind: str) -> None:
-    """Save all trajectories of `store`, and the state of `draws`."""
-    if kind == "pt":
-        from . import rlinf
+    """Save all trajectories of `store`, and the state of `draws`: what they are now, whatever happens meanwhile.
 
-        rlinf.save(store, path, draws)
-        return
-    from .rlinf import is_one
-
+    Raises:
+        StorageError: The directory holds something else, or cannot be written to.
+    """
+    with store.lock:
+        held, state = Held(store), draws.state()
     target = Folder(path, create=True)
     try:
-        if is_one(target):
+        if kind == "pt":
+            rlinf.save(held, target, state)
+        elif rlinf.is_one(target):
             remedy = "save to another directory, or with `trajectory_format='pt'`"
             raise StorageError(message("an empty directory, or one of relive's", "RLinf's", target.path, remedy))
-        if store.own is not None and os.path.samefile(target.path, store.own.path):
-            if store.catalog is not None:
-                store.catalog.put({"draws": draws.state()})
-            return
-        target.lock()
-        _save(store, target, draws)
+        elif store.own is not None and store.catalog is not None and os.path.samefile(target.path, store.own.path):
+            store.catalog.put({"draws": state})
+        else:
+            target.lock()
+            _save(held, target, state)
     finally:
         target.close()
+        held.release()
 
 
-def _save(store: Store, target: Folder, draws: Draws) -> None:
+def _save(held: Held, target: Folder, draws: str) -> None:
     there = target.sizes()
     if NAME + "-wal" in there:  # it was opened as a buffer's directory, and that ended badly
         Catalog(target.path).close()
     old = {entry.id: entry for entry in read(target.path)[0]} if NAME in there else {}
-    entries = []
-    for position in range(len(store.index)):
-        entries.append(_placed(store, position, target, old, there))
-    publish(target, entries, {"counter": store.counter, "draws": draws.state()})
-    kept = {entry.id for entry in entries}
-    for id_ in old:
-        if id_ not in kept:
-            target.remove(file_name(id_))
+    entries = [_placed(held, position, target, old, there) for position in range(len(held))]
+    publish(target, entries, {"counter": held.counter, "draws": draws})
+    for id_ in old.keys() - {entry.id for entry in entries}:
+        target.remove(file_name(id_))
 
 
 def publish(target: Folder, entries: list[Entry], facts: dict[str, Any]) -> None:
@@ -70,33 +68,20 @@ def publish(target: Folder, entries: list[Entry], facts: dict[str, Any]) -> None
     target.sync()
 
 
-def _placed(store: Store, position: int, target: Folder, old: dict[int, Entry], there: dict[str, int]) -> Entry:
+def _placed(held: Held, position: int, target: Folder, old: dict[int, Entry], there: dict[str, int]) -> Entry:
     """Have one trajectory's file in `target`; returns its entry."""
-    record = store.index.records[position]
-    id_ = int(record["id"])
-    name, before = file_name(id_), old.get(id_)
-    weights = bytes(record["weights"]).decode()
-    entry = Entry(
-        id_, int(record["length"]), int(record["width"]), store.layouts[int(record["layout"])], int(record["start"]),
-        int(record["bytes"]), int(record["checksum"]), int(record["episode"]), weights,
-    )  # fmt: skip
-    folder = int(record["folder"])
-    source = store.sources[folder] if folder != NOWHERE else None
-    if source is None or not isinstance(source, Files):
-        block = store.block(position)
-        parts, start, size, checksum = file_of(block)
-        entry = entry._replace(layout=block.layout, start=start, bytes=size, checksum=checksum)
-        parts_needed = parts
-    else:
-        parts_needed = None
+    entry, source, parts = held.entry(position), held.source(position), None
+    name, before = file_name(entry.id), old.get(entry.id)
+    if not isinstance(source, Files):
+        parts, entry = file_of(entry.id, held.block(position))
     if before == entry and there.get(name) == entry.bytes:
         return entry
     if before is not None and before != entry:
         remedy = "save to an empty directory"
         raise StorageError(message("an earlier checkpoint of this buffer", "another buffer's", target.path, remedy))
     target.remove(name)
-    if parts_needed is not None:
-        target.write(name, parts_needed)
+    if parts is not None:
+        target.write(name, parts)
     elif source is not None and not target.link(source.folder, name, name):
         target.copy(source.folder, name)
     return entry
@@ -104,8 +89,6 @@ def _placed(store: Store, position: int, target: Folder, old: dict[int, Entry], 
 
 def load(store: Store, path: str | os.PathLike[str], share: tuple[int, int], allow_pickle: bool) -> Draws | None:
     """Replace what `store` holds by a share of a checkpoint; returns its draws."""
-    from . import rlinf
-
     source = Folder(path)
     try:
         if rlinf.is_one(source):
@@ -122,60 +105,18 @@ def _load(store: Store, source: Folder, share: tuple[int, int]) -> Draws | None:
         remedy = "load a share of it into a buffer of its own"
         raise StorageError(message("another directory than the buffer's", "the same", source.path, remedy))
     entries, facts = read(source.path)
-    try:
-        draws = restored(facts["draws"]) if "draws" in facts else None
-    except (ValueError, sqlite3.Error) as error:
-        raise StorageError(message("a generator's state", f"`{str(error)[:60]}`", source.path)) from None
-    first, last = part(len(entries), *share)
+    draws = restored(facts["draws"], source.path) if "draws" in facts else None
+    first, last = part_of(len(entries), *share)
     chosen = entries[first:last]
     sizes = source.sizes()
     for entry in chosen:
         if sizes.get(file_name(entry.id)) != entry.bytes:
             got = f"{sizes.get(file_name(entry.id), 'no file')}"
             raise StorageError(message(f"a file of {entry.bytes} bytes", got, f"{source.path}/{file_name(entry.id)}"))
-    take_over(store, source, chosen)
+    if own is None or store.catalog is None:
+        read_elsewhere(store, Files(source, store.arena), chosen)
+        return draws
+    if not os.path.samefile(own.path, source.path):
+        take_in(store, own, store.catalog, linked(own, source, chosen))
+    source.close()
     return draws
-
-
-def part(count: int, rank: int, world: int) -> tuple[int, int]:
-    """The first and the last but one of a rank's contiguous share of `count`."""
-    each, rest = divmod(count, world)
-    first = rank * each + min(rank, rest)
-    return first, first + each + (rank < rest)
-
-
-def empty(store: Store) -> None:
-    """Remove all that `store` holds. The files are gone then, so that others may have their names."""
-    with store.lock:
-        store.delete(store.remove_oldest(len(store.index)))
-    store.settle()
-    with store.lock:
-        store.counter = 0
-        # Directories that nothing here lies in any more; whoever still reads from one keeps it open.
-        store.sources = [source for source in store.sources if source.folder is store.own]
-
-
-def take_over(store: Store, source: Folder, entries: list[Entry]) -> None:
-    """Replace what `store` holds by trajectories of `source`; a directory of its own gets links to their files."""
-    own = store.own
-    if own is not None and os.path.samefile(own.path, source.path):
-        source.close()
-        return
-    empty(store)
-    with store.lock:
-        if own is None or store.catalog is None:
-            store.sources.append(Files(source, store.arena))
-            number = len(store.sources) - 1
-        else:
-            number = 0
-            for entry in entries:
-                name = file_name(entry.id)
-                own.remove(name)
-                if not own.link(source, name, name):
-                    own.copy(source, name)
-            own.sync()
-            store.catalog.add(entries, {"counter": max([0, *(entry.id + 1 for entry in entries)])})
-            source.close()
-        for entry in entries:
-            store.enter(entry, number)
-        store.added = store.flushed = store.durable = len(entries)

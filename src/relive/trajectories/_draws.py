@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .._types import Int64
-from ..errors import MissingExtra, message
+from ..errors import MissingExtra, StorageError, message
 
 
 class Draws(Protocol):
@@ -25,7 +25,7 @@ class Draws(Protocol):
         ...
 
     def state(self) -> str:
-        """The state, as text."""
+        """The state, as text: JSON with the seed, and whether anything has been `drawn`."""
         ...
 
 
@@ -34,17 +34,20 @@ class NumpyDraws:
 
     kind = "numpy"
 
-    def __init__(self, rng: np.random.Generator, seed: int | None = None) -> None:
+    def __init__(self, rng: np.random.Generator, seed: int | None = None, *, drawn: bool = False) -> None:
         self.rng = rng
         self.seed = _seed_of(rng) if seed is None else seed
+        self._drawn = drawn
 
     def integers(self, below: int, n: int) -> Int64:
         """`n` integers in `[0, below)`."""
+        self._drawn = True
         return self.rng.integers(0, below, n)
 
     def state(self) -> str:
         """The bit generator's state, as JSON."""
-        return json.dumps({"kind": self.kind, "seed": self.seed, "state": self.rng.bit_generator.state})
+        told = {"kind": self.kind, "seed": self.seed, "drawn": self._drawn}
+        return json.dumps({**told, "state": self.rng.bit_generator.state})
 
 
 class TorchDraws:
@@ -63,30 +66,32 @@ class TorchDraws:
             wanted, remedy = "the package `torch`, whose generator draws", "pip install 'relive[train]'"
             raise MissingExtra(message(wanted, "none", "TrajectoryReplayBuffer.load_checkpoint", remedy)) from error
         self.seed = seed
-        self._torch = torch
+        self._drawn, self._torch = False, torch
         self._generator = torch.Generator().manual_seed(seed)
 
     def integers(self, below: int, n: int) -> Int64:
         """`n` integers in `[0, below)`."""
+        self._drawn = True
         drawn: Int64 = self._torch.randint(0, below, (n,), generator=self._generator).numpy()
         return drawn
 
     def state(self) -> str:
         """The generator's state, as JSON."""
         state = bytes(self._generator.get_state().tolist()).hex()
-        return json.dumps({"kind": self.kind, "seed": self.seed, "state": state})
+        return json.dumps({"kind": self.kind, "seed": self.seed, "drawn": self._drawn, "state": state})
 
     def restore(self, state: str) -> None:
         """Go on from a state."""
+        self._drawn = True
         raw = np.frombuffer(bytes.fromhex(state), np.uint8).copy()
         self._generator.set_state(self._torch.from_numpy(raw))
 
 
-def restored(text: str) -> Draws:
-    """Draws that go on from what `state` gave.
+def restored(text: str, path: str) -> Draws:
+    """Draws that go on from what `state` gave, and what was read from `path`.
 
     Raises:
-        ValueError: The text is no such state.
+        StorageError: The text is no such state.
     """
     try:
         told: Any = json.loads(text)
@@ -94,9 +99,9 @@ def restored(text: str) -> Draws:
             draws = TorchDraws(_number(told["seed"]))
             draws.restore(told["state"])
             return draws
-        return NumpyDraws(np.random.Generator(_bits(told["state"])), _number(told["seed"]))
-    except (KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
-        raise ValueError(str(error)) from None
+        return NumpyDraws(np.random.Generator(_bits(told["state"])), _number(told["seed"]), drawn=True)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
+        raise StorageError(message("a generator's state", f"`{str(error)[:60]}`", path)) from None
 
 
 def _bits(state: Any) -> np.random.BitGenerator:

@@ -54,8 +54,7 @@ class Folder:
         """Let go of the directory and its lock."""
         for fd in (self._lock, self._fd):
             if fd is not None and fd >= 0:
-                with contextlib.suppress(OSError):  # nothing was written to it
-                    os.close(fd)
+                let_go(fd)
         self._lock, self._fd = None, -1
 
     def sizes(self) -> dict[str, int]:
@@ -88,13 +87,15 @@ class Folder:
                         raise OSError(errno.ENOSPC, "no byte could be written")
                     view = view[written:]
             os.fsync(fd)
+            written_to, fd = fd, -1
+            os.close(written_to)
+            os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         except BaseException:
-            with contextlib.suppress(OSError):  # the first failure is the one to report
-                os.close(fd)
+            if fd >= 0:
+                let_go(fd)
+            with contextlib.suppress(StorageError):  # the first failure is the one to report
                 self.remove(temporary)
             raise
-        os.close(fd)
-        os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def sync(self) -> None:
         """Make the names in the directory durable."""
@@ -121,11 +122,18 @@ class Folder:
 
     def copy(self, source: Folder, name: str, target: str | None = None) -> None:
         """Write a copy of a file of another folder, under the name `target` if one is given."""
-        fd = source.open(name)
-        try:
+        with source.reading(name) as fd:
             self.write(target or name, iter(lambda: os.read(fd, 1 << 20), b""))
+
+    @contextlib.contextmanager
+    def reading(self, name: str) -> Iterator[int]:
+        """A regular file, open for as long as it takes; what cannot be read of it is said of its name."""
+        fd = self.open(name)
+        try:
+            with reported(f"{self.path}/{name}", "a file that can be read"):
+                yield fd
         finally:
-            os.close(fd)
+            let_go(fd)
 
     def open(self, name: str) -> int:
         """Open a regular file for reading; links, pipes and devices are refused."""
@@ -136,7 +144,7 @@ class Folder:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     raise StorageError(message("a regular file", "something else", f"{self.path}/{name}"))
             except BaseException:
-                os.close(fd)
+                let_go(fd)
                 raise
         return fd
 
@@ -150,6 +158,12 @@ def reported(at: str, wanted: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise StorageError(message(wanted, f"`{error.strerror or error}`", at)) from error
+
+
+def let_go(fd: int) -> None:
+    """Close what nothing was written to: a failure would concern nobody."""
+    with contextlib.suppress(OSError):
+        os.close(fd)
 
 
 def size_of(fd: int) -> int:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import re
 import zlib
 
 from ..errors import StorageError, message
 from ._block import read_header
-from ._catalog import MOST_ID, Catalog, Entry, file_name, read
-from ._files import TEMPORARY, Folder, read_at, reported, size_of
+from ._catalog import MOST_ID, Catalog, Entry, file_name, id_of, read
+from ._files import TEMPORARY, Folder, read_at, size_of
+from ._loading import HALF_LOADED, finish
 from ._store import Store
 
-_FILE = re.compile(r"trajectory_(\d{12,})\.safetensors")
 _PART = 1 << 20  # bytes read at once
 
 
 def open_directory(store: Store, folder: Folder, queue_bytes: int) -> str | None:
     """Let `store` know and own a directory; returns what had to be put in order, None if nothing.
 
-    Files that were never finished are removed, and so are those of trajectories that had been removed already. Files
-    that were finished but are not in the index yet are added to it. Trajectories whose files are gone or have another
-    size are left out.
+    A load that was interrupted is finished. Files that were never finished are removed, and so are those of
+    trajectories that had been removed already. Files that were finished but are not in the index yet are added to it.
+    Trajectories whose files are gone or have another size are left out.
     """
     from . import rlinf
 
@@ -31,12 +29,15 @@ def open_directory(store: Store, folder: Folder, queue_bytes: int) -> str | None
             remedy = "load it with `load_checkpoint`, or `relive.trajectories.convert` it"
             raise StorageError(message("an empty directory, or one of relive's", "RLinf's", folder.path, remedy))
         folder.lock()
-        sizes = folder.sizes()
         catalog = Catalog(folder.path)
         entries, facts = read(folder.path)
+        interrupted = facts.get(HALF_LOADED) == "1"
+        if interrupted:
+            finish(folder, catalog, entries)
+        sizes = folder.sizes()
         counter = int(facts["counter"])
         known = {entry.id for entry in entries}
-        found = sorted(int(match[1]) for match in map(_FILE.fullmatch, sizes) if match)
+        found = sorted(id_ for id_ in map(id_of, sizes) if id_ is not None)
         # The index took in all ids below the counter: it has none of these because they were removed.
         removed = [id_ for id_ in found if id_ < counter and id_ not in known]
         unfinished = [name for name in sizes if name.startswith(TEMPORARY)]
@@ -61,7 +62,8 @@ def open_directory(store: Store, folder: Folder, queue_bytes: int) -> str | None
             catalog.close()
         folder.close()
         raise
-    told = [(len(unfinished), "unfinished files removed"), (len(adopted), "finished files added to the index")]
+    told = [(int(interrupted), "interrupted load finished")]
+    told += [(len(unfinished), "unfinished files removed"), (len(adopted), "finished files added to the index")]
     told.append((len(removed), "files of removed trajectories removed"))
     told.append((damaged, "trajectories left out, whose files are gone or have another size"))
     text = ", ".join(f"{count} {what}" for count, what in told if count)
@@ -72,20 +74,17 @@ def _entry(folder: Folder, id_: int) -> Entry | None:
     """What the index would say of a file, None if the file is no whole trajectory."""
     name = file_name(id_)
     try:
-        fd = folder.open(name)
-        try:
+        with folder.reading(name) as fd:
             size = size_of(fd)
             header = read_header(fd, size, name)
-            checksum = zlib.crc32(header.raw)
-            with reported(name, "a file that can be read"):
-                mark = header.start + header.plan.mark
-                for offset in range(header.start + header.plan.table, mark, _PART):
-                    checksum = zlib.crc32(read_at(fd, offset, min(_PART, mark - offset)), checksum)
-                if int.from_bytes(read_at(fd, mark, 4), "little") != checksum:
-                    return None
-        finally:
-            os.close(fd)
-    except StorageError:
+            checksum, mark = zlib.crc32(header.raw), header.start + header.plan.mark
+            for offset in range(header.start + header.plan.table, mark, _PART):
+                checksum = zlib.crc32(read_at(fd, offset, min(_PART, mark - offset)), checksum)
+            if int.from_bytes(read_at(fd, mark, 4), "little") != checksum:
+                return None
+    except StorageError as error:
+        if isinstance(error.__cause__, OSError):  # it may be whole: its name must not go to another one
+            raise
         return None
     weights, episode = header.model_weights_id, header.max_episode_length
     return Entry(id_, header.length, header.width, header.layout, header.start, size, checksum, episode, weights)

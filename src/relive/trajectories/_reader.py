@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +13,7 @@ from .._types import Array, Int64
 from ..errors import StorageError, message
 from ._block import Block, read_block, read_header
 from ._catalog import file_name
-from ._files import Folder, reported, size_of
+from ._files import Folder, let_go, reported, size_of
 from ._layout import Layout, Plan, plan_of
 from .trajectory import Path
 
@@ -76,7 +75,7 @@ class Files:
                 self._read(files, requests, outs)
         finally:
             for file in files:
-                os.close(file)
+                let_go(file)
 
     def _open(self, request: Request) -> int:
         record, name = request.record, file_name(int(request.record["id"]))
@@ -86,7 +85,7 @@ class Files:
             if found != size:
                 raise StorageError(message(f"a file of {size} bytes", f"{found}", f"{self.folder.path}/{name}"))
         except BaseException:
-            os.close(file)
+            let_go(file)
             raise
         return file
 

@@ -23,6 +23,7 @@ from ._store import difference, signature_of
 from .trajectory import LEADING, TRAILING, Path, Trajectory, nested
 
 METADATA = "metadata.json"
+GENERATOR = "relive_generator.json"
 INDEX = "trajectory_index.json"
 INDEXES = (INDEX, "trajector_index.json")  # RLinf's merge tool misspells it
 _MOST_JSON = 256 << 20
@@ -46,11 +47,12 @@ class Told(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What RLinf's two JSON files say."""
+    """What RLinf's two JSON files say, and relive's own one beside them."""
 
     kind: str
     seed: int | None
     told: list[Told]
+    draws: str | None = None
 
 
 def listing(folder: Folder) -> Listing:
@@ -75,18 +77,23 @@ def listing(folder: Folder) -> Listing:
             raise ValueError("a trajectory that is listed twice")
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise StorageError(message("RLinf's index", f"`{str(error)[:80]}`", at)) from None
-    return Listing("pt" if kind == "pt" else "pkl", seed, told)
+    return Listing(
+        "pt" if kind == "pt" else "pkl", seed, told, _draws(folder, metadata) if GENERATOR in sizes else None
+    )
+
+
+def _draws(folder: Folder, metadata: Any) -> str | None:
+    """The state of the generator, if it is that of these metadata: RLinf writes them, and knows nothing of it."""
+    told = _json(folder, GENERATOR)
+    return str(told["draws"]) if told["metadata"] == metadata else None
 
 
 def _json(folder: Folder, name: str) -> Any:
-    fd = folder.open(name)
-    try:
+    with folder.reading(name) as fd:
         size = size_of(fd)
         if size > _MOST_JSON:
             raise ValueError(f"{size} bytes")
         return json.loads(read_at(fd, 0, size))
-    finally:
-        os.close(fd)
 
 
 def _told(id_: int, entry: Any) -> Told:
@@ -134,18 +141,14 @@ class RLinfFiles:
     def rows(self, record: Any, layout: Layout, rows: Int64, places: Int64, outs: Mapping[Path, Array]) -> None:
         """Single rows; a file's checksums are compared when it is opened for the first time."""
         told = told_of(record)
-        fd = self.folder.open(told.name(self.kind))
-        try:
+        with self.folder.reading(told.name(self.kind)) as fd:
             found = self._find(fd, told)
             for column in layout.columns:
                 _fill(fd, found[column.path], column, told, rows, places, outs[column.path], self._at(told))
-        finally:
-            os.close(fd)
 
     def read(self, told: Told) -> Block:
         """A whole trajectory."""
-        fd = self.folder.open(told.name(self.kind))
-        try:
+        with self.folder.reading(told.name(self.kind)) as fd:
             found = contents(fd, self.kind, self._at(told))
             layout, places = fitted(found.tensors, told)
             self._check(layout, told)
@@ -159,8 +162,6 @@ class RLinfFiles:
                 elif not read_into(fd, place.start, [memoryview(out.reshape(-1).view(np.uint8))]):
                     raise StorageError(message("a whole file", "one that ends early", self._at(told)))
                 arrays[column.path] = out.reshape(told.length, told.width, *column.shape)
-        finally:
-            os.close(fd)
         weights = found.facts.get(("model_weights_id",))
         usable = isinstance(weights, str) and weights.isprintable() and len(weights.encode()) <= MOST_WEIGHTS
         kept = {"max_episode_length": told.episode, "model_weights_id": weights if usable else told.weights}
@@ -168,11 +169,8 @@ class RLinfFiles:
 
     def learn(self, told: Told) -> Layout:
         """The fields that all trajectories have: those that a file says, which have to be those of any before it."""
-        fd = self.folder.open(told.name(self.kind))
-        try:
+        with self.folder.reading(told.name(self.kind)) as fd:
             self._find(fd, told)
-        finally:
-            os.close(fd)
         if self.layout is None:
             raise StorageError(message("a trajectory with fields", "one without", self._at(told)))
         return self.layout

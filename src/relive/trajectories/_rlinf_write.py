@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -15,12 +14,10 @@ from .._types import Array
 from ..errors import MissingExtra, SchemaError, StorageError, message
 from ._block import Block
 from ._catalog import NAME
-from ._draws import Draws
 from ._files import Folder
-from ._index import NOWHERE
+from ._held import Held
 from ._layout import Layout
-from ._rlinf_read import INDEX, INDEXES, METADATA, RLinfFiles, Told, listing, told_of
-from ._store import Store
+from ._rlinf_read import GENERATOR, INDEX, INDEXES, METADATA, RLinfFiles, Told, listing, told_of
 
 _TENSORS = (
     "actions", "intervene_flags", "rewards", "terminations", "truncations", "dones", "prev_logprobs", "prev_values",
@@ -28,18 +25,19 @@ _TENSORS = (
 )  # fmt: skip
 _MAPPINGS = ("forward_inputs", "curr_obs", "next_obs")
 _KIND = "pt"
+_USUAL_SEED = 1234  # RLinf's
 
 
 class Taken(NamedTuple):
     """A trajectory that is to be written: where it is now, and the id that it gets."""
 
-    store: Store
+    held: Held
     position: int
     id: int
 
 
-def save(store: Store, path: str | os.PathLike[str], draws: Draws) -> None:
-    """Save all trajectories of `store` in RLinf's layout, and the seed of `draws`.
+def save(held: Held, target: Folder, draws: str) -> None:
+    """Save all trajectories that are held in RLinf's layout, and the state of draws.
 
     Files that are there already, with the same contents, are left alone. The index that names the new ones takes its
     name last, and only then go the files that it does not name: an interrupted save leaves the checkpoint before it.
@@ -48,22 +46,27 @@ def save(store: Store, path: str | os.PathLike[str], draws: Draws) -> None:
         SchemaError: RLinf cannot load such fields.
         StorageError: The directory holds something else, or cannot be written to.
     """
-    target = Folder(path, create=True)
-    try:
-        taken = [Taken(store, position, int(id_)) for position, id_ in enumerate(store.index.records["id"])]
-        write(target, taken, store.counter, draws.seed)
-    finally:
-        target.close()
+    write(target, taken_from(held), held.counter, draws)
+
+
+def taken_from(held: Held) -> list[Taken]:
+    """All trajectories, with the ids that they have."""
+    return [Taken(held, position, int(id_)) for position, id_ in enumerate(held.records["id"])]
 
 
 def write(
     target: Folder,
     taken: Iterable[Taken],
     counter: int,
-    seed: int,
+    draws: str | None,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Write trajectories as one of RLinf's directories; `progress` is told how many have been written."""
+    """Write trajectories as one of RLinf's directories; `progress` is told how many have been written.
+
+    RLinf has a place for a seed, but none for how far its generator has come. Where anything has been drawn, that gets
+    a file of its own, which says of which metadata it speaks, for RLinf may write these anew.
+    """
+    generator = {"seed": _USUAL_SEED, "drawn": False} if draws is None else json.loads(draws)
     sizes = target.sizes()
     if NAME in sizes:
         remedy = "save to another directory"
@@ -92,9 +95,12 @@ def write(
         "size": len(index),
         "total_samples": sum(entry["num_samples"] for entry in index.values()),
         "trajectory_counter": counter,
-        "seed": seed,
+        "seed": generator["seed"],
     }
     ids = [entry["trajectory_id"] for entry in index.values()]
+    target.remove(GENERATOR)
+    if generator["drawn"]:
+        target.write(GENERATOR, [json.dumps({"metadata": metadata, "draws": draws}).encode()])
     target.write(METADATA, [json.dumps(metadata).encode()])
     target.write(INDEX, [json.dumps({"trajectory_index": index, "trajectory_id_list": ids}).encode()])
     target.sync()
@@ -105,11 +111,8 @@ def write(
 
 def _written(target: Folder, one: Taken, sizes: dict[str, int]) -> tuple[Told, tuple[int, ...]]:
     """Have one trajectory's file in `target`; returns what the index says of it, and the shape of a row of it."""
-    record = one.store.index.records[one.position]
-    folder = int(record["folder"])
-    source = one.store.sources[folder] if folder != NOWHERE else None
-    told = told_of(record)
-    shape = _measured(one.store.layouts[int(record["layout"])])
+    told, source = told_of(one.held.records[one.position]), one.held.source(one.position)
+    shape = _measured(one.held.layout(one.position))
     if isinstance(source, RLinfFiles) and source.kind == _KIND and told.weights:
         new = told._replace(id=one.id)
         source.learn(told)
@@ -118,11 +121,11 @@ def _written(target: Folder, one: Taken, sizes: dict[str, int]) -> tuple[Told, t
             # Never a link: RLinf writes its files in place, and would write into both.
             target.copy(source.folder, told.name(_KIND), name)
             return new, shape
-    block = one.store.block(one.position)
+    block = one.held.block(one.position)
     new = told._replace(id=one.id, weights=_weights(told.weights, block))
     name = new.name(_KIND)
     if name in sizes:
-        _compare(RLinfFiles(target, one.store.arena, _KIND), new, block)
+        _compare(RLinfFiles(target, one.held.arena, _KIND), new, block)
     else:
         target.write(name, [_file(block, new.weights)])
     return new, shape

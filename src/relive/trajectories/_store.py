@@ -75,6 +75,7 @@ class Store:
         self.own: Folder | None = None
         self.catalog: Catalog | None = None
         self.writer: Writer | None = None
+        self.half_loaded = False
         self._signature: Signature | None = None
         self._problems: dict[int, tuple[str, str, str] | None] = {}
         self._doomed: set[int] = set()
@@ -203,15 +204,16 @@ class Store:
             self._unlink()
 
     def settle(self) -> None:
-        """Wait until all is written, and the files of all that was removed are gone."""
+        """Wait until all is written, who reads now has done so, and the files of all that was removed are gone."""
         if self.writer is not None:
             self.writer.sync()
+        with self._gate:
+            now = self._ticket
         while True:
             with self._gate:
-                self._unlink()
-                if not self._condemned:
-                    return
-            time.sleep(0.001)  # somebody reads
+                if min(self._readers, default=now) >= now:
+                    return self._unlink()
+            time.sleep(0.001)
 
     def _unlink(self) -> None:
         oldest = min(self._readers, default=self._ticket)
@@ -226,10 +228,14 @@ class Store:
         records = self.index.records
         for number in np.unique(records["layout"][positions]).tolist():
             self._raise_if_other(int(number), positions)
+        return Reading(self, positions, rows, self._window_fits(window), self.begin_reading())
+
+    def begin_reading(self) -> int:
+        """Keep all files that are there now, until the reading with the returned ticket is done."""
         with self._gate:
             self._readers.add(self._ticket)
             self._ticket += 1
-        return Reading(self, positions, rows, self._window_fits(window), self._ticket - 1)
+            return self._ticket - 1
 
     def done_reading(self, ticket: int) -> None:
         """Say that a reading is over."""
@@ -253,14 +259,6 @@ class Store:
         first, _, _ = self.index.window(window)
         records = self.index.records[first:]
         return self.cache.holds(len(records), 0) and self.cache.holds(len(records), int(records["bytes"].sum()))
-
-    def block(self, position: int) -> Block:
-        """A whole trajectory, from memory or from its file."""
-        record = self.index.records[position]
-        id_ = int(record["id"])
-        if id_ in self.blocks:
-            return self.blocks[id_]
-        return self.sources[int(record["folder"])].block(record)
 
     # Layouts ---------------------------------------------------------------------------------------------------------
 

@@ -178,7 +178,6 @@ class Writer:
             self._change.notify_all()
 
     def _write(self, id_: int, block: Block) -> Entry:
-        parts, start, size, checksum = file_of(block)
+        parts, entry = file_of(id_, block)
         self._folder.write(file_name(id_), parts)
-        episode, weights = block.max_episode_length, block.model_weights_id
-        return Entry(id_, block.length, block.width, block.layout, start, size, checksum, episode, weights)
+        return entry

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import _check, _memory
 from ..batch import Batch
-from ..errors import ArgumentError, NotEnoughData, ReliveWarning, message
+from ..errors import ArgumentError, NotEnoughData, ReliveWarning, StorageError, message
 from . import _checkpoint, _opening
 from ._block import packed
 from ._draws import Draws, NumpyDraws
@@ -100,7 +100,7 @@ class TrajectoryReplayBuffer:
         queue = _check.integer(queue_bytes, f"{name}(queue_bytes)", minimum=0)
         self.path = _directory(path, auto_save, auto_save_path)
         self._draws: Draws = NumpyDraws(_generator(seed))
-        self._adding = threading.Lock()
+        self._adding, self._saving = threading.Lock(), threading.Lock()
         self._store = Store(Cache(cache_size if cached else 0, limit))
         self._closed = False
         if self.path is not None:
@@ -226,13 +226,13 @@ class TrajectoryReplayBuffer:
         """Save everything: all trajectories, not only the window, and the state of the generator.
 
         Files that are in `path` already are left alone, others are hard-linked, or copied where that cannot be. An
-        interrupted save leaves the checkpoint that was there before.
+        interrupted save leaves the checkpoint that was there before. Others may add and draw meanwhile.
 
         Raises:
             StorageError: The directory cannot be written to, or holds another buffer's trajectories.
         """
         self.sync()
-        with self._store.lock:
+        with self._saving:
             _checkpoint.save(self._store, path, self._draws, self.trajectory_format)
 
     def load_checkpoint(
@@ -246,6 +246,8 @@ class TrajectoryReplayBuffer:
     ) -> None:
         """Replace what is here by a checkpoint of relive's or of RLinf's, or by one rank's share of it.
 
+        If that is interrupted, the buffer's own directory holds what it held before, or all that was loaded.
+
         Args:
             path: The directory.
             is_distributed: Whether to load a share only.
@@ -257,7 +259,7 @@ class TrajectoryReplayBuffer:
             ArgumentError: A rank outside its limits, or pickles without consent.
             StorageError: The directory is none of either kind, or damaged.
         """
-        self._open()
+        self._open(loading=True)
         share = _share(is_distributed, local_rank, world_size)
         _check.flag(allow_pickle, "TrajectoryReplayBuffer.load_checkpoint(allow_pickle)")
         with self._adding:
@@ -289,9 +291,12 @@ class TrajectoryReplayBuffer:
         with self._store.lock:
             return Durability(self._store.added, self._store.flushed, self._store.durable)
 
-    def _open(self) -> None:
+    def _open(self, *, loading: bool = False) -> None:
         if self._closed:
             raise ArgumentError(message("an open buffer", "a closed one", "TrajectoryReplayBuffer"))
+        if self._store.half_loaded and not loading:
+            remedy = "load again, or close the buffer and open the directory again"
+            raise StorageError(message("a directory that was loaded", "one half loaded", str(self.path), remedy))
 
     def _retain(self) -> None:
         """Remove the oldest trajectories beyond the limits, and their files."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 
 from ..errors import ArgumentError, MissingExtra, ReliveWarning, StorageError, message
 from ._block import file_of
-from ._catalog import Entry, file_name
-from ._checkpoint import empty, part
-from ._draws import Draws, NumpyDraws, TorchDraws
-from ._files import TEMPORARY, Folder
+from ._catalog import Entry
+from ._draws import Draws, NumpyDraws, TorchDraws, restored
+from ._files import Folder
+from ._layout import Layout
+from ._loading import part_of, read_elsewhere, staged_name, take_in
 from ._rlinf_read import INDEXES, Listing, RLinfFiles, Told, listing
 from ._rlinf_write import save as save
 from ._store import Store
-
-_FRESH = TEMPORARY + "loaded-"  # what a crash leaves behind is removed with all that starts like this
 
 
 def is_one(folder: Folder) -> bool:
@@ -38,9 +38,10 @@ def load(store: Store, source: Folder, share: tuple[int, int], allow_pickle: boo
     if found.kind != "pt" and not allow_pickle:
         wanted, remedy = "files in the format `pt`", "pass `allow_pickle=True`, or `--allow-pickle`, to read them"
         raise ArgumentError(message(wanted, f"`{found.kind}` without `allow_pickle`", source.path, remedy))
+    draws = _draws(found, source.path)
     sizes = source.sizes()
     chosen = present(found, sizes, source.path)
-    first, last = part(len(chosen), *share)
+    first, last = part_of(len(chosen), *share)
     chosen = chosen[first:last]
     files = RLinfFiles(source, store.arena, found.kind)
     if chosen:
@@ -49,12 +50,13 @@ def load(store: Store, source: Folder, share: tuple[int, int], allow_pickle: boo
         names = ", ".join(f"`{'.'.join(path)}`" for path in files.left_out)
         wanted, at = "tensors of shape `(T, B, ...)`", f"{source.path}/{chosen[0].name(found.kind)}"
         warnings.warn(message(wanted, f"something else in {names}", at, "left out"), ReliveWarning, stacklevel=2)
-    if store.own is None:
-        _enter(store, files, chosen, sizes)
+    if store.own is None or store.catalog is None:
+        # Those of the first stand for all: a file that turns out to have other fields is refused when it is read.
+        layouts = [files.learn(told) for told in chosen[:1]] * len(chosen)
+        read_elsewhere(store, files, [_entry(*each, files, sizes) for each in zip(chosen, layouts, strict=True)])
     else:
-        _convert(store, files, chosen)
-    store.added = store.flushed = store.durable = len(chosen)
-    return None if found.seed is None else _draws(found.seed)
+        take_in(store, store.own, store.catalog, _converted(store.own, files, chosen))
+    return draws
 
 
 def present(found: Listing, sizes: dict[str, int], path: str) -> list[Told]:
@@ -68,50 +70,28 @@ def present(found: Listing, sizes: dict[str, int], path: str) -> list[Told]:
     return there
 
 
-def _draws(seed: int) -> Draws:
+def _draws(found: Listing, path: str) -> Draws | None:
+    if found.draws is not None:
+        return restored(found.draws, path)
+    if found.seed is None:
+        return None
     try:
-        return TorchDraws(seed)
+        return TorchDraws(found.seed)
     except MissingExtra:
-        return NumpyDraws(np.random.default_rng(seed % 2**64))
+        return NumpyDraws(np.random.default_rng(found.seed % 2**64))
 
 
-def _enter(store: Store, files: RLinfFiles, chosen: list[Told], sizes: dict[str, int]) -> None:
-    # Those of the first stand for all: a file that turns out to have other fields is refused when it is read.
-    layouts = [files.learn(told) for told in chosen[:1]] * len(chosen)
-    empty(store)
-    with store.lock:
-        store.sources.append(files)
-        number = len(store.sources) - 1
-        for told, layout in zip(chosen, layouts, strict=True):
-            shape, facts = (told.length, told.width, layout), (told.episode, told.weights)
-            store.enter(Entry(told.id, *shape, 0, sizes[told.name(files.kind)], 0, *facts), number)
+def _entry(told: Told, layout: Layout, files: RLinfFiles, sizes: dict[str, int]) -> Entry:
+    nbytes = sizes[told.name(files.kind)]
+    return Entry(told.id, told.length, told.width, layout, 0, nbytes, 0, told.episode, told.weights)
 
 
-def _convert(store: Store, files: RLinfFiles, chosen: list[Told]) -> None:
-    """Write the trajectories into the store's own directory; what it holds goes when all have been written."""
-    own, catalog = store.own, store.catalog
-    if own is None or catalog is None:
-        return
-    entries: list[Entry] = []
+def _converted(folder: Folder, files: RLinfFiles, chosen: list[Told]) -> Iterator[Entry]:
+    """Stage the trajectories in relive's format, one at a time."""
     try:
         for told in chosen:
-            block = files.read(told)
-            parts, start, size, checksum = file_of(block)
-            own.write(_FRESH + file_name(told.id), parts)
-            shape = block.length, block.width, block.layout
-            facts = block.max_episode_length, block.model_weights_id
-            entries.append(Entry(told.id, *shape, start, size, checksum, *facts))
-    except BaseException:
-        for told in chosen:
-            own.remove(_FRESH + file_name(told.id))
-        raise
+            parts, entry = file_of(told.id, files.read(told))
+            folder.write(staged_name(told.id), parts)
+            yield entry
     finally:
         files.folder.close()
-    empty(store)
-    with store.lock:
-        for entry in entries:
-            own.rename(_FRESH + file_name(entry.id), file_name(entry.id))
-        own.sync()
-        catalog.add(entries, {"counter": max([0, *(entry.id + 1 for entry in entries)])})
-        for entry in entries:
-            store.enter(entry, 0)

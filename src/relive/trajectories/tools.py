@@ -15,16 +15,15 @@ from ._block import file_of
 from ._catalog import Entry, file_name
 from ._draws import Draws
 from ._files import Folder
+from ._held import Held
 from ._reader import Files
-from ._rlinf_write import Taken, write
+from ._rlinf_write import Taken, taken_from, write
 from ._store import Cache, Store, difference, signature_of
 from .buffer import FORMATS, accepted
 from .trajectory import Trajectory, nested
 
 Directory: TypeAlias = str | os.PathLike[str]
 Progress: TypeAlias = Callable[[int, int], None]
-
-_USUAL_SEED = 1234  # RLinf's
 
 
 def convert(
@@ -62,9 +61,8 @@ def convert(
     >>> home.cleanup()
     """
     with _Loaded([source], allow_pickle) as loaded:
-        (store,) = loaded.stores
-        taken = [Taken(store, position, int(id_)) for position, id_ in enumerate(store.index.records["id"])]
-        return _write(taken, target, trajectory_format, store.counter, loaded.draws, progress)
+        (held,) = loaded.held
+        return _write(taken_from(held), target, trajectory_format, held.counter, loaded.draws, progress)
 
 
 def merge(
@@ -111,10 +109,10 @@ def merge(
     with _Loaded(_by_rank(sources), allow_pickle) as loaded:
         keys = [
             (int(id_), rank, position)
-            for rank, store in enumerate(loaded.stores)
-            for position, id_ in enumerate(store.index.records["id"])
+            for rank, held in enumerate(loaded.held)
+            for position, id_ in enumerate(held.records["id"])
         ]
-        taken = [Taken(loaded.stores[rank], position, new) for new, (_, rank, position) in enumerate(sorted(keys))]
+        taken = [Taken(loaded.held[rank], position, new) for new, (_, rank, position) in enumerate(sorted(keys))]
         return _write(taken, target, trajectory_format, len(taken), loaded.draws, progress)
 
 
@@ -155,10 +153,10 @@ def split(
     """
     n = _check.integer(n, "split(n)", minimum=1)
     with _Loaded([source], allow_pickle) as loaded:
-        (store,) = loaded.stores
-        if n > len(store.index):
-            raise ArgumentError(message(f"at most {len(store.index)} trajectories", f"`{n}`", "split(n)"))
-        taken = [Taken(store, position, position) for position in range(n)]
+        (held,) = loaded.held
+        if n > len(held):
+            raise ArgumentError(message(f"at most {len(held)} trajectories", f"`{n}`", "split(n)"))
+        taken = [Taken(held, position, position) for position in range(n)]
         return _write(taken, target, trajectory_format, n, loaded.draws, progress)
 
 
@@ -202,14 +200,17 @@ class _Loaded:
 
     def __init__(self, sources: Sequence[Directory], allow_pickle: bool) -> None:
         _check.flag(allow_pickle, "allow_pickle")
-        self.stores: list[Store] = []
+        self._stores: list[Store] = []
+        self.held: list[Held] = []
         self.draws: Draws | None = None
         try:
             for number, source in enumerate(sources):
                 store = Store(Cache(0, 0))
-                self.stores.append(store)
+                self._stores.append(store)
                 draws = _checkpoint.load(store, source, (0, 1), allow_pickle)
                 self.draws = draws if number == 0 else self.draws
+                with store.lock:
+                    self.held.append(Held(store))
             self._compare([os.fspath(source) for source in sources])
         except BaseException:
             self.__exit__()
@@ -219,14 +220,14 @@ class _Loaded:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for store in self.stores:
+        for store in self._stores:
             store.close()
 
     def _compare(self, names: Sequence[str]) -> None:
         """Refuse trajectories with different fields."""
         every = [
             (name, int(store.index.records["id"][store.index.records["layout"] == number][0]), layout)
-            for store, name in zip(self.stores, names, strict=True)
+            for store, name in zip(self._stores, names, strict=True)
             for number, layout in enumerate(store.layouts)
         ]
         for name, id_, layout in every[1:]:
@@ -264,7 +265,7 @@ def _write(
 
         try:
             if kind == "pt":
-                write(folder, taken, counter, _USUAL_SEED if draws is None else draws.seed, written)
+                write(folder, taken, counter, None if draws is None else draws.state(), written)
             else:
                 entries = []
                 for count, one in enumerate(taken):
@@ -283,18 +284,12 @@ def _write(
 
 def _placed(target: Folder, one: Taken) -> Entry:
     """Have one trajectory's file in `target`."""
-    record = one.store.index.records[one.position]
-    source, name = one.store.sources[int(record["folder"])], file_name(one.id)
+    source, name = one.held.source(one.position), file_name(one.id)
     if isinstance(source, Files):
-        old = file_name(int(record["id"]))
-        if not target.link(source.folder, old, name):
-            target.copy(source.folder, old, name)
-        layout, weights = one.store.layouts[int(record["layout"])], bytes(record["weights"]).decode()
-        shape = int(record["length"]), int(record["width"]), layout
-        sizes = int(record["start"]), int(record["bytes"]), int(record["checksum"])
-        return Entry(one.id, *shape, *sizes, int(record["episode"]), weights)
-    block = one.store.block(one.position)
-    parts, start, size, checksum = file_of(block)
+        entry = one.held.entry(one.position)
+        if not target.link(source.folder, file_name(entry.id), name):
+            target.copy(source.folder, file_name(entry.id), name)
+        return entry._replace(id=one.id)
+    parts, entry = file_of(one.id, one.held.block(one.position))
     target.write(name, parts)
-    shape, facts = (block.length, block.width, block.layout), (block.max_episode_length, block.model_weights_id)
-    return Entry(one.id, *shape, start, size, checksum, *facts)
+    return entry
