@@ -39,9 +39,9 @@ def raw_of(td_error: Float64, eps: float) -> Float64:
     """The raw priorities `|td_error| + eps`; refuse those that are not finite."""
     with np.errstate(over="ignore"):  # of a finite error the priority may be infinite all the same
         raw: Float64 = np.abs(td_error) + eps
-    bad = ~np.isfinite(raw)
-    if bad.any():
-        raise _refusal("a finite TD error", td_error, bad, "$.td_error", "check the loss")
+    finite = np.isfinite(raw)
+    if not finite.all():
+        raise _refusal("a finite TD error", td_error, ~finite, "$.td_error", "check the loss")
     return raw
 
 
