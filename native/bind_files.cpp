@@ -6,6 +6,7 @@
 
 #include "bind_ring.hpp"
 #include "crc32.hpp"
+#include "steps.hpp"
 
 namespace relive {
 namespace {
@@ -21,6 +22,15 @@ nb::object checksums(nb::handle rows) {
         for (npy_intp i = 0; i < n; ++i) to[i] = crc32(column.data + size_t(i) * column.stride, column.row);
     });
     return sums;
+}
+
+bool copy_both(nb::handle now, nb::handle later, nb::handle out) {
+    const Column from = column_of(now), next = column_of(later), to = column_of(out);
+    const npy_intp n = PyArray_DIM(array(now), 0);
+    bool same = false;
+    run(n * npy_intp(from.row) / WORTH_IT,
+        [&] { same = copy_steps(to.data, from.data, next.data, size_t(n), from.row); });
+    return same;
 }
 
 void scatter(nb::list blocks, nb::handle which, nb::handle rows, nb::handle out) {
@@ -73,6 +83,7 @@ nb::tuple read(nb::handle files, nb::handle offsets, nb::handle places, nb::hand
 
 void bind_files(nanobind::module_& m) {
     m.def("checksums", &relive::checksums);
+    m.def("copy_steps", &relive::copy_both);
     m.def("scatter_rows", &relive::scatter);
     m.def("read_rows", &relive::read);
 }

@@ -28,6 +28,32 @@ def test_checksums_of_no_rows(kernels):
 
 
 @both
+@pytest.mark.parametrize("shift", [0, 1, 8, 13])
+@pytest.mark.parametrize("shape", [(1,), (3,), (7, 5), (4, 64), (3, 64, 64)])
+def test_steps_are_copied_once_and_compared(kernels, shape, shift):
+    """Memory that starts anywhere; every byte that differs is noticed."""
+    rng = np.random.default_rng(3)
+    size = int(np.prod(shape))
+
+    def laid(steps: np.ndarray) -> np.ndarray:
+        memory = np.zeros(steps.size + 64, np.uint8)
+        memory[shift : shift + steps.size] = steps.reshape(-1)
+        return memory[shift : shift + steps.size].reshape(steps.shape)
+
+    for length in (1, 2, 9):
+        steps = rng.integers(0, 256, (length + 1, *shape), dtype=np.uint8)
+        now, later, out = laid(steps[:-1]), laid(steps[1:]), laid(np.full_like(steps, 77))
+        assert kernels.copy_steps(now, later, out)
+        np.testing.assert_array_equal(out, steps)
+        for byte in {*range(0, (length - 1) * size, 1 + size * length // 200), (length - 1) * size - 1} - {-1}:
+            later.reshape(-1)[byte] ^= 1 << byte % 8
+            assert not kernels.copy_steps(now, later, out), byte
+            later.reshape(-1)[byte] ^= 1 << byte % 8
+        assert not out.base[:shift].any()
+        assert not out.base[shift + steps.size :].any()
+
+
+@both
 @pytest.mark.parametrize("shape", [(), (3,), (7, 5), (3, 64, 64)])
 def test_rows_are_scattered_from_many_blocks(kernels, shape):
     rng = np.random.default_rng(1)

@@ -56,18 +56,33 @@ class Block:
 def packed(trajectory: Trajectory, arena: Arena) -> Block:
     """A copy of a trajectory; a `next_obs` that is `curr_obs` one step later is not copied."""
     columns = tuple(Column(path, a.dtype.name, a.shape[2:]) for path, a in sorted(trajectory.arrays.items()))
-    shared = frozenset(path for path in trajectory.arrays if _repeats(trajectory.arrays, path))
-    layout = Layout(columns, shared)
+    likely = frozenset(path for path in trajectory.arrays if _likely(trajectory.arrays, path))
+    block = None
+    while block is None:  # again, with one less, where a likely one turns out to be another
+        layout = Layout(columns, likely)
+        block, other = _copied(trajectory, layout, arena)
+        likely -= other
+    return block
+
+
+def _copied(trajectory: Trajectory, layout: Layout, arena: Arena) -> tuple[Block | None, frozenset[Path]]:
+    """A copy in the given layout; None, and the field, if some `next_obs` is not what the layout says of it."""
     length, width = trajectory.length, trajectory.width
     stored = layout.stored
     shapes = [((layout.steps(c.path, length), width, *c.shape), c.dtype) for c in stored]
     arrays = {}
     for column, copy in zip(stored, _memory_of(shapes, arena), strict=True):
-        copy[:length] = trajectory.arrays[column.path]
+        now = trajectory.arrays[column.path]
         if len(copy) > length:
-            copy[length] = trajectory.arrays[("next_obs", *column.path[1:])][-1]
+            path = ("next_obs", *column.path[1:])
+            both = (np.ascontiguousarray(array) for array in (now, trajectory.arrays[path]))
+            if not _kernels.active().copy_steps(*both, copy):
+                return None, frozenset([path])
+        else:
+            copy[:] = now
         arrays[column.path] = copy.reshape(-1, *column.shape)
-    return Block(layout, length, width, arrays, trajectory.max_episode_length, trajectory.model_weights_id)
+    block = Block(layout, length, width, arrays, trajectory.max_episode_length, trajectory.model_weights_id)
+    return block, frozenset()
 
 
 def _memory_of(shapes: Sequence[tuple[Sequence[int], Any]], arena: Arena) -> list[Array]:
@@ -108,21 +123,12 @@ def check_storable(trajectory: Trajectory, at: str, *, fields: bool) -> None:
         raise SchemaError(message("fields that a file can hold", f"`{error}`", at)) from error
 
 
-def _repeats(arrays: Mapping[Path, Array], path: Path) -> bool:
-    """Whether the field is a `next_obs` that equals the `curr_obs` one step later, byte by byte."""
+def _likely(arrays: Mapping[Path, Array], path: Path) -> bool:
+    """Whether the field is a `next_obs` that may be `curr_obs` one step later: two steps are compared, not all."""
     now, later = arrays.get(("curr_obs", *path[1:])), arrays[path]
     if path[0] != "next_obs" or len(path) < 2 or now is None or now.shape != later.shape or now.dtype != later.dtype:
         return False
-    return all(_same(now[t + 1], later[t]) for t in (0, len(now) // 2) if t + 1 < len(now)) and _same(
-        now[1:], later[:-1]
-    )
-
-
-def _same(a: Array, b: Array) -> bool:
-    left, right = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
-    if left.size % 8 == 0 and left.ctypes.data % 8 == 0 and right.ctypes.data % 8 == 0:
-        left, right = left.view(np.uint64), right.view(np.uint64)
-    return bool(np.array_equal(left, right))
+    return all(now[t + 1].tobytes() == later[t].tobytes() for t in (0, len(now) // 2) if t + 1 < len(now))
 
 
 def _bytes(array: Array) -> memoryview:
