@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import sqlite3
@@ -105,6 +106,34 @@ def test_a_name_that_somebody_else_takes_first(put: Callable[[Path, Path], None]
             own.write("x", [b"ours"])
 
 
+def test_what_an_interrupted_write_left_is_in_nobodys_way(folder: Path) -> None:
+    with watched() as system:
+        own = Folder(folder / "own", create=True)
+        system.decide = lambda name, _: errno.ENOSPC if name == "write" else None
+        with pytest.raises(StorageError):
+            own.write("x", [b"ours"])
+        assert os.listdir(folder / "own") == []
+    (folder / "own" / ".tmp-x").write_bytes(b"of a process that was killed")
+    own.write("x", [b"ours"])
+    assert (folder / "own" / "x").read_bytes() == b"ours"
+
+
+def test_one_writes_to_a_directory(good: Path) -> None:
+    with TrajectoryReplayBuffer(good), TrajectoryReplayBuffer() as other:
+        for job in (lambda: TrajectoryReplayBuffer(good), lambda: other.save_checkpoint(good)):
+            with pytest.raises(StorageError, match="nobody else writes to"):
+                job()
+
+
+def test_a_load_into_a_directory_is_durable(good: Path, folder: Path) -> None:
+    """The names of all files are synced before the index has them."""
+    with watched() as system, TrajectoryReplayBuffer(folder / "own") as buffer:
+        buffer.load_checkpoint(good)
+        told = [name for name, args, _ in system.trace if name in ("link", "rename") or (name == "fsync" and args[1])]
+    assert told[-1] == "fsync"
+    assert len(told) > 3
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
 @pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
 def test_sqlite_opens_regular_files_only(end: str, kind: str, good: Path, outside: Path) -> None:
@@ -189,6 +218,19 @@ def test_what_is_taken_in_can_be_read_again(id_: int, byte: int | None, kept: in
             buffer = TrajectoryReplayBuffer(good)
         with buffer:
             assert len(buffer) == kept
+
+
+def test_what_a_save_removed_does_not_come_back(folder: Path) -> None:
+    """A checkpoint tells how far its ids had come, so that an older file that is left in it is known for what it is."""
+    with TrajectoryReplayBuffer(max_trajectories=2) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(2)])
+        buffer.save_checkpoint(folder / "saved")
+        data = (folder / "saved" / FILE).read_bytes()
+        buffer.add_trajectories([simple(k) for k in range(2, 4)])
+        buffer.save_checkpoint(folder / "saved")
+    (folder / "saved" / FILE).write_bytes(data)
+    with pytest.warns(ReliveWarning, match="1 files of removed"), TrajectoryReplayBuffer(folder / "saved") as buffer:
+        assert len(buffer) == 2
 
 
 def test_a_header_of_a_hole_takes_no_memory(good: Path) -> None:

@@ -160,13 +160,14 @@ def test_fields_that_an_index_alone_can_name(name: str) -> None:
         layout_from(columns_json(layout))
 
 
-def test_bytes_that_belong_to_no_field(tmp_path: Path) -> None:
-    """They align the table of checksums, and are zero."""
+@pytest.mark.parametrize("at", [3, -1])
+def test_bytes_that_belong_to_no_field(at: int, tmp_path: Path) -> None:
+    """Those that align the table of checksums, and the checksum of the table."""
     with TrajectoryReplayBuffer(tmp_path) as buffer:
         buffer.add_trajectories([{"dones": np.ones((3, 1), bool)}])
     (path,) = tmp_path.glob("trajectory_*")
     data = bytearray(path.read_bytes())
-    data[int.from_bytes(data[:8], "little") + 8 + 3] ^= 1
+    data[at if at < 0 else int.from_bytes(data[:8], "little") + 8 + at] ^= 1
     path.write_bytes(data)
     assert [name for name, _ in verify(tmp_path)] == [path.name]
 

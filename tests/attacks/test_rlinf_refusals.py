@@ -25,6 +25,7 @@ from relive.trajectories._opcodes import value
 from relive.trajectories._rlinf_file import contents
 
 NUMBERS = np.arange(8, dtype=np.float32)
+LOAD = "torch.storage._load_from_bytes"
 
 
 # Pickles by hand: each function returns the opcodes that put one thing on the stack.
@@ -196,9 +197,7 @@ def test_an_archive_with_one_lie(name: str, tmp_path: Path) -> None:
 # Pickles that hold the numbers, too ----------------------------------------------------------------------------------
 
 
-def inner(
-    system: bytes = plain({"little_endian": True}), count: int = 8, held: str = "torch.storage._load_from_bytes"
-) -> bytes:
+def inner(system: bytes = plain({"little_endian": True}), count: int = 8, held: str = LOAD) -> bytes:
     """A `pkl` file: a storage is five pickles, a count, and the numbers."""
     parts = [plain(0), plain(1001), system, handle(), b"]"]
     data = b"".join(b"\x80\x02" + part + b"." for part in parts) + struct.pack("<Q", count) + NUMBERS.tobytes()
@@ -215,6 +214,7 @@ def inner(
         (lambda: inner(count=7), "beyond its storage"),
         (lambda: inner(held="os.mkdir"), "without a storage"),
         (lambda: b"\x80\x02" + mapping(rewards=tensor(plain(5))) + b".", "without a storage"),
+        (lambda: b"\x80\x02" + mapping(rewards=tensor(call(named(LOAD), plain("x")))) + b".", "without a storage"),
     ],
 )
 def test_a_pickle_with_one_lie(data: Callable[[], bytes], text: str, tmp_path: Path) -> None:
@@ -266,6 +266,13 @@ def test_a_shape_that_cannot_be(shape: list[Any], good: Path) -> None:
 def test_a_file_without_rows(size: tuple[int, ...], text: str, good: Path) -> None:
     theirs(good).write_bytes(file(tensor(size=size, stride=(2, 1, 1)[-len(size) :])))
     with pytest.raises(SchemaError, match=text):
+        TrajectoryReplayBuffer().load_checkpoint(good)
+
+
+@pytest.mark.parametrize("name", ["metadata.json", "trajectory_index.json"])
+def test_an_index_of_a_hole(name: str, good: Path) -> None:
+    os.truncate(good / name, 300 << 20)
+    with pytest.raises(StorageError, match=f"{300 << 20} bytes"):
         TrajectoryReplayBuffer().load_checkpoint(good)
 
 
