@@ -232,3 +232,12 @@ def test_a_refused_update_changes_nothing(bad: float) -> None:
     assert ranking(buffer, 5) == [3, 4, 0, 2, 1]
     buffer.update_priorities([0, 1], [9.0, 6.0])
     assert ranking(buffer, 5) == [0, 1, 3, 4, 2]
+
+
+def test_a_sum_that_overflows_is_refused() -> None:
+    """With its error, and no warning of NumPy's before that."""
+    buffer = buffer_of(8, eps=1e308)
+    ids = extend(buffer, 0, 4)
+    with pytest.raises(relive.PriorityError):
+        buffer.update_priorities(ids, np.full(len(ids), 1.7e308))
+    assert np.isfinite(buffer.priorities(ids)).all()
