@@ -338,7 +338,7 @@ def test_a_file_that_is_cut_while_it_is_read(cache: int, good: Path) -> None:
 def test_a_disk_that_cannot_be_read(cache: int, good: Path) -> None:
     with watched() as system, contextlib.closing(TrajectoryReplayBuffer(cache_size=cache)) as buffer:
         buffer.load_checkpoint(good)
-        for name in ("pread", "fstat", "open"):
+        for name in ("pread", "preadv", "fstat", "open"):
             buffer._store.sources[-1]._places.clear()  # what stands where is looked up again
             system.decide = lambda called, _, name=name: errno.EIO if called == name else None
             with pytest.raises(StorageError):
