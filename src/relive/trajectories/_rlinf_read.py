@@ -75,11 +75,11 @@ def listing(folder: Folder) -> Listing:
         told = [_told(id_, entries[str(id_)]) for id_ in ids]
         if len(set(ids)) != len(ids):
             raise ValueError("a trajectory that is listed twice")
+        at = f"{folder.path}/{GENERATOR}"
+        draws = _draws(folder, metadata) if GENERATOR in sizes else None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise StorageError(message("RLinf's index", f"`{str(error)[:80]}`", at)) from None
-    return Listing(
-        "pt" if kind == "pt" else "pkl", seed, told, _draws(folder, metadata) if GENERATOR in sizes else None
-    )
+        raise StorageError(message("RLinf's index, or relive's file beside it", f"`{str(error)[:80]}`", at)) from None
+    return Listing("pt" if kind == "pt" else "pkl", seed, told, draws)
 
 
 def _draws(folder: Folder, metadata: Any) -> str | None:
