@@ -255,6 +255,18 @@ def test_a_directory_that_was_left_behind_is_put_in_order(folder):
         TrajectoryReplayBuffer(folder).close()
 
 
+def test_a_refused_save_lets_go(folder):
+    """Else nothing that it held could be deleted, and the next load would wait for ever."""
+    with opened("disk", folder / "own", max_trajectories=2) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(2)])
+        (folder / "file").touch()
+        with pytest.raises(StorageError):
+            buffer.save_checkpoint(folder / "file")
+        buffer.add_trajectories([simple(k) for k in range(2, 4)])
+        buffer.sync()
+        assert len(list((folder / "own").glob("trajectory*"))) == 2
+
+
 @pytest.mark.parametrize("cache", [0, 9])
 def test_files_that_were_exchanged_are_noticed(cache, folder):
     """Rows of a whole and sound file of the same size, but of another trajectory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -25,8 +26,7 @@ def save(store: Store, path: str | os.PathLike[str], draws: Draws, kind: str) ->
     """
     with store.lock:
         held, state = Held(store), draws.state()
-    target = Folder(path, create=True)
-    try:
+    with held, contextlib.closing(Folder(path, create=True)) as target:
         if kind == "pt":
             rlinf.save(held, target, state)
         elif rlinf.is_one(target):
@@ -37,9 +37,6 @@ def save(store: Store, path: str | os.PathLike[str], draws: Draws, kind: str) ->
         else:
             target.lock()
             _save(held, target, state)
-    finally:
-        target.close()
-        held.release()
 
 
 def _save(held: Held, target: Folder, draws: str) -> None:

@@ -28,6 +28,12 @@ class Held:
         """Let go."""
         self._store.done_reading(self._ticket)
 
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
     def __len__(self) -> int:
         return len(self.records)
 
