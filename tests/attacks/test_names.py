@@ -8,6 +8,8 @@ import itertools
 import os
 import socket
 import sqlite3
+import threading
+import time
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
@@ -135,6 +137,65 @@ def test_a_load_into_a_directory_is_durable(good: Path, folder: Path) -> None:
     assert [name for name, _ in itertools.groupby(told)] == ["link", "fsync", "rename", "fsync"]
 
 
+def test_a_load_waits_for_whoever_reads_or_writes(good: Path, folder: Path) -> None:
+    """The files of before and those that take their names are never mistaken for each other."""
+    with watched() as system, TrajectoryReplayBuffer(folder / "own", enable_cache=False) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(5, 9)])
+        buffer.sync()
+        loader = threading.Thread(target=buffer.load_checkpoint, args=(good,))
+
+        def before(name: str, _: Any) -> None:
+            if threading.current_thread().name == "relive-trajectories":
+                time.sleep(0.01)  # what was added last is still being written
+            elif name == "open" and loader.ident is None:
+                loader.start()
+                loader.join(0.2)
+
+        system.before = before
+        buffer.add_trajectories([simple(k) for k in range(10, 13)])
+        assert set(buffer.sample(300).code[:, 0].tolist()) == {5, 6, 7, 8, 10, 11, 12}
+        loader.join()
+        buffer.sync()
+        assert set(buffer.sample(300).code[:, 0].tolist()) == {0, 1, 2}
+    with TrajectoryReplayBuffer(folder / "own") as buffer:
+        assert set(buffer.sample(300).code[:, 0].tolist()) == {0, 1, 2}
+
+
+def test_a_load_waits_for_who_came_while_it_wrote_the_index(good: Path, folder: Path) -> None:
+    drawn: list[Any] = []
+    with watched() as system, TrajectoryReplayBuffer(folder / "own", enable_cache=False) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(5, 8)])
+        buffer.sync()
+        came = threading.Event()
+        reader = threading.Thread(target=lambda: drawn.append(buffer.sample(50)))
+        catalog = buffer._store.catalog
+        replace = catalog.replace
+
+        def replacing(*arguments: Any) -> None:
+            replace(*arguments)
+            reader.start()
+            came.wait(5)
+
+        def before(name: str, _: Any) -> None:
+            if name == "open" and threading.current_thread() is reader:
+                came.set()
+                time.sleep(0.2)  # and the files that it has found get other contents, if nobody waits
+
+        catalog.replace, system.before = replacing, before
+        buffer.load_checkpoint(good)
+        reader.join()
+    assert set(drawn[0].code[:, 0].tolist()) == {5, 6, 7}
+
+
+def test_half_a_load_with_a_wrong_index_deletes_no_trajectory(good: Path) -> None:
+    with contextlib.closing(sqlite3.connect(good / INDEX)) as db, db:
+        db.execute("UPDATE trajectories SET id = 2000 WHERE place = 2")
+        db.execute("INSERT OR REPLACE INTO facts VALUES ('half_loaded', '1')")
+    with pytest.warns(ReliveWarning, match="1 trajectories left out"), TrajectoryReplayBuffer(good) as buffer:
+        assert len(buffer) == 2
+    assert (good / FILE).exists()
+
+
 def test_a_save_is_of_one_moment(good: Path, folder: Path) -> None:
     """Files and generator, whatever is drawn and added while it goes on."""
     with watched() as system, TrajectoryReplayBuffer(good, seed=3) as buffer:
@@ -178,7 +239,7 @@ def test_a_dangling_link_makes_no_file_elsewhere(name: str, folder: Path) -> Non
     assert not (folder / "canary").exists()
 
 
-@pytest.mark.parametrize("what", ["gone", "cut", "longer", "other bytes", "pipe"])
+@pytest.mark.parametrize("what", ["gone", "cut", "longer", "a bit", "other bytes", "pipe"])
 @pytest.mark.parametrize("cache", [0, 9])
 def test_what_is_refused_does_not_stay_open(what: str, cache: int, good: Path) -> None:
     buffer = reader(good, cache)
@@ -191,6 +252,10 @@ def test_what_is_refused_does_not_stay_open(what: str, cache: int, good: Path) -
         os.truncate(at, 700)
     if what == "longer":
         at.write_bytes(at.read_bytes() + b"x")
+    if what == "a bit":  # of the first row
+        data = bytearray(at.read_bytes())
+        data[int.from_bytes(data[:8], "little") + 8] ^= 1
+        at.write_bytes(data)
     if what == "other bytes":
         at.write_bytes(at.read_bytes()[:-100] + bytes(100))
     before = open_files()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relive.errors import StorageError
+from relive.errors import SchemaError, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, verify
 from relive.trajectories._catalog import NAME, Catalog, Entry, read
 from relive.trajectories._draws import TorchDraws
@@ -158,6 +158,21 @@ def test_fields_that_an_index_alone_can_name(name: str) -> None:
     layout, text = LISTED[name]
     with pytest.raises(ValueError, match=text):
         layout_from(columns_json(layout))
+
+
+@pytest.mark.parametrize("lie", ["episode = 7", "weights = 'x'", "length = 2, width = 3"])
+def test_what_the_index_alone_says_of_a_file(lie: str, tmp_path: Path) -> None:
+    with TrajectoryReplayBuffer(tmp_path) as buffer:
+        buffer.add_trajectories([{"rewards": np.zeros((3, 2), np.float32)}])
+    with contextlib.closing(sqlite3.connect(tmp_path / NAME)) as db, db:
+        db.execute(f"UPDATE trajectories SET {lie}")
+    assert len(verify(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("weights", ["a\0", "\ud800", "x" * 41])
+def test_weights_that_could_not_be_read_again(weights: str) -> None:
+    with pytest.raises(SchemaError, match="model_weights_id"):
+        TrajectoryReplayBuffer().add_trajectories([{"rewards": np.zeros((3, 2)), "model_weights_id": weights}])
 
 
 @pytest.mark.parametrize("at", [3, -1])
