@@ -137,6 +137,20 @@ def test_a_load_into_a_directory_is_durable(good: Path, folder: Path) -> None:
     assert [name for name, _ in itertools.groupby(told)][-4:] == ["link", "fsync", "rename", "fsync"]
 
 
+def test_a_load_leaves_an_index_of_its_own(good: Path, folder: Path) -> None:
+    """Nothing of the one before, and nothing that is still to be done: that would remove files that came later."""
+    with TrajectoryReplayBuffer(folder / "own") as buffer:
+        buffer.add_trajectories([simple(k) for k in range(5)])
+        buffer.save_checkpoint(folder / "own")
+        buffer.load_checkpoint(good)
+    _, facts = read(str(folder / "own"))
+    assert facts["counter"] == "3"
+    assert "draws" not in facts
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TrajectoryReplayBuffer(folder / "own").close()
+
+
 def test_a_load_waits_for_whoever_reads_or_writes(good: Path, folder: Path) -> None:
     """The files of before and those that take their names are never mistaken for each other."""
     with watched() as system, TrajectoryReplayBuffer(folder / "own", enable_cache=False) as buffer:
@@ -197,8 +211,8 @@ def test_half_a_load_with_a_wrong_index_deletes_no_trajectory(good: Path) -> Non
 
 
 def test_a_save_is_of_one_moment(good: Path, folder: Path) -> None:
-    """Files and generator, whatever is drawn and added while it goes on."""
-    with watched() as system, TrajectoryReplayBuffer(good, seed=3) as buffer:
+    """Files and generator, whatever is drawn, added and removed while it goes on."""
+    with watched() as system, TrajectoryReplayBuffer(good, seed=3, max_trajectories=3) as buffer:
         buffer.sample(5)
         state = buffer._draws.state()
 
@@ -206,6 +220,7 @@ def test_a_save_is_of_one_moment(good: Path, folder: Path) -> None:
             if name == "link":
                 buffer.sample(5)
                 buffer.add_trajectories([simple(9)])
+                buffer.sync()
 
         system.before = before
         buffer.save_checkpoint(folder / "saved")

@@ -379,6 +379,16 @@ def test_a_save_in_rlinfs_layout_is_durable_in_its_order(folder: Path) -> None:
     assert "sync" in told[index:first]
 
 
+def test_a_state_of_before_goes_with_its_save(folder: Path) -> None:
+    for draws in (5, 0):
+        buffer = TrajectoryReplayBuffer(seed=1, trajectory_format="pt")
+        buffer.add_trajectories([simple(k) for k in range(3)])
+        if draws:
+            buffer.sample(draws)
+        buffer.save_checkpoint(folder / "saved")
+    assert not (folder / "saved" / "relive_generator.json").exists()
+
+
 def test_a_conversion_is_durable(good: Path, folder: Path) -> None:
     with watched() as system, TrajectoryReplayBuffer(folder / "own") as buffer:
         buffer.load_checkpoint(good)
