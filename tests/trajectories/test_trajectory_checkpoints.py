@@ -62,6 +62,18 @@ def test_resuming_draws_what_an_uninterrupted_run_draws(mode, into, folder):
         assert run.get_stats()["trajectory_counter"] == resumed.get_stats()["trajectory_counter"]
 
 
+@pytest.mark.parametrize("kind", ["safetensors", "pt"])
+@pytest.mark.parametrize("generator", ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"])
+def test_every_generator_of_numpys_goes_on(generator, kind, folder):
+    given = np.random.Generator(getattr(np.random, generator)(5))
+    with TrajectoryReplayBuffer(seed=given, trajectory_format=kind) as run, TrajectoryReplayBuffer(seed=0) as resumed:
+        run.add_trajectories([simple(k) for k in range(3)])
+        run.sample(7)
+        run.save_checkpoint(folder / "saved")
+        resumed.load_checkpoint(folder / "saved")
+        assert resumed.sample(50)["code"].tobytes() == run.sample(50)["code"].tobytes()
+
+
 @every_mode
 def test_a_second_save_writes_little(mode, folder):
     """After 1 % of new trajectories at most 3 % of the bytes are written, counted by inode and by call."""

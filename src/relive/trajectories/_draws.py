@@ -47,7 +47,7 @@ class NumpyDraws:
     def state(self) -> str:
         """The bit generator's state, as JSON."""
         told = {"kind": self.kind, "seed": self.seed, "drawn": self._drawn}
-        return json.dumps({**told, "state": self.rng.bit_generator.state})
+        return json.dumps({**told, "state": self.rng.bit_generator.state}, default=np.ndarray.tolist)
 
 
 class TorchDraws:

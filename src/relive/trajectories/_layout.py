@@ -156,7 +156,7 @@ def parse(head: bytes, size: int, name: str) -> Header:
     """
     try:
         count = int.from_bytes(head[:8], "little")
-        if len(head) < 8 or count > min(MOST_HEADER, size - 8) or len(head) < 8 + count:
+        if count > min(MOST_HEADER, size - 8) or len(head) < 8 + count:
             raise ValueError(f"a header of {count} bytes")
         told = json.loads(head[8 : 8 + count])
         facts = told.pop("__metadata__")
@@ -178,7 +178,7 @@ def _header(told: dict[str, Any], facts: dict[str, str], raw: bytes) -> Header:
     columns, length, width = [], None, 0
     for name, entry in told.items():
         path, dtype, shape = tuple(name.split("/")), _DTYPES[entry["dtype"]], entry["shape"]
-        if not 2 <= len(shape) <= 2 + _DEEPEST or not all(type(axis) is int and 0 < axis < 2**40 for axis in shape):
+        if len(shape) < 2 or not all(type(axis) is int and 0 < axis < 2**40 for axis in shape):
             raise ValueError(f"a shape of {str(shape)[:40]}")
         more = ("next_obs", *path[1:]) in shared and path[0] == "curr_obs"
         if length is None:
