@@ -78,13 +78,14 @@ def finish(folder: Folder, catalog: Catalog, entries: Iterable[Entry]) -> None:
         if staged_name(id_) in there:
             folder.rename(staged_name(id_), name)
             folder.remove(staged_name(id_))  # still there where both were names of the same file
-    folder.sync()
     there = folder.sizes()
     if there.keys() >= set(names.values()):  # else the index is damaged, and may be wrong about the others, too
         kept = {None, *names}
         for name in there:
             if id_of(name) not in kept:
                 folder.remove(name)
+    # A file that came back after this would be taken for one that was finished, but not in the index yet.
+    folder.sync()
     catalog.put({HALF_LOADED: "0"})
 
 
