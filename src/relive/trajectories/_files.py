@@ -29,7 +29,7 @@ class Folder:
         self.path = os.path.abspath(os.fspath(path))
         try:
             if create:
-                os.makedirs(self.path, mode=0o700, exist_ok=True)
+                _make(self.path)
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise StorageError(message("a directory", f"`{error.strerror}`", self.path)) from error
@@ -97,8 +97,11 @@ class Folder:
                 self.remove(temporary)
             raise
 
-    def sync(self) -> None:
-        """Make the names in the directory durable."""
+    def sync(self, file: str | None = None) -> None:
+        """Make the names in the directory durable, and first a file that somebody else has written, if it is there."""
+        if file is not None and file in self.sizes():
+            with self.reading(file) as fd:
+                os.fsync(fd)
         with reported(self.path, "a directory that can be synced"):
             os.fsync(self._fd)
 
@@ -147,6 +150,22 @@ class Folder:
                 let_go(fd)
                 raise
         return fd
+
+
+def _make(path: str) -> None:
+    """Make a directory, and have its name on the disk, without which nothing that is in it would be found."""
+    above = [os.path.dirname(path)]
+    while not os.path.isdir(above[-1]):
+        above.append(os.path.dirname(above[-1]))
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    for parent in reversed(above):
+        # Not where another file system is mounted; and one who may not read a directory cannot sync it.
+        if os.stat(parent).st_dev == os.stat(path).st_dev and os.access(parent, os.R_OK):
+            fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                let_go(fd)
 
 
 @contextlib.contextmanager

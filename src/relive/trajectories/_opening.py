@@ -6,7 +6,7 @@ import zlib
 
 from ..errors import StorageError, message
 from ._block import read_header
-from ._catalog import MOST_ID, Catalog, Entry, file_name, id_of, read
+from ._catalog import MOST_ID, NAME, Catalog, Entry, file_name, id_of, read
 from ._files import TEMPORARY, Folder, read_at, size_of
 from ._loading import HALF_LOADED, finish
 from ._store import Store
@@ -29,6 +29,8 @@ def open_directory(store: Store, folder: Folder, queue_bytes: int) -> str | None
             remedy = "load it with `load_checkpoint`, or `relive.trajectories.convert` it"
             raise StorageError(message("an empty directory, or one of relive's", "RLinf's", folder.path, remedy))
         folder.lock()
+        # Whoever was here before may have been killed before all that is seen now was on the disk, too.
+        folder.sync(NAME + "-wal")
         catalog = Catalog(folder.path)
         entries, facts = read(folder.path)
         interrupted = facts.get(HALF_LOADED) == "1"
