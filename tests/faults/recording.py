@@ -1,0 +1,187 @@
+"""Lives as events: every call on files, and every transaction of an index, in the order in which they were made.
+
+An event is a tuple, which `power.World` understands: `("names", directory, change)`, `("directory", name)`,
+`("write", file, count)`, `("sync", file or directory)`, `("begin", directory, cell)` and `("end", directory, cell)` of
+a transaction, and `("want", directory, wanted)`, which says what is to be found there from now on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from power import Archive, Event, World
+
+from relive.trajectories import _files
+from relive.trajectories._catalog import NAME, Catalog
+
+
+class Recorder:
+    """The module `os`, whose calls on files become events. One is made at a time.
+
+    Args:
+        root: Directories are named relative to it.
+        archive: Where bytes are kept.
+        events: What has happened before, to who lived here before.
+    """
+
+    def __init__(self, root: Path, archive: Archive, events: Sequence[Event] = ()) -> None:
+        self.root, self.archive, self.events = root, archive, list(events)
+        self.world = World(archive, self.events)
+        self.lock = threading.RLock()
+        self._opened: dict[int, Any] = {}  # the file, or the directory, of a descriptor
+
+    def __getattr__(self, name: str) -> Any:
+        real, told = getattr(os, name), getattr(type(self), f"_after_{name}", None)
+        if told is None:
+            return real
+
+        def call(*args: Any, **options: Any) -> Any:
+            with self.lock:
+                result = real(*args, **options)
+                told(self, result, *args, **options)
+                return result
+
+        return call
+
+    def note(self, *event: Any) -> None:
+        """Something has happened."""
+        with self.lock:
+            self.world.apply(event)
+            self.events.append(event)
+
+    def name_of(self, path: str) -> str:
+        """What a directory is called in events."""
+        return os.path.relpath(path, self.root)
+
+    def create(self, directory: str, *names: str) -> int:
+        """A new file."""
+        file = self.archive.new()
+        self.note("names", directory, dict.fromkeys(names, file))
+        return file
+
+    def extend(self, file: int, data: bytes) -> None:
+        """A file gets longer."""
+        self.archive.files[file] += data
+        self.note("write", file, len(data))
+
+    def _names(self, fd: int) -> tuple[str, dict[str, int]]:
+        directory = self._opened[fd]
+        return directory, self.world.directories[directory].live
+
+    def _after_makedirs(self, _: None, path: str, mode: int = 0o777, exist_ok: bool = False) -> None:
+        name = self.name_of(path)
+        for end in [*(k for k, letter in enumerate(name) if letter == "/"), len(name)]:
+            if name[:end] not in self.world.directories:
+                self.note("directory", name[:end])
+
+    def _after_open(self, fd: int, path: str, flags: int, mode: int = 0, *, dir_fd: int | None = None) -> None:
+        if dir_fd is None:
+            name = self.name_of(path)
+            self._opened[fd] = "" if name == "." else name
+            return
+        directory, names = self._names(dir_fd)
+        if path == f"{NAME}-wal":
+            self._opened[fd] = f"{directory}/{path}"
+        else:
+            self._opened[fd] = names[path] if path in names else self.create(directory, path)
+
+    def _after_write(self, count: int, fd: int, data: Any) -> None:
+        self.extend(self._opened[fd], bytes(data)[:count])
+
+    def _after_fsync(self, _: None, fd: int) -> None:
+        opened = self._opened[fd]
+        if str(opened).endswith("-wal"):  # what can be seen of an index is there from now on
+            directory = os.path.dirname(opened)
+            self.note("end", directory, self.world.directories[directory].indexes[-1])
+        else:
+            self.note("sync", opened)
+
+    def _after_rename(self, _: None, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        assert src_dir_fd == dst_dir_fd, "the model knows of one directory only"
+        directory, names = self._names(src_dir_fd)
+        if names[old] != names.get(new):  # else nothing happens, says POSIX
+            self.note("names", directory, {old: None, new: names[old]})
+
+    def _after_unlink(self, _: None, name: str, *, dir_fd: int) -> None:
+        self.note("names", self._names(dir_fd)[0], {name: None})
+
+    def _after_link(
+        self, _: None, source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int, **_options: Any
+    ) -> None:
+        file = self._names(src_dir_fd)[1][source]
+        self.note("names", self._names(dst_dir_fd)[0], {target: file})
+
+
+class Indexes:
+    """What `Catalog` does, as events: of an index in use as transactions, of a new one of a checkpoint's as a file."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self._new = recorder, {}
+        self._open, self._transaction, self._close = Catalog.__init__, Catalog._transaction, Catalog.close
+
+    @contextlib.contextmanager
+    def changed(self, path: str, *, empty: bool = False) -> Iterator[None]:
+        """A transaction: whatever happens inside is there afterwards, and meanwhile it is or is not."""
+        recorder, cell = self._recorder, [None]
+        directory = recorder.name_of(os.path.dirname(path))
+        recorder.note("begin", directory, cell)
+        yield
+        with recorder.lock:
+            if empty:
+                recorder.archive.indexes.append((b"", b""))
+            cell[0] = len(recorder.archive.indexes) - 1 if empty else recorder.archive.snapshot(path)
+            recorder.note("end", directory, cell)
+
+    def open(self, catalog: Catalog, folder: str, name: str = NAME, **options: Any) -> None:
+        path = os.path.join(folder, name)
+        if name != NAME:
+            directory = self._recorder.name_of(folder)
+            self._new[catalog] = self._recorder.create(directory, name)
+            self._recorder.create(directory, name + "-journal")
+            return self._open(catalog, folder, name, **options)
+        if not os.path.exists(path):
+            with self.changed(path, empty=True):
+                open(path, "xb").close()
+        # To look at what somebody had begun who was killed does not put it on the disk.
+        with contextlib.nullcontext() if os.path.getsize(path) else self.changed(path):
+            self._open(catalog, folder, name, **options)
+
+    @contextlib.contextmanager
+    def transaction(self, catalog: Catalog) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            if catalog not in self._new:
+                stack.enter_context(self.changed(catalog._path))
+            with self._transaction(catalog):
+                yield
+
+    def close(self, catalog: Catalog) -> None:
+        file = self._new.pop(catalog, None)
+        if file is None:
+            with self.changed(catalog._path):
+                return self._close(catalog)
+        self._close(catalog)
+        path, recorder = Path(catalog._path), self._recorder
+        recorder.extend(file, path.read_bytes())
+        recorder.note("sync", file)
+        recorder.note("names", recorder.name_of(str(path.parent)), {f"{path.name}-journal": None})
+
+
+@contextlib.contextmanager
+def recorded(recorder: Recorder) -> Iterator[None]:
+    """Let the calls of all buffers go through a recorder."""
+    indexes = Indexes(recorder)
+    with (
+        mock.patch.object(_files, "os", recorder),
+        mock.patch.object(
+            Catalog, "__init__", lambda catalog, *args, **options: indexes.open(catalog, *args, **options)
+        ),
+        mock.patch.object(Catalog, "_transaction", lambda catalog: indexes.transaction(catalog)),
+        mock.patch.object(Catalog, "close", lambda catalog: indexes.close(catalog)),
+    ):
+        yield

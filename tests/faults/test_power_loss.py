@@ -1,0 +1,311 @@
+"""The power is lost after any call on files: what was durable is there, whole, and nothing else comes back.
+
+A life is recorded, of a buffer that adds, forgets, saves and loads. For every moment of it, `power.World` knows what
+the disk may show; each of these directories is made, opened and compared with what had been said to be durable. A
+process may also be killed at a moment, and the power be lost while, or after, the next one puts the directory in order.
+
+The normal run looks at some thousand directories, `pytest -m slow` at more than fifty thousand.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from power import Archive, Event, State, World
+from recording import Recorder, recorded
+from rollouts import leaves, simple
+
+from relive.trajectories import TrajectoryReplayBuffer
+from relive.trajectories._catalog import NAME, Entry
+from relive.trajectories._held import Held
+
+KEPT = 7
+OWN = "runs/own"
+LATER, LAST = 10_000, 20_000  # serial numbers of who lives there after a crash, and of who looks at it
+Found = frozenset[tuple[Any, Any]]  # ids and serial numbers; of a checkpoint, its generator's state, too
+
+SHORT = "add 1, add 3, save first, add 5, save second, add 2, add 3, save second, load first, add 2, load second, add 3"
+IN_MEMORY = "add 2, save first, add 3, save second, add 4, save second, load first, add 1, save third"
+
+
+class Wanted(NamedTuple):
+    """What is to be found: all of `least`, and nothing but `most`."""
+
+    least: Found
+    most: Found
+
+    def allows(self, found: Found) -> bool:
+        return self.least <= found <= self.most
+
+
+@cache
+def given(serial: int) -> dict[str, Any]:
+    """The trajectory of a serial number."""
+    return simple(serial, length=1 + serial % 5 * 7)
+
+
+@cache
+def bytes_of(serial: int) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in leaves(given(serial))}
+
+
+def contents(buffer: TrajectoryReplayBuffer, known: Found = frozenset()) -> Found:
+    """Ids and serial numbers of all that is there; every byte is read and compared, but of what is known already."""
+    held, found, serials = Held(buffer._store), [], dict(known)
+    for position in range(len(held)):
+        id_ = int(held.records[position]["id"])
+        if id_ in serials:
+            found.append((id_, serials[id_]))
+            continue
+        fields = {".".join(path): array for path, array in held.block(position).fields().items()}
+        serial = int(fields["code"][0, 0, 0])
+        assert {name: array.tobytes() for name, array in fields.items()} == bytes_of(serial), f"{serial} is torn"
+        found.append((id_, serial))
+    held.release()
+    assert found == sorted(found, key=lambda pair: pair[1]), "in the order in which they were added"
+    return frozenset(found)
+
+
+class Life:
+    """A buffer, and what is to be found on the disk at every moment; that becomes events, too."""
+
+    def __init__(self, recorder: Recorder, serial: int, own: str | None = OWN) -> None:
+        self.recorder, self.own, self.serials = recorder, own, itertools.count(serial)
+        self.serial_of: dict[int, int] = {}
+        self.kept: list[tuple[int, int]] = []
+        self.least: set[tuple[int, int]] = set()
+        self.most: set[tuple[int, int]] = set()
+        path = None if own is None else recorder.root / own
+        self.buffer = TrajectoryReplayBuffer(path, seed=0, max_trajectories=KEPT, cache_size=2)
+        self.buffer.sync()  # what was more than is kept is gone then
+        self._begin(contents(self.buffer))
+        writer = self.buffer._store.writer
+        if writer is not None:  # it says first what is durable, and what is forgotten
+            durable, removed = writer._durable, writer._removed
+            writer._durable = lambda entries: (durable(entries), self._durable(entries))
+            writer._removed = lambda ids: (self._removed(ids), removed(ids))
+
+    def _begin(self, found: Found) -> None:
+        """All of it is durable."""
+        self.kept = sorted(found)
+        self.serial_of, self.least, self.most = dict(found), set(found), set(found)
+        self._tell()
+
+    def _tell(self, *others: Wanted) -> None:
+        if self.own is not None:
+            wanted = Wanted(frozenset(self.least), frozenset(self.most))
+            self.recorder.note("want", self.own, (wanted, *others))
+
+    def _durable(self, entries: list[Entry]) -> None:
+        self.least |= {(entry.id, self.serial_of[entry.id]) for entry in entries} & set(self.kept)
+        self._tell()
+
+    def _removed(self, ids: Sequence[int]) -> None:
+        self.most -= {(id_, self.serial_of[id_]) for id_ in ids}
+        self._tell()
+
+    def add(self, count: int) -> None:
+        """Add so many at once; then all of them are durable."""
+        first = self.buffer.get_stats()["trajectory_counter"]
+        new = [(first + k, next(self.serials)) for k in range(count)]
+        with self.recorder.lock:
+            self.serial_of |= dict(new)
+            self.kept = [*self.kept, *new][-KEPT:]
+            self.least &= set(self.kept)
+            self.most |= set(new)
+            self._tell()
+        if self.own is None:
+            return self.buffer.add_trajectories([given(serial) for _, serial in new])
+        with self.buffer._store.writer._change:  # so that it finds all of them in its queue
+            self.buffer.add_trajectories([given(serial) for _, serial in new])
+        assert len(set(self.buffer.sync())) == 1
+        self._begin(frozenset(self.kept))
+
+    def save(self, name: str) -> None:
+        """Save: what was saved before is there, or this."""
+        self.buffer.sample(3)  # so that the generator has another state each time
+        state = frozenset({*self.kept, ("draws", self.buffer._draws.state())})
+        before = self.recorder.world.wanted.get(name, (Wanted(frozenset(), frozenset()),))
+        self.recorder.note("want", name, (*before, Wanted(state, state)))
+        self.buffer.save_checkpoint(self.recorder.root / name)
+        self.recorder.note("want", name, (Wanted(state, state),))
+
+    def load(self, name: str) -> None:
+        """Load: what was there before is there, or all that was saved."""
+        (wanted,) = self.recorder.world.wanted[name]
+        new = frozenset(pair for pair in wanted.least if pair[0] != "draws")
+        self._tell(Wanted(new, new))
+        self.buffer.load_checkpoint(self.recorder.root / name)
+        self._begin(new)
+
+    def run(self, script: str) -> None:
+        """Live, and close."""
+        for step in script.split(", "):
+            what, about = step.split()
+            getattr(self, what)(int(about) if about.isdigit() else about)
+        self.buffer.close()
+
+
+class Explorer:
+    """Makes all states of all moments, and looks at each once."""
+
+    def __init__(self, folder: Path, limit: int, seed: int = 0) -> None:
+        self.folder, self.limit, self.rng = folder, limit, random.Random(seed)
+        (folder / "files").mkdir(parents=True)
+        self.archive = Archive(folder / "files")
+        self.found: dict[tuple[bool, State], Found] = {}
+        self._serial = itertools.count()
+
+    def record(self, script: str, own: str | None = OWN) -> list[Event]:
+        """The events of a life."""
+        with recorded(recorder := Recorder(self._place(), self.archive)):
+            Life(recorder, 0, own).run(script)
+        return recorder.events
+
+    def explore(self, events: Sequence[Event], first: int = 0) -> None:
+        """Lose the power at every moment behind the first ones."""
+        world = World(self.archive, events[:first])
+        for number, event in enumerate(events[first:], first):
+            world.apply(event)
+            for name, wanted in world.wanted.items():
+                for state in self._chosen(name, world, few=event[0] == "write"):
+                    self._look(name, state, wanted, events[: number + 1])
+
+    def _chosen(self, name: str, world: World, *, few: bool) -> Iterator[State]:
+        """States that have been looked at before, and as many new ones as are allowed."""
+        states = dict.fromkeys(world.states(name, 4 * self.limit, self.rng))
+        yield from (state for state in states if (name == OWN, state) in self.found)
+        new = [state for state in states if (name == OWN, state) not in self.found]
+        limit = 2 if few else self.limit
+        yield from new if len(new) <= limit else [new[0], new[-1], *self.rng.sample(new[1:-1], limit - 2)]
+
+    def recover(self, events: Sequence[Event]) -> None:
+        """Kill the process after these events; lose the power at every moment of the next one's life."""
+        world, root = World(self.archive, events), self._place()
+        for name in world.directories:
+            self.archive.show(world.living(name), root / name)
+        with warnings.catch_warnings(), recorded(recorder := Recorder(root, self.archive, events)):
+            warnings.simplefilter("ignore")
+            life = Life(recorder, LATER)
+            life.add(2)
+            for name, wanted in world.wanted.items():
+                saved = {pair for one in wanted for pair in one.most}
+                if name != OWN and all(dict(saved).get(id_, serial) == serial for id_, serial in life.kept):
+                    life.save(name)
+            life.buffer.close()
+        self.explore(recorder.events, len(events))
+        shutil.rmtree(root)
+
+    def _place(self) -> Path:
+        path = self.folder / str(next(self._serial))
+        path.mkdir()
+        return path
+
+    def _look(self, name: str, state: State, wanted: Iterable[Wanted], events: Sequence[Event]) -> None:
+        key = name == OWN, state
+        try:
+            if key not in self.found:
+                root = self._place()
+                self.archive.show(state, root / "shown")
+                self.found[key] = self._opened(root / "shown") if name == OWN else self._loaded(root / "shown")
+                shutil.rmtree(root)
+            assert any(one.allows(self.found[key]) for one in wanted)
+        except Exception as error:
+            tail = "\n".join(f"  {event}" for event in events[-12:] if event[0] != "want")
+            shown = "\n".join(f"  {name} {shape}" for name, _, shape in sorted(state.files))
+            text = f"the power was lost in `{name}` after\n{tail}\nthe disk shows index {state.index} and\n{shown}\n"
+            raise AssertionError(f"{text}found {self.found.get(key)}, wanted one of {wanted}") from error
+
+    def _opened(self, path: Path) -> Found:
+        """What a buffer finds in its directory; after which it adds, and finds that, too."""
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            begin = time.perf_counter()
+            buffer = TrajectoryReplayBuffer(path, seed=0, cache_size=0)
+            took = time.perf_counter() - begin
+        assert took < 1, f"opening took {took} s"
+        assert not any("left out" in str(one.message) for one in said), "the index names what is not there"
+        with buffer:
+            found = contents(buffer)
+            buffer.add_trajectories([given(LAST), given(LAST + 1)])
+            buffer.sync()
+        with warnings.catch_warnings(), TrajectoryReplayBuffer(path, seed=0, cache_size=0) as buffer:
+            warnings.simplefilter("error")
+            new = contents(buffer, known=found)
+        assert found < new
+        assert {serial for _, serial in new - found} == {LAST, LAST + 1}
+        left = [each.name for each in path.iterdir() if not each.name.startswith((NAME, "lock"))]
+        assert len(left) == len(new), f"something is left behind: {left}"
+        return found
+
+    def _loaded(self, path: Path) -> Found:
+        """What is loaded from a checkpoint; then it is saved there again, and one more with it."""
+        if not (path / NAME).exists():
+            return frozenset()
+        with TrajectoryReplayBuffer(seed=1) as buffer:
+            buffer.load_checkpoint(path)
+            found, state = contents(buffer), buffer._draws.state()
+            buffer.add_trajectories([given(LAST)])
+            buffer.save_checkpoint(path)
+        with TrajectoryReplayBuffer(seed=1) as buffer:
+            buffer.load_checkpoint(path)
+            new = contents(buffer, known=found)
+        assert found < new
+        assert {serial for _, serial in new - found} == {LAST}
+        return found | {("draws", state)}
+
+
+def moments(events: Sequence[Event]) -> list[int]:
+    """Behind each change of names, and within each transaction: where a kill leaves most to be put in order."""
+    first = next(k for k, event in enumerate(events) if event[:2] == ("want", OWN))
+    return [k for k, event in enumerate(events, 1) if k > first and event[0] in ("names", "begin")]
+
+
+def script(rng: random.Random) -> str:
+    """A long life; after each load, whose ids are used again, it saves somewhere else."""
+    steps = []
+    for phase in range(4):
+        for _ in range(rng.randint(2, 4)):
+            steps += [f"add {rng.randint(1, 6)}", f"save saved{phase}"][: rng.randint(1, 2)]
+        steps += [f"save saved{phase}", f"load saved{rng.randint(0, phase)}"]
+    return ", ".join([*steps, "add 4"])
+
+
+def test_power_is_lost_once(folder: Path) -> None:
+    explorer = Explorer(folder, 10)
+    explorer.explore(explorer.record(SHORT))
+    explorer.explore(explorer.record(IN_MEMORY, own=None))
+    assert len(explorer.found) > 1200
+    assert explorer.archive.unharmed(), "a finished file was written to"
+
+
+def test_power_is_lost_after_a_kill(folder: Path) -> None:
+    """Who opens the directory sees what need not be on the disk yet, and must not build on it."""
+    explorer = Explorer(folder, 6)
+    events = explorer.record(SHORT)
+    for moment in explorer.rng.sample(moments(events), 10):
+        explorer.recover(events[:moment])
+    assert len(explorer.found) > 800
+    assert explorer.archive.unharmed(), "a finished file was written to"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_power_is_lost_in_long_lives(seed: int, folder: Path) -> None:
+    """More than 50,000 states in all three."""
+    explorer = Explorer(folder, 40, seed)
+    events = explorer.record(script(random.Random(seed)))
+    explorer.explore(events)
+    for moment in explorer.rng.sample(moments(events), 30):
+        explorer.recover(events[:moment])
+    assert len(explorer.found) > 17_000
+    assert explorer.archive.unharmed(), "a finished file was written to"
