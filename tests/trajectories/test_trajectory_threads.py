@@ -41,11 +41,11 @@ def test_an_add_waits_when_the_queue_is_full_and_not_before(room, folder):
     """The disk stands still: as many are added as fit, the next one waits, and goes on when there is room."""
     gate = threading.Event()
     with watched() as system:
-        system.before = lambda name, args: None if name != "fsync" else gate.wait(60)
         with TrajectoryReplayBuffer() as measure:
             measure.add_trajectories([simple(0)])
             size = measure.get_stats()["nbytes"]
         buffer = TrajectoryReplayBuffer(folder, queue_bytes=room * size, cache_size=0)
+        system.before = lambda name, args: None if name != "fsync" else gate.wait(60)
         try:
             first, told = start(lambda: [buffer.add_trajectories([simple(k)]) for k in range(room)])
             first.join(20)
