@@ -46,6 +46,7 @@ class Watch:
         roots = [sys.prefix, sys.base_prefix, *sys.path, os.path.dirname(trajectories.__file__)]
         self.python = tuple({os.path.realpath(root) for root in roots if root} | set(roots) - {""})
         self.libraries = tuple(str(Path(module.__file__).parent) for module in (tyro, dataclasses, rich))
+        # Home itself is synced when a directory is made in it.
         self.home, self.allowed = str(home), (str(home / "case"), str(home / "made"), str(home / "good_relive"))
         self.seen: list[str] = []
         self.on = False
@@ -83,7 +84,7 @@ class Watch:
             return name not in ("", "..")
         if ".." in name.split("/"):
             return False
-        own = any(name == root or name.startswith(root + "/") for root in self.allowed)
+        own = name == self.home or any(name == root or name.startswith(root + "/") for root in self.allowed)
         return own or name.startswith((*self.python, "/proc/", "/sys/", "/dev/null"))
 
 

@@ -281,20 +281,20 @@ def script(rng: random.Random) -> str:
 
 
 def test_power_is_lost_once(folder: Path) -> None:
-    explorer = Explorer(folder, 10)
+    explorer = Explorer(folder, 6)
     explorer.explore(explorer.record(SHORT))
     explorer.explore(explorer.record(IN_MEMORY, own=None))
-    assert len(explorer.found) > 1200
+    assert len(explorer.found) > 700
     assert explorer.archive.unharmed(), "a finished file was written to"
 
 
 def test_power_is_lost_after_a_kill(folder: Path) -> None:
     """Who opens the directory sees what need not be on the disk yet, and must not build on it."""
-    explorer = Explorer(folder, 6)
+    explorer = Explorer(folder, 4)
     events = explorer.record(SHORT)
-    for moment in explorer.rng.sample(moments(events), 10):
+    for moment in explorer.rng.sample(moments(events), 7):
         explorer.recover(events[:moment])
-    assert len(explorer.found) > 800
+    assert len(explorer.found) > 350
     assert explorer.archive.unharmed(), "a finished file was written to"
 
 
