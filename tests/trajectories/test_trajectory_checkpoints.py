@@ -66,11 +66,17 @@ def test_resuming_draws_what_an_uninterrupted_run_draws(mode, into, folder):
 @pytest.mark.parametrize("generator", ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"])
 def test_every_generator_of_numpys_goes_on(generator, kind, folder):
     given = np.random.Generator(getattr(np.random, generator)(5))
-    with TrajectoryReplayBuffer(seed=given, trajectory_format=kind) as run, TrajectoryReplayBuffer(seed=0) as resumed:
+    with (
+        TrajectoryReplayBuffer(seed=given, trajectory_format=kind) as run,
+        TrajectoryReplayBuffer(seed=0, trajectory_format=kind) as between,
+        TrajectoryReplayBuffer(seed=0) as resumed,
+    ):
         run.add_trajectories([simple(k) for k in range(3)])
         run.sample(7)
         run.save_checkpoint(folder / "saved")
-        resumed.load_checkpoint(folder / "saved")
+        between.load_checkpoint(folder / "saved")
+        between.save_checkpoint(folder / "again")  # without a draw of its own
+        resumed.load_checkpoint(folder / "again")
         assert resumed.sample(50)["code"].tobytes() == run.sample(50)["code"].tobytes()
 
 
