@@ -34,7 +34,9 @@ def choice(value: Any, default: Any, methods: tuple[str, ...], at: str) -> Any:
 def generator(seed: Any) -> np.random.Generator:
     if isinstance(seed, np.random.Generator):
         return seed
-    return np.random.default_rng(None if seed is None else _check.integer(seed, "ReplayBuffer(seed)", minimum=0))
+    if seed is None:
+        return np.random.default_rng()
+    return np.random.default_rng(_check.integer(seed, "ReplayBuffer(seed)", minimum=0, unbounded=True))
 
 
 def integers(value: Any, at: str) -> Int64:
@@ -70,6 +72,18 @@ def numbers(value: Any, at: str) -> Float64:
     if value.dtype.kind not in "iuf":
         raise PriorityError(message("an array of numbers", f"`{value.dtype}`", at))
     return np.asarray(value.astype(np.float64, order="C"))
+
+
+def td_errors(value: Any, ids: Int64) -> Float64:
+    """TD errors, one per id: `[B]`, or `[B, 1]` as a network's output has it; tensors are detached."""
+    detach = None if type(value) is np.ndarray else getattr(value, "detach", None)
+    errors = numbers(detach() if callable(detach) else value, "$.td_error")
+    if errors.shape == (*ids.shape, 1):
+        errors = errors[:, 0]
+    if errors.shape != ids.shape:
+        wanted = f"TD errors of shape `{ids.shape}`, one per id"
+        raise PriorityError(message(wanted, f"shape `{errors.shape}`", "$.td_error"))
+    return errors
 
 
 def lanes_of(env_ids: Any, num_envs: int) -> Int64:

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from . import _check, _kernels
-from ._arguments import choice, generator, given, ids_of, lanes_of, numbers, raw_priorities, shortage, stale
-from ._ingest import Intake, Step
+from ._arguments import choice, generator, given, ids_of, lanes_of, raw_priorities, shortage, stale, td_errors
 from ._memory import Arena
 from ._notices import Notices
 from ._ring import Ring
+from ._step_parser import Step, StepParser
 from ._types import Array, Bool, Float64, Int64
 from .batch import Batch
-from .errors import ArgumentError, PriorityError, SchemaError, message
+from .errors import ArgumentError, SchemaError, message
 from .items import Item, Transitions
 from .samplers import Index, Sampler, Uniform
 from .schema import Schema
@@ -87,7 +87,7 @@ class ReplayBuffer:
         self._ring = Ring(schema, self.num_envs, rows, self.item.anchors(schema), arrays)
         self._index: Index = self.sampler.index(self._ring)
         self._expander = self.item.bind(schema, self._ring, Arena())
-        self._intake = Intake(schema)
+        self._parser = StepParser(schema)
         self._push = self._ring.push
         self._all_lanes = np.arange(self.num_envs)
         self._lock = threading.Lock()
@@ -154,7 +154,7 @@ class ReplayBuffer:
                     return ids
             step = given(obs, action, reward, next_obs, terminated, truncated, extras)
             lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
-            canonical = self._intake.step(step, (len(lanes),), 1).mapped(lambda array: array[:, None])
+            canonical = self._parser.step(step, (len(lanes),), 1).mapped(lambda array: array[:, None])
             priorities = raw_priorities(priority, (len(lanes),), self._index)
             return self._write(canonical, lanes, None if priorities is None else priorities[:, None])[:, 0]
 
@@ -199,7 +199,7 @@ class ReplayBuffer:
             lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
             steps = given(obs, action, reward, next_obs, terminated, truncated, extras)
             _check.flag(time_major, "ReplayBuffer.extend(time_major)")
-            lead = self._intake.leading_axes(steps)
+            lead = self._parser.leading_axes(steps)
             flat = len(lead) == 1 and len(lanes) == 1
             swap = time_major and not flat
             length = lead[0] if flat or (swap and lead) else lead[1] if len(lead) == 2 else 0
@@ -207,7 +207,7 @@ class ReplayBuffer:
                 wanted = f"leading axes {'`[T, L]`' if time_major else '`[L, T]`'} with T >= 1"
                 raise SchemaError(message(wanted, f"shape `{lead}`", "$.reward"))
             shape = (length, len(lanes)) if swap else (len(lanes), length)
-            canonical = self._intake.step(steps, shape, 1 if flat else 0)
+            canonical = self._parser.step(steps, shape, 1 if flat else 0)
             priorities = raw_priorities(priority, shape, self._index)
             if swap:
                 canonical = canonical.mapped(lambda array: np.ascontiguousarray(array.swapaxes(0, 1)))
@@ -289,7 +289,8 @@ class ReplayBuffer:
 
         Args:
             ids: Ids as a batch gave them, `[B]`. Ids that have been overwritten since are dropped and counted.
-            td_error: One number per id, of either sign; the last of duplicates wins.
+            td_error: One number per id, of either sign, `[B]` or `[B, 1]`; the last of duplicates wins. A tensor may
+                require grad, and must be on the CPU.
 
         Returns:
             How many were applied.
@@ -301,10 +302,7 @@ class ReplayBuffer:
         """
         with self._lock:
             checked = ids_of(ids, "ReplayBuffer.update_priorities")
-            errors = numbers(td_error, "$.td_error")
-            if errors.shape != checked.shape:
-                got = f"shape `{errors.shape}`"
-                raise PriorityError(message(f"TD errors of shape `{checked.shape}`, one per id", got, "$.td_error"))
+            errors = td_errors(td_error, checked)
             places, codes = self._ring.locate(checked)
             keep: Bool | None = None
             if codes is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fixtures_of_messages import F, assert_refused, schema
+from gymnasium import spaces
 
 import relive
 from relive.errors import ArgumentError, SchemaError
@@ -41,6 +42,24 @@ SCHEMAS = [
      "Expected a boolean, integer, floating or complex dtype, got `[('x', 'f4')]` - at `Field(dtype)`"),
     ("Field, dtype void", SchemaError, lambda b: F((), 'V8'),
      "Expected a boolean, integer, floating or complex dtype, got `'V8'` - at `Field(dtype)`"),
+    ("Field, dtype longdouble", SchemaError, lambda b: F((), 'longdouble'),
+     "Expected `float64` or smaller, got `…"),
+    ("Field, dtype clongdouble", SchemaError, lambda b: F((), np.clongdouble),
+     "Expected `complex128` or smaller, got `…"),
+    ("Field, too many axes", SchemaError, lambda b: F((1,) * 63),
+     "Expected at most 62 axes, got 63 - at `Field(shape)`: NumPy's arrays have at most 64; a batch of sequences "
+     "needs two of them, a stack one"),
+    ("Field, too many axes with a stack", SchemaError, lambda b: F((1,) * 62, stack=1),
+     "Expected at most 61 axes, got 62 - at `Field(shape)`: NumPy's arrays have at most 64; a batch of sequences "
+     "needs two of them, a stack one"),
+    ("Field, more frames than can be counted", SchemaError, lambda b: F((), stack=2**63),
+     "Expected a positive integer < 2**63 or None, got `9223372036854775808` - at `Field(stack)`"),
+    ("from_spaces, float_dtype an integer", SchemaError,
+     lambda b: relive.Schema.from_spaces(spaces.Box(0, 1, (3,)), spaces.Discrete(2), float_dtype='int32'),
+     "Expected `'float16'`, `'float32'`, `'float64'` or None, got `'int32'` - at `Schema.from_spaces(float_dtype)`"),
+    ("from_spaces, float_dtype an unknown name", SchemaError,
+     lambda b: relive.Schema.from_spaces(spaces.Box(0, 1, (3,)), spaces.Discrete(2), float_dtype='float31'),
+     "Expected `'float16'`, `'float32'`, `'float64'` or None, got `'float31'` - at `Schema.from_spaces(float_dtype)`"),
     ("Field, dtype a number", SchemaError, lambda b: F((), 32),
      "Expected a boolean, integer, floating or complex dtype, got `32` - at `Field(dtype)`"),
     ("Schema, obs no field", SchemaError, lambda b: relive.Schema(obs=3, action=F()),
@@ -141,6 +160,22 @@ BUFFERS = [
      "Expected an integer >= 1, got `'2'` - at `ReplayBuffer(num_envs)`"),
     ("ReplayBuffer, more lanes than rows", ArgumentError, lambda b: relive.ReplayBuffer(schema(), 10, num_envs=11),
      "Expected a capacity of at least one row for each of 11 lanes, got `10` - at `ReplayBuffer(capacity)`"),
+    ("ReplayBuffer, a capacity beyond 64 bits", ArgumentError, lambda b: relive.ReplayBuffer(schema(), 2**63),
+     "Expected an integer >= 1 and < 2**63, got `9223372036854775808` - at `ReplayBuffer(capacity)`"),
+    ("ReplayBuffer, lanes beyond 64 bits", ArgumentError, lambda b: relive.ReplayBuffer(schema(), 9, num_envs=2**70),
+     "Expected an integer >= 1 and < 2**63, got `1180591620717411303424` - at `ReplayBuffer(num_envs)`"),
+    ("Sequences, starts beyond 64 bits", ArgumentError, lambda b: relive.Sequences(4, starts=2**63),
+     "Expected an integer >= 1 and < 2**63, got `9223372036854775808` - at `Sequences(starts)`"),
+    ("Transitions, n_step beyond 64 bits", ArgumentError, lambda b: relive.Transitions(n_step=2**63),
+     "Expected an integer >= 1 and < 2**63, got `9223372036854775808` - at `Transitions(n_step)`"),
+    ("Anneal, over beyond 64 bits", ArgumentError, lambda b: relive.Anneal(0.4, 1.0, over=2**63),
+     "Expected an integer >= 1 and < 2**63, got `9223372036854775808` - at `Anneal(over)`"),
+    ("ReplayBuffer, a field whose bytes are 2**66", ArgumentError,
+     lambda b: relive.ReplayBuffer(relive.Schema(obs=F((2**33, 2**31)), action=F()), 10),
+     "Expected at most …"),
+    ("ReplayBuffer, a field whose bytes are 2**82", ArgumentError,
+     lambda b: relive.ReplayBuffer(relive.Schema(obs=F((2**40, 2**40)), action=F()), 10),
+     "Expected at most …"),
     ("ReplayBuffer, more than fits in memory", ArgumentError, lambda b: relive.ReplayBuffer(schema(), 10**14),
      "Expected at most …"),
     ("ReplayBuffer, item the class", ArgumentError,

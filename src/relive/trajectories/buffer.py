@@ -334,7 +334,7 @@ def _generator(seed: Any) -> np.random.Generator:
     if isinstance(seed, np.random.Generator):
         return seed
     at = "TrajectoryReplayBuffer(seed)"
-    return np.random.default_rng(None if seed is None else _check.integer(seed, at, minimum=0))
+    return np.random.default_rng(None if seed is None else _check.integer(seed, at, minimum=0, unbounded=True))
 
 
 def _directory(path: Any, auto_save: bool | None, auto_save_path: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""From what a caller hands to `add` and `extend` to canonical arrays: checked, cast, contiguous, frames in front.
+"""Parse what a caller gives to `add` and `extend` into canonical arrays: checked, cast, contiguous, frames in front.
 
 Everything is checked here before the ring writes its first byte. Casts never change a value's meaning: a float is never
 rounded to an integer, an integer never wraps, a finite number never becomes infinite.
@@ -6,44 +6,59 @@ rounded to an integer, an integer never wraps, a finite number never becomes inf
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ._types import Array
+from ._fields import Column, Field
+from ._types import Array, Bool
 from .errors import SchemaError, message
-from .schema import Column, Field, Schema
+from .schema import Schema
 
 FLAGS = ("terminated", "truncated")
 _FLAG = Field((), "bool")
 
 
-class Intake:
-    """Checks the data of one call against a schema; canonical arrays come out in the order of its columns."""
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Canonical data of one call, in the order of the schema's columns; leading axes `[L, T]`, or `[L]` for `add`."""
+
+    values: list[Array]
+    next_values: list[Array] | None
+    terminated: Bool
+    truncated: Bool
+
+    def mapped(self, change: Callable[[Array], Array]) -> Step:
+        """The same step with `change` applied to every array."""
+        later = None if self.next_values is None else [change(array) for array in self.next_values]
+        return Step([change(array) for array in self.values], later, change(self.terminated), change(self.truncated))
+
+
+class StepParser:
+    """Parses the data of one call by a schema."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._columns = schema.columns
-        self._num_obs = schema.num_obs
+        self._flags = [Column((name,), _FLAG) for name in FLAGS]
+        self._next = [Column(("next_obs", *c.keys[1:]), c.field) for c in schema.columns[: schema.num_obs]]
 
-    def step(self, data: Mapping[str, Any], lead: tuple[int, ...], optional: int) -> Step:
-        """Check `data` whose leading axes are `lead`; the first `optional` of these may be left out if they are 1."""
+    def step(self, data: Mapping[str, object], lead: tuple[int, ...], optional: int) -> Step:
+        """Parse `data` whose leading axes are `lead`; the first `optional` of these may be left out if they are 1.
+
+        Raises:
+            SchemaError: A field is missing, unknown, or of another shape or dtype.
+        """
         _reject_unknown(data, self._schema)
-        values = [_canonical(_leaf(data, column), column, lead, optional) for column in self._columns]
-        flags = [
-            _canonical(_leaf(data, column), column, lead, optional)
-            for column in (Column((name,), _FLAG) for name in FLAGS)
-        ]
-        next_values = None
+        values = [_canonical(_leaf(data, column), column, lead, optional) for column in self._schema.columns]
+        flags = [_canonical(_leaf(data, column), column, lead, optional) for column in self._flags]
+        later = None
         if data.get("next_obs") is not None:
-            next_values = [
-                _canonical(_leaf(data, column), column, lead, optional)
-                for column in (Column(("next_obs", *c.keys[1:]), c.field) for c in self._columns[: self._num_obs])
-            ]
-        return Step(values, next_values, flags[0], flags[1])
+            later = [_canonical(_leaf(data, column), column, lead, optional) for column in self._next]
+        return Step(values, later, *flags)
 
-    def leading_axes(self, data: Mapping[str, Any]) -> tuple[int, ...]:
+    def leading_axes(self, data: Mapping[str, object]) -> tuple[int, ...]:
         """The axes that `data` has in front of the reward's own shape, for calls that may choose their length."""
         reward = _leaf(data, Column(("reward",), self._schema.reward))
         shape = np.shape(_as_array(reward, "$.reward"))
@@ -51,27 +66,8 @@ class Intake:
         return tuple(shape[: len(shape) - own]) if len(shape) >= own else ()
 
 
-class Step:
-    """Canonical data of one call; every array has the call's leading axes `[L, T]` or `[L]`."""
-
-    __slots__ = ("next_values", "terminated", "truncated", "values")
-
-    def __init__(
-        self, values: list[Array], next_values: list[Array] | None, terminated: Array, truncated: Array
-    ) -> None:
-        self.values = values
-        self.next_values = next_values
-        self.terminated = terminated
-        self.truncated = truncated
-
-    def mapped(self, change: Any) -> Step:
-        """The same step with `change` applied to every array."""
-        later = None if self.next_values is None else [change(array) for array in self.next_values]
-        return Step([change(array) for array in self.values], later, change(self.terminated), change(self.truncated))
-
-
-def _leaf(data: Mapping[str, Any], column: Column) -> Any:
-    node: Any = data
+def _leaf(data: Mapping[str, object], column: Column) -> object:
+    node: object = data
     at = "$"
     for key in column.keys:
         if isinstance(node, tuple | list) and key.isdigit() and at != "$":
@@ -84,8 +80,8 @@ def _leaf(data: Mapping[str, Any], column: Column) -> Any:
     return node
 
 
-def _reject_unknown(data: Mapping[str, Any], schema: Schema) -> None:
-    """Refuse keys that the schema does not know, nested ones too: a typo would lose data silently."""
+def _reject_unknown(data: Mapping[str, object], schema: Schema) -> None:
+    """Refuse keys that the schema does not have, nested ones too: a typo would lose data silently."""
     trees: dict[str, Any] = {**schema.tree, "next_obs": schema.tree["obs"], **dict.fromkeys(FLAGS, _FLAG)}
     stack: list[tuple[str, Any, Any]] = [("$", data, trees)]
     while stack:
@@ -99,7 +95,7 @@ def _reject_unknown(data: Mapping[str, Any], schema: Schema) -> None:
             stack.append((f"{at}.{name}", child, tree[name]))
 
 
-def _as_array(value: Any, at: str) -> Array:
+def _as_array(value: object, at: str) -> Array:
     if isinstance(value, Mapping):
         raise SchemaError(message("an array", "a mapping", at))
     try:
@@ -108,7 +104,7 @@ def _as_array(value: Any, at: str) -> Array:
         raise SchemaError(message("an array", f"`{type(value).__name__}`", at, str(error).split("\n")[0])) from None
 
 
-def _canonical(value: Any, column: Column, lead: tuple[int, ...], optional: int) -> Array:
+def _canonical(value: object, column: Column, lead: tuple[int, ...], optional: int) -> Array:
     field, at = column.field, column.path
     array = _as_array(value, at)
     full = (*lead, *field.full_shape)
@@ -117,11 +113,12 @@ def _canonical(value: Any, column: Column, lead: tuple[int, ...], optional: int)
         if lead[left_out - 1] != 1:
             break
         shapes.append(full[left_out:])
+    wanted = shapes[-1]
+    if column.keys[0] == "action" and not field.full_shape and field.dtype.kind in "iu":
+        shapes += [(*shape, 1) for shape in shapes]  # discrete actions as columns, ready for `gather(1, action)`
     if array.dtype.kind not in "biufc" or array.shape not in shapes:
-        wanted = shapes[-1]
-        raise SchemaError(
-            message(f"`{field.dtype.name}` of shape `{wanted}`", f"`{array.dtype.name}` of shape `{array.shape}`", at)
-        )
+        got = f"`{array.dtype.name}` of shape `{array.shape}`"
+        raise SchemaError(message(f"`{field.dtype.name}` of shape `{wanted}`", got, at))
     cast = _cast(array, field.dtype, at).reshape(full)
     if field.stack and field.stack_axis:  # inside, frames come one after the other
         cast = np.moveaxis(cast, -1, len(lead))
@@ -134,10 +131,12 @@ def _cast(array: Array, dtype: np.dtype[Any], at: str) -> Array:
     source, target = array.dtype.kind, dtype.kind
     wanted = f"`{dtype.name}`"
     if target == "b":
-        if source in "iu" and bool(((array == 0) | (array == 1)).all()):
-            return array.astype(dtype)
-        got = f"`{array.dtype.name}`" if source not in "iu" else f"`{array[(array != 0) & (array != 1)].flat[0]}`"
-        raise SchemaError(message("`bool`", got, at))
+        if source == "c":
+            raise SchemaError(message("`bool`", f"`{array.dtype.name}`", at))
+        other = (array != 0) & (array != 1)  # NaN is neither
+        if bool(other.any()):
+            raise SchemaError(message("`bool`", f"`{array[other].flat[0]}`", at))
+        return array.astype(dtype)
     if target in "iu":
         if source not in "biu":
             remedy = "round it yourself if that is meant" if source == "f" else None
