@@ -37,23 +37,22 @@ class Memory(Protocol):
         """Whether the arrays are new and zero; else they are as an earlier buffer left them."""
         ...
 
-    @property
-    def lanes(self) -> range:
-        """The lanes that this process may write to."""
-        ...
-
     def host(self, name: str) -> Array:
         """The array that was asked for as `name`, in memory that this process can address."""
         ...
 
-    def flush(self) -> None:
-        """Hand what was written to the operating system, so that it survives the process."""
-        ...
 
-    def sync(self) -> None:
-        """Wait until what was written survives a loss of power."""
-        ...
+class Section:
+    """The arrays of a memory whose names begin with `prefix`."""
 
-    def close(self) -> None:
-        """Let go of what the arrays lie in; the buffer must not be used any more."""
-        ...
+    def __init__(self, memory: Memory, prefix: str) -> None:
+        self._memory, self._prefix = memory, prefix
+
+    @property
+    def fresh(self) -> bool:
+        """As in `Memory`."""
+        return self._memory.fresh
+
+    def host(self, name: str) -> Array:
+        """As in `Memory`."""
+        return self._memory.host(self._prefix + name)

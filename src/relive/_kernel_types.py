@@ -9,7 +9,7 @@ from ._plans import Changes, ColumnLayout, Drawn, Expanded, Located, Mass, RowsR
 from ._types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 
 
-class Ring(Protocol):
+class RingKernel(Protocol):
     """See `_kernels_numpy/ring.py` and `_kernels_numpy/rows.py`."""
 
     watched: int
@@ -47,15 +47,15 @@ class Ring(Protocol):
     def fold_sequences(rewards: Array, steps: Int32, gammas: Float64, time_major: bool) -> Array: ...
 
 
-class Gather(Protocol):
+class GatherKernel(Protocol):
     """See `_kernels_numpy/gather.py`."""
 
     def take(self, rows: list[Int64], outs: list[Array]) -> None: ...
     def taken(self, rows: list[Int64]) -> list[Array]: ...
-    def expand(self, ring: Ring, slots: Int64, discounts: Float32, outs: list[Array] | None) -> Expanded: ...
+    def expand(self, ring: RingKernel, slots: Int64, discounts: Float32, outs: list[Array] | None) -> Expanded: ...
 
 
-class Tree(Protocol):
+class TreeKernel(Protocol):
     """See `_kernels_numpy/tree.py`."""
 
     def get(self, indices: Int64) -> Float64: ...
@@ -64,11 +64,11 @@ class Tree(Protocol):
     def find(self, prefix: Float64) -> Drawn: ...
     def draw(self, u: Float64, stratified: bool) -> Drawn: ...
     def draw_distinct(self, u: Float64) -> Drawn: ...
-    def refresh(self, ring: Ring, seen: Int64, initial: float, alpha: float) -> int: ...
+    def refresh(self, ring: RingKernel, seen: Int64, initial: float, alpha: float) -> int: ...
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None, eps: float, alpha: float) -> bool: ...
 
 
-class Queue(Protocol):
+class QueueKernel(Protocol):
     """See `_kernels_numpy/queue.py`."""
 
     def refresh(self) -> int: ...
@@ -102,9 +102,9 @@ class Kernels(Protocol):
         given: Float64 | None,
         arrival: Int64 | None,
         notify: Callable[[int], object],
-    ) -> Ring: ...
-    def Gather(self, columns: Sequence[Array], picks: Sequence[int]) -> Gather: ...  # noqa: N802
-    def Tree(self, sums: Sequence[Float64], mins: Sequence[Float64], state: Float64) -> Tree: ...  # noqa: N802
+    ) -> RingKernel: ...
+    def Gather(self, columns: Sequence[Array], picks: Sequence[int]) -> GatherKernel: ...  # noqa: N802
+    def Tree(self, sums: Sequence[Float64], mins: Sequence[Float64], state: Float64) -> TreeKernel: ...  # noqa: N802
     def Queue(  # noqa: N802
-        self, ring: Ring, places: Array, firsts: Array | None, ends: Int64, seen: Int64
-    ) -> Queue: ...
+        self, ring: RingKernel, places: Array, firsts: Array | None, ends: Int64, seen: Int64
+    ) -> QueueKernel: ...

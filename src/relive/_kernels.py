@@ -59,7 +59,7 @@ def _choose() -> Kernels:
 
 
 def active() -> Kernels:
-    """The module that has the kernels: `Ring`, `Tree`, `Queue`, `power`, `mass`, `weights`, ... by the same names in both."""
+    """The module that has the kernels, by the same names in both back ends; see `Kernels`."""
     global _active
     if _active is None:
         _active = _choose()

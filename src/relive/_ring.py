@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _kernels
 from ._arrays import ArraySpec, Memory
-from ._kernel_types import Gather
+from ._kernel_types import GatherKernel
 from ._kernels_numpy.rows import largest_given
 from ._plans import ColumnLayout, Window
 from ._types import Array, Float64, Int64
@@ -55,6 +55,7 @@ class Ring:
         self.columns: list[Array] = [
             records[column.path] if column.path in small else memory.host(column.path) for column in schema.columns
         ]
+        self.reward = self.columns[next(i for i, column in enumerate(schema.columns) if column.keys == ("reward",))]
         kept = {name: memory.host(name) if name in keeps else None for name in BOOKKEEPING}
         self.given, self.arrival = kept["given"], kept["arrival"]
         self._kernels = _kernels.active()
@@ -103,7 +104,7 @@ class Ring:
             **{name: ArraySpec((lanes, rows + 1), BOOKKEEPING[name]) for name in keeps},
         }
 
-    def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> Gather:
+    def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> GatherKernel:
         """A kernel that copies rows of `columns`; see `Gather` in `_kernels_numpy/gather.py`."""
         return self._kernels.Gather(list(columns), list(picks))
 

@@ -64,7 +64,8 @@ class Rows:
     def ids(self, slots: Int64) -> Int64:
         """The ids that stand at `slots` now."""
         lanes, rows = self.rows_at(slots)
-        return rows * self.num_lanes + lanes
+        ids: Int64 = rows * self.num_lanes + lanes
+        return ids
 
     def locate(self, ids: Int64) -> Located:
         """The slots of `ids`, and each one's `State`, None where all can be drawn."""

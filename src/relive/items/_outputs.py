@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .._kernel_types import Gather
+from .._kernel_types import GatherKernel
 from .._memory import Arena
 from .._types import Array, Int64
 
@@ -30,7 +30,7 @@ class Outputs:
             return None
         return self._arena.arrays([((n, *shape), dtype) for shape, dtype in self._specs])
 
-    def taken(self, gather: Gather, rows: list[Int64]) -> list[Array]:
+    def taken(self, gather: GatherKernel, rows: list[Int64]) -> list[Array]:
         """What `gather` copies from the storage rows `rows`, lists of the same length."""
         outs = self.of(len(rows[0]))
         if outs is None:

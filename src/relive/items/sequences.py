@@ -134,7 +134,7 @@ class _Sequences:
         ids = self._ring.ids(slots)
         plan = self._ring.sequences(slots, length, self._discounts)
         if item.time_major:
-            plan = Unrolled(*(None if part is None else np.ascontiguousarray(part.T) for part in plan))
+            plan = Unrolled._make(None if part is None else np.ascontiguousarray(part.T) for part in plan)
         found = self._observations(plan.observed, plan.after) + self._between(plan.before, plan.first, plan.steps)
         for every, copies in self._states:
             found += copies.of(self._ring.state_rows(ids, every))

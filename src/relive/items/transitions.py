@@ -82,7 +82,7 @@ class _Transitions:
         powers = item.gamma ** np.arange(item.n_step + 1, dtype=np.float64)
         self._gammas, self._discounts = powers, powers.astype(np.float32)
         columns = list(zip(schema.columns, ring.columns, strict=True))
-        self._reward = next(array for column, array in columns if column.keys == ("reward",))
+        self._reward = ring.reward
         self._folds = item.n_step > 1
         self._states = [(c.keys, array) for c, array in columns if c.field.every]
         stacked = [(c, array) for c, array in columns if c.field.stack]

@@ -167,7 +167,7 @@ class _Ranked:
         before, after = int(self._sampling.state[2]), len(self._order)
         if after > before:
             ranks = np.arange(before, after)
-            mass = _kernels.active().power(ranks + 1.0, -self._settings.alpha)
+            mass = _kernels.active().power((ranks + 1).astype(np.float64), -self._settings.alpha)
             self._sampling.tree.set(ranks, mass)
         elif after < before:
             self._sampling.tree.set(np.arange(after, before), np.zeros(before - after))

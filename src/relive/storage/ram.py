@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -28,8 +27,9 @@ class Ram:
         """Return zeroed arrays for every name of `spec`; see `Storage.open`."""
         sizes: dict[str, int] = {}
         for name, wanted in spec.items():
-            fields = wanted.dtype.fields
-            parts = {name: wanted.dtype} if fields is None else {key: part for key, (part, *_) in fields.items()}
+            parts = {name.removeprefix("ring/"): wanted.dtype}
+            if wanted.dtype.fields is not None:
+                parts = {key: part for key, (part, *_) in wanted.dtype.fields.items()}
             rows = wanted.nbytes // max(wanted.dtype.itemsize, 1)
             sizes |= {key: rows * part.itemsize for key, part in parts.items()}
         needed, limit = sum(sizes.values()), _memory.available_bytes()
@@ -49,19 +49,9 @@ class _Memory:
     """New arrays, which nobody else sees."""
 
     fresh = True
-    lanes = range(sys.maxsize)
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self._arrays = arrays
 
     def host(self, name: str) -> Array:
         return self._arrays[name]
-
-    def flush(self) -> None:
-        """Nothing survives the process."""
-
-    def sync(self) -> None:
-        """Nothing survives the process."""
-
-    def close(self) -> None:
-        """The arrays go with the last reference to them."""
