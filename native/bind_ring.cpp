@@ -19,11 +19,12 @@ RowArray::RowArray(nb::handle object, bool writable) {
     const int axes = PyArray_NDIM(given);
     bool good = axes >= 1 && PyArray_ISNOTSWAPPED(given) && !PyDataType_REFCHK(PyArray_DESCR(given));
     size_t row = size_t(PyArray_ITEMSIZE(given));
+    const bool none = PyArray_SIZE(given) == 0;  // then strides mean nothing
     for (int axis = axes - 1; good && axis > 0; --axis) {
-        good = PyArray_DIM(given, axis) <= 1 || PyArray_STRIDE(given, axis) == npy_intp(row);
+        good = none || PyArray_DIM(given, axis) <= 1 || PyArray_STRIDE(given, axis) == npy_intp(row);
         row *= size_t(PyArray_DIM(given, axis));
     }
-    good = good && (PyArray_DIM(given, 0) <= 1 || PyArray_STRIDE(given, 0) >= npy_intp(row));
+    good = good && (none || PyArray_DIM(given, 0) <= 1 || PyArray_STRIDE(given, 0) >= npy_intp(row));
     if (!good) throw nb::type_error("relive._native: the rows of a column are not contiguous");
     if (writable && !PyArray_ISWRITEABLE(given)) throw nb::type_error("relive._native: an array is read-only");
     column = {static_cast<char*>(PyArray_DATA(given)), row, size_t(PyArray_STRIDE(given, 0))};
