@@ -165,7 +165,7 @@ class Recorder:
         return outcome.result
 
     def _require_episodes(self) -> None:
-        """Refuse a step before a reset, and of lanes that ended and that nobody reset."""
+        """Refuse a step before the first reset, and a step of lanes that ended and were not reset."""
         if self._obs is None:
             wanted = "`reset` before the next `step`" if self._started else "`reset` before the first `step`"
             raise ArgumentError(message(wanted, "none", "Recorder.step", self._why_reset() if self._started else None))

@@ -1,4 +1,4 @@
-"""What the recorder refuses: environments it cannot read, modes that cannot be, steps of lanes that nobody reset."""
+"""What the recorder refuses: unknown environments, wrong modes, steps of lanes that ended and were not reset."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_lanes_that_ended_must_be_reset_in_disabled_mode() -> None:
     while not ended.any():  # lane 0 has the shortest first episode
         ended = np.logical_or(*recorder.step(np.zeros((LANES, 1)))[2:4])
     assert ended.tolist() == [True, False, False]
-    for mask in (None, ~ended):  # nobody was reset, and then only the others were
+    for mask in (None, ~ended):  # no lane was reset, and then only the others were
         if mask is not None:
             recorder.reset(options={"reset_mask": mask})
         before = [env.t for env in envs.envs]
