@@ -140,15 +140,22 @@ private:
         for (int64_t row = range.come_from; row < range.come_to; ++row) {
             const int64_t memory = ring.memory_of(ring.lane_of[number], row);
             if ((ring.marks[number * ring.stretch() + memory] & ANCHOR) == ANCHOR) {
-                lane_places[k] = T(place);
-                if (firsts && (lane.episodes_come == lane.episodes_gone || ring.begins_since(number, memory, ring.starts)))
+                if (firsts && !goes_on(ring, number, memory, lane_places[(k ? k : rows) - 1], place, lane))
                     firsts[number * rows + lane.episodes_come++ % rows] = T(k);
+                lane_places[k] = T(place);
                 ++lane.come;
                 if (++k == rows) k = 0;
             }
             if (++place == rows) place = 0;
         }
         return lane;
+    }
+
+    // Whether an anchor belongs to the episode of the one before: that stands `starts` steps before it in one stream.
+    static bool goes_on(const Rows& ring, int64_t number, int64_t memory, int64_t before, int64_t place,
+                        const Ends& lane) {
+        return lane.come > lane.gone && before == (place + ring.rows - ring.starts % ring.rows) % ring.rows &&
+               !ring.begins_since(number, memory, ring.starts);
     }
 
     // Episodes whose last anchor went; `lane` has its anchors counted already, `ends` not yet.

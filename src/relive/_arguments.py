@@ -1,4 +1,4 @@
-"""Arguments of the buffer's methods: checked, and brought to the arrays that the ring and the samplers work on."""
+"""Arguments of the buffer's methods, checked and converted to the arrays that the ring and the samplers work on."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def lanes_of(env_ids: Any, num_envs: int) -> Int64:
 
 
 def raw_priorities(priority: Any, shape: tuple[int, ...], sampler: Sampler) -> Float64 | None:
-    """The raw priorities of new steps, finite and not negative; one number may stand for all."""
+    """Raw priorities of new steps, finite and not negative; a single number is the priority of each of them."""
     if priority is None:
         return None
     raw = numbers(priority, "$.priority")
@@ -126,7 +126,7 @@ def stale(ids: Int64, states: Bytes, bad: Bool, at: str) -> StaleId:
 
 
 def shortage(least: int, items: int, drawable: int, waiting: int, span: int) -> NotEnoughData:
-    """Why a draw of `least` items cannot be served: `drawable` of `items` could be drawn, `waiting` steps wait."""
+    """The error of a draw of `least` items when `drawable` of `items` can be drawn and `waiting` steps wait."""
     if items > drawable:
         remedy = f"{items - drawable} of {items} items have priority 0"
     elif items:

@@ -9,7 +9,7 @@ from .errors import MissingExtra, message
 
 
 class Batch(Mapping[str, Any]):
-    """Drawn items, by attribute or by key, nested as the schema is; plain NumPy arrays that belong to the caller.
+    """Items, by attribute or by key, nested as the schema is; plain NumPy arrays that belong to the caller.
 
     `ids` (int64, `[B]`) and `weights` (float32, `[B]`, 1 for uniform draws) always exist. Fields have the shape
     `[B, ...]` with the schema's dtypes.
@@ -51,7 +51,7 @@ class Batch(Mapping[str, Any]):
         return Batch(_mapped(change, self._fields))
 
     def torch(self, device: Any = None) -> Batch:
-        """Return the same items as PyTorch tensors; on the CPU they share memory with this batch.
+        """Return the items as PyTorch tensors; on the CPU they share memory with this batch.
 
         Args:
             device: Where the tensors go; None leaves them on the CPU.
@@ -69,7 +69,7 @@ class Batch(Mapping[str, Any]):
         return self.map(lambda array: torch.from_numpy(array).to(device))
 
     def jax(self) -> Batch:
-        """Return the same items as JAX arrays, through DLPack: without a copy where JAX can take the memory as it is.
+        """Return the items as JAX arrays, through DLPack, without a copy where JAX can use the memory as it is.
 
         Raises:
             MissingExtra: JAX is not installed.

@@ -1,6 +1,6 @@
 """What one step holds: named fields of fixed shape and dtype, nested as the observation and action spaces are.
 
-A schema is a tree of `Field`s. The storage sees it flat, as a tuple of `Column`s, the observation's columns first.
+A schema is a tree of `Field`s. The ring uses it flattened, as a tuple of `Column`s, the observation's columns first.
 """
 
 from __future__ import annotations

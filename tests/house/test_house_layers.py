@@ -17,6 +17,7 @@ LAYERS = {
     "relive._kernels": 1,
     "relive._kernels_numpy": 1,
     "relive._memory": 1,
+    "relive._nests": 1,
     "relive._native": 1,
     "relive._spaces": 1,
     "relive._step_parser": 1,

@@ -108,16 +108,18 @@ class Queue:
         journal.put(self._ends, lane, (now, come, episodes_gone, episodes_come))
 
     def _append(self, journal: Journal, lane: int, rows: Int64) -> None:
-        """New anchors join the lane, and open an episode where a stream began since the one before."""
+        """New anchors join the lane; one opens an episode unless that before it stands `starts` steps before it."""
         if not len(rows):
             return
         ring = self._ring
         gone, come, episodes_gone, episodes_come = self._ends[lane].tolist()
         numbers = np.arange(come, come + len(rows)) % ring.rows
+        before = self._places[lane, [(come - 1) % ring.rows]] if come > gone else [-1]
+        before = np.concatenate((before, rows[:-1] % ring.rows))
         journal.put(self._places, (lane, numbers), rows % ring.rows)
         if self._firsts is not None:
             begins = ring.begins_since(np.full(len(rows), lane), rows, ring.starts)
-            begins[0] |= episodes_gone == episodes_come
+            begins |= before != (rows - ring.starts) % ring.rows
             opened = np.arange(episodes_come, episodes_come + int(begins.sum()))
             journal.put(self._firsts, (lane, opened % ring.rows), numbers[begins])
             episodes_come += len(opened)
