@@ -20,9 +20,10 @@ from rollouts import simple
 from system_calls import System, watched
 
 from relive.errors import SchemaError, StorageError
-from relive.trajectories import TrajectoryReplayBuffer, _rlinf_read, convert, verify
-from relive.trajectories._opcodes import value
-from relive.trajectories._rlinf_file import contents
+from relive.trajectories import TrajectoryReplayBuffer, convert, verify
+from relive.trajectories.rlinf import _read
+from relive.trajectories.rlinf._file import contents
+from relive.trajectories.rlinf._opcodes import value
 
 NUMBERS = np.arange(8, dtype=np.float32)
 LOAD = "torch.storage._load_from_bytes"
@@ -319,7 +320,7 @@ def test_weights_that_no_index_of_ours_holds(weights: Any, good: Path, folder: P
 
 
 def test_places_in_files_are_forgotten(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_rlinf_read, "_KEPT_PLACES", 2)
+    monkeypatch.setattr(_read, "_KEPT_PLACES", 2)
     with contextlib.closing(TrajectoryReplayBuffer(sample_window_size=0, cache_size=0)) as buffer:
         buffer.load_checkpoint(good)
         buffer.sample(200)

@@ -30,7 +30,7 @@ from system_calls import watched
 
 from relive.errors import NotEnoughData
 from relive.trajectories import TrajectoryReplayBuffer
-from relive.trajectories._held import Held
+from relive.trajectories._snapshot import Held
 
 LIVES = 12  # in one directory
 KEEP = {"max_trajectories": 7, "cache_size": 3, "queue_bytes": 20_000}

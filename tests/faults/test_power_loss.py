@@ -26,7 +26,7 @@ from rollouts import leaves, simple
 
 from relive.trajectories import TrajectoryReplayBuffer
 from relive.trajectories._catalog import NAME, Entry
-from relive.trajectories._held import Held
+from relive.trajectories._snapshot import Held
 
 KEPT = 7
 OWN = "runs/own"

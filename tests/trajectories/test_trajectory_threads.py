@@ -18,7 +18,7 @@ from system_calls import watched
 
 from relive.errors import NotEnoughData, ReliveWarning
 from relive.trajectories import TrajectoryReplayBuffer
-from relive.trajectories._reader import Files
+from relive.trajectories._source import Files
 
 
 def start(job: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:

@@ -16,7 +16,7 @@ import torch
 from relive.errors import MissingExtra, SchemaError, StorageError
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, convert
 from relive.trajectories._files import Folder
-from relive.trajectories._held import Held
+from relive.trajectories._snapshot import Held
 
 
 def trajectory(number: int = 0, **fields: Any) -> Trajectory:

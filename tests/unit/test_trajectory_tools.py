@@ -12,7 +12,7 @@ import pytest
 from relive.errors import ArgumentError, SchemaError, StorageError
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, convert, extract_interventions, merge, split
 from relive.trajectories._catalog import read
-from relive.trajectories._held import Held
+from relive.trajectories._snapshot import Held
 
 
 def directory(path: Path, values: list[float], kind: str = "safetensors", **choices: Any) -> Path:

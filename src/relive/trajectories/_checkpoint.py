@@ -12,9 +12,9 @@ from ._block import file_of
 from ._catalog import NAME, Catalog, Entry, file_name, read
 from ._draws import Draws, restored
 from ._files import Folder
-from ._held import Held
 from ._loading import linked, part_of, read_elsewhere, take_in
-from ._reader import Files
+from ._snapshot import Held
+from ._source import Files
 from ._store import Store
 
 

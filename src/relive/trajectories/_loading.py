@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from ..errors import StorageError
 from ._catalog import Catalog, Entry, file_name, id_of
 from ._files import TEMPORARY, Folder
-from ._reader import Source
+from ._source import Source
 from ._store import Store
 
 HALF_LOADED = "half_loaded"  # the fact that files are to take their names

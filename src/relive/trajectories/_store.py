@@ -13,13 +13,13 @@ import numpy as np
 from .._memory import Arena
 from .._types import Int64
 from ..errors import SchemaError, StorageError, message
+from ._batch_read import Reading
 from ._block import Block, check_storable, file_size
 from ._catalog import Catalog, Entry, file_name
 from ._files import Folder
 from ._index import NOWHERE, Index
 from ._layout import Layout
-from ._reader import Files, Source
-from ._reading import Reading
+from ._source import Files, Source
 from ._writer import Writer
 from .trajectory import Path, Trajectory
 

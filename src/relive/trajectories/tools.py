@@ -15,11 +15,11 @@ from ._block import file_of
 from ._catalog import Entry, file_name
 from ._draws import Draws
 from ._files import Folder
-from ._held import Held
-from ._reader import Files
-from ._rlinf_write import Taken, taken_from, write
+from ._snapshot import Held
+from ._source import Files
 from ._store import Cache, Store, difference, signature_of
 from .buffer import FORMATS, accepted
+from .rlinf import Taken, taken_from, write
 from .trajectory import Trajectory, nested
 
 Directory: TypeAlias = str | os.PathLike[str]

@@ -12,7 +12,7 @@ from .._types import Array, Int64
 from ..errors import StorageError, message
 from ._block import Block
 from ._index import NOWHERE
-from ._reader import Files, Request
+from ._source import Files, Request
 from .trajectory import Path
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._memory import Arena
-from .._types import Array, Int64
-from ..errors import SchemaError, StorageError, message
-from ._block import Block, packed
-from ._files import Folder, read_at, read_into, size_of
-from ._layout import MOST_WEIGHTS, Column, Layout
-from ._rlinf_file import HALF, Tensor, contents
-from ._store import difference, signature_of
-from .trajectory import LEADING, TRAILING, Path, Trajectory, nested
+from ..._memory import Arena
+from ..._types import Array, Int64
+from ...errors import SchemaError, StorageError, message
+from .._block import Block, packed
+from .._files import Folder, read_at, read_into, size_of
+from .._layout import MOST_WEIGHTS, Column, Layout
+from .._store import difference, signature_of
+from ..trajectory import LEADING, TRAILING, Path, Trajectory, nested
+from ._file import HALF, Tensor, contents
 
 METADATA = "metadata.json"
 GENERATOR = "relive_generator.json"

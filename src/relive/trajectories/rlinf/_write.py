@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._types import Array
-from ..errors import MissingExtra, SchemaError, StorageError, message
-from ._block import Block
-from ._catalog import NAME
-from ._files import Folder
-from ._held import Held
-from ._layout import Layout
-from ._rlinf_read import GENERATOR, INDEX, INDEXES, METADATA, RLinfFiles, Told, listing, told_of
+from ..._types import Array
+from ...errors import MissingExtra, SchemaError, StorageError, message
+from .._block import Block
+from .._catalog import NAME
+from .._files import Folder
+from .._layout import Layout
+from .._snapshot import Held
+from ._read import GENERATOR, INDEX, INDEXES, METADATA, RLinfFiles, Told, listing, told_of
 
 _TENSORS = (
     "actions", "intervene_flags", "rewards", "terminations", "truncations", "dones", "prev_logprobs", "prev_values",

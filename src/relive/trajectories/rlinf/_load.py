@@ -7,16 +7,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..errors import ArgumentError, MissingExtra, ReliveWarning, StorageError, message
-from ._block import file_of
-from ._catalog import Entry
-from ._draws import Draws, NumpyDraws, TorchDraws, restored
-from ._files import Folder
-from ._layout import Layout
-from ._loading import part_of, read_elsewhere, staged_name, take_in
-from ._rlinf_read import INDEXES, Listing, RLinfFiles, Told, listing
-from ._rlinf_write import save as save
-from ._store import Store
+from ...errors import ArgumentError, MissingExtra, ReliveWarning, StorageError, message
+from .._block import file_of
+from .._catalog import Entry
+from .._draws import Draws, NumpyDraws, TorchDraws, restored
+from .._files import Folder
+from .._layout import Layout
+from .._loading import part_of, read_elsewhere, staged_name, take_in
+from .._store import Store
+from ._read import INDEXES, Listing, RLinfFiles, Told, listing
 
 
 def is_one(folder: Folder) -> bool:

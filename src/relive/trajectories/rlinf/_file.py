@@ -15,10 +15,10 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..errors import StorageError, message
-from ._files import read_at, size_of
+from ...errors import StorageError, message
+from .._files import read_at, size_of
+from ..trajectory import Path
 from ._opcodes import Call, Handle, Named, Span, value
-from .trajectory import Path
 
 HALF = "bfloat16"
 _MOST_HEAD = 1 << 20

@@ -6,7 +6,7 @@ from ._block import Block
 from ._catalog import Entry
 from ._index import NOWHERE
 from ._layout import Layout
-from ._reader import Source
+from ._source import Source
 from ._store import Store
 
 
