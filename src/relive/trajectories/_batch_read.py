@@ -1,92 +1,95 @@
-"""One batch, from wherever its rows are."""
+"""One batch, from memory and from files."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from .. import _kernels
+from .._memory import Arena
 from .._types import Array, Int64
-from ..errors import StorageError, message
+from ..errors import StorageError, event
 from ._block import Block
-from ._index import NOWHERE
-from ._source import Files, Request
+from ._entry import Entry
+from ._source import Request, Source
 from .trajectory import Path
 
-if TYPE_CHECKING:
-    from ._store import Store
 
+@dataclass(frozen=True)
+class BatchRead:
+    """Everything that reading one batch needs, collected while the store was locked; `run` needs no lock.
 
-class Reading:
-    """What a batch needs, taken down while the store was locked; nothing of it can go before `run` is over."""
+    Attributes:
+        entries: The trajectories that were drawn, each once.
+        blocks: Their rows in memory, None where they have to be read.
+        sources: What reads their files, None where there is no file.
+        which: For each row of the batch, the position of its trajectory in `entries`.
+        rows: For each row of the batch, its row in that trajectory.
+        arena: Where the batch's memory comes from.
+        keep: Called with the id and block of a trajectory that was read whole; None to read single rows.
+        done: Called at the end, whatever happened; files may be deleted from then on.
+    """
 
-    def __init__(self, store: Store, positions: Int64, rows: Int64, fits: bool, ticket: int) -> None:
-        self._store, self._rows, self._ticket = store, rows, ticket
-        found, self._of = np.unique(positions, return_inverse=True)
-        self._records = store.index.records[found].copy()
-        self._blocks: list[Block | None] = [store.blocks.get(id_) for id_ in self._records["id"].tolist()]
-        self._layouts = [store.layouts[number] for number in self._records["layout"].tolist()]
-        self._sources = [None if number == NOWHERE else store.sources[number] for number in self._records["folder"]]
-        # A window that fits in the cache is read whole, once.
-        self._whole = fits
+    entries: Sequence[Entry]
+    blocks: list[Block | None]
+    sources: Sequence[Source | None]
+    which: Int64
+    rows: Int64
+    arena: Arena
+    keep: Callable[[int, Block], None] | None
+    done: Callable[[], None]
 
     def run(self) -> dict[Path, Array]:
         """Return every field, `[n, ...]`."""
-        store = self._store
         try:
-            columns = self._layouts[0].columns
-            shapes = [((len(self._rows), *column.shape), column.dtype) for column in columns]
-            outs = dict(zip((column.path for column in columns), store.arena.arrays(shapes), strict=True))
-            missing = [k for k, block in enumerate(self._blocks) if block is None]
-            self._load(missing) if self._whole else self._read(missing, outs)
+            columns = self.entries[0].layout.columns
+            shapes = [((len(self.rows), *column.shape), column.dtype) for column in columns]
+            outs = dict(zip((column.path for column in columns), self.arena.arrays(shapes), strict=True))
+            missing = [k for k, block in enumerate(self.blocks) if block is None]
+            if self.keep is not None:
+                self._load(missing, self.keep)
+            elif missing:
+                self._read(missing, outs)
             self._scatter(outs)
             return outs
         finally:
-            store.done_reading(self._ticket)
+            self.done()
 
-    def _load(self, missing: list[int]) -> None:
+    def _load(self, missing: list[int], keep: Callable[[int, Block], None]) -> None:
         for k in missing:
-            source = self._sources[k]
+            entry, source = self.entries[k], self.sources[k]
             if source is not None:
-                block = self._blocks[k] = source.block(self._records[k])
-                self._check(k, block)
-                with self._store.lock:
-                    self._store.keep(int(self._records[k]["id"]), block)
-
-    def _check(self, k: int, block: Block) -> None:
-        """Rows are found by what the index says, so the file must say the same."""
-        record = self._records[k]
-        known = (self._layouts[k].columns, int(record["length"]), int(record["width"]))
-        if (block.layout.columns, block.length, block.width) != known:
-            got, at = "other fields, or of another shape", f"trajectory {int(record['id'])}"
-            raise StorageError(message("a trajectory as the index knows it", got, at))
+                block = self.blocks[k] = source.block(entry)
+                _check(entry, block, source.folder.path)
+                keep(entry.id, block)
 
     def _read(self, missing: list[int], outs: dict[Path, Array]) -> None:
-        if not missing:
-            return
-        order = np.argsort(self._of, kind="stable")
-        bounds = np.searchsorted(self._of[order], np.arange(len(self._records) + 1))
-        requests: dict[Any, list[Request]] = defaultdict(list)
+        order = np.argsort(self.which, kind="stable")
+        bounds = np.searchsorted(self.which[order], np.arange(len(self.entries) + 1))
+        requests: dict[Source, list[Request]] = defaultdict(list)
         for k in missing:
-            places = order[bounds[k] : bounds[k + 1]]
-            request = Request(self._records[k], self._layouts[k], self._rows[places], places)
-            requests[self._sources[k]].append(request)
+            source, targets = self.sources[k], order[bounds[k] : bounds[k + 1]]
+            if source is not None:
+                requests[source].append(Request(self.entries[k], self.rows[targets], targets))
         for source, wanted in requests.items():
-            if isinstance(source, Files):
-                source.batch(wanted, outs)
-                continue
-            for request in wanted:
-                source.rows(*request, outs)
+            source.read(wanted, outs)
 
     def _scatter(self, outs: dict[Path, Array]) -> None:
-        here = [block for block in self._blocks if block is not None]
+        here = [block for block in self.blocks if block is not None]
         if not here:
             return
-        numbers = np.cumsum([block is not None for block in self._blocks]) - 1
-        numbers[[block is None for block in self._blocks]] = -1
-        which = numbers[self._of]
+        numbers = np.cumsum([block is not None for block in self.blocks]) - 1
+        numbers[[block is None for block in self.blocks]] = -1
+        which = numbers[self.which]
         for path, out in outs.items():
             rows = [block.rows(path) for block in here]
-            _kernels.active().scatter_rows(rows, which, self._rows, out)
+            _kernels.active().scatter_rows(rows, which, self.rows, out)
+
+
+def _check(entry: Entry, block: Block, at: str) -> None:
+    """Refuse a file that disagrees with the index: rows are located by what the index says."""
+    if (block.layout.columns, block.length, block.width) != (entry.layout.columns, entry.length, entry.width):
+        raise StorageError(event(f"`trajectory_{entry.id}` has other fields or another shape than its index entry", at))

@@ -1,4 +1,7 @@
-"""A directory of trajectories to read from: whole ones, or single rows by arithmetic, compared with their checksums."""
+"""Where trajectories that are not in memory are read from, and the source of relive's own files.
+
+Rows are located by arithmetic and compared with their checksums.
+"""
 
 from __future__ import annotations
 
@@ -10,139 +13,129 @@ import numpy as np
 from .. import _kernels
 from .._memory import Arena
 from .._types import Array, Int64
-from ..errors import StorageError, message
+from ..errors import StorageError, event, message
 from ._block import Block, read_block, read_header
-from ._catalog import file_name
+from ._entry import Entry, file_name, mismatch
 from ._files import Folder, let_go, reported, size_of
-from ._layout import Layout, Plan, plan_of
+from ._layout import Layout, Plan
 from .trajectory import Path
 
 
+class Request(NamedTuple):
+    """Rows of one trajectory, and their positions in the batch."""
+
+    entry: Entry
+    rows: Int64
+    targets: Int64
+
+
 class Source(Protocol):
-    """Where trajectories that are not in memory are read from."""
+    """A directory of files of one format."""
 
     folder: Folder
 
-    def block(self, record: Any) -> Block:
-        """A whole trajectory, by its record in the index."""
+    def block(self, entry: Entry) -> Block:
+        """Read a whole trajectory."""
         ...
 
-    def rows(self, record: Any, layout: Layout, rows: Int64, places: Int64, outs: Mapping[Path, Array]) -> None:
-        """Fill `outs[path][places[i]]` with row `rows[i]` of every field of a trajectory.
+    def read(self, requests: Sequence[Request], outs: Mapping[Path, Array]) -> None:
+        """Read single rows: for each request, row `rows[i]` of every field goes to `outs[path][targets[i]]`.
 
         Raises:
-            StorageError: The file is not there, has another size, or a row is not what was written.
+            StorageError: A file is missing, has another size, or a row does not match its checksum.
         """
         ...
 
 
-class Request(NamedTuple):
-    """Rows of one trajectory, and their places in a batch."""
-
-    record: Any
-    layout: Layout
-    rows: Int64
-    places: Int64
-
-
-class Files:
-    """relive's own files."""
+class SafetensorsSource:
+    """relive's own files. A batch opens each file once, and reads little more than the bytes it returns."""
 
     def __init__(self, folder: Folder, arena: Arena) -> None:
         self.folder, self._arena = folder, arena
         self._kernels: Any = _kernels.active()
-        self._known: list[Layout] = []
+        self._checked: list[Layout] = []
 
-    def block(self, record: Any) -> Block:
-        """The whole file."""
-        return read_block(self.folder, file_name(int(record["id"])), self._arena, int(record["checksum"]))
+    def block(self, entry: Entry) -> Block:
+        """Read a whole trajectory."""
+        return read_block(self.folder, entry, self._arena)
 
-    def rows(self, record: Any, layout: Layout, rows: Int64, places: Int64, outs: Mapping[Path, Array]) -> None:
-        """Single rows of one trajectory."""
-        self.batch([Request(record, layout, rows, places)], outs)
-
-    def batch(self, requests: Sequence[Request], outs: Mapping[Path, Array]) -> None:
-        """Single rows of many: each file is opened once, and little is read but the bytes that are returned.
+    def read(self, requests: Sequence[Request], outs: Mapping[Path, Array]) -> None:
+        """Read single rows of many trajectories.
 
         Raises:
-            StorageError: A file is not there, has another size, or a row is not what was written.
+            StorageError: A file is missing, has another size, or a row does not match its checksum.
         """
         files: list[int] = []
         try:
             for request in requests:
-                files.append(self._open(request))
-            with reported(self.folder.path, "files that can be read"):
-                self._read(files, requests, outs)
+                files.append(self._open(request.entry))
+            with reported(self.folder.path, "read the trajectories' files"):
+                alike: dict[Plan, list[int]] = {}
+                for k, request in enumerate(requests):
+                    alike.setdefault(request.entry.plan, []).append(k)
+                for plan, members in alike.items():
+                    self._read_alike(plan, [files[k] for k in members], [requests[k] for k in members], outs)
         finally:
             for file in files:
                 let_go(file)
 
-    def _open(self, request: Request) -> int:
-        record, name = request.record, file_name(int(request.record["id"]))
-        file = self.folder.open(name)
+    def _at(self, entry: Entry) -> str:
+        return f"{self.folder.path}/{file_name(entry.id)}"
+
+    def _open(self, entry: Entry) -> int:
+        file = self.folder.open(file_name(entry.id))
         try:
-            size, found = int(record["start"]) + _plan(request).nbytes, size_of(file)
+            with reported(self._at(entry), "read the file"):
+                size, found = entry.start + entry.plan.nbytes, size_of(file)
             if found != size:
-                raise StorageError(message(f"a file of {size} bytes", f"{found}", f"{self.folder.path}/{name}"))
+                raise StorageError(message(f"a file of {size} bytes", f"{found}", self._at(entry)))
         except BaseException:
             let_go(file)
             raise
         return file
 
-    def _read(self, files: list[int], requests: Sequence[Request], outs: Mapping[Path, Array]) -> None:
-        alike: dict[Plan, list[int]] = {}
-        for k, request in enumerate(requests):
-            alike.setdefault(_plan(request), []).append(k)
-        for plan, members in alike.items():
-            self._read_alike(plan, [files[k] for k in members], [requests[k] for k in members], outs)
+    def _check_layout(self, entry: Entry, file: int) -> None:
+        """Compare a layout with a file's header, once: the index has no checksums for field names."""
+        at = self._at(entry)
+        if read_header(file, size_of(file), at).layout != entry.layout:
+            raise StorageError(event(f"`trajectory_{entry.id}` has other fields than its index entry", at))
+        self._checked.append(entry.layout)
 
-    def _learn(self, layout: Layout, file: int, name: str) -> None:
-        """Compare a layout with what a file says of itself, once: the index has no checksums for its names."""
-        at = f"{self.folder.path}/{name}"
-        if read_header(file, size_of(file), at).layout != layout:
-            raise StorageError(message("the fields that the index names", "others", at))
-        self._known.append(layout)
-
-    def _compare(self, plan: Plan, files: Int64, starts: Int64, requests: Sequence[Request]) -> None:
-        """Whether each file is the one that the index means: another of the same size has good rows, too."""
+    def _check_marks(self, plan: Plan, files: Int64, starts: Int64, requests: Sequence[Request]) -> None:
+        """Check that each file is the one in the index: a different file of the same size has valid rows, too."""
         marks = np.zeros((len(files), 1), np.uint32)
         self._kernels.read_rows(files, starts + plan.mark, np.arange(len(files)), marks)
-        other = np.flatnonzero(marks[:, 0] != [int(request.record["checksum"]) for request in requests])
+        other = np.flatnonzero(marks[:, 0] != [request.entry.checksum for request in requests])
         if len(other):
-            at = f"{self.folder.path}/{file_name(int(requests[int(other[0])].record['id']))}"
-            raise StorageError(message("the file that was written", "another one", at))
+            entry, found = requests[int(other[0])].entry, int(marks[int(other[0]), 0])
+            raise StorageError(event(mismatch(entry, found), self._at(entry)))
 
     def _read_alike(
         self, plan: Plan, files: list[int], requests: Sequence[Request], outs: Mapping[Path, Array]
     ) -> None:
-        """Read from files with the same offsets: all rows of one field by one call."""
-        if plan.layout not in self._known:
-            self._learn(plan.layout, files[0], file_name(int(requests[0].record["id"])))
-        starts = np.array([int(request.record["start"]) for request in requests])
-        self._compare(plan, np.array(files, np.int64), starts, requests)
-        of = np.repeat(np.arange(len(requests)), [len(request.rows) for request in requests])
+        """Read from files with the same offsets: one call reads all rows of a field."""
+        if plan.layout not in self._checked:
+            self._check_layout(requests[0].entry, files[0])
+        starts = np.array([request.entry.start for request in requests])
+        self._check_marks(plan, np.array(files, np.int64), starts, requests)
+        which = np.repeat(np.arange(len(requests)), [len(request.rows) for request in requests])
         rows = np.concatenate([request.rows for request in requests])
-        places = np.concatenate([request.places for request in requests])
-        handles, starts = np.array(files, np.int64)[of], starts[of]
+        targets = np.concatenate([request.targets for request in requests])
+        handles, starts = np.array(files, np.int64)[which], starts[which]
         order = np.arange(len(rows))
-        # Checksums of all fields stand together, row by row; those of a shared field stand a step later.
-        told = {}
-        for later in (0, 1) if plan.layout.shared else (0,):
-            told[later] = np.zeros((len(rows), len(plan.slots)), np.uint32)
-            where = starts + plan.table + (rows + later * plan.width) * plan.table_row
-            self._kernels.read_rows(handles, where, order, told[later])
+        # One table row has the checksums of all fields; those of a shared field are one step further down.
+        expected = {}
+        for shift in (0, 1) if plan.layout.shared else (0,):
+            expected[shift] = np.zeros((len(rows), len(plan.slots)), np.uint32)
+            offsets = starts + plan.table + (rows + shift * plan.width) * plan.table_row
+            self._kernels.read_rows(handles, offsets, order, expected[shift])
         for path, out in outs.items():
-            source, later = plan.layout.source(path)
-            slot = plan.slots[source]
-            offsets = starts + slot.offset + (rows + later * plan.width) * slot.row
-            failed, sums = self._kernels.read_rows(handles, offsets, places, out)
-            bad = np.flatnonzero(sums != told[later][:, slot.number])
+            stored, shift = plan.layout.source(path)
+            slot = plan.slots[stored]
+            offsets = starts + slot.offset + (rows + shift * plan.width) * slot.row
+            failed, sums = self._kernels.read_rows(handles, offsets, targets, out)
+            bad = np.flatnonzero(sums != expected[shift][:, slot.number])
             if failed >= 0 or len(bad):
                 first = failed if failed >= 0 else int(bad[0])
-                name = file_name(int(requests[int(of[first])].record["id"]))
-                got = f"other bytes in row {int(rows[first])} of `{'.'.join(path)}`"
-                raise StorageError(message("a file as it was written", got, f"{self.folder.path}/{name}"))
-
-
-def _plan(request: Request) -> Plan:
-    return plan_of(request.layout, int(request.record["length"]), int(request.record["width"]))
+                what = f"Row {int(rows[first])} of `{'.'.join(path)}` does not match its checksum"
+                raise StorageError(event(what, self._at(requests[int(which[first])].entry)))

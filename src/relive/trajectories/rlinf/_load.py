@@ -1,4 +1,4 @@
-"""RLinf's directories: told from relive's, loaded, and written so that RLinf loads them."""
+"""Load RLinf's directories."""
 
 from __future__ import annotations
 
@@ -7,66 +7,69 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...errors import ArgumentError, MissingExtra, ReliveWarning, StorageError, message
+from ...errors import ArgumentError, MissingExtra, ReliveWarning, StorageError, event, message
 from .._block import file_of
-from .._catalog import Entry
 from .._draws import Draws, NumpyDraws, TorchDraws, restored
+from .._entry import Entry
 from .._files import Folder
 from .._layout import Layout
 from .._loading import part_of, read_elsewhere, staged_name, take_in
 from .._store import Store
-from ._read import INDEXES, Listing, RLinfFiles, Told, listing
+from ._listing import INDEXES, Listing, RLinfEntry, listing
+from ._source import RLinfSource
 
 
-def is_one(folder: Folder) -> bool:
-    """Whether a directory is RLinf's."""
+def is_rlinf(folder: Folder) -> bool:
+    """Whether a directory is one of RLinf's."""
     return not folder.sizes().keys().isdisjoint(INDEXES)
 
 
-def load(store: Store, source: Folder, share: tuple[int, int], allow_pickle: bool) -> Draws | None:
-    """Replace what `store` holds by a share of one of RLinf's directories; returns draws in RLinf's order.
+def load(store: Store, folder: Folder, share: tuple[int, int], allow_pickle: bool) -> Draws | None:
+    """Replace the contents of `store` by a share of one of RLinf's directories; returns draws in RLinf's order.
 
-    Of each file only what is needed is read, when it is needed. A store with a directory of its own converts them all.
+    A store without a directory reads files when their rows are needed. One with a directory converts all of them.
 
     Raises:
-        ArgumentError: The files are pickles, and `allow_pickle` is not True.
-        StorageError: The directory is damaged, or none of its files is there.
+        ArgumentError: The files are `pkl`, and `allow_pickle` is False.
+        StorageError: The directory is damaged, or has none of its files.
         SchemaError: A file has other fields than the first one.
     """
-    found = listing(source)
+    found = listing(folder)
     if found.kind != "pt" and not allow_pickle:
         wanted, remedy = "files in the format `pt`", "pass `allow_pickle=True`, or `--allow-pickle`, to read them"
-        raise ArgumentError(message(wanted, f"`{found.kind}` without `allow_pickle`", source.path, remedy))
-    draws = _draws(found, source.path)
-    sizes = source.sizes()
-    chosen = present(found, sizes, source.path)
+        raise ArgumentError(message(wanted, f"`{found.kind}` without `allow_pickle`", folder.path, remedy))
+    draws = _draws(found, folder.path)
+    sizes = folder.sizes()
+    chosen = _present(found, sizes, folder.path)
     first, last = part_of(len(chosen), *share)
     chosen = chosen[first:last]
-    files = RLinfFiles(source, store.arena, found.kind)
+    source = RLinfSource(folder, store.arena, found.kind)
     if chosen:
-        files.learn(chosen[0])
-    if files.left_out:
-        names = ", ".join(f"`{'.'.join(path)}`" for path in files.left_out)
-        wanted, at = "tensors of shape `(T, B, ...)`", f"{source.path}/{chosen[0].name(found.kind)}"
-        warnings.warn(message(wanted, f"something else in {names}", at, "left out"), ReliveWarning, stacklevel=2)
+        source.fields_of(chosen[0])
+    if source.left_out:
+        names = ", ".join(f"`{'.'.join(path)}`" for path in source.left_out)
+        at = f"{folder.path}/{chosen[0].name(found.kind)}"
+        text = event(f"Left out {names}", at, "only tensors of shape `(T, B, ...)` are loaded")
+        warnings.warn(text, ReliveWarning, stacklevel=2)
     if store.own is None or store.catalog is None:
-        # Those of the first stand for all: a file that turns out to have other fields is refused when it is read.
-        layouts = [files.learn(told) for told in chosen[:1]] * len(chosen)
-        read_elsewhere(store, files, [_entry(*each, files, sizes) for each in zip(chosen, layouts, strict=True)])
+        # Assume the first file's fields for all: reading a file with other fields is refused.
+        layouts = [source.fields_of(entry) for entry in chosen[:1]] * len(chosen)
+        read_elsewhere(store, source, [_entry(*each, source, sizes) for each in zip(chosen, layouts, strict=True)])
     else:
-        take_in(store, store.own, store.catalog, _converted(store.own, files, chosen))
+        take_in(store, store.own, store.catalog, _converted(store.own, source, chosen))
     return draws
 
 
-def present(found: Listing, sizes: dict[str, int], path: str) -> list[Told]:
-    """The trajectories whose files are there: RLinf's checkpoints list some that they do not hold."""
-    there = [told for told in found.told if told.name(found.kind) in sizes]
-    if len(there) < len(found.told):
-        text = message(f"{len(found.told)} trajectories' files", f"{len(there)}", path, "the others are left out")
-        if not there:
-            raise StorageError(message(f"{len(found.told)} trajectories' files", "none", path))
+def _present(found: Listing, sizes: dict[str, int], path: str) -> list[RLinfEntry]:
+    """The trajectories whose files exist: RLinf's checkpoints list some that they do not contain."""
+    present = [entry for entry in found.entries if entry.name(found.kind) in sizes]
+    if len(present) < len(found.entries):
+        wanted = f"the files of {len(found.entries)} trajectories"
+        if not present:
+            raise StorageError(message(wanted, "none", path))
+        text = message(wanted, f"{len(present)}", path, "trajectories without a file are left out")
         warnings.warn(text, ReliveWarning, stacklevel=3)
-    return there
+    return present
 
 
 def _draws(found: Listing, path: str) -> Draws | None:
@@ -80,17 +83,18 @@ def _draws(found: Listing, path: str) -> Draws | None:
         return NumpyDraws(np.random.default_rng(found.seed % 2**64))
 
 
-def _entry(told: Told, layout: Layout, files: RLinfFiles, sizes: dict[str, int]) -> Entry:
-    nbytes = sizes[told.name(files.kind)]
-    return Entry(told.id, told.length, told.width, layout, 0, nbytes, 0, told.episode, told.weights)
+def _entry(entry: RLinfEntry, layout: Layout, source: RLinfSource, sizes: dict[str, int]) -> Entry:
+    nbytes = sizes[entry.name(source.kind)]
+    shape, given = (entry.length, entry.width, layout), (entry.max_episode_length, entry.model_weights_id)
+    return Entry(entry.id, *shape, 0, nbytes, 0, *given)
 
 
-def _converted(folder: Folder, files: RLinfFiles, chosen: list[Told]) -> Iterator[Entry]:
+def _converted(folder: Folder, source: RLinfSource, chosen: list[RLinfEntry]) -> Iterator[Entry]:
     """Stage the trajectories in relive's format, one at a time."""
     try:
-        for told in chosen:
-            parts, entry = file_of(told.id, files.read(told))
-            folder.write(staged_name(told.id), parts)
+        for rlinf in chosen:
+            parts, entry = file_of(rlinf.id, source.whole(rlinf))
+            folder.write(staged_name(rlinf.id), parts)
             yield entry
     finally:
-        files.folder.close()
+        source.folder.close()
