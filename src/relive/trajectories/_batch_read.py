@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +15,16 @@ from .._types import Array, Int64
 from ..errors import StorageError, event
 from ._block import Block
 from ._entry import Entry
+from ._layout import Column
 from ._source import Request, Source
 from .trajectory import Path
+
+
+class Missing(NamedTuple):
+    """A trajectory that is not in memory, and what reads its file."""
+
+    entry: Entry
+    source: Source
 
 
 @dataclass(frozen=True)
@@ -23,19 +32,19 @@ class BatchRead:
     """Everything that reading one batch needs, collected while the store was locked; `run` needs no lock.
 
     Attributes:
-        entries: The trajectories that were drawn, each once.
-        blocks: Their rows in memory, None where they have to be read.
-        sources: What reads their files, None where there is no file.
-        which: For each row of the batch, the position of its trajectory in `entries`.
+        columns: The fields of a batch.
+        blocks: The trajectories that were drawn, each once; None for one that is not in memory.
+        missing: Those that are not in memory, by their position in `blocks`.
+        which: For each row of the batch, the position of its trajectory in `blocks`.
         rows: For each row of the batch, its row in that trajectory.
         arena: Where the batch's memory comes from.
         keep: Called with the id and block of a trajectory that was read whole; None to read single rows.
         done: Called at the end, whatever happened; files may be deleted from then on.
     """
 
-    entries: Sequence[Entry]
+    columns: Sequence[Column]
     blocks: list[Block | None]
-    sources: Sequence[Source | None]
+    missing: Mapping[int, Missing]
     which: Int64
     rows: Int64
     arena: Arena
@@ -45,35 +54,30 @@ class BatchRead:
     def run(self) -> dict[Path, Array]:
         """Return every field, `[n, ...]`."""
         try:
-            columns = self.entries[0].layout.columns
-            shapes = [((len(self.rows), *column.shape), column.dtype) for column in columns]
-            outs = dict(zip((column.path for column in columns), self.arena.arrays(shapes), strict=True))
-            missing = [k for k, block in enumerate(self.blocks) if block is None]
+            shapes = [((len(self.rows), *column.shape), column.dtype) for column in self.columns]
+            outs = dict(zip((column.path for column in self.columns), self.arena.arrays(shapes), strict=True))
             if self.keep is not None:
-                self._load(missing, self.keep)
-            elif missing:
-                self._read(missing, outs)
+                self._load(self.keep)
+            elif self.missing:
+                self._read(outs)
             self._scatter(outs)
             return outs
         finally:
             self.done()
 
-    def _load(self, missing: list[int], keep: Callable[[int, Block], None]) -> None:
-        for k in missing:
-            entry, source = self.entries[k], self.sources[k]
-            if source is not None:
-                block = self.blocks[k] = source.block(entry)
-                _check(entry, block, source.folder.path)
-                keep(entry.id, block)
+    def _load(self, keep: Callable[[int, Block], None]) -> None:
+        for k, (entry, source) in self.missing.items():
+            block = self.blocks[k] = source.block(entry)
+            _check(entry, block, source.folder.path)
+            keep(entry.id, block)
 
-    def _read(self, missing: list[int], outs: dict[Path, Array]) -> None:
+    def _read(self, outs: dict[Path, Array]) -> None:
         order = np.argsort(self.which, kind="stable")
-        bounds = np.searchsorted(self.which[order], np.arange(len(self.entries) + 1))
+        bounds = np.searchsorted(self.which[order], np.arange(len(self.blocks) + 1))
         requests: dict[Source, list[Request]] = defaultdict(list)
-        for k in missing:
-            source, targets = self.sources[k], order[bounds[k] : bounds[k + 1]]
-            if source is not None:
-                requests[source].append(Request(self.entries[k], self.rows[targets], targets))
+        for k, (entry, source) in self.missing.items():
+            targets = order[bounds[k] : bounds[k + 1]]
+            requests[source].append(Request(entry, self.rows[targets], targets))
         for source, wanted in requests.items():
             source.read(wanted, outs)
 

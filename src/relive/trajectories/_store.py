@@ -14,7 +14,7 @@ import numpy as np
 from .._memory import Arena
 from .._types import Int64
 from ..errors import SchemaError, StorageError, message
-from ._batch_read import BatchRead
+from ._batch_read import BatchRead, Missing
 from ._block import Block, check_storable, file_size
 from ._cache import Cache
 from ._catalog import Catalog
@@ -170,11 +170,14 @@ class Store:
             self._check_layout(int(number), positions)
         drawn, which = np.unique(positions, return_inverse=True)
         records = self.index.records[drawn]
-        sources = [None if number == NO_FILE else self.sources[number] for number in records["source"].tolist()]
+        blocks = [self.blocks.get(id_) for id_ in records["id"].tolist()]
+        missing = [k for k, block in enumerate(blocks) if block is None]
+        entries = entries_of(records[missing], self.index.layouts)
+        sources = [self.sources[number] for number in records["source"][missing].tolist()]
         return BatchRead(
-            entries=entries_of(records, self.index.layouts),
-            blocks=[self.blocks.get(id_) for id_ in records["id"].tolist()],
-            sources=sources,
+            columns=self.index.layouts[int(records["layout"][0])].columns,
+            blocks=blocks,
+            missing=dict(zip(missing, map(Missing, entries, sources), strict=True)),
             which=which,
             rows=rows,
             arena=self.arena,
