@@ -67,7 +67,7 @@ def test_what_has_no_rows_is_left_out(tmp_path: Path) -> None:
     [
         ({"rewards": torch.zeros(STEPS, WIDTH, 1, dtype=torch.float64)}, r"`float64` of shape `\(T, B, 1\)`"),
         ({"rewards": torch.zeros(STEPS, WIDTH, 3)}, r"`float32` of shape `\(T, B, 3\)`"),
-        ({"rewards": torch.zeros(STEPS + 1, WIDTH, 1)}, r"the shape `\(4, 2, ...\)` that the index says"),
+        ({"rewards": torch.zeros(STEPS + 1, WIDTH, 1)}, r"the shape `\(4, 2, ...\)` of the index"),
         ({"actions": torch.zeros(STEPS, WIDTH, 1)}, "Expected no such field"),
         ({"curr_obs": {}}, "got no such field"),
         ({"curr_obs": {"a/b": torch.zeros(STEPS, WIDTH)}}, "without a slash"),
