@@ -1,4 +1,4 @@
-"""Every error that relive raises on purpose is composed by `message`, so that it follows the one grammar."""
+"""Every error that relive raises on purpose is composed by `message` or `event`, so that it has one of two forms."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ ERRORS = {
     for name, value in vars(relive.errors).items()
     if inspect.isclass(value) and issubclass(value, relive.errors.ReliveError)
 }
+COMPOSERS = {"message", "event"}
 # The native kernels compose some texts themselves, and these functions hand them on; tests/messages asserts the texts.
 HANDED_ON = {"relive._kernels._native"}
 
 
 class Grammar:
-    """Decides, inside one module, whether an expression's text comes from `message`."""
+    """Decides, inside one module, whether an expression's text comes from `message` or `event`."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -35,7 +36,7 @@ class Grammar:
     def composed(self, value: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
         if isinstance(value, ast.Call):
             name = _last_name(value.func)
-            if name == "message":
+            if name in COMPOSERS:
                 return True
             bodies = self.functions.get(name, []) if name not in seen else []
             return bool(bodies) and all(self._returns_composed(body, seen | {name}) for body in bodies)
@@ -48,7 +49,7 @@ class Grammar:
 
     def faults(self) -> list[str]:
         return [
-            f"{place(self.module.path, node)}: {_last_name(node.func)} without message(...)"
+            f"{place(self.module.path, node)}: {_last_name(node.func)} without message(...) or event(...)"
             for node in ast.walk(self.module.tree)
             if isinstance(node, ast.Call)
             and _last_name(node.func) in ERRORS
@@ -101,6 +102,7 @@ def test_meta_free_text_is_found(text: str) -> None:
     "text",
     [
         "raise SchemaError(message('a', 'b', '$'))",
+        "raise StorageError(event('a', '$'))",
         "def f():\n    text = message('a', 'b', '$')\n    raise errors.PriorityError(text) from None",
         "def f():\n    raise SchemaError(g())\ndef g():\n    return message('a', 'b', '$') if x else message('c', 'd')",
         "def f():\n    raise g()\ndef g():\n    return StaleId(message('a', 'b', '$'))",

@@ -40,6 +40,8 @@ LAYERS = {
     "relive.trainers": 7,
     "relive": 7,
 }
+# Packages without import circles of any kind: imports inside functions and for type checkers count, too.
+WITHOUT_CIRCLES = ["relive.trajectories"]
 # Neighbours in a layer that know nothing of each other.
 APART = [
     ("relive.storage", "relive._ring"),
@@ -150,6 +152,27 @@ def test_a_module_imports_only_what_its_layer_allows(module: Module) -> None:
 def test_no_cycle_while_loading() -> None:
     graph = {module.name: {target for _, target, _ in own_imports(loading(module))} for module in MODULES}
     assert not cycles(graph)
+
+
+def circles(package: str, modules: list[Module]) -> list[str]:
+    """The modules of a package that depend on each other in a circle. A package's `__init__` only hands on names."""
+    members = {module.name for module in modules if inside(module.name, package) and module.name != package}
+    graph = {m.name: {target for _, target, _ in own_imports(m)} & members for m in modules if m.name in members}
+    return cycles(graph)
+
+
+@pytest.mark.parametrize("package", WITHOUT_CIRCLES)
+def test_no_circle_of_any_imports(package: str) -> None:
+    assert any(inside(name, package) for name in NAMES)
+    assert not circles(package, MODULES)
+
+
+@pytest.mark.parametrize("late", ["if TYPE_CHECKING:\n    from ._a import A", "def f():\n    from . import _a"])
+def test_meta_a_circle_of_any_imports_is_found(late: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.KNOWN", {"relive.p._a", "relive.p._b"})
+    pair = [parsed("relive.p._a", "from ._b import B"), parsed("relive.p._b", late)]
+    assert circles("relive.p", pair) == ["relive.p._a", "relive.p._b"]
+    assert not circles("relive.p", [pair[0], parsed("relive.p._b", "")])
 
 
 @pytest.mark.parametrize(

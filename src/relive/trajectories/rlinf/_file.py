@@ -1,7 +1,7 @@
-"""The tensors in one of RLinf's files: where their bytes stand, found without running anything that the file says.
+"""The tensors in one of RLinf's files: dtypes, shapes and byte offsets, found without running code from the file.
 
-`pt` files are archives with one record per tensor and its CRC-32; `pkl` files are pickles that hold the bytes
-themselves, without checksums. Both are read as data, which is stricter than `torch.load(weights_only=True)` is.
+`pt` files are zip archives with one record per tensor and its CRC-32. `pkl` files are pickles that contain the bytes,
+without checksums. Both are parsed as data, which is stricter than `torch.load(weights_only=True)`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..errors import StorageError, message
-from ._files import read_at, size_of
+from ...errors import StorageError, event
+from .._files import read_at, size_of
+from ..trajectory import Path
 from ._opcodes import Call, Handle, Named, Span, value
-from .trajectory import Path
 
 HALF = "bfloat16"
 _MOST_HEAD = 1 << 20
@@ -30,7 +30,7 @@ _STORAGES = {
     "torch.CharStorage": "int8", "torch.ByteStorage": "uint8", "torch.BoolStorage": "bool",
     "torch.BFloat16Storage": HALF,
 }  # fmt: skip
-# What comes of numbers and names that make no sense, here and in `zipfile`.
+# What damaged files raise, here and in `zipfile`.
 _DAMAGE = (
     ValueError, LookupError, TypeError, AttributeError, OSError, RuntimeError, MemoryError, struct.error,
     zipfile.BadZipFile,
@@ -43,7 +43,7 @@ _WIDTHS = {
 
 
 class Tensor(NamedTuple):
-    """A contiguous tensor: dtype, shape, and where in the file its bytes start."""
+    """A contiguous tensor: dtype, shape, and the offset of its bytes in the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -56,7 +56,7 @@ class Tensor(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What a file holds: its tensors by path, and its texts and numbers, and the names of anything else."""
+    """What a file holds: tensors, strings and integers by path, and the paths of anything else."""
 
     tensors: dict[Path, Tensor]
     facts: dict[Path, int | str]
@@ -70,10 +70,10 @@ class _Storage(NamedTuple):
 
 
 def contents(fd: int, kind: str, name: str) -> Contents:
-    """What an open file holds; the checksums of a `pt` file are compared.
+    """Parse an open file; the checksums of a `pt` file are compared.
 
     Raises:
-        StorageError: The file is damaged, or holds something else than RLinf writes.
+        StorageError: The file is damaged, or not one that RLinf writes.
     """
     try:
         tree, storage = _archive(fd) if kind == "pt" else _pickle(fd)
@@ -86,19 +86,18 @@ def contents(fd: int, kind: str, name: str) -> Contents:
             else:
                 found.others.append(path)
         if sum(tensor.nbytes for tensor in found.tensors.values()) > size_of(fd):
-            raise ValueError("tensors of more bytes than the file has")
+            raise ValueError("tensors have more bytes than the file")
     except _DAMAGE as error:
-        wanted, got = "a trajectory's file of RLinf's", f"`{str(error)[:80]}`"
-        raise StorageError(message(wanted, got, name)) from None
+        raise StorageError(event(f"Invalid RLinf trajectory file ({str(error)[:80]})", name)) from None
     return found
 
 
 def _leaves(tree: Any, above: Path, depth: int) -> Iterator[tuple[Path, Any]]:
     if type(tree) is not dict or not depth or len(tree) > _MOST_FIELDS:
-        raise ValueError(f"no mapping of at most {_MOST_FIELDS} fields")
+        raise ValueError(f"expected a mapping of at most {_MOST_FIELDS} fields")
     for key, leaf in tree.items():
         if type(key) is not str:
-            raise ValueError(f"a field called {key!r}"[:80])
+            raise ValueError(f"invalid field name {key!r}"[:80])
         if type(leaf) is dict:
             yield from _leaves(leaf, (*above, key), depth - 1)
         else:
@@ -106,33 +105,33 @@ def _leaves(tree: Any, above: Path, depth: int) -> Iterator[tuple[Path, Any]]:
 
 
 def _tensor(call: Call, storage: Callable[[Any], _Storage]) -> Tensor:
-    """The tensor that a call would make."""
+    """The tensor that a call describes."""
     typed = call.name == "torch._utils._rebuild_tensor_v2"
     if not typed and call.name != "torch._utils._rebuild_tensor_v3":
-        raise ValueError(f"a call of {call.name}"[:80])
-    held = storage(call.args[0])
+        raise ValueError(f"unknown call of {call.name}"[:80])
+    found = storage(call.args[0])
     offset, shape, stride = call.args[1:4]
-    dtype = held.dtype if typed else str(getattr(call.args[6], "name", "")).removeprefix("torch.")
+    dtype = found.dtype if typed else str(getattr(call.args[6], "name", "")).removeprefix("torch.")
     if dtype is None or dtype not in _WIDTHS or type(shape) is not tuple or type(stride) is not tuple:
-        raise ValueError(f"a tensor of {dtype}"[:80])
+        raise ValueError(f"invalid tensor of {dtype}"[:80])
     if len(shape) > 32 or not all(type(k) is int and 0 <= k < 2**48 for k in (offset, *shape, *stride)):
-        raise ValueError(f"a shape of {shape}"[:80])
+        raise ValueError(f"invalid shape {shape}"[:80])
     expected = 1
     for axis, step in reversed(list(zip(shape, stride, strict=True))):
         if axis != 1 and step != expected and math.prod(shape):
-            raise ValueError("a tensor that is not contiguous")
+            raise ValueError("a tensor is not contiguous")
         expected *= axis
     width = _WIDTHS[dtype]
-    if (offset + math.prod(shape)) * width > held.size:
-        raise ValueError("a tensor beyond its storage")
-    return Tensor(dtype, shape, held.start + offset * width)
+    if (offset + math.prod(shape)) * width > found.size:
+        raise ValueError("a tensor exceeds its storage")
+    return Tensor(dtype, shape, found.start + offset * width)
 
 
 def _typed(handle: Any, start: int, count: int) -> _Storage:
-    """The storage of `count` bytes that a handle speaks of."""
+    """The storage of `count` bytes that a handle names."""
     kind, name = handle.value[:2]
     if kind != "storage" or type(name) is not Named or name.name not in {*_STORAGES, _UNTYPED}:
-        raise ValueError(f"a handle on {name}"[:80])
+        raise ValueError(f"unknown storage {name}"[:80])
     return _Storage(_STORAGES.get(name.name), start, count)
 
 
@@ -148,11 +147,11 @@ def _archive(fd: int) -> tuple[Any, Callable[[Any], _Storage]]:
         raise ValueError("big-endian numbers")
     start, count = records[head]
     if count > _MOST_HEAD:
-        raise ValueError(f"a header of {count} bytes")
+        raise ValueError(f"header of {count} bytes is too large")
 
     def storage(handle: Any) -> _Storage:
         if type(handle) is not Handle:
-            raise ValueError("a tensor without a storage")
+            raise ValueError("a tensor has no storage")
         return _typed(handle, *records[f"{folder}data/{handle.value[2]}"])
 
     return value(io.BytesIO(read_at(fd, start, count))), storage
@@ -164,40 +163,40 @@ def _records(fd: int) -> Mapping[str, zipfile.ZipInfo]:
     with os.fdopen(os.dup(fd), "rb") as file, zipfile.ZipFile(file) as archive:
         records = archive.infolist()
     if len({record.filename for record in records}) != len(records):
-        raise ValueError("two records of the same name")
+        raise ValueError("two records have the same name")
     if sum(record.file_size for record in records) > size_of(fd):
-        raise ValueError("records of more bytes than the file has")  # they would lie on top of each other
+        raise ValueError("records have more bytes than the file")  # so some overlap
     return {record.filename: record for record in records}
 
 
 def _directory_bytes(fd: int) -> int:
-    """Bytes of the archive's list of records, which is read whole."""
+    """Bytes of the archive's central directory, which `zipfile` reads whole."""
     size = size_of(fd)
     end = read_at(fd, max(size - 22, 0), 22)
     if len(end) < 22 or end[:4] != b"PK\5\6":
-        raise ValueError("no archive")
+        raise ValueError("not a zip archive")
     (count,) = struct.unpack("<I", end[12:16])
     locator = read_at(fd, max(size - 42, 0), 20)
-    if locator[:4] == b"PK\6\7":  # of an archive beyond 4 GiB
+    if locator[:4] == b"PK\6\7":  # zip64, for archives above 4 GiB
         (start,) = struct.unpack("<Q", locator[8:16])
         (count,) = struct.unpack("<Q", read_at(fd, min(start, size), 56)[40:48])
     return int(count)
 
 
 def _checked(fd: int, record: zipfile.ZipInfo) -> tuple[int, int]:
-    """Where a record's bytes stand, after comparing them with their checksum."""
+    """The offset and size of a record, after comparing its bytes with their checksum."""
     local = read_at(fd, record.header_offset, 30)
     if len(local) < 30 or local[:4] != b"PK\3\4" or record.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"a record {record.filename!r} that is not stored as it is"[:80])
+        raise ValueError(f"record {record.filename!r} is damaged or compressed"[:80])
     start = record.header_offset + 30 + sum(struct.unpack("<HH", local[26:]))
     left, at, found = record.file_size, start, 0
     while left:
         part = read_at(fd, at, min(left, 1 << 20))
         if not part:
-            raise ValueError("a file that ends early")
+            raise ValueError("the file ends early")
         found, at, left = zlib.crc32(part, found), at + len(part), left - len(part)
     if found != record.CRC:
-        raise ValueError(f"other bytes in {record.filename}"[:80])
+        raise ValueError(f"wrong checksum of {record.filename}"[:80])
     return start, record.file_size
 
 
@@ -207,7 +206,7 @@ def _checked(fd: int, record: zipfile.ZipInfo) -> tuple[int, int]:
 def _pickle(fd: int) -> tuple[Any, Callable[[Any], _Storage]]:
     def storage(call: Any) -> _Storage:
         if type(call) is not Call or call.name != "torch.storage._load_from_bytes" or type(call.args[0]) is not Span:
-            raise ValueError("a tensor without a storage")
+            raise ValueError("a tensor has no storage")
         return _inner(fd, call.args[0])
 
     with os.fdopen(os.dup(fd), "rb") as file:
@@ -216,13 +215,13 @@ def _pickle(fd: int) -> tuple[Any, Callable[[Any], _Storage]]:
 
 
 def _inner(fd: int, span: Span) -> _Storage:
-    """The storage that PyTorch wrote into a pickle: five pickles, a count of numbers, and the numbers."""
+    """The storage that PyTorch wrote into a pickle: five pickles, the count of elements, and the elements."""
     head = io.BytesIO(read_at(fd, span.start, min(span.size, 1 << 12)))
     _, _, system, handle, _ = (value(head) for _ in range(5))
     if system.get("little_endian") is not True:
         raise ValueError("big-endian numbers")
-    held = _typed(handle, span.start + head.tell() + 8, 0)
-    count = int.from_bytes(head.read(8), "little") * _WIDTHS.get(held.dtype or "", 1)
-    if held.start + count > span.start + span.size:
-        raise ValueError("a storage that ends early")
-    return held._replace(size=count)
+    found = _typed(handle, span.start + head.tell() + 8, 0)
+    count = int.from_bytes(head.read(8), "little") * _WIDTHS.get(found.dtype or "", 1)
+    if found.start + count > span.start + span.size:
+        raise ValueError("a storage ends early")
+    return found._replace(size=count)

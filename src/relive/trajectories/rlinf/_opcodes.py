@@ -1,4 +1,4 @@
-"""The values in a pickle, read as data: what it names is not looked up, and what it wants called is not called."""
+"""Parse a pickle as data: nothing that it names is imported, and no function is called."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ MOST_STEPS = 100_000
 
 
 class Named(NamedTuple):
-    """What a pickle names, such as `torch.FloatStorage`."""
+    """A global that the pickle names, such as `torch.FloatStorage`."""
 
     name: str
 
 
 class Call(NamedTuple):
-    """What a pickle wants called."""
+    """A call that the pickle asks for."""
 
     name: str
     args: tuple[Any, ...]
 
 
 class Handle(NamedTuple):
-    """What stands for something outside the pickle."""
+    """A persistent id: a reference to data outside the pickle."""
 
     value: Any
 
 
 class Span(NamedTuple):
-    """Bytes in the pickle: where they start, and how many."""
+    """A bytes object in the pickle: offset and size."""
 
     start: int
     size: int
@@ -39,14 +39,18 @@ _SCALARS = {"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BININT", "BININT1"
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_BYTES = {"SHORT_BINBYTES": 2, "BINBYTES": 5, "BINBYTES8": 9}  # and the bytes of the opcode with its count
+_BYTES = {
+    "SHORT_BINBYTES": 2,
+    "BINBYTES": 5,
+    "BINBYTES8": 9,
+}  # bytes of the opcode and its count
 _PUT, _GET = {"BINPUT", "LONG_BINPUT"}, {"BINGET", "LONG_BINGET"}
 
 
 def value(file: BinaryIO) -> Any:
-    """The value that a pickle, from the file's position on, describes; the position is then behind it.
+    """Parse the pickle at the file's position, and move the position to its end.
 
-    Dictionaries, lists, tuples, texts and numbers are themselves; anything else is one of the classes above.
+    Dictionaries, lists, tuples, strings and numbers are returned as such; anything else as one of the classes above.
 
     Raises:
         ValueError: There is no pickle, or it has opcodes that such values do not need.
@@ -59,12 +63,12 @@ def value(file: BinaryIO) -> Any:
             machine.step(opcode.name, arg, at or 0)
         (found,) = machine.stack
     except (LookupError, TypeError, AttributeError, OverflowError, MemoryError) as error:
-        raise ValueError(f"a pickle that makes no sense: {error!r}"[:80]) from None
+        raise ValueError(f"invalid pickle: {error!r}"[:80]) from None
     return found
 
 
 class _Machine:
-    """The stack, the marks on it, and the memo."""
+    """The pickle machine: a stack, marks on it, and the memo."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -112,16 +116,16 @@ class _Machine:
         elif name == "REDUCE":
             named, args = self._last(2)
             if type(named) is not Named or type(args) is not tuple:
-                raise ValueError("a call of something that has no name")
+                raise ValueError("a call of something other than a global")
             stack.append(Call(named.name, args))
         elif name == "BINPERSID":
             stack.append(Handle(stack.pop()))
         else:
-            raise ValueError(f"the opcode {name}")
+            raise ValueError(f"forbidden opcode {name}")
 
     def _last(self, count: int) -> list[Any]:
         if len(self.stack) - (self.marks[-1] if self.marks else 0) < count:
-            raise ValueError("an empty stack")
+            raise ValueError("empty stack")
         taken = self.stack[-count:]
         del self.stack[-count:]
         return taken
@@ -134,5 +138,5 @@ class _Machine:
 
     def _target(self, kind: type) -> Any:
         if type(self.stack[-1]) is not kind:
-            raise ValueError(f"items of something that is no {kind.__name__}")
+            raise ValueError(f"items for something other than a {kind.__name__}")
         return self.stack[-1]
