@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from relive._interrupt import INTERRUPTED
 from relive.errors import MissingExtra, ReliveError, message
 
 DESCRIPTION = """Experience replay for reinforcement learning; --version prints which.
@@ -21,7 +22,6 @@ Example: relive train sac --env-id Pendulum-v1 --use-per"""
 COMPARE = """Compare ways of replaying experience: the same seeds in every arm.
 
 Example: relive compare pairs --quick"""
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,14 +66,16 @@ def _commands() -> Any:
             raise MissingExtra(message(f"the package `{package}`", "none", "relive", remedy)) from error
     from tyro.extras import SubcommandApp
 
-    from relive.cli import cliffwalk, compare, inspect, tmaze, train, trajectories
+    from relive.cli import inspect, trajectories
+    from relive.lab import commands
+    from relive.lab.studies import cliffwalk, pairs, tmaze
 
     trains, compares, app = SubcommandApp(), SubcommandApp(), SubcommandApp()
-    trains.command(name="sac")(train.sac)
-    trains.command(name="dqn")(train.dqn)
-    trains.command(name="r2d2")(train.r2d2)
-    compares.command(name="pairs")(compare.pairs)
-    compares.command(name="pendulum")(compare.pendulum)
+    trains.command(name="sac")(commands.sac)
+    trains.command(name="dqn")(commands.dqn)
+    trains.command(name="r2d2")(commands.r2d2)
+    compares.command(name="pairs")(pairs.pairs)
+    compares.command(name="pendulum")(pairs.pendulum)
     compares.command(name="cliffwalk")(cliffwalk.cliffwalk)
     compares.command(name="tmaze")(tmaze.tmaze)
     app.command(trains, name="train", help=TRAIN)

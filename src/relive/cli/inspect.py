@@ -10,8 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from relive import trajectories
-from relive.cli import INTERRUPTED
-from relive.cli._interrupt import interruptible
+from relive._interrupt import INTERRUPTED, interruptible
 
 
 class _Stopped(Exception):

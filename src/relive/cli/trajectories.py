@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from relive import trajectories
-from relive.cli import INTERRUPTED
-from relive.cli._interrupt import interruptible
+from relive._interrupt import INTERRUPTED, interruptible
 
 
 class _Stopped(Exception):

@@ -1,0 +1,139 @@
+"""What a run has seen: returns in memory, and TensorBoard events if a folder was named."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from relive import ReplayBuffer
+from relive.errors import MissingExtra, message
+from relive.lab._config import TrainerConfig
+from relive.lab._results import Progress
+
+try:
+    import psutil
+except ImportError as error:
+    remedy = "pip install 'relive[train]'"
+    raise MissingExtra(message("the package `psutil`", "none", "relive.lab", remedy)) from error
+
+PROCESS = psutil.Process()
+QUANTILES = ("min", "25", "50", "75", "max")
+
+
+class Log:
+    """History of one run."""
+
+    def __init__(self, config: TrainerConfig) -> None:
+        self.seconds = 0.0
+        self._eval_steps: list[int] = []
+        self._eval_episodes: list[int] = []
+        self._eval_returns: list[npt.NDArray[np.float64]] = []
+        self._episode_steps: list[int] = []
+        self._episode_returns: list[float] = []
+        self._written = 0
+        self._mark = (0, time.perf_counter())
+        self._writer: Any = None if config.log_dir is None else _writer(config)
+
+    def episode(self, step: int, value: float) -> None:
+        """Note the return of a training episode that ended at `step`."""
+        self._episode_steps.append(step)
+        self._episode_returns.append(value)
+
+    def evaluation(self, step: int, returns: npt.NDArray[np.float64]) -> None:
+        """Note the returns of an evaluation."""
+        self._eval_steps.append(step)
+        self._eval_episodes.append(len(self._episode_steps))
+        self._eval_returns.append(returns)
+        if self._writer is not None:
+            self._writer.add_scalar("eval/return", float(returns.mean()), step)
+
+    @property
+    def writes(self) -> bool:
+        """Whether entries go anywhere."""
+        return self._writer is not None
+
+    def start(self, step: int) -> None:
+        """Begin to measure speed."""
+        self._mark = (step, time.perf_counter())
+
+    def write(self, step: int, buffer: ReplayBuffer, scalars: dict[str, float]) -> None:
+        """Write one entry: the learner's own scalars, returns, speed, memory, and what the buffer says of itself."""
+        recent = self._episode_returns[self._written :]
+        self._written = len(self._episode_returns)
+        scalars = {**scalars, "system/resident_mb": PROCESS.memory_info().rss / 1e6}
+        if recent:
+            scalars["train/return"] = float(np.mean(recent))
+        before, since = self._mark
+        self._mark = (step, time.perf_counter())
+        scalars["system/steps_per_second"] = (step - before) / max(self._mark[1] - since, 1e-9)
+        stats = buffer.stats()
+        for name in ("size", "replay_ratio", "beta", "effective_sample_size", "stale_updates", "cuts"):
+            scalars[f"buffer/{name}"] = float(getattr(stats, name))
+        for name in ("priority", "age"):
+            values = getattr(stats, f"{name}_quantiles")
+            scalars |= {f"buffer/{name}_{label}": value for label, value in zip(QUANTILES, values, strict=False)}
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, step)
+
+    def progress(self, step: int, total: int, updates: int) -> Progress:
+        """Return where the run stands."""
+        return Progress(
+            step=step,
+            total_steps=total,
+            episodes=len(self._episode_steps),
+            updates=updates,
+            train_return=self._episode_returns[-1] if self._episode_returns else math.nan,
+            eval_return=float(self._eval_returns[-1].mean()) if self._eval_returns else math.nan,
+            resident=PROCESS.memory_info().rss,
+        )
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the history as arrays, named as in `TrainResult`."""
+        return {
+            "eval_steps": np.array(self._eval_steps, np.int64),
+            "eval_episodes": np.array(self._eval_episodes, np.int64),
+            "eval_returns": np.array(self._eval_returns, np.float64) if self._eval_returns else np.zeros((0, 0)),
+            "episode_steps": np.array(self._episode_steps, np.int64),
+            "episode_returns": np.array(self._episode_returns, np.float64),
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the history as tensors, for a checkpoint."""
+        return {f"history.{name}": torch.from_numpy(array) for name, array in self.arrays().items()}
+
+    def restore(self, tensors: dict[str, Tensor], seconds: float) -> None:
+        """Take over the history of a checkpoint."""
+        self.seconds = seconds
+        read = {name: tensors[f"history.{name}"].numpy() for name in self.arrays()}
+        self._eval_steps = read["eval_steps"].tolist()
+        self._eval_episodes = read["eval_episodes"].tolist()
+        self._eval_returns = list(read["eval_returns"])
+        self._episode_steps = read["episode_steps"].tolist()
+        self._episode_returns = read["episode_returns"].tolist()
+        self._written = len(self._episode_returns)
+
+    def flush(self) -> None:
+        """Push TensorBoard events to the file."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Close the TensorBoard file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _writer(config: TrainerConfig) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        remedy = "pip install 'relive[train]'"
+        at = f"{type(config).__name__}(log_dir)"
+        raise MissingExtra(message("the package `tensorboard`", "none", at, remedy)) from error
+    return SummaryWriter(config.log_dir)
