@@ -18,7 +18,7 @@ from relive.errors import ArgumentError
 from relive.lab.envs import PairsTradingEnv
 
 ID = "relive/PairsTrading-v0"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def act(value: float) -> np.ndarray:
