@@ -13,7 +13,8 @@ LAYERS = {
     "relive.errors": 0,
     "relive._types": 0,
     "relive._check": 0,
-    "relive._interrupt": 0,
+    "relive._extras": 0,
+    "relive._terminal": 0,
     "relive._ingest": 1,
     "relive._kernels": 1,
     "relive._kernels_numpy": 1,
@@ -45,7 +46,7 @@ APART = [
     ("relive.items", "relive.samplers"),
     ("relive.lab.envs", "relive.gymnasium"),
 ]
-# These import relive as a user would; only layer 0, which says how errors read, also serves them.
+# These import relive as a user would; of its private modules only the helpers of layer 0.
 AS_USERS = ["relive.lab"]
 KNOWN = {*NAMES, "relive._native"}
 
@@ -148,6 +149,16 @@ def test_a_module_imports_only_what_its_layer_allows(module: Module) -> None:
 
 def test_no_cycle_while_loading() -> None:
     graph = {module.name: {target for _, target, _ in own_imports(loading(module))} for module in MODULES}
+    assert not cycles(graph)
+
+
+@pytest.mark.parametrize("part", ["relive.lab", "relive.cli"])
+def test_no_cycle_in_a_package_not_even_by_a_late_import(part: str) -> None:
+    graph = {
+        module.name: {target for _, target, _ in own_imports(module) if inside(target, part)}
+        for module in MODULES
+        if inside(module.name, part)
+    }
     assert not cycles(graph)
 
 

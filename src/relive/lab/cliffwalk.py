@@ -34,6 +34,9 @@ PATIENCE = 200
 # Updates between questions whether to go on; also uniform draws fetched at a time.
 ROUND = 256
 
+# A run takes about this many microseconds for each transition in its memory.
+COSTS = {"uniform": 20, "oracle": 3, "rank": 90, "greedy": 50, "beta 1": 190, "beta 0.4": 30, "prop": 18}
+
 Sampler = relive.Uniform | relive.Prioritized | relive.Ranked
 
 
@@ -115,6 +118,19 @@ class Walk:
         """Transitions in the memory, 2**(n+1) - 2."""
         return (2 << self.n) - 2
 
+    @property
+    def label(self) -> str:
+        """What the run is called."""
+        return f"{self.learner}, n = {self.n}, {self.arm}, seed {self.seed}"
+
+    @property
+    def cost(self) -> float:
+        """Microseconds that the run takes, roughly."""
+        if self.learner == "network":
+            return 1e6 * (0.2 + 2.0 ** (self.n - 12))
+        factor: int = next(cost for word, cost in COSTS.items() if word in self.arm)
+        return 1e3 + self.memory_size * factor
+
     def run(self, going: Going = lambda: True) -> float | None:
         """Learn until the values are right.
 
@@ -128,11 +144,11 @@ class Walk:
         steps, limit = memory(self.n, rng), PATIENCE * self.memory_size
         sampler = ARMS[self.arm]
         if self.learner == "network":
-            from relive.lab import _cliffwalk_net
+            from relive.lab import _cliffwalk_net  # loads PyTorch
 
             if isinstance(sampler, relive.Prioritized):
                 sampler = dataclasses.replace(sampler, weights="batch")
-            return _cliffwalk_net.learn(self.n, self.fill(steps, sampler), limit, rng, going)
+            return _cliffwalk_net.learn(truth(self.n), SOLVED, self.fill(steps, sampler), limit, rng, going)
         values = Values(truth(self.n), rng, shared_bias=self.learner == "linear")
         buffer = self.fill(steps, sampler)
         if sampler is None:

@@ -1,4 +1,4 @@
-"""`relive train`: one agent, a progress bar, a checkpoint and a curve."""
+"""The lab's commands: `relive train`, one agent with a progress bar, a checkpoint and a curve; and `relive compare`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from relive._interrupt import INTERRUPTED, interruptible
+from relive._terminal import INTERRUPTED, console, interruptible, progress, say, say_files
 from relive.lab import DQNConfig, Progress, R2D2Config, SACConfig, TrainerConfig, TrainResult
-from relive.lab.studies._report import new_figure
-from relive.lab.studies._runs import trainer_of
+from relive.lab.studies import cliffwalk, pairs, tmaze
+from relive.lab.studies._conduct import new_figure
+from relive.lab.studies._study import trainer_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,7 @@ SAC, DQN, R2D2 = SACOptions(), DQNOptions(), R2D2Options()
 
 
 def sac(
-    options: tyro.conf.OmitArgPrefixes[SACOptions] = SAC,
+    run: tyro.conf.OmitArgPrefixes[SACOptions] = SAC,
     out: Path | None = None,
     resume: Path | None = None,
 ) -> int:
@@ -59,15 +58,15 @@ def sac(
     Example: relive train sac --env-id Pendulum-v1 --use-per --hidden-sizes 64 64 --learning-rate 1e-3
 
     Args:
-        options: Settings of the run.
+        run: Settings of the run.
         out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
         resume: A learner.safetensors to go on from; options that are not their default replace what it holds.
     """
-    return _train("sac", SACConfig, {}, _changes(options, SAC), out, resume)
+    return _train("sac", SACConfig, {}, _changes(run, SAC), out, resume)
 
 
 def dqn(
-    options: tyro.conf.OmitArgPrefixes[DQNOptions] = DQN,
+    run: tyro.conf.OmitArgPrefixes[DQNOptions] = DQN,
     out: Path | None = None,
     resume: Path | None = None,
 ) -> int:
@@ -79,17 +78,17 @@ def dqn(
     Example: relive train dqn --env-id CartPole-v1 --use-per --dueling
 
     Args:
-        options: Settings of the run.
+        run: Settings of the run.
         out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
         resume: A learner.safetensors to go on from; options that are not their default replace what it holds.
     """
-    atari = options.env_id.startswith("ALE/")
-    defaults = _changes(DQNConfig.atari(options.env_id), DQN) if atari else {}
-    return _train("dqn", DQNConfig, defaults, _changes(options, DQN), out, resume)
+    atari = run.env_id.startswith("ALE/")
+    defaults = _changes(DQNConfig.atari(run.env_id), DQN) if atari else {}
+    return _train("dqn", DQNConfig, defaults, _changes(run, DQN), out, resume)
 
 
 def r2d2(
-    options: tyro.conf.OmitArgPrefixes[R2D2Options] = R2D2,
+    run: tyro.conf.OmitArgPrefixes[R2D2Options] = R2D2,
     out: Path | None = None,
     resume: Path | None = None,
 ) -> int:
@@ -98,11 +97,11 @@ def r2d2(
     Example: relive train r2d2 --env-id relive/TMaze-v0 --use-per
 
     Args:
-        options: Settings of the run.
+        run: Settings of the run.
         out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
         resume: A learner.safetensors to go on from; options that are not their default replace what it holds.
     """
-    return _train("r2d2", R2D2Config, {}, _changes(options, R2D2), out, resume)
+    return _train("r2d2", R2D2Config, {}, _changes(run, R2D2), out, resume)
 
 
 def _train(
@@ -114,7 +113,7 @@ def _train(
     resume: Path | None,
 ) -> int:
     """Train from settings that differ from their own defaults by `defaults`, then by `changes`."""
-    console = Console()
+    screen = console()
     with interruptible() as stop:
         if resume is None:
             config = kind(**{**defaults, **changes})
@@ -122,16 +121,14 @@ def _train(
         else:
             trainer = trainer_of(kind()).load(resume, **changes)
         out = _folder(name, trainer.config) if out is None else out
-        with _bars(console) as bars:
+        with progress(screen, "training", note=True, transient=False) as bars:
             result = trainer.train(_reporter(bars, trainer.config.total_steps, stop.is_set))
-    paths = _write(name, trainer, result, out)
+            paths = _write(name, trainer, result, out)  # before anything is printed, which may fail
     trainer.close()
-    console.print(_table(name, trainer.config, result))
-    for path in paths:
-        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    screen.print(_table(name, trainer.config, result))
+    say_files(screen, paths)
     if result.steps < trainer.config.total_steps:
-        command = f"relive train {name} --resume {paths[0]} --out {out}"
-        console.print(f"Stopped. Go on with: {command}", markup=False, highlight=False, soft_wrap=True)
+        say(screen, f"Stopped. Go on with: relive train {name} --resume {paths[0]} --out {out}")
         return INTERRUPTED
     return 0
 
@@ -146,23 +143,17 @@ def _folder(name: str, config: TrainerConfig) -> Path:
     return Path("runs") / f"{name}-{env}-{'prioritized' if config.use_per else 'uniform'}-seed{config.seed}"
 
 
-def _bars(console: Console) -> Bars:
-    note = TextColumn("{task.fields[note]}")
-    return Bars(TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), note, console=console)
-
-
 def _reporter(bars: Bars, total: int, stopped: Callable[[], bool]) -> Callable[[Progress], bool]:
     task = bars.add_task("", total=total, note="")
 
-    def report(progress: Progress) -> bool:
-        # A return is shown once it exists: evaluations first, training episodes until then.
-        name = "eval" if math.isfinite(progress.eval_return) else "train"
-        value = progress.eval_return if name == "eval" else progress.train_return
+    def report(now: Progress) -> bool:
+        # The return of evaluations; of training episodes until there is one.
+        name = "eval" if math.isfinite(now.eval_return) else "train"
+        value = now.eval_return if name == "eval" else now.train_return
         shown = f", {name} return {value:.4g}" if math.isfinite(value) else ""
         speed = bars.tasks[task].speed
         fps = f"{speed:.0f} steps/s, " if speed else ""
-        note = f"{fps}{progress.resident / 1e6:.0f} MB{shown}"
-        bars.update(task, completed=min(progress.step, total), note=note)
+        bars.update(task, completed=min(now.step, total), note=f"{fps}{now.resident / 1e6:.0f} MB{shown}")
         return not stopped()
 
     return report
@@ -209,3 +200,16 @@ def _write(name: str, trainer: Any, result: TrainResult, folder: Path) -> list[P
         axes.legend(frameon=False)
     figure.savefig(picture, dpi=120)
     return [learner, picture, data]
+
+
+# The groups of commands that `relive` offers, with their help.
+GROUPS: dict[str, tuple[str, dict[str, Callable[..., int]]]] = {
+    "train": (
+        "Train one agent.\n\nExample: relive train sac --env-id Pendulum-v1 --use-per",
+        {"sac": sac, "dqn": dqn, "r2d2": r2d2},
+    ),
+    "compare": (
+        "Compare ways of replaying experience: the same seeds in every arm.\n\nExample: relive compare pairs --quick",
+        {"pairs": pairs.pairs, "pendulum": pairs.pendulum, "cliffwalk": cliffwalk.cliffwalk, "tmaze": tmaze.tmaze},
+    ),
+}

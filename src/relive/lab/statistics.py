@@ -37,8 +37,11 @@ class Estimate:
         return f"{self:.3f}"
 
     def __format__(self, spec: str) -> str:
-        spec = spec or ".3f"
-        return f"{self.value:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
+        return self.text(spec or ".3f")
+
+    def text(self, spec: str, separator: str = " ") -> str:
+        """Return value and interval, each formatted by `spec`."""
+        return f"{self.value:{spec}}{separator}[{self.low:{spec}}, {self.high:{spec}}]"
 
 
 def iqm(values: npt.ArrayLike) -> Any:
@@ -146,12 +149,39 @@ def paired_difference(
     >>> paired_difference([3.0, 5.0], [1.0, 2.0]).value
     2.5
     """
-    a, b = (_finite(values, "paired_difference") for values in (better, base))
-    if a.shape != b.shape:
-        got = f"shapes `{a.shape}` and `{b.shape}`"
-        raise ArgumentError(message("one run of each arm for every seed", got, "paired_difference"))
+    a, b = _paired(better, base, "paired_difference")
     mean = lambda values: values.mean(axis=-1)  # noqa: E731
     return interval(a - b, mean, resamples=resamples, confidence=confidence, seed=seed)
+
+
+def ratio_of_medians(
+    base: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> Estimate:
+    """Median of one arm over that of another that shares its seeds; seeds are redrawn in pairs.
+
+    Args:
+        base: Positive, float `[S]`.
+        other: Positive, float `[S]`, in the same order of seeds.
+        resamples: Bootstrap samples.
+        confidence: Share of them inside the interval.
+        seed: Of the resampling.
+
+    Raises:
+        ArgumentError: As `paired_difference`.
+
+    >>> print(ratio_of_medians([4.0, 6.0], [2.0, 3.0]))
+    2.000 [2.000, 2.000]
+    """
+    pairs = np.stack(_paired(base, other, "ratio_of_medians"), axis=1)
+    rows = np.random.default_rng(seed).integers(len(pairs), size=(resamples, len(pairs)))
+    drawn = np.median(pairs[rows], axis=1)
+    medians = np.median(pairs, axis=0)
+    return _estimate(medians[0] / medians[1], drawn[:, 0] / drawn[:, 1], confidence)
 
 
 def final(returns: npt.ArrayLike, last: int = 5) -> Array:
@@ -213,3 +243,11 @@ def _finite(values: npt.ArrayLike, at: str) -> Array:
     if not np.isfinite(array).all():
         raise ArgumentError(message("finite numbers", f"`{array.tolist()}`", at))
     return array
+
+
+def _paired(one: npt.ArrayLike, other: npt.ArrayLike, at: str) -> tuple[Array, Array]:
+    a, b = _finite(one, at), _finite(other, at)
+    if a.shape != b.shape:
+        got = f"shapes `{a.shape}` and `{b.shape}`"
+        raise ArgumentError(message("one run of each arm for every seed", got, at))
+    return a, b

@@ -16,7 +16,8 @@ from rich.console import Console
 
 from relive.cli import main
 from relive.lab import SACConfig
-from relive.lab.studies._runs import Job, Runs, run
+from relive.lab.studies._runner import Display, run_all
+from relive.lab.studies._study import Job, Runs, train
 from relive.lab.studies.pairs import PairsLearner, pairs_config, pendulum_config
 
 SHORT = ["--episodes", "12", "--eval-every", "4", "--eval-episodes", "8", "--hidden", "8"]
@@ -52,8 +53,9 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on() -> None:
     )
     bad = dataclasses.replace(good, env_id="NoSuchThing-v0")
     shown = io.StringIO()
-    outcomes = run([Job("bad", 0, bad), Job("good", 0, good), Job("killer", 0, good, Killer())], 1, Console(file=shown))
-    assert [(outcome.job.arm, outcome.complete) for outcome in outcomes] == [
+    jobs = [Job("bad", 0, bad), Job("good", 0, good), Job("killer", 0, good, Killer())]
+    outcomes = run_all(jobs, train, Display(jobs, Console(file=shown)), 1)
+    assert [(outcome.task.arm, outcome.complete) for outcome in outcomes] == [
         ("bad", False),
         ("good", True),
         ("killer", False),

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import re
-import signal
 from collections import Counter
 from pathlib import Path
 
@@ -19,8 +18,7 @@ from rich.console import Console
 from relive.cli import main
 from relive.errors import ArgumentError
 from relive.lab.cliffwalk import LEARNERS, Walk
-from relive.lab.studies._cliffwalk_report import Bar, Cell, bars, details_table, heading, medians_table, ratio, write
-from relive.lab.studies._pool import run_all
+from relive.lab.studies._cliffwalk_report import Cell, Findings, bars, ratio
 from relive.lab.studies.cliffwalk import Options, gather
 
 Figures = dict[Cell, dict[int, float]]
@@ -31,7 +29,7 @@ def test_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureF
     assert main([*words, "--learners", "table", "linear", "--out", str(tmp_path / "walk")]) == 0
     shown = capsys.readouterr().out
     assert "Blind Cliffwalk: 72 runs on 2 processes" in shown
-    assert "[100 %] 72 of 72" in shown
+    assert "[72/72] " in shown
     for text in (
         "right, 3 seeds: a table\n",
         "right, 3 seeds: a table and a bias\n",
@@ -144,7 +142,7 @@ def test_good_figures_keep_all_bars(n: int) -> None:
         (Cell("table", 14, "greedy"), 29_000, "TD arms, updates"),
         (Cell("linear", 12, "prop 0.6"), 20_000, "linear, n = 12: uniform / prop 0.6 >= 4"),
         (Cell("linear", 12, "rank 0.7"), 26_000, "linear, n = 12: uniform / rank 0.7 >= 3"),
-        (Cell("network", 12, "prop 0.6, beta 0.4"), 2_500, "network, n = 12: uniform / prop >= 1.7"),
+        (Cell("network", 12, "prop 0.6, beta 0.4"), 2_500, "network, n = 12: uniform / prop 0.6, beta 0.4 >= 1.7"),
         (Cell("network", 12, "prop 0.6, beta 0.4"), 4_050, "slowest prop <"),
     ],
 )
@@ -179,11 +177,12 @@ def test_runs_that_were_never_done_are_shown_as_such(tmp_path: Path) -> None:
     found[Cell("table", 12, "rank 1")] = dict.fromkeys(range(30), math.inf)
     shown = io.StringIO()
     console = Console(width=80, file=shown)
-    console.print(heading(found, "table"), medians_table(found, "table"), details_table(found, "table"))
+    for part in Findings(found, {}).shown():
+        console.print(part)
     assert "right, 10 to 30 seeds: a table" in shown.getvalue()
     assert re.search(r"rank 1 .* never", shown.getvalue())
     assert "…" not in shown.getvalue()
-    _, data, summary = write(found, [Bar("x", "1", None)], {}, tmp_path)
+    _, data, summary = Findings(found, {}).write(tmp_path)
     assert "table,12,8190,rank 1,7,inf" in data.read_text().splitlines()
     cells = json.loads(summary.read_text())["cells"]
     assert next(cell for cell in cells if cell["unsolved"])["median"] is None
@@ -196,35 +195,11 @@ def test_results_are_gathered_by_cell_in_the_order_of_arms() -> None:
     assert list(found[Cell("table", 4, "rank 1")].items()) == [(0, 0.0), (2, 20.0)]
 
 
-def half(number: int) -> float:
-    """Of an even number; 7 kills its process."""
-    if number == 7:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if number % 2:
-        raise ValueError(f"{number} is odd")
-    return number / 2
-
-
-def test_tasks_that_fail_are_reported_and_the_others_done() -> None:
-    shown = io.StringIO()
-    results, errors = run_all(half, [2, 3, 4], [1, 1, 1], 1, Console(file=shown), str)
-    assert results == {2: 1.0, 4: 2.0}
-    assert errors == ["3: ValueError('3 is odd')"]
-    assert "3 of 3" in shown.getvalue()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_a_process_that_dies_is_reported() -> None:
-    results, errors = run_all(half, [2, 7, 4], [1, 1, 1], 1, Console(file=io.StringIO()), str)
-    assert results == {2: 1.0}
-    assert errors == ["a process ended before its task did; out of memory?"]
-
-
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_shows_what_was_reached(tmp_path: Path) -> None:
     words = ["compare", "cliffwalk", "--n", "4", "12", "--learners", "table", "--jobs", "2", "--out", str(tmp_path)]
-    # The first line comes after a tenth of the work: all of n = 4, and some runs of n = 12.
-    shown = interrupted([*words, "--seeds", "12"], after="[")
-    assert "Ending; Ctrl-C again ends at once." in shown
+    # All of n = 4, and some runs of n = 12.
+    shown = interrupted([*words, "--seeds", "12"], after="[112/216]")
+    assert "Ending the runs; Ctrl-C again ends at once." in shown
     assert "seeds: a table" in shown
     assert (tmp_path / "cliffwalk.png").exists()

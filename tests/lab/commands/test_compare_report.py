@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from relive.lab import SACConfig, TrainResult
-from relive.lab.studies._report import Study, align, rows, table, threshold, write
-from relive.lab.studies._runs import Job, Outcome
+from relive.lab.studies._runner import Outcome
+from relive.lab.studies._study import Job, Study, evaluations
 
 
 def study(**changes: Any) -> Study:
@@ -24,8 +24,7 @@ def study(**changes: Any) -> Study:
         "baseline": "uniform",
         "arms": ("uniform", "prioritized"),
         "unit": "episodes",
-        "steps_per_unit": 100,
-        "threshold": None,
+        "measure": evaluations(100),
         "reference": ("a rule", 3.0),
         "settings": {"seeds": 2},
     }
@@ -52,18 +51,18 @@ WHOLE = [
 
 
 def test_the_figures_of_whole_runs() -> None:
-    curves = align(study(), WHOLE)
+    curves = study().curves(WHOLE)
     assert curves is not None
     assert curves.complete
     assert curves.seeds == [0, 1]
     assert curves.times.tolist() == [10, 20, 30, 40, 50, 60, 70]
-    assert threshold(study(), curves) == pytest.approx(1.8)
-    uniform, prioritized = rows(study(), curves)
+    assert curves.threshold == pytest.approx(1.8)
+    uniform, prioritized = curves.figures()
     assert uniform.final.value == 2.0
     assert (uniform.median_time, uniform.never) == (45.0, 0)  # 50 and 40
     assert uniform.better is None
     assert prioritized.final.value == pytest.approx(1.1)  # 2 and 1/5
-    assert prioritized.worst == pytest.approx(0.2)
+    assert min(prioritized.finals) == pytest.approx(0.2)
     assert (prioritized.median_time, prioritized.never) == (math.inf, 1)  # 40 and never
     assert prioritized.difference is not None
     assert prioritized.difference.value == pytest.approx(-0.9)
@@ -77,21 +76,21 @@ def test_the_figures_of_whole_runs() -> None:
 
 
 def test_a_fixed_threshold_is_kept() -> None:
-    curves = align(study(), WHOLE)
+    curves = study(threshold=-200.0).curves(WHOLE)
     assert curves is not None
-    assert threshold(study(threshold=-200.0), curves) == -200.0
+    assert curves.threshold == -200.0
 
 
 def test_seeds_that_an_arm_lacks_are_left_out() -> None:
     failed = Outcome(Job("uniform", 2, SACConfig()), None, False, "broken")
-    curves = align(study(), [*WHOLE, outcome("prioritized", 2, [5] * 7), failed])
+    curves = study().curves([*WHOLE, outcome("prioritized", 2, [5] * 7), failed])
     assert curves is not None
     assert curves.seeds == [0, 1]
 
 
 def test_runs_that_were_stopped_do_not_shorten_whole_ones() -> None:
     stopped = [outcome("uniform", 2, [0, 1], complete=False), outcome("prioritized", 2, [0], complete=False)]
-    curves = align(study(), [*WHOLE, *stopped])
+    curves = study().curves([*WHOLE, *stopped])
     assert curves is not None
     assert curves.seeds == [0, 1]
     assert len(curves.times) == 7
@@ -99,23 +98,23 @@ def test_runs_that_were_stopped_do_not_shorten_whole_ones() -> None:
 
 def test_without_whole_runs_the_part_that_all_reached_is_compared() -> None:
     stopped = [outcome("uniform", 2, [0, 1, 2], complete=False), outcome("prioritized", 2, [0, 4], complete=False)]
-    curves = align(study(), stopped)
+    curves = study().curves(stopped)
     assert curves is not None
     assert not curves.complete
-    assert curves.returns["uniform"].tolist() == [[0, 1]]
-    assert curves.returns["prioritized"].tolist() == [[0, 4]]
+    assert curves.values["uniform"].tolist() == [[0, 1]]
+    assert curves.values["prioritized"].tolist() == [[0, 4]]
 
 
 @pytest.mark.parametrize("outcomes", [[], WHOLE[:1], [outcome("uniform", 0, []), outcome("prioritized", 0, [1])]])
 def test_nothing_to_compare(outcomes: list[Outcome]) -> None:
-    assert align(study(), outcomes) is None
+    assert study().curves(outcomes) is None
 
 
 def test_the_table_fits_80_columns() -> None:
-    curves = align(study(), WHOLE)
+    curves = study().curves(WHOLE)
     assert curves is not None
     shown = io.StringIO()
-    Console(width=80, file=shown).print(table(study(), curves))
+    Console(width=80, file=shown).print(*curves.shown())
     text = shown.getvalue()
     assert "SAC on a toy: 2 seeds" in text
     assert "episodes to 1.800, median" in text
@@ -125,9 +124,9 @@ def test_the_table_fits_80_columns() -> None:
 
 
 def test_the_files(tmp_path: Path) -> None:
-    curves = align(study(), WHOLE)
+    curves = study().curves(WHOLE)
     assert curves is not None
-    picture, data, summary = write(study(), curves, tmp_path / "new" / "folder")
+    picture, data, summary = curves.write(tmp_path / "new" / "folder")
     assert picture.read_bytes().startswith(b"\x89PNG")
     lines = list(csv.DictReader(data.read_text().splitlines()))
     assert len(lines) == 2 * 2 * 7

@@ -14,8 +14,9 @@ import pytest
 from relive.cli import main
 from relive.lab import DQNConfig, R2D2Config, TrainResult
 from relive.lab.envs import TMazeEnv
-from relive.lab.studies._runs import Job, Outcome
-from relive.lab.studies.tmaze import ARMS, BASE, BEST, bars, gather, success, tmaze_config
+from relive.lab.studies._runner import Outcome
+from relive.lab.studies._study import Job
+from relive.lab.studies.tmaze import ARMS, BASE, BEST, success, tmaze_config, tmaze_study
 
 
 def result_of(returns: list[float], steps: int = 2_000) -> TrainResult:
@@ -48,11 +49,11 @@ SHARES = {"no memory": 0.5, BASE: 0.4, "stored": 0.7, BEST: 0.9}
 
 
 def test_success_is_the_share_among_the_last_hundred_episodes() -> None:
-    found = gather(outcomes(SHARES, range(3)), 2_000)
+    found = tmaze_study({}).curves(outcomes(SHARES, range(3)))
     assert found is not None
-    assert {arm: set(final.tolist()) for arm, final in found.final.items()} == {a: {s} for a, s in SHARES.items()}
+    assert {arm: set(final.tolist()) for arm, final in found.finals.items()} == {a: {s} for a, s in SHARES.items()}
     assert found.times[-1] == 2_000
-    assert found.curves[BEST][0, -1] == 0.9
+    assert found.values[BEST][0, -1] == 0.9
     assert success(result_of([1.0, -0.1, -0.1, 0.5]), at=1_000) == 0.5
     assert success(result_of([1.0] * 4), at=10) == 0.0
 
@@ -67,24 +68,24 @@ def test_the_least_return_of_a_success_is_above_zero() -> None:
 
 
 def test_bars_hold_or_not() -> None:
-    found = gather(outcomes(SHARES, range(5)), 2_000)
+    found = tmaze_study({}).curves(outcomes(SHARES, range(5)))
     assert found is not None
-    assert [(round(bar.reached, 9), bar.holds) for bar in bars(found)] == [(0.9, True), (0.4, True), (1.0, True)]
-    turned = gather(outcomes({**SHARES, BASE: 0.9, BEST: 0.4}, range(5)), 2_000)
+    assert [(bar.reached, bar.holds) for bar in found.bars] == [("0.90", True), ("0.40", True), ("1.00", True)]
+    turned = tmaze_study({}).curves(outcomes({**SHARES, BASE: 0.9, BEST: 0.4}, range(5)))
     assert turned is not None
-    assert [(round(bar.reached, 9), bar.holds) for bar in bars(turned)] == [(0.4, False), (0.9, False), (0.0, False)]
+    assert [(bar.reached, bar.holds) for bar in turned.bars] == [("0.40", False), ("0.90", False), ("0.00", False)]
 
 
 def test_only_seeds_of_every_arm_count_and_whole_runs_come_first() -> None:
     whole, part = outcomes(SHARES, range(2)), outcomes(SHARES, range(2, 4), complete=False)
     lost = [dataclasses.replace(outcome, result=None, error="gone") for outcome in outcomes(SHARES, range(4, 5))]
-    found = gather([*part, *whole, *lost, *outcomes(SHARES, range(5, 6))[:3]], 2_000)
+    found = tmaze_study({}).curves([*part, *whole, *lost, *outcomes(SHARES, range(5, 6))[:3]])
     assert found is not None
     assert (found.seeds, found.complete) == ([0, 1], True)
-    partial = gather(part, 2_000)
+    partial = tmaze_study({}).curves(part)
     assert partial is not None
     assert (partial.seeds, partial.complete) == ([2, 3], False)
-    assert gather(lost, 2_000) is None
+    assert tmaze_study({}).curves(lost) is None
 
 
 def test_the_settings_are_those_of_the_published_comparison() -> None:
@@ -106,16 +107,16 @@ def test_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureF
     words = ["compare", "tmaze", "--seeds", "2", "--first-seed", "7", "--jobs", "2", "--steps", "2000"]
     assert main([*words, "--out", str(tmp_path / "tmaze")]) == 0
     shown = capsys.readouterr().out
-    assert "TMaze: 8 runs on 2 processes" in shown
+    assert "TMaze, success in the last 100 episodes: 8 runs on 2 processes" in shown
     assert len(re.findall(r"\[\d/8\] (?:no memory|zero|stored|stored \+ burn-in), seed [78]: return", shown)) == 8
-    for text in ("TMaze, success in the last 100 episodes: 2 seeds", "P(> zero)", "Bars", "holds"):
+    for text in ("episodes: 2 seeds", "final success", "P(higher", "against zero", "Bars", "holds"):
         assert text in shown
     assert (tmp_path / "tmaze" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert len((tmp_path / "tmaze" / "curves.csv").read_text().splitlines()) == 1 + 4 * 2 * 40
     found: dict[str, Any] = json.loads((tmp_path / "tmaze" / "summary.json").read_text())
     assert (found["seeds"], found["complete"], found["settings"]["steps"]) == ([7, 8], True, 2_000)
-    assert set(found["arms"]) == set(ARMS)
-    assert [bar["wanted"] for bar in found["bars"]] == [">= 0.80", "<= 0.60", ">= 0.90"]
+    assert [arm["arm"] for arm in found["arms"]] == list(ARMS)
+    assert [bar["text"][-7:] for bar in found["bars"]] == [">= 0.80", "<= 0.60", ">= 0.90"]
 
 
 def test_help_and_a_bad_value(capsys: pytest.CaptureFixture[str]) -> None:

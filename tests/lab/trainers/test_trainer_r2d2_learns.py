@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from relive.lab import R2D2Config, R2D2Trainer
-from relive.lab.studies._runs import Job, Outcome, trainer_of
-from relive.lab.studies.tmaze import ARMS, BASE, BEST, bars, gather, tmaze_config
+from relive.lab.studies._runner import Outcome
+from relive.lab.studies._study import Job, trainer_of
+from relive.lab.studies.tmaze import ARMS, BASE, BEST, tmaze_config, tmaze_study
 
 
 def turns_right(**changes: Any) -> float:
@@ -40,8 +41,8 @@ def test_without_it_nothing_does() -> None:
 @pytest.mark.slow
 def test_the_bars_of_the_comparison_hold() -> None:
     jobs = [Job(arm, seed, tmaze_config(arm, seed, 20_000)) for seed in range(10) for arm in ARMS]
-    found = gather([Outcome(job, trainer_of(job.config)(job.config).train(), True) for job in jobs], 20_000)
+    found = tmaze_study({}).curves([Outcome(job, trainer_of(job.config)(job.config).train(), True) for job in jobs])
     assert found is not None
-    assert all(bar.holds for bar in bars(found)), bars(found)
+    assert all(bar.holds for bar in found.bars), found.bars
     assert found.final["no memory"].max() < 0.7
     assert found.final[BEST].min() > found.final[BASE].max()

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
-from relive._interrupt import INTERRUPTED
 from relive.errors import ArgumentError, message
 from relive.lab.cliffwalk import LEARNERS, Walk
-from relive.lab.studies._cliffwalk_report import (
-    Cell,
-    Found,
-    bars,
-    bars_table,
-    details_table,
-    heading,
-    medians_table,
-    write,
-)
-from relive.lab.studies._pool import going, run_all
-from relive.lab.studies._runs import at_least
+from relive.lab.studies._cliffwalk_report import Cell, Findings, Found
+from relive.lab.studies._conduct import at_least, conduct
+from relive.lab.studies._runner import Outcome, Report
 
 LENGTHS = (2, 4, 6, 8, 10, 12, 14)
 QUICK_LENGTHS = (4, 6, 8, 10)
@@ -38,8 +27,6 @@ SHOWN = {
     "linear": ("uniform", "prop 0.6", "rank 0.7"),
     "network": LEARNERS["network"],
 }
-# Seconds of a run are about this many microseconds times the memory's size; for the progress bar.
-COSTS = {"uniform": 20, "oracle": 3, "rank": 90, "greedy": 50, "beta 1": 190, "beta 0.4": 30, "prop": 18}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,33 +93,17 @@ def cliffwalk(
         runs: What is run.
         out: Folder for cliffwalk.png, cliffwalk.csv and summary.json.
     """
-    console = Console()
-    walks = runs.walks()
-    processes = min(runs.jobs, len(walks))
-    console.print(f"Blind Cliffwalk: {len(walks)} runs on {processes} processes, same seeds in every arm", markup=False)
-    results, errors = run_all(_run, walks, [_cost(walk) for walk in walks], processes, console, _name)
-    for error in errors:
-        console.print(error, style="red", markup=False)
-    found = gather((walk, updates) for walk, updates in results.items() if updates is not None)
-    if not found:
-        console.print("No run was finished: nothing to show.")
-        return 1 if errors else INTERRUPTED
-    judged = bars(found)
-    for learner in LEARNERS:
-        if any(cell.learner == learner for cell in found):
-            for shown in (heading(found, learner), medians_table(found, learner), details_table(found, learner)):
-                console.print(shown)
-    if judged:
-        console.print("Bars", bars_table(judged))
-    for path in write(found, judged, dataclasses.asdict(runs), out):
-        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
-    if errors or any(bar.holds is False for bar in judged):
-        return 1
-    return 0 if sum(len(cell) for cell in found.values()) == len(walks) else INTERRUPTED
+    settings = dataclasses.asdict(runs)
+
+    def find(outcomes: Sequence[Outcome[Walk]]) -> Findings | None:
+        found = gather((outcome.task, outcome.result) for outcome in outcomes if outcome.complete)
+        return Findings(found, settings) if found else None
+
+    return conduct("Blind Cliffwalk", runs.walks(), _run, runs.jobs, find, out, bars_decide=True)
 
 
 def gather(results: Iterable[tuple[Walk, float]]) -> Found:
-    """Return updates by cell and seed."""
+    """Return updates by cell and seed, in the order of learners, lengths and arms."""
     found: dict[Cell, dict[int, float]] = {}
     for walk, updates in results:
         found.setdefault(Cell(walk.learner, walk.n, walk.arm), {})[walk.seed] = updates
@@ -143,16 +114,6 @@ def _place(cell: Cell) -> tuple[int, int, int]:
     return list(LEARNERS).index(cell.learner), cell.n, LEARNERS[cell.learner].index(cell.arm)
 
 
-def _run(walk: Walk) -> float | None:
-    return walk.run(going)
-
-
-def _name(walk: Walk) -> str:
-    return f"{walk.learner}, n = {walk.n}, {walk.arm}, seed {walk.seed}"
-
-
-def _cost(walk: Walk) -> float:
-    if walk.learner == "network":
-        return 1e6 * (0.2 + 2.0 ** (walk.n - 12))
-    factor: int = next(cost for word, cost in COSTS.items() if word in walk.arm)
-    return 1e3 + walk.memory_size * factor
+def _run(walk: Walk, report: Report) -> tuple[float | None, bool]:
+    updates = walk.run(report)
+    return updates, updates is not None

@@ -1,4 +1,4 @@
-"""`relive compare`: uniform against prioritized replay over several seeds, same seeds in every arm."""
+"""`relive compare pairs` and `relive compare pendulum`: uniform against prioritized replay, same seeds in every arm."""
 
 from __future__ import annotations
 
@@ -8,19 +8,29 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tyro
-from rich.console import Console
 
 from relive.errors import ArgumentError, message
 from relive.lab import SACConfig
-from relive.lab.studies._report import Study, align, table, write
-from relive.lab.studies._runs import DEFAULT_RUNS, Job, Runs, at_least, run, status
+from relive.lab.studies._conduct import at_least
+from relive.lab.studies._study import DEFAULT_RUNS, Job, Runs, Study, evaluations
 
 EPISODE = 100  # bars in an episode of PairsTrading
 HELD_OUT_SEED = 1_000_000
+START_STEPS = 1_000
 THRESHOLDS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
 PENDULUM_EVAL_EVERY = 250  # steps
 # Arms of `relive compare pendulum`: prioritized or not, and steps of the target.
 PENDULUM_ARMS = {"uniform": (False, 1), "prioritized": (True, 1), "uniform, 3-step": (False, 3)}
+# Settings of both studies' runs.
+SHARED: dict[str, Any] = {
+    "buffer_capacity": 100_000,
+    "batch_size": 64,
+    "learning_rate": 1e-3,
+    "tau": 0.01,
+    "target_entropy": -1.0,
+    "start_steps": START_STEPS,
+    "torch_threads": 1,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,13 +57,13 @@ class PairsLearner:
     def resolved(self, quick: bool = False) -> PairsLearner:
         """Return the same with what the mode decides filled in; a quick comparison trains three fifths as long."""
         at_least(self, update_every=1, hidden=1, episodes=1, eval_every=1, eval_episodes=1)
-        usual: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "break": {"sigma": 1.0, "update_every": 8, "episodes": 500},
             "dislocation": {"sigma": 0.3, "update_every": 16, "episodes": 1_500},
         }[self.mode]
         if quick:
-            usual["episodes"] = usual["episodes"] * 3 // 5
-        return dataclasses.replace(self, **{n: v for n, v in usual.items() if getattr(self, n) is None})
+            defaults["episodes"] = defaults["episodes"] * 3 // 5
+        return dataclasses.replace(self, **{n: v for n, v in defaults.items() if getattr(self, n) is None})
 
     @property
     def market(self) -> dict[str, Any]:
@@ -70,9 +80,9 @@ class HeldOut:
 
     def __call__(self, policy: Callable[[Any], Any]) -> Any:
         """Return the returns, float64 `[episodes]`."""
-        import relive.lab.envs
+        from relive.lab import envs
 
-        return relive.lab.envs.evaluate(policy, episodes=self.episodes, seed=HELD_OUT_SEED, **self.settings)
+        return envs.evaluate(policy, episodes=self.episodes, seed=HELD_OUT_SEED, **self.settings)
 
 
 DEFAULT_LEARNER = PairsLearner()
@@ -82,30 +92,20 @@ def pairs_config(learner: PairsLearner, seed: int, use_per: bool) -> SACConfig:
     """Return the settings of one run of `relive compare pairs`."""
     learner = learner.resolved()
     steps, every = int(learner.episodes or 0) * EPISODE, int(learner.update_every or 0)
-    start = 1_000
     return SACConfig(
+        **SHARED,
         env_id="relive/PairsTrading-v0",
         env_kwargs=learner.market,
         total_steps=steps,
         seed=seed,
         use_per=use_per,
-        per_alpha=0.6,
-        per_beta_start=0.4,
-        per_beta_end=1.0,
-        per_beta_anneal_steps=max((steps - start) // every, 1),
+        per_beta_anneal_steps=max((steps - START_STEPS) // every, 1),
         gamma=0.97,
-        buffer_capacity=100_000,
-        batch_size=64,
         hidden_sizes=(learner.hidden, learner.hidden),
-        learning_rate=1e-3,
-        tau=0.01,
-        target_entropy=-1.0,
         init_alpha=0.1,
-        start_steps=start,
         update_every=every,
         eval_every=learner.eval_every * EPISODE,
         eval_episodes=learner.eval_episodes,
-        torch_threads=1,
     )
 
 
@@ -130,11 +130,10 @@ def pairs(
     evaluator = HeldOut(learner.eval_episodes, learner.market)
     study = Study(
         title=f"SAC on PairsTrading, mode {learner.mode}",
-        baseline="uniform",
         arms=("uniform", "prioritized"),
+        baseline="uniform",
         unit="episodes",
-        steps_per_unit=EPISODE,
-        threshold=None,
+        measure=evaluations(EPISODE),
         reference=_best_rule(evaluator),
         settings={**dataclasses.asdict(runs), **dataclasses.asdict(learner)},
     )
@@ -143,32 +142,32 @@ def pairs(
         for seed in runs.chosen()
         for arm in study.arms
     ]
-    return _compare(study, jobs, runs, out)
+    return study.run(jobs, runs.jobs, out)
+
+
+def _best_rule(evaluator: HeldOut) -> tuple[str, float]:
+    from relive.lab.envs import ThresholdPolicy
+
+    found = {threshold: float(evaluator(ThresholdPolicy(threshold)).mean()) for threshold in THRESHOLDS}
+    best = max(found, key=lambda threshold: found[threshold])
+    return f"the rule |spread| > {best:g}", found[best]
 
 
 def pendulum_config(seed: int, use_per: bool, n_step: int, steps: int) -> SACConfig:
     """Return the settings of one run of `relive compare pendulum`."""
-    start = 1_000
     return SACConfig(
+        **SHARED,
         env_id="Pendulum-v1",
         total_steps=steps,
         seed=seed,
         use_per=use_per,
-        per_beta_anneal_steps=max(steps - start, 1),
+        per_beta_anneal_steps=max(steps - START_STEPS, 1),
         n_step=n_step,
-        gamma=0.99,
-        buffer_capacity=100_000,
-        batch_size=64,
         hidden_sizes=(64, 64),
-        learning_rate=1e-3,
-        tau=0.01,
-        target_entropy=-1.0,
-        init_alpha=1.0,  # from 0.1, single episodes still fail now and then long after the mean is good
+        init_alpha=1.0,  # with 0.1, single episodes still fail now and then long after the mean is good
         reward_scale=0.1,
-        start_steps=start,
         eval_every=PENDULUM_EVAL_EVERY,
         eval_episodes=16,
-        torch_threads=1,
     )
 
 
@@ -190,12 +189,11 @@ def pendulum(
         raise ArgumentError(message(f"at least {PENDULUM_EVAL_EVERY}", f"`{steps}`", "--steps"))
     study = Study(
         title="SAC on Pendulum-v1",
-        baseline="uniform",
         arms=tuple(PENDULUM_ARMS),
+        baseline="uniform",
         unit="steps",
-        steps_per_unit=1,
+        measure=evaluations(),
         threshold=-200.0,
-        reference=None,
         settings={**dataclasses.asdict(runs), "steps": steps},
     )
     jobs = [
@@ -203,27 +201,4 @@ def pendulum(
         for seed in runs.chosen()
         for arm, (use_per, n_step) in PENDULUM_ARMS.items()
     ]
-    return _compare(study, jobs, runs, out)
-
-
-def _best_rule(evaluator: HeldOut) -> tuple[str, float]:
-    from relive.lab.envs import ThresholdPolicy
-
-    found = {threshold: float(evaluator(ThresholdPolicy(threshold)).mean()) for threshold in THRESHOLDS}
-    best = max(found, key=lambda threshold: found[threshold])
-    return f"the rule |spread| > {best:g}", found[best]
-
-
-def _compare(study: Study, jobs: list[Job], runs: Runs, out: Path) -> int:
-    console = Console()
-    processes = min(runs.jobs, len(jobs))
-    console.print(f"{study.title}: {len(jobs)} runs on {processes} processes, same seeds in every arm", markup=False)
-    outcomes = run(jobs, processes, console)
-    curves = align(study, outcomes)
-    if curves is None:
-        console.print("No seed has an evaluation in every arm: nothing to compare.")
-    else:
-        console.print(table(study, curves))
-        for path in write(study, curves, out):
-            console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
-    return status(jobs, outcomes)
+    return study.run(jobs, runs.jobs, out)
