@@ -20,6 +20,12 @@ Floats = npt.NDArray[np.float32]
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 
 
+@torch.no_grad()
+def move_towards(target: list[Tensor], weights: list[Tensor], share: float) -> None:
+    """Move a target net's weights towards those of the net it follows, by a share of the distance; 1 copies them."""
+    torch._foreach_lerp_(target, weights, share)
+
+
 class Perceptron(nn.Module):
     """A ReLU net, or several of the same shape that run as one batched product.
 

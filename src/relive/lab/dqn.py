@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from relive.lab._env import Act, Discrete, MakeEnv, stacked
+from relive.lab._nets import move_towards
 from relive.lab._qnet import QNet, is_image
 
 
@@ -137,7 +138,7 @@ class DQNTrainer(Trainer[DQNConfig]):
         self._optimizer.step()
         self.updates += 1
         if self.updates % c.target_every == 0:
-            torch._foreach_lerp_(self._target_weights, self._weights, c.tau)
+            move_towards(self._target_weights, self._weights, c.tau)
         if c.use_per:
             self.buffer.update_priorities(batch.ids, (value - target).detach().abs().cpu().numpy())
         self._seen = (loss.detach(), value.detach())

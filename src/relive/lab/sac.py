@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from relive.lab._env import Continuous, flat
-from relive.lab._nets import Actor, TwinCritic
+from relive.lab._nets import Actor, TwinCritic, move_towards
 
 
 class SACTrainer(Trainer[SACConfig]):
@@ -118,7 +118,7 @@ class SACTrainer(Trainer[SACConfig]):
         reward = t.reward * c.reward_scale if c.reward_scale != 1.0 else t.reward
         critic_loss, error = self._update_critics(obs, action, reward, next_obs, t.discount, t.weights)
         actor_loss = self._update_actor(obs)
-        torch._foreach_lerp_(self._target_weights, self._critic_weights, c.tau)
+        move_towards(self._target_weights, self._critic_weights, c.tau)
         if c.use_per:
             self.buffer.update_priorities(batch.ids, error.cpu().numpy())
         self.updates += 1
