@@ -50,7 +50,7 @@ def test_an_unknown_command_or_option_ends_with_2(words: list[str], capsys: pyte
         (["compare", "pairs", "--episodes", "20"], "Expected at least --eval-every (25), got `20` - at `--episodes`"),
         (["compare", "pendulum", "--first-seed", "-1"], "Expected at least 0, got `-1` - at `--first-seed`"),
         (["compare", "pendulum", "--steps", "100"], "Expected at least 250, got `100` - at `--steps`"),
-        (["train", "sac", "--gamma", "2"], "Expected a number from 0 up to 1, got `2.0` - at `SACConfig(gamma)`"),
+        (["train", "sac", "--gamma", "2"], "Expected a finite number >= 0 and <= 1, got `2.0` - at `SACConfig(gamma)`"),
         (["train", "sac", "--env-id", "CartPole-v1"], "Expected a `Box` action space of floats"),
         (["train", "sac", "--resume", "no/such/file"], "no/such/file"),
     ],

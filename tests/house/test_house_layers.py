@@ -33,6 +33,7 @@ LAYERS = {
     "relive.buffer": 4,
     "relive.stats": 4,
     "relive.trajectories": 5,
+    "relive.lab._fields": 6,
     "relive.lab.envs": 6,
     "relive.gymnasium": 6,
     "relive.lab": 7,

@@ -9,14 +9,12 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import AtariPreprocessing, TransformReward
 
-from relive.errors import ArgumentError, MissingExtra, message
+from relive._extras import needs
+from relive.errors import ArgumentError, message
 
-try:
+with needs("atari", "relive.lab"):
     import ale_py
     import cv2  # noqa: F401 (Gymnasium's preprocessing needs it)
-except ImportError as error:
-    remedy = "pip install 'relive[atari]'"
-    raise MissingExtra(message(f"the package `{error.name}`", "none", "relive.lab", remedy)) from error
 
 Env = gymnasium.Env[Any, Any]
 NOOP, FIRE = 0, 1

@@ -11,13 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relive.errors import ArgumentError, MissingExtra, message
+from relive._extras import needs
+from relive.errors import ArgumentError, message
 
-try:
+with needs("train", "relive.lab"):
     import safetensors.torch
-except ImportError as error:
-    remedy = "pip install 'relive[train]'"
-    raise MissingExtra(message("the package `safetensors`", "none", "relive.lab", remedy)) from error
 
 FORMAT = "relive-learner-1"
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import numbers
 from collections.abc import Mapping
-from typing import Any
 
-from relive.errors import ArgumentError, message
+from relive.lab._fields import Fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,65 +80,21 @@ class TrainerConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot train, and name the field."""
-        for name in ("num_envs", "total_steps", "per_beta_anneal_steps", "n_step", "buffer_capacity", "batch_size"):
-            integer(self, name, 1)
-        for name in ("update_every", "updates_per_step", "eval_episodes", "log_every"):
-            integer(self, name, 1)
-        for name in ("seed", "start_steps", "eval_every", "checkpoint_every"):
-            integer(self, name, 0)
-        for name in ("per_alpha", "per_beta_start", "per_beta_end", "gamma"):
-            number(self, name, 0.0, 1.0)
-        number(self, "learning_rate", 0.0, math.inf, open_low=True)
+        fields = Fields(self)
+        fields.integers("num_envs", "total_steps", "n_step", "buffer_capacity", "batch_size", minimum=1)
+        fields.integers("update_every", "updates_per_step", "eval_episodes", "log_every", minimum=1)
+        fields.integers("per_beta_anneal_steps", minimum=1)
+        fields.integers("seed", "start_steps", "eval_every", "checkpoint_every", minimum=0)
+        fields.numbers("per_alpha", "per_beta_start", "per_beta_end", "gamma", low=0.0, high=1.0)
+        fields.numbers("learning_rate", above=0.0)
+        fields.flags("use_per")
         if self.torch_threads is not None:
-            integer(self, "torch_threads", 1)
+            fields.integers("torch_threads", minimum=1)
         if not isinstance(self.env_id, str) or not self.env_id:
-            raise refusal(self, "env_id", "the id of a Gymnasium environment", self.env_id)
+            raise fields.refusal("env_id", "the id of a Gymnasium environment")
         if not isinstance(self.env_kwargs, Mapping):
-            raise refusal(self, "env_kwargs", "a mapping of keyword arguments", self.env_kwargs)
-        flag(self, "use_per")
+            raise fields.refusal("env_kwargs", "a mapping of keyword arguments")
         if self.batch_size > self.buffer_capacity:
-            wanted = f"at most buffer_capacity ({self.buffer_capacity})"
-            raise refusal(self, "batch_size", wanted, self.batch_size)
+            raise fields.refusal("batch_size", f"at most buffer_capacity ({self.buffer_capacity})")
         if self.checkpoint_every and self.log_dir is None:
-            raise refusal(self, "log_dir", "a folder, because checkpoint_every is set", None)
-
-
-def refusal(config: TrainerConfig, name: str, expected: str, got: object) -> ArgumentError:
-    """Return the error that says what a field of these settings must be."""
-    return ArgumentError(message(expected, f"`{got!r}`", f"{type(config).__name__}({name})"))
-
-
-def integer(config: TrainerConfig, name: str, low: int) -> None:
-    """Refuse a field that is no integer of at least `low`."""
-    value = getattr(config, name)
-    if not _is_integer(value) or value < low:
-        raise refusal(config, name, f"an integer of at least {low}", value)
-    object.__setattr__(config, name, int(value))  # NumPy's integers have no JSON
-
-
-def number(config: TrainerConfig, name: str, low: float, high: float, *, open_low: bool = False) -> None:
-    """Refuse a field that is no finite number from `low` (or above it, with `open_low`) to `high`."""
-    value = getattr(config, name)
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not real or not low <= value <= high or (open_low and value == low):
-        text = "a finite number" if math.isinf(low) else f"a number {'above' if open_low else 'from'} {low:g}"
-        raise refusal(config, name, text + ("" if math.isinf(high) else f" up to {high:g}"), value)
-    object.__setattr__(config, name, float(value))
-
-
-def flag(config: TrainerConfig, name: str) -> None:
-    """Refuse a field that is neither True nor False."""
-    if not isinstance(getattr(config, name), bool):
-        raise refusal(config, name, "`True` or `False`", getattr(config, name))
-
-
-def widths(config: TrainerConfig, name: str) -> None:
-    """Refuse a field that is no tuple of positive widths."""
-    sizes: Any = getattr(config, name)
-    if not isinstance(sizes, tuple | list) or not sizes or not all(_is_integer(n) and n > 0 for n in sizes):
-        raise refusal(config, name, "one positive width for each hidden layer", sizes)
-    object.__setattr__(config, name, tuple(int(n) for n in sizes))
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+            raise fields.refusal("log_dir", "a folder, because checkpoint_every is set")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, Literal
 
-from relive.lab._config import TrainerConfig, flag, integer, number, refusal, widths
+from relive.lab._config import TrainerConfig
+from relive.lab._fields import Fields
 
 # Where Atari wants other settings than a task of minutes: those of the literature, with a buffer of 0.7 GB.
 ATARI: dict[str, Any] = {
@@ -91,18 +91,15 @@ class DQNConfig(TrainerConfig):
     def __post_init__(self) -> None:
         """Refuse what cannot train, and name the field."""
         super().__post_init__()
-        for name in ("frame_stack", "target_every", "epsilon_steps"):
-            integer(self, name, 1)
-        for name in ("epsilon_start", "epsilon_end", "eval_epsilon"):
-            number(self, name, 0.0, 1.0)
-        number(self, "max_grad_norm", 0.0, math.inf, open_low=True)
-        number(self, "tau", 0.0, 1.0, open_low=True)
-        flag(self, "double")
-        flag(self, "dueling")
-        if self.net not in ("auto", "perceptron", "convolution"):
-            raise refusal(self, "net", "`auto`, `perceptron` or `convolution`", self.net)
+        fields = Fields(self)
+        fields.integers("frame_stack", "target_every", "epsilon_steps", minimum=1)
+        fields.numbers("epsilon_start", "epsilon_end", "eval_epsilon", low=0.0, high=1.0)
+        fields.numbers("max_grad_norm", above=0.0)
+        fields.numbers("tau", above=0.0, high=1.0)
+        fields.flags("double", "dueling")
+        fields.choice("net", "auto", "perceptron", "convolution")
         if self.hidden_sizes is not None:
-            widths(self, "hidden_sizes")
+            fields.widths("hidden_sizes")
 
     @classmethod
     def atari(cls, env_id: str, **changes: Any) -> DQNConfig:

@@ -12,15 +12,12 @@ import torch
 from torch import Tensor
 
 from relive import ReplayBuffer
-from relive.errors import MissingExtra, message
+from relive._extras import needs
 from relive.lab._config import TrainerConfig
 from relive.lab._results import Progress
 
-try:
+with needs("train", "relive.lab"):
     import psutil
-except ImportError as error:
-    remedy = "pip install 'relive[train]'"
-    raise MissingExtra(message("the package `psutil`", "none", "relive.lab", remedy)) from error
 
 PROCESS = psutil.Process()
 QUANTILES = ("min", "25", "50", "75", "max")
@@ -130,10 +127,6 @@ class Log:
 
 
 def _writer(config: TrainerConfig) -> Any:
-    try:
+    with needs("train", f"{type(config).__name__}(log_dir)"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        remedy = "pip install 'relive[train]'"
-        at = f"{type(config).__name__}(log_dir)"
-        raise MissingExtra(message("the package `tensorboard`", "none", at, remedy)) from error
     return SummaryWriter(config.log_dir)

@@ -6,7 +6,8 @@ import dataclasses
 import math
 from typing import Any, Literal
 
-from relive.lab._config import TrainerConfig, flag, integer, number, refusal, widths
+from relive.lab._config import TrainerConfig
+from relive.lab._fields import Fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,27 +89,18 @@ class R2D2Config(TrainerConfig):
     def __post_init__(self) -> None:
         """Refuse what cannot train, and name the field."""
         super().__post_init__()
-        for name in ("length", "starts", "lstm_size", "target_every", "epsilon_steps"):
-            integer(self, name, 1)
-        integer(self, "burn_in", 0)
-        for name in ("priority_eta", "epsilon_start", "epsilon_end"):
-            number(self, name, 0.0, 1.0)
-        for name in ("max_grad_norm", "adam_eps"):
-            number(self, name, 0.0, math.inf, open_low=True)
-        for name in ("dueling", "double", "rescale"):
-            flag(self, name)
-        if self.state not in ("stored", "zero"):
-            raise refusal(self, "state", "`stored` or `zero`", self.state)
-        if self.hidden_sizes not in ((), []):
-            widths(self, "hidden_sizes")
-        object.__setattr__(self, "hidden_sizes", tuple(self.hidden_sizes))
-        self._check_weights()
-
-    def _check_weights(self) -> None:
+        fields = Fields(self)
+        fields.integers("length", "starts", "lstm_size", "target_every", "epsilon_steps", minimum=1)
+        fields.integers("burn_in", minimum=0)
+        fields.numbers("priority_eta", "epsilon_start", "epsilon_end", low=0.0, high=1.0)
+        fields.numbers("max_grad_norm", "adam_eps", above=0.0)
+        fields.flags("dueling", "double", "rescale")
+        fields.choice("state", "stored", "zero")
+        fields.widths("hidden_sizes", none_too=True)
         weights: Any = self.explore_weights
         if weights is None:
             return
         legal = isinstance(weights, tuple | list) and all(isinstance(w, int | float) for w in weights)
         if not legal or not all(0.0 <= w < math.inf for w in weights) or not sum(weights) > 0.0:
-            raise refusal(self, "explore_weights", "finite weights >= 0, not all of them 0", weights)
+            raise fields.refusal("explore_weights", "finite weights >= 0, not all of them 0")
         object.__setattr__(self, "explore_weights", tuple(float(w) for w in weights))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Literal
 
-from relive.lab._config import TrainerConfig, flag, number, widths
+from relive.lab._config import TrainerConfig
+from relive.lab._fields import Fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,11 +45,12 @@ class SACConfig(TrainerConfig):
     def __post_init__(self) -> None:
         """Refuse what cannot train, and name the field."""
         super().__post_init__()
-        for name in ("init_alpha", "reward_scale", "tau"):
-            number(self, name, 0.0, 1.0 if name == "tau" else math.inf, open_low=True)
+        fields = Fields(self)
+        fields.numbers("init_alpha", "reward_scale", above=0.0)
+        fields.numbers("tau", above=0.0, high=1.0)
         if self.actor_learning_rate is not None:
-            number(self, "actor_learning_rate", 0.0, math.inf, open_low=True)
+            fields.numbers("actor_learning_rate", above=0.0)
         if self.target_entropy != "auto":
-            number(self, "target_entropy", -math.inf, math.inf)
-        widths(self, "hidden_sizes")
-        flag(self, "autotune")
+            fields.numbers("target_entropy")
+        fields.widths("hidden_sizes")
+        fields.flags("autotune")

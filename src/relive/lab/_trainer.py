@@ -17,16 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 import relive
-from relive.errors import ArgumentError, MissingExtra, message
+from relive._extras import needs
+from relive.errors import ArgumentError, message
 from relive.lab._config import TrainerConfig
 
-try:
+with needs("train", "relive.lab"):
     import gymnasium  # noqa: F401 (named here, so that what is missing is said in relive's words)
     import torch
     from torch import Tensor
-except ImportError as error:
-    remedy = "pip install 'relive[train]'"
-    raise MissingExtra(message(f"the package `{error.name}`", "none", "relive.lab", remedy)) from error
 
 from relive.gymnasium import Recorder
 from relive.lab import _checkpoint

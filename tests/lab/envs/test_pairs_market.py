@@ -131,17 +131,17 @@ def test_documented_defaults() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"mode": "crash"}, "one of `break`, `dislocation`, got `'crash'` - at `PairsTrading-v0(mode)`"),
-        ({"kappa": 0.0}, "a finite number in (0, 2), got `0.0` - at `PairsTrading-v0(kappa)`"),
-        ({"kappa": 2}, "a finite number in (0, 2), got `2` - at `PairsTrading-v0(kappa)`"),
-        ({"sigma": float("nan")}, "a finite number in (0, inf), got `nan` - at `PairsTrading-v0(sigma)`"),
-        ({"cost": -0.1}, "a finite number in [0, inf), got `-0.1` - at `PairsTrading-v0(cost)`"),
-        ({"cost": True}, "a finite number in [0, inf), got `True` - at `PairsTrading-v0(cost)`"),
-        ({"cost": "free"}, "a finite number in [0, inf), got `'free'` - at `PairsTrading-v0(cost)`"),
-        ({"break_probability": 1.5}, "a finite number in [0, 1], got `1.5` - at `PairsTrading-v0(break_probability)`"),
-        ({"horizon": 0}, "an integer of at least 1, got `0` - at `PairsTrading-v0(horizon)`"),
-        ({"horizon": 10.0}, "an integer of at least 1, got `10.0` - at `PairsTrading-v0(horizon)`"),
-        ({"z_window": 1}, "an integer of at least 2, got `1` - at `PairsTrading-v0(z_window)`"),
+        ({"mode": "crash"}, "one of `'break'`, `'dislocation'`, got `'crash'` - at `PairsTrading-v0(mode)`"),
+        ({"kappa": 0.0}, "a finite number > 0 and < 2, got `0.0` - at `PairsTrading-v0(kappa)`"),
+        ({"kappa": 2}, "a finite number > 0 and < 2, got `2` - at `PairsTrading-v0(kappa)`"),
+        ({"sigma": float("nan")}, "a finite number > 0, got `nan` - at `PairsTrading-v0(sigma)`"),
+        ({"cost": -0.1}, "a finite number >= 0, got `-0.1` - at `PairsTrading-v0(cost)`"),
+        ({"cost": True}, "a finite number >= 0, got `True` - at `PairsTrading-v0(cost)`"),
+        ({"cost": "free"}, "a finite number >= 0, got `'free'` - at `PairsTrading-v0(cost)`"),
+        ({"break_probability": 1.5}, "a finite number >= 0 and <= 1, got `1.5` - at `PairsTrading-v0(break_probability)`"),
+        ({"horizon": 0}, "an integer >= 1, got `0` - at `PairsTrading-v0(horizon)`"),
+        ({"horizon": 10.0}, "an integer >= 1, got `10.0` - at `PairsTrading-v0(horizon)`"),
+        ({"z_window": 1}, "an integer >= 2, got `1` - at `PairsTrading-v0(z_window)`"),
         (
             {"z_window": 90},
             "at least 90 bars, got `61` - at `PairsTrading-v0(warm_up)`: the longest rolling window must be full",
@@ -153,7 +153,7 @@ def test_documented_defaults() -> None:
         ({"dislocation_jump": 8}, "two numbers, the smaller first, got `8` - at `PairsTrading-v0(dislocation_jump)`"),
         (
             {"dislocation_jump": (-1, 8)},
-            "a finite number in [0, inf), got `-1` - at `PairsTrading-v0(dislocation_jump)`",
+            "a finite number >= 0, got `-1` - at `PairsTrading-v0(dislocation_jump)`",
         ),
     ],
 )

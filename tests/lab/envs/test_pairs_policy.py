@@ -68,7 +68,7 @@ def test_evaluate_runs_the_environment() -> None:
 
 def test_bad_arguments_are_refused() -> None:
     for bad in (0.0, -1.0, 30.0, float("nan"), "wide"):
-        with pytest.raises(ArgumentError, match=r"a finite number in \(0, 30\), got .* at `PairsTrading-v0\(threshold"):
+        with pytest.raises(ArgumentError, match=r"a finite number > 0 and < 30, got .* at `PairsTrading-v0\(threshold"):
             ThresholdPolicy(bad)  # type: ignore[arg-type]
     for name in ("episodes", "seed"):
         with pytest.raises(ArgumentError, match=rf"got `-1` - at `PairsTrading-v0\({name}\)`"):

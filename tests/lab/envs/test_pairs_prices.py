@@ -118,7 +118,7 @@ def test_shared_tables_cannot_be_written() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"split": "all"}, "one of `train`, `test`, got `'all'` - at `PairsTrading-v0(split)`"),
+        ({"split": "all"}, "one of `'train'`, `'test'`, got `'all'` - at `PairsTrading-v0(split)`"),
         (
             {"pairs": "KO-PEP"},
             "two tickers as in `KO/PEP`, got `'KO-PEP'` - at `PairsTrading-v0(pairs)`: choose from",
@@ -144,6 +144,6 @@ def test_missing_skfolio_names_the_command(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("skfolio", "skfolio.datasets"):
         monkeypatch.setitem(sys.modules, name, None)
     prices.load_prices.cache_clear()
-    text = "the package `skfolio`, got no such module - at `PairsTrading-v0(data)`: pip install 'relive[data]'"
+    text = "the package `skfolio`, got none - at `PairsTrading-v0(data)`: pip install 'relive[data]'"
     with pytest.raises(MissingExtra, match=re.escape(text)):
         PairsTradingEnv(data="real")

@@ -128,7 +128,7 @@ def test_a_missing_package_names_the_command(blocked: str, code: str, command: s
     script = f"import sys; sys.modules[{blocked!r}] = None\n{code}"
     done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True)
     last = done.stderr.strip().splitlines()[-1]
-    assert f"MissingExtra: Expected the package `{blocked}`, got no such module" in last
+    assert f"MissingExtra: Expected the package `{blocked}`, got none" in last
     assert last.endswith(command)
 
 

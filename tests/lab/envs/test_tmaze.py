@@ -132,9 +132,9 @@ def test_bad_actions_are_refused_and_change_nothing(bad: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"length": 0}, "Expected an integer of at least 1, got `0` - at `TMaze-v0(length)`"),
-        ({"length": 2.0}, "Expected an integer of at least 1, got `2.0` - at `TMaze-v0(length)`"),
-        ({"length": True}, "Expected an integer of at least 1, got `True` - at `TMaze-v0(length)`"),
+        ({"length": 0}, "Expected an integer >= 1, got `0` - at `TMaze-v0(length)`"),
+        ({"length": 2.0}, "Expected an integer >= 1, got `2.0` - at `TMaze-v0(length)`"),
+        ({"length": True}, "Expected an integer >= 1, got `True` - at `TMaze-v0(length)`"),
         ({"render_mode": "human"}, "Expected `None` or `ansi`, got `'human'` - at `TMaze-v0(render_mode)`"),
     ],
 )

@@ -10,13 +10,10 @@
 
 from __future__ import annotations
 
-try:
-    from gymnasium.envs.registration import register, registry
-except ModuleNotFoundError:
-    from relive.lab.envs._checks import require
+from relive._extras import needs
 
-    require("gymnasium", "gymnasium", "relive.lab.envs")
-    raise
+with needs("gymnasium", "relive.lab.envs"):
+    from gymnasium.envs.registration import register, registry
 
 from relive.lab.envs.market import SyntheticMarket
 from relive.lab.envs.pairs_trading import PairsTradingEnv

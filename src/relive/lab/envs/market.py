@@ -10,8 +10,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from relive.lab.envs._checks import check_choice, check_count, check_interval, check_number, refuse
+from relive.lab._fields import Fields
 from relive.lab.envs.features import Floats, Observed, Path, observe
+
+ENV = "PairsTrading-v0"
 
 #: A plain float, or one number per lane.
 Number = TypeVar("Number", float, Floats)
@@ -45,12 +47,11 @@ class Market(abc.ABC):
         Raises:
             ArgumentError: a value outside its legal range.
         """
-        check_number("cost", self.cost, 0)
-        check_number("holding_penalty", self.holding_penalty, 0)
-        check_number("reward_scale", self.reward_scale, 0, above=True)
-        check_count("horizon", self.horizon, 1)
-        check_count("z_window", self.z_window, 2)
-        check_count("stat_window", self.stat_window, 2)
+        fields = Fields(self, ENV)
+        fields.numbers("cost", "holding_penalty", low=0.0)
+        fields.numbers("reward_scale", above=0.0)
+        fields.integers("horizon", minimum=1)
+        fields.integers("z_window", "stat_window", minimum=2)
 
     @abc.abstractmethod
     def sample(self, rng: np.random.Generator) -> Observed:
@@ -131,23 +132,19 @@ class SyntheticMarket(Market):
             ArgumentError: a value outside its legal range, or windows that the warm-up cannot fill.
         """
         super().__post_init__()
-        check_choice("mode", self.mode, ("break", "dislocation"))
+        fields = Fields(self, ENV)
+        fields.choice("mode", "break", "dislocation")
         # Outside (0, 2) the quiet spread has no stationary law to start from.
-        check_number("kappa", self.kappa, 0, 2, above=True, below=True)
-        check_number("dislocation_kappa", self.dislocation_kappa, 0, 2, above=True, below=True)
-        check_number("break_bars", self.break_bars, 1)
-        for name in ("break_probability", "dislocation_probability"):
-            check_number(name, getattr(self, name), 0, 1)
-        for name in ("sigma", "factor_volatility"):
-            check_number(name, getattr(self, name), 0, above=True)
-        for name in ("break_volatility", "break_factor", "dislocation_exit"):
-            check_number(name, getattr(self, name), 0)
-        check_interval("dislocation_jump", self.dislocation_jump, 0)
-        check_count("dislocation_bars", self.dislocation_bars, 1)
-        check_count("warm_up", self.warm_up, 1)
+        fields.numbers("kappa", "dislocation_kappa", above=0.0, below=2.0)
+        fields.numbers("break_bars", low=1.0)
+        fields.numbers("break_probability", "dislocation_probability", low=0.0, high=1.0)
+        fields.numbers("sigma", "factor_volatility", above=0.0)
+        fields.numbers("break_volatility", "break_factor", "dislocation_exit", low=0.0)
+        fields.pair("dislocation_jump", low=0.0)
+        fields.integers("dislocation_bars", "warm_up", minimum=1)
         needed = max(self.z_window, self.stat_window)
         if self.warm_up < needed:
-            raise refuse(f"at least {needed} bars", self.warm_up, "warm_up", "the longest rolling window must be full")
+            raise fields.refusal("warm_up", f"at least {needed} bars", "the longest rolling window must be full")
 
     def sample(self, rng: np.random.Generator) -> Observed:
         """Simulate one episode.

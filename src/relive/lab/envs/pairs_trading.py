@@ -9,10 +9,10 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from relive import _check
 from relive.errors import ArgumentError, message
-from relive.lab.envs._checks import ENV, check_choice, refuse
 from relive.lab.envs.features import OBSERVATION_BOUND, Observed
-from relive.lab.envs.market import Market, SyntheticMarket, trading_profit
+from relive.lab.envs.market import ENV, Market, SyntheticMarket, trading_profit
 from relive.lab.envs.prices import HistoricalMarket
 from relive.lab.envs.render import Renderer
 
@@ -37,7 +37,7 @@ def make_market(data: str = "synthetic", **settings: Any) -> Market:
     >>> make_market(mode="dislocation", sigma=0.3).cost
     0.5
     """
-    check_choice("data", data, tuple(MARKETS))
+    _check.one_of(data, MARKETS, f"{ENV}(data)")
     known = [field.name for field in fields(MARKETS[data])]
     for name, value in settings.items():
         if name not in known:
@@ -105,7 +105,7 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
         """Build the market and the spaces; no price is drawn yet."""
         self.market = make_market(data, **settings)
         if render_mode is not None:
-            check_choice("render_mode", render_mode, RENDER_MODES)
+            _check.one_of(render_mode, RENDER_MODES, f"{ENV}(render_mode)")
         self.render_mode = render_mode
         self.observation_space, self.action_space = make_spaces()
         self.episode: Observed | None = None
@@ -202,7 +202,8 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
             ArgumentError: no render mode was chosen, or no episode has begun.
         """
         if self._renderer is None:
-            raise refuse("`human` or `rgb_array`", None, "render_mode", "pass it to `gymnasium.make`")
+            remedy = "pass it to `gymnasium.make`"
+            raise ArgumentError(message("`human` or `rgb_array`", "`None`", f"{ENV}(render_mode)", remedy))
         if self.episode is None:
             raise ArgumentError(message("an episode", "a picture before one", f"{ENV}.render", "call `reset` first"))
         self._renderer.draw(self.episode, self._positions, self._profits)

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from relive.lab.envs._checks import check_count, check_number, refuse
+from relive import _check
+from relive.errors import ArgumentError, message
+from relive.lab._fields import Fields
 from relive.lab.envs.features import SPREAD_CLIP, SPREAD_SCALE, Floats
+from relive.lab.envs.market import ENV
 from relive.lab.envs.vector import PairsTradingVectorEnv
 
 Policy = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
@@ -39,7 +42,7 @@ class ThresholdPolicy:
 
     def __post_init__(self) -> None:
         """Check the threshold."""
-        check_number("threshold", self.threshold, 0, SPREAD_CLIP * SPREAD_SCALE, above=True, below=True)
+        Fields(self, ENV).numbers("threshold", above=0.0, below=SPREAD_CLIP * SPREAD_SCALE)
 
     def __call__(self, obs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Choose positions.
@@ -77,10 +80,11 @@ def evaluate(policy: Policy, *, episodes: int = 1000, seed: int = 0, **settings:
     >>> bool(1.4 < returns.mean() < 2.3)
     True
     """
-    check_count("episodes", episodes, 1)
-    check_count("seed", seed, 0)
+    _check.integer(episodes, f"{ENV}(episodes)", minimum=1)
+    _check.integer(seed, f"{ENV}(seed)", minimum=0)
     if "num_envs" in settings:
-        raise refuse("`episodes`", settings["num_envs"], "num_envs", "one lane runs one episode")
+        remedy = "one lane runs one episode"
+        raise ArgumentError(message("`episodes`", f"`{settings['num_envs']!r}`", f"{ENV}(num_envs)", remedy))
     envs = PairsTradingVectorEnv(episodes, **settings)
     obs, _ = envs.reset(seed=seed)
     returns = np.zeros(episodes)

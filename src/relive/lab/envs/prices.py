@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from relive.lab.envs._checks import ENV, check_choice, check_count, check_interval, refuse, require
+from relive._extras import needs
+from relive.errors import ArgumentError, message
+from relive.lab._fields import Fields
 from relive.lab.envs.features import Floats, Observed, Path, observe, rolling_mean
-from relive.lab.envs.market import Market
+from relive.lab.envs.market import ENV, Market
 
 Dates = npt.NDArray[np.datetime64]
 
@@ -31,7 +33,9 @@ def load_prices() -> tuple[Dates, dict[str, Floats]]:
     Raises:
         MissingExtra: skfolio is not installed.
     """
-    table = require("skfolio.datasets", "data", f"{ENV}(data)").load_sp500_dataset()
+    with needs("data", f"{ENV}(data)"):
+        from skfolio.datasets import load_sp500_dataset
+    table = load_sp500_dataset()
     days = table.index.to_numpy().astype("datetime64[D]")
     prices = {str(ticker): table[ticker].to_numpy(dtype=np.float64, copy=True) for ticker in table.columns}
     for shared in (days, *prices.values()):
@@ -146,25 +150,26 @@ class HistoricalMarket(Market):
             MissingExtra: skfolio is not installed.
         """
         super().__post_init__()
-        check_choice("split", self.split, ("train", "test"))
-        check_count("hedge_window", self.hedge_window, 2)
-        check_interval("beta_range", self.beta_range, 0)
-        object.__setattr__(self, "beta_range", tuple(self.beta_range))
+        fields = Fields(self, ENV)
+        fields.choice("split", "train", "test")
+        fields.integers("hedge_window", minimum=2)
+        fields.pair("beta_range", low=0.0)
         object.__setattr__(self, "pairs", self._known_pairs())
         if len(self.starts) < 1:
             remedy = "move `split_date`, or shorten `horizon` or the windows"
-            raise refuse(f"a `{self.split}` part of at least one whole episode", self.split_date, "split_date", remedy)
+            raise fields.refusal("split_date", f"a `{self.split}` part of at least one whole episode", remedy)
 
     def _known_pairs(self) -> tuple[str, ...]:
         """Return the pairs as a tuple, each checked against the table's tickers."""
         tickers = load_prices()[1]
         pairs = (self.pairs,) if isinstance(self.pairs, str) else self.pairs
         if not isinstance(pairs, Sequence) or not pairs:
-            raise refuse("at least one pair", self.pairs, "pairs")
+            raise Fields(self, ENV).refusal("pairs", "at least one pair")
         for pair in pairs:
             a, slash, b = pair.partition("/") if isinstance(pair, str) else ("", "", "")
             if not slash or a == b or a not in tickers or b not in tickers:
-                raise refuse("two tickers as in `KO/PEP`", pair, "pairs", "choose from " + ", ".join(tickers))
+                legal = "choose from " + ", ".join(tickers)
+                raise ArgumentError(message("two tickers as in `KO/PEP`", f"`{pair!r}`", f"{ENV}(pairs)", legal))
         return tuple(pairs)
 
     @property
@@ -178,7 +183,7 @@ class HistoricalMarket(Market):
         try:
             border = int(np.searchsorted(days, np.datetime64(self.split_date, "D")))
         except (TypeError, ValueError):
-            raise refuse("a date as in `2015-01-01`", self.split_date, "split_date") from None
+            raise Fields(self, ENV).refusal("split_date", "a date as in `2015-01-01`") from None
         # The first day with a full mean, and with a full window of moves behind it.
         usable = self.hedge_window + max(self.z_window, self.stat_window)
         if self.split == "train":

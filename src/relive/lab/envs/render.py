@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from relive.lab.envs._checks import ENV, require
+from relive._extras import needs
 from relive.lab.envs.features import Observed
+from relive.lab.envs.market import ENV
 
 # Four hues that stay apart for colour-blind eyes (Okabe and Ito), and greys for everything that is not data.
 BLUE, PURPLE, GREEN, RED = "#0072B2", "#7F5AA6", "#00815F", "#D55E00"
@@ -30,14 +31,19 @@ class Renderer:
     def __init__(self, *, window: bool, fps: int) -> None:
         """Open the figure; a window appears with the first `show`."""
         self._fps = fps
-        self._pyplot = require("matplotlib.pyplot", "train", f"{ENV}(render_mode)") if window else None
-        if self._pyplot is not None:
-            self._figure = self._pyplot.figure(figsize=SIZE_INCHES, dpi=DPI)
+        self._pyplot: Any = None
+        with needs("train", f"{ENV}(render_mode)"):
+            if window:
+                from matplotlib import pyplot
+
+                self._pyplot = pyplot
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.figure import Figure
+        if window:
+            self._figure: Any = self._pyplot.figure(figsize=SIZE_INCHES, dpi=DPI)
         else:
-            figure = require("matplotlib.figure", "train", f"{ENV}(render_mode)")
-            agg = require("matplotlib.backends.backend_agg", "train", f"{ENV}(render_mode)")
-            self._figure = figure.Figure(figsize=SIZE_INCHES, dpi=DPI)
-            agg.FigureCanvasAgg(self._figure)
+            self._figure = Figure(figsize=SIZE_INCHES, dpi=DPI)
+            FigureCanvasAgg(self._figure)
         # Fixed margins: a layout engine would move the panels from frame to frame as tick labels change their width.
         margins = {"left": 0.06, "right": 0.975, "bottom": 0.095, "top": 0.875, "wspace": 0.15, "hspace": 0.24}
         self._axes = self._figure.subplots(2, 2, sharex=True, gridspec_kw=margins).ravel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import operator
 from typing import Any
 
@@ -10,6 +9,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from relive import _check
 from relive.errors import ArgumentError, message
 
 NAME = "TMaze-v0"
@@ -61,11 +61,9 @@ class TMazeEnv(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
 
     def __init__(self, length: int = 10, *, render_mode: str | None = None) -> None:
         """Build the spaces; no cue is drawn yet."""
-        if not _positive(length):
-            raise ArgumentError(message("an integer of at least 1", f"`{length!r}`", f"{NAME}(length)"))
         if render_mode not in (None, "ansi"):
             raise ArgumentError(message("`None` or `ansi`", f"`{render_mode!r}`", f"{NAME}(render_mode)"))
-        self.length, self.render_mode = int(length), render_mode
+        self.length, self.render_mode = _check.integer(length, f"{NAME}(length)", minimum=1), render_mode
         low, high = np.array([-1, 0, 0, 0], np.float32), np.ones(4, np.float32)
         self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
         self.action_space = gymnasium.spaces.Discrete(4)
@@ -152,10 +150,6 @@ class TMazeEnv(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
         margin = " " * (2 * self.length)
         cue = "" if self._steps else " cue: up" if self._cue > 0 else " cue: down"
         return f"{margin}U\n{' '.join(floor)}{cue}\n{margin}D"
-
-
-def _positive(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def _bad_action(action: object) -> ArgumentError:

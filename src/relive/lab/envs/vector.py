@@ -10,10 +10,10 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from relive import _check
 from relive.errors import ArgumentError, message
-from relive.lab.envs._checks import ENV, check_count, refuse
 from relive.lab.envs.features import OBSERVATION, Floats
-from relive.lab.envs.market import trading_profit
+from relive.lab.envs.market import ENV, trading_profit
 from relive.lab.envs.pairs_trading import make_market, make_spaces
 
 Bools = npt.NDArray[np.bool_]
@@ -53,9 +53,10 @@ class PairsTradingVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.fl
         self, num_envs: int = 1, *, data: str = "synthetic", render_mode: str | None = None, **settings: Any
     ) -> None:
         """Build the market and the spaces; no price is drawn yet."""
-        check_count("num_envs", num_envs, 1)
+        _check.integer(num_envs, f"{ENV}(num_envs)", minimum=1)
         if render_mode is not None:
-            raise refuse("`None`", render_mode, "render_mode", 'pass `vectorization_mode="sync"` for pictures')
+            remedy = 'pass `vectorization_mode="sync"` for pictures'
+            raise ArgumentError(message("`None`", f"`{render_mode!r}`", f"{ENV}(render_mode)", remedy))
         self.num_envs, self.render_mode = num_envs, None
         self.market = make_market(data, **settings)
         self.single_observation_space, self.single_action_space = make_spaces()
