@@ -138,7 +138,10 @@ def test_documented_defaults() -> None:
         ({"cost": -0.1}, "a finite number >= 0, got `-0.1` - at `PairsTrading-v0(cost)`"),
         ({"cost": True}, "a finite number >= 0, got `True` - at `PairsTrading-v0(cost)`"),
         ({"cost": "free"}, "a finite number >= 0, got `'free'` - at `PairsTrading-v0(cost)`"),
-        ({"break_probability": 1.5}, "a finite number >= 0 and <= 1, got `1.5` - at `PairsTrading-v0(break_probability)`"),
+        (
+            {"break_probability": 1.5},
+            "a finite number >= 0 and <= 1, got `1.5` - at `PairsTrading-v0(break_probability)`",
+        ),
         ({"horizon": 0}, "an integer >= 1, got `0` - at `PairsTrading-v0(horizon)`"),
         ({"horizon": 10.0}, "an integer >= 1, got `10.0` - at `PairsTrading-v0(horizon)`"),
         ({"z_window": 1}, "an integer >= 2, got `1` - at `PairsTrading-v0(z_window)`"),
