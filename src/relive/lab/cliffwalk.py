@@ -13,7 +13,7 @@ until the mean squared error over all pairs of state and action falls below 1e-3
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,9 +152,10 @@ class Walk:
         values = Values(truth(self.n), rng, shared_bias=self.learner == "linear")
         buffer = self.fill(steps, sampler)
         if sampler is None:
-            return _follow_oracle(values, buffer, steps, limit, going)
-        learn = _uniform if isinstance(sampler, relive.Uniform) else _prioritized
-        return learn(values, buffer, limit, going)
+            draws = _best(values, buffer, steps)
+        else:
+            draws = (_uniform if isinstance(sampler, relive.Uniform) else _prioritized)(buffer)
+        return _learn(values, draws, limit, going)
 
     def fill(self, steps: dict[str, npt.NDArray[Any]], sampler: Sampler | None) -> relive.ReplayBuffer:
         """Return a buffer that holds `steps` and draws by `sampler`, every transition at a priority of 1."""
@@ -281,52 +282,43 @@ class Values:
         self._sum, self._squares = float(errors.sum()), float((errors**2).sum())
 
 
-def _uniform(values: Values, buffer: relive.ReplayBuffer, limit: int, going: Going) -> float | None:
-    """Draws that do not depend on what was learnt come many at a time: the same ids as one by one."""
-    updates = 0
-    while updates < limit and going():
-        for seen in _transitions(buffer.sample(ROUND)):
-            values.learn(*seen)
-            updates += 1
-            if values.solved():
-                return updates
-    return np.inf if updates >= limit else None
+# What is drawn, one transition and its weight at a time; each is sent back the TD error that the transition had.
+Draws = Generator[tuple[Any, ...], float | None, None]
 
 
-def _prioritized(values: Values, buffer: relive.ReplayBuffer, limit: int, going: Going) -> float | None:
+def _learn(values: Values, draws: Draws, limit: int, going: Going) -> float | None:
     updates = 0
+    td_error: float | None = None
     while updates < limit and going():
         for _ in range(ROUND):
-            batch = buffer.sample(1)
-            td_error = values.learn(
-                batch.obs.item(),
-                batch.action.item(),
-                batch.reward.item(),
-                batch.next_obs.item(),
-                batch.discount.item(),
-                min(1.0, batch.weights.item()),
-            )
+            td_error = values.learn(*draws.send(td_error))
             updates += 1
             if values.solved():
                 return updates
-            buffer.update_priorities(batch.ids, [td_error])
     return np.inf if updates >= limit else None
 
 
-def _follow_oracle(
-    values: Values, buffer: relive.ReplayBuffer, steps: dict[str, npt.NDArray[Any]], limit: int, going: Going
-) -> float | None:
-    """Learn from whichever transition lowers the error most; every pair of state and action is one, often stored."""
+def _uniform(buffer: relive.ReplayBuffer) -> Draws:
+    """Draws that do not depend on what was learnt come many at a time: the same ids as one by one."""
+    while True:
+        for seen in _transitions(buffer.sample(ROUND)):  # noqa: UP028
+            yield seen  # not `yield from`: a batch takes no answers
+
+
+def _prioritized(buffer: relive.ReplayBuffer) -> Draws:
+    while True:
+        batch = buffer.sample(1)
+        columns = (batch.obs, batch.action, batch.reward, batch.next_obs, batch.discount)
+        td_error = yield *(column.item() for column in columns), min(1.0, batch.weights.item())
+        buffer.update_priorities(batch.ids, [td_error])
+
+
+def _best(values: Values, buffer: relive.ReplayBuffer, steps: dict[str, npt.NDArray[Any]]) -> Draws:
+    """Whichever transition lowers the error most; every pair of state and action is one, often stored."""
     _, first = np.unique(2 * steps["obs"] + steps["action"], return_index=True)
     choices = list(_transitions(buffer.read(first)))
-    updates = 0
-    while updates < limit and going():
-        for _ in range(ROUND):
-            values.learn(*max(choices, key=lambda seen: values.gain(*seen)))
-            updates += 1
-            if values.solved():
-                return updates
-    return np.inf if updates >= limit else None
+    while True:
+        yield max(choices, key=lambda seen: values.gain(*seen))
 
 
 def _transitions(batch: relive.Batch) -> Iterator[Seen]:

@@ -185,7 +185,11 @@ def test_stepping_needs_a_running_episode() -> None:
             "got `mode='break'` - at `PairsTrading-v0(mode)`: it belongs to `data='synthetic'`",
         ),
         ({"sgima": 1.0}, "with `data='synthetic'` an argument out of", "got `sgima=1.0` - at `PairsTrading-v0(sgima)`"),
-        ({"render_mode": "ansi"}, "one of `'human'`, `'rgb_array'`, got `'ansi'` - at `PairsTrading-v0(render_mode", ""),
+        (
+            {"render_mode": "ansi"},
+            "one of `'human'`, `'rgb_array'`, got `'ansi'` - at `PairsTrading-v0(render_mode",
+            "",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(settings: dict[str, Any], start: str, end: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,13 +133,19 @@ def test_a_rare_item_takes_no_larger_step(monkeypatch: pytest.MonkeyPatch) -> No
 def test_arms_share_the_memory_and_the_initial_values(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def note(*arguments: object) -> float:
-        values, buffer = arguments[:2]
-        seen.append((values._own, buffer.read(range(62)).obs.tolist()))
+    fill, orders = Walk.fill, []
+
+    def note_order(walk: Walk, *arguments: Any) -> Any:
+        buffer = fill(walk, *arguments)
+        orders.append(buffer.read(range(62)).obs.tolist())
+        return buffer
+
+    def note_values(values: Values, *arguments: object) -> float:
+        seen.append((values._own, orders[-1]))
         return 1.0
 
-    for name in ("_uniform", "_prioritized", "_follow_oracle"):
-        monkeypatch.setattr(cliffwalk, name, note)
+    monkeypatch.setattr(Walk, "fill", note_order)
+    monkeypatch.setattr(cliffwalk, "_learn", note_values)
     for arm in ARMS:
         Walk(n=5, learner="table", arm=arm, seed=9).run()
     assert len(seen) == 9

@@ -1,6 +1,7 @@
 """Rolling statistics and the observation layout, vectorised over the bars of a price path.
 
-Every statistic at bar t reads bars up to and including t, never a later one.
+A statistic at bar t reads the last `window` bars up to and including t, never a later one. Series are float64 `[N]`;
+the first `window - 1` values of a statistic are NaN.
 """
 
 from __future__ import annotations
@@ -97,13 +98,6 @@ def _lead(values: Floats, size: int) -> Floats:
 def rolling_mean(x: Floats, window: int) -> Floats:
     """Mean of the last `window` values at every bar.
 
-    Args:
-        x: float64 `[N]`.
-        window: bars in the window, the current one included.
-
-    Returns:
-        float64 `[N]`; NaN in the first `window - 1` bars.
-
     >>> rolling_mean(np.array([1.0, 3.0, 5.0]), 2).tolist()
     [nan, 2.0, 4.0]
     """
@@ -113,12 +107,7 @@ def rolling_mean(x: Floats, window: int) -> Floats:
 def rolling_zscore(x: Floats, window: int) -> Floats:
     """Distance of every bar from the mean of the last `window` bars, in their (population) standard deviations.
 
-    Args:
-        x: float64 `[N]`.
-        window: bars in the window, the current one included.
-
-    Returns:
-        float64 `[N]`; NaN in the first `window - 1` bars, 0 where the window is constant.
+    It is 0 where the window is constant.
 
     >>> rolling_zscore(np.array([1.0, 3.0, 5.0]), 2).tolist()
     [nan, 1.0, 1.0]
@@ -132,13 +121,6 @@ def rolling_zscore(x: Floats, window: int) -> Floats:
 def rolling_rms(x: Floats, window: int) -> Floats:
     """Root mean square of the last `window` values at every bar.
 
-    Args:
-        x: float64 `[N]`.
-        window: bars in the window, the current one included.
-
-    Returns:
-        float64 `[N]`; NaN in the first `window - 1` bars.
-
     >>> rolling_rms(np.array([0.0, 3.0, 4.0, 3.0]), 2).round(3).tolist()
     [nan, 2.121, 3.536, 3.536]
     """
@@ -148,13 +130,7 @@ def rolling_rms(x: Floats, window: int) -> Floats:
 def rolling_correlation(a: Floats, b: Floats, window: int) -> Floats:
     """Pearson correlation of the last `window` pairs at every bar.
 
-    Args:
-        a: float64 `[N]`.
-        b: float64 `[N]`.
-        window: bars in the window, the current one included.
-
-    Returns:
-        float64 `[N]` in [-1, 1]; NaN in the first `window - 1` bars, 0 where either series is constant.
+    It is 0 where either series is constant.
 
     >>> rolling_correlation(np.array([1.0, 2.0, 4.0]), np.array([3.0, 2.0, 0.0]), 3).round(6).tolist()
     [nan, nan, -1.0]
@@ -169,16 +145,7 @@ def rolling_correlation(a: Floats, b: Floats, window: int) -> Floats:
 
 
 def observe(path: Path, z_window: int, stat_window: int) -> Observed:
-    """Compute the observation of every bar of a path.
-
-    Args:
-        path: `N` bars of prices.
-        z_window: bars of the z-score.
-        stat_window: bars of the volatility and of the correlation.
-
-    Returns:
-        The observed path; its first `max(z_window, stat_window) - 1` observations hold NaN.
-    """
+    """Observe every bar of a path: the z-score over `z_window` bars, volatility and correlation over `stat_window`."""
     z = rolling_zscore(path.level, z_window)
     volatility = rolling_rms(path.move, stat_window)
     observations = np.zeros((len(z), len(OBSERVATION)), dtype=np.float32)

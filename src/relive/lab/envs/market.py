@@ -42,11 +42,7 @@ class Market(abc.ABC):
     stat_window: int = 20
 
     def __post_init__(self) -> None:
-        """Check every value.
-
-        Raises:
-            ArgumentError: a value outside its legal range.
-        """
+        """Check every value."""
         fields = Fields(self, ENV)
         fields.numbers("cost", "holding_penalty", low=0.0)
         fields.numbers("reward_scale", above=0.0)
@@ -61,16 +57,8 @@ class Market(abc.ABC):
 def trading_profit(market: Market, position: Number, previous: Number, move: Number) -> tuple[Number, Number]:
     """Profit of holding `position` over one bar's move, and the part of it that was paid for trading.
 
-    Plain floats and arrays of one shape both work, and round alike.
-
-    Args:
-        market: the costs.
-        position: position held over the bar, in [-1, 1].
-        previous: position held before it.
-        move: what one unit of the spread earned over the bar.
-
-    Returns:
-        `position * move - paid - holding_penalty * position^2`, and `paid = cost * |position - previous|`.
+    `position * move - paid - holding_penalty * position^2`, and `paid = cost * |position - previous|`. Plain floats and
+    arrays of one shape both work, and round alike.
 
     >>> market = SyntheticMarket(cost=0.5, holding_penalty=0.02)
     >>> trading_profit(market, position=-1.0, previous=0.0, move=-3.0)
@@ -105,6 +93,9 @@ class SyntheticMarket(Market):
         dislocation_exit: the dislocation ends when the spread is closer to 0 than this ...
         dislocation_bars: ... or after this many bars.
 
+    Raises:
+        ArgumentError: a value outside its legal range, or windows that the warm-up cannot fill.
+
     >>> episode = SyntheticMarket(mode="dislocation", sigma=0.3).sample(np.random.default_rng(0))
     >>> episode.observations.shape
     (101, 6)
@@ -126,11 +117,7 @@ class SyntheticMarket(Market):
     dislocation_bars: int = 20
 
     def __post_init__(self) -> None:
-        """Check every value.
-
-        Raises:
-            ArgumentError: a value outside its legal range, or windows that the warm-up cannot fill.
-        """
+        """Check every value."""
         super().__post_init__()
         fields = Fields(self, ENV)
         fields.choice("mode", "break", "dislocation")
@@ -147,28 +134,13 @@ class SyntheticMarket(Market):
             raise fields.refusal("warm_up", f"at least {needed} bars", "the longest rolling window must be full")
 
     def sample(self, rng: np.random.Generator) -> Observed:
-        """Simulate one episode.
-
-        Args:
-            rng: the only source of randomness.
-
-        Returns:
-            `horizon + 1` bars with full windows.
-        """
+        """Simulate one episode: `horizon + 1` bars with full windows."""
         path = self.simulate(rng, self.warm_up + self.horizon)
         seen = observe(path, self.z_window, self.stat_window)
         return seen.cut(self.warm_up, self.warm_up + self.horizon, f"synthetic pair, {self.mode} mode")
 
     def simulate(self, rng: np.random.Generator, bars: int) -> Path:
-        """Simulate the start and `bars` bars after it.
-
-        Args:
-            rng: the only source of randomness.
-            bars: bars after the start.
-
-        Returns:
-            A path of `bars + 1` bars; nothing moved at the first.
-        """
+        """Simulate the start, where nothing moves, and `bars` bars after it."""
         start = self.sigma / math.sqrt(2 * self.kappa - self.kappa**2) * float(rng.standard_normal())
         shock = self.sigma * rng.standard_normal(bars)
         factor = self.factor_volatility * rng.standard_normal(bars)
@@ -178,14 +150,8 @@ class SyntheticMarket(Market):
             factor[regime[1:]] *= self.break_factor
         move = np.diff(spread, prepend=spread[0])
         factor = np.concatenate(([0.0], factor))
-        return Path(
-            level=spread,
-            spread=spread,
-            move=move,
-            leg_a=factor + move / 2,
-            leg_b=factor - move / 2,
-            regime=regime,
-        )
+        leg_a, leg_b = factor + move / 2, factor - move / 2
+        return Path(level=spread, spread=spread, move=move, leg_a=leg_a, leg_b=leg_b, regime=regime)
 
     def _break(self, rng: np.random.Generator, start: float, shock: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """Follow the spread through quiet bars and breaks; `shock` is scaled in place."""

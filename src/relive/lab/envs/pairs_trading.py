@@ -21,18 +21,7 @@ RENDER_MODES = ("human", "rgb_array")
 
 
 def make_market(data: str = "synthetic", **settings: Any) -> Market:
-    """Build the market that an environment trades on.
-
-    Args:
-        data: `"synthetic"` (a `SyntheticMarket`) or `"real"` (a `HistoricalMarket`).
-        **settings: arguments of that class.
-
-    Returns:
-        The market.
-
-    Raises:
-        ArgumentError: an unknown argument, or a value outside its legal range.
-        MissingExtra: `data="real"` without skfolio.
+    """Build a `SyntheticMarket` (`data="synthetic"`) or a `HistoricalMarket` (`data="real"`) from its arguments.
 
     >>> make_market(mode="dislocation", sigma=0.3).cost
     0.5
@@ -118,15 +107,7 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """Draw the prices of a new episode and start flat.
-
-        Args:
-            seed: seeds `np_random`, the only source of randomness; `None` goes on with it.
-            options: none are known; ignored, as in Gymnasium's own environments.
-
-        Returns:
-            Observation and info of the first bar.
-        """
+        """Draw the prices of a new episode and start flat; no `options` are known."""
         super().reset(seed=seed)
         episode = self.market.sample(self.np_random)
         self.episode = episode

@@ -46,17 +46,9 @@ def load_prices() -> tuple[Dates, dict[str, Floats]]:
 def hedge(prices_a: Floats, prices_b: Floats, window: int, beta_range: tuple[float, float]) -> tuple[Floats, Floats]:
     """Hedge ratio and spread volatility of every day, from the `window` log returns before it.
 
-    `beta` is the slope of the no-intercept regression of returns of A on returns of B, clipped; the volatility is the
-    root mean square of `r_A - beta * r_B` over the same days. Both are known at the previous close.
-
-    Args:
-        prices_a: float64 `[N]`.
-        prices_b: float64 `[N]`.
-        window: days of returns in the regression.
-        beta_range: smallest and largest `beta`.
-
-    Returns:
-        `beta` and volatility, float64 `[N - 1 - window]`, of days `window + 1` to `N - 1`.
+    `beta` is the slope of the no-intercept regression of returns of A on returns of B, clipped to `beta_range`; the
+    volatility is the root mean square of `r_A - beta * r_B` over the same days. Both are known at the previous close,
+    and are given for days `window + 1` to `N - 1`.
     """
     r_a, r_b = np.diff(np.log(prices_a)), np.diff(np.log(prices_b))
     view = np.lib.stride_tricks.sliding_window_view
@@ -74,18 +66,8 @@ def spread_path(
     """Turn two price series into the path that is traded and observed.
 
     One unit of position holds `1 / volatility` of stock A against `beta / volatility` of stock B over a day, so a move
-    is in daily volatilities of the spread, as in the synthetic market.
-
-    Args:
-        prices_a: adjusted closes, float64 `[N]`.
-        prices_b: adjusted closes, float64 `[N]`.
-        hedge_window: days of the hedge ratio and of the volatility.
-        beta_range: smallest and largest hedge ratio.
-        z_window: days of the mean that the spread is measured from.
-
-    Returns:
-        The path of days `hedge_window + z_window` to `N - 1`, padded to `N` days: moves before day
-        `hedge_window + 1` are 0 and the spread is NaN until its mean is known.
+    is in daily volatilities of the spread, as in the synthetic market. The path has all `N` days: moves before day
+    `hedge_window + 1` are 0, and the spread is NaN until its mean over `z_window` days is known.
     """
     beta, volatility = hedge(prices_a, prices_b, hedge_window, beta_range)
     r_a, r_b = (np.diff(np.log(prices), prepend=np.log(prices[0])) for prices in (prices_a, prices_b))
@@ -130,6 +112,10 @@ class HistoricalMarket(Market):
         hedge_window: days of returns behind the hedge ratio and the scale.
         beta_range: smallest and largest hedge ratio.
 
+    Raises:
+        ArgumentError: a value outside its legal range, an unknown ticker, a part that holds no whole episode.
+        MissingExtra: skfolio is not installed.
+
     >>> market = HistoricalMarket(split="test", pairs="KO/PEP")
     >>> market.sample(np.random.default_rng(0)).observations.shape
     (101, 6)
@@ -143,12 +129,7 @@ class HistoricalMarket(Market):
     beta_range: tuple[float, float] = (0.2, 2.0)
 
     def __post_init__(self) -> None:
-        """Check every value against the price table, which is read here for the first time.
-
-        Raises:
-            ArgumentError: a value outside its legal range, an unknown ticker, a part that holds no whole episode.
-            MissingExtra: skfolio is not installed.
-        """
+        """Check every value against the price table, which is read here for the first time."""
         super().__post_init__()
         fields = Fields(self, ENV)
         fields.choice("split", "train", "test")
@@ -174,11 +155,7 @@ class HistoricalMarket(Market):
 
     @property
     def starts(self) -> range:
-        """Days, as rows of the price table, on which an episode of this part may start.
-
-        Raises:
-            ArgumentError: `split_date` is no date.
-        """
+        """Days, as rows of the price table, on which an episode of this part may start."""
         days, _ = load_prices()
         try:
             border = int(np.searchsorted(days, np.datetime64(self.split_date, "D")))
@@ -191,28 +168,13 @@ class HistoricalMarket(Market):
         return range(max(usable, border), len(days) - self.horizon)
 
     def sample(self, rng: np.random.Generator) -> Observed:
-        """Draw a pair and a first day.
-
-        Args:
-            rng: the only source of randomness.
-
-        Returns:
-            `horizon + 1` consecutive days.
-        """
+        """Draw a pair and a first day, and return `horizon + 1` consecutive days."""
         pair = self.pairs[int(rng.integers(len(self.pairs)))]
         starts = self.starts
         return self.episode(pair, starts[int(rng.integers(len(starts)))])
 
     def episode(self, pair: str, start: int) -> Observed:
-        """Cut out the episode of `pair` whose first decision is taken at the close of day `start`.
-
-        Args:
-            pair: two tickers, as in `"KO/PEP"`.
-            start: row of the price table, one of `starts`.
-
-        Returns:
-            `horizon + 1` consecutive days.
-        """
+        """Return the episode of `pair` whose first decision is taken at the close of day `start`, one of `starts`."""
         history = _history(pair, self.hedge_window, self.beta_range, self.z_window, self.stat_window)
         days, _ = load_prices()
         last = start + self.horizon

@@ -49,13 +49,7 @@ class Renderer:
         self._axes = self._figure.subplots(2, 2, sharex=True, gridspec_kw=margins).ravel()
 
     def draw(self, episode: Observed, positions: list[float], profits: list[float]) -> None:
-        """Draw the bars that have been reached.
-
-        Args:
-            episode: all bars of the episode; later ones are not shown.
-            positions: position held up to each bar so far, the flat start first.
-            profits: profit at each bar so far, 0 first.
-        """
+        """Draw the bars reached so far; `positions` and `profits` begin with the flat start."""
         last = len(positions) - 1
         spread, z = episode.spread[: last + 1], episode.z[: last + 1]
         regime = episode.regime[: last + 1]

@@ -73,15 +73,7 @@ class PairsTradingVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.fl
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """Draw a new episode in every lane and start flat.
-
-        Args:
-            seed: lane i is seeded with `seed + i`; `None` goes on with the lanes' generators.
-            options: none are known; ignored.
-
-        Returns:
-            Observations and infos of the first bar.
-        """
+        """Draw a new episode in every lane and start flat; lane i is seeded with `seed + i`, no `options` are known."""
         super().reset(seed=seed)
         if seed is not None or not self._generators:
             seeds = [None if seed is None else seed + lane for lane in range(self.num_envs)]
