@@ -32,7 +32,7 @@ def make(env_id: str, kwargs: Mapping[str, Any], *, training: bool) -> Env:
         training: See above.
 
     Raises:
-        ArgumentError: There is no such game.
+        ArgumentError: The game is unknown.
     """
     gymnasium.register_envs(ale_py)
     try:
@@ -81,7 +81,7 @@ class LifeIsEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class FireAtReset(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Press the button at the start of an episode: some games wait for it for ever."""
+    """Press the button at the start of an episode: some games never start without it."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset, and press it."""

@@ -1,4 +1,4 @@
-"""Between a learner, which knows arrays, and an environment with spaces of its own."""
+"""Environments for trainers: made, vectorized, played, and their spaces converted to and from arrays."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Observations:
     """Boxes of numbers: their shape, and batches of them.
 
     Raises:
-        ArgumentError: Observations are no box.
+        ArgumentError: Observations are not a box.
     """
 
     def __init__(self, envs: SyncVectorEnv, trainer: str) -> None:
@@ -88,7 +88,7 @@ class Continuous(Observations):
     """The sizes that nets need, and actions in [-1, 1] scaled to the environment's bounds and back.
 
     Raises:
-        ArgumentError: Observations are no box, or actions no bounded box of floats.
+        ArgumentError: Observations are not a box, or actions are not a bounded box of floats.
     """
 
     def __init__(self, envs: SyncVectorEnv, trainer: str) -> None:
@@ -116,10 +116,10 @@ class Continuous(Observations):
 
 
 class Discrete(Observations):
-    """Actions as indices 0, 1, ..., whatever number the environment's own begin with.
+    """Actions as indices from 0, converted to the environment's own, which may start elsewhere.
 
     Raises:
-        ArgumentError: Observations are no box, or actions not discrete.
+        ArgumentError: Observations are not a box, or actions are not discrete.
     """
 
     def __init__(self, envs: SyncVectorEnv, trainer: str) -> None:
@@ -142,7 +142,7 @@ def flat(obs: npt.NDArray[Any]) -> Floats:
 def play(envs: SyncVectorEnv, act: Act, seed: int) -> npt.NDArray[np.float64]:
     """Play one episode in every lane, lane i seeded with `seed + i`, and return the undiscounted returns.
 
-    A policy that remembers has a method `after(reward, ended)`, which is told what came of its actions.
+    If the policy has a method `after(reward, ended)`, it is called after each step.
     """
     obs, _ = envs.reset(seed=seed)
     returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, bool)
@@ -150,7 +150,7 @@ def play(envs: SyncVectorEnv, act: Act, seed: int) -> npt.NDArray[np.float64]:
     while running.any():
         obs, reward, terminated, truncated, _ = envs.step(act(obs))
         ended = terminated | truncated
-        # A lane that ended plays on in its next episode, unheard, until the last one ends.
+        # Finished environments keep stepping; their rewards are ignored until all have finished.
         returns += np.where(running, reward, 0.0)
         running &= ~ended
         if after is not None:

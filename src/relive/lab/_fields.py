@@ -48,7 +48,7 @@ class Fields:
         _check.one_of(getattr(self._owner, field), choices, self.at(field))
 
     def widths(self, field: str, *, none_too: bool = False) -> None:
-        """Refuse all but positive widths of layers; `none_too` allows that there is no layer."""
+        """Refuse all but positive widths of layers; with `none_too` an empty tuple is legal."""
         sizes: Any = getattr(self._owner, field)
         try:
             plain = tuple(_check.integer(size, self.at(field), minimum=1) for size in sizes)

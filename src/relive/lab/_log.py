@@ -1,4 +1,4 @@
-"""What a run has seen: returns in memory, and TensorBoard events if a folder was named."""
+"""The history of a run: returns in memory, and TensorBoard events if `log_dir` is set."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ with needs("train", "relive.lab"):
     import psutil
 
 PROCESS = psutil.Process()
+HISTORY = {
+    "eval_steps": np.int64,
+    "eval_episodes": np.int64,
+    "eval_returns": np.float64,
+    "episode_steps": np.int64,
+    "episode_returns": np.float64,
+}
 QUANTILES = ("min", "25", "50", "75", "max")
 
 
@@ -28,25 +35,21 @@ class Log:
 
     def __init__(self, config: TrainerConfig) -> None:
         self.seconds = 0.0
-        self._eval_steps: list[int] = []
-        self._eval_episodes: list[int] = []
-        self._eval_returns: list[npt.NDArray[np.float64]] = []
-        self._episode_steps: list[int] = []
-        self._episode_returns: list[float] = []
+        self._history: dict[str, list[Any]] = {name: [] for name in HISTORY}
         self._written = 0
         self._mark = (0, time.perf_counter())
         self._writer: Any = None if config.log_dir is None else _writer(config)
 
     def episode(self, step: int, value: float) -> None:
         """Note the return of a training episode that ended at `step`."""
-        self._episode_steps.append(step)
-        self._episode_returns.append(value)
+        self._history["episode_steps"].append(step)
+        self._history["episode_returns"].append(value)
 
     def evaluation(self, step: int, returns: npt.NDArray[np.float64]) -> None:
         """Note the returns of an evaluation."""
-        self._eval_steps.append(step)
-        self._eval_episodes.append(len(self._episode_steps))
-        self._eval_returns.append(returns)
+        self._history["eval_steps"].append(step)
+        self._history["eval_episodes"].append(len(self._history["episode_steps"]))
+        self._history["eval_returns"].append(returns)
         if self._writer is not None:
             self._writer.add_scalar("eval/return", float(returns.mean()), step)
 
@@ -61,8 +64,8 @@ class Log:
 
     def write(self, step: int, buffer: ReplayBuffer, scalars: dict[str, float]) -> None:
         """Write one entry: the learner's own scalars, returns, speed, memory, and what the buffer says of itself."""
-        recent = self._episode_returns[self._written :]
-        self._written = len(self._episode_returns)
+        returns = self._history["episode_returns"]
+        recent, self._written = returns[self._written :], len(returns)
         scalars = {**scalars, "system/resident_mb": PROCESS.memory_info().rss / 1e6}
         if recent:
             scalars["train/return"] = float(np.mean(recent))
@@ -80,25 +83,23 @@ class Log:
 
     def progress(self, step: int, total: int, updates: int) -> Progress:
         """Return where the run stands."""
+        returns, evaluations = self._history["episode_returns"], self._history["eval_returns"]
         return Progress(
             step=step,
             total_steps=total,
-            episodes=len(self._episode_steps),
+            episodes=len(returns),
             updates=updates,
-            train_return=self._episode_returns[-1] if self._episode_returns else math.nan,
-            eval_return=float(self._eval_returns[-1].mean()) if self._eval_returns else math.nan,
+            train_return=returns[-1] if returns else math.nan,
+            eval_return=float(evaluations[-1].mean()) if evaluations else math.nan,
             resident=PROCESS.memory_info().rss,
         )
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the history as arrays, named as in `TrainResult`."""
-        return {
-            "eval_steps": np.array(self._eval_steps, np.int64),
-            "eval_episodes": np.array(self._eval_episodes, np.int64),
-            "eval_returns": np.array(self._eval_returns, np.float64) if self._eval_returns else np.zeros((0, 0)),
-            "episode_steps": np.array(self._episode_steps, np.int64),
-            "episode_returns": np.array(self._episode_returns, np.float64),
-        }
+        found = {name: np.array(self._history[name], dtype) for name, dtype in HISTORY.items()}
+        if not len(found["eval_returns"]):
+            found["eval_returns"] = np.zeros((0, 0))
+        return found
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the history as tensors, for a checkpoint."""
@@ -107,13 +108,8 @@ class Log:
     def restore(self, tensors: dict[str, Tensor], seconds: float) -> None:
         """Take over the history of a checkpoint."""
         self.seconds = seconds
-        read = {name: tensors[f"history.{name}"].numpy() for name in self.arrays()}
-        self._eval_steps = read["eval_steps"].tolist()
-        self._eval_episodes = read["eval_episodes"].tolist()
-        self._eval_returns = list(read["eval_returns"])
-        self._episode_steps = read["episode_steps"].tolist()
-        self._episode_returns = read["episode_returns"].tolist()
-        self._written = len(self._episode_returns)
+        self._history = {name: list(tensors[f"history.{name}"].numpy()) for name in HISTORY}
+        self._written = len(self._history["episode_returns"])
 
     def flush(self) -> None:
         """Push TensorBoard events to the file."""

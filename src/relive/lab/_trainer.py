@@ -1,6 +1,6 @@
-"""What every trainer does around its algorithm: episodes, a pace of updates, evaluation, records, checkpoints.
+"""What all trainers share: the loop, evaluation, records, checkpoints.
 
-A trainer's own file says how it acts and how it learns; it fills in the methods under "The algorithm" below.
+A trainer's own file defines how it acts and learns: the methods under "The algorithm" below.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from relive.errors import ArgumentError, message
 from relive.lab._config import TrainerConfig
 
 with needs("train", "relive.lab"):
-    import gymnasium  # noqa: F401 (named here, so that what is missing is said in relive's words)
+    import gymnasium  # noqa: F401 (so that MissingExtra names it)
     import torch
     from torch import Tensor
 
@@ -62,7 +62,7 @@ class Trainer(abc.ABC, Generic[Config]):
     # The algorithm ----------------------------------------------------------------------------------------------------
 
     def _wrapped(self, make: MakeEnv) -> MakeEnv:
-        """Return what builds the environments, with whatever wrappers the settings ask for."""
+        """Return a function that builds the environment with the wrappers that the settings ask for."""
         return make
 
     @abc.abstractmethod
@@ -78,11 +78,11 @@ class Trainer(abc.ABC, Generic[Config]):
         return relive.Transitions(n_step=self.config.n_step, gamma=self.config.gamma)
 
     def _begin(self) -> None:
-        """Get ready for new episodes in all environments."""
+        """Prepare for new episodes in all environments."""
 
     @abc.abstractmethod
     def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Choose actions, do them with `_do`, and return the next observations."""
+        """Choose actions, step with `_do`, and return the next observations."""
 
     @abc.abstractmethod
     def _update(self) -> None:
@@ -130,7 +130,7 @@ class Trainer(abc.ABC, Generic[Config]):
         c = self.config
         sampler: relive.Uniform | relive.Prioritized = relive.Uniform()
         if c.use_per:
-            # A resumed learner goes on along the line from where it stopped.
+            # A resumed learner continues the schedule from where it stopped.
             line = relive.Anneal(c.per_beta_start, c.per_beta_end, over=c.per_beta_anneal_steps)
             left = max(c.per_beta_anneal_steps - self.updates, 1)
             beta = relive.Anneal(line.at(self.updates), c.per_beta_end, over=left)
@@ -152,15 +152,15 @@ class Trainer(abc.ABC, Generic[Config]):
         """Train until `config.total_steps` environment steps are done.
 
         Args:
-            progress: Called a few times a second and after every evaluation. Returning False ends the run there with
-                the learner whole: it can be saved, and a further call of `train` goes on.
+            progress: Called a few times a second and after every evaluation. Returning False ends the run there; the
+                learner can be saved, and another call of `train` continues.
 
         Returns:
             Everything seen so far, as `result` gives it.
         """
         c, reported = self.config, 0.0
         obs, _ = self._envs.reset(seed=self._env_seeds)
-        self._env_seeds = None  # a further call goes on with new episodes
+        self._env_seeds = None  # another call continues with new episodes
         self._running = np.zeros(c.num_envs)
         self._begin()
         self._log.start(self.step)
@@ -210,8 +210,8 @@ class Trainer(abc.ABC, Generic[Config]):
         return obs, reward, ended
 
     def _updates_due(self) -> int:
-        # Updates keep pace with environment steps whatever the number of lanes. After a resumption the buffer is empty,
-        # and fills with the policy's own steps before updates go on.
+        # Counted by environment steps over all lanes. After a resumption the policy fills the empty
+        # buffer before updates continue.
         c = self.config
         if self._collected <= c.start_steps or not self.buffer.can_sample(1):
             return 0
@@ -278,10 +278,10 @@ class Trainer(abc.ABC, Generic[Config]):
         evaluator: Evaluator | None = None,
         **changes: Any,
     ) -> Self:
-        """Rebuild a trainer from a file of `save`; `train` then goes on where it stopped.
+        """Rebuild a trainer from a file of `save`; `train` then continues where it stopped.
 
         The replay buffer is empty and the environments start new episodes: `start_steps` steps of the policy itself
-        fill the buffer before updates go on.
+        fill the buffer before updates continue.
 
         Args:
             path: The file.

@@ -31,7 +31,7 @@ STEP_SIZE = 0.25
 SPREAD = 0.1  # standard deviation of the initial parameters
 # A run that needs more updates than this many times the memory's size counts as unsolved.
 PATIENCE = 200
-# Updates between questions whether to go on; also uniform draws fetched at a time.
+# Updates between two calls of `going`; also uniform draws fetched at a time.
 ROUND = 256
 
 # A run takes about this many microseconds for each transition in its memory.

@@ -60,7 +60,7 @@ def sac(
     Args:
         run: Settings of the run.
         out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
-        resume: A learner.safetensors to go on from; options that are not their default replace what it holds.
+        resume: A learner.safetensors to continue from; options other than their defaults replace its settings.
     """
     return _train("sac", SACConfig, {}, _changes(run, SAC), out, resume)
 
@@ -72,15 +72,14 @@ def dqn(
 ) -> int:
     """Train deep Q-learning on any environment with discrete actions.
 
-    An id that begins with ALE/ is an Atari game: it gets the usual wrappers, and DQNConfig.atari's settings where no
-    others are given.
+    An id that begins with ALE/ is an Atari game: it gets the usual wrappers, and the defaults of DQNConfig.atari.
 
     Example: relive train dqn --env-id CartPole-v1 --use-per --dueling
 
     Args:
         run: Settings of the run.
         out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
-        resume: A learner.safetensors to go on from; options that are not their default replace what it holds.
+        resume: A learner.safetensors to continue from; options other than their defaults replace its settings.
     """
     atari = run.env_id.startswith("ALE/")
     defaults = _changes(DQNConfig.atari(run.env_id), DQN) if atari else {}
@@ -99,7 +98,7 @@ def r2d2(
     Args:
         run: Settings of the run.
         out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
-        resume: A learner.safetensors to go on from; options that are not their default replace what it holds.
+        resume: A learner.safetensors to continue from; options other than their defaults replace its settings.
     """
     return _train("r2d2", R2D2Config, {}, _changes(run, R2D2), out, resume)
 

@@ -33,8 +33,8 @@ class DQNTrainer(Trainer[DQNConfig]):
 
     Args:
         config: All settings.
-        make_env: Builds one environment, before frames are stacked; None makes `config.env_id`, with the usual
-            wrappers if it is an Atari game.
+        make_env: Builds one environment, without stacked frames; None makes `config.env_id`, with the usual
+            wrappers for an Atari game.
         evaluator: Replaces the evaluation that `config` describes: takes a policy (observations `[N, ...]` to actions
             `[N]`) and gives the returns of a fixed set of episodes, always as many.
 
@@ -45,7 +45,7 @@ class DQNTrainer(Trainer[DQNConfig]):
         updates: Gradient updates done.
 
     Raises:
-        ArgumentError: Actions are not discrete, observations no numeric box, or there is no such device.
+        ArgumentError: Actions are not discrete, observations are not a numeric box, or the device is unknown.
         MissingExtra: PyTorch, Gymnasium, psutil or safetensors is not installed; for Atari games ale-py or OpenCV.
 
     >>> config = DQNConfig(env_id="CartPole-v1", total_steps=300, start_steps=200, batch_size=32, hidden_sizes=(32,),

@@ -3,7 +3,7 @@
     h_0        = the memory stored when the sequence's first step was acted, or zero
     Q_0 .. Q_T = net(observation, previous action and reward), read in order from h_0; the target net Q' likewise
     y_t        = r_t + discount_t * Q'_s(a')           s = t + steps_t, a' = argmax Q_s, or argmax Q'_s
-    loss       : mean of w * (Q_t(a_t) - y_t)^2 / 2    over steps that exist and are no burn-in
+    loss       : mean of w * (Q_t(a_t) - y_t)^2 / 2    over steps that exist, burn-in excluded
 
 `r`, `discount` and `steps` are the buffer's n-step ones: where an episode ends or a stream is cut, the window is
 shorter, and s is the position of the observation behind it. With `rescale`, y is h(r + discount * h^-1(Q')).
@@ -42,7 +42,7 @@ class R2D2Trainer(Trainer[R2D2Config]):
         make_env: Builds one environment; None makes `config.env_id`.
         evaluator: Replaces the evaluation that `config` describes: takes a policy and gives the returns of a fixed set
             of episodes, always as many. The policy maps observations `[N, ...]` to actions `[N]`, the same
-            environments at each call, and wants to be told by `policy.after(reward, ended)` what came of them.
+            environments at each call; call `policy.after(reward, ended)` after each step.
 
     Attributes:
         config: The settings.
@@ -51,7 +51,7 @@ class R2D2Trainer(Trainer[R2D2Config]):
         updates: Gradient updates done.
 
     Raises:
-        ArgumentError: Actions are not discrete, observations no numeric box, or there is no such device.
+        ArgumentError: Actions are not discrete, observations are not a numeric box, or the device is unknown.
         MissingExtra: PyTorch, Gymnasium, psutil or safetensors is not installed.
 
     >>> config = R2D2Config(env_id="relive/TMaze-v0", total_steps=400, start_steps=200, eval_every=400, eval_episodes=2)
@@ -142,8 +142,8 @@ class R2D2Trainer(Trainer[R2D2Config]):
         Args:
             obs: One observation, or a batch of them with a leading axis.
             deterministic: Take the best action; otherwise a random one as often as training does by now.
-            memory: What `memory()` gave; it is moved on, and wants to be told by `memory.after(reward, ended)` what
-                came of the action. None: nothing is remembered, as at an episode's first step.
+            memory: The agent's state, from `memory()`; it is updated. Call `memory.after(reward, ended)` after the
+                step. None: an episode's first step.
 
         Returns:
             An action of the environment, with the leading axis if `obs` had one.
@@ -192,7 +192,7 @@ class R2D2Trainer(Trainer[R2D2Config]):
         c = self.config
         steps, rows = t.mask.shape
         time = torch.arange(steps, device=self._device).unsqueeze(1)
-        # What begins an episode needs no burn-in: that its memory is empty is no guess.
+        # A sequence that begins an episode needs no burn-in: its state is exactly zero.
         learns = t.mask & ((time >= c.burn_in) | t.first)
         state = t.state if c.state == "stored" else torch.zeros((rows, 2, c.lstm_size), device=self._device)
         last = t.all_prev_action.long().sub(self._spaces.first).clamp(0, self._spaces.actions - 1)

@@ -44,7 +44,7 @@ class SACTrainer(Trainer[SACConfig]):
         updates: Gradient updates done.
 
     Raises:
-        ArgumentError: Actions are not bounded and continuous, observations no numeric box, or there is no such device.
+        ArgumentError: Actions are not a bounded box, observations are not a numeric box, or the device is unknown.
         MissingExtra: PyTorch, Gymnasium, psutil or safetensors is not installed.
 
     >>> config = SACConfig(env_id="Pendulum-v1", total_steps=300, start_steps=200, batch_size=32, hidden_sizes=(32, 32),

@@ -31,7 +31,7 @@ class ThresholdPolicy:
         threshold: in units of quiet per-bar volatility, in (0, 30).
 
     Raises:
-        ArgumentError: a threshold that the observed spread cannot exceed, or that is no positive number.
+        ArgumentError: the threshold is not a number in (0, 30).
 
     >>> policy = ThresholdPolicy(2.0)
     >>> policy(np.array([0.0, 0.5, 0.0, 0.0, 0.0, 0.0], dtype=np.float32)).tolist()  # spread 2.5, flat

@@ -44,7 +44,7 @@ class TMazeEnv(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
         render_mode: `None` or `"ansi"` (a drawing as text).
 
     Raises:
-        ArgumentError: `length` is no positive integer, or the render mode is another one.
+        ArgumentError: `length` is not a positive integer, or the render mode is unknown.
 
     >>> import gymnasium, relive.lab.envs
     >>> env = gymnasium.make("relive/TMaze-v0", length=3)

@@ -85,11 +85,11 @@ def trainer_of(config: TrainerConfig) -> Any:
 def train(job: Job, report: Report) -> tuple[TrainResult, bool]:
     """Do one run; return its result, and whether it came to its end."""
 
-    def told(now: Progress) -> bool:
+    def tell(now: Progress) -> bool:
         return report(now.step / now.total_steps, f"return {now.eval_return:.3g}")
 
     trainer = trainer_of(job.config)(job.config, evaluator=job.evaluator)
-    result: TrainResult = trainer.train(told)
+    result: TrainResult = trainer.train(tell)
     trainer.close()
     if len(result.eval_returns):
         last = f"return {result.eval_returns[-1].mean():.3g} after {result.steps} steps, {result.seconds:.0f} s"
