@@ -11,8 +11,8 @@ import argparse
 import gymnasium
 import matplotlib.image
 
-import relive.envs
-from relive.envs import ThresholdPolicy
+import relive.lab.envs
+from relive.lab.envs import ThresholdPolicy
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
     settings = {name: value for name, value in chosen.items() if value is not None}
     policy = ThresholdPolicy(args.threshold)
 
-    returns = relive.envs.evaluate(policy, episodes=args.episodes, seed=args.seed, **settings)
+    returns = relive.lab.envs.evaluate(policy, episodes=args.episodes, seed=args.seed, **settings)
     error = returns.std() / len(returns) ** 0.5
     print(f"mean return of {args.episodes} episodes: {returns.mean():.3f} (standard error {error:.3f})")
 

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from relive.trainers import DQNConfig, DQNTrainer, Progress
+from relive.lab import DQNConfig, DQNTrainer, Progress
 
 SIDE, FALL = 12, 10
 

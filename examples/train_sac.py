@@ -10,7 +10,7 @@ import argparse
 
 import gymnasium
 
-from relive.trainers import Progress, SACConfig, SACTrainer
+from relive.lab import Progress, SACConfig, SACTrainer
 
 
 def show(progress: Progress) -> None:

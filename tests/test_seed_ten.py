@@ -115,7 +115,7 @@ def test_beta_anneals_toward_one():
 
 
 def test_sac_trainer_runs_with_per():
-    from relive.trainers import SACConfig, SACTrainer
+    from relive.lab import SACConfig, SACTrainer
 
     config = SACConfig(
         env_id="Pendulum-v1",

@@ -27,21 +27,30 @@ def integer(value: object, at: str, *, minimum: int | None = None, unbounded: bo
 
 
 def real(
-    value: object, at: str, *, low: float = -math.inf, high: float = math.inf, above: float | None = None
+    value: object,
+    at: str,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: float | None = None,
+    below: float | None = None,
 ) -> float:
-    """Return `value` as a finite float in `[low, high]`, and `> above` where that is given."""
+    """Return `value` as a finite float in `[low, high]`, `> above` and `< below` where these are given."""
     wanted = "a finite number"
     if above is not None:
         wanted += f" > {above:g}"
     elif low != -math.inf:
         wanted += f" >= {low:g}"
-    if high != math.inf:
+    if below is not None:
+        wanted += f" and < {below:g}"
+    elif high != math.inf:
         wanted += f" and <= {high:g}"
     try:
         number = math.nan if isinstance(value, bool | str | bytes) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not (math.isfinite(number) and low <= number <= high and (above is None or number > above)):
+    inside = low <= number <= high and (above is None or number > above) and (below is None or number < below)
+    if not (math.isfinite(number) and inside):
         raise ArgumentError(message(wanted, f"`{value!r}`", at))
     return number
 

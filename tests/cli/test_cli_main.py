@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import relive
+from relive import trajectories
 from relive.cli import main
 
 COMMANDS = [[], ["train"], ["train", "sac"], ["compare"], ["compare", "pairs"], ["compare", "pendulum"]]
@@ -47,7 +50,7 @@ def test_an_unknown_command_or_option_ends_with_2(words: list[str], capsys: pyte
         (["compare", "pairs", "--episodes", "20"], "Expected at least --eval-every (25), got `20` - at `--episodes`"),
         (["compare", "pendulum", "--first-seed", "-1"], "Expected at least 0, got `-1` - at `--first-seed`"),
         (["compare", "pendulum", "--steps", "100"], "Expected at least 250, got `100` - at `--steps`"),
-        (["train", "sac", "--gamma", "2"], "Expected a number from 0 up to 1, got `2.0` - at `SACConfig(gamma)`"),
+        (["train", "sac", "--gamma", "2"], "Expected a finite number >= 0 and <= 1, got `2.0` - at `SACConfig(gamma)`"),
         (["train", "sac", "--env-id", "CartPole-v1"], "Expected a `Box` action space of floats"),
         (["train", "sac", "--resume", "no/such/file"], "no/such/file"),
     ],
@@ -72,6 +75,29 @@ def test_a_missing_package_is_named(
     assert capsys.readouterr().err == (
         f"relive: Expected the package `{package}`, got none - at `relive`: pip install 'relive[train]'\n"
     )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell")
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["train", "sac", "--help"], ["inspect", "{empty}"]])
+def test_a_reader_that_ends_first_ends_the_command_quietly(words: list[str], tmp_path: Path) -> None:
+    """As `relive ... | head` does: here nobody reads at all."""
+    trajectories.TrajectoryReplayBuffer(tmp_path / "replay").close()
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "relive", *(word.format(empty=tmp_path / "replay") for word in words)]
+    run = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(writer)
+    assert (run.returncode, run.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("words", [*COMMANDS, ["train", "dqn"], ["train", "r2d2"]], ids=" ".join)
+def test_no_group_of_options_has_a_stuttering_name(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    shown = capsys.readouterr().out
+    groups = re.findall(r"^\W*((?:\w+ )?options)\W*$", shown, re.MULTILINE)
+    assert "options" in groups
+    assert not [name for name in groups if len(set(name.split())) < len(name.split())]
 
 
 def test_parsing_loads_no_pytorch() -> None:

@@ -13,7 +13,7 @@ import pytest
 from house_source import NAMES
 
 # The modules whose names a user imports.
-FACES = ["relive", "relive.gymnasium", "relive.envs", "relive.trainers", "relive.errors"]
+FACES = ["relive", "relive.gymnasium", "relive.lab.envs", "relive.lab", "relive.errors"]
 
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:

@@ -1,27 +1,23 @@
-"""The `relive` command: train, compare, and measure, each subcommand with an example in its `--help`.
+"""The `relive` command. Each subcommand shows an example in its `--help`.
 
-Only the parser is loaded here; PyTorch comes in when a run starts.
+Only the parser is loaded here; PyTorch is loaded when a run starts.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from relive.errors import MissingExtra, ReliveError, message
+from relive._extras import needs
+from relive._terminal import INTERRUPTED, READER_GONE
+from relive.errors import ReliveError
 
 DESCRIPTION = """Experience replay for reinforcement learning; --version prints which.
 
 Example: relive train sac --env-id Pendulum-v1 --use-per"""
-TRAIN = """Train one agent.
-
-Example: relive train sac --env-id Pendulum-v1 --use-per"""
-COMPARE = """Compare ways of replaying experience: the same seeds in every arm.
-
-Example: relive compare pairs --quick"""
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments after the program's name; None takes those of the process.
 
     Returns:
-        Exit status: 0 done, 1 a run failed, 2 a wrong argument or a missing package, 130 ended by Ctrl-C.
+        Exit status: 0 done, 1 a run failed, 2 a wrong argument or a missing package, 130 ended by Ctrl-C, 141 the
+        reader of the output ended first, as in `relive ... | head`.
 
     >>> main(["--version"])
     relive 0.1.0
@@ -39,10 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        if arguments == ["--version"]:
-            return _version()
-        status = _commands().cli(args=arguments, prog="relive", description=DESCRIPTION)
-        return status if isinstance(status, int) else 0
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()  # here, where a closed pipe can be handled, and not when the interpreter ends
+    except BrokenPipeError:
+        # Python flushes standard output once more at its end; what is still buffered goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
     except (ReliveError, OSError) as error:
         sys.stderr.write(f"relive: {error}\n")
         return 2
@@ -50,34 +51,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _version() -> int:
-    import relive
+def _run(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        import relive
 
-    sys.stdout.write(f"relive {relive.__version__}\n")
-    return 0
+        sys.stdout.write(f"relive {relive.__version__}\n")
+        return 0
+    status = _commands().cli(args=arguments, prog="relive", description=DESCRIPTION)
+    return status if isinstance(status, int) else 0
 
 
 def _commands() -> Any:
-    for package in ("tyro", "rich"):
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
-            remedy = "pip install 'relive[train]'"
-            raise MissingExtra(message(f"the package `{package}`", "none", "relive", remedy)) from error
+    with needs("train", "relive"):
+        import rich  # noqa: F401
+        import tyro  # noqa: F401
     from tyro.extras import SubcommandApp
 
-    from relive.cli import cliffwalk, compare, inspect, tmaze, train, trajectories
+    from relive.cli import inspect, trajectories
+    from relive.lab.commands import GROUPS
 
-    trains, compares, app = SubcommandApp(), SubcommandApp(), SubcommandApp()
-    trains.command(name="sac")(train.sac)
-    trains.command(name="dqn")(train.dqn)
-    trains.command(name="r2d2")(train.r2d2)
-    compares.command(name="pairs")(compare.pairs)
-    compares.command(name="pendulum")(compare.pendulum)
-    compares.command(name="cliffwalk")(cliffwalk.cliffwalk)
-    compares.command(name="tmaze")(tmaze.tmaze)
-    app.command(trains, name="train", help=TRAIN)
-    app.command(compares, name="compare", help=COMPARE)
+    app = SubcommandApp()
+    for name, (help_text, commands) in GROUPS.items():
+        group = SubcommandApp()
+        for word, command in commands.items():
+            group.command(name=word)(command)
+        app.command(group, name=name, help=help_text)
     app.command(name="inspect")(inspect.inspect)
     app.command(name="verify")(inspect.verify)
     app.command(name="convert")(trajectories.convert)

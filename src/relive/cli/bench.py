@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError, MissingExtra, message
+from .._extras import needs
+from .._terminal import console
+from ..errors import ArgumentError, message
 
 QUESTIONS = (
     "add_one",
@@ -55,7 +57,7 @@ def main(
     _known(peers, known, "relive bench --peers")
     if out is not None and out.suffix not in (".md", ".json"):
         raise ArgumentError(message("a name that ends in `.md` or `.json`", f"`{out}`", "relive bench --out"))
-    console, progress = _rich()
+    screen, progress = _rich()
     with progress:
         task = progress.add_task("starting", total=None)
         report = suite.run_suite(
@@ -67,8 +69,8 @@ def main(
             progress=lambda line: progress.update(task, description=line),
         )
     # Markdown is meant to be copied: to a file as it stands, to a terminal as tables.
-    if console.is_terminal:
-        console.print(importlib.import_module("rich.markdown").Markdown(report))
+    if screen.is_terminal:
+        screen.print(importlib.import_module("rich.markdown").Markdown(report))
     else:
         sys.stdout.write(report)
     if out is not None:
@@ -102,13 +104,9 @@ def _known(names: Sequence[str], known: Sequence[str], at: str) -> None:
 
 
 def _rich() -> tuple[Any, Any]:
-    try:
-        console = importlib.import_module("rich.console").Console()
-        bars = importlib.import_module("rich.progress")
-    except ImportError as error:
-        remedy = "pip install 'relive[bench]'"
-        raise MissingExtra(message("the package `rich`", "none", "relive bench", remedy)) from error
-    # The line of progress goes to standard error, so that `relive bench > report.md` holds the report alone.
-    screen = importlib.import_module("rich.console").Console(stderr=True)
-    columns = (bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.TimeElapsedColumn())
-    return console, bars.Progress(*columns, console=screen, transient=True)
+    with needs("bench", "relive bench"):
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    # Progress goes to standard error, so that `relive bench > report.md` holds the report alone.
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    return console(), Progress(*columns, console=Console(stderr=True), transient=True)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from relive import trajectories
-from relive.cli import INTERRUPTED
-from relive.cli._interrupt import interruptible
+from relive._terminal import INTERRUPTED, console, interruptible, progress, say
 
 
 class _Stopped(Exception):
@@ -28,14 +25,14 @@ def inspect(directory: tyro.conf.Positional[Path]) -> int:
     Args:
         directory: The directory of trajectories.
     """
-    console = Console()
+    screen = console()
     found = trajectories.inspect(directory)
-    console.print(_summary(found))
+    screen.print(_summary(found))
     if found.fields:
-        console.print(_fields(found))
+        screen.print(_fields(found))
     for names, what in ((found.missing, "missing or of another size"), (found.unknown, "not in the index")):
         for name in names:
-            console.print(f"{name}: {what}", markup=False, highlight=False)
+            say(screen, f"{name}: {what}")
     return 0 if found.healthy else 1
 
 
@@ -49,11 +46,10 @@ def verify(directory: tyro.conf.Positional[Path]) -> int:
     Args:
         directory: The directory of trajectories.
     """
-    console = Console()
-    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    screen = console()
     done = 0
     try:
-        with interruptible() as stop, Progress(*columns, console=console, transient=True) as bars:
+        with interruptible() as stop, progress(screen, "verifying") as bars:
             task = bars.add_task("", total=None)
 
             def report(read: int, total: int) -> None:
@@ -65,11 +61,11 @@ def verify(directory: tyro.conf.Positional[Path]) -> int:
 
             bad = trajectories.verify(directory, report)
     except _Stopped:
-        console.print(f"Stopped after {done} files.")
+        screen.print(f"Stopped after {done} files.")
         return INTERRUPTED
     for _, reason in bad:
-        console.print(reason, style="red", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"{len(bad)} of {done} trajectories are damaged." if bad else f"All {done} trajectories are intact.")
+        screen.print(reason, style="red", markup=False, highlight=False, soft_wrap=True)
+    screen.print(f"{len(bad)} of {done} trajectories are damaged." if bad else f"All {done} trajectories are intact.")
     return 1 if bad else 0
 
 

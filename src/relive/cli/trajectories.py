@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from relive import trajectories
-from relive.cli import INTERRUPTED
-from relive.cli._interrupt import interruptible
+from relive._terminal import INTERRUPTED, console, interruptible, progress, say
 
 
 class _Stopped(Exception):
@@ -36,10 +33,9 @@ def convert(
         layout: `safetensors` for relive's layout, `pt` for RLinf's.
         allow_pickle: Also read RLinf's `pkl` files.
     """
-    console = Console()
-    columns = (TextColumn("converting"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    screen = console()
     try:
-        with interruptible() as stop, Progress(*columns, console=console, transient=True) as bars:
+        with interruptible() as stop, progress(screen, "converting") as bars:
             task = bars.add_task("", total=None)
 
             def report(written: int, total: int) -> None:
@@ -49,7 +45,7 @@ def convert(
 
             count = trajectories.convert(source, target, layout, allow_pickle, report)
     except _Stopped:
-        console.print("Stopped; nothing was written.")
+        screen.print("Stopped; nothing was written.")
         return INTERRUPTED
-    console.print(f"{count} trajectories written to {target}.", markup=False, highlight=False, soft_wrap=True)
+    say(screen, f"{count} trajectories written to {target}.")
     return 0

@@ -1,0 +1,84 @@
+"""What every command does with its terminal: output, progress bars, Ctrl-C, and exit statuses."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+INTERRUPTED = 130  # Ctrl-C
+READER_GONE = 141  # whoever read the output has ended, as `head` does
+
+
+def console() -> Console:
+    """Return a console that raises BrokenPipeError where nobody reads its output; Rich would exit with status 1."""
+    from rich.console import Console
+
+    class Raising(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Raising()
+
+
+def say(to: Console, text: str) -> None:
+    """Print one line as it stands: no markup, no colors, no line breaks added."""
+    to.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_files(to: Console, paths: Iterable[Path]) -> None:
+    """Name the files that a command wrote."""
+    for path in paths:
+        say(to, f"wrote {path}")
+
+
+def progress(to: Console, label: str, *, note: bool = False, transient: bool = True) -> Progress:
+    """Return a progress display: label, bar, count, remaining time, and with `note` the task's field `note`."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns: list[ProgressColumn] = [TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
+    columns += [TextColumn("{task.fields[note]}")] if note else []
+    return Progress(*columns, console=to, transient=transient)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """Yield an event that the first Ctrl-C sets; a second one raises KeyboardInterrupt.
+
+    Outside the main thread, which receives the signals, the event stays unset.
+    """
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    with _on_interrupt(on_signal):
+        yield stop
+
+
+@contextlib.contextmanager
+def children_ignore_interrupts() -> Iterator[None]:
+    """Processes started inside ignore Ctrl-C from their first instruction on, also while they still import."""
+    with _on_interrupt(signal.SIG_IGN):
+        yield
+
+
+@contextlib.contextmanager
+def _on_interrupt(handler: Any) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,214 @@
+"""The lab's commands: `relive train`, one agent with a progress bar, a checkpoint and a curve; and `relive compare`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from relive._terminal import INTERRUPTED, console, interruptible, progress, say, say_files
+from relive.lab import DQNConfig, Progress, R2D2Config, SACConfig, TrainerConfig, TrainResult
+from relive.lab.studies import cliffwalk, pairs, tmaze
+from relive.lab.studies._conduct import new_figure
+from relive.lab.studies._study import trainer_of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SACOptions(SACConfig):
+    """Settings of the run."""
+
+    def __post_init__(self) -> None:
+        """Leave checks to SACConfig: raised while options are parsed, its refusals would not read as written."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DQNOptions(DQNConfig):
+    """Settings of the run."""
+
+    def __post_init__(self) -> None:
+        """Leave checks to DQNConfig, as above."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class R2D2Options(R2D2Config):
+    """Settings of the run."""
+
+    def __post_init__(self) -> None:
+        """Leave checks to R2D2Config, as above."""
+
+
+SAC, DQN, R2D2 = SACOptions(), DQNOptions(), R2D2Options()
+
+
+def sac(
+    run: tyro.conf.OmitArgPrefixes[SACOptions] = SAC,
+    out: Path | None = None,
+    resume: Path | None = None,
+) -> int:
+    """Train soft actor-critic on any environment with bounded continuous actions.
+
+    Example: relive train sac --env-id Pendulum-v1 --use-per --hidden-sizes 64 64 --learning-rate 1e-3
+
+    Args:
+        run: Settings of the run.
+        out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
+        resume: A learner.safetensors to continue from; options other than their defaults replace its settings.
+    """
+    return _train("sac", SACConfig, {}, _changes(run, SAC), out, resume)
+
+
+def dqn(
+    run: tyro.conf.OmitArgPrefixes[DQNOptions] = DQN,
+    out: Path | None = None,
+    resume: Path | None = None,
+) -> int:
+    """Train deep Q-learning on any environment with discrete actions.
+
+    An id that begins with ALE/ is an Atari game: it gets the usual wrappers, and the defaults of DQNConfig.atari.
+
+    Example: relive train dqn --env-id CartPole-v1 --use-per --dueling
+
+    Args:
+        run: Settings of the run.
+        out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
+        resume: A learner.safetensors to continue from; options other than their defaults replace its settings.
+    """
+    atari = run.env_id.startswith("ALE/")
+    defaults = _changes(DQNConfig.atari(run.env_id), DQN) if atari else {}
+    return _train("dqn", DQNConfig, defaults, _changes(run, DQN), out, resume)
+
+
+def r2d2(
+    run: tyro.conf.OmitArgPrefixes[R2D2Options] = R2D2,
+    out: Path | None = None,
+    resume: Path | None = None,
+) -> int:
+    """Train recurrent Q-learning (R2D2) on any environment with discrete actions, for tasks that need memory.
+
+    Example: relive train r2d2 --env-id relive/TMaze-v0 --use-per
+
+    Args:
+        run: Settings of the run.
+        out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
+        resume: A learner.safetensors to continue from; options other than their defaults replace its settings.
+    """
+    return _train("r2d2", R2D2Config, {}, _changes(run, R2D2), out, resume)
+
+
+def _train(
+    name: str,
+    kind: type[TrainerConfig],
+    defaults: dict[str, Any],
+    changes: dict[str, Any],
+    out: Path | None,
+    resume: Path | None,
+) -> int:
+    """Train from settings that differ from their own defaults by `defaults`, then by `changes`."""
+    screen = console()
+    with interruptible() as stop:
+        if resume is None:
+            config = kind(**{**defaults, **changes})
+            trainer = trainer_of(config)(config)
+        else:
+            trainer = trainer_of(kind()).load(resume, **changes)
+        out = _folder(name, trainer.config) if out is None else out
+        with progress(screen, "training", note=True, transient=False) as bars:
+            result = trainer.train(_reporter(bars, trainer.config.total_steps, stop.is_set))
+            paths = _write(name, trainer, result, out)  # before anything is printed, which may fail
+    trainer.close()
+    screen.print(_table(name, trainer.config, result))
+    say_files(screen, paths)
+    if result.steps < trainer.config.total_steps:
+        say(screen, f"Stopped. Go on with: relive train {name} --resume {paths[0]} --out {out}")
+        return INTERRUPTED
+    return 0
+
+
+def _changes(options: TrainerConfig, default: TrainerConfig) -> dict[str, Any]:
+    names = (field.name for field in dataclasses.fields(default))
+    return {name: getattr(options, name) for name in names if getattr(options, name) != getattr(default, name)}
+
+
+def _folder(name: str, config: TrainerConfig) -> Path:
+    env = config.env_id.replace("/", "-").replace(":", "-")
+    return Path("runs") / f"{name}-{env}-{'prioritized' if config.use_per else 'uniform'}-seed{config.seed}"
+
+
+def _reporter(bars: Bars, total: int, stopped: Callable[[], bool]) -> Callable[[Progress], bool]:
+    task = bars.add_task("", total=total, note="")
+
+    def report(now: Progress) -> bool:
+        # The return of evaluations; of training episodes until there is one.
+        name = "eval" if math.isfinite(now.eval_return) else "train"
+        value = now.eval_return if name == "eval" else now.train_return
+        shown = f", {name} return {value:.4g}" if math.isfinite(value) else ""
+        speed = bars.tasks[task].speed
+        fps = f"{speed:.0f} steps/s, " if speed else ""
+        bars.update(task, completed=min(now.step, total), note=f"{fps}{now.resident / 1e6:.0f} MB{shown}")
+        return not stopped()
+
+    return report
+
+
+def _table(name: str, config: TrainerConfig, result: TrainResult) -> Table:
+    replay = f"prioritized (alpha {config.per_alpha:g})" if config.use_per else "uniform"
+    table = Table(title=f"{name.upper()} on {config.env_id}", title_justify="left", show_header=False)
+    table.add_row("replay", f"{replay}, {config.n_step}-step")
+    table.add_row("environment steps", f"{result.steps:,}")
+    table.add_row("updates", f"{result.updates:,}")
+    table.add_row("episodes", f"{len(result.episode_returns):,}")
+    table.add_row("time", f"{result.seconds:.1f} s, {result.steps / max(result.seconds, 1e-9):.0f} steps/s")
+    if len(result.episode_returns):
+        table.add_row("training return, last 10 episodes", f"{result.episode_returns[-10:].mean():.4g}")
+    if len(result.eval_returns):
+        last = result.eval_returns[-1]
+        means = result.eval_returns.mean(axis=1)
+        best = int(np.argmax(means))
+        table.add_row("evaluation return, last", f"{means[-1]:.4g} (episodes {last.min():.4g} to {last.max():.4g})")
+        table.add_row("evaluation return, best", f"{means[best]:.4g} at step {result.eval_steps[best]:,}")
+    return table
+
+
+def _write(name: str, trainer: Any, result: TrainResult, folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    learner, picture, data = (folder / name for name in ("learner.safetensors", "curve.png", "result.json"))
+    trainer.save(learner)
+    content = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in dataclasses.asdict(result).items()
+    }
+    config = dataclasses.asdict(trainer.config)
+    data.write_text(json.dumps({"config": config, **content}, indent=2) + "\n", encoding="utf-8")
+    figure, axes = new_figure()
+    if len(result.episode_returns):
+        axes.plot(result.episode_steps, result.episode_returns, ".", markersize=3, alpha=0.5, label="training episodes")
+    if len(result.eval_returns):
+        axes.plot(result.eval_steps, result.eval_returns.mean(axis=1), "-o", markersize=3, label="evaluation, mean")
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel("return")
+    axes.set_title(f"{name.upper()} on {trainer.config.env_id}")
+    if axes.has_data():
+        axes.legend(frameon=False)
+    figure.savefig(picture, dpi=120)
+    return [learner, picture, data]
+
+
+# The groups of commands that `relive` offers, with their help.
+GROUPS: dict[str, tuple[str, dict[str, Callable[..., int]]]] = {
+    "train": (
+        "Train one agent.\n\nExample: relive train sac --env-id Pendulum-v1 --use-per",
+        {"sac": sac, "dqn": dqn, "r2d2": r2d2},
+    ),
+    "compare": (
+        "Compare ways of replaying experience: the same seeds in every arm.\n\nExample: relive compare pairs --quick",
+        {"pairs": pairs.pairs, "pendulum": pairs.pendulum, "cliffwalk": cliffwalk.cliffwalk, "tmaze": tmaze.tmaze},
+    ),
+}

@@ -1,0 +1,43 @@
+"""Environments that come with relive, registered with Gymnasium by `import relive.lab.envs`.
+
+* `relive/PairsTrading-v0`: trade the spread of two stocks, simulated with rare breaks or from real daily prices.
+* `relive/TMaze-v0`: remember one cue to the end of a corridor, where it says which way to turn.
+
+>>> import gymnasium, relive.lab.envs
+>>> gymnasium.make("relive/PairsTrading-v0", mode="dislocation", sigma=0.3).observation_space.shape
+(6,)
+"""
+
+from __future__ import annotations
+
+from relive._extras import needs
+
+with needs("gymnasium", "relive.lab.envs"):
+    from gymnasium.envs.registration import register, registry
+
+from relive.lab.envs.market import SyntheticMarket
+from relive.lab.envs.pairs_trading import PairsTradingEnv
+from relive.lab.envs.policy import ThresholdPolicy, evaluate
+from relive.lab.envs.prices import HistoricalMarket
+from relive.lab.envs.tmaze import TMazeEnv
+from relive.lab.envs.vector import PairsTradingVectorEnv
+
+__all__ = [
+    "HistoricalMarket",
+    "PairsTradingEnv",
+    "PairsTradingVectorEnv",
+    "SyntheticMarket",
+    "TMazeEnv",
+    "ThresholdPolicy",
+    "evaluate",
+]
+
+# No `max_episode_steps`: the environments truncate by themselves, and a second time limit would only slow each step.
+if "relive/PairsTrading-v0" not in registry:
+    register(
+        id="relive/PairsTrading-v0",
+        entry_point="relive.lab.envs.pairs_trading:PairsTradingEnv",
+        vector_entry_point="relive.lab.envs.vector:PairsTradingVectorEnv",
+    )
+if "relive/TMaze-v0" not in registry:
+    register(id="relive/TMaze-v0", entry_point="relive.lab.envs.tmaze:TMazeEnv")

@@ -1,0 +1,205 @@
+"""The single environment `relive/PairsTrading-v0`."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from relive import _check
+from relive.errors import ArgumentError, message
+from relive.lab.envs.features import OBSERVATION_BOUND, Observed
+from relive.lab.envs.market import ENV, Market, SyntheticMarket, trading_profit
+from relive.lab.envs.prices import HistoricalMarket
+from relive.lab.envs.render import Renderer
+
+MARKETS: dict[str, type[Market]] = {"synthetic": SyntheticMarket, "real": HistoricalMarket}
+RENDER_MODES = ("human", "rgb_array")
+
+
+def make_market(data: str = "synthetic", **settings: Any) -> Market:
+    """Build a `SyntheticMarket` (`data="synthetic"`) or a `HistoricalMarket` (`data="real"`) from its arguments.
+
+    >>> make_market(mode="dislocation", sigma=0.3).cost
+    0.5
+    """
+    _check.one_of(data, MARKETS, f"{ENV}(data)")
+    known = [field.name for field in fields(MARKETS[data])]
+    for name, value in settings.items():
+        if name not in known:
+            others = [other for other, kind in MARKETS.items() if name in (field.name for field in fields(kind))]
+            remedy = f"it belongs to `data={others[0]!r}`" if others else None
+            expected = f"with `data={data!r}` an argument out of " + ", ".join(f"`{option}`" for option in known)
+            raise ArgumentError(message(expected, f"`{name}={value!r}`", f"{ENV}({name})", remedy))
+    return MARKETS[data](**settings)
+
+
+def make_spaces() -> tuple[gymnasium.spaces.Box[np.float32], gymnasium.spaces.Box[np.float32]]:
+    """Return the observation space, float32 `[6]`, and the action space, float32 `[1]`, of one environment."""
+    return (
+        gymnasium.spaces.Box(-OBSERVATION_BOUND, OBSERVATION_BOUND, dtype=np.float32),
+        gymnasium.spaces.Box(-1.0, 1.0, (1,), dtype=np.float32),
+    )
+
+
+class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float32]]):
+    """Trade the spread of two stocks: choose the position, pay for changing it, earn what the spread moves.
+
+    The action `a` in [-1, 1], float32 `[1]`, is the position held over the next bar. The reward of a step is
+
+        reward_scale * (a * move - cost * |a - q| - holding_penalty * a^2)
+
+    with `q` the position before and `move` what one unit of the spread earned. An episode starts flat and is truncated
+    (never terminated) after `horizon` bars: prices go on, so bootstrap through the end. Doing nothing earns exactly 0.
+    Prices do not react: one seed gives the same prices whatever the actions.
+
+    The observation, float32 `[6]`, is the same for both sources of prices:
+
+    | | name | value | bound |
+    |---|---|---|---|
+    | 0 | z | z-score of the spread over `z_window` bars, clipped at 5, over 2 | 2.5 |
+    | 1 | spread | distance from the mean, over 5, clipped | 6 |
+    | 2 | log_volatility | log of the RMS move of `stat_window` bars | 10 |
+    | 3 | correlation | of the two stocks' returns over `stat_window` bars | 1 |
+    | 4 | last_move | the last bar's move, clipped at 8, over 2 | 4 |
+    | 5 | position | the position held | 1 |
+
+    `info` holds the numbers in full: `position`, `profit` (since the episode's start, in units of quiet per-bar
+    volatility: the rewards' sum over `reward_scale`), `cost` (paid for trading so far), `z`, `spread`, and
+    `regime` (True in a break or dislocation).
+
+    Args:
+        data: `"synthetic"` or `"real"`.
+        render_mode: `None`, `"human"` or `"rgb_array"`.
+        **settings: arguments of `SyntheticMarket` or `HistoricalMarket`.
+
+    Raises:
+        ArgumentError: an unknown argument, or a value outside its legal range.
+        MissingExtra: `data="real"` without skfolio, or a render mode without Matplotlib.
+
+    >>> import gymnasium, relive.lab.envs
+    >>> env = gymnasium.make("relive/PairsTrading-v0", mode="break", cost=1.0)
+    >>> obs, info = env.reset(seed=0)
+    >>> obs, reward, terminated, truncated, info = env.step(env.action_space.sample())
+    >>> obs.shape, terminated, truncated
+    ((6,), False, False)
+    """
+
+    metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 10}  # noqa: RUF012 (Gymnasium's API)
+
+    def __init__(self, *, data: str = "synthetic", render_mode: str | None = None, **settings: Any) -> None:
+        """Build the market and the spaces; no price is drawn yet."""
+        self.market = make_market(data, **settings)
+        if render_mode is not None:
+            _check.one_of(render_mode, RENDER_MODES, f"{ENV}(render_mode)")
+        self.render_mode = render_mode
+        self.observation_space, self.action_space = make_spaces()
+        self.episode: Observed | None = None
+        self._renderer = (
+            Renderer(window=render_mode == "human", fps=self.metadata["render_fps"]) if render_mode else None
+        )
+        # Before the first reset there is nothing to step through, as after an episode's end.
+        self._bar = self.market.horizon
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+        """Draw the prices of a new episode and start flat; no `options` are known."""
+        super().reset(seed=seed)
+        episode = self.market.sample(self.np_random)
+        self.episode = episode
+        self._observations = episode.observations
+        # Lists of Python numbers: reading one costs a fraction of indexing an array, and a step reads five.
+        self._moves: list[float] = episode.move.tolist()
+        self._z: list[float] = episode.z.tolist()
+        self._spread: list[float] = episode.spread.tolist()
+        self._regime: list[bool] = episode.regime.tolist()
+        self._bar, self._cost = 0, 0.0
+        self._positions, self._profits = [0.0], [0.0]
+        if self.render_mode == "human":
+            self.render()
+        return self._observations[0].copy(), self._info()
+
+    def step(
+        self, action: npt.NDArray[np.float32]
+    ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Hold a position over one bar.
+
+        Args:
+            action: the position, one number in [-1, 1].
+
+        Returns:
+            Observation, reward, `terminated` (always False), `truncated` (True at the last bar) and info.
+
+        Raises:
+            ArgumentError: not one number in [-1, 1], or no episode is running.
+        """
+        try:
+            (value,) = action
+            position = float(value)
+        except (TypeError, ValueError):
+            raise _bad_action(action) from None
+        # The comparison also refuses NaN, which would poison every later profit.
+        if not -1.0 <= position <= 1.0:
+            raise _bad_action(action)
+        bar = self._bar + 1
+        if bar > self.market.horizon:
+            raise ArgumentError(
+                message("a running episode", "a step after its end", f"{ENV}.step", "call `reset` first")
+            )
+        profit, paid = trading_profit(self.market, position, self._positions[-1], self._moves[bar])
+        self._bar = bar
+        self._cost += paid
+        self._positions.append(position)
+        self._profits.append(self._profits[-1] + profit)
+        obs = self._observations[bar].copy()
+        obs[5] = position
+        if self.render_mode == "human":
+            self.render()
+        return obs, self.market.reward_scale * profit, False, bar == self.market.horizon, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        """The numbers of the current bar, unscaled and unclipped."""
+        bar = self._bar
+        return {
+            "position": self._positions[-1],
+            "profit": self._profits[-1],
+            "cost": self._cost,
+            "z": self._z[bar],
+            "spread": self._spread[bar],
+            "regime": self._regime[bar],
+        }
+
+    def render(self) -> npt.NDArray[np.uint8] | None:
+        """Draw spread, z-score, position and profit over the episode so far.
+
+        Returns:
+            A picture, uint8 `[height, width, 3]`, in mode `"rgb_array"`; None otherwise.
+
+        Raises:
+            ArgumentError: no render mode was chosen, or no episode has begun.
+        """
+        if self._renderer is None:
+            remedy = "pass it to `gymnasium.make`"
+            raise ArgumentError(message("`human` or `rgb_array`", "`None`", f"{ENV}(render_mode)", remedy))
+        if self.episode is None:
+            raise ArgumentError(message("an episode", "a picture before one", f"{ENV}.render", "call `reset` first"))
+        self._renderer.draw(self.episode, self._positions, self._profits)
+        if self.render_mode == "human":
+            self._renderer.show()
+            return None
+        return self._renderer.pixels()
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self._renderer is not None:
+            self._renderer.close()
+
+
+def _bad_action(action: object) -> ArgumentError:
+    """Build the error for an action outside the space."""
+    text = message("one finite number in [-1, 1]", f"`{action!r}`", f"{ENV}.step(action)", "clip or squash the action")
+    return ArgumentError(text)

@@ -1,0 +1,273 @@
+"""Recurrent Q-learning from replayed sequences (R2D2, Kapturowski et al. 2019) on relive's replay buffer.
+
+    h_0        = the memory stored when the sequence's first step was acted, or zero
+    Q_0 .. Q_T = net(observation, previous action and reward), read in order from h_0; the target net Q' likewise
+    y_t        = r_t + discount_t * Q'_s(a')           s = t + steps_t, a' = argmax Q_s, or argmax Q'_s
+    loss       : mean of w * (Q_t(a_t) - y_t)^2 / 2    over steps that exist, burn-in excluded
+
+`r`, `discount` and `steps` are the buffer's n-step ones: where an episode ends or a stream is cut, the window is
+shorter, and s is the position of the observation behind it. With `rescale`, y is h(r + discount * h^-1(Q')).
+Prioritized replay also hands back eta * max + (1 - eta) * mean of |Q_t - y_t| over the sequence, its priority.
+
+What all trainers share (the loop, evaluation, checkpoints) is in `_trainer.py`, the net in `_recurrent.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import relive
+from relive.errors import ArgumentError, message
+from relive.lab._r2d2_config import R2D2Config
+from relive.lab._trainer import Trainer  # first: says what to install where PyTorch is missing
+
+# isort: split
+import torch
+from torch import Tensor, nn
+
+from relive.lab._env import Discrete, flat
+from relive.lab._recurrent import Memory, RecurrentQNet
+
+RESCALE_EPS = 1e-3
+
+
+class R2D2Trainer(Trainer[R2D2Config]):
+    """Train an LSTM Q-net on any environment with discrete actions and vector observations.
+
+    Args:
+        config: All settings.
+        make_env: Builds one environment; None makes `config.env_id`.
+        evaluator: Replaces the evaluation that `config` describes: takes a policy and gives the returns of a fixed set
+            of episodes, always as many. The policy maps observations `[N, ...]` to actions `[N]`, the same
+            environments at each call; call `policy.after(reward, ended)` after each step.
+
+    Attributes:
+        config: The settings.
+        buffer: The replay buffer.
+        step: Environment steps done.
+        updates: Gradient updates done.
+
+    Raises:
+        ArgumentError: Actions are not discrete, observations are not a numeric box, or the device is unknown.
+        MissingExtra: PyTorch, Gymnasium, psutil or safetensors is not installed.
+
+    >>> config = R2D2Config(env_id="relive/TMaze-v0", total_steps=400, start_steps=200, eval_every=400, eval_episodes=2)
+    >>> trainer = R2D2Trainer(config)
+    >>> result = trainer.train()
+    >>> result.eval_returns.shape, result.updates
+    ((1, 2), 20)
+    >>> trainer.buffer.sample(2).state.shape
+    (2, 2, 32)
+    """
+
+    config_type = R2D2Config
+
+    def _build_learner(self, envs: Any) -> None:
+        c, source = self.config, self._source()
+        self._spaces = s = Discrete(envs, "R2D2Trainer")
+        if c.explore_weights is not None and len(c.explore_weights) != s.actions:
+            got = f"{len(c.explore_weights)} of them"
+            raise ArgumentError(message(f"{s.actions} weights, one per action", got, "R2D2Config(explore_weights)"))
+        weights = np.asarray(c.explore_weights or np.ones(s.actions))
+        self._random = weights / weights.sum()
+        # The buffer gives 0 as the action before an episode's first one; where actions do not begin there, the nearest.
+        self._blank = min(max(-s.first, 0), s.actions - 1)
+
+        def net() -> RecurrentQNet:
+            made = RecurrentQNet(s.obs_size, s.actions, c.hidden_sizes, c.lstm_size, c.dueling, source)
+            return made.to(self._device)
+
+        self._net, self._target = net(), net()
+        self._target.load_state_dict(self._net.state_dict())
+        self._target.requires_grad_(False)
+        self._weights: list[Tensor] = list(self._net.parameters())
+        self._optimizer = torch.optim.Adam(self._weights, lr=c.learning_rate, eps=c.adam_eps, fused=True)
+        self._epsilon = relive.Anneal(c.epsilon_start, c.epsilon_end, over=c.epsilon_steps)
+        self._seen: tuple[Tensor, Tensor] | None = None
+
+    def _schema(self, envs: Any) -> relive.Schema:
+        c = self.config
+        kept: dict[str, Any] = {"first": relive.Field((), "bool", every=c.starts)}
+        if c.state == "stored":
+            kept["state"] = relive.Field((2, c.lstm_size), every=c.starts)
+        return relive.Schema.from_spaces(envs.single_observation_space, envs.single_action_space, **kept)
+
+    def _item(self) -> Any:
+        c = self.config
+        return relive.Sequences(
+            c.length, burn_in=c.burn_in, n_step=c.n_step, gamma=c.gamma, starts=c.starts, time_major=True
+        )
+
+    # Acting -----------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._memory = self.memory(self.config.num_envs)
+
+    def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        epsilon = 1.0 if self.step < self.config.start_steps else self._epsilon.at(self.step)
+        memory = self._memory
+        before = {"first": memory.first, "state": memory.state}
+        action = self._choose(obs, epsilon, memory)
+        if self.config.state == "zero":
+            del before["state"]
+        following: npt.NDArray[Any]
+        following, reward, ended = self._do(action, **before)
+        memory.after(reward, ended)
+        return following
+
+    def _choose(self, obs: npt.NDArray[Any], epsilon: float, memory: Memory) -> npt.NDArray[Any]:
+        """Return the environment's actions, and move `memory` on, whether actions are random or not."""
+        values, memory.state = self._net.step(flat(obs), memory.action, memory.reward, memory.state)
+        memory.action = values.argmax(1)
+        if epsilon > 0.0:
+            explore = self._rng.random(len(obs)) < epsilon
+            drawn = self._rng.choice(len(self._random), len(obs), p=self._random)
+            memory.action = np.where(explore, drawn, memory.action)
+        return self._spaces.to_env(memory.action)
+
+    def memory(self, num_envs: int = 1) -> Memory:
+        """Return what an agent remembers at the first step of its episode, for `act`.
+
+        Args:
+            num_envs: Environments that it acts in.
+        """
+        return Memory(num_envs, self.config.lstm_size, self._blank)
+
+    def act(self, obs: npt.ArrayLike, deterministic: bool = True, *, memory: Memory | None = None) -> npt.NDArray[Any]:
+        """Choose actions.
+
+        Args:
+            obs: One observation, or a batch of them with a leading axis.
+            deterministic: Take the best action; otherwise a random one as often as training does by now.
+            memory: The agent's state, from `memory()`; it is updated. Call `memory.after(reward, ended)` after the
+                step. None: an episode's first step.
+
+        Returns:
+            An action of the environment, with the leading axis if `obs` had one.
+
+        Raises:
+            ArgumentError: The observation has another shape, or `memory` is for another number of environments.
+
+        >>> trainer = R2D2Trainer(R2D2Config())
+        >>> memory, obs = trainer.memory(), np.float32([1.0, 1.0, 0.0, 1.0])
+        >>> action = trainer.act(obs, memory=memory)
+        >>> memory.after(reward=0.0, ended=False)
+        """
+        rows, single = self._spaces.batch_of(obs)
+        used = self.memory(len(rows)) if memory is None else memory
+        if len(used.action) != len(rows):
+            got, at = f"{len(rows)} observations", "R2D2Trainer.act(memory)"
+            raise ArgumentError(message(f"{len(used.action)} observations, one for each that remembers", got, at))
+        action = self._choose(rows, 0.0 if deterministic else self._epsilon.at(self.step), used)
+        return action[0] if single else action
+
+    def _policy(self) -> Remembering:
+        return Remembering(self)
+
+    # Learning ---------------------------------------------------------------------------------------------------------
+
+    def _update(self) -> None:
+        c = self.config
+        batch = self.buffer.sample(c.batch_size)
+        loss, errors, learns = self._losses(batch.torch(None if self._device.type == "cpu" else self._device))
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self._weights, c.max_grad_norm)
+        self._optimizer.step()
+        self.updates += 1
+        if self.updates % c.target_every == 0:
+            self._target.load_state_dict(self._net.state_dict())
+        if c.use_per:
+            sizes = relive.sequence_priority(
+                errors.cpu().numpy(), learns.cpu().numpy(), c.priority_eta, time_major=True
+            )
+            self.buffer.update_priorities(batch.ids, sizes)
+        self._seen = (loss.detach(), errors)
+
+    def _losses(self, t: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the loss, TD errors `[T, B]`, and which of them are learned from `[T, B]`."""
+        c = self.config
+        steps, rows = t.mask.shape
+        time = torch.arange(steps, device=self._device).unsqueeze(1)
+        # A sequence that begins an episode needs no burn-in: its state is exactly zero.
+        learns = t.mask & ((time >= c.burn_in) | t.first)
+        state = t.state if c.state == "stored" else torch.zeros((rows, 2, c.lstm_size), device=self._device)
+        last = t.all_prev_action.long().sub(self._spaces.first).clamp(0, self._spaces.actions - 1)
+        inputs = (t.all_obs.reshape(*last.shape, -1).float(), last, t.all_prev_reward)
+        values = self._unroll(inputs, state, t.first)
+        with torch.no_grad():
+            target = self._targets(values, self._target(*inputs, state)[0], time + t.steps, t.reward, t.discount)
+        action = t.action.long().sub(self._spaces.first).clamp(0, self._spaces.actions - 1)
+        errors = values[:steps].gather(2, action.unsqueeze(2)).squeeze(2) - target
+        count = learns.sum().clamp(min=1)
+        loss = (0.5 * t.weights * errors.square() * learns).sum() / count
+        return loss, errors.detach(), learns
+
+    def _unroll(self, inputs: tuple[Tensor, ...], state: Tensor, first: Tensor) -> Tensor:
+        """Return values `[T + n, B, A]`; no gradient flows through burn-in, except where an episode begins."""
+        burn_in = self.config.burn_in
+        if not burn_in:
+            values: Tensor = self._net(*inputs, state)[0]
+            return values
+        with torch.set_grad_enabled(bool(first.any())):
+            early, state = self._net(*(part[:burn_in] for part in inputs), state)
+        state = torch.where(first[:, None, None], state, state.detach())
+        late, _ = self._net(*(part[burn_in:] for part in inputs), state)
+        return torch.cat((early, late))
+
+    def _targets(self, values: Tensor, others: Tensor, after: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
+        """Return what the values of the actions taken should be, `[T, B]`, bootstrapped at the positions `after`."""
+        at = after.unsqueeze(2).expand(*after.shape, values.shape[2])
+        following = others.gather(0, at)
+        best = (values.gather(0, at) if self.config.double else following).argmax(2, keepdim=True)
+        value = following.gather(2, best).squeeze(2)
+        if not self.config.rescale:
+            return reward + discount * value
+        return rescaled(reward + discount * original(value))
+
+    def _scalars(self) -> dict[str, float]:
+        found = {"train/epsilon": self._epsilon.at(self.step)}
+        if self._seen is not None:
+            loss, errors = self._seen
+            found |= {"loss/q": float(loss), "train/td_error": float(errors.abs().mean())}
+        return found
+
+    # Checkpoints ------------------------------------------------------------------------------------------------------
+
+    def _parts(self) -> dict[str, Any]:
+        return {"net": self._net, "target": self._target, "optimizer": self._optimizer}
+
+
+class Remembering:
+    """A trainer's deterministic policy with a memory of its own, for whole episodes in the same environments."""
+
+    def __init__(self, trainer: R2D2Trainer) -> None:
+        self._trainer = trainer
+        self._memory: Memory | None = None
+
+    def __call__(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Choose actions `[N]` for observations `[N, ...]`."""
+        if self._memory is None:
+            self._memory = self._trainer.memory(len(obs))
+        return self._trainer.act(obs, memory=self._memory)
+
+    def after(self, reward: npt.ArrayLike, ended: npt.ArrayLike) -> None:
+        """Take in what the actions led to; a new episode is met without a memory."""
+        if self._memory is not None:
+            self._memory.after(reward, ended)
+
+
+def rescaled(x: Tensor) -> Tensor:
+    """Return h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x (Pohlen et al. 2018, arXiv:1805.11593)."""
+    y: Tensor = x.sign() * ((x.abs() + 1.0).sqrt() - 1.0) + RESCALE_EPS * x
+    return y
+
+
+def original(y: Tensor) -> Tensor:
+    """Return the x whose h(x) is y."""
+    root = (1.0 + 4.0 * RESCALE_EPS * (y.abs() + 1.0 + RESCALE_EPS)).sqrt()
+    x: Tensor = y.sign() * (((root - 1.0) / (2.0 * RESCALE_EPS)).square() - 1.0)
+    return x

@@ -1,0 +1,174 @@
+"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905) on relive's replay buffer, from top to bottom.
+
+    y = r + discount * (min(Q1', Q2')(s', a') - alpha * log pi(a' | s'))        a' ~ pi(s')
+    critics:      mean of w * ((Q1 - y)^2 + (Q2 - y)^2)                          w = 1 under uniform replay
+    actor:        mean of alpha * log pi(a | s) - min(Q1, Q2)(s, a)              a ~ pi(s)
+    temperature:  alpha follows the entropy towards its target
+
+Uniform and prioritized replay share every line; prioritized replay also hands back the mean of |Q1 - y| and |Q2 - y|,
+the priority. What all trainers share (the loop, evaluation, checkpoints) is in `_trainer.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from relive.lab._sac_config import SACConfig
+from relive.lab._trainer import Trainer  # first: says what to install where PyTorch is missing
+
+# isort: split
+import torch
+from torch import Tensor
+
+from relive.lab._env import Continuous, flat
+from relive.lab._nets import Actor, TwinCritic, move_towards
+
+
+class SACTrainer(Trainer[SACConfig]):
+    """Train a tanh-Gaussian policy with twin critics and an automatic temperature on any continuous environment.
+
+    Args:
+        config: All settings.
+        make_env: Builds one environment; None makes `config.env_id`.
+        evaluator: Replaces the evaluation that `config` describes: takes a policy (observations `[N, ...]` to actions
+            `[N, ...]`) and gives the returns of a fixed set of episodes, always as many.
+
+    Attributes:
+        config: The settings.
+        buffer: The replay buffer.
+        step: Environment steps done.
+        updates: Gradient updates done.
+
+    Raises:
+        ArgumentError: Actions are not a bounded box, observations are not a numeric box, or the device is unknown.
+        MissingExtra: PyTorch, Gymnasium, psutil or safetensors is not installed.
+
+    >>> config = SACConfig(env_id="Pendulum-v1", total_steps=300, start_steps=200, batch_size=32, hidden_sizes=(32, 32),
+    ...                    eval_every=300, eval_episodes=2, buffer_capacity=1_000, use_per=True)
+    >>> result = SACTrainer(config).train()
+    >>> result.eval_returns.shape, result.updates
+    ((1, 2), 100)
+    """
+
+    config_type = SACConfig
+
+    def _build_learner(self, envs: Any) -> None:
+        c, source = self.config, self._source()
+        self._spaces = Continuous(envs, "SACTrainer")
+        sizes = (self._spaces.obs_size, self._spaces.action_size, c.hidden_sizes)
+        self._actor = Actor(*sizes, source).to(self._device)
+        self._critic = TwinCritic(*sizes, source).to(self._device)
+        self._target = TwinCritic(*sizes, source).to(self._device)
+        self._target.load_state_dict(self._critic.state_dict())
+        self._log_alpha = torch.full((1,), math.log(c.init_alpha), device=self._device)
+        self._actor_weights: list[Tensor] = list(self._actor.parameters())
+        self._critic_weights: list[Tensor] = list(self._critic.parameters())
+        self._target_weights: list[Tensor] = [weight.requires_grad_(False) for weight in self._target.parameters()]
+        learned = [*self._actor_weights, self._log_alpha] if c.autotune else self._actor_weights
+        self._critic_optimizer = torch.optim.Adam(self._critic_weights, lr=c.learning_rate, fused=True)
+        self._actor_optimizer = torch.optim.Adam(learned, lr=c.actor_learning_rate or c.learning_rate, fused=True)
+        self._target_entropy = -float(sizes[1]) if c.target_entropy == "auto" else float(c.target_entropy)
+        self._middle = torch.as_tensor(self._spaces.middle, dtype=torch.float32, device=self._device)
+        self._factor = torch.as_tensor(1.0 / self._spaces.half, dtype=torch.float32, device=self._device)
+        self._losses: tuple[Tensor, Tensor] | None = None
+
+    # Acting -----------------------------------------------------------------------------------------------------------
+
+    def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        shape = (self.config.num_envs, self._spaces.action_size)
+        unit: npt.NDArray[Any]
+        if self.step < self.config.start_steps:
+            unit = self._rng.uniform(-1.0, 1.0, shape)
+        else:
+            unit = self._actor.act(flat(obs), self._rng.standard_normal(shape, np.float32))
+        following: npt.NDArray[Any] = self._do(self._spaces.to_env(unit))[0]
+        return following
+
+    def act(self, obs: npt.ArrayLike, deterministic: bool = True) -> npt.NDArray[Any]:
+        """Choose actions.
+
+        Args:
+            obs: One observation, or a batch of them with a leading axis.
+            deterministic: Take the squashed mean instead of a draw.
+
+        Returns:
+            An action in the environment's own scale, shape and dtype, with the leading axis if `obs` had one.
+
+        Raises:
+            ArgumentError: The observation has another shape.
+        """
+        rows, single = self._spaces.batch_of(obs)
+        shape = (len(rows), self._spaces.action_size)
+        noise = None if deterministic else self._rng.standard_normal(shape, np.float32)
+        action = self._spaces.to_env(self._actor.act(flat(rows), noise))
+        return action[0] if single else action
+
+    # Learning ---------------------------------------------------------------------------------------------------------
+
+    def _update(self) -> None:
+        c = self.config
+        batch = self.buffer.sample(c.batch_size)
+        t = batch.torch(None if self._device.type == "cpu" else self._device)
+        obs, next_obs = _flat(t.obs), _flat(t.next_obs)
+        action = (_flat(t.action) - self._middle) * self._factor
+        reward = t.reward * c.reward_scale if c.reward_scale != 1.0 else t.reward
+        critic_loss, error = self._update_critics(obs, action, reward, next_obs, t.discount, t.weights)
+        actor_loss = self._update_actor(obs)
+        move_towards(self._target_weights, self._critic_weights, c.tau)
+        if c.use_per:
+            self.buffer.update_priorities(batch.ids, error.cpu().numpy())
+        self.updates += 1
+        self._losses = (critic_loss, actor_loss)
+
+    def _update_critics(
+        self, obs: Tensor, action: Tensor, reward: Tensor, next_obs: Tensor, discount: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            next_action, next_log_prob = self._actor(next_obs, self._noise(len(next_obs)))
+            value = self._target(next_obs, next_action).amin(0) - self._log_alpha.exp() * next_log_prob
+            target = reward + discount * value
+        error = self._critic(obs, action) - target
+        loss = (weights * error.square().sum(0)).mean()
+        _step(self._critic_optimizer, self._critic_weights, loss)
+        return loss.detach(), error.detach().abs().mean(0)
+
+    def _update_actor(self, obs: Tensor) -> Tensor:
+        action, log_prob = self._actor(obs, self._noise(len(obs)))
+        loss: Tensor = (self._log_alpha.exp() * log_prob - self._critic(obs, action).amin(0)).mean()
+        # The gradient of -log(alpha) * (log pi + target entropy) by log(alpha), written out.
+        self._log_alpha.grad = -(log_prob.detach().mean(0, keepdim=True) + self._target_entropy)
+        _step(self._actor_optimizer, self._actor_weights, loss)
+        return loss.detach()
+
+    def _noise(self, rows: int) -> Tensor:
+        return torch.randn((rows, self._spaces.action_size), generator=self._generator, device=self._device)
+
+    def _scalars(self) -> dict[str, float]:
+        if self._losses is None:
+            return {}
+        critic, actor = (float(loss) for loss in self._losses)
+        return {"loss/critic": critic, "loss/actor": actor, "loss/alpha": math.exp(float(self._log_alpha))}
+
+    # Checkpoints ------------------------------------------------------------------------------------------------------
+
+    def _parts(self) -> dict[str, Any]:
+        nets = {"actor": self._actor, "critic": self._critic, "target": self._target}
+        return {**nets, "actor_optimizer": self._actor_optimizer, "critic_optimizer": self._critic_optimizer}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {"log_alpha": self._log_alpha}
+
+
+def _flat(values: Tensor) -> Tensor:
+    return values.reshape(len(values), -1).float()
+
+
+def _step(optimizer: torch.optim.Optimizer, weights: list[Tensor], loss: Tensor) -> None:
+    # Gradients of these weights alone: the actor's loss runs through the critics without touching theirs.
+    for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
+        weight.grad = gradient
+    optimizer.step()

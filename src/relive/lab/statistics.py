@@ -1,0 +1,253 @@
+"""How runs over several seeds are compared (Agarwal et al. 2021, arXiv:2108.13264), in NumPy alone.
+
+A run is a row of evaluations; a comparison has the same seeds in every arm. Intervals are percentile bootstraps over
+seeds, drawn from a generator of their own, so that the same numbers give the same interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from relive.errors import ArgumentError, message
+
+Array = npt.NDArray[np.float64]
+
+RESAMPLES = 5_000
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A statistic and its interval.
+
+    >>> print(Estimate(1.7284, 1.6981, 1.7469))
+    1.728 [1.698, 1.747]
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self:.3f}"
+
+    def __format__(self, spec: str) -> str:
+        return self.text(spec or ".3f")
+
+    def text(self, spec: str, separator: str = " ") -> str:
+        """Return value and interval, each formatted by `spec`."""
+        return f"{self.value:{spec}}{separator}[{self.low:{spec}}, {self.high:{spec}}]"
+
+
+def iqm(values: npt.ArrayLike) -> Any:
+    """Interquartile mean along the last axis: the mean without the lowest and the highest quarter.
+
+    Args:
+        values: Float `[..., S]`; `S // 4` values are left out on either side, as `scipy.stats.trim_mean` does.
+
+    Returns:
+        Float `[...]`.
+
+    >>> float(iqm([0.0, 1.0, 2.0, 300.0]))
+    1.5
+    """
+    ordered = np.sort(np.asarray(values, np.float64), axis=-1)
+    cut = ordered.shape[-1] // 4
+    return ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
+
+
+def interval(
+    values: npt.ArrayLike,
+    statistic: Callable[[Array], Any] = iqm,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> Estimate:
+    """Stratified percentile bootstrap interval of a statistic over seeds.
+
+    Args:
+        values: Float `[S]`, or `[S, tasks]`: seeds are then redrawn within each task, never across.
+        statistic: Reduces the last axis of `[..., S * tasks]`.
+        resamples: Bootstrap samples.
+        confidence: Share of them inside the interval.
+        seed: Of the resampling.
+
+    Returns:
+        The statistic of `values`, and its interval.
+
+    Raises:
+        ArgumentError: There is no value, or one is not finite.
+
+    >>> print(interval([1.0, 1.0, 1.0]))
+    1.000 [1.000, 1.000]
+    """
+    table = _finite(values, "interval")
+    table = table[:, None] if table.ndim == 1 else table
+    rows = np.random.default_rng(seed).integers(len(table), size=(resamples, *table.shape))
+    drawn = np.take_along_axis(table[None], rows, axis=1).reshape(resamples, -1)
+    return _estimate(statistic(table.reshape(-1)), statistic(drawn), confidence)
+
+
+def probability_of_improvement(
+    better: npt.ArrayLike,
+    base: npt.ArrayLike,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> Estimate:
+    """Probability that a run of one arm beats a run of the other (Mann-Whitney); ties count half.
+
+    Args:
+        better: Float `[S]`; larger is better. Infinities are legal, and tie with each other.
+        base: Float `[S']`.
+        resamples: Bootstrap samples; both arms are redrawn.
+        confidence: Share of them inside the interval.
+        seed: Of the resampling.
+
+    Raises:
+        ArgumentError: An arm is empty or holds NaN.
+
+    >>> probability_of_improvement([2.0, 3.0], [1.0, 2.0]).value
+    0.875
+    """
+    a, b = (_numbers(values, "probability_of_improvement") for values in (better, base))
+    wins = (a[:, None] > b) + 0.5 * (a[:, None] == b)
+    rng = np.random.default_rng(seed)
+    # How often each run is redrawn says all that a resample is.
+    counts_a, counts_b = (rng.multinomial(len(x), np.full(len(x), 1 / len(x)), size=resamples) for x in (a, b))
+    drawn = np.einsum("ri,ij,rj->r", counts_a, wins, counts_b, optimize=True) / wins.size
+    return _estimate(wins.mean(), drawn, confidence)
+
+
+def paired_difference(
+    better: npt.ArrayLike,
+    base: npt.ArrayLike,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> Estimate:
+    """Mean difference between two arms that share seeds; seeds are redrawn in pairs.
+
+    Args:
+        better: Float `[S]`.
+        base: Float `[S]`, in the same order of seeds.
+        resamples: Bootstrap samples.
+        confidence: Share of them inside the interval.
+        seed: Of the resampling.
+
+    Raises:
+        ArgumentError: The arms have different lengths, are empty, or hold what is not finite.
+
+    >>> paired_difference([3.0, 5.0], [1.0, 2.0]).value
+    2.5
+    """
+    a, b = _paired(better, base, "paired_difference")
+    mean = lambda values: values.mean(axis=-1)  # noqa: E731
+    return interval(a - b, mean, resamples=resamples, confidence=confidence, seed=seed)
+
+
+def ratio_of_medians(
+    base: npt.ArrayLike,
+    other: npt.ArrayLike,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> Estimate:
+    """Median of one arm over that of another that shares its seeds; seeds are redrawn in pairs.
+
+    Args:
+        base: Positive, float `[S]`.
+        other: Positive, float `[S]`, in the same order of seeds.
+        resamples: Bootstrap samples.
+        confidence: Share of them inside the interval.
+        seed: Of the resampling.
+
+    Raises:
+        ArgumentError: As `paired_difference`.
+
+    >>> print(ratio_of_medians([4.0, 6.0], [2.0, 3.0]))
+    2.000 [2.000, 2.000]
+    """
+    pairs = np.stack(_paired(base, other, "ratio_of_medians"), axis=1)
+    rows = np.random.default_rng(seed).integers(len(pairs), size=(resamples, len(pairs)))
+    drawn = np.median(pairs[rows], axis=1)
+    medians = np.median(pairs, axis=0)
+    return _estimate(medians[0] / medians[1], drawn[:, 0] / drawn[:, 1], confidence)
+
+
+def final(returns: npt.ArrayLike, last: int = 5) -> Array:
+    """Mean of each run's last evaluations.
+
+    Args:
+        returns: Float `[S, E]`.
+        last: Evaluations to average; fewer where a run has fewer.
+
+    Returns:
+        Float64 `[S]`.
+
+    >>> final([[0.0, 1.0, 3.0]], last=2).tolist()
+    [2.0]
+    """
+    mean: Array = np.asarray(returns, np.float64)[:, -last:].mean(axis=1)
+    return mean
+
+
+def time_to_threshold(times: npt.ArrayLike, returns: npt.ArrayLike, threshold: float, trailing: int = 3) -> Array:
+    """When each run's trailing mean first reaches a threshold.
+
+    Args:
+        times: Episodes or steps at each evaluation, `[E]`.
+        returns: Float `[S, E]`.
+        threshold: The same for every arm; take it from the baseline.
+        trailing: Evaluations averaged.
+
+    Returns:
+        Float64 `[S]`; infinity where the run ended first (censored).
+
+    >>> time_to_threshold([10, 20, 30, 40], [[0, 3, 3, 3], [0, 0, 0, 1]], threshold=2.0).tolist()
+    [30.0, inf]
+    """
+    table, at = np.asarray(returns, np.float64), np.asarray(times, np.float64)
+    if table.shape[1] < trailing:
+        return np.full(len(table), np.inf)
+    means = np.lib.stride_tricks.sliding_window_view(table, trailing, axis=1).mean(axis=-1)
+    reached = means >= threshold
+    first: Array = np.where(reached.any(axis=1), at[trailing - 1 + reached.argmax(axis=1)], np.inf)
+    return first
+
+
+def _estimate(value: Any, drawn: Any, confidence: float) -> Estimate:
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(drawn, (tail, 1.0 - tail))
+    return Estimate(float(value), float(low), float(high))
+
+
+def _numbers(values: npt.ArrayLike, at: str) -> Array:
+    array = np.asarray(values, np.float64)
+    if not array.size or np.isnan(array).any():
+        raise ArgumentError(message("one number for every run", f"`{array.tolist()}`", at))
+    return array
+
+
+def _finite(values: npt.ArrayLike, at: str) -> Array:
+    array = _numbers(values, at)
+    if not np.isfinite(array).all():
+        raise ArgumentError(message("finite numbers", f"`{array.tolist()}`", at))
+    return array
+
+
+def _paired(one: npt.ArrayLike, other: npt.ArrayLike, at: str) -> tuple[Array, Array]:
+    a, b = _finite(one, at), _finite(other, at)
+    if a.shape != b.shape:
+        got = f"shapes `{a.shape}` and `{b.shape}`"
+        raise ArgumentError(message("one run of each arm for every seed", got, at))
+    return a, b

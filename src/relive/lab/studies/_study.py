@@ -1,0 +1,306 @@
+"""A study: arms that share seeds, their curves, what is said about them, and the files that hold it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from relive import lab
+from relive.lab import Progress, TrainerConfig, TrainResult
+from relive.lab.statistics import (
+    Estimate,
+    final,
+    interval,
+    iqm,
+    paired_difference,
+    probability_of_improvement,
+    time_to_threshold,
+)
+from relive.lab.studies._conduct import Bar, at_least, conduct, new_figure, write_files
+from relive.lab.studies._runner import Outcome, Report
+
+Array = npt.NDArray[np.float64]
+Evaluator = Callable[[Callable[[Any], Any]], Any]
+BAND_RESAMPLES = 2_000
+QUICK_SEEDS = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Seeds and processes of a comparison."""
+
+    seeds: int = 10
+    """Seeds in each arm; one seed gives the same initial weights and environment in all arms."""
+    first_seed: int = 0
+    """The first seed; the others follow."""
+    quick: bool = False
+    """At most 4 seeds: a sooner answer, with wide intervals."""
+    jobs: int = os.cpu_count() or 1
+    """Processes at a time; one for each processor unless given."""
+
+    def chosen(self) -> range:
+        """Return the seeds to run."""
+        at_least(self, first_seed=0, seeds=1, jobs=1)
+        return range(self.first_seed, self.first_seed + (min(self.seeds, QUICK_SEEDS) if self.quick else self.seeds))
+
+
+DEFAULT_RUNS = Runs()
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A training run: an arm of a study under one seed; `evaluator` must be picklable."""
+
+    arm: str
+    seed: int
+    config: TrainerConfig
+    evaluator: Evaluator | None = None
+
+    @property
+    def label(self) -> str:
+        """What the run is called."""
+        return f"{self.arm}, seed {self.seed}"
+
+    @property
+    def cost(self) -> float:
+        """Environment steps."""
+        return float(self.config.total_steps)
+
+
+def trainer_of(config: TrainerConfig) -> Any:
+    """Return the class that trains by settings of this kind; PyTorch is loaded with it."""
+    return getattr(lab, type(config).__name__.removesuffix("Config") + "Trainer")
+
+
+def train(job: Job, report: Report) -> tuple[TrainResult, bool]:
+    """Do one run; return its result, and whether it came to its end."""
+
+    def tell(now: Progress) -> bool:
+        return report(now.step / now.total_steps, f"return {now.eval_return:.3g}")
+
+    trainer = trainer_of(job.config)(job.config, evaluator=job.evaluator)
+    result: TrainResult = trainer.train(tell)
+    trainer.close()
+    if len(result.eval_returns):
+        last = f"return {result.eval_returns[-1].mean():.3g} after {result.steps} steps, {result.seconds:.0f} s"
+        report(result.steps / job.config.total_steps, last)
+    return result, result.steps >= job.config.total_steps
+
+
+Measure = Callable[[Sequence[TrainResult]], tuple[Array, Array] | None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """What is compared, and how its results are to be read.
+
+    Attributes:
+        title: Heading of table and picture.
+        arms: All arms.
+        baseline: The arm that sets the threshold and that the others are compared with.
+        unit: What time is counted in: `episodes` or `steps`.
+        metric: What is measured.
+        digits: How it is formatted; None decides by its size.
+        measure: Times `[P]` and values `[N, P]` of the curves of N runs, as long as the shortest; None: there is none.
+        last: Points at a curve's end whose mean is the run's final value.
+        threshold: Value to reach; None is 90 % of the baseline's final interquartile mean.
+        reference: Name and value of a fixed policy to draw beside the curves, if there is one.
+        judge: Bars that the final values, by arm, should keep.
+        settings: Everything that decides the numbers, for the file.
+    """
+
+    title: str
+    arms: tuple[str, ...]
+    baseline: str
+    unit: str
+    metric: str = "return"
+    digits: str | None = None
+    measure: Measure
+    last: int = 5
+    threshold: float | None = None
+    reference: tuple[str, float] | None = None
+    judge: Callable[[dict[str, Array]], list[Bar]] = lambda finals: []
+    settings: dict[str, Any]
+
+    def run(self, jobs: Sequence[Job], workers: int, out: Path) -> int:
+        """Run all jobs, report, and return the exit status."""
+        return conduct(self.title, jobs, train, workers, self.curves, out)
+
+    def curves(self, outcomes: Sequence[Outcome[Job]]) -> Curves | None:
+        """Return the curves of the seeds that every arm has: of whole runs, or else of what was reached."""
+        found: dict[int, dict[str, Outcome[Job]]] = {}
+        for outcome in outcomes:
+            if outcome.result is not None and self.measure([outcome.result]) is not None:
+                found.setdefault(outcome.task.seed, {})[outcome.task.arm] = outcome
+        everywhere = {seed: arms for seed, arms in sorted(found.items()) if len(arms) == len(self.arms)}
+        whole = {seed: arms for seed, arms in everywhere.items() if all(run.complete for run in arms.values())}
+        chosen = whole or everywhere
+        runs = [arms[arm].result for arm in self.arms for arms in chosen.values()]
+        measured = self.measure(runs) if runs else None
+        if measured is None:
+            return None
+        times, values = measured
+        return Curves(
+            study=self,
+            seeds=list(chosen),
+            complete=bool(whole),
+            times=times,
+            values=dict(zip(self.arms, values.reshape(len(self.arms), len(chosen), -1), strict=True)),
+            seconds={arm: float(np.mean([arms[arm].result.seconds for arms in chosen.values()])) for arm in self.arms},
+        )
+
+
+def evaluations(steps_per_unit: int = 1) -> Measure:
+    """Measure mean evaluation returns, at times in units of that many environment steps."""
+
+    def measure(runs: Sequence[TrainResult]) -> tuple[Array, Array] | None:
+        length = min(len(run.eval_steps) for run in runs)
+        if not length:
+            return None
+        values = np.array([run.eval_returns[:length].mean(axis=1) for run in runs])
+        return runs[0].eval_steps[:length] / steps_per_unit, values
+
+    return measure
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figures:
+    """One arm's figures; those that compare it with the baseline are None in the baseline's own."""
+
+    arm: str
+    finals: list[float]
+    final: Estimate
+    median_time: float
+    never: int
+    seconds: float
+    better: Estimate | None
+    difference: Estimate | None
+    area_difference: Estimate | None
+    sooner: Estimate | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curves:
+    """The curves of the same seeds in every arm of a study.
+
+    Attributes:
+        study: What they belong to.
+        seeds: The seeds, in order.
+        complete: Whether these are whole runs.
+        times: When each point was measured, float64 `[P]`.
+        values: By arm, float64 `[S, P]`.
+        seconds: By arm, mean wall-clock seconds of a run.
+    """
+
+    study: Study
+    seeds: list[int]
+    complete: bool
+    times: Array
+    values: dict[str, Array]
+    seconds: dict[str, float]
+
+    @property
+    def finals(self) -> dict[str, Array]:
+        """Final values of the runs of each arm, float64 `[S]`."""
+        return {arm: final(values, self.study.last) for arm, values in self.values.items()}
+
+    @property
+    def bars(self) -> list[Bar]:
+        """What the study should reach, and what it did."""
+        return self.study.judge(self.finals)
+
+    @property
+    def threshold(self) -> float:
+        """The value that counts as learned, the same for every arm."""
+        fixed = self.study.threshold
+        return 0.9 * float(iqm(self.finals[self.study.baseline])) if fixed is None else fixed
+
+    def figures(self) -> list[Figures]:
+        """Return the figures of every arm."""
+        base, finals, limit = self.study.baseline, self.finals, self.threshold
+        times = {arm: time_to_threshold(self.times, values, limit) for arm, values in self.values.items()}
+        areas = {arm: values.mean(axis=1) for arm, values in self.values.items()}
+        return [
+            Figures(
+                arm=arm,
+                finals=finals[arm].tolist(),
+                final=interval(finals[arm]),
+                median_time=float(np.median(times[arm])),
+                never=int(np.isinf(times[arm]).sum()),
+                seconds=self.seconds[arm],
+                better=probability_of_improvement(finals[arm], finals[base]) if arm != base else None,
+                difference=paired_difference(finals[arm], finals[base]) if arm != base else None,
+                area_difference=paired_difference(areas[arm], areas[base]) if arm != base else None,
+                sooner=probability_of_improvement(-times[arm], -times[base]) if arm != base else None,
+            )
+            for arm in self.study.arms
+        ]
+
+    def shown(self) -> list[RenderableType]:
+        """Return one table: a column for each arm, comparisons with the baseline below."""
+        study, limit, found, finals = self.study, self.threshold, self.figures(), self.finals
+        digits = study.digits or (".3f" if np.abs(finals[study.baseline]).max() < 10 else ".1f")
+        partial = "" if self.complete else f", stopped at {self.times[-1]:g} {study.unit}"
+        table = Table(title=f"{study.title}: {self._count}{partial}", title_justify="left", caption_justify="left")
+        table.add_column("95 % intervals")
+        for arm in found:
+            table.add_column(arm.arm, justify="right")
+        separator = " " if len(found) < 3 else "\n"  # 80 characters hold two intervals side by side
+
+        def add(label: str, estimates: list[Estimate | None], spec: str) -> None:
+            table.add_row(label, *(Text(e.text(spec, separator) if e else "-") for e in estimates))
+
+        add(f"final {study.metric}, IQM", [arm.final for arm in found], digits)
+        table.add_row("worst to best seed", *(f"{min(f):{digits}} to {max(f):{digits}}" for f in finals.values()))
+        medians = (f"{arm.median_time:g}" if math.isfinite(arm.median_time) else "-" for arm in found)
+        table.add_row(f"{study.unit} to {limit:{digits}}, median", *medians)
+        table.add_row("never reached it", *(f"{arm.never} of {len(self.seeds)}" for arm in found))
+        table.add_row("seconds a run", *(f"{arm.seconds:.0f}" for arm in found), end_section=True)
+        add(f"final {study.metric}, difference", [arm.difference for arm in found], "+" + digits)
+        add("mean curve, difference", [arm.area_difference for arm in found], "+" + digits)
+        add(f"P(higher final {study.metric})", [arm.better for arm in found], ".2f")
+        add("P(reached it sooner)", [arm.sooner for arm in found], ".2f")
+        table.caption = f"Differences and P are against {study.baseline}; seeds are paired."
+        if study.reference is not None:
+            table.caption += f"\nFor scale: {study.reference[0]} earns {study.reference[1]:{digits}}."
+        return [table]
+
+    @property
+    def _count(self) -> str:
+        return "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write `curves.png`, `curves.csv` and `summary.json`, and return their paths."""
+        study, limit = self.study, self.threshold
+        lines = (
+            (arm, seed, f"{time:g}", repr(float(value)))
+            for arm, values in self.values.items()
+            for seed, run in zip(self.seeds, values, strict=True)
+            for time, value in zip(self.times, run, strict=True)
+        )
+        summary = {"title": study.title, "settings": study.settings, "seeds": self.seeds, "complete": self.complete}
+        summary |= {"threshold": limit, "reference": study.reference, "bars": self.bars, "arms": self.figures()}
+        figure, axes = new_figure()
+        for arm, values in self.values.items():
+            points = [interval(column, resamples=BAND_RESAMPLES) for column in values.T]
+            line = axes.plot(self.times, [point.value for point in points], label=arm)[0]
+            band = ([point.low for point in points], [point.high for point in points])
+            axes.fill_between(self.times, *band, color=line.get_color(), alpha=0.2, linewidth=0)
+        axes.axhline(limit, color="grey", linestyle="--", linewidth=0.8, label=f"threshold {limit:.3g}")
+        if study.reference is not None:
+            axes.axhline(study.reference[1], color="black", linestyle=":", linewidth=0.8, label=study.reference[0])
+        axes.set_xlabel(f"training {study.unit}")
+        axes.set_ylabel(f"{study.metric}: IQM and 95 % interval")
+        axes.set_title(f"{study.title}: {self._count}")
+        axes.legend(frameon=False)
+        return write_files(folder, "curves", ["arm", "seed", study.unit, study.metric], lines, summary, figure)

@@ -1,0 +1,125 @@
+"""`relive compare`, end to end and small, with its processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from interrupted import interrupted
+from rich.console import Console
+
+from relive.cli import main
+from relive.lab import SACConfig
+from relive.lab.studies._runner import Display, run_all
+from relive.lab.studies._study import Job, Runs, train
+from relive.lab.studies.pairs import PairsLearner, pairs_config, pendulum_config
+
+SHORT = ["--episodes", "12", "--eval-every", "4", "--eval-episodes", "8", "--hidden", "8"]
+
+
+def test_pairs_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "pairs", "--seeds", "2", "--first-seed", "7", "--jobs", "2", *SHORT]
+    assert main([*words, "--out", str(tmp_path / "pairs")]) == 0
+    shown = capsys.readouterr().out
+    assert "SAC on PairsTrading, mode break: 4 runs on 2 processes" in shown
+    assert len(re.findall(r"\[\d/4\] (?:uniform|prioritized), seed [78]: return", shown)) == 4
+    for text in ("final return, IQM", "never reached it", "P(higher final return)", "For scale: the rule"):
+        assert text in shown
+    assert (tmp_path / "pairs" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert len((tmp_path / "pairs" / "curves.csv").read_text().splitlines()) == 1 + 2 * 2 * 3
+    found = json.loads((tmp_path / "pairs" / "summary.json").read_text())
+    assert found["seeds"] == [7, 8]
+    assert found["settings"]["update_every"] == 8
+    assert found["complete"] is True
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_ends_the_processes_and_shows_what_was_reached(tmp_path: Path) -> None:
+    words = ["compare", "pairs", "--seeds", "200", "--jobs", "2", *SHORT, "--out", str(tmp_path)]
+    shown = interrupted(words, after="[2/")
+    assert re.search(r"SAC on PairsTrading, mode break: \d+ seeds?\b", shown)
+    assert (tmp_path / "curves.png").exists()
+
+
+def test_a_run_that_fails_is_reported_and_the_others_go_on() -> None:
+    good = SACConfig(
+        total_steps=20, start_steps=20, eval_every=20, eval_episodes=1, batch_size=8, hidden_sizes=(8,), torch_threads=1
+    )
+    bad = dataclasses.replace(good, env_id="NoSuchThing-v0")
+    shown = io.StringIO()
+    jobs = [Job("bad", 0, bad), Job("good", 0, good), Job("killer", 0, good, Killer())]
+    outcomes = run_all(jobs, train, Display(jobs, Console(file=shown)), 1)
+    assert [(outcome.task.arm, outcome.complete) for outcome in outcomes] == [
+        ("bad", False),
+        ("good", True),
+        ("killer", False),
+    ]
+    assert "at `SACConfig(env_id)`" in outcomes[0].error
+    assert outcomes[1].result is not None
+    assert outcomes[1].result.steps == 20
+    assert outcomes[2].error == "its process ended with status -9"
+    assert "bad, seed 0, failed" in shown.getvalue()
+
+
+class Killer:
+    """An evaluator that ends its own process, as the system does when memory runs out."""
+
+    def __call__(self, policy: object) -> object:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return None
+
+
+def test_the_settings_of_pairs_are_those_of_the_published_comparison() -> None:
+    config = pairs_config(PairsLearner(), seed=3, use_per=True)
+    assert config == SACConfig(
+        env_id="relive/PairsTrading-v0",
+        env_kwargs={"mode": "break", "sigma": 1.0, "cost": 0.5},
+        total_steps=50_000,
+        seed=3,
+        use_per=True,
+        per_alpha=0.6,
+        per_beta_start=0.4,
+        per_beta_end=1.0,
+        per_beta_anneal_steps=6_125,
+        gamma=0.97,
+        buffer_capacity=100_000,
+        batch_size=64,
+        hidden_sizes=(32, 32),
+        learning_rate=1e-3,
+        tau=0.01,
+        target_entropy=-1.0,
+        init_alpha=0.1,
+        start_steps=1_000,
+        update_every=8,
+        eval_every=2_500,
+        eval_episodes=200,
+        torch_threads=1,
+    )
+    rare = pairs_config(PairsLearner(mode="dislocation"), seed=3, use_per=False)
+    assert (rare.env_kwargs["sigma"], rare.update_every, rare.total_steps) == (0.3, 16, 150_000)
+    assert rare.per_beta_anneal_steps == 149_000 // 16
+    own = pairs_config(PairsLearner(mode="dislocation", sigma=1.0, episodes=100), seed=3, use_per=False)
+    assert (own.env_kwargs["sigma"], own.update_every, own.total_steps) == (1.0, 16, 10_000)
+
+
+def test_the_arms_of_a_comparison_differ_in_one_flag() -> None:
+    uniform, prioritized = (pairs_config(PairsLearner(), 0, use_per=per) for per in (False, True))
+    assert dataclasses.replace(uniform, use_per=True) == prioritized
+    uniform, prioritized = (pendulum_config(0, per, 1, 5_000) for per in (False, True))
+    assert dataclasses.replace(uniform, use_per=True) == prioritized
+    assert (uniform.hidden_sizes, uniform.reward_scale, uniform.update_every) == ((64, 64), 0.1, 1)
+
+
+def test_quick_takes_few_seeds_and_fewer_episodes() -> None:
+    assert PairsLearner().resolved(quick=True).episodes == 300
+    assert PairsLearner(mode="dislocation").resolved(quick=True).episodes == 900
+    assert PairsLearner(episodes=77).resolved(quick=True).episodes == 77
+    assert list(Runs(seeds=10, first_seed=5).chosen()) == list(range(5, 15))
+    assert list(Runs(first_seed=5, quick=True).chosen()) == [5, 6, 7, 8]
+    assert list(Runs(seeds=2, quick=True).chosen()) == [0, 1]

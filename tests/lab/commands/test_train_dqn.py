@@ -1,0 +1,48 @@
+"""`relive train dqn`: small tasks, Atari games, and going on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from relive.cli import main
+from relive.lab import DQNTrainer
+
+SHORT = ["--start-steps", "100", "--batch-size", "16", "--hidden-sizes", "8", "--eval-episodes", "2"]
+CARTPOLE = ["train", "dqn", "--env-id", "CartPole-v1", *SHORT]
+
+
+def test_a_run_leaves_a_learner_that_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ["--use-per", "--dueling", "--frame-stack", "2", "--total-steps", "300", "--eval-every", "150"]
+    assert main([*CARTPOLE, *settings, "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "DQN on CartPole-v1" in shown
+    assert re.search(r"replay +│ prioritized \(alpha 0.6\), 3-step", shown)
+    assert re.search(r"300/300 .* \d+ MB, eval return \d+", shown)
+    found = json.loads((tmp_path / "result.json").read_text())
+    assert found["config"]["frame_stack"] == 2
+    assert found["eval_steps"] == [150, 300]
+    learner = str(tmp_path / "learner.safetensors")
+    assert main(["train", "dqn", "--resume", learner, "--total-steps", "450", "--out", str(tmp_path)]) == 0
+    trainer = DQNTrainer.load(learner)
+    assert (trainer.step, trainer.config.dueling, trainer.config.batch_size) == (450, True, 16)
+
+
+def test_the_wrong_trainer_says_which_is_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CARTPOLE, "--total-steps", "120", "--out", str(tmp_path)]) == 0
+    assert main(["train", "sac", "--resume", str(tmp_path / "learner.safetensors")]) == 2
+    assert "`DQNTrainer.load` reads it" in capsys.readouterr().err
+
+
+def test_an_atari_game_gets_settings_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "dqn", "--env-id", "ALE/Pong-v5", "--use-per", "--torch-threads", "1"]
+    short = ["--total-steps", "150", "--start-steps", "100", "--buffer-capacity", "500", "--eval-every", "0"]
+    assert main([*words, *short, "--log-dir", str(tmp_path / "events"), "--out", str(tmp_path)]) == 0
+    assert "DQN on ALE/Pong-v5" in capsys.readouterr().out
+    config = json.loads((tmp_path / "result.json").read_text())["config"]
+    assert (config["frame_stack"], config["learning_rate"], config["update_every"]) == (4, 1e-4, 4)
+    assert (config["start_steps"], config["use_per"]) == (100, True)
+    assert list((tmp_path / "events").glob("events.*"))

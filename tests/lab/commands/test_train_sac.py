@@ -1,0 +1,72 @@
+"""`relive train sac` from the first step to the files it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from relive.cli import main
+from relive.lab import SACTrainer
+
+SHORT = ["--start-steps", "100", "--batch-size", "16", "--hidden-sizes", "8", "8", "--eval-episodes", "2"]
+PENDULUM = ["train", "sac", "--env-id", "Pendulum-v1", *SHORT]
+
+
+def test_a_run_leaves_a_learner_a_curve_and_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert main([*PENDULUM, "--use-per", "--total-steps", "400", "--eval-every", "200", "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"replay +│ prioritized \(alpha 0.6\), 1-step", shown)
+    assert re.search(r"updates +│ 300", shown)
+    assert re.search(r"evaluation return, last +│ -\d+", shown)
+    assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads((out / "result.json").read_text())
+    assert found["eval_steps"] == [200, 400]
+    assert found["config"]["use_per"] is True
+    assert SACTrainer.load(out / "learner.safetensors").updates == 300
+
+
+def test_a_run_goes_on_from_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PENDULUM, "--seed", "5", "--total-steps", "200", "--out", str(tmp_path)]) == 0
+    learner = str(tmp_path / "learner.safetensors")
+    assert main(["train", "sac", "--resume", learner, "--total-steps", "500", "--out", str(tmp_path)]) == 0
+    assert re.search(r"environment steps +│ 500", capsys.readouterr().out)
+    trainer = SACTrainer.load(learner)
+    assert (trainer.config.seed, trainer.config.batch_size, trainer.step) == (5, 16, 500)
+    # 100 updates before, and 200 after 100 steps that filled the buffer again.
+    assert trainer.updates == 300
+
+
+def test_arguments_of_the_environment_are_typed(tmp_path: Path) -> None:
+    words = ["--env-kwargs", "mode", "dislocation", "sigma", "0.3", "--env-id", "relive/PairsTrading-v0"]
+    assert main(["train", "sac", *SHORT, *words, "--total-steps", "120", "--out", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "result.json").read_text())
+    assert found["config"]["env_kwargs"] == {"mode": "dislocation", "sigma": 0.3}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_saves_what_was_reached(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "relive", *PENDULUM, "--total-steps", "1000000", "--eval-every", "100"]
+    command += ["--log-dir", str(tmp_path / "events"), "--checkpoint-every", "200", "--out", str(tmp_path)]
+    first = tmp_path / "events" / "learner.safetensors"
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as run:
+        try:
+            while run.poll() is None and not first.exists():
+                time.sleep(0.05)
+            run.send_signal(signal.SIGINT)
+            out, error = run.communicate(timeout=60)
+        finally:
+            run.kill()
+    assert run.returncode == 130, error
+    assert "Traceback" not in error
+    assert f"relive train sac --resume {tmp_path / 'learner.safetensors'}" in out
+    assert SACTrainer.load(tmp_path / "learner.safetensors").step >= 200
