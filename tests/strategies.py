@@ -10,7 +10,7 @@ import numpy as np
 import oracle_items
 from hypothesis import strategies as st
 from oracle import OracleBuffer, all_stacks
-from worlds import (
+from synthetic import (
     BOTH,
     GO,
     JUMP,

@@ -17,7 +17,7 @@ import oracle_items
 import pytest
 from oracle import OracleBuffer
 from oracle_stacks import tree_map
-from worlds import BOTH, GO, JUMP, MIDWAY, STAY, TERMINATED, TRUNCATED, Script, World, stacks_of
+from synthetic import BOTH, GO, JUMP, MIDWAY, STAY, TERMINATED, TRUNCATED, Script, World, stacks_of
 
 import relive
 

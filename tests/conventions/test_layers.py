@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 import pytest
-from house_source import MODULES, NAMES, Module, parsed, place
+from source_tree import MODULES, NAMES, Module, parsed, place
 
 # A module belongs to the longest of these names that starts its own. A new module is placed here once.
 LAYERS = {

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from house_source import NAMES
+from source_tree import NAMES
 
 # The modules whose names a user imports.
 FACES = ["relive", "relive.gymnasium", "relive.envs", "relive.trainers", "relive.errors"]

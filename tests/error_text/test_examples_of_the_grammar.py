@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fixtures_of_messages import F, fingerprint, prioritized, step
+from refused_calls import F, fingerprint, prioritized, step
 
 import relive
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fixtures_of_messages import F, assert_refused, schema
+from refused_calls import F, assert_refused, schema
 
 import relive
 from relive.errors import ArgumentError, SchemaError

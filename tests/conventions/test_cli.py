@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from house_pages import PAGES, read, shell_text
-from house_source import ROOT
+from markdown_pages import PAGES, read, shell_text
+from source_tree import ROOT
 
 RUN = "import sys; from relive.cli import main; sys.exit(main())"
 Words = tuple[str, ...]

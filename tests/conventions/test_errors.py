@@ -6,7 +6,7 @@ import ast
 import inspect
 
 import pytest
-from house_source import MODULES, NAMES, Module, parsed, place
+from source_tree import MODULES, NAMES, Module, parsed, place
 
 import relive.errors
 
@@ -15,7 +15,7 @@ ERRORS = {
     for name, value in vars(relive.errors).items()
     if inspect.isclass(value) and issubclass(value, relive.errors.ReliveError)
 }
-# The native kernels compose some texts themselves, and these functions hand them on; tests/messages asserts the texts.
+# The native kernels compose some texts, and these functions pass them on; tests/error_text asserts the texts.
 HANDED_ON = {"relive._kernels._native"}
 
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from house_pages import PAGES, Block, blocks, read
-from house_source import ROOT
+from markdown_pages import PAGES, Block, blocks, read
+from source_tree import ROOT
 
 # Every example, and the arguments that make it short.
 EXAMPLES: dict[str, list[str]] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fixtures_of_messages import F, assert_refused
 from gymnasium import spaces
+from refused_calls import F, assert_refused
 
 import relive
 from relive.errors import ArgumentError, NotEnoughData, PriorityError, SchemaError, StaleId

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fixtures_of_messages import assert_refused, empty, flat_step, prioritized, step, steps, uniform
+from refused_calls import assert_refused, empty, flat_step, prioritized, step, steps, uniform
 
 import relive
 from relive.errors import ArgumentError, NotEnoughData, PriorityError, SchemaError, StaleId

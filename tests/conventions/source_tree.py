@@ -1,4 +1,4 @@
-"""What the house tests read: the repository's own files, parsed."""
+"""What the convention tests read: the repository's own files, parsed."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from house_source import MODULES, NAMES, ROOT, SOURCE, Module, parsed, place
+from source_tree import MODULES, NAMES, ROOT, SOURCE, Module, parsed, place
 
 import relive
 
