@@ -33,6 +33,7 @@ LAYERS = {
     "relive.trajectories": 5,
     "relive.envs": 6,
     "relive.gymnasium": 6,
+    "relive.testing": 6,
     "relive.__main__": 7,
     "relive.cli": 7,
     "relive.trainers": 7,
@@ -44,6 +45,8 @@ APART = [
     ("relive.items", "relive.samplers"),
     ("relive.envs", "relive.gymnasium"),
 ]
+# Only users' tests import these.
+FOR_USERS = ["relive.testing"]
 # These import relive as a user would.
 AS_USERS = ["relive.trainers"]
 KNOWN = {*NAMES, "relive._native"}
@@ -94,6 +97,9 @@ def faults(module: Module) -> list[str]:
         for one, two in APART:
             if (inside(module.name, one) and inside(target, two)) or (inside(module.name, two) and inside(target, one)):
                 found.append(f"{at}: {module.name} imports {target}; these two do not know each other")
+        for offered in FOR_USERS:
+            if inside(target, offered) and not inside(module.name, offered):
+                found.append(f"{at}: {module.name} imports {target}, which is for users' tests")
         for user in AS_USERS:
             private = any(step.startswith("_") for step in [*target.split("."), name])
             if inside(module.name, user) and not inside(target, user) and private:
@@ -161,6 +167,7 @@ def test_no_cycle_while_loading() -> None:
         ("relive.samplers.recent", "from ..items import Transitions"),
         ("relive.items.episodes", "from relive.samplers.uniform import Uniform"),
         ("relive.envs.maze", "import relive.gymnasium"),
+        ("relive.cli.bench", "from relive.testing import OracleBuffer"),
         ("relive.unplaced", "import math"),
         ("relive.trainers.dqn", "from relive._ring import Ring"),
         ("relive.trainers.dqn", "from relive.sum_tree import _first"),

@@ -1,4 +1,4 @@
-"""What the model draws: n-step transitions and sequences, expanded step by step."""
+"""What the oracle draws: n-step transitions and sequences, expanded step by step."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from oracle import Episode, Place, Step
-from oracle_stacks import same_bytes, tree_map
 
-Tree = Any
-Fields = dict[str, Tree]
-WHOLE = ("ids", "weights")  # fields of a batch without a time axis, whatever the item
+from .frames import Nested, same_bytes, stacked, tree_map
+from .oracle import Anchor, Episode, Step
+
+Fields = dict[str, Nested]
 
 
 @dataclass(frozen=True)
@@ -23,9 +22,9 @@ class Transitions:
     starts: int = 1
     older: int = 0
 
-    def expand(self, place: Place) -> Fields | None:
-        """The n-step item that starts at `place`, or None while its window is not complete."""
-        return window_of(place.episode, place.position, self.n, self.gamma)
+    def expand(self, anchor: Anchor) -> Fields | None:
+        """The n-step item that starts at `anchor`, or None while its window is not complete."""
+        return window_of(anchor.episode, anchor.position, self.n, self.gamma)
 
 
 def window_of(episode: Episode, position: int, n: int, gamma: float) -> Fields | None:
@@ -64,69 +63,64 @@ class Sequences:
     state: tuple[str, ...] = ()
     older: int = 1
 
-    def expand(self, place: Place) -> Fields | None:
-        """The sequence that starts at `place`, or None while some of its observations are to come."""
-        chain, ended = self.chain(place)
+    def expand(self, anchor: Anchor) -> Fields | None:
+        """The sequence that starts at `anchor`, or None while some of its observations are to come."""
+        chain, ended = self.chain(anchor)
         total = self.length + self.n
         steps, last = chain[:total], chain[-1].episode
         if not ended and len(steps) < total - (last.final is not None and not last.closed):
             return None
-        observations = [p.step.obs for p in steps] + [last.newest_obs] * (total - len(steps))
-        before = [previous(p) for p in steps]
+        observations = [s.step.obs for s in steps] + [last.newest_obs] * (total - len(steps))
+        before = [previous(s) for s in steps]
         if len(before) < total:
             before.append(steps[-1].step)
         # What repeats the last observation follows nothing.
         before += [None] * (total - len(before))
         fields: Fields = {
             "all_obs": stacked(observations),
-            "all_prev_action": stacked([zeros(place.step.action) if s is None else s.action for s in before]),
-            "all_prev_reward": stacked([zeros(place.step.reward) if s is None else s.reward for s in before]),
-            **{name: place.step.extras[name] for name in self.state},
+            "all_prev_action": stacked([zeros(anchor.step.action) if s is None else s.action for s in before]),
+            "all_prev_reward": stacked([zeros(anchor.step.reward) if s is None else s.reward for s in before]),
+            **{name: anchor.step.extras[name] for name in self.state},
             **self.rows(steps, observations),
         }
         for name in ("obs", "prev_action", "prev_reward"):
             fields[name] = tree_map(lambda array: array[: self.length], fields[f"all_{name}"])
         return fields
 
-    def chain(self, place: Place) -> tuple[list[Place], bool]:
-        """The steps from `place` on, and whether that are all, because the stream ended."""
-        found: list[Place] = []
-        for number in range(place.number, len(place.lane.episodes)):
-            episode = place.lane.episodes[number]
-            first = place.position if number == place.number else 0
-            found += [Place(place.lane, number, position) for position in range(first, len(episode.steps))]
+    def chain(self, anchor: Anchor) -> tuple[list[Anchor], bool]:
+        """The steps from `anchor` on, and whether these are all, because the stream ended."""
+        found: list[Anchor] = []
+        for number in range(anchor.number, len(anchor.lane.episodes)):
+            episode = anchor.lane.episodes[number]
+            first = anchor.position if number == anchor.number else 0
+            found += [Anchor(anchor.lane, number, position) for position in range(first, len(episode.steps))]
             if episode.cut or (episode.closed and not self.across):
                 return found, True
         return found, False
 
-    def rows(self, steps: list[Place], observations: list[Tree]) -> Fields:
+    def rows(self, steps: list[Anchor], observations: list[Nested]) -> Fields:
         """What every step of the sequence carries; zeros where it is over."""
-        lived = steps[: self.length]
-        windows = [window_of(p.episode, p.position, self.n, self.gamma) for p in lived]
+        valid = steps[: self.length]
+        windows: list[Any] = [window_of(s.episode, s.position, self.n, self.gamma) for s in valid]
         for i, window in enumerate(windows):
             if not self.across and not same_bytes(window["next_obs"], observations[i + self.n]):
                 raise AssertionError("within an episode the successors are the observations, n steps later")
-        fields: Fields = {"mask": np.arange(self.length) < len(lived)}
+        fields: Fields = {"mask": np.arange(self.length) < len(valid)}
         for name in windows[0]:
             if name in self.state or name == "obs":
                 continue
             values = [window[name] for window in windows]
-            for i in range(len(lived), self.length):
+            for i in range(len(valid), self.length):
                 values.append(observations[i + self.n] if name == "next_obs" else zeros(values[0]))
             fields[name] = stacked(values)
         return fields
 
 
-def previous(place: Place) -> Step | None:
+def previous(anchor: Anchor) -> Step | None:
     """The step before, in the same episode."""
-    return place.episode.steps[place.position - 1] if place.position else None
+    return anchor.episode.steps[anchor.position - 1] if anchor.position else None
 
 
-def stacked(values: list[Tree]) -> Tree:
-    """A list of equally nested values as one, along a new first axis."""
-    return tree_map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *values)
-
-
-def zeros(value: Tree) -> Tree:
+def zeros(value: Nested) -> Nested:
     """Zeros of the same nest, shapes and dtypes."""
     return tree_map(lambda part: np.zeros_like(np.asarray(part)), value)

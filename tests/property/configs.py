@@ -1,33 +1,16 @@
-"""Random buffers and random streams of experience for the property tests."""
+"""Random buffers for the property tests: a schema, an item, a sampler, and the oracle of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import oracle_items
 from hypothesis import strategies as st
-from oracle import OracleBuffer, all_stacks
-from synthetic import (
-    BOTH,
-    GO,
-    JUMP,
-    MIDWAY,
-    OLDER,
-    SCHEMAS,
-    SIGN,
-    STAY,
-    TERMINATED,
-    TRUNCATED,
-    UNRELATED,
-    Script,
-    World,
-    stacks_of,
-)
 
 import relive
+from relive.testing import SCHEMAS, OracleBuffer, SyntheticEnvs, oracle_items
+from relive.testing.frames import most_frames, stacks_of
 
 OVER = ["steps", "steps", "episodes"]
 
@@ -48,16 +31,23 @@ class Config:
     over: str = "steps"  # of Uniform
 
     @property
-    def spec(self) -> dict[str, Any]:
-        """The schema's fields."""
-        fields = SCHEMAS[self.schema]
-        return fields if self.every is None else {**fields, "state": relive.Field((3,), every=self.every)}
+    def fields(self) -> relive.Schema:
+        """The schema, with the state that sequences may start from."""
+        schema = SCHEMAS[self.schema]
+        if self.every is None:
+            return schema
+        return relive.Schema(**schema.tree, state=relive.Field((3,), every=self.every))
+
+    @property
+    def whole(self) -> tuple[str, ...] | None:
+        """Fields without a time axis in a time-major batch."""
+        return ("state",) if self.sequences and self.sequences["time_major"] else None
 
     def build(self) -> relive.ReplayBuffer:
         """The buffer; its capacity leaves a remainder that no lane uses."""
         windows = {"n_step": self.n_step, "gamma": self.gamma}
         return relive.ReplayBuffer(
-            relive.Schema(**self.spec),
+            self.fields,
             capacity=self.rows * self.num_envs + self.num_envs - 1,
             num_envs=self.num_envs,
             item=relive.Sequences(**self.sequences, **windows) if self.sequences else relive.Transitions(**windows),
@@ -85,11 +75,11 @@ class Config:
                 choice["across_episodes"],
                 () if self.every is None else ("state",),
             )
-        return OracleBuffer(self.num_envs, self.rows, item, initial, stacks_of(self.spec["obs"]))
+        return OracleBuffer(self.num_envs, self.rows, item, initial, stacks_of(self.fields.tree["obs"]))
 
-    def world(self) -> World:
+    def envs(self) -> SyntheticEnvs:
         """Environments that feed both."""
-        return World(self.spec, self.num_envs)
+        return SyntheticEnvs(self.fields, self.num_envs)
 
     def mass(self, raw: np.ndarray) -> np.ndarray:
         """What a raw priority weighs in a draw; zero means never, whatever alpha is."""
@@ -132,7 +122,7 @@ def configs(draw: st.DrawFn) -> Config:
     n_step = draw(st.integers(1, 7))
     schema = draw(st.sampled_from(sorted(SCHEMAS)))
     choice, every = draw(st.one_of(st.just((None, None)), st.just((None, 1)), sequences()))
-    frames = max((stack.k for stack in all_stacks(stacks_of(SCHEMAS[schema]["obs"]))), default=1)
+    frames = most_frames(stacks_of(SCHEMAS[schema].tree["obs"]))
     least = n_step + frames - 1
     if choice is not None:
         least = choice["length"] + choice["burn_in"] + n_step - 1 + max(frames - 1, 1)
@@ -147,74 +137,4 @@ def configs(draw: st.DrawFn) -> Config:
         sequences=choice,
         every=every,
         over=draw(st.sampled_from(OVER)),
-    )
-
-
-# Other ways to hand over an array: some mean the same, some must be refused, and both back ends must agree on which.
-FORMS: dict[str, Callable[[np.ndarray], Any]] = {
-    "list": lambda a: a.tolist(),
-    "tuple": lambda a: tuple(a.tolist()),
-    "float64": lambda a: a.astype(np.float64),
-    "float32": lambda a: a.astype(np.float32),
-    "int64": lambda a: np.nan_to_num(a).astype(np.int64),
-    "uint8": lambda a: np.nan_to_num(a).astype(np.uint8),
-    "bool": lambda a: a.astype(bool),
-    "complex": lambda a: a.astype(complex),
-    "object": lambda a: a.astype(object),
-    "text": lambda a: a.astype("U8"),
-    "other byte order": lambda a: a.astype(a.dtype.newbyteorder()),
-    "Fortran order": np.asfortranarray,
-    "not contiguous": lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
-    "backwards": lambda a: np.flip(np.flip(a, 0).copy(), 0),
-    "read-only": lambda a: np.frombuffer(a.tobytes(), a.dtype).reshape(a.shape),
-    "one axis more": lambda a: a[None],
-    "no lane axis": lambda a: a[0],
-    "a lane more": lambda a: np.concatenate([a, a[:1]]),
-    "transposed": lambda a: a.T,
-    "huge": lambda a: np.full(a.shape, 1e300),
-    "infinite": lambda a: np.full(a.shape, np.inf),
-    "large integer": lambda a: np.full(a.shape, 2**40),
-    "negative": lambda a: np.full(a.shape, -1),
-    "unsigned": lambda a: np.full(a.shape, 2**64 - 1, np.uint64),
-    "two": lambda a: np.full(a.shape, 2, np.int8),
-    "number": lambda a: 1,
-    "float": lambda a: 0.5,
-    "word": lambda a: "word",
-    "mapping": lambda a: {"a": a},
-    "ragged": lambda a: [[1], [1, 2]],
-    "nothing": lambda a: None,
-    "empty": lambda a: a[:0],
-}
-
-
-def spoil(told: dict[str, Any], name: str, form: str) -> dict[str, Any]:
-    """The same call with one field (the first leaf of a nested one) handed over in another form."""
-
-    def change(value: Any) -> Any:
-        if isinstance(value, dict):
-            first = next(iter(value))
-            return {**value, first: change(value[first])}
-        return FORMS[form](value)
-
-    return {**told, name: change(told[name])}
-
-
-raw_priorities = st.sampled_from([0.0, 1e-6, 0.05, 0.3, 1.0, 1.0, 2.5, 40.0, 1e6])
-
-
-def scripts(prioritized: bool) -> st.SearchStrategy[Script]:
-    """Mostly uneventful streams with ends and cuts in them."""
-    return st.builds(
-        Script,
-        flags=st.lists(st.sampled_from([GO] * 6 + [TERMINATED, TRUNCATED, BOTH]), min_size=1, max_size=12),
-        moves=st.lists(st.sampled_from([STAY] * 8 + [JUMP, SIGN, MIDWAY, OLDER, UNRELATED]), min_size=1, max_size=7),
-        give_next=st.booleans(),
-        priorities=st.none() | st.lists(raw_priorities, min_size=1, max_size=5) if prioritized else st.none(),
-    )
-
-
-def lane_subsets(num_envs: int) -> st.SearchStrategy[list[int]]:
-    """Some of the lanes, in any order."""
-    return st.permutations(range(num_envs)).flatmap(
-        lambda order: st.integers(1, num_envs).map(lambda count: list(order[:count]))
     )
