@@ -119,11 +119,11 @@ def test_sac_trainer_runs_with_per():
 
     config = SACConfig(
         env_id="Pendulum-v1",
-        total_steps=260,
-        start_steps=200,
+        total_steps=130,
+        start_steps=100,
         batch_size=32,
         hidden_sizes=(32, 32),
-        eval_every=260,
+        eval_every=130,
         eval_episodes=1,
         buffer_capacity=1_000,
         n_step=3,
@@ -131,8 +131,8 @@ def test_sac_trainer_runs_with_per():
     )
     trainer = SACTrainer(config)
     result = trainer.train()
-    assert result.updates == trainer.updates == 60
+    assert result.updates == trainer.updates == 30
     assert np.isfinite(result.eval_returns).all()
-    assert trainer.buffer.stats().drawn == 60 * 32
+    assert trainer.buffer.stats().drawn == 30 * 32
     low, *_, high = trainer.buffer.stats().priority_quantiles
     assert high > low > 0, "the TD errors did not become priorities"

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from markdown_pages import PAGES, read, shell_text
 from source_tree import ROOT
 
-RUN = "import sys; from relive.cli import main; sys.exit(main())"
+from relive.cli import main
+
 Words = tuple[str, ...]
 
 
 @functools.cache
 def help_of(words: Words) -> str:
     """What `relive WORDS --help` prints."""
-    settings = {**os.environ, "COLUMNS": "400", "NO_COLOR": "1"}
-    command = [sys.executable, "-c", RUN, *words, "--help"]
-    run = subprocess.run(command, env=settings, capture_output=True, text=True, check=True, timeout=120)
-    return run.stdout
+    page = io.StringIO()
+    settings = mock.patch.dict(os.environ, {"COLUMNS": "400", "NO_COLOR": "1"})
+    with settings, contextlib.redirect_stdout(page), pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert not ended.value.code
+    return page.getvalue()
 
 
 @functools.cache

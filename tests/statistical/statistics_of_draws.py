@@ -13,6 +13,8 @@ P_MIN = 1e-6
 def chi_square_p(counts: np.ndarray, probabilities: np.ndarray, least: float = 10.0) -> float:
     """Upper-tail p-value of Pearson's test; cells that expect fewer than `least` are pooled.
 
+    Raises ValueError where pooling leaves fewer than two cells: such a test could not fail.
+
     The tail is Wilson and Hilferty's cube-root approximation, good to a few per cent even at 1e-6.
     """
     expected = probabilities * counts.sum()
@@ -31,7 +33,7 @@ def chi_square_p(counts: np.ndarray, probabilities: np.ndarray, least: float = 1
         cells_expected[-1] += pooled_expected
     freedom = len(cells_expected) - 1
     if freedom < 1:
-        return 1.0
+        raise ValueError(f"{counts.sum()} draws leave {len(cells_expected)} cell of {len(counts)}: nothing to compare")
     o, e = np.array(cells_observed), np.array(cells_expected)
     statistic = float(((o - e) ** 2 / e).sum())
     spread = 2.0 / (9.0 * freedom)

@@ -11,7 +11,7 @@ from statistics_of_draws import P_MIN, chi_square_p, largest_z
 import relive
 from relive import _kernels
 
-DRAWS, BATCH = 1_000_000, 20_000
+DRAWS, BATCH = 400_000, 20_000
 BACK_ENDS = ["numpy", *(["native"] if importlib.util.find_spec("relive._native") else [])]
 
 
@@ -82,7 +82,7 @@ def test_ranks_are_exact_after_any_history(capacity: int, back_end: str) -> None
     with _kernels.use(back_end):
         buffer, model, clock = buffer_of(capacity, alpha=0.0), Model(), 0
     merged_and_not = set()
-    for turn in range(600):
+    for turn in range(300):
         if not model.priority or rng.random() < 0.4:
             n = min(int(rng.geometric(0.3 if turn % 50 else 0.01)), capacity)
             given = rng.integers(0, 6, n) / 2.0 if rng.random() < 0.5 else None
@@ -127,7 +127,7 @@ def test_lanes_that_go_round_at_different_speeds() -> None:
 
 @pytest.mark.parametrize("stratified", [False, True], ids=["independent", "stratified"])
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0, 3.0])
-def test_a_million_draws(alpha: float, stratified: bool) -> None:
+def test_draws_follow_the_ranks(alpha: float, stratified: bool) -> None:
     rng = np.random.default_rng(11)
     buffer = buffer_of(300, alpha=alpha, stratified=stratified)
     ids = extend(buffer, 0, 300, 10.0 ** rng.uniform(-6, 6, 300))
@@ -178,7 +178,7 @@ def test_without_replacement(size: int, batch: int) -> None:
     buffer = buffer_of(size, alpha=1.0, replacement=False)
     extend(buffer, 0, size, rng.permutation(size) + 1.0)
     share = probabilities(buffer.priorities(np.arange(size)), 1.0)
-    rounds = 10_000
+    rounds = 4_000
     included, reference = np.zeros(size, int), np.zeros(size, int)
     for _ in range(rounds):
         ids = buffer.sample(batch).ids
