@@ -111,3 +111,18 @@ def test_meta_a_broken_promise_is_found(fault: str) -> None:
     for name in FAULTS[fault]:
         with pytest.raises(AssertionError):
             getattr(Broken(), name)()
+
+
+def test_a_sampler_may_leave_items_out_on_purpose() -> None:
+    class Selective(SamplerContract):
+        sampler = relive.Uniform()
+        draws_all = False
+
+        def buffer(self, seed: int = 1) -> relive.ReplayBuffer:
+            made = super().buffer(seed)
+            made.__class__ = type("Selective", (Faulty,), {"fault": "an item is never drawn"})
+            return made
+
+    Selective().test_every_item_is_drawn_sooner_or_later()
+    Selective().test_draws_are_items_that_can_be_drawn()
+    Selective().test_can_sample_tells_the_truth()

@@ -103,7 +103,7 @@ def faults(module: Module) -> list[str]:
         for user in AS_USERS:
             private = any(step.startswith("_") for step in [*target.split("."), name])
             if inside(module.name, user) and not inside(target, user) and private:
-                found.append(f"{at}: {module.name} imports {target} {name}, which is no public name")
+                found.append(f"{at}: {module.name} imports {target} {name}, which is not public")
     if any(inside(module.name, user) for user in AS_USERS):
         found += private_attributes(module)
     return found

@@ -208,8 +208,8 @@ def test_uniform_over_all_lanes_together(sampler):
     ids = []
     for lane, n in ((0, 900), (1, 37)):
         serial, off = np.arange(n)[None], np.zeros((1, n), bool)
-        told = {"obs": serial, "action": off, "reward": off, "next_obs": serial + 1, "terminated": off}
-        ids += buffer.extend(**told, truncated=off, env_ids=[lane])[0][-200:].tolist()
+        arguments = {"obs": serial, "action": off, "reward": off, "next_obs": serial + 1, "terminated": off}
+        ids += buffer.extend(**arguments, truncated=off, env_ids=[lane])[0][-200:].tolist()
     counts = count(buffer, np.sort(ids))
     assert chi_square_p(counts, np.full(237, 1 / 237)) > P_MIN
 
@@ -255,7 +255,7 @@ def test_unnormalised_weights_make_the_mean_unbiased():
     assert abs(weight / DRAWS - 1) < 0.005
 
 
-def lived(item: object, sampler: object, capacity: int = 600) -> tuple[relive.ReplayBuffer, np.ndarray]:
+def two_lanes(item: object, sampler: object, capacity: int = 600) -> tuple[relive.ReplayBuffer, np.ndarray]:
     """Two lanes that went round, with episodes of 1 to 40 steps that end in every way; and their drawable ids.
 
     Observations count the episodes of all lanes together, rewards the steps.
@@ -277,8 +277,14 @@ def lived(item: object, sampler: object, capacity: int = 600) -> tuple[relive.Re
         if number % 5 == 2:
             ends = {"terminated": off, "truncated": off}
         # Where one lane has final observations, nothing stands between the episodes of the other.
-        told = {"obs": same, "action": off, "reward": np.arange(n)[None], "next_obs": None if lane else same, **ends}
-        newest[lane] = buffer.extend(**told, env_ids=[lane])[0, -1]
+        arguments = {
+            "obs": same,
+            "action": off,
+            "reward": np.arange(n)[None],
+            "next_obs": None if lane else same,
+            **ends,
+        }
+        newest[lane] = buffer.extend(**arguments, env_ids=[lane])[0, -1]
         buffer.cut()
     return buffer, drawable_ids(buffer, newest)
 
@@ -296,7 +302,7 @@ def lived(item: object, sampler: object, capacity: int = 600) -> tuple[relive.Re
 )
 def test_every_episode_is_equally_likely(item):
     """Also those of which only the last steps are left, or only a few starts; and in each one all of its items."""
-    buffer, ids = lived(item, relive.Uniform(over="episodes"))
+    buffer, ids = two_lanes(item, relive.Uniform(over="episodes"))
     obs = buffer.read(ids).obs
     episode = obs if obs.ndim == 1 else obs[:, 0]
     names, which, items = np.unique(episode, return_inverse=True, return_counts=True)
@@ -313,7 +319,7 @@ def test_sequences_without_replacement(prioritized):
     """Inclusion frequencies of anchors, some of which are overwritten and some no starts, as NumPy's."""
     choice = relive.Prioritized(alpha=0.5, eps=0.0, replacement=False) if prioritized else None
     item = relive.Sequences(3, starts=4)
-    buffer, ids = lived(item, choice or relive.Uniform(replacement=False), capacity=160)
+    buffer, ids = two_lanes(item, choice or relive.Uniform(replacement=False), capacity=160)
     rng, batch, rounds = np.random.default_rng(9), 6, 4_000
     mass = np.ones(len(ids))
     if prioritized:

@@ -64,8 +64,8 @@ class Model:
         if priorities is not None:
             self.largest = max([self.largest, *priorities])
         for at, key in enumerate(keys):
-            newcomer = self.largest or 1.0
-            self.put(key, newcomer if priorities is None else priorities[at])
+            default = self.largest or 1.0
+            self.put(key, default if priorities is None else priorities[at])
             self.priority.pop(key - capacity, None)
 
     def order(self) -> list[int]:

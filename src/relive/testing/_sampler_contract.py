@@ -185,7 +185,7 @@ class SamplerContract:
         check(buffer.stats().drawn == 0, "a refused draw was counted")
 
     def test_refused_calls_change_nothing(self) -> None:
-        """Additions, draws and updates that are refused leave the buffer as its twin that never heard of them."""
+        """Additions, draws and updates that are refused leave the buffer as its twin that never got them."""
         (buffer, oracle), (twin, _) = self.filled(), self.filled()
         envs = SyntheticEnvs(buffer.schema, LANES)
         good, _ = envs.rollout(self.model(), list(range(LANES)), 2, Script([GO], [STAY], give_next=True))
