@@ -157,8 +157,8 @@ def test_threads_that_add_to_the_same_lanes():
             for t in range(calls):
                 serial = (worker * calls + t) * 10
                 rows = [step(lane, serial) for lane in range(LANES)]
-                step = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-                ids.append(buffer.add(**step))
+                every_lane = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+                ids.append(buffer.add(**every_lane))
 
         return add
 
