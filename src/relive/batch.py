@@ -73,6 +73,12 @@ class Batch(Mapping[str, Any]):
 
         Raises:
             MissingExtra: JAX is not installed.
+
+        >>> import numpy as np
+        >>> batch = Batch({"reward": np.ones(3, np.float32), "discount": np.full(3, 0.99, np.float32)})
+        >>> arrays = batch.jax()  # doctest: +SKIP
+        >>> jax.jit(lambda b: b["reward"] + b["discount"])(dict(arrays))  # doctest: +SKIP
+        Array([1.99, 1.99, 1.99], dtype=float32)
         """
         try:
             import jax
