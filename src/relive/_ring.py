@@ -47,9 +47,8 @@ class Ring:
     ) -> None:
         self.window = window
         self.marks, self.counters, self._clock = memory.host("marks"), memory.host("counters"), memory.host("clock")
-        self.lanes, stretch = self.marks.shape
-        self.rows = stretch - 1
-        self.capacity = self.lanes * self.rows
+        self.lanes, self.rows = len(self.marks), self.marks.shape[1] - 1
+        self.capacity: int = self.lanes * self.rows
         small = {column.path for column in _small(schema)}
         records = memory.host("records")
         self.columns: list[Array] = [

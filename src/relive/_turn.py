@@ -11,9 +11,9 @@ from .errors import ReliveError, message
 class Turn:
     """Lets one thread at a time into a `with` block, and none of them twice.
 
-    A signal's handler, or code of the caller's that a call ran, may call the buffer in the middle of another call of
-    the same thread. Waiting would be for ever, and going on would change what the outer call works on; so such calls are
-    refused. Calls that only look, and native ones that run to their end, take `lock` alone.
+    A signal handler may call the buffer in the middle of another call of the same thread. Waiting would never end, and
+    going on would change what the outer call works on, so such calls are refused. Calls that only look, and native
+    ones that run to their end, take `lock` alone.
 
     Attributes:
         lock: Held inside the block; re-entrant.
@@ -33,12 +33,15 @@ class Turn:
             raise self.refusal()
         self.busy = True
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.busy = False
         self.lock.release()
 
     @staticmethod
     def refusal() -> ReliveError:
         """Why a call inside another one is refused."""
-        remedy = "note it down in the handler, and call once that call has returned; `stats()` and `len()` are allowed"
-        return ReliveError(message("a call of its own", "one inside another call of the same thread", "ReplayBuffer", remedy))
+        got = "one inside another call of the same thread"
+        remedy = "set a flag in the signal handler and call when that call has returned; `stats()` is allowed"
+        return ReliveError(message("a call of its own", got, "ReplayBuffer", remedy))

@@ -413,9 +413,7 @@ class ReplayBuffer:
             if priority is not None:
                 # Steps without a priority get the largest so far, which these steps may raise.
                 self._index.refresh()
-            return self._ring.write(
-                step.values, step.next_values, step.terminated, step.truncated, lanes, priority
-            )
+            return self._ring.write(step.values, step.next_values, step.terminated, step.truncated, lanes, priority)
 
     def _drawable(self, ids: Any, at: str) -> Int64:
         checked = ids_of(ids, at)

@@ -328,9 +328,7 @@ class _Write:
             else:
                 self._journal.put(column.lanes, (lanes, memory), value)
 
-    def _succeed(
-        self, lanes: Int64, memory: Int64, obs: Sequence[Array], nexts: Sequence[Array], ended: Bool
-    ) -> Bool:
+    def _succeed(self, lanes: Int64, memory: Int64, obs: Sequence[Array], nexts: Sequence[Array], ended: Bool) -> Bool:
         """Put `nexts` into the rows after the steps: where the episode ended, these rows are the lanes' at once.
 
         Returns where `nexts` do not follow `obs`.

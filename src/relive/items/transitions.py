@@ -105,9 +105,7 @@ class _Transitions:
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the transitions that start at `slots`."""
-        windows, copies = self._gather.expand(
-            self._ring.kernel, slots, self._discounts, self._outputs.of(len(slots))
-        )
+        windows, copies = self._gather.expand(self._ring.kernel, slots, self._discounts, self._outputs.of(len(slots)))
         ids, at, after, steps, discount, terminated, truncated = windows
         copies += [array[self._ring.state_rows(ids, 1)] for _, array in self._states]
         if self._stacked:

@@ -74,8 +74,8 @@ def _copied(trajectory: Trajectory, layout: Layout, arena: Arena) -> tuple[Block
         now = trajectory.arrays[column.path]
         if len(copy) > length:
             path = ("next_obs", *column.path[1:])
-            both = (np.ascontiguousarray(array) for array in (now, trajectory.arrays[path]))
-            if not _kernels.active().copy_steps(*both, copy):
+            later = np.ascontiguousarray(trajectory.arrays[path])
+            if not _kernels.active().copy_steps(np.ascontiguousarray(now), later, copy):
                 return None, frozenset([path])
         else:
             copy[:] = now
