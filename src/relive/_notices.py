@@ -106,7 +106,8 @@ def _remedy(ring: Ring) -> str:
         first = step & ((marks & FIRST) > 0)
         first[1:] &= ~step[:-1]
         first[:1] = False
-        nonzero = (ring.reward[lane * (ring.rows + 1) + memory] != 0).reshape(len(memory), -1).any(axis=1)
+        reward = ring.reward[lane * (ring.rows + 1) + memory]
+        nonzero = (reward != 0).any(axis=tuple(range(1, reward.ndim)))
         firsts.append(nonzero[first])
         others.append(nonzero[step & ~first])
     after_ends, elsewhere = np.concatenate(firsts), np.concatenate(others)
