@@ -80,7 +80,7 @@ public:
     }
 
     nb::object find(In<double> prefix) const {
-        require(all_numbers(prefix), "relive._native.Tree.find: a prefix that is no number");
+        require(all_numbers(prefix.data, prefix.size), "relive._native.Tree.find: a prefix that is no number");
         Out<std::int64_t> index(prefix.size);
         Out<double> value(prefix.size);
         run(prefix.size, [&] { chosen().find(tree_, prefix.data, prefix.size, index.data, value.data); });
@@ -88,7 +88,7 @@ public:
     }
 
     nb::object draw(In<double> u, bool stratified) const {
-        require(all_numbers(u), "relive._native.Tree.draw: a uniform that is no number");
+        require(all_numbers(u.data, u.size), "relive._native.Tree.draw: a uniform that is no number");
         Out<std::int64_t> index(u.size);
         Out<double> value(u.size);
         run(u.size, [&] { chosen().draw(tree_, u.data, u.size, stratified, index.data, value.data); });
@@ -96,7 +96,7 @@ public:
     }
 
     nb::object draw_distinct(In<double> u) {
-        require(all_numbers(u), "relive._native.Tree.draw_distinct: a uniform that is no number");
+        require(all_numbers(u.data, u.size), "relive._native.Tree.draw_distinct: a uniform that is no number");
         require(double(u.size) <= tree_.state[2], "relive._native.Tree.draw_distinct: more than there are");
         Out<std::int64_t> index(u.size);
         Out<double> value(u.size);
@@ -130,10 +130,6 @@ private:
 
     void check(const In<std::int64_t>& indices) const {
         within(indices.data, indices.size, tree_.groups[0] * FAN_OUT, "relive._native.Tree: no such leaf");
-    }
-
-    static bool all_numbers(const In<double>& values) {
-        return std::none_of(values.data, values.data + values.size, [](double value) { return value != value; });
     }
 
     void write(const Writes& writes) {
@@ -228,8 +224,7 @@ private:
 
     template <typename Draw>
     nb::object drawn(const In<double>& u, Draw&& draw) const {
-        require(std::all_of(u.data, u.data + u.size, [](double value) { return value >= 0.0 && value < 1.0; }),
-                "relive._native.Queue: a uniform outside [0, 1)");
+        require(all_uniform(u.data, u.size), "relive._native.Queue: a uniform outside [0, 1)");
         visit([&](const auto& queue) { require(u.size == 0 || queue.size() > 0, "relive._native.Queue: it is empty"); });
         Out<std::int64_t> slots(u.size);
         run(u.size, [&] { visit([&](const auto& queue) { draw(queue, slots.data); }); });

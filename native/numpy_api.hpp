@@ -142,6 +142,18 @@ inline void within(const std::int64_t* indices, std::int64_t n, std::int64_t lim
     if (n && highest >= std::uint64_t(limit)) throw nb::index_error(what);
 }
 
+// Without a way out in the middle, so that the compiler makes vectors of the loops.
+inline bool all_uniform(const double* values, std::int64_t n) {
+    std::int64_t good = 0;
+    for (std::int64_t i = 0; i < n; ++i) good += (values[i] >= 0.0) & (values[i] < 1.0);
+    return good == n;
+}
+inline bool all_numbers(const double* values, std::int64_t n) {
+    std::int64_t good = 0;
+    for (std::int64_t i = 0; i < n; ++i) good += values[i] == values[i];
+    return good == n;
+}
+
 // Below this many items a kernel is over sooner than another thread could make use of the interpreter.
 constexpr std::int64_t WORTH_RELEASING = 1024;
 

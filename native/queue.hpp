@@ -47,12 +47,18 @@ public:
     int64_t size() const { return starts_.empty() ? 0 : starts_.back(); }
 
     void draw(const Rows& ring, const double* u, int64_t n, int64_t* slot) const {
-        const int64_t total = size();
+        const int64_t total = size(), rows = ring.rows, base = bases_[0];
         const double count = double(total);
-        int64_t number = 0;
+        if (ring.lanes == 1) {
+            // The loads are independent of each other, so the processor overlaps their misses by itself.
+            for (int64_t i = 0; i < n; ++i) {
+                const int64_t k = base + whole(u[i], count, total);
+                slot[i] = places[k < rows ? k : k - rows];
+            }
+            return;
+        }
         for (int64_t i = 0; i < n; ++i) {
-            const int64_t k = whole(u[i], count, total);
-            if (ring.lanes > 1) number = lane_of(starts_, k);
+            const int64_t k = whole(u[i], count, total), number = lane_of(starts_, k);
             slot[i] = slot_of(ring, number, k - starts_[size_t(number)]);
         }
     }

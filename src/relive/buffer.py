@@ -289,9 +289,10 @@ class ReplayBuffer:
                 prioritizing(self.sampler, "$.beta")
             slots, weights = self._index.draw(batch_size, self.rng, beta)
             self._drawn += batch_size
-            batch = self._batch(slots, weights)
-            self._last = batch.ids.copy()
-            return batch
+            fields = self._expander.expand(slots, self.rng)
+            fields["weights"] = weights
+            self._last = fields["ids"].copy()
+            return Batch(fields)
 
     def read(self, ids: Any) -> Batch:
         """Expand the items of given ids, without drawing; weights are 1 and no statistic moves.
@@ -305,7 +306,9 @@ class ReplayBuffer:
         """
         with self._turn:
             slots = self._drawable(ids, "ReplayBuffer.read")
-            return self._batch(slots, np.ones(len(slots), np.float32))
+            fields = self._expander.expand(slots, self.rng)
+            fields["weights"] = np.ones(len(slots), np.float32)
+            return Batch(fields)
 
     def priorities(self, ids: Any) -> Float64:
         """The raw priorities (eps included, alpha not) of drawable ids, float64 `[B]`.
@@ -402,11 +405,6 @@ class ReplayBuffer:
     def __reduce_ex__(self, protocol: Any) -> Any:
         remedy = "read its items, or hand over what you would build it from"
         raise ReliveError(message("a buffer that stays in its process", "a copy", "ReplayBuffer", remedy))
-
-    def _batch(self, slots: Int64, weights: Array) -> Batch:
-        fields = self._expander.expand(slots, self.rng)
-        fields["weights"] = weights
-        return Batch(fields)
 
     def _write(self, step: Step, lanes: Int64, priority: Float64 | None) -> Int64:
         with self._turn:

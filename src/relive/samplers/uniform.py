@@ -86,13 +86,12 @@ class _Uniform:
         self.refresh = queue.refresh
         draw = queue.draw if settings.replacement else queue.draw_distinct
         self._draw = draw if episodes is None else queue.draw_episodes
-        self._drawn = 0
+        self._ones = np.ones(0, np.float32)
 
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
-        if beta is not None:
-            raise ArgumentError(message("a sampler with priorities", "`Uniform()`", "$.beta", "use `Prioritized()`"))
-        self._drawn = n
-        return Draw(self._draw(uniforms(rng, n)), np.ones(n, np.float32))
+        if len(self._ones) != n:
+            self._ones = np.ones(n, np.float32)
+        return Draw(self._draw(uniforms(rng, n)), self._ones.copy())
 
     def report(self) -> Report:
-        return Report(effective_sample_size=float(self._drawn))
+        return Report(effective_sample_size=float(len(self._ones)))
