@@ -352,10 +352,13 @@ private:
             require(list.size == n, "relive._native.Gather: lists of different lengths");
             from.push_back(list.data);
         }
+        std::vector<npy_intp> limits(given.size(), NPY_MAX_INTP);
         for (std::size_t c = 0; c < columns_.size(); ++c) {
             require(picks_[c] < given.size(), "relive._native.Gather: a pick that is no list");
-            within(from[picks_[c]], n, columns_[c].rows, "relive._native.Gather: a row outside its column");
+            limits[picks_[c]] = std::min(limits[picks_[c]], columns_[c].rows);
         }
+        for (std::size_t i = 0; i < limits.size(); ++i)
+            within(from[i], n, limits[i], "relive._native.Gather: a row outside its column");
         return from;
     }
 

@@ -135,14 +135,15 @@ inline void require(bool good, const char* otherwise) {
     if (!good) throw nb::value_error(otherwise);
 }
 
-// Refuse indices outside [0, limit).
+// Refuse indices outside [0, limit). The highest bit tells: of a negative index, and of what is left up to the last
+// where an index lies above it. Without a way out in the middle, so that the compiler makes vectors of the loop.
 inline void within(const std::int64_t* indices, std::int64_t n, std::int64_t limit, const char* what) {
-    std::uint64_t highest = 0;
-    for (std::int64_t i = 0; i < n; ++i) highest = std::uint64_t(indices[i]) > highest ? std::uint64_t(indices[i]) : highest;
-    if (n && highest >= std::uint64_t(limit)) throw nb::index_error(what);
+    const auto last = std::uint64_t(limit - 1);
+    std::uint64_t found = 0;
+    for (std::int64_t i = 0; i < n; ++i) found |= std::uint64_t(indices[i]) | (last - std::uint64_t(indices[i]));
+    if (found >> 63) throw nb::index_error(what);
 }
 
-// Without a way out in the middle, so that the compiler makes vectors of the loops.
 inline bool all_uniform(const double* values, std::int64_t n) {
     std::int64_t good = 0;
     for (std::int64_t i = 0; i < n; ++i) good += (values[i] >= 0.0) & (values[i] < 1.0);

@@ -27,7 +27,7 @@ from ._plans import State, Window
 from ._ring import Ring
 from ._step_parser import Step, StepParser
 from ._turn import Turn
-from ._types import Array, Bool, Float64, Int64
+from ._types import Bool, Float64, Int64
 from .batch import Batch
 from .errors import ArgumentError, ReliveError, SchemaError, message
 from .items import Item, Transitions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -85,13 +85,6 @@ def uniforms(rng: np.random.Generator, n: int) -> Float64:
     return values
 
 
-class _Last(NamedTuple):
-    """The last draw: the values of the leaves that it returned, and its beta."""
-
-    values: Float64
-    beta: float
-
-
 class ProportionalSampling:
     """Draws leaves of a sum tree in proportion to their values, with the weights that correct for it.
 
@@ -108,7 +101,7 @@ class ProportionalSampling:
         self.state, self.leaves = state, sums[0][:capacity]
         self.tree = self._kernels.Tree(sums, mins, state)
         self._draws = 0
-        self._last = _Last(np.empty(0), 0.0)
+        self._drawn, self._beta = np.empty(0), 0.0  # values of the last draw's leaves, and its beta
 
     def draw(self, n: int, rng: np.random.Generator, beta: float | None, items: Callable[[], int]) -> Draw:
         """Return `n` leaves and their importance-sampling weights, whose N is `items()`."""
@@ -117,21 +110,21 @@ class ProportionalSampling:
             beta = settings.beta.at(self._draws) if isinstance(settings.beta, Anneal) else settings.beta
         # The clock moves with the generator: a draw that is interrupted later has taken place.
         u, self._draws = uniforms(rng, n), self._draws + 1
-        drawn = self.tree.draw(u, settings.stratified) if settings.replacement else self.tree.draw_distinct(u)
-        leaves, values = drawn
+        tree = self.tree
+        leaves, values = tree.draw(u, settings.stratified) if settings.replacement else tree.draw_distinct(u)
         if settings.weights == "batch":
             reference = self._kernels.smallest(values)
         elif settings.weights == "buffer":
             reference = self.state.item(1)
         else:
             reference = self.state.item(0) / items()
-        self._last = _Last(values, beta)
+        self._drawn, self._beta = values, beta
         return Draw(leaves, self._kernels.weights(values, reference, beta))
 
     def report(self, positive: Float64, exponent: float = 1.0) -> Report:
         """Quantiles of `positive` raised to `exponent`, and the last draw."""
         quantiles = np.quantile(positive, (0.0, 0.25, 0.5, 0.75, 1.0)) if len(positive) else np.empty(0)
-        values, beta = self._last
+        values, beta = self._drawn, self._beta
         weights = (values.min() / values) ** beta if len(values) else values
         return Report(
             priority_quantiles=tuple(float(value) for value in quantiles**exponent),
