@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ._extras import needs
 from ._fields import Field, Tree
-from .errors import MissingExtra, SchemaError, message
+from .errors import SchemaError, message
 
 
 def fields_of(space: object, at: str, float_dtype: np.dtype[Any] | None) -> Tree:
@@ -18,11 +19,8 @@ def fields_of(space: object, at: str, float_dtype: np.dtype[Any] | None) -> Tree
         at: The path of the field in error messages.
         float_dtype: The dtype of fields for floating-point `Box` spaces; None keeps the space's.
     """
-    try:
+    with needs("gymnasium", "Schema.from_spaces"):
         from gymnasium import spaces
-    except ImportError as error:
-        remedy = "pip install 'relive[gymnasium]'"
-        raise MissingExtra(message("the package `gymnasium`", "none", "Schema.from_spaces", remedy)) from error
     if isinstance(space, spaces.Dict):
         return {str(name): fields_of(child, f"{at}.{name}", float_dtype) for name, child in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .errors import MissingExtra, message
+from ._extras import needs
 
 
 class Batch(Mapping[str, Any]):
@@ -59,11 +59,8 @@ class Batch(Mapping[str, Any]):
         Raises:
             MissingExtra: PyTorch is not installed.
         """
-        try:
+        with needs("torch", "Batch.torch"):
             import torch
-        except ImportError as error:
-            remedy = "pip install 'relive[torch]'"
-            raise MissingExtra(message("the package `torch`", "none", "Batch.torch", remedy)) from error
         if device is None:
             return self.map(torch.from_numpy)
         return self.map(lambda array: torch.from_numpy(array).to(device))
@@ -80,11 +77,8 @@ class Batch(Mapping[str, Any]):
         >>> jax.jit(lambda b: b["reward"] + b["discount"])(dict(arrays))  # doctest: +SKIP
         Array([1.99, 1.99, 1.99], dtype=float32)
         """
-        try:
+        with needs("jax", "Batch.jax"):
             import jax
-        except ImportError as error:
-            remedy = "pip install jax"
-            raise MissingExtra(message("the package `jax`", "none", "Batch.jax", remedy)) from error
         return self.map(jax.numpy.from_dlpack)
 
 

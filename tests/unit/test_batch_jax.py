@@ -57,7 +57,7 @@ def test_without_jax_the_error_names_the_command(batch: relive.Batch, monkeypatc
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(relive.MissingExtra) as caught:
         batch.jax()
-    assert str(caught.value) == "Expected the package `jax`, got none - at `Batch.jax`: pip install jax"
+    assert str(caught.value) == "Expected the package `jax`, got none - at `Batch.jax`: pip install 'relive[jax]'"
 
 
 def test_jax_itself(batch: relive.Batch) -> None:

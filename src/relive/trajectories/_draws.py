@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .._extras import needs
 from .._types import Int64
-from ..errors import MissingExtra, StorageError, event, message
+from ..errors import StorageError, event
 
 
 class Draws(Protocol):
@@ -60,11 +61,8 @@ class TorchDraws:
     kind = "torch"
 
     def __init__(self, seed: int) -> None:
-        try:
+        with needs("torch", "TrajectoryReplayBuffer.load_checkpoint"):
             import torch
-        except ImportError as error:
-            wanted, remedy = "the package `torch`, for RLinf's generator", "pip install 'relive[train]'"
-            raise MissingExtra(message(wanted, "none", "TrajectoryReplayBuffer.load_checkpoint", remedy)) from error
         self.seed = seed
         self._drawn, self._torch = False, torch
         self._generator = torch.Generator().manual_seed(seed)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ..._extras import needs
 from ..._types import Array
-from ...errors import MissingExtra, SchemaError, StorageError, message
+from ...errors import SchemaError, StorageError, message
 from .._block import Block
 from .._catalog import NAME
 from .._files import Folder
@@ -164,11 +165,8 @@ def _weights(given: str, block: Block) -> str:
 
 def _file(block: Block, weights: str) -> memoryview:
     """A trajectory as `torch.save` writes it."""
-    try:
+    with needs("torch", "TrajectoryReplayBuffer(trajectory_format)"):
         import torch
-    except ImportError as error:
-        remedy, at = "pip install 'relive[train]'", "TrajectoryReplayBuffer(trajectory_format)"
-        raise MissingExtra(message("the package `torch`, to write `pt` files", "none", at, remedy)) from error
 
     def tensor(array: Array) -> Any:
         return torch.from_numpy(np.ascontiguousarray(array))
