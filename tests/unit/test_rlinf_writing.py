@@ -245,7 +245,7 @@ def test_what_rlinf_could_not_load(fields: dict[str, Any], text: str, tmp_path: 
 def test_pytorch_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = buffer_of(1)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'relive\[train\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'relive\[torch\]'"):
         buffer.save_checkpoint(tmp_path)
 
 
