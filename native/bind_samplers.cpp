@@ -24,13 +24,9 @@ private:
     std::unique_ptr<std::int64_t[]> many_;
 };
 
-const Seen* seen_of(const PyRing& owner, const InOut<int64_t, 2>& seen) {
+Seen* seen_of(const PyRing& owner, const InOut<int64_t, 2>& seen) {
     require(seen.shape[0] == owner.ring.lanes && seen.shape[1] == 3, "relive._native: `seen` is not `[L, 3]`");
-    const auto* lanes = reinterpret_cast<const Seen*>(seen.data);
-    for (int64_t number = 0; number < owner.ring.lanes; ++number)
-        require(plausible(owner.ring, lanes[number], look(owner.ring.lane_of[number])),
-                "relive._native: `seen` was never seen");
-    return lanes;
+    return reinterpret_cast<Seen*>(seen.data);
 }
 
 class SumTree {
@@ -106,9 +102,8 @@ public:
     }
 
     int64_t refresh(const PyRing& ring, InOut<std::int64_t, 2> seen, double initial, double alpha) {
-        seen_of(ring, seen);
         require(ring.ring.capacity() <= tree_.groups[0] * FAN_OUT, "relive._native.Tree.refresh: a larger ring");
-        return priorities_.refresh(tree_, ring.ring, reinterpret_cast<Seen*>(seen.data), initial, alpha);
+        return priorities_.refresh(tree_, ring.ring, seen_of(ring, seen), initial, alpha);
     }
 
     bool update(In<std::int64_t> slots, In<double> td_error, std::optional<In<bool>> keep, double eps, double alpha) {
@@ -149,7 +144,7 @@ public:
           arrays_(nb::make_tuple(ring, places, firsts, ends.object, seen.object)) {
         require(ends.shape[0] == ring_.ring.lanes && ends.shape[1] == 4, "relive._native.Queue: `ends` is not `[L, 4]`");
         auto* lanes = reinterpret_cast<Ends*>(ends.data);
-        auto* looked = const_cast<Seen*>(seen_of(ring_, seen));
+        Seen* looked = seen_of(ring_, seen);
         for (int64_t number = 0; number < ring_.ring.lanes; ++number) require(good(lanes[number]), WRONG);
         if (narrow_)
             fill(narrow_queue_, places, firsts, lanes, looked);

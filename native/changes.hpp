@@ -36,13 +36,12 @@ struct Moved {
 template <typename Gone, typename Come>
 void each_change(const Rows& ring, int64_t number, const Seen& seen, const Seen& now, Gone gone, Come come) {
     const Moved moved(seen, now);
-    int64_t slot = ring.slot_of(moved.gone_from, number);
-    const int64_t last = ring.slot_of(ring.rows - 1, number);
+    const Lane& lane = ring.lane_of[number];
+    const int64_t last = (ring.rows - 1) * ring.lanes + number;
+    int64_t slot = ring.place_of(lane, moved.gone_from) * ring.lanes + number;
     const auto next = [&] { slot = slot == last ? number : slot + ring.lanes; };
     for (int64_t row = moved.gone_from; row < moved.gone_to; ++row, next()) gone(slot);
-    if (moved.come_from >= moved.come_to) return;
-    const Lane& lane = ring.lane_of[number];
-    slot = ring.slot_of(moved.come_from, number);
+    slot = ring.place_of(lane, moved.come_from) * ring.lanes + number;
     for (int64_t row = moved.come_from; row < moved.come_to; ++row, next()) {
         const int64_t storage_row = number * ring.stretch() + ring.memory_of(lane, row);
         if ((ring.marks[storage_row] & ANCHOR) == ANCHOR) come(slot, storage_row);

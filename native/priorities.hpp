@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <stdexcept>
 #include <vector>
 
 #include "changes.hpp"
@@ -28,6 +29,7 @@ public:
             const Seen now = look(lane);
             items += lane.drawable;
             const Seen& before = seen[number];
+            if (!plausible(ring, before, now)) throw std::invalid_argument("relive._native: `seen` was never seen");
             if (now.oldest == before.oldest && now.ready == before.ready && now.head == before.head) continue;
             moved_.push_back({number, now});
             if (gives) raise_by_given(tree, ring, number, before, now);

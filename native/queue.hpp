@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <stdexcept>
 #include <vector>
 
 #include "changes.hpp"
@@ -33,6 +34,7 @@ public:
         for (int64_t number = 0; number < ring.lanes; ++number) {
             const Seen now = look(ring.lane_of[number]);
             Seen& before = seen[number];
+            if (!plausible(ring, before, now)) throw std::invalid_argument("relive._native: `seen` was never seen");
             if (now.ready != before.ready || now.oldest != before.oldest) ends[number] = moved(ring, number, before, now);
             before = now;
             const Ends& lane = ends[number];
@@ -131,7 +133,7 @@ private:
         const int64_t rows = ring.rows;
         T* lane_places = places + number * rows;
         Ends lane = ends[number];
-        const int64_t lost = now.oldest - before.oldest, base = before.oldest % rows;
+        const int64_t lost = now.oldest - before.oldest, base = ring.place_of(ring.lane_of[number], before.oldest);
         int64_t k = lane.gone % rows;
         while (lane.gone < lane.come) {
             const int64_t ahead = lane_places[k] - base;
@@ -142,7 +144,7 @@ private:
         if (firsts) forget_episodes(ring, number, lane);
         const Moved range(before, now);
         k = lane.come % rows;
-        int64_t place = range.come_from % rows;
+        int64_t place = ring.place_of(ring.lane_of[number], range.come_from);
         for (int64_t row = range.come_from; row < range.come_to; ++row) {
             const int64_t memory = ring.memory_of(ring.lane_of[number], row);
             if ((ring.marks[number * ring.stretch() + memory] & ANCHOR) == ANCHOR) {

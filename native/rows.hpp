@@ -50,8 +50,12 @@ public:
     int64_t zero_row() const { return lanes * stretch(); }
     int64_t capacity() const { return lanes * rows; }
 
-    // The slot (a sampler's number) of a row.
-    int64_t slot_of(int64_t row, int64_t number) const { return row % rows * lanes + number; }
+    // What samplers know a row of a lane by: its number modulo R. Rows that are still stored need no division.
+    int64_t place_of(const Lane& lane, int64_t row) const {
+        const int64_t behind = lane.head - row;
+        if (behind < 0 || behind > rows) return row % rows;
+        return behind <= lane.place ? lane.place - behind : lane.place - behind + rows;
+    }
 
     int64_t id_at(int64_t slot) const {
         int64_t place, number;
@@ -72,9 +76,7 @@ public:
         if (!(mark & STEP)) return mark & LOST ? DROPPED : NEVER_ISSUED;
         if (!(mark & START)) return NO_START;
         if (row >= lane.ready) return INCOMPLETE;
-        int64_t place = lane.place - (lane.head - row);
-        if (place < 0) place += rows;
-        slot = place * lanes + number;
+        slot = place_of(lane, row) * lanes + number;
         return DRAWABLE;
     }
 
