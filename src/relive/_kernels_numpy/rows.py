@@ -80,6 +80,11 @@ class Rows:
         states[(ids < 0) | (rows >= self.counters[lanes, HEAD])] = State.NEVER_ISSUED
         return Located(ids % (self.num_lanes * self.rows), states if states.any() else None)
 
+    def open_lanes(self, lanes: Int64) -> Bool:
+        """Whether the newest row is a step that has not ended its episode and was not cut."""
+        marks = self.marks[lanes, (self.counters[lanes, SLOT] - 1) % self.stretch]
+        return np.asarray((self.counters[lanes, HEAD] > 0) & ((marks & (STEP | END)) == STEP))
+
     def changes(self, seen: Int64) -> Changes:
         """What became drawable, and what can be drawn no more, since the counters `[L, 3]` were `seen`."""
         now = self.counters[:, SEEN]
