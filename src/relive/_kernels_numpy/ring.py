@@ -40,7 +40,7 @@ from .rows import (
     Rows,
 )
 
-# What a buffer says once, as bits; `Notices` puts them into words.
+# Notices, as bits; `Notices` in _notices.py has their texts.
 MANY_CUTS, REPEATED_FINALS, MANY_BOUNDARIES = 2, 4, 8
 
 
@@ -52,11 +52,11 @@ class Ring(Rows):
         num_obs: How many of these there are.
         marks: uint8 `[L, R + 1]`.
         counters: int64 `[L, 16]`.
-        clock: int64 `[2]`: ticks of arrivals, and whether a priority was ever given.
+        clock: int64 `[2]`: the next value of `arrival`, and whether a priority was ever given.
         window: What an item needs around an anchor.
         given: float64 `[L, R + 1]`: minus the priority that a row was given, +0.0 for none; None: not kept.
-        arrival: int64 `[L, R + 1]`: orders rows by when they became ready; None: not kept.
-        notify: Called with the watched notices that a call gave reason for.
+        arrival: int64 `[L, R + 1]`: orders rows of all lanes by when they became ready; None: not kept.
+        notify: Called with the watched notices that a call found a reason for.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Ring(Rows):
         env_ids: Any,
         priority: Any,
     ) -> Int64 | None:
-        """Add one step straight from the caller's values where nothing needs a closer look; here: never."""
+        """The native kernel's short way for plain values; here always None: the step has to be parsed in Python."""
         return None
 
     def write(
@@ -115,7 +115,7 @@ class Ring(Rows):
                     lanes,
                     None if priority is None else priority[:, t],
                 )
-            write.tell_arrivals(lanes, before[:, READY])
+            write.record_arrivals(lanes, before[:, READY])
         self._notice(lanes, before)
         return ids
 
@@ -128,7 +128,7 @@ class Ring(Rows):
             write.forget_newest(lanes[~held & self.open_lanes(lanes)])
             write.close(lanes[held])
             write.count_anchors(lanes)
-            write.tell_arrivals(lanes, before[:, READY])
+            write.record_arrivals(lanes, before[:, READY])
         self._notice(lanes, before)
 
     def open_lanes(self, lanes: Int64) -> Bool:
@@ -137,7 +137,7 @@ class Ring(Rows):
         return np.asarray((self.counters[lanes, HEAD] > 0) & ((marks & (STEP | END)) == STEP))
 
     def _notice(self, lanes: Int64, before: Int64) -> None:
-        """Look at the notices where a call cut a stream, began one behind an end, or filled a lane."""
+        """Check the notices if this call cut a stream, began one after an end, or filled a lane."""
         now = self.counters[lanes]
         filled = (now[:, HEAD] > self.rows) & (before[:, HEAD] <= self.rows)
         if not (filled.any() or (now[:, [CUTS, ENDS]] != before[:, [CUTS, ENDS]]).any()):
@@ -161,7 +161,7 @@ class _Write:
     def __init__(self, ring: Ring, journal: Journal) -> None:
         self._ring, self._journal = ring, journal
         self._marks, self._counters = ring.marks, ring.counters
-        self._counted = ring.counters[:, READY].copy()  # up to here anchors are counted in DRAWABLE
+        self._counted = ring.counters[:, READY].copy()  # anchors before this row are counted in DRAWABLE
 
     def step(
         self,
@@ -175,7 +175,7 @@ class _Write:
         """One step of every lane; its ids."""
         ring, counters = self._ring, self._counters
         obs = values[: ring.num_obs]
-        self._end_what_it_does_not_continue(lanes, obs)
+        self._cut_unless_continued(lanes, obs)
         begins = ~ring.open_lanes(lanes)
         self._look_back(lanes[begins], [value[begins] for value in obs])
         marks = self._history(lanes, obs, begins)
@@ -195,7 +195,7 @@ class _Write:
             self._add(lanes, UNBOOTSTRAPPED, truncated & ~terminated)
         else:
             apart = self._succeed(lanes, memory, obs, nexts, ended)
-        self._ripen(lanes, ended, apart)
+        self._advance_ready(lanes, ended, apart)
         self.count_anchors(lanes)
         ids: Int64 = rows * ring.num_lanes + lanes
         return ids
@@ -212,7 +212,7 @@ class _Write:
     def forget_newest(self, lanes: Int64) -> None:
         """End streams whose newest step waits for a successor.
 
-        It was never seen: only the step's observation is of use, as the successor of the step before.
+        Its outcome is unknown, so the step is dropped; its observation stays as the successor of the step before.
         """
         ring, counters = self._ring, self._counters
         newest = (counters[lanes, SLOT] - 1) % ring.stretch
@@ -240,8 +240,8 @@ class _Write:
             self._add(lanes[among], DRAWABLE, (marks & (STEP | START)) == STEP | START)
         self._counted[lanes] = ready
 
-    def tell_arrivals(self, lanes: Int64, ready: Int64) -> None:
-        """Write down when the rows that became ready did: lane by lane, in the order of the call."""
+    def record_arrivals(self, lanes: Int64, ready: Int64) -> None:
+        """Record when rows became ready: lane by lane, in the order of the call."""
         ring, counters = self._ring, self._counters
         if ring.arrival is None:
             return
@@ -259,7 +259,7 @@ class _Write:
     def _add(self, lanes: Int64, counter: int, value: Any) -> None:
         self._count(lanes, counter, self._counters[lanes, counter] + value)
 
-    def _end_what_it_does_not_continue(self, lanes: Int64, obs: Sequence[Array]) -> None:
+    def _cut_unless_continued(self, lanes: Int64, obs: Sequence[Array]) -> None:
         """Cut the streams in which `obs` is not the next observation, byte by byte."""
         ring, counters = self._ring, self._counters
         held = counters[lanes, HELD] == 1
@@ -278,7 +278,7 @@ class _Write:
         self.forget_newest(lanes[~held & older])
 
     def _look_back(self, lanes: Int64, obs: Sequence[Array]) -> None:
-        """Count episodes that ended with a new observation, and streams that begin with the very same one."""
+        """Count episodes whose final observation is a new one, and those whose next stream begins with it."""
         ring, counters = self._ring, self._counters
         final = (counters[lanes, SLOT] - 1) % ring.stretch
         stands = (counters[lanes, HEAD] > 0) & ((self._marks[lanes, final] & (STEP | LOST)) == 0)
@@ -295,7 +295,7 @@ class _Write:
         self._add(lanes, REPEATS, stands & moved & same)
 
     def _history(self, lanes: Int64, obs: Sequence[Array], first: Bool) -> Bytes:
-        """Store the older frames with which the streams that begin cannot do without; return the marks that say so."""
+        """Store older frames that padding cannot give; return FIRST for the streams that need none of them."""
         ring = self._ring
         needed = np.zeros(len(lanes), np.int64)
         stacked = [(c, value) for c, value in zip(ring.columns, obs, strict=False) if c.frames > 1]
@@ -329,9 +329,9 @@ class _Write:
                 self._journal.put(column.lanes, (lanes, memory), value)
 
     def _succeed(self, lanes: Int64, memory: Int64, obs: Sequence[Array], nexts: Sequence[Array], ended: Bool) -> Bool:
-        """Put `nexts` into the rows after the steps: where the episode ended, these rows are the lanes' at once.
+        """Put `nexts` into the rows after the steps; where the episode ended, these become boundary rows at once.
 
-        Returns where `nexts` do not follow `obs`.
+        Returns where the frames of `nexts` do not continue those of `obs`.
         """
         ring = self._ring
         apart = np.zeros(len(lanes), bool)
@@ -359,7 +359,7 @@ class _Write:
             self._journal.put(column.lanes, (lanes, memory), value)
 
     def _claim(self, lanes: Int64) -> tuple[Int64, Int64]:
-        """Take the next row of each lane; what stood R rows before is gone. Where it stands, and its number."""
+        """Take the next row of each lane; the row R rows before it is overwritten. Memory rows and row numbers."""
         ring, counters = self._ring, self._counters
         memory, rows = counters[lanes, SLOT], counters[lanes, HEAD]
         full = rows >= ring.rows
@@ -380,14 +380,14 @@ class _Write:
         return memory, rows
 
     def _drop(self, lanes: Int64) -> None:
-        """The lowest row of those lanes that can still be drawn is none of them any more."""
+        """The oldest row of those lanes can no longer be drawn."""
         oldest = self._counters[lanes, OLDEST]
         anchors = (self._marks[lanes, oldest % self._ring.stretch] & (STEP | START)) == STEP | START
         counted = anchors & (oldest < self._counted[lanes])
         self._add(lanes, DRAWABLE, -counted.astype(np.int64))
         self._add(lanes, OLDEST, 1)
 
-    def _ripen(self, lanes: Int64, ended: Bool, cut: Bool) -> None:
+    def _advance_ready(self, lanes: Int64, ended: Bool, cut: Bool) -> None:
         ring, counters = self._ring, self._counters
         if not ring.across:
             head = counters[lanes, HEAD]

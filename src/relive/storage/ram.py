@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .. import _memory
 from .._arrays import ArraySpec
 from .._types import Array
-from ..errors import ArgumentError, message
+from ..errors import ArgumentError, event, message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Ram:
 
     >>> import relive
     >>> relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000, storage=relive.Ram())
-    ReplayBuffer(0 of 1000 steps, num_envs=1, Transitions(n_step=1, gamma=0.99), Uniform(), Ram(), 25.2 KB when full)
+    ReplayBuffer(0 of 1000 steps, num_envs=1, Transitions(n_step=1, gamma=0.99), Uniform(), Ram(), 21.2 KB when full)
     """
 
     def open(self, spec: Mapping[str, ArraySpec], identity: bytes) -> _Memory:
@@ -41,12 +41,12 @@ class Ram:
         try:
             return _Memory({name: _memory.zeros(wanted.shape, wanted.dtype) for name, wanted in spec.items()})
         except (MemoryError, OSError) as error:
-            text = f"Could not allocate {needed:,} bytes ({error}) - at `$.capacity`: lower `capacity`"
+            text = event(f"Could not allocate {needed:,} bytes ({error})", "$.capacity", "lower `capacity`")
             raise ArgumentError(text) from None
 
 
 class _Memory:
-    """New arrays, which nobody else sees."""
+    """New arrays of this process."""
 
     fresh = True
 
