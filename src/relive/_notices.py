@@ -27,8 +27,8 @@ _SKIP_RESETS = (
     "ended = terminated | truncated`, or let `relive.gymnasium.Recorder` add the steps"
 )
 _TAKE_FINALS = (
-    "`next_obs` of a step that ends is the next episode's first observation (AutoresetMode.SAME_STEP): take the final "
-    "`next_obs = obs.copy(); for lane in np.flatnonzero(terminated | truncated): next_obs[lane] = "
+    "`next_obs` of a step that ends is the next episode's first observation (AutoresetMode.SAME_STEP): give the final "
+    "one, `next_obs = obs.copy(); for lane in np.flatnonzero(terminated | truncated): next_obs[lane] = "
     'infos["final_obs"][lane]`, or let `relive.gymnasium.Recorder` add the steps'
 )
 
