@@ -1,6 +1,6 @@
 """Experience replay for reinforcement learning.
 
-Keep what agents lived through, draw it back by a stated rule, right at every boundary.
+Store what agents experience; sample it back under an explicit distribution.
 """
 
 import importlib as _importlib

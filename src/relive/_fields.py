@@ -32,8 +32,8 @@ class Field:
             step and drawn at an item's first step only. None: an ordinary field.
 
     Raises:
-        SchemaError: The shape has an axis that is no positive integer or more than 62 axes, the dtype is of another
-            kind or is `longdouble`, or a stack or an interval is no positive integer.
+        SchemaError: The shape has more than 62 axes or an axis that is not a positive integer, the dtype is of another
+            kind or is `longdouble`, or `stack` or `every` is not a positive integer.
 
     >>> Field((84, 84), "uint8", stack=4).nbytes
     7056
@@ -127,7 +127,7 @@ def _count(value: object, at: str) -> int | None:
     try:
         return None if value is None else _check.integer(value, at, minimum=1)
     except ArgumentError:
-        limit = " < 2**63" if isinstance(value, int) and value > 0 else ""
+        limit = " < 2**63" if type(value) is int and value > 0 else ""
         raise SchemaError(message(f"a positive integer{limit} or None", f"`{value!r}`", at)) from None
 
 

@@ -1,4 +1,4 @@
-"""Changes that are taken back unless all of them come about."""
+"""Changes to several arrays: all of them happen, or none."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ._types import Array
 
 
 class Journal:
-    """Undoes what was changed through it if the `with` block does not come to its end.
+    """Undoes every change that was made through it if the `with` block raises.
 
-    For code that changes several arrays line by line: an exception between two lines (Ctrl-C, most of all) leaves
-    everything as it was. Native kernels need none: they run to their end.
+    For Python code that changes several arrays line by line: an exception between two lines, such as Ctrl-C, leaves
+    everything as it was. Native kernels do not need it, since Python runs signal handlers between its own instructions.
 
     >>> import numpy as np
     >>> array = np.zeros(3)
@@ -51,5 +51,5 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            # One call into C, which no signal's handler can interrupt.
+            # One call into C, which no signal handler can interrupt.
             deque(map(call, reversed(self._undo)), maxlen=0)

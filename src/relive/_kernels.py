@@ -78,7 +78,7 @@ def use(name: str) -> Iterator[Kernels]:
 
 
 def warn_once() -> None:
-    """Say once in this process that the slower kernels serve, unless they were asked for."""
+    """Warn once per process that the slower NumPy kernels are used, unless `RELIVE_KERNELS` asks for them."""
     global _warned
     if _warned or active().__name__ != _MODULES["numpy"] or os.environ.get(VARIABLE) == "numpy":
         return

@@ -98,7 +98,7 @@ class Arena:
     """Uninitialised arrays out of blocks of memory that are used again when their last array is gone.
 
     A block is lent as one array, the lease; everything carved out of it (and each view, tensor or memoryview made
-    from that) keeps the lease alive, so the lease's end is the moment when nobody can see the block any more.
+    from that) keeps the lease alive, so when the lease ends, nothing refers to the block any more.
     Safe to use from several threads without a lock: the list of free blocks is a deque, whose operations are atomic
     (a lease may end while any line of this class runs, so a lock held here could be asked for twice).
 
@@ -120,7 +120,7 @@ class Arena:
     def arrays(self, specs: Sequence[tuple[Sequence[int], DTypeLike]]) -> list[NDArray[Any]]:
         """Carve arrays of the given shapes and dtypes out of one block, each on a 64-byte boundary.
 
-        Their contents are whatever the block held before.
+        Their contents are arbitrary.
         """
         plan = []
         end = 0

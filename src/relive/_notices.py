@@ -1,7 +1,7 @@
-"""What is legal but probably not meant: each kind is said once per buffer, when nothing is locked or half done.
+"""Warnings about what is legal but probably not meant: each kind once per buffer, outside the lock.
 
-The kernels notice (see `Notice` in native/ring.hpp); this module finds the words. A notice about steps that were added
-is said by the call that follows, so that a warning that is turned into an error refuses a call that has changed
+The kernels find the reasons (`Notice` in native/ring.hpp); this module has the texts. A warning about steps that were
+added is given by the next call, before it does anything: if warnings are errors, the call is refused and has changed
 nothing.
 """
 
@@ -27,14 +27,14 @@ _SKIP_RESETS = (
     "ended = terminated | truncated`, or let `relive.gymnasium.Recorder` add the steps"
 )
 _TAKE_FINALS = (
-    "`next_obs` of a step that ends is the next episode's first observation (AutoresetMode.SAME_STEP): take the final "
-    "`next_obs = obs.copy(); for lane in np.flatnonzero(terminated | truncated): next_obs[lane] = "
+    "`next_obs` of a step that ends is the next episode's first observation (AutoresetMode.SAME_STEP): give the final "
+    "one, `next_obs = obs.copy(); for lane in np.flatnonzero(terminated | truncated): next_obs[lane] = "
     'infos["final_obs"][lane]`, or let `relive.gymnasium.Recorder` add the steps'
 )
 
 
 class Notices:
-    """Says each kind of notice once, as a `ReliveWarning`."""
+    """Gives each kind of notice once, as a `ReliveWarning`."""
 
     def __init__(self) -> None:
         self.due = 0
@@ -44,14 +44,14 @@ class Notices:
         self.due |= found
 
     def say(self, ring: Ring) -> None:
-        """Say what is due; called by the buffer's methods before they do anything."""
+        """Give the notices that are due; called by the buffer's methods before they do anything."""
         for kind in (MANY_CUTS, REPEATED_FINALS, MANY_BOUNDARIES):
             if self.due & kind and self._first_time(kind, ring):
                 warnings.warn(self._text(kind, ring), ReliveWarning, stacklevel=3)
         self.due = 0
 
     def before(self, step: Step, ring: Ring) -> None:
-        """Say, before they are stored, that truncated steps come without a final observation."""
+        """Warn of truncated steps without a final observation, before they are stored."""
         if step.next_values is not None:
             return
         lost = int((step.truncated & ~step.terminated).sum())
@@ -96,7 +96,7 @@ class Notices:
 
 
 def _remedy(ring: Ring) -> str:
-    """Which mistake it is, where rewards tell: a step that only resets has reward 0."""
+    """The remedy for the mistake that the rewards point to: a step that only resets has reward 0."""
     firsts, others = [], []
     for lane in range(ring.lanes):
         head = int(ring.counters[lane, HEAD])

@@ -1,6 +1,6 @@
-"""What crosses the border between layers and kernels, by name: layouts, plans of rows, changes, states of ids.
+"""Named types that layers and kernels exchange: layouts, plans of rows, changes, states of ids.
 
-The kernels in C++ make the same classes; a plan is immutable and holds integers, flags and masks, never data.
+The kernels in C++ return the same classes. A plan is immutable and holds integers, flags and masks, never data.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ class Window:
     """Which steps an item can start at, and which rows around such an anchor it needs.
 
     Attributes:
-        span: Steps from the anchor on, itself included, that must be known with their successor, or an end among them.
-        lookback: Older rows of the anchor's stream that are read as well, where the stream has them.
+        span: Steps, counted from the anchor, that must be stored with the observation after them; an end or a cut
+            among them is enough, too.
+        lookback: Older rows of the anchor's stream that are read, too, where the stream has them.
         starts: Anchors are the steps whose number in their lane is a multiple of this.
-        across: Whether items run on behind an episode's end, so that only a cut ends them.
+        across: Whether items continue past an episode's end, so that only a cut ends them.
     """
 
     span: int
@@ -31,16 +32,16 @@ class Window:
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """What a kernel must know of a column.
+    """What a kernel needs to know about a column.
 
     Attributes:
         array: All of its rows, `[rows, ...]`.
-        keys: The way to its value in a step's nested mapping.
-        shape: The shape of a value as it is given, all frames of a stack included.
-        frames: Frames of a given value, of which the newest is stored.
-        repeat: Whether a stream's first frame is repeated before it; else zeros stand there.
-        every: The field is kept at every so many steps; 0: at each, as a row of the lane.
-        whole: Whether a given value has the column's own order of axes.
+        keys: The keys that lead to its value in a step's nested mapping.
+        shape: The shape of a value in a call of `add`, all frames of a stack included.
+        frames: Frames of such a value; the newest is stored.
+        repeat: Whether a stream's first frame is its own padding; else zeros are.
+        every: The field is kept at every so many steps, in rows of its own; 0: in every row of the lane.
+        whole: Whether a value's axes need no reordering; False where the frames of a stack are its last axis.
     """
 
     array: Array
@@ -53,7 +54,7 @@ class ColumnLayout:
 
 
 class State(IntEnum):
-    """What an id stands for."""
+    """Whether an id can be drawn, and if not, why."""
 
     DRAWABLE = 0
     OVERWRITTEN = 1
@@ -73,26 +74,26 @@ _WORDS = {
     State.OVERWRITTEN: "overwritten",
     State.INCOMPLETE: "not complete yet",
     State.NEVER_ISSUED: "never issued",
-    State.NO_START: "no step at which items start",
+    State.NO_START: "not a step at which items start",
     State.DROPPED: "dropped by a cut before its successor was known",
 }
 
 
 class Located(NamedTuple):
-    """Where ids stand: `slots`, valid for drawable ids, and their `State`s; None where all can be drawn."""
+    """The slots of ids, valid where an id is drawable, and their `State`s; None where all are drawable."""
 
     slots: Int64
     states: Bytes | None
 
 
 class Changes(NamedTuple):
-    """What became drawable, and what can be drawn no more, since counters were `seen`.
+    """Which slots became drawable, and which stopped being drawable, since the counters were `seen`.
 
     Attributes:
         gone: Slots that hold no drawable item any more; some of them never did.
-        come: Slots that do now, lane by lane, rows in order. A slot in both holds a new item.
-        rows: The storage rows of `come`, for the ring's bookkeeping (`given`, `arrival`).
-        seen: The counters as they are now, `[L, 3]`: for the next call, once the changes have been taken in.
+        come: Slots that became drawable, lane by lane, rows in order. A slot in both holds a new item.
+        rows: The storage rows of `come`, to look up the ring's bookkeeping (`given`, `arrival`).
+        seen: The counters now, `[L, 3]`: for the next call, once these changes have been taken in.
     """
 
     gone: Int64
@@ -139,10 +140,10 @@ class Unrolled(NamedTuple):
         steps: Steps of the window at each step, `[B, T]`, like all that follow but `first`.
         discount: Its discount.
         terminated: The flags of its last step.
-        truncated: The same.
+        truncated: Likewise.
         mask: Which steps exist.
-        after: Across episodes the storage rows of the windows' successors; elsewhere None: they are `observed`.
-        first: Across episodes which positions begin an episode, `[B, T + n]`; elsewhere None.
+        after: Across episodes the storage rows of the windows' successors; else None, since `observed` has them.
+        first: Across episodes the positions at which an episode begins, `[B, T + n]`; else None.
     """
 
     observed: Int64

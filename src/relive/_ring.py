@@ -1,8 +1,9 @@
 """Lanes of rows: counters, marks, and the arithmetic between ids, slots and storage rows. Integers only.
 
-Every lane is a ring of `rows` rows. A row holds one step, or, as a *boundary row*, the observation that followed the
-last step of an episode, or, as a *history row*, an older frame of a stream's first observation. The row after the
-newest step already holds its successor, so that it can be drawn at once; memory for it is set aside in each lane.
+Every lane is a ring of `rows` rows. A row holds a step; or only an observation, as a *boundary row* (the observation
+after the last step of an episode) or a *history row* (an older frame of a stream's first observation). The row after
+the newest step already holds its `next_obs`, so that the step can be drawn at once; each lane has one more physical
+row for it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SMALL = 128
 _COUNTERS = 16
 # Columns of the counters; `Lane` in native/lanes.hpp describes them.
 _HEAD, _READY, _STEPS, _DRAWABLE, _STORED, _CUTS, _UNBOOTSTRAPPED, _ENDS, _REPEATS = 0, 3, 6, 8, 9, 10, 11, 12, 13
-# Bookkeeping a row that samplers may ask for.
+# What the ring records for every row if a sampler asks for it.
 BOOKKEEPING = {"given": np.dtype(np.float64), "arrival": np.dtype(np.int64)}
 
 
@@ -35,8 +36,8 @@ class Ring:
         schema: What one step holds.
         window: Which steps items start at, and which rows around them they need.
         memory: Has the arrays of `Ring.spec`.
-        keeps: Which bookkeeping a sampler asks for: `"given"` priorities, `"arrival"` of rows.
-        notify: Called with the notices that a write gave reason for.
+        keeps: What the sampler wants recorded for every row: `"given"` priorities, `"arrival"` (when it became ready).
+        notify: Called with the bits of the notices that a write found a reason for.
 
     The kernel's methods are its own: `push`, `write`, `cut`, `changes`, `ids`, `locate`, `stacks`, `windows`,
     `sequences`, `fold` and `fold_sequences` are documented in `_kernels_numpy/`.
@@ -108,14 +109,14 @@ class Ring:
         return self._kernels.Gather(list(columns), list(picks))
 
     def tally(self) -> Mapping[str, int]:
-        """Sums over all lanes: steps added and stored, items, cuts, lost final observations, ends, repeats."""
+        """Sums over all lanes: steps added and stored, items, cuts, missing final observations, ends, repeats."""
         names = ("added", "drawable", "stored", "cuts", "unbootstrapped", "ends", "repeats")
         columns = (_STEPS, _DRAWABLE, _STORED, _CUTS, _UNBOOTSTRAPPED, _ENDS, _REPEATS)
         sums = self.counters.sum(axis=0).tolist()
         return {name: sums[column] for name, column in zip(names, columns, strict=True)}
 
     def state_rows(self, ids: Int64, every: int) -> Int64:
-        """Where the fields that are kept at every `every`-th step stand for the steps `ids`."""
+        """Where fields that are kept at every `every`-th step are stored for the steps `ids`."""
         rows, lanes = np.divmod(ids, self.lanes)
         slots = slots_of_state(self.rows, every)
         return np.asarray(lanes * slots + rows // every % slots)
@@ -126,21 +127,21 @@ class Ring:
             return 0.0
         return largest_given(self.given, self.counters, seen)
 
-    def priorities(self, rows: Int64, usual: float) -> Float64:
-        """The raw priorities that the storage rows `rows` were given, `usual` where they were given none."""
+    def priorities(self, rows: Int64, default: float) -> Float64:
+        """The raw priorities that the storage rows `rows` were given, `default` where they were given none."""
         if self.given is None or not self._clock[1]:
-            return np.full(len(rows), usual)
+            return np.full(len(rows), default)
         given = self.given.reshape(-1)[rows]
-        return np.where(np.signbit(given), -given, usual)
+        return np.where(np.signbit(given), -given, default)
 
     @property
     def drawable(self) -> int:
-        """Slots that hold a drawable item, whatever its probability."""
+        """Drawable items, those of probability 0 included."""
         return int(self.counters[:, _DRAWABLE].sum())
 
     @property
     def waiting(self) -> int:
-        """Most steps of any lane that wait for their window to be complete."""
+        """The largest number of rows that wait for their window in any lane."""
         return int((self.counters[:, _HEAD] - self.counters[:, _READY]).max())
 
     @property
@@ -156,7 +157,7 @@ class Ring:
 def slots_of_state(rows: int, every: int) -> int:
     """Rows per lane of a field that is kept at every `every`-th step.
 
-    Steps that keep it are at least `every` rows apart, so `row // every` tells those of a lane's ring from each other.
+    Steps that keep it are at least `every` rows apart, so `row // every` is different for each of them.
     """
     return (rows - 1) // every + 2
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 INTERRUPTED = 130  # Ctrl-C
-READER_GONE = 141  # whoever read the output has ended, as `head` does
+READER_GONE = 141  # the process that read the output has ended, as `head` does
 
 
 def console() -> Console:

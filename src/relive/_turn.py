@@ -1,4 +1,4 @@
-"""Who may use a buffer at this moment."""
+"""One call of a buffer at a time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from .errors import ReliveError, message
 
 
 class Turn:
-    """Lets one thread at a time into a `with` block, and none of them twice.
+    """Lets one thread at a time into a `with` block, and refuses a second entry of the same thread.
 
-    A signal handler may call the buffer in the middle of another call of the same thread. Waiting would never end, and
-    going on would change what the outer call works on, so such calls are refused. Calls that only look, and native
+    A signal handler may call the buffer in the middle of another call of the same thread. Waiting would be a deadlock,
+    and going on would change data under the outer call, so such calls are refused. Calls that only read, and native
     ones that run to their end, take `lock` alone.
 
     Attributes:
         lock: Held inside the block; re-entrant.
-        busy: Whether a block is being run.
+        busy: Whether a thread is inside the block.
     """
 
     __slots__ = ("busy", "lock")
@@ -41,7 +41,7 @@ class Turn:
 
     @staticmethod
     def refusal() -> ReliveError:
-        """Why a call inside another one is refused."""
-        got = "one inside another call of the same thread"
-        remedy = "set a flag in the signal handler and call when that call has returned; `stats()` is allowed"
-        return ReliveError(message("a call of its own", got, "ReplayBuffer", remedy))
+        """The error of a call inside another one."""
+        got = "one from inside another call of the same thread"
+        remedy = "set a flag in the signal handler, and call once that call has returned; `stats()` is allowed"
+        return ReliveError(message("one call at a time", got, "ReplayBuffer", remedy))

@@ -29,7 +29,7 @@ from ._step_parser import Step, StepParser
 from ._turn import Turn
 from ._types import Bool, Float64, Int64
 from .batch import Batch
-from .errors import ArgumentError, ReliveError, SchemaError, message
+from .errors import ArgumentError, ReliveError, SchemaError, event, message
 from .items import Item, Transitions
 from .samplers import Index, Prioritizing, Sampler, Uniform
 from .schema import Schema
@@ -47,15 +47,15 @@ class ReplayBuffer:
         capacity: Rows over all lanes (>= `num_envs`); each lane has `capacity // num_envs` and overwrites only its own
             oldest. A row holds a step, or the final observation of an episode.
         num_envs: Lanes: uninterrupted streams of steps, one per environment (or writer).
-        item: What one draw expands to: `Transitions(...)`.
-        sampler: Which items are drawn: `Uniform()` or `Prioritized(...)`.
+        item: What one draw expands to: `Transitions(...)` or `Sequences(...)`.
+        sampler: Which items are drawn: `Uniform()`, `Prioritized(...)` or `Ranked(...)`.
         storage: Where the bytes live: `Ram()`.
         seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
 
     Raises:
         ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
 
-    `add`, `sample` and `update_priorities` may be called from several threads.
+    All methods may be called from several threads.
 
     Why it is like this:
 
@@ -163,7 +163,7 @@ class ReplayBuffer:
 
         Raises:
             SchemaError: A field is missing, unknown, or of another shape or dtype. Nothing has changed.
-            ArgumentError: `env_ids` are no distinct lanes, or the sampler knows no priorities. Nothing has changed.
+            ArgumentError: `env_ids` are not distinct lanes, or the sampler has no priorities. Nothing has changed.
             PriorityError: A priority is not finite or negative. Nothing has changed.
         """
         if self._notices.due:
@@ -249,7 +249,7 @@ class ReplayBuffer:
         never given cannot be drawn. Lanes that are not in mid-episode stay as they are.
 
         Raises:
-            ArgumentError: `env_ids` are no distinct lanes.
+            ArgumentError: `env_ids` are not distinct lanes.
         """
         lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
         with self._turn:
@@ -267,7 +267,7 @@ class ReplayBuffer:
 
         Raises:
             NotEnoughData: Nothing can be drawn yet, or, without replacement, fewer items than asked for.
-            ArgumentError: `batch_size` is no positive integer, or `beta` is negative or not finite.
+            ArgumentError: `batch_size` is not a positive integer, or `beta` is negative or not finite.
         """
         if type(batch_size) is not int or batch_size < 1:
             batch_size = _check.integer(batch_size, "ReplayBuffer.sample(batch_size)", minimum=1)
@@ -302,7 +302,7 @@ class ReplayBuffer:
 
         Raises:
             StaleId: An id cannot be drawn: overwritten, not complete yet, or never issued.
-            ArgumentError: `ids` are no one-dimensional integers.
+            ArgumentError: `ids` are not one-dimensional integers.
         """
         with self._turn:
             slots = self._drawable(ids, "ReplayBuffer.read")
@@ -340,7 +340,7 @@ class ReplayBuffer:
         Raises:
             PriorityError: A TD error is NaN or infinite, or there are not as many as ids. Nothing has changed.
             StaleId: An id was never issued. Nothing has changed.
-            ArgumentError: The sampler knows no priorities.
+            ArgumentError: The sampler has no priorities.
         """
         checked = ids_of(ids, "ReplayBuffer.update_priorities")
         errors = td_errors(td_error, checked)
@@ -403,13 +403,13 @@ class ReplayBuffer:
         return f"ReplayBuffer({steps}, {choices}, {size:.1f} {unit} when full)"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        remedy = "read its items, or hand over what you would build it from"
-        raise ReliveError(message("a buffer that stays in its process", "a copy", "ReplayBuffer", remedy))
+        remedy = "copy the batches, or build a second buffer from the same arguments"
+        raise ReliveError(event("A buffer cannot be copied or pickled", "ReplayBuffer", remedy))
 
     def _write(self, step: Step, lanes: Int64, priority: Float64 | None) -> Int64:
         with self._turn:
             if priority is not None:
-                # Steps without a priority get the largest so far, which these steps may raise.
+                # Earlier steps without a priority get the largest so far, which these steps may raise.
                 self._index.refresh()
             return self._ring.write(step.values, step.next_values, step.terminated, step.truncated, lanes, priority)
 
@@ -422,6 +422,6 @@ class ReplayBuffer:
 
 
 def _identity(schema: Schema, lanes: int, rows: int, window: Window, sampler: Sampler) -> bytes:
-    """Names what the arrays of a buffer mean, so that they are not opened as those of another one."""
+    """A digest of all that decides what a buffer's arrays mean; a storage refuses arrays that have another one."""
     text = f"relive 1: {schema!r}, {lanes} lanes of {rows} rows, {window!r}, {sampler!r}"
     return hashlib.sha256(text.encode()).digest()

@@ -1,7 +1,7 @@
 """The exceptions relive raises, and the two forms of their messages.
 
-A wrong value reads ``Expected <what>, got <what> - at `<path>`: <remedy>``. The path is where in the caller's own words
-the trouble lies: `$.obs.camera` inside the data of a call, `ReplayBuffer.sample` for a method, `Prioritized(alpha)`
+A wrong value reads ``Expected <what>, got <what> - at `<path>`: <remedy>``. The path says which argument is meant:
+`$.obs.camera` inside the data of a call, `ReplayBuffer.sample` for a method, `Prioritized(alpha)`
 for a constructor's argument. A refused call has changed nothing. An event (a recovery, a full disk, a damaged file)
 reads ``<what happened> - at `<path>`: <remedy>``; its path is usually that of a file or directory.
 """
@@ -26,11 +26,11 @@ class PriorityError(ReliveError, ValueError):
 
 
 class NotEnoughData(ReliveError, RuntimeError):
-    """A draw was asked for that the stored steps cannot serve yet."""
+    """A draw that the stored steps cannot serve yet."""
 
 
 class StaleId(ReliveError, LookupError):
-    """An id that names no drawable item: overwritten, not complete yet, or never issued."""
+    """An id whose item cannot be drawn: overwritten, dropped by a cut, not complete yet, or never issued."""
 
 
 class StorageError(ReliveError, OSError):
@@ -42,7 +42,7 @@ class MissingExtra(ReliveError, ImportError):
 
 
 class ReliveWarning(UserWarning):
-    """Something legal that is probably not what was meant; each kind is said once per buffer."""
+    """Something legal that is probably not what was meant; given once of each kind per buffer."""
 
 
 def message(expected: str, got: str, at: str, remedy: str | None = None) -> str:

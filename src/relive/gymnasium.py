@@ -149,13 +149,13 @@ class Recorder:
             name = min(_OWN & extras.keys())
             got = f"`{name}`, which comes from the environment"
             raise ArgumentError(message("further fields of the schema", got, f"$.{name}"))
-        # Until the environment has answered its observation is unknown, whatever happens and wherever.
+        # Until `env.step` returns, the environment's observation is unknown, wherever an exception comes from.
         before, self._obs, self.ids = self._obs, None, _NO_IDS
         outcome: _Outcome | None = None
         try:
             outcome = _Outcome.of(self.env.step(action), self._lanes)
-            lived = {"obs": before, "action": action, "next_obs": self._successors(outcome), **outcome.fields}
-            self.ids = self._store({**lived, **extras}, ~self._ended)
+            fields = {"obs": before, "action": action, "next_obs": self._successors(outcome), **outcome.fields}
+            self.ids = self._store({**fields, **extras}, ~self._ended)
         except BaseException:
             self.buffer.cut(np.arange(self._lanes))
             if outcome is not None:
@@ -266,7 +266,7 @@ class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         self.env.close(**choices)
 
     def __del__(self) -> None:
-        """Leave the environment open: whoever made it may go on without a recorder."""
+        """Leave the environment open: its owner may still use it."""
 
 
 def _num_envs(env: Any) -> int | None:

@@ -37,7 +37,7 @@ class Schema:
         **extras: Further fields or mappings of fields (log-probabilities, policy versions, ...), stored at every step.
 
     Raises:
-        SchemaError: A value is no field, a mapping is empty, or a name is reserved or no identifier.
+        SchemaError: A value is not a field, a mapping is empty, or a name is reserved or not an identifier.
 
     >>> schema = Schema(obs=Field((3,)), action=Field((1,)), log_prob=Field())
     >>> schema.nbytes  # 12 + 4 + 4 + 4 bytes, and one each for terminated and truncated
@@ -112,7 +112,7 @@ class Schema:
             **extras: Further fields.
 
         Raises:
-            SchemaError: A space of another kind, one without `stack` frames, or a `float_dtype` that is no floating
+            SchemaError: A space of another kind, one without `stack` frames, or a `float_dtype` that is not a floating
                 dtype.
             MissingExtra: Gymnasium is not installed.
 

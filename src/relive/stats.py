@@ -13,17 +13,19 @@ class Stats:
         size: Steps stored now; boundary rows (final observations) do not count.
         capacity: Rows over all lanes; boundary rows do count.
         drawable: Items that can be drawn now.
-        nbytes: Bytes reserved for columns, marks and counters when the buffer is full (the sampler's own are in its
-            docs).
+        nbytes: Bytes of the ring's arrays when the buffer is full: columns, marks, counters, and what the sampler wants
+            recorded for every row. The sampler's own arrays are not included; its documentation has their size.
         added: Steps ever added.
         drawn: Items ever drawn.
         replay_ratio: `drawn / added`, 0 before the first step.
-        cuts: Streams cut: a new observation that was not the held `next_obs`, or a call of `cut`.
+        cuts: Streams cut: by an `obs` that differs from the `next_obs` before it, or by `cut`.
         unbootstrapped: Truncated steps that came without a final observation.
-        ends: Episodes that ended with a final observation unlike the one before it, and were followed by a stream.
-        repeated_finals: Of these the streams that began with the very same observation: most of them do where steps
-            that only reset are added, or where the next episode's first observation is given as the final one.
-        stale_updates: Priorities dropped because their step had been overwritten or was not complete.
+        ends: Episodes whose final observation differs from the observation before it, counted when the lane's next
+            stream begins.
+        repeated_finals: Those of them whose next stream begins with the same final observation. Nearly all do where
+            steps that only reset are added, or where the next episode's first observation is given as the final one.
+        stale_updates: Priorities dropped because their item could not be drawn: overwritten, dropped by a cut, or not
+            complete yet.
         beta: Exponent of the last draw's weights; 0 for uniform draws.
         effective_sample_size: `(sum w)**2 / sum w**2` of the last draw's weights: how many equally weighted items it
             is worth.

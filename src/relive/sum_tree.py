@@ -70,7 +70,7 @@ class SumTree:
     * A node is recomputed from its children, in float64, never adjusted by a difference: no rounding error is left
       behind, however many updates there were and however large the values had been.
     * The search is half-open: leaf `i` answers to prefixes from the sum before it up to, and excluding, the sum with
-      it. A leaf of 0 is therefore never found, whatever the rounding.
+      it. A leaf of 0 is therefore never found, not even by rounding.
 
     A positive leaf below 2**-53 of the leaves beside it adds nothing to their sum and is practically never found.
     Changes are for one thread at a time.
@@ -143,7 +143,7 @@ class SumTree:
             values: Finite and not negative, one for each index, or one for all.
 
         Raises:
-            ArgumentError: If an index is no integer or out of range. Nothing has changed then.
+            ArgumentError: If an index is not an integer or out of range. Nothing has changed then.
             PriorityError: If a value is NaN, infinite, negative or so large that the total could overflow, or if there
                 are not as many values as indices. Nothing has changed then.
 
@@ -203,7 +203,7 @@ class SumTree:
         """The leaves at `indices`: a `float` for an integer, else float64 of the shape of `indices`.
 
         Raises:
-            ArgumentError: If an index is no integer or out of range.
+            ArgumentError: If an index is not an integer or out of range.
 
         >>> SumTree(3).get([0, 2])
         array([0., 0.])

@@ -138,7 +138,7 @@ CASES = [
     ("add, no state", SchemaError, lambda b: b.add(**{k: v for k, v in good().items() if k != 'state'}),
      "Expected a value, got nothing - at `$.state`"),
     ("read, no start of a sequence", StaleId, lambda b: b.read([4, 2]),
-     "Expected ids of drawable items, got `4`, no step at which items start (2 of 2) - at `ReplayBuffer.read`"),
+     "Expected ids of drawable items, got `4`, not a step at which items start (2 of 2) - at `ReplayBuffer.read`"),
     ("read, a step of a sequence that is not complete", StaleId, lambda b: b.read([9]),
      "Expected ids of drawable items, got `9`, not complete yet (1 of 1) - at `ReplayBuffer.read`"),
     ("read, an older frame", StaleId, lambda b: b.read([0]),

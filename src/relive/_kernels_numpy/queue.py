@@ -1,7 +1,7 @@
-"""The anchors of every lane in the order of their rows, in readable NumPy: what uniform draws need.
+"""A queue of anchors per lane, in the order of their rows, in readable NumPy: what uniform draws need.
 
-Anchors come at a lane's end and go at its beginning, so two counters a lane say which of them are there. What is drawn
-depends on these alone, not on when the queue was refreshed.
+Anchors come at a queue's end and go at its beginning, so two counters per lane say which are in it. What is drawn
+depends on these only, not on when the queue was refreshed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Queue:
     """Works on arrays it is given.
 
     Args:
-        ring: The ring that it follows.
+        ring: Where the anchors come from.
         places: int32 or int64 `[L, R]`: the row, modulo R, of the lane's k-th anchor, at `k % R`.
-        firsts: The same for episodes: the number, modulo R, of the anchor that each begins with; None: not followed.
+        firsts: The same for episodes: the number, modulo R, of the anchor that each begins with; None: not kept.
         ends: int64 `[L, 4]`.
         seen: int64 `[L, 3]`: the ring's counters at the last refresh.
     """
@@ -81,19 +81,19 @@ class Queue:
         return self._slot(lanes, which - (starts - counts)[lanes])
 
     def _slot(self, lanes: Int64, behind: Int64) -> Int64:
-        """The slots of the anchors that are `behind` the oldest of their lanes."""
+        """The slots of the anchors that come `behind` anchors after the oldest of their lanes."""
         places = self._places[lanes, (self._ends[lanes, GONE] + behind) % self._ring.rows]
         slots: Int64 = places.astype(np.int64) * self._ring.num_lanes + lanes
         return slots
 
     def _first(self, lanes: Int64, episodes: Int64) -> Int64:
-        """How far behind the oldest anchors later episodes than the oldest begin."""
+        """How many anchors after the oldest the given episodes begin; not for the oldest episode."""
         firsts = np.asarray(self._firsts)[lanes, episodes % self._ring.rows].astype(np.int64)
         ahead: Int64 = (firsts - self._ends[lanes, GONE]) % self._ring.rows
         return ahead
 
     def _forget(self, journal: Journal, lane: int, oldest: int) -> None:
-        """Anchors before the row `oldest` went, and episodes whose last anchor did."""
+        """Remove anchors before the row `oldest`, and episodes that have no anchor left."""
         gone, come, episodes_gone, episodes_come = self._ends[lane].tolist()
         rows = self._ring.rows
         numbers = np.arange(gone, come)
@@ -108,7 +108,7 @@ class Queue:
         journal.put(self._ends, lane, (now, come, episodes_gone, episodes_come))
 
     def _append(self, journal: Journal, lane: int, rows: Int64) -> None:
-        """New anchors join the lane; one opens an episode unless that before it stands `starts` steps before it."""
+        """Append anchors; one begins an episode unless the one before it is `starts` steps earlier in its stream."""
         if not len(rows):
             return
         ring = self._ring

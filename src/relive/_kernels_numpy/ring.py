@@ -23,7 +23,7 @@ from .rows import (
 )
 from .writing import Writing
 
-# What a buffer says once, as bits; `Notices` puts them into words.
+# Notices, as bits; `Notices` in _notices.py has their texts.
 MANY_CUTS, REPEATED_FINALS, MANY_BOUNDARIES = 2, 4, 8
 
 
@@ -35,11 +35,11 @@ class Ring(Rows):
         num_obs: How many of these there are.
         marks: uint8 `[L, R + 1]`.
         counters: int64 `[L, 16]`.
-        clock: int64 `[2]`: ticks of arrivals, and whether a priority was ever given.
+        clock: int64 `[2]`: the next value of `arrival`, and whether a priority was ever given.
         window: What an item needs around an anchor.
         given: float64 `[L, R + 1]`: minus the priority that a row was given, +0.0 for none; None: not kept.
-        arrival: int64 `[L, R + 1]`: orders rows by when they became ready; None: not kept.
-        notify: Called with the watched notices that a call gave reason for.
+        arrival: int64 `[L, R + 1]`: orders rows of all lanes by when they became ready; None: not kept.
+        notify: Called with the watched notices that a call found a reason for.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Ring(Rows):
         env_ids: Any,
         priority: Any,
     ) -> Int64 | None:
-        """Add one step straight from the caller's values where nothing needs a closer look; here: never."""
+        """The native kernel's short way for plain values; here always None: the step has to be parsed in Python."""
         return None
 
     def write(
@@ -98,7 +98,7 @@ class Ring(Rows):
                     lanes,
                     None if priority is None else priority[:, t],
                 )
-            write.tell_arrivals(lanes, before[:, READY])
+            write.record_arrivals(lanes, before[:, READY])
         self._notice(lanes, before)
         return ids
 
@@ -111,14 +111,14 @@ class Ring(Rows):
             write.forget_newest(lanes[~held & self.open_lanes(lanes)])
             write.close(lanes[held])
             write.count_anchors(lanes)
-            write.tell_arrivals(lanes, before[:, READY])
+            write.record_arrivals(lanes, before[:, READY])
         self._notice(lanes, before)
 
     def _writing(self, journal: Journal) -> Writing:
         return Writing(self, self.clock, self.given, self.arrival, journal)
 
     def _notice(self, lanes: Int64, before: Int64) -> None:
-        """Look at the notices where a call cut a stream, began one behind an end, or filled a lane."""
+        """Check the notices if this call cut a stream, began one after an end, or filled a lane."""
         now = self.counters[lanes]
         filled = (now[:, HEAD] > self.rows) & (before[:, HEAD] <= self.rows)
         if not (filled.any() or (now[:, [CUTS, ENDS]] != before[:, [CUTS, ENDS]]).any()):

@@ -1,4 +1,4 @@
-"""Lanes of rows and what can be read off them, in readable NumPy: the oracle of the native kernel.
+"""What is read from lanes of rows, in readable NumPy: the oracle of the native kernel.
 
 Loops run over the frames of a stack or the steps of a window, never over lanes or items.
 """
@@ -12,9 +12,9 @@ import numpy as np
 from .._plans import Changes, ColumnLayout, Located, State, Unrolled, Window, Windows
 from .._types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 
-# Bits of a row's mark. A row without STEP is an observation that only serves others: as a successor (a boundary row),
-# or, with HISTORY, as an older frame of the stream's first observation. FIRST is where a stream begins, START where an
-# item may. LOST: the final observation was never given; without STEP: this was a step that a cut dropped.
+# Bits of a row's mark. A row without STEP holds an observation only: a successor (boundary row), or, with HISTORY, an
+# older frame of a stream's first observation. FIRST: a stream begins here. START: an item may begin here. LOST on a
+# step: it ended without a final observation; LOST without STEP: this was a step that a cut dropped.
 STEP, TERMINATED, TRUNCATED, CUT, LOST, FIRST, HISTORY, START = 1, 2, 4, 8, 16, 32, 64, 128
 END = TERMINATED | TRUNCATED | CUT
 
@@ -35,11 +35,11 @@ class Column:
 
 
 class Rows:
-    """What a ring's arrays say.
+    """Reads the arrays of a ring.
 
-    Columns have `L * (R + 1)` rows, lane after lane, then one row of zeros. A lane's row stands in its memory at
-    `row % (R + 1)`; the row after the newest step already holds that step's successor. A *slot* is
-    `row % R * L + lane`; an id is `row * L + lane`, so that `slot == id % (R * L)`.
+    Columns have `L * (R + 1)` rows, lane after lane, then one row of zeros. A row is at `row % (R + 1)` in its lane's
+    memory; the row after the newest step already holds that step's successor. A *slot* is `row % R * L + lane`; an id
+    is `row * L + lane`, so that `slot == id % (R * L)`.
     """
 
     def __init__(
@@ -55,20 +55,20 @@ class Rows:
         self.zero_row = self.num_lanes * self.stretch
 
     def rows_at(self, slots: Int64) -> tuple[Int64, Int64]:
-        """The lanes of `slots`, and the newest rows that stand at them."""
+        """The lanes of `slots`, and the newest rows that have them."""
         places, lanes = np.divmod(slots, self.num_lanes)
         behind = self.counters[lanes, PLACE] - places
         rows: Int64 = self.counters[lanes, HEAD] - np.where(behind > 0, behind, behind + self.rows)
         return lanes, rows
 
     def ids(self, slots: Int64) -> Int64:
-        """The ids that stand at `slots` now."""
+        """The ids that have `slots` now."""
         lanes, rows = self.rows_at(slots)
         ids: Int64 = rows * self.num_lanes + lanes
         return ids
 
     def locate(self, ids: Int64) -> Located:
-        """The slots of `ids`, and each one's `State`, None where all can be drawn."""
+        """The slots of `ids`, and their `State`s; None where all are drawable."""
         rows, lanes = np.divmod(ids, self.num_lanes)
         marks = self.marks[lanes, rows % self.stretch]
         states = np.zeros(len(ids), np.uint8)
@@ -86,7 +86,7 @@ class Rows:
         return np.asarray((self.counters[lanes, HEAD] > 0) & ((marks & (STEP | END)) == STEP))
 
     def changes(self, seen: Int64) -> Changes:
-        """What became drawable, and what can be drawn no more, since the counters `[L, 3]` were `seen`."""
+        """Which slots became drawable, and which stopped being drawable, since the counters `[L, 3]` were `seen`."""
         now = self.counters[:, SEEN]
         (oldest, ready, _), (oldest_then, ready_then, _) = now.T, seen.T
         lanes, rows = _ranges(oldest_then, np.minimum(oldest, ready_then))
@@ -105,9 +105,9 @@ class Rows:
         return begins
 
     def stacks(self, newest: Int64, frames: int, repeat: bool) -> Int64:
-        """The storage rows of `frames` frames, oldest first, of which the last stand at the rows `newest`.
+        """The storage rows of `frames` frames, oldest first; the last of them are `newest`.
 
-        Where the stream begins later, its first frame is repeated, or the row of zeros stands.
+        Before the stream's first frame, that frame is repeated, or the row of zeros is used.
         """
         lanes, memory = np.divmod(newest, self.stretch)
         rows = np.empty((*newest.shape, frames), np.int64)
@@ -188,7 +188,7 @@ class Rows:
         return Unrolled(observed, before, taken, discount, terminated, truncated, mask, *extra)
 
     def _next_steps(self, lanes: Int64, memory: Int64, which: Bool) -> Int64:
-        """Where the next step stands, where asked for; the row after the newest where that is yet to come."""
+        """The memory row of the next step, in the lanes of `which`; the row after the newest if there is none yet."""
         end = self.counters[lanes, SLOT]
         after = np.where(which, (memory + 1) % self.stretch, memory)
         while True:

@@ -121,9 +121,9 @@ class Tree:
     def update(
         self, slots: Int64s, td_error: Float64s, keep: NDArray[np.bool_] | None, eps: float, alpha: float
     ) -> bool:
-        """Set priorities `|td_error| + eps`, `keep` saying which count; the last of several for one slot wins.
+        """Set priorities `|td_error| + eps` of the slots that `keep` marks; the last of several for one slot wins.
 
-        False, and nothing has changed, where one of them would not be finite.
+        Returns False, and has changed nothing, where one of them would not be finite.
         """
         values, largest = mass(td_error, eps, alpha)
         if not largest < math.inf:
@@ -170,7 +170,7 @@ class Tree:
     def draw(self, u: Float64s, stratified: bool) -> Drawn:
         """Leaves at random in proportion to their values, and the values, from uniforms in [0, 1).
 
-        Stratified: the i-th uniform picks its place inside the i-th of `len(u)` equal slices of the total.
+        Stratified: the i-th uniform is a point inside the i-th of `len(u)` equal slices of the total.
         """
         total = self._state[0]
         if stratified:

@@ -56,7 +56,7 @@ class Writing:
         self._ring, self._journal = ring, journal
         self._clock, self._given, self._arrival = clock, given, arrival
         self._marks, self._counters = ring.marks, ring.counters
-        self._counted = ring.counters[:, READY].copy()  # up to here anchors are counted in DRAWABLE
+        self._counted = ring.counters[:, READY].copy()  # anchors before this row are counted in DRAWABLE
 
     def step(
         self,
@@ -70,7 +70,7 @@ class Writing:
         """One step of every lane; its ids."""
         ring, counters = self._ring, self._counters
         obs = values[: ring.num_obs]
-        self._end_what_it_does_not_continue(lanes, obs)
+        self._cut_unless_continued(lanes, obs)
         begins = ~ring.open_lanes(lanes)
         self._look_back(lanes[begins], [value[begins] for value in obs])
         marks = self._history(lanes, obs, begins)
@@ -90,7 +90,7 @@ class Writing:
             self._add(lanes, UNBOOTSTRAPPED, truncated & ~terminated)
         else:
             apart = self._succeed(lanes, memory, obs, nexts, ended)
-        self._ripen(lanes, ended, apart)
+        self._advance_ready(lanes, ended, apart)
         self.count_anchors(lanes)
         ids: Int64 = rows * ring.num_lanes + lanes
         return ids
@@ -107,7 +107,7 @@ class Writing:
     def forget_newest(self, lanes: Int64) -> None:
         """End streams whose newest step waits for a successor.
 
-        It was never seen: only the step's observation is of use, as the successor of the step before.
+        Its outcome is unknown, so the step is dropped; its observation stays as the successor of the step before.
         """
         ring, counters = self._ring, self._counters
         newest = (counters[lanes, SLOT] - 1) % ring.stretch
@@ -135,8 +135,8 @@ class Writing:
             self._add(lanes[among], DRAWABLE, (marks & (STEP | START)) == STEP | START)
         self._counted[lanes] = ready
 
-    def tell_arrivals(self, lanes: Int64, ready: Int64) -> None:
-        """Write down when the rows that became ready did: lane by lane, in the order of the call."""
+    def record_arrivals(self, lanes: Int64, ready: Int64) -> None:
+        """Record when rows became ready: lane by lane, in the order of the call."""
         ring, counters = self._ring, self._counters
         if self._arrival is None:
             return
@@ -154,7 +154,7 @@ class Writing:
     def _add(self, lanes: Int64, counter: int, value: Any) -> None:
         self._count(lanes, counter, self._counters[lanes, counter] + value)
 
-    def _end_what_it_does_not_continue(self, lanes: Int64, obs: Sequence[Array]) -> None:
+    def _cut_unless_continued(self, lanes: Int64, obs: Sequence[Array]) -> None:
         """Cut the streams in which `obs` is not the next observation, byte by byte."""
         ring, counters = self._ring, self._counters
         held = counters[lanes, HELD] == 1
@@ -173,7 +173,7 @@ class Writing:
         self.forget_newest(lanes[~held & older])
 
     def _look_back(self, lanes: Int64, obs: Sequence[Array]) -> None:
-        """Count episodes that ended with a new observation, and streams that begin with the very same one."""
+        """Count episodes whose final observation is a new one, and those whose next stream begins with it."""
         ring, counters = self._ring, self._counters
         final = (counters[lanes, SLOT] - 1) % ring.stretch
         stands = (counters[lanes, HEAD] > 0) & ((self._marks[lanes, final] & (STEP | LOST)) == 0)
@@ -190,7 +190,7 @@ class Writing:
         self._add(lanes, REPEATS, stands & moved & same)
 
     def _history(self, lanes: Int64, obs: Sequence[Array], first: Bool) -> Bytes:
-        """Store the older frames with which the streams that begin cannot do without; return the marks that say so."""
+        """Store older frames that padding cannot give; return FIRST for the streams that need none of them."""
         ring = self._ring
         needed = np.zeros(len(lanes), np.int64)
         stacked = [(c, value) for c, value in zip(ring.columns, obs, strict=False) if c.frames > 1]
@@ -224,9 +224,9 @@ class Writing:
                 self._journal.put(column.lanes, (lanes, memory), value)
 
     def _succeed(self, lanes: Int64, memory: Int64, obs: Sequence[Array], nexts: Sequence[Array], ended: Bool) -> Bool:
-        """Put `nexts` into the rows after the steps: where the episode ended, these rows are the lanes' at once.
+        """Put `nexts` into the rows after the steps; where the episode ended, these become boundary rows at once.
 
-        Returns where `nexts` do not follow `obs`.
+        Returns where the frames of `nexts` do not continue those of `obs`.
         """
         ring = self._ring
         apart = np.zeros(len(lanes), bool)
@@ -254,7 +254,7 @@ class Writing:
             self._journal.put(column.lanes, (lanes, memory), value)
 
     def _claim(self, lanes: Int64) -> tuple[Int64, Int64]:
-        """Take the next row of each lane; what stood R rows before is gone. Where it stands, and its number."""
+        """Take the next row of each lane; the row R rows before it is overwritten. Memory rows and row numbers."""
         ring, counters = self._ring, self._counters
         memory, rows = counters[lanes, SLOT], counters[lanes, HEAD]
         full = rows >= ring.rows
@@ -275,14 +275,14 @@ class Writing:
         return memory, rows
 
     def _drop(self, lanes: Int64) -> None:
-        """The lowest row of those lanes that can still be drawn is none of them any more."""
+        """The oldest row of those lanes can no longer be drawn."""
         oldest = self._counters[lanes, OLDEST]
         anchors = (self._marks[lanes, oldest % self._ring.stretch] & (STEP | START)) == STEP | START
         counted = anchors & (oldest < self._counted[lanes])
         self._add(lanes, DRAWABLE, -counted.astype(np.int64))
         self._add(lanes, OLDEST, 1)
 
-    def _ripen(self, lanes: Int64, ended: Bool, cut: Bool) -> None:
+    def _advance_ready(self, lanes: Int64, ended: Bool, cut: Bool) -> None:
         ring, counters = self._ring, self._counters
         if not ring.across:
             head = counters[lanes, HEAD]

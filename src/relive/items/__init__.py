@@ -1,4 +1,4 @@
-"""What one draw expands to. An item turns places into rows of the storage; it never chooses them."""
+"""What one draw expands to. An item turns slots into storage rows; a sampler chooses the slots."""
 
 from ._protocol import Item as Item
 from .sequence_priority import sequence_priority as sequence_priority

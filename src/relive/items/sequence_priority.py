@@ -16,7 +16,7 @@ def sequence_priority(td: Any, mask: Any, eta: float = 0.9, *, time_major: bool 
 
     Args:
         td: TD errors of either sign, `[B, T]`.
-        mask: Which steps count, boolean `[B, T]`; whatever stands under False is ignored, NaN included.
+        mask: Which steps count, boolean `[B, T]`; TD errors under False are ignored, NaN included.
         eta: Share of the maximum, in [0, 1].
         time_major: Whether both are `[T, B]`.
 
@@ -25,7 +25,7 @@ def sequence_priority(td: Any, mask: Any, eta: float = 0.9, *, time_major: bool 
         one with a NaN under True (which `update_priorities` refuses).
 
     Raises:
-        PriorityError: `td` is no array of numbers with two axes.
+        PriorityError: `td` is not an array of numbers with two axes.
         ArgumentError: `mask` is not boolean or of another shape, or `eta` lies outside its limits.
 
     Source: Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement Learning", ICLR 2019.

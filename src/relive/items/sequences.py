@@ -49,12 +49,12 @@ class Sequences:
         n_step: Longest window of a target, >= 1.
         gamma: Discount per step, in [0, 1].
         starts: Anchors are the steps whose number in their lane, counted from 0, is a multiple of this, >= 1.
-        across_episodes: Whether the stream runs on behind an episode's end.
+        across_episodes: Whether sequences continue past an episode's end.
         time_major: Whether time is the first axis.
 
     Raises:
         ArgumentError: An argument outside these limits; more steps than a lane has rows, an integer reward with
-            `n_step` > 1, or `starts` that is no multiple of a field's `every`, when the buffer is built.
+            `n_step` > 1, or `starts` that is not a multiple of a field's `every`, when the buffer is built.
 
     Source: Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement Learning", ICLR 2019; the
     layout of inputs follows rlpyt (Stooke and Abbeel 2019).
@@ -86,7 +86,7 @@ class Sequences:
         return self.burn_in + self.length
 
     def window(self, schema: Schema) -> Window:
-        """Every `starts`-th step, with the step before it and the older frames of its observation."""
+        """Every `starts`-th step; the step before it, and the older frames of its observation, are needed, too."""
         return Window(
             span=self.steps + self.n_step - 1,
             lookback=max(lookback_of(schema), 1),
@@ -113,7 +113,7 @@ class Sequences:
 
 
 class _Sequences:
-    """Plans positions, then copies observations, and what stands between each two of them."""
+    """Plans rows, then copies the observations, and what each two of them have between them."""
 
     def __init__(self, item: Sequences, schema: Schema, ring: Ring, arena: Arena) -> None:
         self._item, self._ring = item, ring
@@ -159,7 +159,7 @@ class _Sequences:
         return self._plain.of(rows) + list(zip(self._frame_keys, self._frames.of(rows), strict=True))
 
     def _between(self, before: Int64, first: Bool | None, steps: Int32) -> list[Found]:
-        """What every step holds besides its observation; actions and rewards a second time, as what came before."""
+        """The steps' other fields; actions and rewards a second time, as the previous ones."""
         length = self._item.steps
         found: list[Found] = []
         for keys, array in self._steps.of(before):
@@ -174,7 +174,7 @@ class _Sequences:
         return found
 
     def _reset(self, array: Array, first: Bool | None) -> Array:
-        """Zeros where an episode begins; at the anchor that is so already."""
+        """`array` with zeros where an episode begins; at the anchor there are zeros already."""
         if first is None or not self._times(first, 1, first.size).any():
             return array
         return np.where(_widened(first, array), np.zeros((), array.dtype), array)

@@ -54,7 +54,7 @@ class Transitions:
         object.__setattr__(self, "gamma", _check.real(self.gamma, "Transitions(gamma)", low=0.0, high=1.0))
 
     def window(self, schema: Schema) -> Window:
-        """Any step, once `n_step` steps are known; with the older frames of its observation."""
+        """Any step whose `n_step` steps are stored; the older frames of its observation are needed, too."""
         return Window(span=self.n_step, lookback=lookback_of(schema))
 
     def check(self, schema: Schema, rows: int) -> None:
@@ -86,7 +86,7 @@ class _Transitions:
         self._folds = item.n_step > 1
         self._states = [(c.keys, array) for c, array in columns if c.field.every]
         stacked = [(c, array) for c, array in columns if c.field.stack]
-        # A column's place in the batch, its array, and whether it is read at the anchor (0) or at the successor (1).
+        # A column's keys in the batch, its array, and whether it is read at the anchor (0) or at the successor (1).
         jobs = [
             (c.keys, array, 0)
             for c, array in columns

@@ -24,9 +24,9 @@ class _LateRanks(NamedTuple):
 class Order:
     """Slots by descending priority; of equal priorities the one that was set earlier comes first.
 
-    The main part is one sorted array. What happened since it was merged stands beside it: the positions in it that no
-    longer count (holes), and the latecomers, sorted, each with the main position before which it belongs. Both are
-    short, and every change and draw passes over them; when these passes have cost as much as a merge, one is made.
+    The main part is one sorted array. Changes since it was last merged are kept beside it: the positions in it that no
+    longer count (holes), and the latecomers, sorted, each with the main position before which it belongs. Both lists
+    are short, and every change and draw passes over them; once these passes have cost as much as a merge, one is made.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -35,7 +35,7 @@ class Settings(Protocol):
 
 
 def check_settings(settings: Settings) -> None:
-    """Refuse settings outside their limits; numbers become floats."""
+    """Refuse settings outside their limits; convert numbers to floats."""
     kind = type(settings).__name__
     for name in ("alpha", "eps", "initial"):
         object.__setattr__(settings, name, _check.real(getattr(settings, name), f"{kind}({name})", low=0.0))
@@ -58,7 +58,7 @@ def check_given(priority: Float64) -> None:
 
 def raw_of(td_error: Float64, eps: float) -> Float64:
     """The raw priorities `|td_error| + eps`; refuse those that are not finite."""
-    with np.errstate(over="ignore"):  # of a finite error the priority may be infinite all the same
+    with np.errstate(over="ignore"):  # a finite error can have an infinite priority
         raw: Float64 = np.abs(td_error) + eps
     finite = np.isfinite(raw)
     if not finite.all():
@@ -74,7 +74,7 @@ def _refusal(expected: str, values: Float64, bad: Bool, at: str, remedy: str | N
 
 
 def uniforms(rng: np.random.Generator, n: int) -> Float64:
-    """`n` numbers in [0, 1) by one call of `rng.random(n)`; a stand-in for a generator is not trusted."""
+    """`n` numbers in [0, 1) by one call of `rng.random(n)`; checked unless `rng` is NumPy's own generator."""
     if type(rng) is np.random.Generator:
         return rng.random(n)
     values = np.ascontiguousarray(rng.random(n), np.float64)
@@ -108,7 +108,7 @@ class ProportionalSampling:
         settings = self._settings
         if beta is None:
             beta = settings.beta.at(self._draws) if isinstance(settings.beta, Anneal) else settings.beta
-        # The clock moves with the generator: a draw that is interrupted later has taken place.
+        # The clock advances with the generator, also where the draw is interrupted afterwards.
         u, self._draws = uniforms(rng, n), self._draws + 1
         tree = self.tree
         leaves, values = tree.draw(u, settings.stratified) if settings.replacement else tree.draw_distinct(u)

@@ -1,8 +1,8 @@
 """What every sampler promises.
 
-A *slot* is an integer in `[0, capacity)` that stands for one stored step, `id % capacity`. A sampler is told nothing:
-its index asks the ring what changed since it last looked. Whatever it must not forget lies in arrays that the storage
-opened, so that it survives where the ring does.
+A *slot* is an integer in `[0, capacity)` that stands for one stored step, `id % capacity`. The ring never calls a
+sampler: an index asks the ring what changed since it last looked. State that has to last is in arrays that the storage
+opened, so that it survives together with the ring.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Report:
 
 
 class Index(Protocol):
-    """A sampler at work on one buffer: it knows which slots can be drawn."""
+    """A sampler bound to one buffer's ring."""
 
     def refresh(self) -> int:
         """Take in what changed in the ring; return how many slots a draw can return.
 
-        All or nothing: a call that is interrupted has changed nothing.
+        All or nothing: a call that raises has changed nothing.
         """
         ...
 
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
-        """Draw `n` slots as of the last `refresh`, using one call of `rng.random(n)`; at least one can be drawn."""
+        """Draw `n` slots, using one call of `rng.random(n)`; the last `refresh` has returned at least 1."""
         ...
 
     def report(self) -> Report:
@@ -53,10 +53,10 @@ class Index(Protocol):
 
 
 class Prioritizing(Index, Protocol):
-    """The index of a sampler that knows priorities."""
+    """The index of a sampler with priorities."""
 
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:
-        """Set the priorities of those `slots` that `keep` marks (None: all), once `refresh` has been called.
+        """Set the priorities of those `slots` that `keep` marks (None: all); `refresh` has been called before.
 
         All TD errors are checked first; the last of several for one slot wins.
 
@@ -80,12 +80,12 @@ class Sampler(Protocol):
 
     @property
     def prioritizes(self) -> bool:
-        """Whether priorities mean anything to it: then its index is `Prioritizing`."""
+        """Whether it has priorities; then its index is `Prioritizing`."""
         ...
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """Bookkeeping that the ring is asked for: `"given"` priorities, `"arrival"` (when rows became ready)."""
+        """What the ring records for every row: `"given"` priorities, `"arrival"` (when the row became ready)."""
         ...
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:

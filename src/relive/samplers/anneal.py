@@ -1,4 +1,4 @@
-"""A number that moves with every draw."""
+"""A number that changes with every draw."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Anneal:
         over: Number of calls (>= 1); keyword or third argument.
 
     Raises:
-        ArgumentError: `start` or `end` is no finite number, or `over` no positive integer.
+        ArgumentError: `start` or `end` is not a finite number, or `over` is not a positive integer.
 
     >>> beta = Anneal(0.4, 1.0, over=4)
     >>> [round(beta.at(call), 2) for call in range(6)]

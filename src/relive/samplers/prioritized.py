@@ -32,16 +32,15 @@ class Prioritized:
             in the buffer (`"buffer"`), or nothing (`"none"`). Three scales of the learning rate. With batches of one,
             `"batch"` makes every weight 1.
         stratified: One draw in each of `batch` equal slices of the total, in the order of anchors; else independent
-            draws. Draws without replacement are successive draws and know no slices.
+            draws. Draws without replacement are successive draws and never stratified.
         replacement: Whether a batch may hold an item twice.
         initial: Raw priority of new items until the first priority is set, >= 0.
 
     Raises:
         ArgumentError: An argument outside these limits.
 
-    Source: Schaul et al., "Prioritized Experience Replay", ICLR 2016, section 3.3. Memory: 10.3 bytes per step of
-    capacity (a float64 leaf, and its share of sums and minima), 8 more for the rows written since
-    `priority=` was first used.
+    Source: Schaul et al., "Prioritized Experience Replay", ICLR 2016, section 3.3. Memory: 10.3 bytes per row of
+    capacity (a float64 leaf, and its share of sums and minima), 8 more once `priority=` has been used.
 
     >>> Prioritized(alpha=0.6, beta=Anneal(0.4, 1.0, over=200_000)).eps
     1e-06
@@ -60,12 +59,12 @@ class Prioritized:
 
     @property
     def prioritizes(self) -> bool:
-        """True: `update_priorities` and `priority=` are understood."""
+        """True."""
         return True
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """Priorities that steps are given."""
+        """The priorities that steps are given."""
         return ("given",)
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
@@ -100,7 +99,7 @@ class _Prioritized:
 
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:
         if not self._tree.update(slots, td_error, keep, self._settings.eps, self._settings.alpha):
-            raw_of(td_error, self._settings.eps)  # names the first that is not finite
+            raw_of(td_error, self._settings.eps)  # raises, and names the first that is not finite
 
     def priorities(self, slots: Int64) -> Float64:
         values: Float64 = self._tree.get(slots)

@@ -37,21 +37,21 @@ class Ranked:
         weights: What the weights `(N * P(i))**-beta` are divided by: the largest in the batch (`"batch"`), the largest
             in the buffer (`"buffer"`), or nothing (`"none"`). With batches of one, `"batch"` makes every weight 1.
         stratified: One draw in each of `batch` equal slices of the total, in the order of ranks; else independent
-            draws. Draws without replacement are successive draws and know no slices.
+            draws. Draws without replacement are successive draws and never stratified.
         replacement: Whether a batch may hold an item twice.
         initial: Raw priority of new items until the first priority is set, >= 0.
 
     Raises:
         ArgumentError: An argument outside these limits.
 
-    Source: Schaul et al., "Prioritized Experience Replay", ICLR 2016, section 3.3, second variant; there with ranks
-    that are sorted anew only now and then.
+    Source: Schaul et al., "Prioritized Experience Replay", ICLR 2016, section 3.3, second variant. There ranks are
+    approximate: they are sorted anew only now and then.
 
     Cost: O(batch * log N) for a draw, and O(m log N + sqrt(m N)) on average for m changed priorities or added steps:
-    what changed is merged into a sorted array from time to time. Measured with batches of 256, a draw and its update
-    take 0.14, 0.2 and 0.5 ms at 10**4, 10**5 and 10**6 items (`Prioritized`: 0.02 to 0.03 ms), of which a merge of
-    10**6 items is 8 ms in one call of about thirty; adding one step takes 0.1 ms. Memory: 26.3 bytes per step of
-    capacity, 8 more once `priority=` has been used, and 14 for a moment at every merge.
+    changes are merged into a sorted array from time to time. Measured with batches of 256, a draw and its update take
+    about 12, 14 and 25 times as long as with `Prioritized` at 10**4, 10**5 and 10**6 items. A few calls, in which a
+    merge falls, take many times longer than the others. Memory: 50.3 bytes per row of capacity (priority 8, order of
+    setting 8, arrival 8, sorted order 16, tree 10.3), 8 more once `priority=` has been used, and 34 while merging.
 
     >>> Ranked(alpha=0.7, beta=Anneal(0.5, 1.0, over=200_000)).alpha
     0.7
@@ -70,16 +70,16 @@ class Ranked:
 
     @property
     def prioritizes(self) -> bool:
-        """True: `update_priorities` and `priority=` are understood."""
+        """True."""
         return True
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """Priorities that steps are given, and when items came: of equal priorities the earlier one ranks higher."""
+        """The priorities that steps are given, and when they became ready, which orders equal priorities."""
         return ("given", "arrival")
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
-        """The priority of every slot and when it was set, the largest priority and a clock, and what was seen."""
+        """The priority of every slot and when it was set; the largest priority and a clock; the counters last seen."""
         numbers, integers = np.dtype(np.float64), np.dtype(np.int64)
         return {
             "ranks": ArraySpec((lanes * rows,), numbers),
@@ -98,9 +98,9 @@ _LARGEST, _CLOCK = 0, 1
 
 
 class _Ranked:
-    """A sum tree over ranks, whose leaves `rank**-alpha` never change, and the order that says who has which rank.
+    """A sum tree over ranks, whose leaves `rank**-alpha` never change, and the slots in the order of their ranks.
 
-    What has to last is the priority of every slot and when it was set; order and tree follow from these.
+    The storage has the priority of every slot and when it was set; order and tree are built from these.
     """
 
     def __init__(self, settings: Ranked, ring: Ring, memory: Memory) -> None:

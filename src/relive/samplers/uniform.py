@@ -27,8 +27,8 @@ class Uniform:
     Raises:
         ArgumentError: An argument outside these limits.
 
-    Weights are 1. Cost: O(batch), whatever the buffer's size; 4 bytes per step of capacity, 8 over episodes.
-    What is drawn depends on the stored steps and the generator alone, not on what was drawn before.
+    Weights are 1. Cost: O(batch) for any size of buffer. Memory: 4 bytes per row of capacity, 8 over episodes (twice
+    that from 2**31 rows on). What is drawn depends on the stored steps and the generator only.
 
     >>> Uniform()
     Uniform()
@@ -47,16 +47,16 @@ class Uniform:
 
     @property
     def prioritizes(self) -> bool:
-        """False: there are no priorities to update."""
+        """False."""
         return False
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """Nothing."""
+        """Nothing: the marks of the rows are enough."""
         return ()
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
-        """The anchors of every lane in order, where episodes begin among them, and counters."""
+        """A queue of anchors per lane, where episodes begin in it, and counters."""
         numbers = ArraySpec((lanes, rows), np.dtype(np.int32 if lanes * rows < 2**31 else np.int64))
         integers = np.dtype(np.int64)
         return {
@@ -76,7 +76,7 @@ class Uniform:
 
 
 class _Uniform:
-    """A queue of anchors a lane, so that a draw is a multiplication and a look-up; weights are 1."""
+    """A queue of anchors per lane, so that a draw is a multiplication and a look-up; weights are 1."""
 
     def __init__(self, settings: Uniform, ring: Ring, memory: Memory) -> None:
         episodes = memory.host("anchors.episodes") if settings.over == "episodes" else None

@@ -12,12 +12,12 @@ class Storage(Protocol):
     """The frozen description of where the bytes live."""
 
     def open(self, spec: Mapping[str, ArraySpec], identity: bytes) -> Memory:
-        """Return an array for every name of `spec`: new ones, or those that were found there.
+        """Return an array for every name of `spec`: new ones, or those that an earlier buffer left there.
 
         Args:
-            spec: What each array holds.
-            identity: Names the schema, the sizes, the item and the sampler that the arrays were made for. Arrays found
-                with another identity are refused.
+            spec: Shape and dtype of each array.
+            identity: A digest of the schema, the sizes, the item's window and the sampler, which decide what the arrays
+                mean. Arrays that were left with another identity are refused.
 
         Raises:
             ArgumentError: The arrays cannot fit; nothing has been reserved.
