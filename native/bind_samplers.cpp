@@ -1,11 +1,9 @@
 // The sum tree and the queue of anchors, bound to arrays that Python owns.
-#include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "bind_ring.hpp"
+#include "checks.hpp"
 #include "priorities.hpp"
-#include "queue.hpp"
 
 namespace relive {
 namespace {
@@ -24,13 +22,17 @@ private:
     std::unique_ptr<std::int64_t[]> many_;
 };
 
-const Seen* seen_of(const PyRing& owner, const InOut<int64_t, 2>& seen) {
+Seen* seen_of(const PyRing& owner, const InOut<int64_t, 2>& seen) {
     require(seen.shape[0] == owner.ring.lanes && seen.shape[1] == 3, "relive._native: `seen` is not `[L, 3]`");
-    const auto* lanes = reinterpret_cast<const Seen*>(seen.data);
-    for (int64_t number = 0; number < owner.ring.lanes; ++number)
-        require(plausible(owner.ring, lanes[number], look(owner.ring.lane_of[number])),
-                "relive._native: `seen` was never seen");
+    auto* lanes = reinterpret_cast<Seen*>(seen.data);
+    require(sound_seen(owner.ring, lanes), "relive._native: `seen` was never seen");
     return lanes;
+}
+
+constexpr const char* NO_UNIFORM = "relive._native: a uniform outside [0, 1)";
+
+void require_priority(double value) {
+    require(all_priorities(&value, 1), "relive._native: a priority that is negative or not finite");
 }
 
 class SumTree {
@@ -62,25 +64,26 @@ public:
     nb::object get(In<std::int64_t> indices) const {
         check(indices);
         Out<double> values(indices.size);
-        std::transform(indices.data, indices.data + indices.size, values.data,
-                       [&](std::int64_t index) { return tree_.sums[0][index]; });
+        leaves(tree_, indices.data, indices.size, values.data);
         return values.array;
     }
 
     void set(In<std::int64_t> indices, In<double> values) {
         check(indices);
         require(values.size == indices.size, "relive._native.Tree.set: lengths differ");
+        require(all_priorities(values.data, values.size), NO_LEAF);
         write({nullptr, 0, indices.data, indices.size, values.data, 1});
     }
 
     void fill_zero_and_set(In<std::int64_t> removed, In<std::int64_t> added, double value) {
         check(removed);
         check(added);
+        require(all_priorities(&value, 1), NO_LEAF);
         write({removed.data, removed.size, added.data, added.size, &value, 0});
     }
 
     nb::object find(In<double> prefix) const {
-        require(all_numbers(prefix), "relive._native.Tree.find: a prefix that is no number");
+        require(all_numbers(prefix.data, prefix.size), "relive._native.Tree.find: a prefix that is no number");
         Out<std::int64_t> index(prefix.size);
         Out<double> value(prefix.size);
         run(prefix.size, [&] { chosen().find(tree_, prefix.data, prefix.size, index.data, value.data); });
@@ -88,7 +91,7 @@ public:
     }
 
     nb::object draw(In<double> u, bool stratified) const {
-        require(all_numbers(u), "relive._native.Tree.draw: a uniform that is no number");
+        require(all_uniforms(u.data, u.size), NO_UNIFORM);
         Out<std::int64_t> index(u.size);
         Out<double> value(u.size);
         run(u.size, [&] { chosen().draw(tree_, u.data, u.size, stratified, index.data, value.data); });
@@ -96,7 +99,7 @@ public:
     }
 
     nb::object draw_distinct(In<double> u) {
-        require(all_numbers(u), "relive._native.Tree.draw_distinct: a uniform that is no number");
+        require(all_uniforms(u.data, u.size), NO_UNIFORM);
         require(double(u.size) <= tree_.state[2], "relive._native.Tree.draw_distinct: more than there are");
         Out<std::int64_t> index(u.size);
         Out<double> value(u.size);
@@ -106,13 +109,15 @@ public:
     }
 
     int64_t refresh(const PyRing& ring, InOut<std::int64_t, 2> seen, double initial, double alpha) {
-        seen_of(ring, seen);
+        Seen* lanes = seen_of(ring, seen);
+        require_priority(initial);
         require(ring.ring.capacity() <= tree_.groups[0] * FAN_OUT, "relive._native.Tree.refresh: a larger ring");
-        return priorities_.refresh(tree_, ring.ring, reinterpret_cast<Seen*>(seen.data), initial, alpha);
+        return priorities_.refresh(tree_, ring.ring, lanes, initial, alpha);
     }
 
     bool update(In<std::int64_t> slots, In<double> td_error, std::optional<In<bool>> keep, double eps, double alpha) {
         check(slots);
+        require_priority(eps);
         require(td_error.size == slots.size && (!keep || keep->size == slots.size),
                 "relive._native.Tree.update: lengths differ");
         const auto* kept = keep ? reinterpret_cast<const std::uint8_t*>(keep->data) : nullptr;
@@ -120,6 +125,7 @@ public:
     }
 
 private:
+    static constexpr const char* NO_LEAF = "relive._native.Tree: a leaf that is negative or not finite";
     Tree tree_;
     Priorities priorities_;
     nb::object arrays_;  // keeps them alive
@@ -132,10 +138,6 @@ private:
         within(indices.data, indices.size, tree_.groups[0] * FAN_OUT, "relive._native.Tree: no such leaf");
     }
 
-    static bool all_numbers(const In<double>& values) {
-        return std::none_of(values.data, values.data + values.size, [](double value) { return value != value; });
-    }
-
     void write(const Writes& writes) {
         const std::int64_t count = writes.removed_count + writes.added_count;
         Scratch scratch(count);
@@ -146,15 +148,15 @@ private:
 // The queue over arrays of int32 or int64, as the capacity asks for.
 class PyQueue {
 public:
-    PyQueue(nb::object ring, nb::object places, nb::object firsts, InOut<std::int64_t, 2> ends,
+    PyQueue(const PyRing& ring, nb::object places, nb::object firsts, InOut<std::int64_t, 2> ends,
             InOut<std::int64_t, 2> seen)
-        : ring_(nb::cast<const PyRing&>(ring)),
+        : ring_(ring),
           narrow_(is_array<std::int32_t, 2>(places)),
-          arrays_(nb::make_tuple(ring, places, firsts, ends.object, seen.object)) {
-        require(ends.shape[0] == ring_.ring.lanes && ends.shape[1] == 4, "relive._native.Queue: `ends` is not `[L, 4]`");
+          arrays_(nb::make_tuple(places, firsts, ends.object, seen.object)) {
+        require(ends.shape[0] == ring_.ring.lanes && ends.shape[1] == 4,
+                "relive._native.Queue: `ends` is not `[L, 4]`");
         auto* lanes = reinterpret_cast<Ends*>(ends.data);
-        auto* looked = const_cast<Seen*>(seen_of(ring_, seen));
-        for (int64_t number = 0; number < ring_.ring.lanes; ++number) require(good(lanes[number]), WRONG);
+        Seen* looked = seen_of(ring_, seen);
         if (narrow_)
             fill(narrow_queue_, places, firsts, lanes, looked);
         else
@@ -193,13 +195,7 @@ private:
     bool narrow_;
     Queue<std::int32_t> narrow_queue_;
     Queue<std::int64_t> wide_queue_;
-    nb::object arrays_;  // keeps them and the ring alive
-
-    bool good(const Ends& ends) const {
-        return ends.gone >= 0 && ends.come >= ends.gone && ends.come - ends.gone <= ring_.ring.rows &&
-               ends.episodes_gone >= 0 && ends.episodes_come >= ends.episodes_gone &&
-               ends.episodes_come - ends.episodes_gone <= ring_.ring.rows;
-    }
+    nb::object arrays_;  // keeps them alive
 
     template <typename T>
     void fill(Queue<T>& queue, nb::handle places, nb::handle firsts, Ends* ends, Seen* seen) {
@@ -207,9 +203,9 @@ private:
         queue.firsts = firsts.is_none() ? nullptr : numbers<T>(firsts);
         queue.ends = ends;
         queue.seen = seen;
+        require(sound_queues(ring_.ring, queue), WRONG);
     }
 
-    // Places and firsts are row numbers modulo R: others would lead outside the ring.
     template <typename T>
     T* numbers(nb::handle array) const {
         const auto given = taken<InOut<T, 2>>(array, WRONG);
@@ -228,9 +224,9 @@ private:
 
     template <typename Draw>
     nb::object drawn(const In<double>& u, Draw&& draw) const {
-        require(std::all_of(u.data, u.data + u.size, [](double value) { return value >= 0.0 && value < 1.0; }),
-                "relive._native.Queue: a uniform outside [0, 1)");
-        visit([&](const auto& queue) { require(u.size == 0 || queue.size() > 0, "relive._native.Queue: it is empty"); });
+        require(all_uniforms(u.data, u.size), NO_UNIFORM);
+        visit(
+            [&](const auto& queue) { require(u.size == 0 || queue.size() > 0, "relive._native.Queue: it is empty"); });
         Out<std::int64_t> slots(u.size);
         run(u.size, [&] { visit([&](const auto& queue) { draw(queue, slots.data); }); });
         return slots.array;
@@ -282,8 +278,9 @@ void bind_samplers(nanobind::module_& m) {
         .def("update", &SumTree::update, nb::arg("slots"), nb::arg("td_error"), nb::arg("keep").none(), nb::arg("eps"),
              nb::arg("alpha"));
     nb::class_<PyQueue>(m, "Queue")
-        .def(nb::init<nb::object, nb::object, nb::object, InOut<std::int64_t, 2>, InOut<std::int64_t, 2>>(),
-             nb::arg("ring"), nb::arg("places"), nb::arg("firsts").none(), nb::arg("ends"), nb::arg("seen"))
+        .def(nb::init<const PyRing&, nb::object, nb::object, InOut<std::int64_t, 2>, InOut<std::int64_t, 2>>(),
+             nb::arg("ring"), nb::arg("places"), nb::arg("firsts").none(), nb::arg("ends"), nb::arg("seen"),
+             nb::keep_alive<1, 2>())
         .def("refresh", &PyQueue::refresh)
         .def("draw", &PyQueue::draw, nb::arg("u"))
         .def("draw_distinct", &PyQueue::draw_distinct, nb::arg("u"))

@@ -28,11 +28,11 @@ namespace nb = nanobind;
 // Element types by what they are, for NumPy has two 64-bit integers on some systems.
 template <typename T>
 struct Kind;
-#define RELIVE_KIND(T, LETTER, NUMBER, NAME)                 \
-    template <>                                              \
-    struct Kind<T> {                                         \
-        static constexpr char letter = LETTER;               \
-        static constexpr int number = NUMBER;                \
+#define RELIVE_KIND(T, LETTER, NUMBER, NAME)                       \
+    template <>                                                    \
+    struct Kind<T> {                                               \
+        static constexpr char letter = LETTER;                     \
+        static constexpr int number = NUMBER;                      \
         static constexpr auto name = nb::detail::const_name(NAME); \
     };
 RELIVE_KIND(double, 'f', NPY_FLOAT64, "float64")
@@ -138,7 +138,8 @@ inline void require(bool good, const char* otherwise) {
 // Refuse indices outside [0, limit).
 inline void within(const std::int64_t* indices, std::int64_t n, std::int64_t limit, const char* what) {
     std::uint64_t highest = 0;
-    for (std::int64_t i = 0; i < n; ++i) highest = std::uint64_t(indices[i]) > highest ? std::uint64_t(indices[i]) : highest;
+    for (std::int64_t i = 0; i < n; ++i)
+        highest = std::uint64_t(indices[i]) > highest ? std::uint64_t(indices[i]) : highest;
     if (n && highest >= std::uint64_t(limit)) throw nb::index_error(what);
 }
 

@@ -64,7 +64,8 @@ def transcript(kernels: ModuleType) -> str:
             tree.set(where, values)
             some, others = where[::3].copy(), where[::2].copy()
             tree.fill_zero_and_set(some, others, 1.25)
-            tree.fill_zero_and_assign(others, where, values[::-1].copy())
+            tree.set(others, np.zeros(len(others)))
+            tree.set(where, values[::-1].copy())
             tree.fill_zero_and_set(where[:0], where[:1], 1.5)
             u = rng.random(min(size, 500))
             several = u[: min(int(arrays[2][2]), 40)]
