@@ -103,7 +103,8 @@ int64_t PyRing::check_discounts(const In<float>& discounts) const {
     return discounts.size - 1;
 }
 
-std::vector<const char*> PyRing::checked_values(const nb::list& values, size_t count, npy_intp rows) const {
+std::vector<const char*> PyRing::checked_values(const nb::list& values, size_t count, npy_intp n,
+                                                npy_intp length) const {
     require(values.size() == count, "relive._native.Ring.write: one array for every column");
     std::vector<const char*> from;
     for (size_t c = 0; c < count; ++c) {
@@ -111,7 +112,9 @@ std::vector<const char*> PyRing::checked_values(const nb::list& values, size_t c
         if (!PyArray_Check(value.ptr()) || !PyArray_ISCARRAY_RO(array(value)) ||
             PyArray_TYPE(array(value)) != inputs_.type_of(c))
             throw nb::type_error("relive._native.Ring.write: a value is not the array it has to be");
-        require(size_t(PyArray_NBYTES(array(value))) == size_t(rows) * ring.columns[c].given(),
+        const npy_intp* shape = PyArray_DIMS(array(value));
+        require(PyArray_NDIM(array(value)) >= 2 && shape[0] == n && shape[1] == length &&
+                    size_t(PyArray_NBYTES(array(value))) == size_t(n * length) * ring.columns[c].given(),
                 "relive._native.Ring.write: a value of another size");
         from.push_back(static_cast<const char*>(PyArray_DATA(array(value))));
     }
@@ -148,8 +151,8 @@ nb::object PyRing::write(nb::list values, std::optional<nb::list> nexts, In<bool
     check_lanes(numbers);
     require(!priority || all_priorities(priority->data, priority->size),
             "relive._native.Ring.write: a priority that is negative or not finite");
-    const auto from = checked_values(values, ring.columns.size(), n * length);
-    const auto to = nexts ? checked_values(*nexts, ring.num_obs, n * length) : std::vector<const char*>();
+    const auto from = checked_values(values, ring.columns.size(), n, length);
+    const auto to = nexts ? checked_values(*nexts, ring.num_obs, n, length) : std::vector<const char*>();
     const Steps steps{from.data(),
                       nexts ? to.data() : nullptr,
                       reinterpret_cast<const uint8_t*>(terminated.data),

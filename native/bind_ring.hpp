@@ -56,7 +56,7 @@ private:
     void check_lanes(const In<int64_t>& numbers) const;
     void check_slots(const In<int64_t>& slots) const;
     int64_t check_discounts(const In<float>& discounts) const;
-    std::vector<const char*> checked_values(const nb::list& values, size_t count, npy_intp rows) const;
+    std::vector<const char*> checked_values(const nb::list& values, size_t count, npy_intp n, npy_intp length) const;
     void notice();
 };
 

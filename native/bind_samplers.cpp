@@ -59,6 +59,7 @@ public:
             expected = (tree_.groups[l] + FAN_OUT - 1) / FAN_OUT * FAN_OUT;
         }
         require(tree_.groups[levels - 1] == 1, "relive._native.Tree: levels of wrong lengths");
+        require(sound_padding(tree_), "relive._native.Tree: sums of groups that do not exist");
     }
 
     nb::object get(In<std::int64_t> indices) const {

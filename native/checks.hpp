@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels.hpp"
 #include "queue.hpp"
 
 namespace relive {
@@ -39,6 +40,15 @@ inline bool all_different(const int64_t* numbers, int64_t n, int64_t limit) {
         seen[size_t(numbers[i])] = true;
     }
     return true;
+}
+
+// Entries that only fill the last group of a level: a positive one would lead to a group that does not exist.
+inline bool sound_padding(const Tree& tree) {
+    bool good = true;
+    for (int level = 1; level < tree.levels; ++level)
+        for (int64_t entry = tree.groups[level - 1]; entry < tree.groups[level] * FAN_OUT; ++entry)
+            good &= tree.sums[level][entry] == 0.0;
+    return good;
 }
 
 // Across episodes, steps that wait are looked for row by row.

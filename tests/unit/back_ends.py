@@ -33,7 +33,10 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
     for name in ("RELIVE_KERNELS", "RELIVE_SIMD"):
         if name not in environment:
             settings.pop(name, None)
-    return subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True, text=True, timeout=300)
+    without_site = ["-S"] if sys.flags.no_site else []
+    return subprocess.run(
+        [sys.executable, *without_site, "-c", code], env=settings, capture_output=True, text=True, timeout=300
+    )
 
 
 def instruction_sets() -> list[str]:
