@@ -9,6 +9,7 @@
 #include "bind_ring.hpp"
 
 void bind_files(nanobind::module_& m);
+void bind_gather(nanobind::module_& m);
 void bind_ring(nanobind::module_& m);
 void bind_samplers(nanobind::module_& m);
 
@@ -76,5 +77,6 @@ NB_MODULE(_native, m) {
     m.def("simd", [] { return kernels->name; });
     bind_samplers(m);
     bind_ring(m);
+    bind_gather(m);
     bind_files(m);
 }

@@ -1,7 +1,9 @@
 // Binds what moves rows between files, blocks in memory and batches; relive._kernels_numpy.files describes each call.
+#include <limits>
 #include <vector>
 
 #include "bind_ring.hpp"
+#include "checks.hpp"
 #include "files.hpp"
 #include "steps.hpp"
 
@@ -58,6 +60,9 @@ nb::object read_rows_of(In<std::int64_t> files, In<std::int64_t> offsets, In<std
     const RowArray to(out, true);
     require(offsets.size == files.size && places.size == files.size, "relive._native.read_rows: lengths differ");
     within(places.data, places.size, to.rows, "relive._native.read_rows: a row outside the output");
+    within(files.data, files.size, std::numeric_limits<int>::max(),
+           "relive._native.read_rows: no file has such a number");
+    within(offsets.data, offsets.size, LIMIT, "relive._native.read_rows: an offset that no file reaches");
     Out<std::uint32_t> sums(files.size);
     std::int64_t failed = -1;
     run(WORTH_RELEASING, [&] {  // a disk may be slow
@@ -72,6 +77,8 @@ nb::object read_rows_of(In<std::int64_t> files, In<std::int64_t> offsets, In<std
 void bind_files(nanobind::module_& m) {
     m.def("checksums", &relive::checksums_of, nanobind::arg("rows"));
     m.def("copy_steps", &relive::copy_both, nanobind::arg("now"), nanobind::arg("later"), nanobind::arg("out"));
-    m.def("scatter_rows", &relive::scatter_rows, nanobind::arg("blocks"), nanobind::arg("which"), nanobind::arg("rows"), nanobind::arg("out"));
-    m.def("read_rows", &relive::read_rows_of, nanobind::arg("files"), nanobind::arg("offsets"), nanobind::arg("places"), nanobind::arg("out"));
+    m.def("scatter_rows", &relive::scatter_rows, nanobind::arg("blocks"), nanobind::arg("which"), nanobind::arg("rows"),
+          nanobind::arg("out"));
+    m.def("read_rows", &relive::read_rows_of, nanobind::arg("files"), nanobind::arg("offsets"), nanobind::arg("places"),
+          nanobind::arg("out"));
 }

@@ -1,14 +1,15 @@
 // The ring as a Python object; relive._kernels_numpy.ring describes each call.
 #include "bind_ring.hpp"
 
-#include "changes.hpp"
+#include "checks.hpp"
 #include "fold.hpp"
 
 namespace relive {
 namespace {
 
-void require_rewards(int type) {
-    if (type != NPY_FLOAT && type != NPY_DOUBLE) throw nb::type_error("relive._native: rewards that are no floats");
+void require_rewards(nb::handle rewards, int type) {
+    if ((type != NPY_FLOAT && type != NPY_DOUBLE) || !PyArray_ISALIGNED(array(rewards)))
+        throw nb::type_error("relive._native: rewards that are no floats");
 }
 
 }  // namespace
@@ -62,25 +63,23 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, InOut<uint8_t, 2> marks, InOut<
     require(ring.span >= 1 && ring.lookback >= 0 && ring.starts >= 1 && ring.span <= ring.rows &&
                 ring.lookback < ring.stretch(),
             "relive._native.Ring: a window that no lane can hold");
-    for (int64_t number = 0; number < ring.lanes; ++number) {
-        const Lane& lane = ring.lane_of[number];
-        require(lane.head >= 0 && lane.slot == lane.head % ring.stretch() && lane.place == lane.head % ring.rows &&
-                    lane.oldest >= 0 && lane.oldest <= lane.head && lane.ready >= 0 && lane.ready <= lane.head &&
-                    lane.oldest >= lane.head - ring.rows,
-                "relive._native.Ring: counters that no ring has");
-    }
-    for (nb::handle layout : layouts) ring.add_column(laid_out(layout));
+    require(sound_counters(ring), "relive._native.Ring: counters that no ring has");
+    if (!PyCallable_Check(notify_.ptr())) throw nb::type_error("relive._native.Ring: `notify` cannot be called");
+    for (nb::handle layout : layouts) ring.add_column(laid_out(layout, ring.columns.size() < num_obs));
     inputs_.prepare(layouts, num_obs);
+    for (size_t c = 0; c < ring.columns.size(); ++c)
+        require(inputs_.bytes_of(c) == ring.columns[c].given(), "relive._native.Ring: a value of another size");
 }
 
-Column PyRing::laid_out(nb::handle layout) const {
+Column PyRing::laid_out(nb::handle layout, bool observation) const {
     const RowArray found(layout.attr("array"), true);
     Column column = found.column;
     column.frames = nb::cast<int64_t>(layout.attr("frames"));
     column.repeat = nb::cast<bool>(layout.attr("repeat"));
     column.every = nb::cast<int64_t>(layout.attr("every"));
-    require(column.frames >= 1 && column.frames - 1 <= ring.lookback && column.every >= 0,
+    require(column.frames >= 1 && column.frames - 1 <= ring.lookback,
             "relive._native.Ring: more frames than a window looks back");
+    require(column.every >= 0 && !(column.every && observation), "relive._native.Ring: kept at no steps");
     if (column.every) {
         column.slots = found.rows / ring.lanes;
         require(column.slots >= 1 && column.slots * ring.lanes == found.rows, "relive._native.Ring: rows of state");
@@ -88,6 +87,11 @@ Column PyRing::laid_out(nb::handle layout) const {
         require(found.rows == ring.zero_row() + 1, "relive._native.Ring: a column of another length");
     }
     return column;
+}
+
+void PyRing::check_lanes(const In<int64_t>& numbers) const {
+    within(numbers.data, numbers.size, ring.lanes, "relive._native.Ring: a lane outside the ring");
+    require(all_different(numbers.data, numbers.size, ring.lanes), "relive._native.Ring: a lane twice");
 }
 
 void PyRing::check_slots(const In<int64_t>& slots) const {
@@ -99,7 +103,8 @@ int64_t PyRing::check_discounts(const In<float>& discounts) const {
     return discounts.size - 1;
 }
 
-std::vector<const char*> PyRing::checked_values(const nb::list& values, size_t count, npy_intp rows) const {
+std::vector<const char*> PyRing::checked_values(const nb::list& values, size_t count, npy_intp n,
+                                                npy_intp length) const {
     require(values.size() == count, "relive._native.Ring.write: one array for every column");
     std::vector<const char*> from;
     for (size_t c = 0; c < count; ++c) {
@@ -107,7 +112,9 @@ std::vector<const char*> PyRing::checked_values(const nb::list& values, size_t c
         if (!PyArray_Check(value.ptr()) || !PyArray_ISCARRAY_RO(array(value)) ||
             PyArray_TYPE(array(value)) != inputs_.type_of(c))
             throw nb::type_error("relive._native.Ring.write: a value is not the array it has to be");
-        require(size_t(PyArray_NBYTES(array(value))) == size_t(rows) * ring.columns[c].given(),
+        const npy_intp* shape = PyArray_DIMS(array(value));
+        require(PyArray_NDIM(array(value)) >= 2 && shape[0] == n && shape[1] == length &&
+                    size_t(PyArray_NBYTES(array(value))) == size_t(n * length) * ring.columns[c].given(),
                 "relive._native.Ring.write: a value of another size");
         from.push_back(static_cast<const char*>(PyArray_DATA(array(value))));
     }
@@ -122,7 +129,7 @@ void PyRing::notice() {
 }
 
 nb::object PyRing::push(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs,
-                        nb::handle terminated, nb::handle truncated, nb::handle extras, nb::handle env_ids,
+                        nb::handle terminated, nb::handle truncated, nb::dict extras, nb::handle env_ids,
                         nb::handle priority) {
     PyObject* roots[ROOTS] = {obs.ptr(),        action.ptr(),    reward.ptr(),  extras.ptr(),
                               terminated.ptr(), truncated.ptr(), next_obs.ptr()};
@@ -141,9 +148,11 @@ nb::object PyRing::write(nb::list values, std::optional<nb::list> nexts, In<bool
     const auto agrees = [&](const npy_intp* shape) { return shape[0] == n && shape[1] == length; };
     require(numbers.size == n && agrees(truncated.shape) && (!priority || (agrees(priority->shape) && ring.given)),
             "relive._native.Ring.write: shapes differ");
-    within(numbers.data, n, ring.lanes, "relive._native.Ring.write: a lane outside the ring");
-    const auto from = checked_values(values, ring.columns.size(), n * length);
-    const auto to = nexts ? checked_values(*nexts, ring.num_obs, n * length) : std::vector<const char*>();
+    check_lanes(numbers);
+    require(!priority || all_priorities(priority->data, priority->size),
+            "relive._native.Ring.write: a priority that is negative or not finite");
+    const auto from = checked_values(values, ring.columns.size(), n, length);
+    const auto to = nexts ? checked_values(*nexts, ring.num_obs, n, length) : std::vector<const char*>();
     const Steps steps{from.data(),
                       nexts ? to.data() : nullptr,
                       reinterpret_cast<const uint8_t*>(terminated.data),
@@ -159,7 +168,7 @@ nb::object PyRing::write(nb::list values, std::optional<nb::list> nexts, In<bool
 }
 
 void PyRing::cut(In<int64_t> numbers) {
-    within(numbers.data, numbers.size, ring.lanes, "relive._native.Ring.cut: a lane outside the ring");
+    check_lanes(numbers);
     ring.cut(numbers.data, numbers.size);
     notice();
 }
@@ -202,9 +211,12 @@ nb::object PyRing::windows_of(const In<int64_t>& slots, const In<float>& discoun
     Out<std::int32_t> steps(count);
     Out<float> discount(count);
     Out<bool> terminated(count), truncated(count);
-    const Windows out{ids.data,      at.data,
-                      after.data,    steps.data,
-                      discount.data, reinterpret_cast<uint8_t*>(terminated.data),
+    const Windows out{ids.data,
+                      at.data,
+                      after.data,
+                      steps.data,
+                      discount.data,
+                      reinterpret_cast<uint8_t*>(terminated.data),
                       reinterpret_cast<uint8_t*>(truncated.data)};
     run(count, [&] { ring.windows(slots.data, count, n, discounts.data, out); });
     rows_at = at.data;
@@ -221,7 +233,8 @@ nb::object PyRing::windows(In<int64_t> slots, In<float> discounts) const {
 nb::object PyRing::sequences(In<int64_t> slots, int64_t length, In<float> discounts) const {
     check_slots(slots);
     const int64_t n = check_discounts(discounts);
-    require(length >= 1 && length + n - 1 <= ring.rows, "relive._native.Ring.sequences: longer than a lane");
+    require(length >= 1 && length <= ring.rows && length + n - 1 <= ring.rows,
+            "relive._native.Ring.sequences: longer than a lane");
     const npy_intp items = npy_intp(slots.size), count = npy_intp(length + n);
     const std::vector<npy_intp> wide{items, count}, narrow{items, npy_intp(length)};
     Out<std::int64_t> observed(wide), before(wide);
@@ -235,8 +248,14 @@ nb::object PyRing::sequences(In<int64_t> slots, int64_t length, In<float> discou
         first.emplace(wide);
     }
     const auto flags = [](Out<bool>& out) { return reinterpret_cast<uint8_t*>(out.data); };
-    const Unrolled out{observed.data,     before.data,      steps.data,  discount.data,
-                       flags(terminated), flags(truncated), flags(mask), after ? after->data : nullptr,
+    const Unrolled out{observed.data,
+                       before.data,
+                       steps.data,
+                       discount.data,
+                       flags(terminated),
+                       flags(truncated),
+                       flags(mask),
+                       after ? after->data : nullptr,
                        first ? flags(*first) : nullptr};
     run(items * count, [&] { ring.sequences(slots.data, items, length, n, discounts.data, out); });
     return plan(plans().unrolled, observed.array, before.array, steps.array, discount.array, terminated.array,
@@ -255,13 +274,11 @@ nb::object PyRing::stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) co
 
 nb::object PyRing::fold(nb::handle column, In<int64_t> starts, In<int32_t> steps, In<double> gammas) const {
     const RowArray rows(column);
-    require(rows.rows == ring.zero_row() + 1 && steps.size == starts.size,
-            "relive._native.Ring.fold: shapes differ");
-    require_rewards(rows.type);
+    require(rows.rows == ring.zero_row() + 1 && steps.size == starts.size, "relive._native.Ring.fold: shapes differ");
+    require_rewards(column, rows.type);
     within(starts.data, starts.size, ring.zero_row(), "relive._native.Ring.fold: a row outside the ring");
     check_steps(steps.data, steps.size, gammas.size);
-    std::vector<npy_intp> shape(PyArray_DIMS(array(column)),
-                                PyArray_DIMS(array(column)) + PyArray_NDIM(array(column)));
+    std::vector<npy_intp> shape(PyArray_DIMS(array(column)), PyArray_DIMS(array(column)) + PyArray_NDIM(array(column)));
     shape[0] = npy_intp(starts.size);
     nb::object out = fresh(rows.type, shape);
     void* to = PyArray_DATA(array(out));
@@ -282,7 +299,7 @@ nb::object fold_given(nb::handle rewards, In<int32_t, 2> steps, In<double> gamma
                 PyArray_DIM(array(rewards), items) == steps.shape[items] &&
                 PyArray_DIM(array(rewards), time) >= steps.shape[time] + gammas.size - 1,
             "relive._native.Ring.fold_sequences: shapes differ");
-    require_rewards(given.type);
+    require_rewards(rewards, given.type);
     check_steps(steps.data, steps.size, gammas.size);
     std::vector<npy_intp> shape(PyArray_DIMS(array(rewards)), PyArray_DIMS(array(rewards)) + axes);
     Sheet sheet{steps.shape[items], steps.shape[time], shape[size_t(time)], 1, time_major};
@@ -299,101 +316,6 @@ nb::object fold_given(nb::handle rewards, In<int32_t, 2> steps, In<double> gamma
     return out;
 }
 
-namespace {
-
-// Copies rows of many columns, row by row, so that all columns' misses of one row are in flight together.
-class PyGather {
-public:
-    PyGather(nb::list columns, nb::list picks) : keep_(columns) {
-        require(columns.size() == picks.size(), "relive._native.Gather: one pick for every column");
-        for (nb::handle column : columns) columns_.emplace_back(column);
-        for (nb::handle pick : picks) picks_.push_back(nb::cast<size_t>(pick));
-        for (std::size_t c = 0; c < columns_.size(); ++c) add_to_spans(spans_, columns_[c].column, picks_[c]);
-    }
-
-    void take(nb::list rows, nb::list outs) const {
-        npy_intp n;
-        const auto from = lists(rows, n);
-        copy(from.data(), outs, n);
-    }
-
-    nb::object taken(nb::list rows) const {
-        npy_intp n;
-        const auto from = lists(rows, n);
-        nb::list outs = fresh_outs(n);
-        copy(from.data(), outs, n);
-        return outs;
-    }
-
-    nb::object expand(const PyRing& owner, In<int64_t> slots, In<float> discounts, std::optional<nb::list> given) const {
-        for (std::size_t c = 0; c < columns_.size(); ++c)
-            require(picks_[c] < 2 && columns_[c].rows == owner.ring.zero_row() + 1,
-                    "relive._native.Gather.expand: columns of another ring");
-        const std::int64_t* rows[2];
-        nb::object windows = owner.windows_of(slots, discounts, rows[0], rows[1]);
-        nb::list outs = given ? *given : fresh_outs(npy_intp(slots.size));
-        copy(rows, outs, npy_intp(slots.size));
-        return plan(plans().expanded, windows, outs);
-    }
-
-private:
-    nb::list keep_;
-    std::vector<RowArray> columns_;
-    std::vector<Span> spans_;
-    std::vector<size_t> picks_;
-
-    std::vector<const std::int64_t*> lists(const nb::list& rows, npy_intp& n) const {
-        std::vector<const std::int64_t*> from;
-        std::vector<In<int64_t>> given;
-        for (nb::handle chosen : rows)
-            given.push_back(relive::taken<In<int64_t>>(chosen, "relive._native.Gather: rows are no list of integers"));
-        n = given.empty() ? 0 : npy_intp(given[0].size);
-        for (const In<int64_t>& list : given) {
-            require(list.size == n, "relive._native.Gather: lists of different lengths");
-            from.push_back(list.data);
-        }
-        std::vector<npy_intp> limits(given.size(), NPY_MAX_INTP);
-        for (std::size_t c = 0; c < columns_.size(); ++c) {
-            require(picks_[c] < given.size(), "relive._native.Gather: a pick that is no list");
-            limits[picks_[c]] = std::min(limits[picks_[c]], columns_[c].rows);
-        }
-        for (std::size_t i = 0; i < limits.size(); ++i)
-            within(from[i], n, limits[i], "relive._native.Gather: a row outside its column");
-        return from;
-    }
-
-    nb::list fresh_outs(npy_intp n) const {
-        nb::list outs;
-        for (nb::handle column : keep_) {
-            const int axes = PyArray_NDIM(array(column));
-            npy_intp shape[NPY_MAXDIMS];
-            shape[0] = n;
-            std::copy_n(PyArray_DIMS(array(column)) + 1, axes - 1, shape + 1);
-            PyObject* out = PyArray_SimpleNew(axes, shape, PyArray_TYPE(array(column)));
-            if (!out) nb::raise_python_error();
-            outs.append(nb::steal(out));
-        }
-        return outs;
-    }
-
-    void copy(const std::int64_t* const* rows, const nb::list& outs, npy_intp n) const {
-        require(outs.size() == columns_.size(), "relive._native.Gather: one output for every column");
-        std::vector<Job> jobs;
-        for (std::size_t c = 0; c < columns_.size(); ++c) {
-            const Column& column = columns_[c].column;
-            const RowArray out(outs[c], true);
-            require(out.rows == n && out.column.row == column.row && out.type == columns_[c].type &&
-                        (n <= 1 || out.column.stride == column.row),
-                    "relive._native.Gather: an output of another shape");
-            jobs.push_back({column.data, out.column.data, rows[picks_[c]], column.row, column.stride});
-        }
-        std::vector<Fetch> fetches;
-        for (const Span& span : spans_) fetches.push_back({span.data, rows[span.pick], span.bytes, span.stride});
-        run(n, [&] { chosen().gather(jobs.data(), jobs.size(), fetches.data(), fetches.size(), n); });
-    }
-};
-
-}  // namespace
 }  // namespace relive
 
 void bind_ring(nanobind::module_& m) {
@@ -405,7 +327,7 @@ void bind_ring(nanobind::module_& m) {
              nb::arg("window"), nb::arg("given").none(), nb::arg("arrival").none(), nb::arg("notify"))
         .def_prop_rw(
             "watched", [](const PyRing& owner) { return int(owner.ring.watched); },
-            [](PyRing& owner, int notices) { owner.ring.watched = uint8_t(notices); })
+            [](PyRing& owner, uint8_t notices) { owner.ring.watched = notices; })
         .def("push", &PyRing::push, nb::arg("obs").none(), nb::arg("action").none(), nb::arg("reward").none(),
              nb::arg("next_obs").none(), nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("extras"),
              nb::arg("env_ids").none(), nb::arg("priority").none())
@@ -421,10 +343,4 @@ void bind_ring(nanobind::module_& m) {
         .def("fold", &PyRing::fold, nb::arg("column"), nb::arg("starts"), nb::arg("steps"), nb::arg("gammas"))
         .def_static("fold_sequences", &fold_given, nb::arg("rewards"), nb::arg("steps"), nb::arg("gammas"),
                     nb::arg("time_major"));
-    nb::class_<PyGather>(m, "Gather")
-        .def(nb::init<nb::list, nb::list>(), nb::arg("columns"), nb::arg("picks"))
-        .def("take", &PyGather::take, nb::arg("rows"), nb::arg("outs"))
-        .def("taken", &PyGather::taken, nb::arg("rows"))
-        .def("expand", &PyGather::expand, nb::arg("ring"), nb::arg("slots"), nb::arg("discounts"),
-             nb::arg("outs").none());
 }

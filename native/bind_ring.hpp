@@ -30,7 +30,7 @@ public:
            nb::object notify);
 
     nb::object push(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs, nb::handle terminated,
-                    nb::handle truncated, nb::handle extras, nb::handle env_ids, nb::handle priority);
+                    nb::handle truncated, nb::dict extras, nb::handle env_ids, nb::handle priority);
     nb::object write(nb::list values, std::optional<nb::list> nexts, In<bool, 2> terminated, In<bool, 2> truncated,
                      In<int64_t> numbers, std::optional<In<double, 2>> priority);
     void cut(In<int64_t> numbers);
@@ -52,10 +52,11 @@ private:
     nb::object keep_, notify_;
     Inputs inputs_;
 
-    Column laid_out(nb::handle layout) const;
+    Column laid_out(nb::handle layout, bool observation) const;
+    void check_lanes(const In<int64_t>& numbers) const;
     void check_slots(const In<int64_t>& slots) const;
     int64_t check_discounts(const In<float>& discounts) const;
-    std::vector<const char*> checked_values(const nb::list& values, size_t count, npy_intp rows) const;
+    std::vector<const char*> checked_values(const nb::list& values, size_t count, npy_intp n, npy_intp length) const;
     void notice();
 };
 

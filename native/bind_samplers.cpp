@@ -1,11 +1,9 @@
 // The sum tree and the queue of anchors, bound to arrays that Python owns.
-#include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "bind_ring.hpp"
+#include "checks.hpp"
 #include "priorities.hpp"
-#include "queue.hpp"
 
 namespace relive {
 namespace {
@@ -27,6 +25,12 @@ private:
 Seen* seen_of(const PyRing& owner, const InOut<int64_t, 2>& seen) {
     require(seen.shape[0] == owner.ring.lanes && seen.shape[1] == 3, "relive._native: `seen` is not `[L, 3]`");
     return reinterpret_cast<Seen*>(seen.data);
+}
+
+constexpr const char* NO_UNIFORM = "relive._native: a uniform outside [0, 1)";
+
+void require_priority(double value) {
+    require(all_priorities(&value, 1), "relive._native: a priority that is negative or not finite");
 }
 
 class SumTree {
@@ -53,25 +57,27 @@ public:
             expected = (tree_.groups[l] + FAN_OUT - 1) / FAN_OUT * FAN_OUT;
         }
         require(tree_.groups[levels - 1] == 1, "relive._native.Tree: levels of wrong lengths");
+        require(sound_padding(tree_), "relive._native.Tree: sums of groups that do not exist");
     }
 
     nb::object get(In<std::int64_t> indices) const {
         check(indices);
         Out<double> values(indices.size);
-        std::transform(indices.data, indices.data + indices.size, values.data,
-                       [&](std::int64_t index) { return tree_.sums[0][index]; });
+        leaves(tree_, indices.data, indices.size, values.data);
         return values.array;
     }
 
     void set(In<std::int64_t> indices, In<double> values) {
         check(indices);
         require(values.size == indices.size, "relive._native.Tree.set: lengths differ");
+        require(all_priorities(values.data, values.size), NO_LEAF);
         write({nullptr, 0, indices.data, indices.size, values.data, 1});
     }
 
     void fill_zero_and_set(In<std::int64_t> removed, In<std::int64_t> added, double value) {
         check(removed);
         check(added);
+        require(all_priorities(&value, 1), NO_LEAF);
         write({removed.data, removed.size, added.data, added.size, &value, 0});
     }
 
@@ -84,7 +90,7 @@ public:
     }
 
     nb::object draw(In<double> u, bool stratified) const {
-        require(all_numbers(u.data, u.size), "relive._native.Tree.draw: a uniform that is no number");
+        require(all_uniforms(u.data, u.size), NO_UNIFORM);
         Out<std::int64_t> index(u.size);
         Out<double> value(u.size);
         run(u.size, [&] { chosen().draw(tree_, u.data, u.size, stratified, index.data, value.data); });
@@ -92,7 +98,7 @@ public:
     }
 
     nb::object draw_distinct(In<double> u) {
-        require(all_numbers(u.data, u.size), "relive._native.Tree.draw_distinct: a uniform that is no number");
+        require(all_uniforms(u.data, u.size), NO_UNIFORM);
         require(double(u.size) <= tree_.state[2], "relive._native.Tree.draw_distinct: more than there are");
         Out<std::int64_t> index(u.size);
         Out<double> value(u.size);
@@ -102,12 +108,14 @@ public:
     }
 
     int64_t refresh(const PyRing& ring, InOut<std::int64_t, 2> seen, double initial, double alpha) {
+        require_priority(initial);
         require(ring.ring.capacity() <= tree_.groups[0] * FAN_OUT, "relive._native.Tree.refresh: a larger ring");
         return priorities_.refresh(tree_, ring.ring, seen_of(ring, seen), initial, alpha);
     }
 
     bool update(In<std::int64_t> slots, In<double> td_error, std::optional<In<bool>> keep, double eps, double alpha) {
         check(slots);
+        require_priority(eps);
         require(td_error.size == slots.size && (!keep || keep->size == slots.size),
                 "relive._native.Tree.update: lengths differ");
         const auto* kept = keep ? reinterpret_cast<const std::uint8_t*>(keep->data) : nullptr;
@@ -115,6 +123,7 @@ public:
     }
 
 private:
+    static constexpr const char* NO_LEAF = "relive._native.Tree: a leaf that is negative or not finite";
     Tree tree_;
     Priorities priorities_;
     nb::object arrays_;  // keeps them alive
@@ -137,15 +146,15 @@ private:
 // The queue over arrays of int32 or int64, as the capacity asks for.
 class PyQueue {
 public:
-    PyQueue(nb::object ring, nb::object places, nb::object firsts, InOut<std::int64_t, 2> ends,
+    PyQueue(const PyRing& ring, nb::object places, nb::object firsts, InOut<std::int64_t, 2> ends,
             InOut<std::int64_t, 2> seen)
-        : ring_(nb::cast<const PyRing&>(ring)),
+        : ring_(ring),
           narrow_(is_array<std::int32_t, 2>(places)),
-          arrays_(nb::make_tuple(ring, places, firsts, ends.object, seen.object)) {
-        require(ends.shape[0] == ring_.ring.lanes && ends.shape[1] == 4, "relive._native.Queue: `ends` is not `[L, 4]`");
+          arrays_(nb::make_tuple(places, firsts, ends.object, seen.object)) {
+        require(ends.shape[0] == ring_.ring.lanes && ends.shape[1] == 4,
+                "relive._native.Queue: `ends` is not `[L, 4]`");
         auto* lanes = reinterpret_cast<Ends*>(ends.data);
         Seen* looked = seen_of(ring_, seen);
-        for (int64_t number = 0; number < ring_.ring.lanes; ++number) require(good(lanes[number]), WRONG);
         if (narrow_)
             fill(narrow_queue_, places, firsts, lanes, looked);
         else
@@ -184,13 +193,7 @@ private:
     bool narrow_;
     Queue<std::int32_t> narrow_queue_;
     Queue<std::int64_t> wide_queue_;
-    nb::object arrays_;  // keeps them and the ring alive
-
-    bool good(const Ends& ends) const {
-        return ends.gone >= 0 && ends.come >= ends.gone && ends.come - ends.gone <= ring_.ring.rows &&
-               ends.episodes_gone >= 0 && ends.episodes_come >= ends.episodes_gone &&
-               ends.episodes_come - ends.episodes_gone <= ring_.ring.rows;
-    }
+    nb::object arrays_;  // keeps them alive
 
     template <typename T>
     void fill(Queue<T>& queue, nb::handle places, nb::handle firsts, Ends* ends, Seen* seen) {
@@ -198,9 +201,9 @@ private:
         queue.firsts = firsts.is_none() ? nullptr : numbers<T>(firsts);
         queue.ends = ends;
         queue.seen = seen;
+        require(sound_queues(ring_.ring, queue), WRONG);
     }
 
-    // Places and firsts are row numbers modulo R: others would lead outside the ring.
     template <typename T>
     T* numbers(nb::handle array) const {
         const auto given = taken<InOut<T, 2>>(array, WRONG);
@@ -219,8 +222,9 @@ private:
 
     template <typename Draw>
     nb::object drawn(const In<double>& u, Draw&& draw) const {
-        require(all_uniform(u.data, u.size), "relive._native.Queue: a uniform outside [0, 1)");
-        visit([&](const auto& queue) { require(u.size == 0 || queue.size() > 0, "relive._native.Queue: it is empty"); });
+        require(all_uniforms(u.data, u.size), NO_UNIFORM);
+        visit(
+            [&](const auto& queue) { require(u.size == 0 || queue.size() > 0, "relive._native.Queue: it is empty"); });
         Out<std::int64_t> slots(u.size);
         run(u.size, [&] { visit([&](const auto& queue) { draw(queue, slots.data); }); });
         return slots.array;
@@ -272,8 +276,9 @@ void bind_samplers(nanobind::module_& m) {
         .def("update", &SumTree::update, nb::arg("slots"), nb::arg("td_error"), nb::arg("keep").none(), nb::arg("eps"),
              nb::arg("alpha"));
     nb::class_<PyQueue>(m, "Queue")
-        .def(nb::init<nb::object, nb::object, nb::object, InOut<std::int64_t, 2>, InOut<std::int64_t, 2>>(),
-             nb::arg("ring"), nb::arg("places"), nb::arg("firsts").none(), nb::arg("ends"), nb::arg("seen"))
+        .def(nb::init<const PyRing&, nb::object, nb::object, InOut<std::int64_t, 2>, InOut<std::int64_t, 2>>(),
+             nb::arg("ring"), nb::arg("places"), nb::arg("firsts").none(), nb::arg("ends"), nb::arg("seen"),
+             nb::keep_alive<1, 2>())
         .def("refresh", &PyQueue::refresh)
         .def("draw", &PyQueue::draw, nb::arg("u"))
         .def("draw_distinct", &PyQueue::draw_distinct, nb::arg("u"))

@@ -18,7 +18,8 @@ inline Seen look(const Lane& lane) {
 // Counters only grow, and no more rows lie between them than a lane has.
 inline bool plausible(const Rows& ring, const Seen& seen, const Seen& now) {
     return seen.oldest >= 0 && seen.ready >= 0 && seen.head >= 0 && seen.oldest <= now.oldest &&
-           seen.ready <= now.ready && seen.head <= now.head && seen.ready - seen.oldest <= ring.rows;
+           seen.ready <= now.ready && seen.head <= now.head && seen.oldest <= seen.head && seen.ready <= seen.head &&
+           seen.ready - seen.oldest <= ring.rows;
 }
 
 // The rows of one lane, as half-open ranges, that `seen` takes for drawable and that are gone, and those that are new.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checks.hpp"
 #include "numpy_api.hpp"
 #include "ring.hpp"
 
@@ -22,7 +23,7 @@ struct Input {
     Root root;
     std::vector<PyObject*> keys;    // the way to it inside nested mappings
     std::vector<Py_ssize_t> sizes;  // how many keys the mapping at each depth must have
-    int type, stored_type;  // NOTYPE where Python has to look at each value
+    int type, stored_type;          // NOTYPE where Python has to look at each value
     std::vector<npy_intp> shape;
     size_t row;
     std::vector<char> staging;  // for values that need a cast
@@ -154,6 +155,7 @@ public:
         for (nb::handle layout : layouts) {
             paths.emplace_back();
             for (nb::handle key : layout.attr("keys")) paths.back().push_back(nb::cast<std::string>(key));
+            require(!paths.back().empty(), "relive._native.Ring: a column without a name");
         }
         columns_ = paths.size();
         for (size_t c = 0; c < columns_; ++c) {
@@ -174,6 +176,7 @@ public:
     }
 
     int type_of(size_t column) const { return inputs_[column].stored_type; }
+    size_t bytes_of(size_t column) const { return inputs_[column].row; }
 
     // Whether all of them can be taken as they are.
     bool take(PyObject* const* roots, PyObject* env_ids, PyObject* priority, int64_t lanes, bool takes_priority) {
@@ -253,9 +256,7 @@ private:
         } else {
             return false;
         }
-        bool good = true;
-        for (const double priority : priorities_) good &= priority >= 0 && std::isfinite(priority);
-        return good;
+        return all_priorities(priorities_.data(), n_);
     }
 
     static Py_ssize_t children(const std::vector<std::vector<std::string>>& paths,
@@ -282,10 +283,13 @@ private:
         input.row = size_t(PyArray_ITEMSIZE(array(column)));
         for (nb::handle axis : layout.attr("shape")) {
             input.shape.push_back(nb::cast<npy_intp>(axis));
+            require(input.shape.back() >= 0, "relive._native.Ring: a value of another size");
             input.row *= size_t(input.shape.back());
         }
         input.stored_type = PyArray_TYPE(array(column));
-        input.type = nb::cast<bool>(layout.attr("whole")) ? input.stored_type : NPY_NOTYPE;
+        // Text and times of one type can be of different sizes and units.
+        const bool plain = PyTypeNum_ISNUMBER(input.stored_type) || PyTypeNum_ISBOOL(input.stored_type);
+        input.type = plain && nb::cast<bool>(layout.attr("whole")) ? input.stored_type : NPY_NOTYPE;
         return input;
     }
 };

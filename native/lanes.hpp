@@ -1,4 +1,5 @@
-// What the arrays of a ring hold: marks of rows, counters of lanes, columns. Knows bytes and integers, no Python object.
+// What the arrays of a ring hold: marks of rows, counters of lanes, columns. Knows bytes and integers, no Python
+// object.
 #pragma once
 
 #include <atomic>

@@ -28,11 +28,11 @@ namespace nb = nanobind;
 // Element types by what they are, for NumPy has two 64-bit integers on some systems.
 template <typename T>
 struct Kind;
-#define RELIVE_KIND(T, LETTER, NUMBER, NAME)                 \
-    template <>                                              \
-    struct Kind<T> {                                         \
-        static constexpr char letter = LETTER;               \
-        static constexpr int number = NUMBER;                \
+#define RELIVE_KIND(T, LETTER, NUMBER, NAME)                       \
+    template <>                                                    \
+    struct Kind<T> {                                               \
+        static constexpr char letter = LETTER;                     \
+        static constexpr int number = NUMBER;                      \
         static constexpr auto name = nb::detail::const_name(NAME); \
     };
 RELIVE_KIND(double, 'f', NPY_FLOAT64, "float64")
@@ -142,17 +142,6 @@ inline void within(const std::int64_t* indices, std::int64_t n, std::int64_t lim
     std::uint64_t found = 0;
     for (std::int64_t i = 0; i < n; ++i) found |= std::uint64_t(indices[i]) | (last - std::uint64_t(indices[i]));
     if (found >> 63) throw nb::index_error(what);
-}
-
-inline bool all_uniform(const double* values, std::int64_t n) {
-    std::int64_t good = 0;
-    for (std::int64_t i = 0; i < n; ++i) good += (values[i] >= 0.0) & (values[i] < 1.0);
-    return good == n;
-}
-inline bool all_numbers(const double* values, std::int64_t n) {
-    std::int64_t good = 0;
-    for (std::int64_t i = 0; i < n; ++i) good += values[i] == values[i];
-    return good == n;
 }
 
 // Below this many items a kernel is over sooner than another thread could make use of the interpreter.

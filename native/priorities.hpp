@@ -13,6 +13,10 @@ namespace relive {
 // What the tree's state holds besides its own three numbers.
 enum TreeState { LARGEST = 3, ITEMS = 4, STATE_SIZE = 5 };
 
+inline void leaves(const Tree& tree, const int64_t* indices, int64_t n, double* values) {
+    for (int64_t i = 0; i < n; ++i) values[i] = tree.sums[0][indices[i]];
+}
+
 class Priorities {
 public:
     // Take in what changed since `seen`, which moves on. New items get the priority that they were given, or else the
@@ -51,9 +55,9 @@ public:
             if (std::signbit(ring.given[rows_[i]])) values_[i] = -ring.given[rows_[i]];
         chosen().power(values_.data(), int64_t(values_.size()), alpha, values_.data());
         scratch_.resize(gone_.size() + come_.size());
-        chosen().write(tree,
-                       {gone_.data(), int64_t(gone_.size()), come_.data(), int64_t(come_.size()), values_.data(), gives},
-                       scratch_.data());
+        chosen().write(
+            tree, {gone_.data(), int64_t(gone_.size()), come_.data(), int64_t(come_.size()), values_.data(), gives},
+            scratch_.data());
         settle(seen);
         return int64_t(tree.state[2]);
     }

@@ -35,7 +35,8 @@ public:
             const Seen now = look(ring.lane_of[number]);
             Seen& before = seen[number];
             if (!plausible(ring, before, now)) throw std::invalid_argument("relive._native: `seen` was never seen");
-            if (now.ready != before.ready || now.oldest != before.oldest) ends[number] = moved(ring, number, before, now);
+            if (now.ready != before.ready || now.oldest != before.oldest)
+                ends[number] = moved(ring, number, before, now);
             before = now;
             const Ends& lane = ends[number];
             bases_[size_t(number)] = lane.gone % ring.rows;
@@ -46,7 +47,7 @@ public:
         return starts_.back();
     }
 
-    int64_t size() const { return starts_.empty() ? 0 : starts_.back(); }
+    int64_t size() const { return starts_.back(); }
 
     void draw(const Rows& ring, const double* u, int64_t n, int64_t* slot) const {
         const int64_t total = size(), rows = ring.rows, base = bases_[0];
@@ -85,16 +86,16 @@ public:
             const Ends& lane = ends[number];
             const int64_t episode = lane.episodes_gone + k - episode_starts_[size_t(number)];
             const int64_t first = episode == lane.episodes_gone ? 0 : first_of(ring, number, episode);
-            const int64_t last = episode + 1 == lane.episodes_come ? lane.come - lane.gone
-                                                                   : first_of(ring, number, episode + 1);
+            const int64_t last =
+                episode + 1 == lane.episodes_come ? lane.come - lane.gone : first_of(ring, number, episode + 1);
             const int64_t count = last - first;
             slot[i] = slot_of(ring, number, first + whole(stretched - double(k), double(count), count));
         }
     }
 
 private:
-    std::vector<int64_t> starts_, episode_starts_;  // anchors and episodes of all lanes before each
-    std::vector<int64_t> bases_;                    // where in `places` the oldest anchor of each lane stands
+    std::vector<int64_t> starts_{0}, episode_starts_{0};  // anchors and episodes of all lanes before each
+    std::vector<int64_t> bases_;                          // where in `places` the oldest anchor of each lane stands
 
     static int64_t whole(double u, double count, int64_t most) {
         const auto k = int64_t(u * count);

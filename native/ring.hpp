@@ -3,35 +3,17 @@
 #pragma once
 
 #include "rows.hpp"
+#include "spans.hpp"
 
 namespace relive {
-
-// Columns of one record, whose lines are fetched once for all of them.
-struct Span {
-    char* data;
-    size_t bytes, stride;
-    size_t pick;  // which list of rows it is fetched for
-};
-
-inline void add_to_spans(std::vector<Span>& spans, const Column& column, size_t pick) {
-    for (Span& span : spans) {
-        char* low = std::min(span.data, column.data);
-        char* high = std::max(span.data + span.bytes, column.data + column.row);
-        if (span.pick != pick || span.stride != column.stride || size_t(high - low) > span.stride) continue;
-        span.data = low;
-        span.bytes = size_t(high - low);
-        return;
-    }
-    spans.push_back({column.data, column.row, column.stride, pick});
-}
 
 // What one call writes: `[n, T]` rows of every column, contiguous.
 struct Steps {
     const char* const* values;
     const char* const* nexts;  // of the observation's columns, or null
     const uint8_t *terminated, *truncated;
-    const double* priority;   // one a step, or null
-    const int64_t* numbers;   // of the lanes; null: row i is lane i
+    const double* priority;  // one a step, or null
+    const int64_t* numbers;  // of the lanes; null: row i is lane i
     int64_t n, length;
 
     // Whether one was cut off by a time limit without a final observation to bootstrap from.
@@ -47,10 +29,10 @@ enum Notice : uint8_t { UNBOOTSTRAPPED = 1, MANY_CUTS = 2, REPEATED_FINALS = 4, 
 
 class Ring : public Rows {
 public:
-    std::vector<Span> spans;      // what one added step touches: all columns (0), and its successor (1)
-    int64_t* clock = nullptr;     // ticks once for every lane that a call writes to, where arrivals are kept
-    int64_t* any_given = nullptr; // whether a priority was ever given
-    uint8_t watched = 0;          // which notices are still to be said
+    std::vector<Span> spans;       // what one added step touches: all columns (0), and its successor (1)
+    int64_t* clock = nullptr;      // ticks once for every lane that a call writes to, where arrivals are kept
+    int64_t* any_given = nullptr;  // whether a priority was ever given
+    uint8_t watched = 0;           // which notices are still to be said
 
     void add_column(const Column& column) {
         const bool observation = columns.size() < num_obs;
@@ -298,7 +280,8 @@ private:
         const int64_t final = newest_of(lane);
         int64_t memory = final;
         const int64_t most = std::min(rows, lane.head);
-        for (int64_t i = 1; i < most && i <= lookback + 1 && !(mark(number, memory) & STEP); ++i) memory = before_(memory);
+        for (int64_t i = 1; i < most && i <= lookback + 1 && !(mark(number, memory) & STEP); ++i)
+            memory = before_(memory);
         if (!(mark(number, memory) & (TERMINATED | TRUNCATED))) return;
         bool moved = false, same = true;
         for (size_t c = 0; c < num_obs; ++c) {

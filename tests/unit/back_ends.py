@@ -33,7 +33,10 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
     for name in ("RELIVE_KERNELS", "RELIVE_SIMD"):
         if name not in environment:
             settings.pop(name, None)
-    return subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True, text=True, timeout=300)
+    without_site = ["-S"] if sys.flags.no_site else []
+    return subprocess.run(
+        [sys.executable, *without_site, "-c", code], env=settings, capture_output=True, text=True, timeout=300
+    )
 
 
 def instruction_sets() -> list[str]:
@@ -64,7 +67,8 @@ def transcript(kernels: ModuleType) -> str:
             tree.set(where, values)
             some, others = where[::3].copy(), where[::2].copy()
             tree.fill_zero_and_set(some, others, 1.25)
-            tree.fill_zero_and_assign(others, where, values[::-1].copy())
+            tree.set(others, np.zeros(len(others)))
+            tree.set(where, values[::-1].copy())
             tree.fill_zero_and_set(where[:0], where[:1], 1.5)
             u = rng.random(min(size, 500))
             several = u[: min(int(arrays[2][2]), 40)]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 from back_ends import BACKENDS, HAS_NATIVE, instruction_sets, run_python, transcript
 
 from relive import _kernels, _kernels_numpy
 from relive.errors import ArgumentError, ReliveWarning
-from relive.sum_tree import allocate
 
 
 @pytest.mark.parametrize("name", instruction_sets())
@@ -72,27 +70,3 @@ def test_use_switches_and_switches_back():
     with pytest.raises(ArgumentError, match="Expected `numpy` or `native`, got `fortran`"), _kernels.use("fortran"):
         pass
     assert issubclass(ReliveWarning, UserWarning)
-
-
-@pytest.mark.parametrize("kernels", BACKENDS[1:], ids=["native"] * (len(BACKENDS) - 1))
-def test_the_extension_refuses_what_would_corrupt_memory(kernels):
-    """Wrong element types, strides, lengths and levels: an exception, never a wild read."""
-    tree = kernels.Tree(*allocate(100))
-    one, half = np.array([1]), np.array([0.5])
-    for bad in (np.array([1.5]), np.array([1], np.int32), np.arange(9)[::2], [1], None, np.array([1], ">i8")):
-        with pytest.raises(TypeError):
-            tree.set(bad, half)
-    with pytest.raises(ValueError, match="lengths differ"):
-        tree.set(np.array([1, 2]), half)
-    with pytest.raises(ValueError, match="lengths differ"):
-        tree.fill_zero_and_assign(one, one, np.ones(2))
-    sums, mins, state = allocate(100)
-    frozen = state.copy()
-    frozen.flags.writeable = False
-    with pytest.raises(TypeError):
-        kernels.Tree(sums, mins, frozen)
-    for levels in (([], []), (sums[:2], mins[:1]), (sums, mins[:-1]), (sums[1:], mins[1:] + mins[:1])):
-        with pytest.raises(ValueError, match="levels of wrong lengths"):
-            kernels.Tree(*levels, state)
-    with pytest.raises(TypeError):
-        kernels.Dense(np.zeros(3, np.int16), np.zeros(3, np.int16), np.zeros(1, np.int64))

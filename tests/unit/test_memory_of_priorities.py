@@ -1,4 +1,4 @@
-"""What priorities cost is what the documentation says: 8 + 16/7 bytes per row of capacity."""
+"""What samplers take per row of capacity is what their documentation says, and they hold nothing else of that size."""
 
 from __future__ import annotations
 
@@ -8,10 +8,21 @@ import numpy as np
 import pytest
 
 import relive
+from relive._ring import BOOKKEEPING
+from relive.sum_tree import allocate
+
+ROWS = 10_000
+# Bytes per row, and what else there may be: counters of the lane, padding of the tree's levels.
+TABLE = {
+    "uniform": (relive.Uniform(), 4.0),
+    "episodes": (relive.Uniform(over="episodes"), 8.0),
+    "prioritized": (relive.Prioritized(), 8 + 16 / 7 + 8),
+    "ranked": (relive.Ranked(), 8 + 8 + 8),
+}
 
 
 def arrays_of(thing: Any, seen: set[int]) -> list[np.ndarray]:
-    """Every array that `thing` holds, in lists, too; views count as what they show."""
+    """Every array that `thing` holds, in lists, too."""
     if id(thing) in seen:
         return []
     seen.add(id(thing))
@@ -24,23 +35,32 @@ def arrays_of(thing: Any, seen: set[int]) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("capacity", [8**4, 10_000, 100_003])
 def test_the_tree_takes_what_the_formula_says(capacity: int) -> None:
-    from relive.sum_tree import allocate
-
     sums, mins, _ = allocate(capacity)
     taken = sum(array.nbytes for array in [*sums, *mins])
     # Every level is padded to whole groups of eight: at most one group a level, twice.
     assert 0 <= taken - capacity * (8 + 16 / 7) + 2 * 8 * 8 <= 64 * 2 * (len(sums) + 1)
 
 
-def index_of(sampler):
+@pytest.mark.parametrize("name", TABLE)
+def test_a_sampler_asks_the_storage_for_what_its_documentation_says(name: str) -> None:
+    sampler, each = TABLE[name]
+    asked = sum(wanted.nbytes for wanted in sampler.spec(1, ROWS).values())
+    kept = sum(ROWS * BOOKKEEPING[column].itemsize for column in sampler.keeps if column == "given")
+    assert 0 <= asked + kept - each * ROWS <= 1024
+
+
+@pytest.mark.parametrize("name", ["uniform", "episodes", "prioritized"])
+def test_a_sampler_has_no_large_array_of_its_own(name: str) -> None:
+    """All that it knows lies in the storage's memory."""
+    opened: list[np.ndarray] = []
+
+    class Watched(relive.Ram):
+        def open(self, spec: Any, identity: bytes) -> Any:
+            memory = super().open(spec, identity)
+            opened.extend(memory.host(array) for array in spec)
+            return memory
+
     schema = relive.Schema(obs=relive.Field(), action=relive.Field())
-    return relive.ReplayBuffer(schema, 10_000, sampler=sampler)._index
-
-
-def test_a_uniform_sampler_takes_two_integers_a_row_and_given_priorities_one_more_float() -> None:
-    uniform = index_of(relive.Uniform())
-    assert sum(array.nbytes for array in arrays_of(uniform, set())) == 10_000 * 8 + 8
-    prioritized = index_of(relive.Prioritized())
-    before = sum(array.nbytes for array in arrays_of(prioritized, set()))
-    prioritized.offer(np.array([3]), np.array([2.0]))
-    assert sum(array.nbytes for array in arrays_of(prioritized, set())) - before == 10_000 * 8
+    buffer = relive.ReplayBuffer(schema, ROWS, sampler=TABLE[name][0], storage=Watched())
+    for array in arrays_of(buffer._index, set()):
+        assert array.nbytes < 1024 or any(np.shares_memory(array, other) for other in opened)

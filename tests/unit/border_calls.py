@@ -1,0 +1,282 @@
+"""One right call of every function of the extension; `test_border.py` has them made in processes of their own.
+
+`run(group)` spoils one argument after another and prints what came of it, a line a call.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import spoilers
+from border_ring_calls import gather_call, make_gather, make_ring, ring_call
+from border_tools import LANES, ROWS, Call, guard, guarded, lived, margins_are_whole, native, use
+from spoilers import Spoilers
+
+from relive.sum_tree import allocate
+
+
+def draw_from(queue: Any) -> None:
+    """Every slot that a queue gives is one of the ring's."""
+    u = np.linspace(0, 1, 40, endpoint=False)
+    for name in ("draw", "draw_episodes", "draw_distinct") if queue.refresh() else ():
+        slots = getattr(queue, name)(u[:1] if name == "draw_distinct" else u)
+        if not ((slots >= 0) & (slots < LANES * ROWS)).all():
+            raise SystemError("a slot outside the ring")
+
+
+def tree_call(name: str) -> Call:
+    sums, mins, state = allocate(100)
+    own = [guard(level, np.float64) for level in sums], [guard(level, np.float64) for level in mins]
+    tree = native.Tree(*own, guard(state, np.float64))
+    tree.set(np.arange(100), np.arange(100.0))
+    index, ring = spoilers.indices(104), lived()[0]
+    floats = {"alpha": spoilers.floats(), "eps": spoilers.floats(-1.0, np.nan, np.inf)}
+    uniforms = {"u": spoilers.numbers(-0.1, 1.0, 2.0, np.nan, np.inf, -np.inf)}
+    three, halves = guard([5, 99, 5]), guard([0.5, 2.0, 0.0], np.float64)
+    calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
+        "get": ({"indices": three}, {"indices": index}),
+        "set": (
+            {"indices": three, "values": halves},
+            {"indices": index, "values": spoilers.numbers(-1.0, np.nan, np.inf, -np.inf)},
+        ),
+        "fill_zero_and_set": (
+            {"removed": three, "added": guard([3, 4, 6]), "value": 1.5},
+            {"removed": index, "added": index, "value": spoilers.floats(-1.0, np.nan, np.inf)},
+        ),
+        "find": ({"prefix": halves}, {"prefix": spoilers.numbers(np.nan)}),
+        "draw": (
+            {"u": guard([0.1, 0.5, 0.9], np.float64), "stratified": True},
+            {**uniforms, "stratified": spoilers.flags()},
+        ),
+        "draw_distinct": (
+            {"u": guard([0.1, 0.5, 0.9], np.float64)},
+            {"u": {**uniforms["u"], "too many": lambda a: np.full(101, 0.5)}},
+        ),
+        "refresh": (
+            {"ring": ring, "seen": guard(np.zeros((LANES, 3))), "initial": 1.0, "alpha": 0.6},
+            {
+                "ring": spoilers.objects(tree),
+                "seen": spoilers.writable(spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))),
+                "initial": spoilers.floats(-1.0, np.nan, np.inf),
+                "alpha": floats["alpha"],
+            },
+        ),
+        "update": (
+            {"slots": three, "td_error": halves, "keep": guard([True, False, True], bool), "eps": 0.1, "alpha": 0.6},
+            {"slots": index, "td_error": spoilers.numbers(), "keep": spoilers.numbers(), **floats},
+        ),
+    }
+    arguments, spoilt = calls[name]
+    return Call(getattr(tree, name), arguments, spoilt)
+
+
+def make_tree() -> Call:
+    sums, mins, state = allocate(100)
+    arguments = {
+        "sums": [guard(level, np.float64) for level in sums],
+        "mins": [guard(level, np.float64) for level in mins],
+        "state": guard(state, np.float64),
+    }
+
+    def then(tree: Any) -> None:
+        tree.set(np.arange(50), np.ones(50))
+        if not (tree.draw(np.linspace(0, 1, 30, endpoint=False), False).leaves < 104).all():
+            raise SystemError("a leaf outside the tree")
+
+    levels = spoilers.lists(spoilers.writable(spoilers.arrays()))
+    garbage = {f"{bad}": lambda a, bad=bad: [np.full_like(level, bad) for level in a] for bad in (np.nan, np.inf, -1.0)}
+    spoilt = {
+        "sums": {**levels, **garbage},
+        "mins": {**levels, **garbage},
+        "state": spoilers.writable(spoilers.arrays()),
+    }
+    return Call(native.Tree, arguments, spoilt, then)
+
+
+def queue_arguments() -> dict[str, Any]:
+    ring, _ = lived()
+    places, firsts = (guard(np.zeros((LANES, ROWS)), np.int32) for _ in range(2))
+    arguments = {
+        "ring": ring,
+        "places": places,
+        "firsts": firsts,
+        "ends": guard(np.zeros((LANES, 4))),
+        "seen": guard(np.zeros((LANES, 3))),
+    }
+    native.Queue(**arguments).refresh()
+    return arguments
+
+
+def make_queue() -> Call:
+    entries = spoilers.writable(spoilers.arrays())
+    entries |= {f"all {value}": lambda a, value=value: np.full_like(a, value) for value in (-1, 0, ROWS, 2**31 - 1)}
+    entries["backwards in each lane"] = lambda a: a[:, ::-1].copy()
+    counters = spoilers.writable(spoilers.arrays())
+    values = (-1, 7, 1000, 2**62, 2**63 - 1, -(2**63))
+    ends = counters | {f"{c}={v}": spoilers.put_in_column(c, v) for c in range(4) for v in values}
+    seen = counters | {f"{c}={v}": spoilers.put_in_column(c, v) for c in range(3) for v in values}
+    ring = native.Tree(*allocate(8))
+    spoilt = {"ring": spoilers.objects(ring), "places": entries, "firsts": entries, "ends": ends, "seen": seen}
+    return Call(native.Queue, queue_arguments(), spoilt, draw_from)
+
+
+def queue_call(name: str) -> Call:
+    queue = native.Queue(**queue_arguments())
+    queue.refresh()
+    if name == "refresh":
+        return Call(queue.refresh, {}, {})
+    spoilt = spoilers.numbers(-0.1, 1.0, 2.0, np.nan, np.inf)
+    if name == "draw_distinct":
+        spoilt["too many"] = lambda a: np.full(LANES * ROWS + 1, 0.5)
+    return Call(getattr(queue, name), {"u": guard([0.0, 0.5, 0.9], np.float64)}, {"u": spoilt})
+
+
+def function_call(name: str) -> Call:
+    floats = guard([0.5, 2.0, 1.0], np.float64)
+    block = guard(np.arange(24).reshape(4, 6), np.uint8)
+    file = os.open(__file__, os.O_RDONLY)
+    places = {**spoilers.indices(4)}
+    calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
+        "simd": ({}, {}),
+        "power": ({"x": floats, "exponent": 0.5}, {"x": spoilers.numbers(), "exponent": spoilers.floats()}),
+        "mass": (
+            {"td_error": floats, "eps": 0.1, "alpha": 0.5},
+            {"td_error": spoilers.numbers(), "eps": spoilers.floats(), "alpha": spoilers.floats()},
+        ),
+        "weights": (
+            {"values": floats, "reference": 0.1, "beta": 0.5},
+            {"values": spoilers.numbers(), "reference": spoilers.floats(), "beta": spoilers.floats()},
+        ),
+        "smallest": ({"values": floats}, {"values": spoilers.numbers()}),
+        "checksums": ({"rows": block}, {"rows": spoilers.arrays()}),
+        "copy_steps": (
+            {"now": block, "later": guard(block, np.uint8), "out": guard(np.zeros((5, 6)), np.uint8)},
+            {"now": spoilers.arrays(), "later": spoilers.arrays(), "out": spoilers.writable(spoilers.arrays())},
+        ),
+        "scatter_rows": (
+            {
+                "blocks": [block, guard(block, np.uint8)],
+                "which": guard([0, -1, 1]),
+                "rows": guard([3, 99, 0]),
+                "out": guard(np.zeros((3, 6)), np.uint8),
+            },
+            {
+                "blocks": spoilers.lists(spoilers.arrays()),
+                "which": {**spoilers.arrays(), "2": lambda a: a + 2, "huge": lambda a: a + 2**62},
+                "rows": {**spoilers.arrays(), "below": lambda a: a - 100, "huge": lambda a: a + 2**62},
+                "out": spoilers.writable(spoilers.arrays()),
+            },
+        ),
+        "read_rows": (
+            {
+                "files": guard([file] * 3),
+                "offsets": guard([0, 6, 12]),
+                "places": guard([2, 0, 1]),
+                "out": guard(np.zeros((4, 6)), np.uint8),
+            },
+            {
+                "files": spoilers.integers(-1, 2**31, 2**32, 2**62),
+                "offsets": spoilers.integers(-1, 2**62, 2**63 - 1),
+                "places": places,
+                "out": spoilers.writable(spoilers.arrays()),
+            },
+        ),
+    }
+    given, spoilt = calls[name]
+    return Call(getattr(native, name), given, spoilt, lambda result: os.close(file))
+
+
+def makers() -> dict[str, dict[str, Callable[[], Call]]]:
+    """The right calls, by group and by the functions' names in the extension."""
+    functions = ["simd", "power", "mass", "weights", "smallest", "checksums", "copy_steps", "scatter_rows", "read_rows"]
+    ring = ["push", "write", "cut", "changes", "ids", "locate", "stacks", "windows", "sequences", "fold"]
+    ring += ["fold_sequences", "watched"]
+    tree = ["get", "set", "fill_zero_and_set", "find", "draw", "draw_distinct", "refresh", "update"]
+    queue = ["refresh", "draw", "draw_distinct", "draw_episodes"]
+
+    def of(kind: str, first: Callable[[], Call], call: Callable[[str], Call], names: list[str]) -> dict[str, Any]:
+        return {f"{kind}.__init__": first, **{f"{kind}.{name}": lambda name=name: call(name) for name in names}}
+
+    return {
+        "functions": {name: lambda name=name: function_call(name) for name in functions},
+        "Ring": of("Ring", make_ring, ring_call, ring),
+        "Gather": of("Gather", make_gather, gather_call, ["take", "taken", "expand"]),
+        "Tree": of("Tree", make_tree, tree_call, tree),
+        "Queue": of("Queue", make_queue, queue_call, queue),
+    }
+
+
+def attempt(call: Call, arguments: dict[str, Any], extra: tuple[Any, ...] = ()) -> str:
+    """What came of a call; a refused one must have changed nothing."""
+    before = [memory.copy() for memory in guarded]
+    try:
+        result = call.function(*extra, **arguments)
+    except SystemError as error:
+        return f"SystemError: {error}"
+    except Exception as error:
+        same = all(np.array_equal(now, then) for now, then in zip(guarded, before, strict=True))
+        return type(error).__name__ if same else f"changed something and raised {type(error).__name__}"
+    try:
+        call.then(result)
+    except SystemError as error:
+        return f"SystemError: {error}"
+    except Exception as error:
+        return f"{type(error).__name__} later"
+    return "declined" if result is None and getattr(call.function, "__name__", "") == "push" else "returned"
+
+
+def run(group: str) -> None:
+    """Make every call of a group with every spoilt argument; a line before each, and its result behind it."""
+    for name, make in makers()[group].items():
+        right = make()
+        cases = [("right", "", "")]
+        cases += [("argument", argument, spoiler) for argument, many in right.spoilt.items() for spoiler in many]
+        cases += [("missing", argument, "") for argument in right.arguments]
+        cases += [("one more", "", str(i)) for i in range(len(spoilers.JUNK))]
+        for kind, argument, spoiler in cases:
+            guarded.clear()
+            call = make()
+            arguments, extra = dict(call.arguments), ()
+            if kind == "argument":
+                arguments[argument] = call.spoilt[argument][spoiler](arguments[argument])
+            elif kind == "missing":
+                del arguments[argument]
+            elif kind == "one more":
+                arguments, extra = {}, (*arguments.values(), spoilers.JUNK[int(spoiler)])
+            print(json.dumps([name, kind, argument, spoiler]), end=" ", flush=True)
+            result = attempt(call, arguments, extra)
+            print(json.dumps(result if margins_are_whole() else "wrote outside"), flush=True)
+
+
+def fill_with_garbage(rounds: int) -> None:
+    """Whatever a kernel's arrays hold when it is made, it refuses them, or never leaves them."""
+    rng = np.random.default_rng(0)
+    for i in range(rounds):
+        guarded.clear()
+        _, arguments = lived(across=i % 2 == 0)
+        arguments["marks"][...] = rng.integers(0, 256, arguments["marks"].shape) & rng.integers(0, 256)
+        arguments["given"][...] = rng.choice([0.0, -1.0, np.nan, -np.inf], arguments["given"].shape)
+        arguments["clock"][...] = rng.integers(-(2**63), 2**63 - 1, 2)
+        queue, seen = queue_arguments(), guard(np.zeros((LANES, 3)))
+        queue["ends"][...] += rng.integers(-1, 2, queue["ends"].shape)
+        queue["places"][...] = (queue["places"] + rng.integers(0, 2, queue["places"].shape)) % ROWS
+        queue["firsts"][...] = (queue["firsts"] + rng.integers(0, 3, queue["firsts"].shape)) % ROWS
+        levels, mins, state = allocate(100)
+        for level in levels:
+            level[...] = rng.choice([0.0, 1.0, 1e300, -1.0, np.nan], len(level), p=[0.6, 0.1, 0.1, 0.1, 0.1])
+        for level, groups in zip(levels[1:], (13, 2), strict=True):
+            level[groups:] = 0.0
+        tree = native.Tree([guard(x, np.float64) for x in levels], [guard(x, np.float64) for x in mins], state)
+        slots = tree.draw(rng.random(30), True).leaves
+        for make in (lambda: use(native.Ring(**arguments)), lambda: draw_from(native.Queue(**queue))):  # noqa: B023
+            try:
+                make()
+                result = "used"
+            except ValueError:
+                result = "refused"
+            print(json.dumps(result if margins_are_whole() and slots.max() < 104 else "wrote outside"), flush=True)
+        tree.refresh(queue["ring"], seen, 1.0, 0.5)

@@ -1,0 +1,204 @@
+"""Right calls of the ring and of the kernel that copies rows, and how to spoil them; see `border_calls.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import spoilers
+from border_tools import LANES, ROWS, STORAGE, Call, drawable, guard, lived, native, steps_of, use
+from spoilers import Spoilers
+
+
+def make_ring() -> Call:
+    _, arguments = lived()
+
+    def layout(column: int, **changed: Any) -> Callable[[Any], Any]:
+        return lambda columns: [
+            replace(each, **{k: v(each.array) if callable(v) else v for k, v in changed.items()})
+            if c == column
+            else each
+            for c, each in enumerate(columns)
+        ]
+
+    columns: Spoilers = {**spoilers.lists({}), "not layouts": lambda a: [each.array for each in a]}
+    for name, spoil in spoilers.writable(spoilers.arrays()).items():
+        columns[f"array: {name}"] = layout(0, array=spoil)
+    wrong: dict[str, list[Any]] = {
+        "keys": [(), None, 3, (1,), (b"a",), [None]],
+        "shape": [(), None, 2, (2, 5), (4,), (-2, -4), (2**62, 4), ("2", 4), (2, 4, 1)],
+        "frames": [0, -1, 1, 3, 9, 2**62, 2**64, None, "2", 1.5],
+        "repeat": [None, 2, "yes"],
+        "every": [1, 2, -1, 2**64, None, "2"],
+        "whole": [None, 2, "yes"],
+    }
+    for name, values in wrong.items():
+        columns |= {f"{name}={value!r}": layout(0, **{name: value}) for value in values}
+    columns |= {f"state every={every}": layout(3, every=every) for every in (-1, 0, 2**64)}
+    columns["state: a row more"] = layout(3, array=lambda a: np.concatenate([a, a[:1]]))
+    windows: Spoilers = {
+        f"{name}={value!r}": lambda a, name=name, value=value: replace(a, **{name: value})
+        for name in ("span", "lookback", "starts")
+        for value in (-1, 9, 2**62, 2**64, None, "1", 1.5)
+    }
+    windows |= {f"{name}=0": lambda a, name=name: replace(a, **{name: 0}) for name in ("span", "lookback", "starts")}
+    windows["across=None"] = lambda a: replace(a, across=None)
+    counters = spoilers.writable(spoilers.arrays())
+    for counter in range(14):
+        for value in (-1, 9, 1000, 2**62, 2**63 - 1):
+            counters[f"{counter}={value}"] = spoilers.put_in_column(counter, value)
+    bookkeeping = spoilers.writable(spoilers.arrays())
+    spoilt = {
+        "columns": columns,
+        "num_obs": spoilers.whole_numbers(-1, 0, 5, 2**62, 2**64),
+        "marks": bookkeeping,
+        "counters": counters,
+        "clock": bookkeeping,
+        "window": {**spoilers.objects(3), **windows},
+        "given": bookkeeping,
+        "arrival": bookkeeping,
+        "notify": spoilers.objects(3),
+    }
+    return Call(native.Ring, arguments, spoilt, use)
+
+
+def ring_call(name: str) -> Call:
+    ring, arguments = lived()
+    rows = spoilers.indices(STORAGE)
+    slots, discounts = drawable(ring), guard(np.ones(3), np.float32)
+    discounting = {**spoilers.numbers(), "too many": lambda a: np.ones(ROWS + 2, np.float32), "one": lambda a: a[:1]}
+    numbers = {"lanes": guard([2, 0, 1])}
+    lanes = {**spoilers.indices(LANES), "a lane twice": lambda a: np.array([2, 0, 2])}
+    if name == "push":
+        return push_call(ring)
+    if name == "write":
+        whole = steps_of(3, 2, 16)
+        values = spoilers.lists(spoilers.arrays())
+        flags = spoilers.numbers()
+        spoilt = {"values": values, "next_values": values, "terminated": flags, "truncated": flags, "lanes": lanes}
+        return Call(ring.write, whole, {**spoilt, "priority": spoilers.numbers(-1.0, np.nan, np.inf, -np.inf)})
+    three = guard([1, 2, 3], np.int32)
+    counted = spoilers.integers(-1, 4, 2**31 - 1, -(2**31))
+    reward = arguments["columns"][2].array
+    folds = {"steps": three, "gammas": guard(np.ones(4), np.float64)}
+    calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
+        "cut": (numbers, {"lanes": lanes}),
+        "changes": (
+            {"seen": guard(np.zeros((LANES, 3)))},
+            {"seen": spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))},
+        ),
+        "ids": ({"slots": slots}, {"slots": spoilers.indices(LANES * ROWS)}),
+        "locate": ({"ids": guard([5, 6, 40])}, {"ids": rows}),
+        "stacks": (
+            {"newest": guard([1, 2, 3]), "frames": 3, "repeat": True},
+            {"newest": rows, "frames": spoilers.whole_numbers(-1, 0, 11, 2**62, 2**64), "repeat": spoilers.flags()},
+        ),
+        "windows": (
+            {"slots": slots, "discounts": discounts},
+            {"slots": spoilers.indices(LANES * ROWS), "discounts": discounting},
+        ),
+        "sequences": (
+            {"slots": slots, "length": 4, "discounts": discounts},
+            {
+                "slots": spoilers.indices(LANES * ROWS),
+                "length": spoilers.whole_numbers(-1, 0, 8, 2**62, 2**63 - 1, 2**64),
+                "discounts": discounting,
+            },
+        ),
+        "fold": (
+            {"column": reward, "starts": guard([1, 2, 8]), **folds},
+            {"column": spoilers.arrays(), "starts": rows, "steps": counted, "gammas": spoilers.numbers()},
+        ),
+        "fold_sequences": (
+            {
+                "rewards": guard(np.ones((2, 8)), np.float32),
+                **folds,
+                "steps": guard(np.full((2, 5), 2), np.int32),
+                "time_major": False,
+            },
+            {
+                "rewards": spoilers.arrays(),
+                "steps": counted,
+                "gammas": spoilers.numbers(),
+                "time_major": spoilers.flags(),
+            },
+        ),
+        "watched": ({"value": 3}, {"value": spoilers.whole_numbers(-1, 256, 2**62, 2**64)}),
+    }
+    given, spoilt = calls[name]
+    function = getattr(ring, name) if name != "watched" else lambda value: setattr(ring, "watched", value)
+    return Call(function, given, spoilt)
+
+
+def push_call(ring: Any) -> Call:
+    """Any value may come here: what is not exactly right is left to Python."""
+    values = steps_of(3, 1, 16)
+    obs, action, reward, state = (value[:, 0] for value in values["values"])
+    arguments = {
+        "obs": guard(obs, np.float32),
+        "action": guard(action),
+        "reward": guard(reward, np.float32),
+        "next_obs": guard(values["next_values"][0][:, 0], np.float32),
+        "terminated": guard(np.zeros(3), bool),
+        "truncated": guard(np.zeros(3), bool),
+        "extras": {"state": guard(state, np.float32)},
+        "env_ids": guard([2, 0, 1]),
+        "priority": guard([0.5, 1.0, 0.0], np.float64),
+    }
+    spoilt = {name: spoilers.arrays() for name in arguments}
+    spoilt["extras"] = {
+        **spoilers.objects(3),
+        "empty": lambda a: {},
+        "more": lambda a: {**a, "more": a["state"]},
+        "other keys": lambda a: {1: a["state"]},
+        **{f"state: {name}": lambda a, f=f: {"state": f(a["state"])} for name, f in spoilers.arrays().items()},
+    }
+    spoilt["env_ids"] = {**spoilers.indices(LANES), "a lane twice": lambda a: np.array([2, 0, 2])}
+    spoilt["priority"] = spoilers.numbers(-1.0, np.nan, np.inf)
+    return Call(ring.push, arguments, spoilt)
+
+
+def gather_call(name: str) -> Call:
+    ring, arguments = lived()
+    columns = [layout.array for layout in arguments["columns"][:3]]
+    gather = native.Gather(columns, [0, 1, 0])
+    slots = drawable(ring)
+    rows, outs = [guard([1, 2, 26]), guard([4, 2, 3])], [guard(column[:3], column.dtype) for column in columns]
+    listed = spoilers.lists(spoilers.indices(STORAGE + 1))
+    written = spoilers.lists(spoilers.writable(spoilers.arrays()))
+    calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
+        "take": ({"rows": rows, "outs": outs}, {"rows": listed, "outs": written}),
+        "taken": ({"rows": rows}, {"rows": listed}),
+        "expand": (
+            {
+                "ring": ring,
+                "slots": slots,
+                "discounts": guard(np.ones(3), np.float32),
+                "outs": [guard(column[:6], column.dtype) for column in columns],
+            },
+            {
+                "ring": spoilers.objects(gather),
+                "slots": spoilers.indices(LANES * ROWS),
+                "discounts": spoilers.numbers(),
+                "outs": written,
+            },
+        ),
+    }
+    given, spoilt = calls[name]
+    return Call(getattr(gather, name), given, spoilt)
+
+
+def make_gather() -> Call:
+    _, arguments = lived()
+    columns = [layout.array for layout in arguments["columns"][:3]]
+    picks = spoilers.lists(
+        {"-1": lambda a: -1, "None": lambda a: None, "text": lambda a: "1", "2**64": lambda a: 2**64}
+    )
+    spoilt = {"columns": spoilers.lists(spoilers.arrays()), "picks": picks}
+
+    def then(gather: Any) -> None:
+        gather.taken([np.arange(3), np.arange(3)])
+
+    return Call(native.Gather, {"columns": columns, "picks": [0, 1, 0]}, spoilt, then)

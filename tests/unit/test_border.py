@@ -1,0 +1,153 @@
+"""Every call of the extension refuses wrong dtypes, shapes, strides and values with an exception, and harms nothing.
+
+The calls are made in processes of their own, so that one that crashes is reported as this test's failure.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import Counter
+from fnmatch import fnmatch
+
+import pytest
+from back_ends import HAS_NATIVE, run_python
+
+pytestmark = pytest.mark.skipif(not HAS_NATIVE, reason="there is no extension")
+GROUPS = ["functions", "Ring", "Gather", "Tree", "Queue"]
+LEAST = 20
+
+LENGTHS = "one fewer, one more, one fewer across, one more across, empty"
+SAME = "other byte order, unaligned"
+BYTES = f"other kind, structured, {SAME}"
+COUNTERS = ", ".join(f"{counter}={value}" for counter in (6, 7, 10, 11, 12, 13) for value in (9, 1000))
+# Spoilt arguments that a call takes all the same: why, call, argument, spoilers.
+LEGAL = [
+    ("any number of values", "power", "x", LENGTHS),
+    ("any number of values", "mass", "td_error", LENGTHS),
+    ("any number of values", "weights", "values", LENGTHS),
+    ("at least one value", "smallest", "values", LENGTHS.removesuffix(", empty")),
+    ("rows of anything", "checksums", "rows", f"other size, complex, of text, of times, one axis more, {BYTES}"),
+    ("rows of anything", "checksums", "rows", f"one axis less, {LENGTHS}"),
+    ("bytes are copied, whatever they mean", "copy_steps", "*", BYTES),
+    ("bytes are copied, whatever they mean", "scatter_rows", "out", f"{BYTES}, one more"),
+    ("bytes are copied; a longer list", "scatter_rows", "blocks", "one more, first: one more, first: other kind"),
+    ("bytes are copied", "scatter_rows", "blocks", "first: structured, first: other byte order, first: unaligned"),
+    ("bytes are read, whatever they mean", "read_rows", "out", f"other size, complex, of text, of times, {BYTES}"),
+    ("rows of any size", "read_rows", "out", f"one axis less, {LENGTHS.removesuffix(', empty')}"),
+    ("another number of fields", "Ring.__init__", "columns", "one fewer, one more"),
+    ("fields of other types", "Ring.__init__", "columns", "array: other size, array: other kind, array: complex"),
+    ("fields of other types", "Ring.__init__", "columns", "array: of text, array: of times, array: structured"),
+    ("bytes are copied; as many bytes", "Ring.__init__", "columns", "array: unaligned, shape=(2, 4, 1)"),
+    ("single bytes", "Ring.__init__", "marks", SAME),
+    ("counters that are only reported", "Ring.__init__", "counters", COUNTERS),
+    ("no second start in this ring's life", "Ring.__init__", "window", f"starts=9, starts={2**62}"),
+    ("no bookkeeping", "Ring.__init__", "given", "None"),
+    ("no bookkeeping", "Ring.__init__", "arrival", "None"),
+    ("a class can be called", "Ring.__init__", "notify", "a class"),
+    ("float64 becomes float32", "Ring.push", "obs", "other size"),
+    ("float64 becomes float32", "Ring.push", "reward", "other size"),
+    ("float64 becomes float32; None leaves it out", "Ring.push", "next_obs", "None, other size"),
+    ("float64 becomes float32", "Ring.push", "extras", "state: other size"),
+    ("single bytes", "Ring.push", "t*", SAME),
+    ("a list of lanes; None for all", "Ring.push", "env_ids", "None, a list"),
+    ("one for all lanes; None for none", "Ring.push", "priority", "None, one axis less, a scalar"),
+    ("None leaves it out", "Ring.write", "next_values", "None"),
+    ("single bytes", "Ring.write", "t*", SAME),
+    ("no priorities", "Ring.write", "priority", "None"),
+    ("fewer lanes", "Ring.cut", "lanes", "one fewer, one fewer across, empty"),
+    ("any number of slots", "Ring.ids", "slots", LENGTHS),
+    ("any number of ids, issued or not", "Ring.locate", "ids", f"{LENGTHS}, -1, 27, {2**62}, {2**63 - 1}, {-(2**63)}"),
+    ("rows of any shape", "Ring.stacks", "newest", f"{LENGTHS}, one axis more, 0-d"),
+    ("any number of slots", "Ring.windows", "slots", LENGTHS),
+    ("windows of one to R steps", "Ring.windows", "discounts", LENGTHS.removesuffix(", empty")),
+    ("any number of slots", "Ring.sequences", "slots", LENGTHS),
+    ("windows of one to R steps", "Ring.sequences", "discounts", LENGTHS.removesuffix(", empty")),
+    ("float32 or float64, a field of a record", "Ring.fold", "column", "other size, strided"),
+    ("more powers than are needed", "Ring.fold", "gammas", "one more, one more across"),
+    ("float32 or float64, longer than needed", "Ring.fold_sequences", "rewards", "other size, one more across"),
+    ("shorter sequences", "Ring.fold_sequences", "steps", "one fewer across"),
+    ("shorter windows", "Ring.fold_sequences", "gammas", "one fewer, one fewer across"),
+    ("rows of anything", "Gather.__init__", "columns", "first: other size, first: other kind, first: complex"),
+    ("rows of anything", "Gather.__init__", "columns", "first: of times, first: unaligned, first: of text"),
+    ("rows of anything", "Gather.__init__", "columns", "first: structured, first: one axis *, first: empty"),
+    ("rows of anything", "Gather.__init__", "columns", "first: one fewer*, first: one more*"),
+    ("a list that no column takes", "Gather.take*", "rows", "one more"),
+    ("bytes are copied", "Gather.take", "outs", "first: unaligned"),
+    ("windows of one to R steps", "Gather.expand", "discounts", LENGTHS.removesuffix(", empty")),
+    ("bytes are copied; None makes new arrays", "Gather.expand", "outs", "None, first: unaligned"),
+    ("minima are only reported", "Tree.__init__", "mins", "nan, inf, -1.0"),
+    ("any number of leaves", "Tree.get", "indices", LENGTHS),
+    ("any number of leaves", "Tree.fill_zero_and_set", "removed", LENGTHS),
+    ("any number of leaves", "Tree.fill_zero_and_set", "added", LENGTHS),
+    ("any number of draws", "Tree.find", "prefix", LENGTHS),
+    ("any number of draws", "Tree.draw*", "u", LENGTHS),
+    ("all are kept; single bytes", "Tree.update", "keep", f"None, {SAME}"),
+    ("episodes are not followed", "Queue.__init__", "firsts", "None"),
+    ("any number of draws", "Queue.draw*", "u", LENGTHS),
+]
+
+
+def results_of(group: str) -> list[tuple[list[str], str]]:
+    """Every case of a group and what came of it; fails where the process died, naming the call that it died in."""
+    done = run_python(f"import border_calls; border_calls.run({group!r})")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, f"died in {lines[-1]}\n{done.stderr[-3000:]}"
+    decoder = json.JSONDecoder()
+    results = []
+    for line in lines:
+        case, end = decoder.raw_decode(line)
+        results.append((case, json.loads(line[end:])))
+    return results
+
+
+def legal(call: str, argument: str, spoiler: str) -> list[tuple[int, str]]:
+    """Which entries of the table say that a call takes it."""
+    return [
+        (row, name)
+        for row, (_, calls, arguments, names) in enumerate(LEGAL)
+        for name in names.replace("(2, 4, 1)", "(2; 4; 1)").split(", ")
+        if fnmatch(call, calls) and fnmatch(argument, arguments) and fnmatch(spoiler, name.replace(";", ","))
+    ]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_wrong_arguments_are_refused(group: str) -> None:
+    """Refused, with nothing changed; or listed in the table, and taken."""
+    wrong: Counter[str] = Counter()
+    used: set[tuple[int, str]] = set()
+    surprises = []
+    for (call, kind, argument, spoiler), result in results_of(group):
+        wrong[call] += kind != "right"
+        allowed = legal(call, argument, spoiler) if kind == "argument" else []
+        taken = result == "returned" or result.endswith(" later")
+        used |= set(allowed) if taken else set()
+        declined = result == "declined" and kind == "argument"  # by `push`: Python looks closer
+        refused = declined or (result.endswith("Error") and " " not in result)
+        if not taken if kind == "right" or allowed else not refused:
+            surprises.append(f"{call}({kind} {argument}: {spoiler}): {result}")
+    assert not surprises, "\n".join(surprises)
+    assert min(wrong.values()) >= LEAST, wrong
+    rows = [row for row, (_, calls, *_) in enumerate(LEGAL) if any(fnmatch(call, calls) for call in wrong)]
+    listed = {(row, name) for row in rows for name in LEGAL[row][3].replace("(2, 4, 1)", "(2; 4; 1)").split(", ")}
+    assert listed == used, f"nothing takes these any more: {listed - used}"
+
+
+def test_no_function_is_forgotten() -> None:
+    import border_calls
+
+    import relive._native as native
+
+    listed = {name for calls in border_calls.makers().values() for name in calls}
+    there = {name for name, value in vars(native).items() if callable(value) and not inspect.isclass(value)}
+    for kind in (value for value in vars(native).values() if inspect.isclass(value)):
+        there |= {f"{kind.__name__}.{name}" for name in vars(kind) if not name.startswith("__") or name == "__init__"}
+    assert listed == there
+
+
+def test_garbage_in_the_arrays_is_refused_or_does_no_harm() -> None:
+    done = run_python("import border_calls; border_calls.fill_with_garbage(150)")
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = Counter(json.loads(line) for line in done.stdout.splitlines())
+    assert set(found) == {"used", "refused"}
+    assert min(found.values()) > 30

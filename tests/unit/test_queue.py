@@ -1,0 +1,125 @@
+"""The queue of anchors: the back ends against each other, and against what the ring says of every id."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from types import ModuleType
+
+import numpy as np
+import pytest
+from back_ends import BACKENDS, both, digest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_rings import Life, ring_of
+
+from relive._plans import Window
+from relive._ring import Ring
+
+WINDOWS = [
+    Window(span=1),
+    Window(span=3, lookback=2),
+    Window(span=4, starts=3),
+    Window(span=2, lookback=1, starts=2, across=True),
+]
+DRAWS = ("draw", "draw_distinct", "draw_episodes")
+
+
+class Followed:
+    """A ring and a queue that follows it, with the arrays that the queue works on."""
+
+    def __init__(self, module: ModuleType, ring: Ring, dtype: type = np.int32) -> None:
+        self.places, self.firsts = (np.zeros((ring.lanes, ring.rows), dtype) for _ in range(2))
+        self.ends, self.seen = np.zeros((ring.lanes, 4), np.int64), np.zeros((ring.lanes, 3), np.int64)
+        self.ring = ring
+        self.queue = module.Queue(ring.kernel, self.places, self.firsts, self.ends, self.seen)
+
+    def ids(self, name: str, u: np.ndarray) -> list[int]:
+        return self.ring.ids(getattr(self.queue, name)(u)).tolist()
+
+
+def in_the_middle(n: int) -> np.ndarray:
+    """Uniforms that name each of n items once."""
+    return (np.arange(n) + 0.5) / n
+
+
+@settings(max_examples=max(settings().max_examples // 4, 1))
+@given(
+    st.sampled_from(WINDOWS),
+    st.integers(1, 5),
+    st.integers(8, 23),
+    st.sampled_from([np.int32, np.int64]),
+    st.integers(0, 2**32 - 1),
+)
+def test_random_lives(window, lanes, rows, dtype, seed):
+    """Two queues a ring, one refreshed now and then, one at the end only: the same draws on every back end."""
+    rng = np.random.default_rng(seed)
+    rings = [ring_of(module, lanes, rows, window) for module in BACKENDS]
+    life = Life(rings, rng)
+    eager = [Followed(module, ring, dtype) for module, ring in zip(BACKENDS, rings, strict=True)]
+    late = [Followed(module, ring, dtype) for module, ring in zip(BACKENDS, rings, strict=True)]
+    for _ in range(int(rng.integers(1, 40))):
+        life.go_on()
+        if rng.random() < 0.7:
+            counts = [followed.queue.refresh() for followed in eager]
+            assert counts == [rings[0].drawable] * len(counts)
+    drawable = life.drawable()
+    assert [followed.queue.refresh() for followed in [*eager, *late]] == [len(drawable)] * len(eager + late)
+    assert len({digest(ring.counters) for ring in rings}) == 1
+    for several in (eager, late):
+        arrays = [digest([f.places, f.firsts, f.ends, f.seen]) for f in several]
+        assert arrays == arrays[:1] * len(arrays)
+    if not drawable:
+        return
+    u = rng.random(50)
+    u[0], u[1] = 0.0, np.nextafter(1.0, 0.0)
+    for name in DRAWS:
+        some = u[: len(drawable)] if name == "draw_distinct" else u
+        drawn = [followed.ids(name, some) for followed in [*eager, *late]]
+        assert drawn == drawn[:1] * len(drawn)
+    assert late[0].ids("draw", in_the_middle(len(drawable))) == drawable
+    assert sorted(late[0].ids("draw_distinct", rng.random(len(drawable)))) == sorted(drawable)
+    assert_episodes(late[0], life, drawable)
+
+
+def assert_episodes(followed: Followed, life: Life, drawable: list[int]) -> None:
+    """Each stream that has an anchor is an episode, and within it each of its anchors is as likely."""
+    lanes = followed.ring.lanes
+    episodes = [list(ids) for _, ids in groupby(drawable, lambda key: (key % lanes, life.stream_of[key]))]
+    for number, ids in enumerate(episodes):
+        u = (number + in_the_middle(len(ids))) / len(episodes)
+        assert followed.ids("draw_episodes", u) == ids
+
+
+@both
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_are_uniform(kernels, name):
+    """Chi-square at the 1e-6 level: single draws, and pairs of different anchors."""
+    life = Life([ring_of(kernels, 3, 9, WINDOWS[0])], np.random.default_rng(5))
+    followed = Followed(kernels, life.rings[0])
+    for _ in range(30):
+        life.go_on()
+    items, drawable = followed.queue.refresh(), life.drawable()
+    rng, n = np.random.default_rng(6), 6000
+    if name == "draw_distinct":
+        pairs = [tuple(followed.ids(name, rng.random(2))) for _ in range(n)]
+        expected = {(a, b): n / items / (items - 1) for a in drawable for b in drawable if a != b}
+    else:
+        pairs = followed.ids(name, rng.random(n))
+        streams = {key: (key % 3, life.stream_of[key]) for key in drawable}
+        sizes = {stream: [*streams.values()].count(stream) for stream in streams.values()}
+        share = {key: 1 / len(sizes) / sizes[streams[key]] for key in drawable}
+        expected = {key: n * (1 / items if name == "draw" else share[key]) for key in drawable}
+    counts = dict.fromkeys(expected, 0)
+    for drawn in pairs:
+        counts[drawn] += 1
+    chi_square = sum((counts[key] - expected[key]) ** 2 / expected[key] for key in expected)
+    freedom = len(expected) - 1
+    assert freedom >= 10
+    assert chi_square < freedom + 5 * (2 * freedom) ** 0.5 + 18
+
+
+@both
+def test_a_queue_that_was_never_refreshed_has_nothing(kernels):
+    followed = Followed(kernels, ring_of(kernels, 2, 8, WINDOWS[0]))
+    for name in DRAWS:
+        assert followed.ids(name, np.zeros(0)) == []
