@@ -1,11 +1,8 @@
-// Binds what moves rows between files, blocks in memory and batches. Arguments are those of
-// relive._kernels_numpy.files and valid already.
-#include <unistd.h>
-
+// Binds what moves rows between files, blocks in memory and batches; relive._kernels_numpy.files describes each call.
 #include <vector>
 
 #include "bind_ring.hpp"
-#include "crc32.hpp"
+#include "files.hpp"
 #include "steps.hpp"
 
 namespace relive {
@@ -13,77 +10,68 @@ namespace {
 
 constexpr std::int64_t WORTH_IT = 4096;  // bytes; from here on other threads may have the interpreter meanwhile
 
-nb::object checksums(nb::handle rows) {
-    const Column column = column_of(rows);
-    const npy_intp n = PyArray_DIM(array(rows), 0);
-    nb::object sums = fresh(NPY_UINT32, {n});
-    auto* to = data<uint32_t>(sums);
-    run(n * npy_intp(column.row) / WORTH_IT + WORTH_RELEASING * (n > WORTH_IT), [&] {
-        for (npy_intp i = 0; i < n; ++i) to[i] = crc32(column.data + size_t(i) * column.stride, column.row);
-    });
-    return sums;
+// Rows that follow each other without a gap.
+RowArray packed(nb::handle object, bool writable = false) {
+    RowArray rows(object, writable);
+    require(rows.rows <= 1 || rows.column.stride == rows.column.row, "relive._native: rows with gaps between them");
+    return rows;
+}
+
+nb::object checksums_of(nb::handle rows) {
+    const RowArray given(rows);
+    Out<std::uint32_t> sums(given.rows);
+    const std::int64_t cost = given.rows * std::int64_t(given.column.row) / WORTH_IT;
+    run(cost + WORTH_RELEASING * (given.rows > WORTH_IT), [&] { checksums(given.column, given.rows, sums.data); });
+    return sums.array;
 }
 
 bool copy_both(nb::handle now, nb::handle later, nb::handle out) {
-    const Column from = column_of(now), next = column_of(later), to = column_of(out);
-    const npy_intp n = PyArray_DIM(array(now), 0);
+    const RowArray from = packed(now), next = packed(later), to = packed(out, true);
+    require(from.rows >= 1 && next.rows == from.rows && to.rows == from.rows + 1 &&
+                next.column.row == from.column.row && to.column.row == from.column.row,
+            "relive._native.copy_steps: shapes differ");
     bool same = false;
-    run(n * npy_intp(from.row) / WORTH_IT,
-        [&] { same = copy_steps(to.data, from.data, next.data, size_t(n), from.row); });
+    run(from.rows * std::int64_t(from.column.row) / WORTH_IT, [&] {
+        same = copy_steps(to.column.data, from.column.data, next.column.data, size_t(from.rows), from.column.row);
+    });
     return same;
 }
 
-void scatter(nb::list blocks, nb::handle which, nb::handle rows, nb::handle out) {
+void scatter_rows(nb::list blocks, In<std::int64_t> which, In<std::int64_t> rows, nb::handle out) {
+    const RowArray to(out, true);
     std::vector<Column> from;
-    for (nb::handle block : blocks) from.push_back(column_of(block));
-    const Column to = column_of(out);
-    const auto* block = data<int64_t>(which);
-    const auto* row = data<int64_t>(rows);
-    const npy_intp n = PyArray_SIZE(array(which));
-    constexpr npy_intp AHEAD = 8;
-    const auto source = [&](npy_intp i) {
-        const Column& column = from[size_t(block[i])];
-        return column.data + size_t(row[i]) * column.stride;
-    };
-    run(n * npy_intp(to.row) / WORTH_IT + n, [&] {
-        for (npy_intp i = 0; i < n; ++i) {
-            if (i + AHEAD < n && block[i + AHEAD] >= 0) prefetch_row(source(i + AHEAD), to.row);
-            if (block[i] >= 0) copy_row(to.data + size_t(i) * to.stride, source(i), to.row);
-        }
-    });
+    std::vector<std::int64_t> sizes;
+    for (nb::handle block : blocks) {
+        const RowArray given(block);
+        require(given.column.row == to.column.row, "relive._native.scatter_rows: rows of another size");
+        from.push_back(given.column);
+        sizes.push_back(given.rows);
+    }
+    require(rows.size == which.size && to.rows >= which.size, "relive._native.scatter_rows: lengths differ");
+    if (!all_there(sizes, which.data, rows.data, which.size))
+        throw nb::index_error("relive._native.scatter_rows: a row outside its block");
+    run(which.size * std::int64_t(to.column.row) / WORTH_IT + which.size,
+        [&] { scatter(from, which.data, rows.data, which.size, to.column); });
 }
 
-nb::tuple read(nb::handle files, nb::handle offsets, nb::handle places, nb::handle out) {
-    const Column to = column_of(out);
-    const npy_intp n = PyArray_SIZE(array(files));
-    nb::object sums = fresh(NPY_UINT32, {n});
-    auto* sum = data<uint32_t>(sums);
-    const auto* file = data<int64_t>(files);
-    const auto* offset = data<int64_t>(offsets);
-    const auto* place = data<int64_t>(places);
-    npy_intp failed = -1;
+nb::object read_rows_of(In<std::int64_t> files, In<std::int64_t> offsets, In<std::int64_t> places, nb::handle out) {
+    const RowArray to(out, true);
+    require(offsets.size == files.size && places.size == files.size, "relive._native.read_rows: lengths differ");
+    within(places.data, places.size, to.rows, "relive._native.read_rows: a row outside the output");
+    Out<std::uint32_t> sums(files.size);
+    std::int64_t failed = -1;
     run(WORTH_RELEASING, [&] {  // a disk may be slow
-        for (npy_intp i = 0; i < n; ++i) {
-            char* row = to.data + size_t(place[i]) * to.stride;
-            size_t got = 0;
-            while (got < to.row) {
-                const ssize_t count = pread(int(file[i]), row + got, to.row - got, off_t(offset[i]) + off_t(got));
-                if (count <= 0) break;
-                got += size_t(count);
-            }
-            if (got < to.row && failed < 0) failed = i;
-            sum[i] = got < to.row ? 0 : crc32(row, to.row);
-        }
+        failed = read_rows(files.data, offsets.data, places.data, files.size, to.column, sums.data);
     });
-    return nb::make_tuple(failed, sums);
+    return plan(plans().read, nb::int_(failed), sums.array);
 }
 
 }  // namespace
 }  // namespace relive
 
 void bind_files(nanobind::module_& m) {
-    m.def("checksums", &relive::checksums);
-    m.def("copy_steps", &relive::copy_both);
-    m.def("scatter_rows", &relive::scatter);
-    m.def("read_rows", &relive::read);
+    m.def("checksums", &relive::checksums_of, nanobind::arg("rows"));
+    m.def("copy_steps", &relive::copy_both, nanobind::arg("now"), nanobind::arg("later"), nanobind::arg("out"));
+    m.def("scatter_rows", &relive::scatter_rows, nanobind::arg("blocks"), nanobind::arg("which"), nanobind::arg("rows"), nanobind::arg("out"));
+    m.def("read_rows", &relive::read_rows_of, nanobind::arg("files"), nanobind::arg("offsets"), nanobind::arg("places"), nanobind::arg("out"));
 }

@@ -1,46 +1,366 @@
-// Binds the ring and the gather. Arguments are those of relive._kernels_numpy.ring and valid already.
-#include "bind_plans.hpp"
+// The ring as a Python object; relive._kernels_numpy.ring describes each call.
+#include "bind_ring.hpp"
+
+#include "changes.hpp"
+#include "fold.hpp"
 
 namespace relive {
+namespace {
+
+void require_rewards(int type) {
+    if (type != NPY_FLOAT && type != NPY_DOUBLE) throw nb::type_error("relive._native: rewards that are no floats");
+}
+
+}  // namespace
+
+RowArray::RowArray(nb::handle object, bool writable) {
+    if (!PyArray_Check(object.ptr())) throw nb::type_error("relive._native: a column is no array");
+    PyArrayObject* given = array(object);
+    const int axes = PyArray_NDIM(given);
+    bool good = axes >= 1 && PyArray_ISNOTSWAPPED(given) && !PyDataType_REFCHK(PyArray_DESCR(given));
+    size_t row = size_t(PyArray_ITEMSIZE(given));
+    const bool none = PyArray_SIZE(given) == 0;  // then strides mean nothing
+    for (int axis = axes - 1; good && axis > 0; --axis) {
+        good = none || PyArray_DIM(given, axis) <= 1 || PyArray_STRIDE(given, axis) == npy_intp(row);
+        row *= size_t(PyArray_DIM(given, axis));
+    }
+    good = good && (none || PyArray_DIM(given, 0) <= 1 || PyArray_STRIDE(given, 0) >= npy_intp(row));
+    if (!good) throw nb::type_error("relive._native: the rows of a column are not contiguous");
+    if (writable && !PyArray_ISWRITEABLE(given)) throw nb::type_error("relive._native: an array is read-only");
+    column = {static_cast<char*>(PyArray_DATA(given)), row, size_t(PyArray_STRIDE(given, 0))};
+    rows = PyArray_DIM(given, 0);
+    type = PyArray_TYPE(given);
+}
+
+PyRing::PyRing(nb::list layouts, size_t num_obs, InOut<uint8_t, 2> marks, InOut<int64_t, 2> counters,
+               InOut<int64_t> clock, nb::object window, std::optional<InOut<double, 2>> given,
+               std::optional<InOut<int64_t, 2>> arrival, nb::object notify)
+    : keep_(nb::make_tuple(layouts, marks.object, counters.object, clock.object,
+                           given ? nb::borrow(given->object) : nb::none(),
+                           arrival ? nb::borrow(arrival->object) : nb::none())),
+      notify_(std::move(notify)) {
+    ring.lanes = marks.shape[0];
+    ring.rows = marks.shape[1] - 1;
+    require(ring.lanes >= 1 && ring.rows >= 1, "relive._native.Ring: no lane, or no row in it");
+    require(counters.shape[0] == ring.lanes && counters.shape[1] * sizeof(int64_t) == sizeof(Lane) && clock.size == 2,
+            "relive._native.Ring: counters of another shape");
+    const auto agrees = [&](const npy_intp* shape) { return shape[0] == ring.lanes && shape[1] == ring.stretch(); };
+    require((!given || agrees(given->shape)) && (!arrival || agrees(arrival->shape)),
+            "relive._native.Ring: bookkeeping of another shape");
+    require(num_obs >= 1 && num_obs <= layouts.size(), "relive._native.Ring: observations that are no columns");
+    ring.num_obs = num_obs;
+    ring.marks = marks.data;
+    ring.lane_of = reinterpret_cast<Lane*>(counters.data);
+    ring.any_given = clock.data + 1;
+    ring.given = given ? given->data : nullptr;
+    ring.arrival = arrival ? arrival->data : nullptr;
+    ring.clock = arrival ? clock.data : nullptr;
+    ring.span = nb::cast<int64_t>(window.attr("span"));
+    ring.lookback = nb::cast<int64_t>(window.attr("lookback"));
+    ring.starts = nb::cast<int64_t>(window.attr("starts"));
+    ring.across = nb::cast<bool>(window.attr("across"));
+    require(ring.span >= 1 && ring.lookback >= 0 && ring.starts >= 1 && ring.span <= ring.rows &&
+                ring.lookback < ring.stretch(),
+            "relive._native.Ring: a window that no lane can hold");
+    for (int64_t number = 0; number < ring.lanes; ++number) {
+        const Lane& lane = ring.lane_of[number];
+        require(lane.head >= 0 && lane.slot == lane.head % ring.stretch() && lane.place == lane.head % ring.rows &&
+                    lane.oldest >= 0 && lane.oldest <= lane.head && lane.ready >= 0 && lane.ready <= lane.head &&
+                    lane.oldest >= lane.head - ring.rows,
+                "relive._native.Ring: counters that no ring has");
+    }
+    for (nb::handle layout : layouts) ring.add_column(laid_out(layout));
+    inputs_.prepare(layouts, num_obs);
+}
+
+Column PyRing::laid_out(nb::handle layout) const {
+    const RowArray found(layout.attr("array"), true);
+    Column column = found.column;
+    column.frames = nb::cast<int64_t>(layout.attr("frames"));
+    column.repeat = nb::cast<bool>(layout.attr("repeat"));
+    column.every = nb::cast<int64_t>(layout.attr("every"));
+    require(column.frames >= 1 && column.frames - 1 <= ring.lookback && column.every >= 0,
+            "relive._native.Ring: more frames than a window looks back");
+    if (column.every) {
+        column.slots = found.rows / ring.lanes;
+        require(column.slots >= 1 && column.slots * ring.lanes == found.rows, "relive._native.Ring: rows of state");
+    } else {
+        require(found.rows == ring.zero_row() + 1, "relive._native.Ring: a column of another length");
+    }
+    return column;
+}
+
+void PyRing::check_slots(const In<int64_t>& slots) const {
+    within(slots.data, slots.size, ring.capacity(), "relive._native.Ring: a slot outside the ring");
+}
+
+int64_t PyRing::check_discounts(const In<float>& discounts) const {
+    require(discounts.size >= 2 && discounts.size - 1 <= ring.rows, "relive._native.Ring: no window that a lane holds");
+    return discounts.size - 1;
+}
+
+std::vector<const char*> PyRing::checked_values(const nb::list& values, size_t count, npy_intp rows) const {
+    require(values.size() == count, "relive._native.Ring.write: one array for every column");
+    std::vector<const char*> from;
+    for (size_t c = 0; c < count; ++c) {
+        const nb::handle value = values[c];
+        if (!PyArray_Check(value.ptr()) || !PyArray_ISCARRAY_RO(array(value)) ||
+            PyArray_TYPE(array(value)) != inputs_.type_of(c))
+            throw nb::type_error("relive._native.Ring.write: a value is not the array it has to be");
+        require(size_t(PyArray_NBYTES(array(value))) == size_t(rows) * ring.columns[c].given(),
+                "relive._native.Ring.write: a value of another size");
+        from.push_back(static_cast<const char*>(PyArray_DATA(array(value))));
+    }
+    return from;
+}
+
+// A notice is only noted here: whoever called says it once nothing is locked any more.
+void PyRing::notice() {
+    if (!ring.notable()) return;
+    const uint8_t found = ring.notices();
+    if (found) notify_(int(found));
+}
+
+nb::object PyRing::push(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs,
+                        nb::handle terminated, nb::handle truncated, nb::handle extras, nb::handle env_ids,
+                        nb::handle priority) {
+    PyObject* roots[ROOTS] = {obs.ptr(),        action.ptr(),    reward.ptr(),  extras.ptr(),
+                              terminated.ptr(), truncated.ptr(), next_obs.ptr()};
+    if (!inputs_.take(roots, env_ids.ptr(), priority.ptr(), ring.lanes, ring.given != nullptr)) return nb::none();
+    const Steps steps = inputs_.steps();
+    if (ring.watched & UNBOOTSTRAPPED && steps.loses_a_final()) return nb::none();
+    Out<std::int64_t> ids(steps.n);
+    run(steps.n, [&] { ring.write(steps, ids.data); });
+    notice();
+    return ids.array;
+}
+
+nb::object PyRing::write(nb::list values, std::optional<nb::list> nexts, In<bool, 2> terminated, In<bool, 2> truncated,
+                         In<int64_t> numbers, std::optional<In<double, 2>> priority) {
+    const npy_intp n = terminated.shape[0], length = terminated.shape[1];
+    const auto agrees = [&](const npy_intp* shape) { return shape[0] == n && shape[1] == length; };
+    require(numbers.size == n && agrees(truncated.shape) && (!priority || (agrees(priority->shape) && ring.given)),
+            "relive._native.Ring.write: shapes differ");
+    within(numbers.data, n, ring.lanes, "relive._native.Ring.write: a lane outside the ring");
+    const auto from = checked_values(values, ring.columns.size(), n * length);
+    const auto to = nexts ? checked_values(*nexts, ring.num_obs, n * length) : std::vector<const char*>();
+    const Steps steps{from.data(),
+                      nexts ? to.data() : nullptr,
+                      reinterpret_cast<const uint8_t*>(terminated.data),
+                      reinterpret_cast<const uint8_t*>(truncated.data),
+                      priority ? priority->data : nullptr,
+                      numbers.data,
+                      n,
+                      length};
+    Out<std::int64_t> ids(std::vector<npy_intp>{n, length});
+    run(n * length, [&] { ring.write(steps, ids.data); });
+    notice();
+    return ids.array;
+}
+
+void PyRing::cut(In<int64_t> numbers) {
+    within(numbers.data, numbers.size, ring.lanes, "relive._native.Ring.cut: a lane outside the ring");
+    ring.cut(numbers.data, numbers.size);
+    notice();
+}
+
+nb::object PyRing::changes(In<int64_t, 2> seen) const {
+    require(seen.shape[0] == ring.lanes && seen.shape[1] == 3, "relive._native.Ring.changes: `seen` is not `[L, 3]`");
+    const auto* before = reinterpret_cast<const Seen*>(seen.data);
+    std::vector<int64_t> gone, come, rows;
+    Out<std::int64_t> now(std::vector<npy_intp>{npy_intp(ring.lanes), 3});
+    const bool known = all_changes(ring, before, reinterpret_cast<Seen*>(now.data), gone, come, rows);
+    require(known, "relive._native.Ring.changes: `seen` was never seen");
+    const auto listed = [](const std::vector<int64_t>& values) {
+        Out<std::int64_t> made(std::int64_t(values.size()));
+        if (!values.empty()) std::memcpy(made.data, values.data(), values.size() * sizeof(std::int64_t));
+        return made.array;
+    };
+    return plan(plans().changes, listed(gone), listed(come), listed(rows), now.array);
+}
+
+nb::object PyRing::ids(In<int64_t> slots) const {
+    check_slots(slots);
+    Out<std::int64_t> ids(slots.size);
+    run(slots.size, [&] { ring.ids(slots.data, slots.size, ids.data); });
+    return ids.array;
+}
+
+nb::object PyRing::locate(In<int64_t> ids) const {
+    Out<std::int64_t> slots(ids.size);
+    Out<std::uint8_t> states(ids.size);
+    bool all = true;
+    run(ids.size, [&] { all = ring.locate(ids.data, ids.size, slots.data, states.data); });
+    return plan(plans().located, slots.array, all ? nb::none() : states.array);
+}
+
+nb::object PyRing::windows_of(const In<int64_t>& slots, const In<float>& discounts, const int64_t*& rows_at,
+                              const int64_t*& rows_after) const {
+    check_slots(slots);
+    const int64_t n = check_discounts(discounts), count = slots.size;
+    Out<std::int64_t> ids(count), at(count), after(count);
+    Out<std::int32_t> steps(count);
+    Out<float> discount(count);
+    Out<bool> terminated(count), truncated(count);
+    const Windows out{ids.data,      at.data,
+                      after.data,    steps.data,
+                      discount.data, reinterpret_cast<uint8_t*>(terminated.data),
+                      reinterpret_cast<uint8_t*>(truncated.data)};
+    run(count, [&] { ring.windows(slots.data, count, n, discounts.data, out); });
+    rows_at = at.data;
+    rows_after = after.data;
+    return plan(plans().windows, ids.array, at.array, after.array, steps.array, discount.array, terminated.array,
+                truncated.array);
+}
+
+nb::object PyRing::windows(In<int64_t> slots, In<float> discounts) const {
+    const int64_t *at, *after;
+    return windows_of(slots, discounts, at, after);
+}
+
+nb::object PyRing::sequences(In<int64_t> slots, int64_t length, In<float> discounts) const {
+    check_slots(slots);
+    const int64_t n = check_discounts(discounts);
+    require(length >= 1 && length + n - 1 <= ring.rows, "relive._native.Ring.sequences: longer than a lane");
+    const npy_intp items = npy_intp(slots.size), count = npy_intp(length + n);
+    const std::vector<npy_intp> wide{items, count}, narrow{items, npy_intp(length)};
+    Out<std::int64_t> observed(wide), before(wide);
+    Out<std::int32_t> steps(narrow);
+    Out<float> discount(narrow);
+    Out<bool> terminated(narrow), truncated(narrow), mask(narrow);
+    std::optional<Out<std::int64_t>> after;
+    std::optional<Out<bool>> first;
+    if (ring.across) {
+        after.emplace(narrow);
+        first.emplace(wide);
+    }
+    const auto flags = [](Out<bool>& out) { return reinterpret_cast<uint8_t*>(out.data); };
+    const Unrolled out{observed.data,     before.data,      steps.data,  discount.data,
+                       flags(terminated), flags(truncated), flags(mask), after ? after->data : nullptr,
+                       first ? flags(*first) : nullptr};
+    run(items * count, [&] { ring.sequences(slots.data, items, length, n, discounts.data, out); });
+    return plan(plans().unrolled, observed.array, before.array, steps.array, discount.array, terminated.array,
+                truncated.array, mask.array, after ? after->array : nb::none(), first ? first->array : nb::none());
+}
+
+nb::object PyRing::stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const {
+    within(newest.data, newest.size, ring.zero_row(), "relive._native.Ring.stacks: a row outside the ring");
+    require(frames >= 1 && frames <= ring.stretch() + 1, "relive._native.Ring.stacks: more frames than a lane holds");
+    std::vector<npy_intp> shape(newest.shape, newest.shape + newest.axes);
+    shape.push_back(npy_intp(frames));
+    Out<std::int64_t> rows(shape);
+    run(newest.size * frames, [&] { ring.stacks(newest.data, newest.size, frames, repeat, rows.data); });
+    return rows.array;
+}
+
+nb::object PyRing::fold(nb::handle column, In<int64_t> starts, In<int32_t> steps, In<double> gammas) const {
+    const RowArray rows(column);
+    require(rows.rows == ring.zero_row() + 1 && steps.size == starts.size,
+            "relive._native.Ring.fold: shapes differ");
+    require_rewards(rows.type);
+    within(starts.data, starts.size, ring.zero_row(), "relive._native.Ring.fold: a row outside the ring");
+    check_steps(steps.data, steps.size, gammas.size);
+    std::vector<npy_intp> shape(PyArray_DIMS(array(column)),
+                                PyArray_DIMS(array(column)) + PyArray_NDIM(array(column)));
+    shape[0] = npy_intp(starts.size);
+    nb::object out = fresh(rows.type, shape);
+    void* to = PyArray_DATA(array(out));
+    run(starts.size, [&] {
+        const int64_t n = starts.size, count = gammas.size;
+        if (rows.type == NPY_FLOAT)
+            relive::fold(ring, rows.column, starts.data, steps.data, n, gammas.data, count, static_cast<float*>(to));
+        else
+            relive::fold(ring, rows.column, starts.data, steps.data, n, gammas.data, count, static_cast<double*>(to));
+    });
+    return out;
+}
+
+nb::object fold_given(nb::handle rewards, In<int32_t, 2> steps, In<double> gammas, bool time_major) {
+    const RowArray given(rewards);
+    const int axes = PyArray_NDIM(array(rewards)), items = time_major ? 1 : 0, time = 1 - items;
+    require(axes >= 2 && PyArray_IS_C_CONTIGUOUS(array(rewards)) && gammas.size >= 1 &&
+                PyArray_DIM(array(rewards), items) == steps.shape[items] &&
+                PyArray_DIM(array(rewards), time) >= steps.shape[time] + gammas.size - 1,
+            "relive._native.Ring.fold_sequences: shapes differ");
+    require_rewards(given.type);
+    check_steps(steps.data, steps.size, gammas.size);
+    std::vector<npy_intp> shape(PyArray_DIMS(array(rewards)), PyArray_DIMS(array(rewards)) + axes);
+    Sheet sheet{steps.shape[items], steps.shape[time], shape[size_t(time)], 1, time_major};
+    for (size_t axis = 2; axis < shape.size(); ++axis) sheet.width *= shape[axis];
+    shape[size_t(time)] = steps.shape[time];
+    nb::object out = fresh(given.type, shape);
+    void* to = PyArray_DATA(array(out));
+    if (given.type == NPY_FLOAT)
+        fold_sequences(reinterpret_cast<const float*>(given.column.data), steps.data, gammas.data, sheet,
+                       static_cast<float*>(to));
+    else
+        fold_sequences(reinterpret_cast<const double*>(given.column.data), steps.data, gammas.data, sheet,
+                       static_cast<double*>(to));
+    return out;
+}
+
 namespace {
 
 // Copies rows of many columns, row by row, so that all columns' misses of one row are in flight together.
 class PyGather {
 public:
     PyGather(nb::list columns, nb::list picks) : keep_(columns) {
-        for (nb::handle column : columns) columns_.push_back(column_of(column));
+        require(columns.size() == picks.size(), "relive._native.Gather: one pick for every column");
+        for (nb::handle column : columns) columns_.emplace_back(column);
         for (nb::handle pick : picks) picks_.push_back(nb::cast<size_t>(pick));
-        for (std::size_t c = 0; c < columns_.size(); ++c) add_to_spans(spans_, columns_[c], picks_[c]);
+        for (std::size_t c = 0; c < columns_.size(); ++c) add_to_spans(spans_, columns_[c].column, picks_[c]);
     }
 
-    void take(nb::handle rows, nb::list outs) const {
-        std::vector<const std::int64_t*> from;
-        for (nb::handle chosen_rows : rows) from.push_back(data<std::int64_t>(chosen_rows));
-        copy(from.data(), outs, PyArray_SIZE(array(nb::object(rows[0]))));
+    void take(nb::list rows, nb::list outs) const {
+        npy_intp n;
+        const auto from = lists(rows, n);
+        copy(from.data(), outs, n);
     }
 
-    // The windows that start at `places`, and copies of their rows.
-    nb::object expand(const PyRing& owner, nb::handle places, nb::handle discounts, nb::handle given) const {
-        const Windows windows(owner, places, discounts);
-        nb::list outs = given.is_none() ? fresh_outs(windows.n) : nb::borrow<nb::list>(given);
-        const std::int64_t* rows[] = {windows.at.data, windows.after.data};
-        windows.fill();
-        copy(rows, outs, windows.n);
-        return nb::make_tuple(windows.ids.array, windows.at.array, windows.after.array, windows.steps,
-                              windows.discounts, windows.terminated, windows.truncated, outs);
-    }
-
-    nb::object taken(nb::handle rows) const {
-        nb::list outs = fresh_outs(PyArray_SIZE(array(nb::object(rows[0]))));
-        take(rows, outs);
+    nb::object taken(nb::list rows) const {
+        npy_intp n;
+        const auto from = lists(rows, n);
+        nb::list outs = fresh_outs(n);
+        copy(from.data(), outs, n);
         return outs;
+    }
+
+    nb::object expand(const PyRing& owner, In<int64_t> slots, In<float> discounts, std::optional<nb::list> given) const {
+        for (std::size_t c = 0; c < columns_.size(); ++c)
+            require(picks_[c] < 2 && columns_[c].rows == owner.ring.zero_row() + 1,
+                    "relive._native.Gather.expand: columns of another ring");
+        const std::int64_t* rows[2];
+        nb::object windows = owner.windows_of(slots, discounts, rows[0], rows[1]);
+        nb::list outs = given ? *given : fresh_outs(npy_intp(slots.size));
+        copy(rows, outs, npy_intp(slots.size));
+        return plan(plans().expanded, windows, outs);
     }
 
 private:
     nb::list keep_;
-    std::vector<Column> columns_;
+    std::vector<RowArray> columns_;
     std::vector<Span> spans_;
     std::vector<size_t> picks_;
+
+    std::vector<const std::int64_t*> lists(const nb::list& rows, npy_intp& n) const {
+        std::vector<const std::int64_t*> from;
+        std::vector<In<int64_t>> given;
+        for (nb::handle chosen : rows)
+            given.push_back(relive::taken<In<int64_t>>(chosen, "relive._native.Gather: rows are no list of integers"));
+        n = given.empty() ? 0 : npy_intp(given[0].size);
+        for (const In<int64_t>& list : given) {
+            require(list.size == n, "relive._native.Gather: lists of different lengths");
+            from.push_back(list.data);
+        }
+        std::vector<npy_intp> limits(given.size(), NPY_MAX_INTP);
+        for (std::size_t c = 0; c < columns_.size(); ++c) {
+            require(picks_[c] < given.size(), "relive._native.Gather: a pick that is no list");
+            limits[picks_[c]] = std::min(limits[picks_[c]], columns_[c].rows);
+        }
+        for (std::size_t i = 0; i < limits.size(); ++i)
+            within(from[i], n, limits[i], "relive._native.Gather: a row outside its column");
+        return from;
+    }
 
     nb::list fresh_outs(npy_intp n) const {
         nb::list outs;
@@ -57,11 +377,16 @@ private:
     }
 
     void copy(const std::int64_t* const* rows, const nb::list& outs, npy_intp n) const {
-        if (outs.size() != columns_.size()) throw nb::value_error("one output for every column");
+        require(outs.size() == columns_.size(), "relive._native.Gather: one output for every column");
         std::vector<Job> jobs;
-        for (std::size_t c = 0; c < columns_.size(); ++c)
-            jobs.push_back(
-                {columns_[c].data, data<char>(outs[c]), rows[picks_[c]], columns_[c].row, columns_[c].stride});
+        for (std::size_t c = 0; c < columns_.size(); ++c) {
+            const Column& column = columns_[c].column;
+            const RowArray out(outs[c], true);
+            require(out.rows == n && out.column.row == column.row && out.type == columns_[c].type &&
+                        (n <= 1 || out.column.stride == column.row),
+                    "relive._native.Gather: an output of another shape");
+            jobs.push_back({column.data, out.column.data, rows[picks_[c]], column.row, column.stride});
+        }
         std::vector<Fetch> fetches;
         for (const Span& span : spans_) fetches.push_back({span.data, rows[span.pick], span.bytes, span.stride});
         run(n, [&] { chosen().gather(jobs.data(), jobs.size(), fetches.data(), fetches.size(), n); });
@@ -74,23 +399,32 @@ private:
 void bind_ring(nanobind::module_& m) {
     using namespace relive;
     nb::class_<PyRing>(m, "Ring")
-        .def(nb::init<nb::list, size_t, nb::tuple, nb::tuple>())
-        .def("attach", &PyRing::attach, nb::arg().none(), nb::arg())
-        .def("push", &PyRing::push, nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
-             nb::arg().none(), nb::arg().none(), nb::arg())
-        .def("write", &PyRing::write, nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg())
-        .def("cut", &PyRing::cut)
-        .def("ids", &PyRing::ids)
-        .def("locate", &PyRing::locate)
-        .def("begin_since", &PyRing::begin_since)
-        .def("stacks", &PyRing::stacks)
-        .def("windows", &PyRing::windows)
-        .def("sequences", &PyRing::sequences)
-        .def("fold", &PyRing::fold)
-        .def_static("fold_sequences", &fold_sequences);
+        .def(nb::init<nb::list, size_t, InOut<uint8_t, 2>, InOut<int64_t, 2>, InOut<int64_t>, nb::object,
+                      std::optional<InOut<double, 2>>, std::optional<InOut<int64_t, 2>>, nb::object>(),
+             nb::arg("columns"), nb::arg("num_obs"), nb::arg("marks"), nb::arg("counters"), nb::arg("clock"),
+             nb::arg("window"), nb::arg("given").none(), nb::arg("arrival").none(), nb::arg("notify"))
+        .def_prop_rw(
+            "watched", [](const PyRing& owner) { return int(owner.ring.watched); },
+            [](PyRing& owner, int notices) { owner.ring.watched = uint8_t(notices); })
+        .def("push", &PyRing::push, nb::arg("obs").none(), nb::arg("action").none(), nb::arg("reward").none(),
+             nb::arg("next_obs").none(), nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("extras"),
+             nb::arg("env_ids").none(), nb::arg("priority").none())
+        .def("write", &PyRing::write, nb::arg("values"), nb::arg("next_values").none(), nb::arg("terminated"),
+             nb::arg("truncated"), nb::arg("lanes"), nb::arg("priority").none())
+        .def("cut", &PyRing::cut, nb::arg("lanes"))
+        .def("changes", &PyRing::changes, nb::arg("seen"))
+        .def("ids", &PyRing::ids, nb::arg("slots"))
+        .def("locate", &PyRing::locate, nb::arg("ids"))
+        .def("stacks", &PyRing::stacks, nb::arg("newest"), nb::arg("frames"), nb::arg("repeat"))
+        .def("windows", &PyRing::windows, nb::arg("slots"), nb::arg("discounts"))
+        .def("sequences", &PyRing::sequences, nb::arg("slots"), nb::arg("length"), nb::arg("discounts"))
+        .def("fold", &PyRing::fold, nb::arg("column"), nb::arg("starts"), nb::arg("steps"), nb::arg("gammas"))
+        .def_static("fold_sequences", &fold_given, nb::arg("rewards"), nb::arg("steps"), nb::arg("gammas"),
+                    nb::arg("time_major"));
     nb::class_<PyGather>(m, "Gather")
-        .def(nb::init<nb::list, nb::list>())
-        .def("take", &PyGather::take)
-        .def("taken", &PyGather::taken)
-        .def("expand", &PyGather::expand, nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
+        .def(nb::init<nb::list, nb::list>(), nb::arg("columns"), nb::arg("picks"))
+        .def("take", &PyGather::take, nb::arg("rows"), nb::arg("outs"))
+        .def("taken", &PyGather::taken, nb::arg("rows"))
+        .def("expand", &PyGather::expand, nb::arg("ring"), nb::arg("slots"), nb::arg("discounts"),
+             nb::arg("outs").none());
 }

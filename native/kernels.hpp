@@ -66,14 +66,6 @@ struct Kernels {
     void (*gather)(const Job* jobs, std::size_t count, const Fetch* fetches, std::size_t spans, std::int64_t n);
 };
 
-// Who is told, step by step, which places have lost their item and which have got one.
-class Listener {
-public:
-    virtual ~Listener() = default;
-    virtual void change(const std::int64_t* removed, std::int64_t removed_count, const std::int64_t* added,
-                        std::int64_t added_count) = 0;
-};
-
 // The build that was chosen at import.
 const Kernels& chosen();
 

@@ -25,27 +25,32 @@ inline void add_to_spans(std::vector<Span>& spans, const Column& column, size_t 
     spans.push_back({column.data, column.row, column.stride, pick});
 }
 
-// Which places one call made drawable and which it took away, in the order of the call's lanes, then of rows.
-struct News {
-    std::vector<int64_t> added, removed;
-    void clear() {
-        added.clear();
-        removed.clear();
-    }
-};
-
 // What one call writes: `[n, T]` rows of every column, contiguous.
 struct Steps {
     const char* const* values;
     const char* const* nexts;  // of the observation's columns, or null
     const uint8_t *terminated, *truncated;
-    const int64_t* lanes;  // null: lane i is row i
+    const double* priority;   // one a step, or null
+    const int64_t* numbers;   // of the lanes; null: row i is lane i
     int64_t n, length;
+
+    // Whether one was cut off by a time limit without a final observation to bootstrap from.
+    bool loses_a_final() const {
+        bool found = false;
+        for (int64_t k = 0; !nexts && k < n * length; ++k) found |= truncated[k] && !terminated[k];
+        return found;
+    }
 };
+
+// What a buffer says once, as bits.
+enum Notice : uint8_t { UNBOOTSTRAPPED = 1, MANY_CUTS = 2, REPEATED_FINALS = 4, MANY_BOUNDARIES = 8 };
 
 class Ring : public Rows {
 public:
-    std::vector<Span> spans;  // what one added step touches: all columns (0), and the held successor (1)
+    std::vector<Span> spans;      // what one added step touches: all columns (0), and its successor (1)
+    int64_t* clock = nullptr;     // ticks once for every lane that a call writes to, where arrivals are kept
+    int64_t* any_given = nullptr; // whether a priority was ever given
+    uint8_t watched = 0;          // which notices are still to be said
 
     void add_column(const Column& column) {
         const bool observation = columns.size() < num_obs;
@@ -57,153 +62,189 @@ public:
         if (observation) add_to_spans(spans, column, 1);
     }
 
-    void write(const Steps& steps, int64_t* ids, News& news) {
-        for (int64_t i = 0; i < steps.n; ++i) {
-            const int64_t number = steps.lanes ? steps.lanes[i] : i;
-            if (i + AHEAD < steps.n) prefetch(steps.lanes ? steps.lanes[i + AHEAD] : i + AHEAD);
-            Lane& lane = lanes[number];
-            const int64_t ripe = lane.ripe;
-            for (int64_t t = 0; t < steps.length; ++t)
-                ids[i * steps.length + t] = step(steps, i * steps.length + t, number, lane, ripe, news);
-            tell(number, lane, ripe, news);
-        }
-        const int64_t count = steps.n * steps.length;
-        tallies->added += count;
-        tallies->stored += count;
-        tallies->drawable += int64_t(news.added.size()) - int64_t(news.removed.size());
+    int64_t sum(int64_t Lane::* counter) const {
+        int64_t total = 0;
+        for (int64_t number = 0; number < lanes; ++number) total += lane_of[number].*counter;
+        return total;
     }
 
-    void cut(const int64_t* numbers, int64_t n, News& news) {
-        for (int64_t i = 0; i < n; ++i) {
-            Lane& lane = lanes[numbers[i]];
-            const int64_t ripe = lane.ripe;
-            if (lane.held)
-                close(numbers[i], lane, ripe, news);
-            else if (open(numbers[i], lane))
-                forget_newest(numbers[i], lane);
-            tell(numbers[i], lane, ripe, news);
+    // The watched notices for which there is reason now; asked for where a call has cut a stream, begun one behind an
+    // end, or filled a lane.
+    uint8_t notices() const {
+        uint8_t found = 0;
+        const int64_t added = sum(&Lane::steps), ends = sum(&Lane::ends);
+        if (added >= 100 && sum(&Lane::cuts) * 10 > added) found |= MANY_CUTS;
+        if (ends >= 20 && sum(&Lane::repeats) * 10 >= ends * 9) found |= REPEATED_FINALS;
+        for (int64_t number = 0; number < lanes; ++number) {
+            const Lane& lane = lane_of[number];
+            if (lane.head > rows && (rows - lane.stored) * 100 > rows * 3) found |= MANY_BOUNDARIES;
         }
-        tallies->drawable += int64_t(news.added.size()) - int64_t(news.removed.size());
+        return found & watched;
+    }
+
+    // Whether the last call gave a reason to look at the notices again.
+    bool notable() const { return notable_ && watched; }
+
+    void write(const Steps& steps, int64_t* ids) {
+        notable_ = false;
+        if (steps.priority) publish(*any_given, 1);
+        keeps_given_ = given && observe(*any_given);
+        for (int64_t i = 0; i < steps.n; ++i) {
+            const int64_t number = steps.numbers ? steps.numbers[i] : i;
+            if (i + AHEAD < steps.n) prefetch(steps.numbers ? steps.numbers[i + AHEAD] : i + AHEAD);
+            const int64_t now = tick();
+            for (int64_t t = 0; t < steps.length; ++t) {
+                const int64_t k = i * steps.length + t;
+                Lane lane = lane_of[number];
+                ids[k] = step(steps, k, number, lane);
+                finish(number, lane, now);
+            }
+        }
+    }
+
+    void cut(const int64_t* numbers, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) {
+            const int64_t number = numbers[i];
+            Lane lane = lane_of[number];
+            if (lane.held)
+                close(number, lane);
+            else if (open(number, lane))
+                forget_newest(number, lane);
+            finish(number, lane, tick());
+        }
     }
 
 private:
     static constexpr int64_t AHEAD = 6;
-    bool stacked_ = false, plain_ = true;
+    bool stacked_ = false, plain_ = true, keeps_given_ = false, notable_ = false;
 
-    char* cell(size_t column, int64_t number, int64_t slot) const {
-        return columns[column].data + size_t(number * rows + slot) * columns[column].stride;
+    int64_t tick() const {
+        return clock ? std::atomic_ref<int64_t>(*clock).fetch_add(1, std::memory_order_relaxed) : 0;
     }
 
-    // Successors stand together, for every step of every lane touches one.
-    char* successor(size_t column, int64_t number) const {
-        return columns[column].data + size_t(num_lanes * rows + number) * columns[column].stride;
+    int64_t storage_row(int64_t number, int64_t memory) const { return number * stretch() + memory; }
+    uint8_t& mark(int64_t number, int64_t memory) const { return marks[storage_row(number, memory)]; }
+
+    char* cell(size_t column, int64_t number, int64_t memory) const {
+        return columns[column].at(storage_row(number, memory));
     }
 
-    const char* zeros(size_t column) const { return columns[column].data + size_t(nothing()) * columns[column].stride; }
+    const char* zeros(size_t column) const { return columns[column].at(zero_row()); }
 
     // One call's rows go to as many lanes, each far from the last: fetch what the lane after next will touch.
     void prefetch(int64_t number) const {
-        const int64_t slot = lanes[number].cursor;
-        RELIVE_PREFETCH_WRITE(marks + number * rows + slot);
-        for (const Span& span : spans) {
-            const int64_t row = span.pick ? num_lanes * rows + number : number * rows + slot;
-            prefetch_row_for_writing(span.data + size_t(row) * span.stride, span.bytes);
-        }
+        const Lane& lane = lane_of[number];
+        const int64_t row = storage_row(number, lane.slot), after = storage_row(number, after_(lane.slot));
+        RELIVE_PREFETCH_WRITE(marks + row);
+        for (const Span& span : spans)
+            prefetch_row_for_writing(span.data + size_t(span.pick ? after : row) * span.stride, span.bytes);
     }
 
-    int64_t step(const Steps& steps, int64_t k, int64_t number, Lane& lane, int64_t ripe, News& news) {
-        const auto given = [&](size_t c) { return steps.values[c] + size_t(k) * columns[c].given(); };
+    // Each step works on a copy of its lane's counters. `oldest` is published before a row that could be drawn is
+    // written over, everything else when the step stands; so no other process is ever shown a row in between.
+    int64_t step(const Steps& steps, int64_t k, int64_t number, Lane& lane) {
+        const auto value = [&](size_t c) { return steps.values[c] + size_t(k) * columns[c].given(); };
         const auto next = [&](size_t c) { return steps.nexts[c] + size_t(k) * columns[c].given(); };
         bool goes_on = lane.held;
         if (goes_on) {
-            if (differs(given, number) || older_differ(given, number, lane)) {
-                close(number, lane, ripe, news);
+            if (differs(value, number, lane) || older_differ(value, number, lane)) {
+                close(number, lane);
                 goes_on = false;
             }
         } else if (open(number, lane)) {
-            goes_on = !older_differ(given, number, lane);
+            goes_on = !older_differ(value, number, lane);
             if (!goes_on) forget_newest(number, lane);
         }
-        const uint8_t first = goes_on ? 0 : begin(given, number, lane, ripe, news);
-        const int64_t id = lane.head * num_lanes + number;
-        const int64_t slot = claim(number, lane, ripe, news);
-        if (plain_)
-            for (size_t c = 0; c < columns.size(); ++c) {
-                const size_t row = columns[c].row;
-                copy_row(cell(c, number, slot), steps.values[c] + size_t(k) * row, row);
-            }
-        else
-            store(given, number, lane, slot);
+        const bool stored = goes_on && lane.held;  // the observation, as the successor of the step before
+        const uint8_t first = goes_on ? 0 : begin(value, number, lane, true);
+        const int64_t id = lane.head * lanes + number;
+        const int64_t memory = claim(number, lane);
+        store(steps, k, number, lane, memory, stored);
+        if (keeps_given_) given[storage_row(number, memory)] = steps.priority ? -steps.priority[k] : 0.0;
         const bool terminated = steps.terminated[k], truncated = steps.truncated[k];
-        uint8_t mark = STEP | first | (terminated ? TERMINATED : 0) | (truncated ? TRUNCATED : 0);
-        if (starts == 1 || lane.steps % starts == 0) mark |= START;
+        uint8_t flags = STEP | first | (terminated ? TERMINATED : 0) | (truncated ? TRUNCATED : 0);
+        if (starts == 1 || lane.steps % starts == 0) flags |= START;
         ++lane.steps;
+        ++lane.stored;
         lane.held = 0;
         if (!steps.nexts) {
-            if (mark & END) mark |= LOST;
-            if (truncated && !terminated) ++tallies->unbootstrapped;
-        } else if (!(mark & END) && stacked_ && apart(given, next)) {
-            mark |= CUT;
-            ++tallies->cuts;
+            if (flags & END) flags |= LOST;
+            if (truncated && !terminated) ++lane.unbootstrapped;
+        } else if (!(flags & END) && stacked_ && apart(value, next)) {
+            flags |= CUT;
+            ++lane.cuts;
         }
-        marks[number * rows + slot] = mark;
-        if (steps.nexts) {
-            if (mark & END) {
-                const bool whole = mark & CUT || (stacked_ && apart(given, next));
-                const uint8_t begins = whole ? begin(next, number, lane, ripe, news) : 0;
-                boundary(number, lane, ripe, news, begins, [&](size_t c) { return columns[c].newest(next(c)); });
-            } else {
-                for (size_t c = 0; c < num_obs; ++c)
-                    copy_row(successor(c, number), columns[c].newest(next(c)), columns[c].row);
-                lane.held = 1;
-            }
-        }
-        ripen(number, lane, mark);
+        mark(number, memory) = flags;
+        if (steps.nexts) succeed(value, next, number, lane, flags);
+        ripen(number, lane, flags);
         return id;
     }
 
-    // Of stacks the newest frame; of fields that are kept at some steps only, what this step keeps.
-    template <typename Given>
-    void store(Given given, int64_t number, const Lane& lane, int64_t slot) {
-        for (size_t c = 0; c < columns.size(); ++c) {
-            const Column& column = columns[c];
-            if (!column.every)
-                copy_row(cell(c, number, slot), column.newest(given(c)), column.row);
-            else if (lane.steps % column.every == 0)
-                keep(column, number, lane.head - 1, given(c));
+    // The next observation goes to the row after the step: as the final one that row is the lane's at once.
+    template <typename Value, typename Next>
+    void succeed(Value value, Next next, int64_t number, Lane& lane, uint8_t flags) {
+        if (flags & END) {
+            const bool whole = flags & CUT || (stacked_ && apart(value, next));
+            const uint8_t begins = whole ? begin(next, number, lane, false) : 0;
+            const int64_t memory = claim(number, lane);
+            observe_at(next, number, memory);
+            mark(number, memory) = begins;
+        } else {
+            make_room(number, lane, lane.head - stretch());
+            observe_at(next, number, lane.slot);
+            mark(number, lane.slot) = 0;
+            lane.held = 1;
         }
     }
 
-    void keep(const Column& column, int64_t number, int64_t row, const char* value) {
+    template <typename Value>
+    void observe_at(Value value, int64_t number, int64_t memory) const {
+        for (size_t c = 0; c < num_obs; ++c)
+            copy_row(cell(c, number, memory), columns[c].newest(value(c)), columns[c].row);
+    }
+
+    // Of stacks the newest frame; of fields that are kept at some steps only, what this step keeps.
+    void store(const Steps& steps, int64_t k, int64_t number, const Lane& lane, int64_t memory, bool stored) const {
+        for (size_t c = stored ? num_obs : 0; c < columns.size(); ++c) {
+            const Column& column = columns[c];
+            const char* value = steps.values[c] + size_t(k) * column.given();
+            if (plain_ || !column.every)
+                copy_row(cell(c, number, memory), column.newest(value), column.row);
+            else if (lane.steps % column.every == 0)
+                keep(column, number, lane.head - 1, value);
+        }
+    }
+
+    void keep(const Column& column, int64_t number, int64_t row, const char* value) const {
         const int64_t at = number * column.slots + row / column.every % column.slots;
-        copy_row(column.data + size_t(at) * column.stride, value, column.row);
+        copy_row(column.at(at), value, column.row);
     }
 
     // Whether the newest row is a step that has not ended its episode and was not cut.
     bool open(int64_t number, const Lane& lane) const {
-        return lane.head && (marks[number * rows + newest_slot(lane)] & (STEP | END)) == STEP;
+        return lane.head && (mark(number, newest_of(lane)) & (STEP | END)) == STEP;
     }
 
-    template <typename Given>
-    bool differs(Given given, int64_t number) const {
+    template <typename Value>
+    bool differs(Value value, int64_t number, const Lane& lane) const {
         for (size_t c = 0; c < num_obs; ++c)
-            if (std::memcmp(successor(c, number), columns[c].newest(given(c)), columns[c].row) != 0) return true;
+            if (std::memcmp(cell(c, number, lane.slot), columns[c].newest(value(c)), columns[c].row) != 0) return true;
         return false;
     }
 
     // Whether the frames before the newest are not those that the newest row's observation ends with.
-    template <typename Given>
-    bool older_differ(Given given, int64_t number, const Lane& lane) const {
+    template <typename Value>
+    bool older_differ(Value value, int64_t number, const Lane& lane) const {
         for (size_t c = 0; stacked_ && c < num_obs; ++c) {
             const Column& column = columns[c];
-            int64_t slot = newest_slot(lane);
-            const char* stored = column.frames > 1 ? cell(c, number, slot) : nullptr;
+            int64_t memory = newest_of(lane);
+            const char* stored = column.frames > 1 ? cell(c, number, memory) : nullptr;
             for (int64_t i = column.frames - 2; i >= 0; --i) {
-                if (std::memcmp(stored, given(c) + size_t(i) * column.row, column.row) != 0) return true;
+                if (std::memcmp(stored, value(c) + size_t(i) * column.row, column.row) != 0) return true;
                 if (stored == zeros(c)) continue;
-                if (!(marks[number * rows + slot] & FIRST)) {
-                    slot = (slot ? slot : rows) - 1;
-                    stored = cell(c, number, slot);
+                if (!(mark(number, memory) & FIRST)) {
+                    memory = before_(memory);
+                    stored = cell(c, number, memory);
                 } else if (!column.repeat) {
                     stored = zeros(c);
                 }
@@ -213,126 +254,160 @@ private:
     }
 
     // Whether the older frames of the observation after are not the newer ones of the one before.
-    template <typename Given, typename Next>
-    bool apart(Given given, Next next) const {
+    template <typename Value, typename Next>
+    bool apart(Value value, Next next) const {
         for (size_t c = 0; c < num_obs; ++c) {
             const size_t shared = columns[c].row * size_t(columns[c].frames - 1);
-            if (shared && std::memcmp(given(c) + columns[c].row, next(c), shared) != 0) return true;
+            if (shared && std::memcmp(value(c) + columns[c].row, next(c), shared) != 0) return true;
         }
         return false;
     }
 
     // Store the older frames which a stream that begins with this observation cannot do without. Returns the mark of
     // the row of the observation itself.
-    template <typename Given>
-    uint8_t begin(Given given, int64_t number, Lane& lane, int64_t ripe, News& news) {
+    template <typename Value>
+    uint8_t begin(Value value, int64_t number, Lane& lane, bool of_step) {
+        if (of_step) look_back(value, number, lane);
         if (!stacked_) return FIRST;
         int64_t needed = 0;
         for (size_t c = 0; c < num_obs; ++c) {
             const Column& column = columns[c];
             for (int64_t age = column.frames - 1; age > needed; --age) {
-                const char* frame = given(c) + size_t(column.frames - 1 - age) * column.row;
+                const char* frame = value(c) + size_t(column.frames - 1 - age) * column.row;
                 const char* padding = column.repeat ? frame + column.row : zeros(c);
                 if (std::memcmp(frame, padding, column.row) != 0) needed = age;
             }
         }
         for (int64_t age = needed; age > 0; --age) {
-            const int64_t slot = claim(number, lane, ripe, news);
-            marks[number * rows + slot] = HISTORY | (age == needed ? FIRST : 0);
+            const int64_t memory = claim(number, lane);
+            mark(number, memory) = HISTORY | (age == needed ? FIRST : 0);
             for (size_t c = 0; c < num_obs; ++c) {
                 const Column& column = columns[c];
                 if (age >= column.frames) continue;
-                copy_row(cell(c, number, slot), given(c) + size_t(column.frames - 1 - age) * column.row, column.row);
+                copy_row(cell(c, number, memory), value(c) + size_t(column.frames - 1 - age) * column.row, column.row);
             }
         }
         return needed ? 0 : FIRST;
     }
 
-    // The held successor becomes a boundary row: the stream was cut.
-    void close(int64_t number, Lane& lane, int64_t ripe, News& news) {
-        marks[number * rows + newest_slot(lane)] |= CUT;
-        boundary(number, lane, ripe, news, 0, [&](size_t c) { return static_cast<const char*>(successor(c, number)); });
-        all_ripe(lane);
-        ++tallies->cuts;
+    // Count episodes that ended with a new observation, and streams that begin with the very same one: where most do,
+    // the caller adds the steps that only reset, or takes the next episode's first observation for the final one.
+    template <typename Value>
+    void look_back(Value value, int64_t number, Lane& lane) const {
+        if (!lane.head || mark(number, newest_of(lane)) & (STEP | LOST)) return;
+        const int64_t final = newest_of(lane);
+        int64_t memory = final;
+        const int64_t most = std::min(rows, lane.head);
+        for (int64_t i = 1; i < most && i <= lookback + 1 && !(mark(number, memory) & STEP); ++i) memory = before_(memory);
+        if (!(mark(number, memory) & (TERMINATED | TRUNCATED))) return;
+        bool moved = false, same = true;
+        for (size_t c = 0; c < num_obs; ++c) {
+            const char* last = cell(c, number, final);
+            moved |= std::memcmp(cell(c, number, memory), last, columns[c].row) != 0;
+            same &= std::memcmp(columns[c].newest(value(c)), last, columns[c].row) == 0;
+        }
+        lane.ends += moved;
+        lane.repeats += moved && same;
     }
 
-    template <typename Source>
-    void boundary(int64_t number, Lane& lane, int64_t ripe, News& news, uint8_t mark, Source source) {
-        const int64_t slot = claim(number, lane, ripe, news);
-        marks[number * rows + slot] = mark;
-        for (size_t c = 0; c < num_obs; ++c) copy_row(cell(c, number, slot), source(c), columns[c].row);
+    // The stream was cut: the row that holds the successor becomes a boundary row.
+    void close(int64_t number, Lane& lane) {
+        mark(number, newest_of(lane)) |= CUT;
+        claim(number, lane);
         lane.held = 0;
+        all_ready(lane);
+        ++lane.cuts;
     }
 
-    // Take the lane's next row; what stood there is gone.
-    int64_t claim(int64_t number, Lane& lane, int64_t ripe, News& news) {
-        const int64_t slot = lane.cursor;
+    // Take the lane's next row; what stood R rows before is gone. Returns where it stands.
+    int64_t claim(int64_t number, Lane& lane) {
+        const int64_t memory = lane.slot;
         if (lane.head >= rows) {
-            const int64_t oldest = lane.head - rows;
-            const bool step = marks[number * rows + slot] & STEP;
-            tallies->stored -= step;
-            if (lane.ripe == oldest) {
-                ++lane.ripe;
-                lane.ripe_steps += step;
+            const int64_t gone = lane.head - rows;
+            const bool step = mark(number, memory_of(lane, gone)) & STEP;
+            lane.stored -= step;
+            if (lane.ready == gone) {
+                ++lane.ready;
+                lane.ready_steps += step;
             }
-            if (lane.floor == oldest) drop(number, lane, ripe, slot, news);
-            while (lane.floor <= oldest + history) {  // rows whose own older rows are gone
-                const int64_t low = slot_of(lane, lane.floor);
-                if (marks[number * rows + low] & FIRST) break;
-                drop(number, lane, ripe, low, news);
+            if (lane.oldest == gone) drop(number, lane);
+            while (lane.oldest <= gone + lookback) {  // rows whose own older rows are gone
+                if (mark(number, memory_of(lane, lane.oldest)) & FIRST) break;
+                drop(number, lane);
             }
         }
+        make_room(number, lane, lane.head - stretch());
         ++lane.head;
-        if (++lane.cursor == rows) lane.cursor = 0;
-        return slot;
+        if (++lane.place == rows) lane.place = 0;
+        lane.slot = after_(lane.slot);
+        return memory;
     }
 
     // The lowest row that can still be drawn is none any more.
-    void drop(int64_t number, Lane& lane, int64_t ripe, int64_t slot, News& news) const {
-        if (lane.floor < ripe && (marks[number * rows + slot] & ANCHOR) == ANCHOR)
-            news.removed.push_back(slot * num_lanes + number);
-        ++lane.floor;
+    void drop(int64_t number, Lane& lane) const {
+        // Rows that became ready in this very step are not counted yet.
+        const bool counted = lane.oldest < lane_of[number].ready;
+        if (counted && (mark(number, memory_of(lane, lane.oldest)) & ANCHOR) == ANCHOR) --lane.drawable;
+        ++lane.oldest;
     }
 
-    void ripen(int64_t number, Lane& lane, uint8_t mark) const {
+    // Before memory is written to that others may still read: let them know that its row is gone.
+    void make_room(int64_t number, const Lane& lane, int64_t gone) const {
+        Lane& shown = lane_of[number];
+        if (gone < 0 || shown.oldest > gone) return;
+        std::atomic_ref<int64_t>(shown.oldest).store(std::max(lane.oldest, gone + 1), std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_release);
+    }
+
+    void ripen(int64_t number, Lane& lane, uint8_t flags) const {
         if (!across) {
-            lane.ripe = mark & END ? lane.head : std::max(lane.ripe, lane.head - reach + lane.held);
+            lane.ready = flags & END ? lane.head : std::max(lane.ready, lane.head - span + lane.held);
             return;
         }
-        if (mark & CUT) all_ripe(lane);
-        while (lane.steps - lane.ripe_steps + lane.held > reach) {
-            lane.ripe_steps += marks[number * rows + slot_of(lane, lane.ripe)] & STEP;
-            ++lane.ripe;
+        if (flags & CUT) all_ready(lane);
+        while (lane.steps - lane.ready_steps + lane.held > span) {
+            lane.ready_steps += mark(number, memory_of(lane, lane.ready)) & STEP;
+            ++lane.ready;
         }
     }
 
-    static void all_ripe(Lane& lane) {
-        lane.ripe = lane.head;
-        lane.ripe_steps = lane.steps;
+    static void all_ready(Lane& lane) {
+        lane.ready = lane.head;
+        lane.ready_steps = lane.steps;
     }
 
-    void tell(int64_t number, const Lane& lane, int64_t ripe, News& news) const {
-        for (int64_t row = std::max(ripe, lane.floor); row < lane.ripe; ++row) {
-            const int64_t slot = slot_of(lane, row);
-            if ((marks[number * rows + slot] & ANCHOR) == ANCHOR) news.added.push_back(slot * num_lanes + number);
+    // Show the lane as it is now: `head` and `ready` last.
+    void finish(int64_t number, Lane& lane, int64_t now) {
+        Lane& shown = lane_of[number];
+        notable_ |= lane.cuts != shown.cuts || lane.ends != shown.ends || (lane.head > rows && shown.head <= rows);
+        for (int64_t row = std::max(shown.ready, lane.oldest); row < lane.ready; ++row) {
+            const int64_t memory = memory_of(lane, row);
+            lane.drawable += (mark(number, memory) & ANCHOR) == ANCHOR;
+            if (arrival) arrival[storage_row(number, memory)] = now;
         }
+        const int64_t head = lane.head, ready = lane.ready;
+        lane.head = shown.head;
+        lane.ready = shown.ready;
+        shown = lane;
+        publish(shown.head, head);
+        publish(shown.ready, ready);
     }
 
     // The newest step's successor was never seen: only its observation is of use, as the successor of the step before,
     // which may belong to an earlier episode, whose end is followed by observations only.
     void forget_newest(int64_t number, Lane& lane) {
-        const int64_t slot = newest_slot(lane);
-        marks[number * rows + slot] &= FIRST;
-        const int64_t most = std::min({rows, 2 * history + 3, lane.head});
+        const int64_t newest = newest_of(lane);
+        mark(number, newest) = uint8_t((mark(number, newest) & FIRST) | LOST);
+        const int64_t most = std::min({rows, 2 * lookback + 3, lane.head});
         for (int64_t behind = 2; behind <= most; ++behind) {
-            uint8_t& before = marks[number * rows + slot_of(lane, lane.head - behind)];
+            uint8_t& before = mark(number, memory_of(lane, lane.head - behind));
             if (!(before & STEP)) continue;
             before |= CUT;
             break;
         }
-        all_ripe(lane);
-        ++tallies->cuts;
-        --tallies->stored;
+        all_ready(lane);
+        ++lane.cuts;
+        --lane.stored;
     }
 };
 

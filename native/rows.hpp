@@ -1,61 +1,32 @@
-// Lanes of rows and what can be read off them. Knows bytes and integers, no Python object.
+// What can be read off the rows of a ring. Knows bytes and integers, no Python object.
 // `_kernels_numpy/rows.py` states the same rules in readable form and is compared with this file in the tests.
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <vector>
 
-#include "copy.hpp"
+#include "lanes.hpp"
 
 namespace relive {
 
-// Without STEP a row is an observation that only serves others: as a successor, or, with HISTORY, as an older frame.
-enum Mark : uint8_t {
-    STEP = 1,
-    TERMINATED = 2,
-    TRUNCATED = 4,
-    CUT = 8,
-    LOST = 16,
-    FIRST = 32,
-    HISTORY = 64,
-    START = 128,
-    END = TERMINATED | TRUNCATED | CUT,
-    ANCHOR = STEP | START
+// One window: storage rows of its anchor and of its successor, its steps and the mark of its last one.
+struct Window {
+    int64_t at, after;
+    int32_t steps;
+    uint8_t mark;
 };
 
-// One lane's counters, as they lie in the array `counters[L, 8]`: one cache line.
-struct Lane {
-    int64_t head;        // rows ever written
-    int64_t cursor;      // the slot the next row goes to
-    int64_t ripe;        // the first row that is not known to be drawable yet
-    int64_t held;        // whether a successor is held for the newest step
-    int64_t steps;       // steps ever added
-    int64_t ripe_steps;  // steps before the row `ripe`, where items run across episodes
-    int64_t floor;       // the first row whose own older rows, as far as an item needs them, are all stored
-    int64_t unused;
-};
-
-struct Tallies {
-    int64_t added, cuts, unbootstrapped, stored, drawable;
-};
-
-struct Column {
-    char* data;           // L * R rows of the rings, lane after lane, one held successor per lane, one row of zeros
-    size_t row;           // bytes of one row
-    size_t stride;        // from one row to the next; more than `row` where fields share a record
-    int64_t frames = 1;   // that a given value has, oldest first; the newest is stored
-    bool repeat = false;  // the first frame stands before itself, not zeros
-    int64_t every = 0;    // kept at every so many steps, in `slots` rows a lane of its own; 0: at each
-    int64_t slots = 0;
-
-    size_t given() const { return row * size_t(frames); }
-    const char* newest(const char* value) const { return value + row * size_t(frames - 1); }
+// Where the windows of one draw are written down.
+struct Windows {
+    int64_t *ids, *at, *after;
+    int32_t* steps;
+    float* discount;
+    uint8_t *terminated, *truncated;
 };
 
 // Where the sequences of one draw are written down: position `i` of item `b` at `b * count + i`, or of its `length`.
-struct Sequence {
+struct Unrolled {
     int64_t *observed, *before;
     int32_t* steps;
     float* discount;
@@ -64,187 +35,227 @@ struct Sequence {
     uint8_t* first;
 };
 
-class Rows {
+class Rows : public Shape {
 public:
     std::vector<Column> columns;
     size_t num_obs = 0;
     uint8_t* marks = nullptr;
-    Lane* lanes = nullptr;
-    Tallies* tallies = nullptr;
-    int64_t num_lanes = 0, rows = 0, reach = 0, history = 0, starts = 1;
-    bool across = false;
+    Lane* lane_of = nullptr;
+    // Bookkeeping that only some samplers ask for, one entry a row; null where it is not kept.
+    double* given = nullptr;     // -priority where one was given (-0.0 is a given zero), else +0.0
+    int64_t* arrival = nullptr;  // orders rows by when they became ready
 
-    int64_t id_at(int64_t place) const {
-        int64_t slot, number;
-        split(place, slot, number);
-        int64_t behind = lanes[number].cursor - 1 - slot;
-        if (behind < 0) behind += rows;
-        return (lanes[number].head - 1 - behind) * num_lanes + number;
+    // Rows of one lane in memory: those that count as capacity, and the one after the newest.
+    int64_t stretch() const { return rows + 1; }
+    int64_t zero_row() const { return lanes * stretch(); }
+    int64_t capacity() const { return lanes * rows; }
+
+    // The slot (a sampler's number) of a row.
+    int64_t slot_of(int64_t row, int64_t number) const { return row % rows * lanes + number; }
+
+    int64_t id_at(int64_t slot) const {
+        int64_t place, number;
+        split(slot, place, number);
+        return row_at(lane_of[number], place) * lanes + number;
     }
 
-    // 0 can be drawn, 1 overwritten, 2 not complete yet, 3 never issued, 4 no start; `place` is set for 0 only.
-    uint8_t locate(int64_t id, int64_t& place) const {
-        place = 0;
-        if (id < 0) return 3;
+    // `slot` is set for drawable ids only.
+    State locate(int64_t id, int64_t& slot) const {
+        slot = 0;
+        if (id < 0) return NEVER_ISSUED;
         int64_t row, number;
         split(id, row, number);
-        const Lane& lane = lanes[number];
-        if (row >= lane.head) return 3;
-        if (row < lane.floor) return 1;
-        const int64_t slot = slot_of(lane, row);
-        const uint8_t mark = marks[number * rows + slot];
-        if (!(mark & STEP)) return 3;
-        if (!(mark & START)) return 4;
-        if (row >= lane.ripe) return 2;
-        place = slot * num_lanes + number;
-        return 0;
+        const Lane& lane = lane_of[number];
+        if (row >= lane.head) return NEVER_ISSUED;
+        if (row < lane.oldest) return OVERWRITTEN;
+        const uint8_t mark = marks[number * stretch() + memory_of(lane, row)];
+        if (!(mark & STEP)) return mark & LOST ? DROPPED : NEVER_ISSUED;
+        if (!(mark & START)) return NO_START;
+        if (row >= lane.ready) return INCOMPLETE;
+        int64_t place = lane.place - (lane.head - row);
+        if (place < 0) place += rows;
+        slot = place * lanes + number;
+        return DRAWABLE;
     }
 
-    // Whether a stream begins in one of the last `count` rows up to `place`.
-    bool begins_since(int64_t place, int64_t count) const {
-        int64_t slot, number;
-        split(place, slot, number);
+    void ids(const int64_t* slots, int64_t n, int64_t* out) const {
+        for (int64_t i = 0; i < n; ++i) out[i] = id_at(slots[i]);
+    }
+
+    // Whether all of them can be drawn.
+    bool locate(const int64_t* ids, int64_t n, int64_t* slots, uint8_t* states) const {
+        constexpr int64_t DEEP = 32;
+        uint8_t any = 0;
+        for (int64_t i = 0; i < n; ++i) {
+            if (i + DEEP < n && ids[i + DEEP] >= 0) prefetch_mark_of(ids[i + DEEP]);
+            any |= states[i] = locate(ids[i], slots[i]);
+        }
+        return !any;
+    }
+
+    // Whether a stream begins in one of the last `count` rows of a lane up to the one at `memory`.
+    bool begins_since(int64_t number, int64_t memory, int64_t count) const {
+        const uint8_t* lane_marks = marks + number * stretch();
         for (int64_t i = 0; i < std::min(count, rows); ++i) {
-            if (marks[number * rows + slot] & FIRST) return true;
-            slot = (slot ? slot : rows) - 1;
+            if (lane_marks[memory] & FIRST) return true;
+            memory = before_(memory);
         }
         return false;
     }
 
-    // One window of at most n steps from `place` on: storage rows of the anchor and of the successor, its length and
-    // last mark.
-    uint8_t window(int64_t place, int64_t n, int64_t& at, int64_t& after, int32_t& steps) const {
-        int64_t slot, number;
-        split(place, slot, number);
-        const uint8_t* lane_marks = marks + number * rows;
-        int64_t last = slot;
-        int32_t m = 1;
-        while (m < n && !(lane_marks[last] & END)) {
-            if (++last == rows) last = 0;
-            ++m;
+    // The window of at most n steps from the row at `memory` on.
+    Window window(int64_t number, int64_t memory, int64_t n) const {
+        const int64_t base = number * stretch();
+        int64_t last = memory;
+        int32_t steps = 1;
+        while (steps < n && !(marks[base + last] & END)) {
+            last = after_(last);
+            ++steps;
         }
-        at = number * rows + slot;
-        after = successor_of(number, last);
-        steps = m;
-        return lane_marks[last];
+        return {base + memory, successor_of(number, last), steps, marks[base + last]};
+    }
+
+    void windows(const int64_t* slots, int64_t count, int64_t n, const float* powers, const Windows& out) const {
+        constexpr int64_t DEEP = 32;
+        for (int64_t i = 0; i < count; ++i) {
+            if (i + DEEP < count) prefetch_mark(slots[i + DEEP]);
+            int64_t place, number;
+            split(slots[i], place, number);
+            const int64_t row = row_at(lane_of[number], place);
+            const Window found = window(number, memory_of(lane_of[number], row), n);
+            out.ids[i] = row * lanes + number;
+            out.at[i] = found.at;
+            out.after[i] = found.after;
+            out.steps[i] = found.steps;
+            out.terminated[i] = (found.mark & TERMINATED) != 0;
+            out.truncated[i] = (found.mark & TRUNCATED) != 0;
+            out.discount[i] = found.mark & (TERMINATED | LOST) ? 0.0f : powers[found.steps];
+        }
     }
 
     // The storage rows of as many frames, oldest first, of which the last stands at the storage row `newest`.
     void stack(int64_t newest, int64_t frames, bool repeat, int64_t* out) const {
-        int64_t number = newest - num_lanes * rows, slot;
-        bool begun = false;
-        if (number >= 0) {
-            slot = lanes[number].cursor;
-        } else {
-            number = newest / rows;
-            slot = newest % rows;
-            begun = marks[newest] & FIRST;
-        }
-        int64_t row = newest;
+        const int64_t base = newest / stretch() * stretch();
+        int64_t memory = newest - base, row = newest;
+        bool begun = marks[newest] & FIRST;
         out[frames - 1] = newest;
         for (int64_t i = frames - 2; i >= 0; --i) {
             if (begun) {
-                out[i] = repeat ? row : nothing();
+                out[i] = repeat ? row : zero_row();
                 continue;
             }
-            slot = (slot ? slot : rows) - 1;
-            out[i] = row = number * rows + slot;
+            memory = before_(memory);
+            out[i] = row = base + memory;
             begun = marks[row] & FIRST;
         }
     }
 
-    // The sequence of `length` steps from `place` on, with windows of n at each: item b of `out`. `scratch` has room
-    // for length + n marks, `successors` for as many rows.
-    void sequence(int64_t place, int64_t length, int64_t n, const float* powers, int64_t b, const Sequence& out,
-                  uint8_t* scratch, int64_t* successors) const {
-        int64_t slot, number;
-        split(place, slot, number);
-        if (across)
-            sequence_across(number, slot, length, n, powers, b, out, scratch, successors);
-        else
-            sequence_within(number, slot, length, n, powers, b, out);
+    void stacks(const int64_t* newest, int64_t n, int64_t frames, bool repeat, int64_t* out) const {
+        for (int64_t i = 0; i < n; ++i) stack(newest[i], frames, repeat, out + i * frames);
+    }
+
+    // The sequences of `length` steps from `slots` on, with windows of n at each.
+    void sequences(const int64_t* slots, int64_t items, int64_t length, int64_t n, const float* powers,
+                   const Unrolled& out) const {
+        std::vector<uint8_t> found(size_t(across ? length + n : 0));
+        std::vector<int64_t> successors(found.size());
+        for (int64_t b = 0; b < items; ++b) {
+            if (b + 4 < items) prefetch_mark(slots[b + 4]);
+            int64_t place, number;
+            split(slots[b], place, number);
+            const int64_t memory = memory_of(lane_of[number], row_at(lane_of[number], place));
+            if (across)
+                sequence_across(number, memory, length, n, powers, b, out, found.data(), successors.data());
+            else
+                sequence_within(number, memory, length, n, powers, b, out);
+        }
     }
 
     void prefetch_mark_of(int64_t id) const {
         int64_t row, number;
         split(id, row, number);
-        const int64_t behind = lanes[number].head - row;  // in range for all ids but stale and invented ones
-        const int64_t slot = lanes[number].cursor - behind;
-        if (behind > 0 && behind <= rows) RELIVE_PREFETCH(marks + number * rows + (slot < 0 ? slot + rows : slot));
+        const Lane& lane = lane_of[number];
+        // In range for all ids but stale and invented ones.
+        if (row < lane.head && row >= lane.head - rows)
+            RELIVE_PREFETCH(marks + number * stretch() + memory_of(lane, row));
     }
 
-    void prefetch_mark(int64_t place) const {
-        int64_t slot, number;
-        split(place, slot, number);
-        RELIVE_PREFETCH(marks + number * rows + slot);
+    void prefetch_mark(int64_t slot) const {
+        int64_t place, number;
+        split(slot, place, number);
+        RELIVE_PREFETCH(marks + number * stretch() + memory_of(lane_of[number], row_at(lane_of[number], place)));
     }
 
-    void split(int64_t value, int64_t& quotient, int64_t& lane) const {
-        if (num_lanes == 1) {
+    void split(int64_t value, int64_t& quotient, int64_t& number) const {
+        if (lanes == 1) {
             quotient = value;
-            lane = 0;
+            number = 0;
         } else if (uint64_t(value) <= UINT32_MAX) {  // a third of the time of a 64-bit division
-            quotient = uint32_t(value) / uint32_t(num_lanes);
-            lane = uint32_t(value) % uint32_t(num_lanes);
+            quotient = uint32_t(value) / uint32_t(lanes);
+            number = uint32_t(value) % uint32_t(lanes);
         } else {
-            quotient = value / num_lanes;
-            lane = value % num_lanes;
+            quotient = value / lanes;
+            number = value % lanes;
         }
     }
 
+    // Where in its lane's memory one of the last R + 1 rows stands.
+    int64_t memory_of(const Lane& lane, int64_t row) const {
+        const int64_t memory = lane.slot - (lane.head - row);
+        return memory < 0 ? memory + stretch() : memory;
+    }
+
+    // The newest row that samplers know by `place`.
+    int64_t row_at(const Lane& lane, int64_t place) const {
+        const int64_t behind = lane.place - place;
+        return lane.head - (behind > 0 ? behind : behind + rows);
+    }
+
 protected:
-    int64_t nothing() const { return num_lanes * (rows + 1); }
+    int64_t after_(int64_t memory) const { return memory == rows ? 0 : memory + 1; }
+    int64_t before_(int64_t memory) const { return memory ? memory - 1 : rows; }
+    int64_t newest_of(const Lane& lane) const { return before_(lane.slot); }
 
-    int64_t slot_of(const Lane& lane, int64_t row) const {
-        const int64_t slot = lane.cursor - (lane.head - row);
-        return slot < 0 ? slot + rows : slot;
-    }
-
-    int64_t newest_slot(const Lane& lane) const { return (lane.cursor ? lane.cursor : rows) - 1; }
-
-    // The storage row of the observation after the step at `slot`; its own where none was given.
-    int64_t successor_of(int64_t number, int64_t slot) const {
-        const uint8_t* lane_marks = marks + number * rows;
-        const uint8_t mark = lane_marks[slot];
-        if (mark & LOST) return number * rows + slot;
-        int64_t after = slot + 1 == rows ? 0 : slot + 1;
-        // The row after the newest is the held successor; the oldest row, in the same slot, can be no successor.
-        if (after == lanes[number].cursor) return num_lanes * rows + number;
+    // The storage row of the observation after the step at `memory`; its own where none was given.
+    int64_t successor_of(int64_t number, int64_t memory) const {
+        const int64_t base = number * stretch();
+        const uint8_t mark = marks[base + memory];
+        if (mark & LOST) return base + memory;
+        int64_t after = after_(memory);
         // A final observation may have brought older frames of its own.
-        for (int64_t i = 0; mark & END && i < history && lane_marks[after] & HISTORY; ++i)
-            if (++after == rows) after = 0;
-        return number * rows + after;
+        for (int64_t i = 0; mark & END && i < lookback && marks[base + after] & HISTORY; ++i) after = after_(after);
+        return base + after;
     }
 
-    bool preceded(const uint8_t* lane_marks, int64_t slot) const {
-        return !(lane_marks[slot] & FIRST) && lane_marks[(slot ? slot : rows) - 1] & STEP;
+    bool preceded(const uint8_t* lane_marks, int64_t memory) const {
+        return !(lane_marks[memory] & FIRST) && lane_marks[before_(memory)] & STEP;
     }
 
-    // Of one episode: its steps stand in successive slots, up to an end or the newest.
-    void sequence_within(int64_t number, int64_t slot, int64_t length, int64_t n, const float* powers, int64_t b,
-                         const Sequence& out) const {
-        const int64_t base = number * rows, count = length + n, cursor = lanes[number].cursor;
+    // Of one episode: its steps stand in successive rows, up to an end or the newest.
+    void sequence_within(int64_t number, int64_t memory, int64_t length, int64_t n, const float* powers, int64_t b,
+                         const Unrolled& out) const {
+        const int64_t base = number * stretch(), count = length + n, head = lane_of[number].slot;
         const uint8_t* lane_marks = marks + base;
-        const int64_t most = std::min(count, cursor > slot ? cursor - slot : cursor - slot + rows);
-        const int64_t straight = std::min(most, rows - slot);
-        int64_t steps = steps_to_end(lane_marks + slot, straight);
-        if (steps == straight && !(lane_marks[slot + steps - 1] & END))
+        const int64_t most = std::min(count, head > memory ? head - memory : head - memory + stretch());
+        const int64_t straight = std::min(most, stretch() - memory);
+        int64_t steps = steps_to_end(lane_marks + memory, straight);
+        if (steps == straight && !(lane_marks[memory + steps - 1] & END))
             steps += steps_to_end(lane_marks, most - straight);
-        const int64_t last = slot + steps - 1 < rows ? slot + steps - 1 : slot + steps - 1 - rows;
+        const int64_t last = memory + steps - 1 < stretch() ? memory + steps - 1 : memory + steps - 1 - stretch();
         const uint8_t mark = lane_marks[last];
         const bool ended = mark & END;
 
         int64_t* observed = out.observed + b * count;
         int64_t* before = out.before + b * count;
-        const int64_t first = std::min(steps, rows - slot);
-        for (int64_t i = 0; i < first; ++i) observed[i] = base + slot + i;
+        const int64_t first = std::min(steps, stretch() - memory);
+        for (int64_t i = 0; i < first; ++i) observed[i] = base + memory + i;
         for (int64_t i = first; i < steps; ++i) observed[i] = base + i - first;
-        const int64_t after = ended ? successor_of(number, last) : num_lanes * rows + number;
+        const int64_t after = successor_of(number, last);
         for (int64_t i = steps; i < count; ++i) observed[i] = after;
-        before[0] = preceded(lane_marks, slot) ? base + (slot ? slot : rows) - 1 : nothing();
+        before[0] = preceded(lane_marks, memory) ? base + before_(memory) : zero_row();
         const int64_t known = std::min(steps + 1, count);
         for (int64_t i = 1; i < known; ++i) before[i] = observed[i - 1];
-        for (int64_t i = known; i < count; ++i) before[i] = nothing();
+        for (int64_t i = known; i < count; ++i) before[i] = zero_row();
 
         const int64_t exist = std::min(steps, length), k = b * length;
         const int64_t whole = ended ? std::clamp<int64_t>(steps - n, 0, length) : exist;  // windows before the end's
@@ -277,19 +288,19 @@ protected:
         return std::min(i + 1, n);
     }
 
-    void sequence_across(int64_t number, int64_t slot, int64_t length, int64_t n, const float* powers, int64_t b,
-                         const Sequence& out, uint8_t* scratch, int64_t* successors) const {
+    void sequence_across(int64_t number, int64_t memory, int64_t length, int64_t n, const float* powers, int64_t b,
+                         const Unrolled& out, uint8_t* found, int64_t* successors) const {
         const int64_t count = length + n;
-        walk(number, slot, count, out.observed + b * count, out.before + b * count, out.first + b * count, scratch,
+        walk(number, memory, count, out.observed + b * count, out.before + b * count, out.first + b * count, found,
              successors);
         int64_t last = count - 1;  // of the window at i, counted backwards: the nearest end, or n - 1 steps on
         for (int64_t i = count - 2; i >= 0; --i) {
-            if (scratch[i] & END) last = i;
+            if (found[i] & END) last = i;
             if (i >= length) continue;
             const int64_t k = b * length + i;
-            const bool exists = scratch[i] & STEP;
+            const bool exists = found[i] & STEP;
             const int64_t end = std::min(last, i + n - 1);
-            const uint8_t mark = exists ? scratch[end] : 0;
+            const uint8_t mark = exists ? found[end] : 0;
             out.mask[k] = exists;
             out.steps[k] = exists ? int32_t(end - i + 1) : 0;
             out.after[k] = exists ? successors[end] : out.observed[b * count + i + n];
@@ -299,49 +310,36 @@ protected:
         }
     }
 
-    // What stands at `count` positions from `slot` on, across episodes: rows of observations and of the steps before
+    // What stands at `count` positions from `memory` on, across episodes: rows of observations and of the steps before
     // them, the marks of the steps, and the rows of their successors.
-    void walk(int64_t number, int64_t slot, int64_t count, int64_t* observed, int64_t* before, uint8_t* first,
+    void walk(int64_t number, int64_t memory, int64_t count, int64_t* observed, int64_t* before, uint8_t* first,
               uint8_t* found, int64_t* successors) const {
-        const int64_t base = number * rows, cursor = lanes[number].cursor;
+        const int64_t base = number * stretch(), head = lane_of[number].slot;
         const uint8_t* lane_marks = marks + base;
-        const bool follows = preceded(lane_marks, slot);
-        before[0] = follows ? base + (slot ? slot : rows) - 1 : nothing();
+        const bool follows = preceded(lane_marks, memory);
+        before[0] = follows ? base + before_(memory) : zero_row();
         first[0] = !follows;
-        int64_t here = base + slot;
         int64_t i = 0;
         for (;; ++i) {
-            observed[i] = here;
-            const uint8_t mark = found[i] = lane_marks[slot];
-            successors[i] = mark & END ? successor_of(number, slot) : next_row(number, slot, cursor);
+            observed[i] = base + memory;
+            const uint8_t mark = found[i] = lane_marks[memory];
+            successors[i] = successor_of(number, memory);
             if (i + 1 == count) return;
-            before[i + 1] = here;
+            before[i + 1] = base + memory;
             first[i + 1] = mark & END && !(mark & CUT);
-            if (mark & CUT) {
-                here = successors[i];
-                break;
-            }
-            if (++slot == rows) slot = 0;
-            while (slot != cursor && !(lane_marks[slot] & STEP))
-                if (++slot == rows) slot = 0;
-            if (slot == cursor) {
-                here = num_lanes * rows + number;
-                break;
-            }
-            here = base + slot;
+            if (mark & CUT) break;
+            memory = after_(memory);
+            while (memory != head && !(lane_marks[memory] & STEP)) memory = after_(memory);
+            if (memory == head) break;
         }
+        const int64_t here = found[i] & CUT ? successors[i] : base + head;
         for (++i; i < count; ++i) {
             observed[i] = successors[i] = here;
             found[i] = 0;
             if (i + 1 == count) return;
-            before[i + 1] = nothing();
+            before[i + 1] = zero_row();
             first[i + 1] = 0;
         }
-    }
-
-    int64_t next_row(int64_t number, int64_t slot, int64_t cursor) const {
-        const int64_t after = slot + 1 == rows ? 0 : slot + 1;
-        return after == cursor ? num_lanes * rows + number : number * rows + after;
     }
 };
 

@@ -1,4 +1,4 @@
-"""Settings every test shares: where shared modules lie, which kernels run, how many examples Hypothesis tries.
+"""Settings every test shares: which kernels run, how many examples Hypothesis tries.
 
 ``RELIVE_KERNELS=numpy|native`` runs the whole suite on one back end. ``RELIVE_EXAMPLES=20000`` is the long mode of
 `tests/property`: that many examples a test, in place of the few hundred of a normal run.
@@ -7,20 +7,16 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200"))
 settings.register_profile(
     "relive",
     max_examples=EXAMPLES,
     stateful_step_count=25,
     deadline=None,
-    derandomize=EXAMPLES <= 300,
+    derandomize=EXAMPLES <= 200,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 settings.load_profile("relive")

@@ -1,4 +1,4 @@
-"""Arguments of the buffer's methods: checked, and brought to the arrays that the ring and the samplers work on."""
+"""Arguments of the buffer's methods, checked and converted to the arrays that the ring and the samplers work on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from . import _check
-from ._types import Array, Bool, Float64, Int64
+from ._plans import State
+from ._types import Bool, Bytes, Float64, Int64
 from .errors import ArgumentError, NotEnoughData, PriorityError, StaleId, message
-from .samplers import Index
+from .samplers import Sampler
+from .samplers._priorities import check_given
 
 # Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
-_STATES = ("drawable", "overwritten", "not complete yet", "never issued", "no step at which items start")
 
 
 def given(
@@ -34,7 +35,9 @@ def choice(value: Any, default: Any, methods: tuple[str, ...], at: str) -> Any:
 def generator(seed: Any) -> np.random.Generator:
     if isinstance(seed, np.random.Generator):
         return seed
-    return np.random.default_rng(None if seed is None else _check.integer(seed, "ReplayBuffer(seed)", minimum=0))
+    if seed is None:
+        return np.random.default_rng()
+    return np.random.default_rng(_check.integer(seed, "ReplayBuffer(seed)", minimum=0, unbounded=True))
 
 
 def integers(value: Any, at: str) -> Int64:
@@ -72,6 +75,18 @@ def numbers(value: Any, at: str) -> Float64:
     return np.asarray(value.astype(np.float64, order="C"))
 
 
+def td_errors(value: Any, ids: Int64) -> Float64:
+    """TD errors, one per id: `[B]`, or `[B, 1]` as a network's output has it; tensors are detached."""
+    detach = None if type(value) is np.ndarray else getattr(value, "detach", None)
+    errors = numbers(detach() if callable(detach) else value, "$.td_error")
+    if errors.shape == (*ids.shape, 1):
+        errors = errors[:, 0]
+    if errors.shape != ids.shape:
+        wanted = f"TD errors of shape `{ids.shape}`, one per id"
+        raise PriorityError(message(wanted, f"shape `{errors.shape}`", "$.td_error"))
+    return errors
+
+
 def lanes_of(env_ids: Any, num_envs: int) -> Int64:
     """The lane numbers of a call that is not about all lanes."""
     lanes = integers(env_ids, "$.env_ids")
@@ -82,8 +97,8 @@ def lanes_of(env_ids: Any, num_envs: int) -> Int64:
     return lanes
 
 
-def raw_priorities(priority: Any, shape: tuple[int, ...], index: Index) -> Float64 | None:
-    """The raw priorities of new steps, checked by the sampler; one number may stand for all."""
+def raw_priorities(priority: Any, shape: tuple[int, ...], sampler: Sampler) -> Float64 | None:
+    """Raw priorities of new steps, finite and not negative; a single number is the priority of each of them."""
     if priority is None:
         return None
     raw = numbers(priority, "$.priority")
@@ -91,24 +106,33 @@ def raw_priorities(priority: Any, shape: tuple[int, ...], index: Index) -> Float
         got = f"shape `{raw.shape}`"
         raise PriorityError(message(f"priorities of shape `{shape}`, one per step", got, "$.priority"))
     raw = np.broadcast_to(raw, shape)
-    index.check(raw)
-    return raw
+    prioritizing(sampler, "$.priority")
+    check_given(raw)
+    return np.ascontiguousarray(raw)
 
 
-def stale(ids: Int64, codes: Array, bad: Bool, at: str) -> StaleId:
+def prioritizing(sampler: Sampler, at: str) -> None:
+    """Refuse priorities for a sampler that knows none."""
+    if not sampler.prioritizes:
+        got = f"`{type(sampler).__name__}()`"
+        raise ArgumentError(message("a sampler with priorities", got, at, "use `Prioritized()`"))
+
+
+def stale(ids: Int64, states: Bytes, bad: Bool, at: str) -> StaleId:
+    """Which of `ids` cannot be used, and why the first of them cannot."""
     first = int(np.flatnonzero(bad)[0])
-    got = f"`{ids[first]}`, {_STATES[codes[first]]} ({int(bad.sum())} of {len(ids)})"
+    got = f"`{ids[first]}`, {State(int(states[first])).words} ({int(bad.sum())} of {len(ids)})"
     return StaleId(message("ids of drawable items", got, at))
 
 
-def shortage(least: int, items: int, drawable: int, waiting: int, reach: int) -> NotEnoughData:
-    """Why a draw of `least` items cannot be served: `drawable` of `items` could be drawn, `waiting` steps wait."""
+def shortage(least: int, items: int, drawable: int, waiting: int, span: int) -> NotEnoughData:
+    """The error of a draw of `least` items when `drawable` of `items` can be drawn and `waiting` steps wait."""
     if items > drawable:
         remedy = f"{items - drawable} of {items} items have priority 0"
     elif items:
         remedy = "add more steps, lower `batch_size`, or draw with replacement"
     else:
-        remedy = f"{waiting} of {reach} steps of the first {reach}-step window are stored"
-        remedy += ", but not what follows them" if waiting == reach else ""
+        remedy = f"{waiting} of {span} steps of the first {span}-step window are stored"
+        remedy += ", but not what follows them" if waiting == span else ""
     wanted = f"at least {least} drawable item{'s' if least > 1 else ''}"
     return NotEnoughData(message(wanted, f"{drawable}", "ReplayBuffer.sample", remedy))

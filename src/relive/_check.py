@@ -9,8 +9,11 @@ from collections.abc import Iterable
 from .errors import ArgumentError, message
 
 
-def integer(value: object, at: str, *, minimum: int | None = None) -> int:
-    """Return `value` as an int; a bool, a float or anything below `minimum` is refused."""
+def integer(value: object, at: str, *, minimum: int | None = None, unbounded: bool = False) -> int:
+    """Return `value` as an int that 64 bits can hold; a bool, a float or anything below `minimum` is refused.
+
+    `unbounded` is for seeds, which may have 128 bits and more.
+    """
     wanted = "an integer" if minimum is None else f"an integer >= {minimum}"
     try:
         number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
@@ -18,6 +21,8 @@ def integer(value: object, at: str, *, minimum: int | None = None) -> int:
         number = None
     if number is None or (minimum is not None and number < minimum):
         raise ArgumentError(message(wanted, f"`{value!r}`", at))
+    if number >= 2**63 and not unbounded:
+        raise ArgumentError(message(f"{wanted}{' and' if minimum is not None else ''} < 2**63", f"`{number}`", at))
     return number
 
 

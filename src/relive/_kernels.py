@@ -7,18 +7,19 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from typing import cast
 
+from ._kernel_types import Kernels
 from .errors import ArgumentError, ReliveWarning, message
 
 VARIABLE = "RELIVE_KERNELS"
 _MODULES = {"numpy": "relive._kernels_numpy", "native": "relive._native"}
 
-_active: ModuleType | None = None
+_active: Kernels | None = None
 _warned = False
 
 
-def _native() -> ModuleType:
+def _native() -> Kernels:
     """The extension.
 
     Raises:
@@ -26,19 +27,19 @@ def _native() -> ModuleType:
         ImportError: If there is no extension (then a ModuleNotFoundError), or it does not load.
     """
     try:
-        return importlib.import_module(_MODULES["native"])
+        return cast(Kernels, importlib.import_module(_MODULES["native"]))
     except ImportError as error:
         if isinstance(error.__cause__, ValueError):
             raise ArgumentError(str(error.__cause__)) from error
         raise
 
 
-def _load(name: str, at: str) -> ModuleType:
+def _load(name: str, at: str) -> Kernels:
     """The back-end called `name`."""
     if name not in _MODULES:
         raise ArgumentError(message("`numpy` or `native`", f"`{name}`", at, "leave it out to let relive choose"))
     if name == "numpy":
-        return importlib.import_module(_MODULES[name])
+        return cast(Kernels, importlib.import_module(_MODULES[name]))
     try:
         return _native()
     except ImportError as error:
@@ -46,7 +47,7 @@ def _load(name: str, at: str) -> ModuleType:
         raise ArgumentError(message("the native kernels", f"none ({error})", at, remedy)) from error
 
 
-def _choose() -> ModuleType:
+def _choose() -> Kernels:
     """The back-end that the environment asks for, or the native one, or else NumPy's."""
     forced = os.environ.get(VARIABLE)
     if forced:
@@ -54,11 +55,11 @@ def _choose() -> ModuleType:
     try:
         return _native()
     except ModuleNotFoundError:
-        return importlib.import_module(_MODULES["numpy"])
+        return cast(Kernels, importlib.import_module(_MODULES["numpy"]))
 
 
-def active() -> ModuleType:
-    """The module that has the kernels: `Tree`, `Dense`, `power`, `mass`, `weights`, ... by the same names in both."""
+def active() -> Kernels:
+    """The module that has the kernels, by the same names in both back ends; see `Kernels`."""
     global _active
     if _active is None:
         _active = _choose()
@@ -66,7 +67,7 @@ def active() -> ModuleType:
 
 
 @contextmanager
-def use(name: str) -> Iterator[ModuleType]:
+def use(name: str) -> Iterator[Kernels]:
     """Give what is built inside the `with` block the named kernels, `"numpy"` or `"native"`."""
     global _active
     before, _active = _active, _load(name, "_kernels.use(name)")

@@ -43,7 +43,7 @@ def _pages(nbytes: int) -> NDArray[np.uint8]:
 
 
 def zeros(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-    """An array of zeros whose pages are taken from the system only when they are first touched.
+    """An array of zeros on a 64-byte boundary, whose pages are taken from the system only when they are first touched.
 
     Raises:
         MemoryError: If not even the addresses can be had.
@@ -51,8 +51,12 @@ def zeros(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     kind = np.dtype(dtype)
     nbytes = math.prod(sizes) * kind.itemsize
-    if nbytes < _SMALL or kind.hasobject:
+    if kind.hasobject:
         return np.zeros(sizes, kind)
+    if nbytes < _SMALL:
+        whole = np.zeros(nbytes + LINE, np.uint8)
+        start = -whole.ctypes.data % LINE
+        return whole[start : start + nbytes].view(kind).reshape(sizes)
     return _pages(nbytes).view(kind).reshape(sizes)
 
 

@@ -1,114 +1,118 @@
-"""Lanes of rows: counters, marks, and the arithmetic between ids, places and storage rows. Integers only.
+"""Lanes of rows: counters, marks, and the arithmetic between ids, slots and storage rows. Integers only.
 
 Every lane is a ring of `rows` rows. A row holds one step, or, as a *boundary row*, the observation that followed the
-last step of an episode, or, as a *history row*, an older frame of a stream's first observation. Beside the ring each
-lane holds the successor of its newest step, so that it can be drawn at once.
+last step of an episode, or, as a *history row*, an older frame of a stream's first observation. The row after the
+newest step already holds its successor, so that it can be drawn at once; memory for it is set aside in each lane.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from . import _kernels
-from ._types import Array, Int64
+from ._arrays import ArraySpec, Memory
+from ._kernel_types import GatherKernel
+from ._kernels_numpy.rows import largest_given
+from ._plans import ColumnLayout, Window
+from ._types import Array, Float64, Int64
 from .schema import Column, Schema
 
 # Fields of up to two cache lines go into the record; longer ones gain nothing there and would keep the others apart.
 _SMALL = 128
-TALLIES = ("added", "cuts", "unbootstrapped", "stored", "drawable")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Anchors:
-    """Which steps an item can start at, and which rows around such an anchor it needs.
-
-    Attributes:
-        reach: Steps from the anchor on, itself included, that must be known with their successor, or an end among them.
-        history: Older rows of the anchor's stream that are read as well, where the stream has them.
-        starts: Anchors are the steps whose number in their lane is a multiple of this.
-        across: Whether items run on behind an episode's end, so that only a cut ends them.
-    """
-
-    reach: int
-    history: int = 0
-    starts: int = 1
-    across: bool = False
+_COUNTERS = 16
+# Columns of the counters; `Lane` in native/lanes.hpp describes them.
+_HEAD, _READY, _STEPS, _DRAWABLE, _STORED, _CUTS, _UNBOOTSTRAPPED, _ENDS, _REPEATS = 0, 3, 6, 8, 9, 10, 11, 12, 13
+# Bookkeeping a row that samplers may ask for.
+BOOKKEEPING = {"given": np.dtype(np.float64), "arrival": np.dtype(np.int64)}
 
 
 class Ring:
-    """The rows of all lanes, in arrays that a storage has reserved.
+    """The rows of all lanes, in arrays that a storage has opened.
 
-    The kernel's methods are its own: `attach`, `push`, `write`, `cut`, `ids`, `locate`, `begin_since`,
-    `stacks`, `windows`, `sequences`, `fold` and `fold_sequences` are documented in `_kernels_numpy/`.
+    Args:
+        schema: What one step holds.
+        window: Which steps items start at, and which rows around them they need.
+        memory: Has the arrays of `Ring.spec`.
+        keeps: Which bookkeeping a sampler asks for: `"given"` priorities, `"arrival"` of rows.
+        notify: Called with the notices that a write gave reason for.
+
+    The kernel's methods are its own: `push`, `write`, `cut`, `changes`, `ids`, `locate`, `stacks`, `windows`,
+    `sequences`, `fold` and `fold_sequences` are documented in `_kernels_numpy/`.
     """
 
-    def __init__(self, schema: Schema, lanes: int, rows: int, anchors: Anchors, arrays: Mapping[str, Array]) -> None:
-        self.lanes, self.rows, self.capacity, self.anchors = lanes, rows, lanes * rows, anchors
-        # A row of zeros behind all others: what stands where there is nothing.
-        self.nothing = lanes * (rows + 1)
-        records = arrays["records"]
+    def __init__(
+        self, schema: Schema, window: Window, memory: Memory, keeps: Sequence[str], notify: Callable[[int], object]
+    ) -> None:
+        self.window = window
+        self.marks, self.counters, self._clock = memory.host("marks"), memory.host("counters"), memory.host("clock")
+        self.lanes, self.rows = len(self.marks), self.marks.shape[1] - 1
+        self.capacity: int = self.lanes * self.rows
+        small = {column.path for column in _small(schema)}
+        records = memory.host("records")
         self.columns: list[Array] = [
-            arrays[column.path] if column.path in arrays else records[column.path] for column in schema.columns
+            records[column.path] if column.path in small else memory.host(column.path) for column in schema.columns
         ]
-        self.counters: Int64 = arrays["counters"]
-        self._tallies: Int64 = arrays["tallies"]
-        self.nbytes = sum(array.nbytes for array in arrays.values())
-        self._kernels: Any = _kernels.active()
-        kernel = self._kernels.Ring(
+        self.reward = self.columns[next(i for i, column in enumerate(schema.columns) if column.keys == ("reward",))]
+        kept = {name: memory.host(name) if name in keeps else None for name in BOOKKEEPING}
+        self.given, self.arrival = kept["given"], kept["arrival"]
+        self._kernels = _kernels.active()
+        self.kernel = self._kernels.Ring(
             [_layout(column, array) for column, array in zip(schema.columns, self.columns, strict=True)],
             schema.num_obs,
-            (arrays["marks"], self.counters, self._tallies),
-            (anchors.reach, anchors.history, anchors.starts, anchors.across),
+            self.marks,
+            self.counters,
+            self._clock,
+            window,
+            self.given,
+            self.arrival,
+            notify,
         )
-        self.kernel = kernel
-        self.attach, self.push, self.write, self.cut = kernel.attach, kernel.push, kernel.write, kernel.cut
-        self.ids, self.locate, self.begin_since = kernel.ids, kernel.locate, kernel.begin_since
-        self.stacks, self.windows, self.sequences = kernel.stacks, kernel.windows, kernel.sequences
+        kernel = self.kernel
+        self.push, self.write, self.cut, self.changes = kernel.push, kernel.write, kernel.cut, kernel.changes
+        self.ids, self.locate, self.stacks = kernel.ids, kernel.locate, kernel.stacks
+        self.windows, self.sequences = kernel.windows, kernel.sequences
         self.fold, self.fold_sequences = kernel.fold, kernel.fold_sequences
 
     @staticmethod
-    def spec(schema: Schema, lanes: int, rows: int) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-        """The arrays that a ring needs, for `Storage.allocate`.
+    def spec(schema: Schema, lanes: int, rows: int, keeps: Sequence[str]) -> dict[str, ArraySpec]:
+        """The arrays that a ring needs, for `Storage.open`.
 
         Small fields of a step lie together in one record: what a random row costs is the cache lines it touches.
         """
         kept = [column for column in schema.columns if column.field.every is None]
-        small = [column for column in kept if column.field.nbytes <= _SMALL]
         # The widest first, so that nothing has to be padded but the record's end.
-        small.sort(key=lambda column: -column.field.dtype.alignment)
+        small = sorted(_small(schema), key=lambda column: -column.field.dtype.alignment)
         record = np.dtype([(c.path, c.field.dtype, c.field.shape) for c in small], align=True)
         integers = np.dtype(np.int64)
         total = lanes * (rows + 1) + 1
-        spec: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
-            "records": ((total,), record),
-            "marks": ((lanes, rows), np.dtype(np.uint8)),
-            "counters": ((lanes, 8), integers),
-            "tallies": ((len(TALLIES),), integers),
-        }
-        large = {c.path: ((total, *c.field.shape), c.field.dtype) for c in kept if c not in small}
+        large = {c.path: ArraySpec((total, *c.field.shape), c.field.dtype) for c in kept if c not in small}
         states = {
-            c.path: ((lanes * slots_of_state(rows, c.field.every), *c.field.shape), c.field.dtype)
+            c.path: ArraySpec((lanes * slots_of_state(rows, c.field.every), *c.field.shape), c.field.dtype)
             for c in schema.columns
             if c.field.every is not None
         }
-        return {**large, **states, **spec}
+        return {
+            **large,
+            **states,
+            "records": ArraySpec((total,), record),
+            "marks": ArraySpec((lanes, rows + 1), np.dtype(np.uint8)),
+            "counters": ArraySpec((lanes, _COUNTERS), integers),
+            "clock": ArraySpec((2,), integers),
+            **{name: ArraySpec((lanes, rows + 1), BOOKKEEPING[name]) for name in keeps},
+        }
 
-    def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> Any:
-        """A kernel that copies rows of `columns`; see `Gather` in `_kernels_numpy/ring.py`."""
+    def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> GatherKernel:
+        """A kernel that copies rows of `columns`; see `Gather` in `_kernels_numpy/gather.py`."""
         return self._kernels.Gather(list(columns), list(picks))
 
-    def tally(self) -> dict[str, int]:
-        """How many steps were added and are stored, and how many streams were cut or lack a final observation."""
-        return dict(zip(TALLIES, self._tallies.tolist(), strict=True))
-
-    def notable(self) -> dict[str, int]:
-        """The tallies that `Notices` looks at."""
-        tally = self.tally()
-        return {name: tally[name] for name in ("added", "cuts", "unbootstrapped")}
+    def tally(self) -> Mapping[str, int]:
+        """Sums over all lanes: steps added and stored, items, cuts, lost final observations, ends, repeats."""
+        names = ("added", "drawable", "stored", "cuts", "unbootstrapped", "ends", "repeats")
+        columns = (_STEPS, _DRAWABLE, _STORED, _CUTS, _UNBOOTSTRAPPED, _ENDS, _REPEATS)
+        sums = self.counters.sum(axis=0).tolist()
+        return {name: sums[column] for name, column in zip(names, columns, strict=True)}
 
     def state_rows(self, ids: Int64, every: int) -> Int64:
         """Where the fields that are kept at every `every`-th step stand for the steps `ids`."""
@@ -116,24 +120,37 @@ class Ring:
         slots = slots_of_state(self.rows, every)
         return np.asarray(lanes * slots + rows // every % slots)
 
+    def largest_given(self, seen: Int64) -> float:
+        """The largest priority that rows were given since the counters were `seen`; 0 where none was."""
+        if self.given is None or not self._clock[1]:
+            return 0.0
+        return largest_given(self.given, self.counters, seen)
+
+    def priorities(self, rows: Int64, usual: float) -> Float64:
+        """The raw priorities that the storage rows `rows` were given, `usual` where they were given none."""
+        if self.given is None or not self._clock[1]:
+            return np.full(len(rows), usual)
+        given = self.given.reshape(-1)[rows]
+        return np.where(np.signbit(given), -given, usual)
+
     @property
     def drawable(self) -> int:
-        """Places that hold a drawable item, whatever its probability."""
-        return self._tallies.item(4)
+        """Slots that hold a drawable item, whatever its probability."""
+        return int(self.counters[:, _DRAWABLE].sum())
 
     @property
     def waiting(self) -> int:
         """Most steps of any lane that wait for their window to be complete."""
-        return int((self.counters[:, 0] - self.counters[:, 2]).max())
+        return int((self.counters[:, _HEAD] - self.counters[:, _READY]).max())
 
     @property
     def stored(self) -> int:
         """Steps stored now; boundary rows do not count."""
-        return self._tallies.item(3)
+        return int(self.counters[:, _STORED].sum())
 
     def ages(self, ids: Int64) -> Int64:
         """How many rows of the same lane are newer than each id."""
-        return np.asarray(self.counters[ids % self.lanes, 0] - 1 - ids // self.lanes)
+        return np.asarray(self.counters[ids % self.lanes, _HEAD] - 1 - ids // self.lanes)
 
 
 def slots_of_state(rows: int, every: int) -> int:
@@ -144,8 +161,12 @@ def slots_of_state(rows: int, every: int) -> int:
     return (rows - 1) // every + 2
 
 
-def _layout(column: Column, array: Array) -> tuple[Array, tuple[str, ...], tuple[int, ...], int, str, int, bool]:
-    """What a kernel must know of a column: array, keys, shape of a value, frames, padding, interval, whole or not."""
+def _small(schema: Schema) -> list[Column]:
+    return [column for column in schema.columns if column.field.every is None and column.field.nbytes <= _SMALL]
+
+
+def _layout(column: Column, array: Array) -> ColumnLayout:
     field = column.field
-    ready = field.stack is None or field.stack_axis == 0
-    return array, column.keys, field.full_shape, field.frames, field.pad, field.every or 0, ready
+    whole = field.stack is None or field.stack_axis == 0
+    every = field.every or 0
+    return ColumnLayout(array, column.keys, field.full_shape, field.frames, field.pad == "first", every, whole)

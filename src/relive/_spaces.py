@@ -4,25 +4,44 @@ from __future__ import annotations
 
 from typing import Any
 
-from .errors import MissingExtra, SchemaError, message
-from .schema import Field, Tree
+import numpy as np
+
+from ._extras import needs
+from ._fields import Field, Tree
+from .errors import SchemaError, message
 
 
-def fields_of(space: Any, at: str) -> Tree:
-    """Return the field, or the tree of fields, that holds one sample of `space`."""
-    try:
+def fields_of(space: object, at: str, float_dtype: np.dtype[Any] | None) -> Tree:
+    """Return the field, or the tree of fields, that holds one sample of `space`.
+
+    Args:
+        space: A Gymnasium space of a single environment.
+        at: The path of the field in error messages.
+        float_dtype: The dtype of fields for floating-point `Box` spaces; None keeps the space's.
+    """
+    with needs("gymnasium", "Schema.from_spaces"):
         from gymnasium import spaces
-    except ImportError as error:
-        remedy = "pip install 'relive[gymnasium]'"
-        raise MissingExtra(message("the package `gymnasium`", "none", "Schema.from_spaces", remedy)) from error
     if isinstance(space, spaces.Dict):
-        return {str(name): fields_of(child, f"{at}.{name}") for name, child in space.spaces.items()}
+        return {str(name): fields_of(child, f"{at}.{name}", float_dtype) for name, child in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return {str(index): fields_of(child, f"{at}.{index}") for index, child in enumerate(space.spaces)}
+        return {str(index): fields_of(child, f"{at}.{index}", float_dtype) for index, child in enumerate(space.spaces)}
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        return Field(tuple(space.shape or ()), space.dtype)
+        floating = space.dtype is not None and space.dtype.kind == "f"
+        return Field(tuple(space.shape or ()), float_dtype if floating and float_dtype is not None else space.dtype)
     wanted = "a `Box`, `Discrete`, `MultiDiscrete`, `MultiBinary`, `Dict` or `Tuple` space"
     raise SchemaError(message(wanted, f"`{type(space).__name__}`", at))
+
+
+def floating(dtype: Any) -> np.dtype[Any]:
+    """Return `dtype` as a NumPy dtype if it is a floating one that a field can have."""
+    try:
+        found = Field((), dtype).dtype
+    except SchemaError:
+        found = None
+    if found is None or found.kind != "f":
+        wanted = "`'float16'`, `'float32'`, `'float64'` or None"
+        raise SchemaError(message(wanted, f"`{dtype!r}`", "Schema.from_spaces(float_dtype)"))
+    return found
 
 
 def unstacked(tree: Tree, like: Field, at: str) -> Tree:

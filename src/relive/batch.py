@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .errors import MissingExtra, message
+from ._extras import needs
 
 
 class Batch(Mapping[str, Any]):
-    """Drawn items, by attribute or by key, nested as the schema is; plain NumPy arrays that belong to the caller.
+    """Items, by attribute or by key, nested as the schema is; plain NumPy arrays that belong to the caller.
 
     `ids` (int64, `[B]`) and `weights` (float32, `[B]`, 1 for uniform draws) always exist. Fields have the shape
     `[B, ...]` with the schema's dtypes.
@@ -51,7 +51,7 @@ class Batch(Mapping[str, Any]):
         return Batch(_mapped(change, self._fields))
 
     def torch(self, device: Any = None) -> Batch:
-        """Return the same items as PyTorch tensors; on the CPU they share memory with this batch.
+        """Return the items as PyTorch tensors; on the CPU they share memory with this batch.
 
         Args:
             device: Where the tensors go; None leaves them on the CPU.
@@ -59,26 +59,26 @@ class Batch(Mapping[str, Any]):
         Raises:
             MissingExtra: PyTorch is not installed.
         """
-        try:
+        with needs("torch", "Batch.torch"):
             import torch
-        except ImportError as error:
-            remedy = "pip install 'relive[torch]'"
-            raise MissingExtra(message("the package `torch`", "none", "Batch.torch", remedy)) from error
         if device is None:
             return self.map(torch.from_numpy)
         return self.map(lambda array: torch.from_numpy(array).to(device))
 
     def jax(self) -> Batch:
-        """Return the same items as JAX arrays, through DLPack: without a copy where JAX can take the memory as it is.
+        """Return the items as JAX arrays, through DLPack, without a copy where JAX can use the memory as it is.
 
         Raises:
             MissingExtra: JAX is not installed.
+
+        >>> import numpy as np
+        >>> batch = Batch({"reward": np.ones(3, np.float32), "discount": np.full(3, 0.99, np.float32)})
+        >>> arrays = batch.jax()  # doctest: +SKIP
+        >>> jax.jit(lambda b: b["reward"] + b["discount"])(dict(arrays))  # doctest: +SKIP
+        Array([1.99, 1.99, 1.99], dtype=float32)
         """
-        try:
+        with needs("jax", "Batch.jax"):
             import jax
-        except ImportError as error:
-            remedy = "pip install jax"
-            raise MissingExtra(message("the package `jax`", "none", "Batch.jax", remedy)) from error
         return self.map(jax.numpy.from_dlpack)
 
 

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any
+import hashlib
+from typing import Any, cast
 
 import numpy as np
 
 from . import _check, _kernels
-from ._arguments import choice, generator, given, ids_of, lanes_of, numbers, raw_priorities, shortage, stale
-from ._ingest import Intake, Step
-from ._memory import Arena
-from ._notices import Notices
+from ._arguments import (
+    choice,
+    generator,
+    given,
+    ids_of,
+    lanes_of,
+    prioritizing,
+    raw_priorities,
+    shortage,
+    stale,
+    td_errors,
+)
+from ._arrays import Section
+from ._memory import Arena, available_bytes
+from ._notices import ALL, Notices
+from ._plans import State, Window
 from ._ring import Ring
-from ._types import Array, Bool, Float64, Int64
+from ._step_parser import Step, StepParser
+from ._turn import Turn
+from ._types import Bool, Float64, Int64
 from .batch import Batch
-from .errors import ArgumentError, PriorityError, SchemaError, message
+from .errors import ArgumentError, ReliveError, SchemaError, message
 from .items import Item, Transitions
-from .samplers import Index, Sampler, Uniform
+from .samplers import Index, Prioritizing, Sampler, Uniform
 from .schema import Schema
 from .stats import Stats
 from .storage import Ram, Storage
@@ -26,7 +40,7 @@ _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class ReplayBuffer:
-    """Keep what agents lived through, and draw it back by a stated rule.
+    """Store what agents experience; sample it back under an explicit distribution.
 
     Args:
         schema: What one step holds.
@@ -78,25 +92,30 @@ class ReplayBuffer:
         if rows < 1:
             wanted = f"a capacity of at least one row for each of {num_envs} lanes"
             raise ArgumentError(message(wanted, f"`{capacity}`", "ReplayBuffer(capacity)"))
-        self.item: Item = choice(item, Transitions(), ("anchors", "check", "bind"), "ReplayBuffer(item)")
+        self.item: Item = choice(item, Transitions(), ("window", "check", "bind"), "ReplayBuffer(item)")
         self.sampler: Sampler = choice(sampler, Uniform(), ("index", "replacement"), "ReplayBuffer(sampler)")
-        self.storage: Storage = choice(storage, Ram(), ("allocate",), "ReplayBuffer(storage)")
+        self.storage: Storage = choice(storage, Ram(), ("open",), "ReplayBuffer(storage)")
         self.item.check(schema, rows)
         self.rng: Any = generator(seed)
-        arrays = self.storage.allocate(Ring.spec(schema, self.num_envs, rows))
-        self._ring = Ring(schema, self.num_envs, rows, self.item.anchors(schema), arrays)
-        self._index: Index = self.sampler.index(self._ring)
+        window, keeps = self.item.window(schema), self.sampler.keeps
+        of_ring, of_sampler = Ring.spec(schema, self.num_envs, rows, keeps), self.sampler.spec(self.num_envs, rows)
+        self._nbytes = sum(wanted.nbytes for wanted in of_ring.values())
+        spec = {f"ring/{name}": wanted for name, wanted in of_ring.items()}
+        spec |= {f"sampler/{name}": wanted for name, wanted in of_sampler.items()}
+        memory = self.storage.open(spec, _identity(schema, self.num_envs, rows, window, self.sampler))
+        self._notices = Notices()
+        self._ring = Ring(schema, window, Section(memory, "ring/"), keeps, self._notices.note)
+        self._ring.kernel.watched = ALL
+        self._index: Index = self.sampler.index(self._ring, Section(memory, "sampler/"))
         self._expander = self.item.bind(schema, self._ring, Arena())
-        self._intake = Intake(schema)
+        self._parser = StepParser(schema)
         self._push = self._ring.push
         self._all_lanes = np.arange(self.num_envs)
-        self._lock = threading.Lock()
+        self._turn = Turn()
+        self._most = available_bytes() // schema.nbytes
         self._drawn = 0
         self._stale = 0
         self._last: Int64 = np.empty(0, np.int64)
-        self._remembers = False
-        self._notices = Notices()
-        self._ring.attach(self._index.listener, self._notices.look)
 
     @property
     def capacity(self) -> int:
@@ -147,16 +166,22 @@ class ReplayBuffer:
             ArgumentError: `env_ids` are no distinct lanes, or the sampler knows no priorities. Nothing has changed.
             PriorityError: A priority is not finite or negative. Nothing has changed.
         """
-        with self._lock:
-            if env_ids is None and priority is None:
-                ids: Int64 | None = self._push(obs, action, reward, next_obs, terminated, truncated, extras)
-                if ids is not None:
-                    return ids
-            step = given(obs, action, reward, next_obs, terminated, truncated, extras)
-            lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
-            canonical = self._intake.step(step, (len(lanes),), 1).mapped(lambda array: array[:, None])
-            priorities = raw_priorities(priority, (len(lanes),), self._index)
-            return self._write(canonical, lanes, None if priorities is None else priorities[:, None])[:, 0]
+        if self._notices.due:
+            self._notices.say(self._ring)
+        with self._turn.lock:
+            if self._turn.busy:
+                raise self._turn.refusal()
+            if priority is not None:
+                self._index.refresh()
+            ids = self._push(obs, action, reward, next_obs, terminated, truncated, extras, env_ids, priority)
+        if ids is not None:
+            return ids
+        step = given(obs, action, reward, next_obs, terminated, truncated, extras)
+        lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
+        canonical = self._parser.step(step, (len(lanes),), 1).mapped(lambda array: array[:, None])
+        priorities = raw_priorities(priority, (len(lanes),), self.sampler)
+        self._notices.before(canonical, self._ring)
+        return self._write(canonical, lanes, None if priorities is None else priorities[:, None])[:, 0]
 
     def extend(
         self,
@@ -195,25 +220,27 @@ class ReplayBuffer:
         Raises:
             SchemaError, ArgumentError, PriorityError: As in `add`; all or nothing is added.
         """
-        with self._lock:
-            lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
-            steps = given(obs, action, reward, next_obs, terminated, truncated, extras)
-            _check.flag(time_major, "ReplayBuffer.extend(time_major)")
-            lead = self._intake.leading_axes(steps)
-            flat = len(lead) == 1 and len(lanes) == 1
-            swap = time_major and not flat
-            length = lead[0] if flat or (swap and lead) else lead[1] if len(lead) == 2 else 0
-            if not length:
-                wanted = f"leading axes {'`[T, L]`' if time_major else '`[L, T]`'} with T >= 1"
-                raise SchemaError(message(wanted, f"shape `{lead}`", "$.reward"))
-            shape = (length, len(lanes)) if swap else (len(lanes), length)
-            canonical = self._intake.step(steps, shape, 1 if flat else 0)
-            priorities = raw_priorities(priority, shape, self._index)
-            if swap:
-                canonical = canonical.mapped(lambda array: np.ascontiguousarray(array.swapaxes(0, 1)))
-                priorities = None if priorities is None else priorities.T
-            ids = self._write(canonical, lanes, priorities)
-            return ids[0] if flat else ids.T if time_major else ids
+        if self._notices.due:
+            self._notices.say(self._ring)
+        lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
+        steps = given(obs, action, reward, next_obs, terminated, truncated, extras)
+        _check.flag(time_major, "ReplayBuffer.extend(time_major)")
+        lead = self._parser.leading_axes(steps)
+        flat = len(lead) == 1 and len(lanes) == 1
+        swap = time_major and not flat
+        length = lead[0] if flat or (swap and lead) else lead[1] if len(lead) == 2 else 0
+        if not length:
+            wanted = f"leading axes {'`[T, L]`' if time_major else '`[L, T]`'} with T >= 1"
+            raise SchemaError(message(wanted, f"shape `{lead}`", "$.reward"))
+        shape = (length, len(lanes)) if swap else (len(lanes), length)
+        canonical = self._parser.step(steps, shape, 1 if flat else 0)
+        priorities = raw_priorities(priority, shape, self.sampler)
+        if swap:
+            canonical = canonical.mapped(lambda array: np.ascontiguousarray(array.swapaxes(0, 1)))
+            priorities = None if priorities is None else np.ascontiguousarray(priorities.T)
+        self._notices.before(canonical, self._ring)
+        ids = self._write(canonical, lanes, priorities)
+        return ids[0] if flat else ids.T if time_major else ids
 
     def cut(self, env_ids: Any = None) -> None:
         """End the streams of all lanes, or of `env_ids`, without an end of the episode: a reset in mid-episode.
@@ -224,10 +251,9 @@ class ReplayBuffer:
         Raises:
             ArgumentError: `env_ids` are no distinct lanes.
         """
-        with self._lock:
-            lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
-            added, removed, _ = self._ring.cut(lanes)
-            self._index.change(removed, added)
+        lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
+        with self._turn:
+            self._ring.cut(lanes)
 
     def sample(self, batch_size: int, *, beta: float | None = None) -> Batch:
         """Draw items by the sampler's rule.
@@ -247,16 +273,26 @@ class ReplayBuffer:
             batch_size = _check.integer(batch_size, "ReplayBuffer.sample(batch_size)", minimum=1)
         if beta is not None:
             beta = _check.real(beta, "ReplayBuffer.sample(beta)", low=0.0)
-        with self._lock:
-            if self._index.drawable < (1 if self.sampler.replacement else batch_size):
-                least = 1 if self.sampler.replacement else batch_size
+        if batch_size > self._most:
+            got = f"`{batch_size}`"
+            at = "ReplayBuffer.sample(batch_size)"
+            raise ArgumentError(message(f"at most {self._most} items, as many as fit in memory", got, at))
+        if self._notices.due:
+            self._notices.say(self._ring)
+        with self._turn:
+            least = 1 if self.sampler.replacement else batch_size
+            drawable = self._index.refresh()
+            if drawable < least:
                 ring = self._ring
-                raise shortage(least, ring.drawable, self._index.drawable, ring.waiting, ring.anchors.reach)
-            places, weights = self._index.draw(batch_size, self.rng, beta, self._ring.drawable)
+                raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span)
+            if beta is not None:
+                prioritizing(self.sampler, "$.beta")
+            slots, weights = self._index.draw(batch_size, self.rng, beta)
             self._drawn += batch_size
-            batch = self._batch(places, weights)
-            self._last = batch.ids
-            return batch
+            fields = self._expander.expand(slots, self.rng)
+            fields["weights"] = weights
+            self._last = fields["ids"].copy()
+            return Batch(fields)
 
     def read(self, ids: Any) -> Batch:
         """Expand the items of given ids, without drawing; weights are 1 and no statistic moves.
@@ -268,9 +304,11 @@ class ReplayBuffer:
             StaleId: An id cannot be drawn: overwritten, not complete yet, or never issued.
             ArgumentError: `ids` are no one-dimensional integers.
         """
-        with self._lock:
-            places = self._drawable(ids, "ReplayBuffer.read")
-            return self._batch(places, np.ones(len(places), np.float32))
+        with self._turn:
+            slots = self._drawable(ids, "ReplayBuffer.read")
+            fields = self._expander.expand(slots, self.rng)
+            fields["weights"] = np.ones(len(slots), np.float32)
+            return Batch(fields)
 
     def priorities(self, ids: Any) -> Float64:
         """The raw priorities (eps included, alpha not) of drawable ids, float64 `[B]`.
@@ -280,16 +318,21 @@ class ReplayBuffer:
         Raises:
             StaleId, ArgumentError: As in `read`.
         """
-        with self._lock:
-            places = self._drawable(ids, "ReplayBuffer.priorities")
-            return self._index.priorities(places)
+        with self._turn:
+            slots = self._drawable(ids, "ReplayBuffer.priorities")
+            if not self.sampler.prioritizes:
+                return np.ones(len(slots))
+            index = cast(Prioritizing, self._index)
+            index.refresh()
+            return index.priorities(slots)
 
     def update_priorities(self, ids: Any, td_error: Any) -> int:
         """Set priorities from TD errors: `|td_error| + eps`.
 
         Args:
             ids: Ids as a batch gave them, `[B]`. Ids that have been overwritten since are dropped and counted.
-            td_error: One number per id, of either sign; the last of duplicates wins.
+            td_error: One number per id, of either sign, `[B]` or `[B, 1]`; the last of duplicates wins. A tensor may
+                require grad, and must be on the CPU.
 
         Returns:
             How many were applied.
@@ -299,22 +342,23 @@ class ReplayBuffer:
             StaleId: An id was never issued. Nothing has changed.
             ArgumentError: The sampler knows no priorities.
         """
-        with self._lock:
-            checked = ids_of(ids, "ReplayBuffer.update_priorities")
-            errors = numbers(td_error, "$.td_error")
-            if errors.shape != checked.shape:
-                got = f"shape `{errors.shape}`"
-                raise PriorityError(message(f"TD errors of shape `{checked.shape}`, one per id", got, "$.td_error"))
-            places, codes = self._ring.locate(checked)
+        checked = ids_of(ids, "ReplayBuffer.update_priorities")
+        errors = td_errors(td_error, checked)
+        with self._turn:
+            slots, states = self._ring.locate(checked)
             keep: Bool | None = None
-            if codes is not None:
-                if (codes == 3).any():
-                    raise stale(checked, codes, codes == 3, "ReplayBuffer.update_priorities")
-                keep = codes == 0
-            self._index.update(places, errors, keep)
-            applied = len(checked) if keep is None else int(keep.sum())
-            self._stale += len(checked) - applied
-            return applied
+            if states is not None:
+                unknown = states == State.NEVER_ISSUED
+                if unknown.any():
+                    raise stale(checked, states, unknown, "ReplayBuffer.update_priorities")
+                keep = states == State.DRAWABLE
+            prioritizing(self.sampler, "ReplayBuffer.update_priorities")
+            index = cast(Prioritizing, self._index)
+            index.refresh()
+            index.update(slots, errors, keep)
+            dropped = 0 if keep is None else len(checked) - int(keep.sum())
+            self._stale += dropped
+            return len(checked) - dropped
 
     def can_sample(self, batch_size: int) -> bool:
         """Whether `sample(batch_size)` would succeed; never raises."""
@@ -322,30 +366,34 @@ class ReplayBuffer:
             wanted = _check.integer(batch_size, "ReplayBuffer.can_sample", minimum=1)
         except ArgumentError:
             return False
-        return self._index.drawable >= (1 if self.sampler.replacement else wanted)
+        with self._turn.lock:
+            return wanted <= self._most and self._index.refresh() >= (1 if self.sampler.replacement else wanted)
 
     def stats(self) -> Stats:
         """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized`."""
-        with self._lock:
+        with self._turn.lock:
+            self._index.refresh()
             tally = self._ring.tally()
             ages = self._ring.ages(self._last)
             return Stats(
                 size=tally["stored"],
                 capacity=self._ring.capacity,
                 drawable=tally["drawable"],
-                nbytes=self._ring.nbytes,
+                nbytes=self._nbytes,
                 added=tally["added"],
                 drawn=self._drawn,
                 replay_ratio=self._drawn / tally["added"] if tally["added"] else 0.0,
                 cuts=tally["cuts"],
                 unbootstrapped=tally["unbootstrapped"],
+                ends=tally["ends"],
+                repeated_finals=tally["repeats"],
                 stale_updates=self._stale,
                 age_quantiles=tuple(np.quantile(ages, _QUANTILES).tolist()) if len(ages) else (),
-                **self._index.report(),
+                **vars(self._index.report()),
             )
 
     def __repr__(self) -> str:
-        size = float(self._ring.nbytes)
+        size = float(self._nbytes)
         for unit in ("B", "KB", "MB", "GB", "TB"):
             if size < 1000 or unit == "TB":
                 break
@@ -354,29 +402,26 @@ class ReplayBuffer:
         steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
         return f"ReplayBuffer({steps}, {choices}, {size:.1f} {unit} when full)"
 
-    def _batch(self, places: Int64, weights: Array) -> Batch:
-        fields = self._expander.expand(places)
-        fields["weights"] = weights
-        return Batch(fields)
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        remedy = "read its items, or hand over what you would build it from"
+        raise ReliveError(message("a buffer that stays in its process", "a copy", "ReplayBuffer", remedy))
 
     def _write(self, step: Step, lanes: Int64, priority: Float64 | None) -> Int64:
-        ids: Int64
-        ids, added, removed, notices = self._ring.write(
-            step.values, step.next_values, step.terminated, step.truncated, lanes
-        )
-        if priority is not None or self._remembers:
-            self._remembers = True
-            self._index.offer(ids % self._ring.capacity, priority)
-            self._ring.attach(self._index.listener, self._notices.look)
-        self._index.change(removed, added)
-        if notices:
-            self._notices.look(**self._ring.notable(), stacklevel=5)
-        return ids
+        with self._turn:
+            if priority is not None:
+                # Steps without a priority get the largest so far, which these steps may raise.
+                self._index.refresh()
+            return self._ring.write(step.values, step.next_values, step.terminated, step.truncated, lanes, priority)
 
     def _drawable(self, ids: Any, at: str) -> Int64:
         checked = ids_of(ids, at)
-        places: Int64
-        places, codes = self._ring.locate(checked)
-        if codes is not None:
-            raise stale(checked, codes, codes > 0, at)
-        return places
+        slots, states = self._ring.locate(checked)
+        if states is not None:
+            raise stale(checked, states, states != State.DRAWABLE, at)
+        return slots
+
+
+def _identity(schema: Schema, lanes: int, rows: int, window: Window, sampler: Sampler) -> bytes:
+    """Names what the arrays of a buffer mean, so that they are not opened as those of another one."""
+    text = f"relive 1: {schema!r}, {lanes} lanes of {rows} rows, {window!r}, {sampler!r}"
+    return hashlib.sha256(text.encode()).digest()

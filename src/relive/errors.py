@@ -1,8 +1,9 @@
-"""The exceptions relive raises, and the one grammar of their messages.
+"""The exceptions relive raises, and the two forms of their messages.
 
-Every message reads ``Expected <what>, got <what> - at `<path>`: <remedy>``. The path is where in the caller's own words
+A wrong value reads ``Expected <what>, got <what> - at `<path>`: <remedy>``. The path is where in the caller's own words
 the trouble lies: `$.obs.camera` inside the data of a call, `ReplayBuffer.sample` for a method, `Prioritized(alpha)`
-for a constructor's argument. A refused call has changed nothing.
+for a constructor's argument. A refused call has changed nothing. An event (a recovery, a full disk, a damaged file)
+reads ``<what happened> - at `<path>`: <remedy>``; its path is usually that of a file or directory.
 """
 
 from __future__ import annotations
@@ -45,10 +46,19 @@ class ReliveWarning(UserWarning):
 
 
 def message(expected: str, got: str, at: str, remedy: str | None = None) -> str:
-    """Compose a message in relive's grammar.
+    """Compose a message about a wrong value.
 
     >>> print(message("`float32` of shape `(3,)`", "`int64` of shape `(4,)`", "$.obs"))
     Expected `float32` of shape `(3,)`, got `int64` of shape `(4,)` - at `$.obs`
     """
-    text = f"Expected {expected}, got {got} - at `{at}`"
+    return event(f"Expected {expected}, got {got}", at, remedy)
+
+
+def event(what: str, at: str, remedy: str | None = None) -> str:
+    """Compose a message that says what happened, and what can be done or was done about it.
+
+    >>> print(event("Could not write the file (No space left on device)", "runs/a", "free space, then call `flush()`"))
+    Could not write the file (No space left on device) - at `runs/a`: free space, then call `flush()`
+    """
+    text = f"{what} - at `{at}`"
     return f"{text}: {remedy}" if remedy else text

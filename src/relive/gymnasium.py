@@ -1,48 +1,67 @@
 """Fill a buffer by stepping a Gymnasium environment.
 
-Gymnasium's vector environments end episodes in three ways (`metadata["autoreset_mode"]`), and each hides the final
-observation or invents a step in its own way; `Recorder` knows all three.
+Gymnasium's vector environments restart finished episodes in one of three ways (`metadata["autoreset_mode"]`). Each
+needs its own handling of final observations and of steps that only reset; `Recorder` implements all three.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from . import _check
+from ._nests import copied, taken, with_finals
 from ._types import Bool, Int64
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, MissingExtra, message
 
 try:
     import gymnasium
-    from gymnasium.vector import AutoresetMode
+    from gymnasium.vector import AutoresetMode, VectorEnv
 except ImportError as error:
     remedy = "pip install 'relive[gymnasium]'"
     raise MissingExtra(message("the package `gymnasium` >= 1.1", "none", "relive.gymnasium", remedy)) from error
 
+# What the environment says of a step; `step(**extras)` cannot replace it.
+_OWN = frozenset({"obs", "action", "reward", "next_obs", "terminated", "truncated", "env_ids"})
+_NO_IDS = np.empty(0, np.int64)
+_SB3_LOOP = (
+    "call `buffer.add` in a loop of your own, with `truncated[i] = infos[i].get('TimeLimit.truncated', False)`, "
+    "`terminated = dones & ~truncated`, and `next_obs[i] = infos[i]['terminal_observation']` where `dones[i]`"
+)
+
 
 class Recorder:
-    """Use it like the environment it wraps; every real step lands in the buffer.
+    """Wraps an environment and stores every real step in a buffer.
+
+    Use it in place of the environment. It is a `gymnasium.vector.VectorEnv` around a vector environment and a
+    `gymnasium.Wrapper` around a single one, so further wrappers go inside or outside; the buffer gets what the wrappers
+    inside return. Everything else (spaces, `render`, `close`, ...) is the wrapped environment's own.
 
     * NEXT_STEP: the step that only resets is not stored.
     * SAME_STEP: the final observation is taken from `infos["final_obs"]`, not from the next episode.
-    * DISABLED, and single environments: a reset starts a new episode; in mid-episode it cuts the stream.
+    * DISABLED, and single environments: a reset starts a new episode; in mid-episode it cuts the stream. A lane that
+      ended must be reset before the next step.
 
-    Everything else (spaces, `render`, `close`, ...) is the wrapped environment's own.
+    If anything raises once the environment has moved (a value that the schema refuses, a missing `final_obs`, Ctrl-C),
+    that step is lost: the streams are cut there and the next step starts at the environment's new observation. If the
+    environment itself raised, its observation is unknown and `reset` is required.
 
     Args:
-        env: A vector environment, or a single one.
-        buffer: Where the steps go; its `num_envs` must be the environment's.
-        autoreset_mode: For vector environments whose metadata do not name one.
+        env: A `gymnasium.vector.VectorEnv`, another environment that has `num_envs` and the same `reset` and `step`, or
+            a single `gymnasium.Env`.
+        buffer: Where the steps go; its `num_envs` must be the environment's, 1 for a single one.
+        autoreset_mode: For vector environments whose metadata do not name one; None otherwise.
 
     Attributes:
         ids: The ids of the steps that the last call of `step` stored, int64; fewer than lanes where some were only
             reset.
 
     Raises:
-        ArgumentError: The numbers of lanes differ, or the autoreset mode is not known.
+        ArgumentError: The environment is of another kind, the numbers of lanes differ, the autoreset mode is not known,
+            or one was given that contradicts the environment.
 
     >>> import gymnasium, relive
     >>> envs = gymnasium.make_vec("Pendulum-v1", num_envs=2)
@@ -56,33 +75,58 @@ class Recorder:
     10
     """
 
+    def __new__(cls, env: Any, buffer: ReplayBuffer, *, autoreset_mode: AutoresetMode | str | None = None) -> Recorder:
+        """Choose the class that is a vector environment, or the one that is a single environment."""
+        if cls is not Recorder:
+            return super().__new__(cls)
+        return super().__new__(_SingleRecorder if _num_envs(env) is None else _VectorRecorder)
+
     def __init__(self, env: Any, buffer: ReplayBuffer, *, autoreset_mode: AutoresetMode | str | None = None) -> None:
         self.env, self.buffer = env, buffer
-        self._vector = isinstance(env, gymnasium.vector.VectorEnv)
-        self._lanes: int = env.num_envs if self._vector else 1
+        lanes = _num_envs(env)
+        self._vector, self._lanes = lanes is not None, lanes or 1
         if self._lanes != buffer.num_envs:
-            got = f"`{buffer.num_envs}`"
-            raise ArgumentError(
-                message(f"a buffer with num_envs={self._lanes}, as the environment has", got, "Recorder(buffer)")
-            )
-        self._mode = _mode(env, autoreset_mode) if self._vector else _single_mode(env)
-        self._obs: Any = None
-        self._ended: Bool = np.zeros(self._lanes, bool)
-        self.ids: Int64 = np.empty(0, np.int64)
+            wanted = f"a buffer with num_envs={self._lanes}, as the environment has"
+            raise ArgumentError(message(wanted, f"`{buffer.num_envs}`", "Recorder(buffer)"))
+        self._mode = _vector_mode(env, autoreset_mode) if self._vector else _single_mode(env, autoreset_mode)
+        self._obs: Any = None  # None: never reset, or not known since something raised
+        self._started = False
+        self._ended: Bool = np.zeros(self._lanes, bool)  # lanes that wait for a reset
+        self.ids: Int64 = _NO_IDS
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "env":
             raise AttributeError(name)
         return getattr(self.env, name)
 
+    def __repr__(self) -> str:
+        return f"<Recorder, {self.env}>"
+
+    __str__ = __repr__
+
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment, in DISABLED mode the lanes of `options["reset_mask"]`; cut streams in mid-episode."""
-        mask = None if options is None else options.get("reset_mask")  # the environment takes it out of `options`
-        obs, info = self.env.reset(seed=seed, options=options)
-        started = np.ones(self._lanes, bool) if mask is None or not self._vector else np.asarray(mask, bool)
+        """Reset the environment, in DISABLED mode the lanes of `options["reset_mask"]`; cut streams in mid-episode.
+
+        Raises:
+            ArgumentError: A mask before all lanes have been reset, or after the environment itself raised.
+        """
+        mask = None if options is None or not self._vector else options.get("reset_mask")
+        started = np.ones(self._lanes, bool) if mask is None else np.array(mask, bool)
+        if self._obs is None and not started.all():
+            got = f"a mask for lanes `{np.flatnonzero(started).tolist()}`"
+            raise ArgumentError(message("a reset of all lanes", got, "Recorder.reset", self._why_reset()))
+        self._obs = None
+        # A copy, since environments take `reset_mask` out of it, which wrappers around this one still look for.
+        given = {"seed": seed, "options": None if options is None else dict(options)}
+        result = self.env.reset(**{name: value for name, value in given.items() if value is not None})
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise ArgumentError(
+                message("`(obs, info)` from the environment's `reset`", f"`{type(result).__name__}`", "Recorder.reset")
+            )
+        obs, info = result
         self.buffer.cut(np.flatnonzero(started))
-        self._obs = _map(np.array, obs)
         self._ended = self._ended & ~started
+        self._obs, self._started = copied(obs), True
         return obs, info
 
     def step(self, action: Any, **extras: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -96,94 +140,181 @@ class Recorder:
             What the environment returned.
 
         Raises:
-            ArgumentError: `reset` has not been called, or a final observation is missing in SAME_STEP mode.
+            ArgumentError: `reset` has to be called first, an extra has the name of what the environment returns, or a
+                final observation is missing in SAME_STEP mode.
+            SchemaError, PriorityError: As in `ReplayBuffer.add`; the environment has moved, and the streams are cut.
         """
+        self._require_episodes()
+        if not _OWN.isdisjoint(extras):
+            name = min(_OWN & extras.keys())
+            got = f"`{name}`, which comes from the environment"
+            raise ArgumentError(message("further fields of the schema", got, f"$.{name}"))
+        # Until the environment has answered its observation is unknown, whatever happens and wherever.
+        before, self._obs, self.ids = self._obs, None, _NO_IDS
+        outcome: _Outcome | None = None
+        try:
+            outcome = _Outcome.of(self.env.step(action), self._lanes)
+            lived = {"obs": before, "action": action, "next_obs": self._successors(outcome), **outcome.fields}
+            self.ids = self._store({**lived, **extras}, ~self._ended)
+        except BaseException:
+            self.buffer.cut(np.arange(self._lanes))
+            if outcome is not None:
+                self._go_on(outcome)
+            raise
+        self._go_on(outcome)
+        return outcome.result
+
+    def _require_episodes(self) -> None:
+        """Refuse a step before the first reset, and a step of lanes that ended and were not reset."""
         if self._obs is None:
-            raise ArgumentError(message("`reset` before the first `step`", "none", "Recorder.step"))
-        result = self.env.step(action)
-        obs, reward, terminated, truncated, infos = result
-        next_obs = obs
-        ended = np.atleast_1d(np.logical_or(terminated, truncated))
-        if self._mode is AutoresetMode.SAME_STEP and ended.any():
-            next_obs = _with_finals(obs, infos, np.flatnonzero(ended))
-        step = {"obs": self._obs, "action": action, "reward": reward, "next_obs": next_obs, **extras}
-        self._add({**step, "terminated": terminated, "truncated": truncated}, ~self._ended)
-        self._obs = _map(np.array, obs)
-        # A lane that ended stays so until its environment has been reset: by the next step, by the user, or already.
-        self._ended = {
-            AutoresetMode.NEXT_STEP: ended,
-            AutoresetMode.SAME_STEP: np.zeros(self._lanes, bool),
-            AutoresetMode.DISABLED: self._ended | ended,
-        }[self._mode]
-        return obs, reward, terminated, truncated, infos
+            wanted = "`reset` before the next `step`" if self._started else "`reset` before the first `step`"
+            raise ArgumentError(message(wanted, "none", "Recorder.step", self._why_reset() if self._started else None))
+        if self._mode is AutoresetMode.DISABLED and self._ended.any():
+            remedy = 'call `reset(options={"reset_mask": mask})` first, with True for these' if self._vector else None
+            which = f"lanes `{np.flatnonzero(self._ended).tolist()}`" if self._vector else "an episode"
+            wanted = "lanes in mid-episode" if self._vector else "an episode that goes on"
+            raise ArgumentError(message(wanted, f"{which} that ended", "Recorder.step", remedy or "call `reset` first"))
 
-    def _add(self, step: dict[str, Any], live: Bool) -> None:
+    def _why_reset(self) -> str:
+        if not self._started:
+            return "call `reset()` without a mask first"
+        return "its last `reset` or `step` raised, so its state is unknown; call `reset()`"
+
+    def _successors(self, outcome: _Outcome) -> Any:
+        """The observations that followed, the final ones where episodes ended."""
+        obs, infos = outcome.result[0], outcome.result[4]
+        if self._mode is AutoresetMode.SAME_STEP and outcome.ended.any():
+            return with_finals(obs, infos, np.flatnonzero(outcome.ended))
+        return obs
+
+    def _store(self, fields: dict[str, Any], live: Bool) -> Int64:
         if live.all():
-            self.ids = self.buffer.add(**step)
-        elif live.any():
-            lanes = np.flatnonzero(live)
-            self.ids = self.buffer.add(env_ids=lanes, **_map(lambda value: np.asarray(value)[lanes], step))
-        else:
-            self.ids = np.empty(0, np.int64)
+            return self.buffer.add(**fields)
+        if not live.any():
+            return _NO_IDS
+        lanes = np.flatnonzero(live)
+        return self.buffer.add(env_ids=lanes, **taken(fields, lanes, self._lanes))
+
+    def _go_on(self, outcome: _Outcome) -> None:
+        """Let the next step start where this one led."""
+        resets_itself = self._mode is AutoresetMode.SAME_STEP
+        self._ended = np.zeros(self._lanes, bool) if resets_itself else outcome.ended
+        self._obs = outcome.obs
 
 
-def _mode(env: Any, stated: AutoresetMode | str | None) -> AutoresetMode:
-    mode = stated if stated is not None else (env.metadata or {}).get("autoreset_mode")
-    names = {name: value for value in AutoresetMode for name in (value, value.value, value.name)}
-    if mode not in names:
-        wanted = "an autoreset mode: " + ", ".join(f"`{value.name}`" for value in AutoresetMode)
-        remedy = "state it: `Recorder(env, buffer, autoreset_mode=...)`"
-        raise ArgumentError(message(wanted, f"`{mode!r}`", "Recorder(env)", remedy))
-    return names[mode]
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What one step of the environment returned."""
+
+    result: tuple[Any, Any, Any, Any, dict[str, Any]]
+    obs: Any  # a copy, for environments that reuse their arrays
+    ended: Bool
+
+    @staticmethod
+    def of(result: Any, lanes: int) -> _Outcome:
+        if not isinstance(result, tuple) or len(result) != 5:
+            got = f"{len(result)}" if isinstance(result, tuple) else f"`{type(result).__name__}`"
+            raise ArgumentError(message("five values from the environment's `step`", got, "Recorder.step"))
+        ended = np.atleast_1d(np.asarray(result[2], bool) | np.asarray(result[3], bool))
+        if ended.shape != (lanes,):
+            raise ArgumentError(message(f"flags of shape `({lanes},)`", f"shape `{ended.shape}`", "$.terminated"))
+        return _Outcome(result, copied(result[0]), ended)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {"reward": self.result[1], "terminated": self.result[2], "truncated": self.result[3]}
 
 
-def _single_mode(env: Any) -> AutoresetMode:
+class _SingleRecorder(Recorder, gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A recorder that is a `gymnasium.Wrapper`."""
+
+    def __init__(self, env: Any, buffer: ReplayBuffer, *, autoreset_mode: AutoresetMode | str | None = None) -> None:
+        gymnasium.Wrapper.__init__(self, env)
+        Recorder.__init__(self, env, buffer, autoreset_mode=autoreset_mode)
+
+    def set_wrapper_attr(self, name: str, value: Any, **choices: Any) -> bool:
+        """Set an attribute of the wrapped environment: a recorder has none that would be set from outside."""
+        done: bool = self.env.set_wrapper_attr(name, value, **choices)
+        return done
+
+
+def _of_env(name: str) -> Any:
+    """An attribute that `VectorEnv` has a default for, taken from the wrapped environment."""
+    return property(lambda self: getattr(self.env, name, None), lambda self, value: setattr(self.env, name, value))
+
+
+class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):  # type: ignore[misc]  # the argument is called `actions`
+    """A recorder that is a `VectorEnv`; no `VectorWrapper`, which takes instances of `VectorEnv` alone."""
+
+    spec, render_mode, closed = _of_env("spec"), _of_env("render_mode"), _of_env("closed")
+    np_random, np_random_seed = _of_env("np_random"), _of_env("np_random_seed")
+
+    def __init__(self, env: Any, buffer: ReplayBuffer, *, autoreset_mode: AutoresetMode | str | None = None) -> None:
+        super().__init__(env, buffer, autoreset_mode=autoreset_mode)
+        # Wrappers around this one read the mode here, also where it was stated.
+        self.metadata = {**_metadata(env), "autoreset_mode": self._mode}
+        self.num_envs = self._lanes
+
+    @property
+    def unwrapped(self) -> Any:
+        return getattr(self.env, "unwrapped", self.env)
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self, **choices: Any) -> None:
+        self.env.close(**choices)
+
+    def __del__(self) -> None:
+        """Leave the environment open: whoever made it may go on without a recorder."""
+
+
+def _num_envs(env: Any) -> int | None:
+    """The lanes of a vector environment; None for a single one."""
+    if any(base.__name__ == "VecEnv" for base in type(env).__mro__):
+        got = f"`{type(env).__name__}`, a Stable-Baselines3 `VecEnv`, whose `step` returns four values"
+        raise ArgumentError(message("a Gymnasium environment", got, "Recorder(env)", _SB3_LOOP))
+    if not isinstance(env, type):
+        for holder in (env, getattr(env, "unwrapped", env)):  # wrappers of single environments hide `num_envs`
+            if getattr(holder, "num_envs", None) is not None:
+                return _check.integer(holder.num_envs, "Recorder(env).num_envs", minimum=1)
+        if isinstance(env, gymnasium.Env):
+            return None
+    wanted = "a `gymnasium.Env`, a `gymnasium.vector.VectorEnv`, or an environment with `num_envs`"
+    raise ArgumentError(message(wanted, f"`{env!r}`", "Recorder(env)"))
+
+
+def _metadata(env: Any) -> dict[str, Any]:
+    return getattr(env, "metadata", None) or {}
+
+
+def _vector_mode(env: Any, stated: AutoresetMode | str | None) -> AutoresetMode:
+    named = _metadata(env).get("autoreset_mode")
+    if stated is None:
+        return _mode_of(named, "Recorder(env)", "state it: `Recorder(env, buffer, autoreset_mode=...)`")
+    mode = _mode_of(stated, "Recorder(autoreset_mode)", None)
+    if named is not None and _mode_of(named, "Recorder(env)", None) is not mode:
+        wanted = f"`{_mode_of(named, 'Recorder(env)', None).name}`, as the environment's metadata say"
+        remedy = "leave it out, or make the environment in the other mode"
+        raise ArgumentError(message(wanted, f"`{mode.name}`", "Recorder(autoreset_mode)", remedy))
+    return mode
+
+
+def _mode_of(mode: Any, at: str, remedy: str | None) -> AutoresetMode:
+    for known in AutoresetMode:
+        if mode is known or (isinstance(mode, str) and mode in (known.name, known.value)):
+            return known
+    wanted = "an autoreset mode: " + ", ".join(f"`{known.name}`" for known in AutoresetMode)
+    raise ArgumentError(message(wanted, f"`{mode!r}`", at, remedy))
+
+
+def _single_mode(env: Any, stated: AutoresetMode | str | None) -> AutoresetMode:
+    if stated is not None:
+        remedy = "leave it out; `gymnasium.wrappers.Autoreset` is recognised"
+        got = f"`{stated!r}` for a single environment"
+        raise ArgumentError(message("None", got, "Recorder(autoreset_mode)", remedy))
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.wrappers.Autoreset):
             return AutoresetMode.NEXT_STEP
         env = env.env
     return AutoresetMode.DISABLED
-
-
-def _map(change: Callable[[Any], Any], value: Any) -> Any:
-    """`value` with `change` applied to every leaf of nested dicts and tuples."""
-    if isinstance(value, dict):
-        return {name: _map(change, child) for name, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_map(change, child) for child in value)
-    return change(value)
-
-
-def _with_finals(obs: Any, infos: dict[str, Any], lanes: Int64) -> Any:
-    """A copy of `obs` in which `lanes` have their episode's final observation."""
-    if "final_obs" not in infos:
-        raise ArgumentError(message("`final_obs` where an episode ended in SAME_STEP mode", "none", "$.infos"))
-    filled = _map(np.array, obs)
-    for lane in lanes:
-        _fill(filled, infos["final_obs"], int(lane))
-    return filled
-
-
-def _fill(target: Any, finals: Any, lane: int) -> None:
-    # Either one object per lane, or, for nested spaces, a nest of arrays with an entry per lane.
-    if isinstance(finals, np.ndarray) and finals.dtype == object:
-        _put(target, finals[lane], lane)
-    elif isinstance(target, dict):
-        for name, child in target.items():
-            _fill(child, finals[name], lane)
-    elif isinstance(target, tuple):
-        for child, final in zip(target, finals, strict=True):
-            _fill(child, final, lane)
-    else:
-        target[lane] = finals[lane]
-
-
-def _put(target: Any, final: Any, lane: int) -> None:
-    if isinstance(target, dict):
-        for name, child in target.items():
-            _put(child, final[name], lane)
-    elif isinstance(target, tuple):
-        for child, part in zip(target, final, strict=True):
-            _put(child, part, lane)
-    else:
-        target[lane] = final

@@ -1,138 +1,27 @@
 """What one step holds: named fields of fixed shape and dtype, nested as the observation and action spaces are.
 
-A schema is a tree of `Field`s. The storage sees it flat, as a tuple of `Column`s, the observation's columns first.
+A schema is a tree of `Field`s. The ring uses it flattened, as a tuple of `Column`s, the observation's columns first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from . import _check
-from .errors import ArgumentError, SchemaError, message
+from ._fields import Column as Column
+from ._fields import Field as Field
+from ._fields import Tree as Tree
+from ._spaces import fields_of, floating, unstacked
+from .errors import SchemaError, message
 
-# Names that a batch gives a meaning of its own, that `add` takes as arguments, or that are methods of a batch.
+# Names of a batch's computed fields, of arguments of `add`, and of methods of a batch.
 RESERVED = frozenset(
     {"next_obs", "terminated", "truncated", "discount", "steps", "ids", "weights", "mask", "all_obs"}
     | {"prev_action", "prev_reward", "all_prev_action", "all_prev_reward", "env_ids", "priority", "time_major"}
     | {"torch", "jax", "map", "keys", "values", "items", "get"}
 )
-
-
-@dataclass(frozen=True)
-class Field:
-    """One named array of a step: its shape and dtype, the same at every step.
-
-    Args:
-        shape: The shape of the field at one step, without lane, time, batch or stack axes; an int `n` stands for
-            `(n,)`.
-        dtype: Any fixed-size boolean, integer, floating or complex NumPy dtype.
-        stack: Frames that an observation shows at once, oldest first; for fields of `obs` only. Given and drawn as
-            `[..., stack, *shape]`, stored as one frame per step. None: no stack axis.
-        pad: What stands before an episode's first frame: zeros (`"zero"`), or that frame again (`"first"`, what
-            `gymnasium.wrappers.FrameStackObservation` does). Any other history is kept, too, and takes a row a frame.
-        stack_axis: 0 for `[..., stack, *shape]`, -1 for `[..., *shape, stack]`.
-        every: Keep the field at every `every`-th step of a lane only, which is what recurrent state is for: given at
-            every step, drawn at the first step of an item only. None: an ordinary field.
-
-    Raises:
-        SchemaError: The shape has an axis that is no positive integer, the dtype is of another kind, or a stack or an
-            interval is no positive integer.
-
-    >>> Field((84, 84), "uint8", stack=4).nbytes
-    7056
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    stack: int | None
-    pad: str
-    stack_axis: int
-    every: int | None
-
-    def __init__(
-        self,
-        shape: int | tuple[int, ...] = (),
-        dtype: Any = "float32",
-        *,
-        stack: int | None = None,
-        pad: str = "zero",
-        stack_axis: int = 0,
-        every: int | None = None,
-    ) -> None:
-        axes = (shape,) if isinstance(shape, int | np.integer) else shape
-        try:
-            if not isinstance(axes, tuple | list):
-                raise TypeError
-            checked = tuple(_check.integer(axis, "Field(shape)", minimum=1) for axis in axes)
-        except (TypeError, ValueError):
-            raise SchemaError(message("a shape of positive integers", f"`{shape!r}`", "Field(shape)")) from None
-        try:
-            kind = None if dtype is None else np.dtype(dtype)
-        except TypeError:
-            kind = None
-        if kind is None or kind.kind not in "biufc":
-            wanted = "a boolean, integer, floating or complex dtype"
-            raise SchemaError(message(wanted, f"`{dtype!r}`", "Field(dtype)"))
-        if pad not in ("zero", "first"):
-            raise SchemaError(message("`'zero'` or `'first'`", f"`{pad!r}`", "Field(pad)"))
-        if stack_axis not in (0, -1) or isinstance(stack_axis, bool):
-            raise SchemaError(message("0 or -1", f"`{stack_axis!r}`", "Field(stack_axis)"))
-        object.__setattr__(self, "shape", checked)
-        object.__setattr__(self, "dtype", kind.newbyteorder("="))
-        object.__setattr__(self, "stack", _count(stack, "Field(stack)"))
-        object.__setattr__(self, "pad", pad)
-        object.__setattr__(self, "stack_axis", int(stack_axis))
-        object.__setattr__(self, "every", _count(every, "Field(every)"))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of one stored value: of a single frame where the field is stacked."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-
-    @property
-    def frames(self) -> int:
-        """Frames that one value shows: `stack`, or 1."""
-        return self.stack or 1
-
-    @property
-    def full_shape(self) -> tuple[int, ...]:
-        """The shape of one value as it is given and drawn, with the stack's axis."""
-        if self.stack is None:
-            return self.shape
-        return (self.stack, *self.shape) if self.stack_axis == 0 else (*self.shape, self.stack)
-
-    def __repr__(self) -> str:
-        told = f"{self.shape}, {self.dtype.name!r}"
-        if self.stack is not None:
-            told += f", stack={self.stack}, pad={self.pad!r}" + (", stack_axis=-1" if self.stack_axis else "")
-        return f"Field({told}" + (f", every={self.every})" if self.every is not None else ")")
-
-
-def _count(value: Any, at: str) -> int | None:
-    try:
-        return None if value is None else _check.integer(value, at, minimum=1)
-    except ArgumentError:
-        raise SchemaError(message("a positive integer or None", f"`{value!r}`", at)) from None
-
-
-Tree: TypeAlias = "Field | dict[str, Tree]"
-
-
-@dataclass(frozen=True)
-class Column:
-    """One leaf of the schema's tree: the keys that lead to it, and its field."""
-
-    keys: tuple[str, ...]
-    field: Field
-
-    @property
-    def path(self) -> str:
-        """The leaf's place in the words of error messages, such as `$.obs.camera`."""
-        return "$." + ".".join(self.keys)
 
 
 class Schema:
@@ -188,9 +77,9 @@ class Schema:
 
     @property
     def nbytes(self) -> int:
-        """Bytes per step: every field once, with one byte each for `terminated` and `truncated`.
+        """Bytes per step: every field once, and one byte each for `terminated` and `truncated`.
 
-        A stacked field counts one frame, and one that is kept at every k-th step the k-th part, rounded up.
+        A stacked field counts one frame; a field with `every=k` counts a k-th of its bytes, rounded up.
         """
         return sum(-(-column.field.nbytes // (column.field.every or 1)) for column in self.columns) + 2
 
@@ -203,6 +92,7 @@ class Schema:
         stack: int | None = None,
         pad: str = "zero",
         stack_axis: int = 0,
+        float_dtype: Any = None,
         **extras: Any,
     ) -> Schema:
         """Read the schema off Gymnasium spaces (those of a single environment, not the batched ones).
@@ -211,21 +101,27 @@ class Schema:
         mapping with the keys `"0"`, `"1"`, ... and its values may be given to `add` as tuples.
 
         Args:
-            observation_space: What the environment shows.
-            action_space: What it takes.
-            stack: Frames that all observations show along `stack_axis`, as frame-stack wrappers make them; each frame
-                is then stored once. None: observations are no stacks, or are to be stored whole.
+            observation_space: The space of its observations.
+            action_space: The space of its actions.
+            stack: Frames per observation, along `stack_axis`, as frame-stack wrappers make them; each frame is then
+                stored once. None: observations are stored whole.
             pad: As in `Field`.
             stack_axis: As in `Field`.
+            float_dtype: Store every floating-point `Box`, of observations and of actions, as this dtype; `add` casts.
+                MuJoCo's observations are `float64`, for example, and networks take `float32`. None: as the space says.
             **extras: Further fields.
 
         Raises:
-            SchemaError: A space of another kind, or one without `stack` frames.
+            SchemaError: A space of another kind, one without `stack` frames, or a `float_dtype` that is no floating
+                dtype.
             MissingExtra: Gymnasium is not installed.
-        """
-        from ._spaces import fields_of, unstacked
 
-        obs, action = fields_of(observation_space, "$.obs"), fields_of(action_space, "$.action")
+        >>> from gymnasium.spaces import Box, Discrete
+        >>> Schema.from_spaces(Box(-1, 1, (11,), "float64"), Discrete(2), float_dtype="float32")
+        Schema(obs=Field((11,), 'float32'), action=Field((), 'int64'), reward=Field((), 'float32'))
+        """
+        stored = None if float_dtype is None else floating(float_dtype)
+        obs, action = fields_of(observation_space, "$.obs", stored), fields_of(action_space, "$.action", stored)
         if stack is not None:
             obs = unstacked(obs, Field(stack=stack, pad=pad, stack_axis=stack_axis), "$.obs")
         return cls(obs=obs, action=action, **extras)
@@ -235,7 +131,7 @@ class Schema:
         """Read the schema off one step, a mapping of names to arrays without lane or batch axes.
 
         NumPy values keep their dtype; Python floats become `float32`, ints `int64`. The reward is `float32` unless it
-        is an integer array. `next_obs`, `terminated` and `truncated` are understood and add nothing.
+        is an integer array. `next_obs`, `terminated` and `truncated` may be there and add no field.
 
         >>> Schema.from_example({"obs": np.zeros(3, "float32"), "action": 1, "reward": 0.5})
         Schema(obs=Field((3,), 'float32'), action=Field((), 'int64'), reward=Field((), 'float32'))

@@ -20,6 +20,9 @@ class Stats:
         replay_ratio: `drawn / added`, 0 before the first step.
         cuts: Streams cut: a new observation that was not the held `next_obs`, or a call of `cut`.
         unbootstrapped: Truncated steps that came without a final observation.
+        ends: Episodes that ended with a final observation unlike the one before it, and were followed by a stream.
+        repeated_finals: Of these the streams that began with the very same observation: most of them do where steps
+            that only reset are added, or where the next episode's first observation is given as the final one.
         stale_updates: Priorities dropped because their step had been overwritten or was not complete.
         beta: Exponent of the last draw's weights; 0 for uniform draws.
         effective_sample_size: `(sum w)**2 / sum w**2` of the last draw's weights: how many equally weighted items it
@@ -43,6 +46,8 @@ class Stats:
     replay_ratio: float
     cuts: int
     unbootstrapped: int
+    ends: int
+    repeated_finals: int
     stale_updates: int
     beta: float
     effective_sample_size: float

@@ -20,28 +20,43 @@ _FAN_OUT = 8
 _ROUNDING = 1e-12
 
 
-def allocate(capacity: int) -> tuple[list[Float64s], list[Float64s], Float64s]:
-    """The arrays of an empty tree, as the kernels take them: sums a level, minima a level, and the state.
+# Entries of a tree's state; see `Tree` in `_kernels_numpy/tree.py`.
+STATE = 5
 
-    One mapping holds them all, 10.3 bytes a leaf, every level on a cache line's boundary. Zeros are an empty tree, so
-    no page is touched here.
-    """
+
+def _lengths(capacity: int) -> list[int]:
+    """How many entries each level has, the leaves first."""
     lengths: list[int] = []
     groups = capacity
     while not lengths or groups > 1:
         groups = -(-groups // _FAN_OUT)
         lengths.append(groups * _FAN_OUT)
-    memory = _memory.zeros(sum(lengths) + sum(lengths[1:]) + _FAN_OUT, np.float64)
-    start = -(memory.ctypes.data // 8) % _FAN_OUT
+    return lengths
 
-    def carve(length: int) -> Float64s:
-        nonlocal start
-        start += length
-        return memory[start - length : start]
 
-    sums = [carve(length) for length in lengths]
-    mins = [carve(length) for length in lengths[1:]]
-    return sums, mins, np.array([0.0, math.inf, 0.0])
+def size(capacity: int) -> int:
+    """Float64 numbers that a tree over `capacity` leaves takes: 10.3 bytes a leaf."""
+    lengths = _lengths(capacity)
+    return sum(lengths) + sum(lengths[1:])
+
+
+def carve(memory: Float64s, capacity: int) -> tuple[list[Float64s], list[Float64s]]:
+    """The sums of every level and the minima of all but the leaves', as kernels take them, out of one array."""
+    lengths = _lengths(capacity)
+    ends = np.cumsum([*lengths, *lengths[1:]]).tolist()
+    parts = [memory[end - length : end] for end, length in zip(ends, [*lengths, *lengths[1:]], strict=True)]
+    return parts[: len(lengths)], parts[len(lengths) :]
+
+
+def allocate(capacity: int) -> tuple[list[Float64s], list[Float64s], Float64s]:
+    """The arrays of an empty tree: sums a level, minima a level, and the state.
+
+    Zeros are an empty tree, so no page is touched here.
+    """
+    sums, mins = carve(_memory.zeros(size(capacity), np.float64), capacity)
+    state = np.zeros(STATE)
+    state[1] = math.inf
+    return sums, mins, state
 
 
 class SumTree:

@@ -125,7 +125,7 @@ def test_what_an_interrupted_write_left_is_in_nobodys_way(folder: Path) -> None:
 def test_one_writes_to_a_directory(good: Path) -> None:
     with TrajectoryReplayBuffer(good), TrajectoryReplayBuffer() as other:
         for job in (lambda: TrajectoryReplayBuffer(good), lambda: other.save_checkpoint(good)):
-            with pytest.raises(StorageError, match="nobody else writes to"):
+            with pytest.raises(StorageError, match="Could not lock the directory"):
                 job()
 
 
@@ -205,7 +205,7 @@ def test_half_a_load_with_a_wrong_index_deletes_no_trajectory(good: Path) -> Non
     with contextlib.closing(sqlite3.connect(good / INDEX)) as db, db:
         db.execute("UPDATE trajectories SET id = 2000 WHERE place = 2")
         db.execute("INSERT OR REPLACE INTO facts VALUES ('half_loaded', '1')")
-    with pytest.warns(ReliveWarning, match="1 trajectories left out"), TrajectoryReplayBuffer(good) as buffer:
+    with pytest.warns(ReliveWarning, match="left out 1 trajectory"), TrajectoryReplayBuffer(good) as buffer:
         assert len(buffer) == 2
     assert (good / FILE).exists()
 
@@ -241,7 +241,7 @@ def test_sqlite_opens_regular_files_only(end: str, kind: str, good: Path, outsid
     else:
         at.symlink_to(outside) if kind == "link" else os.mkfifo(at)
     for job in (lambda: inspect(good), lambda: TrajectoryReplayBuffer(good)):
-        with pytest.raises(StorageError, match=r"no regular file|Is a directory|symbolic links"):
+        with pytest.raises(StorageError, match=r"not a regular file|Is a directory|symbolic links"):
             job()
 
 
@@ -301,7 +301,7 @@ def test_a_whole_file_that_is_cut_while_it_is_read(good: Path) -> None:
         system.before = lambda name, _: [
             os.truncate(path, 900) for path in good.glob("trajectory*") if name == "preadv"
         ]
-        with pytest.raises(StorageError, match="got fewer"):
+        with pytest.raises(StorageError, match="ends before"):
             buffer.sample(50)
 
 
@@ -329,7 +329,10 @@ def test_what_a_save_removed_does_not_come_back(folder: Path) -> None:
         buffer.add_trajectories([simple(k) for k in range(2, 4)])
         buffer.save_checkpoint(folder / "saved")
     (folder / "saved" / FILE).write_bytes(data)
-    with pytest.warns(ReliveWarning, match="1 files of removed"), TrajectoryReplayBuffer(folder / "saved") as buffer:
+    with (
+        pytest.warns(ReliveWarning, match="deleted 1 file of removed"),
+        TrajectoryReplayBuffer(folder / "saved") as buffer,
+    ):
         assert len(buffer) == 2
 
 
@@ -352,5 +355,5 @@ def test_fields_that_the_index_calls_otherwise(cache: int, good: Path) -> None:
     """Row by row, and whole files that are kept in memory."""
     with contextlib.closing(sqlite3.connect(good / INDEX)) as db, db:
         db.execute("UPDATE layouts SET columns = replace(columns, 'rewards', 'rewardr')")
-    with pytest.raises(StorageError, match=r"as the index knows it|the fields that the index names"):
+    with pytest.raises(StorageError, match="has other fields"):
         reader(good, cache).sample(50)

@@ -15,8 +15,9 @@ import pytest
 
 from relive.errors import SchemaError, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, verify
-from relive.trajectories._catalog import NAME, Catalog, Entry, read
+from relive.trajectories._catalog import NAME, Catalog, read
 from relive.trajectories._draws import TorchDraws
+from relive.trajectories._entry import Entry
 from relive.trajectories._layout import Column, Layout, Plan, columns_json, layout_from, parse
 
 REWARDS = Column(("rewards",), "float32", (1,))
@@ -36,26 +37,26 @@ def flag(*shape: Any, path: tuple[str, ...] = ("a",)) -> Column:
 
 # Fields that cannot be, of which the library's own writer would make header and index all the same.
 LAYOUTS = {
-    "a name of nothing": (alone(flag(1, path=("a", ""))), "or one without"),
+    "a name of nothing": (alone(flag(1, path=("a", ""))), "an empty name"),
     "names too deep": (alone(flag(1, path=("a",) * 31)), "too deep"),
-    "too many axes": (alone(flag(*[1] * 31)), "too many axes|a shape of"),
-    "a field inside a field": (alone(flag(1), flag(1, path=("a", "b"))), "a field inside a field"),
-    "an axis of none": (alone(REWARDS, flag(0)), "a shape of|bool"),
-    "an axis below none": (alone(flag(-1, -1)), "a shape of|bool"),
-    "a huge axis": (alone(flag(2**40)), "a shape of|bool"),
-    "an axis that is a flag": (alone(flag(True)), "a shape of|bool"),
-    "an axis that is a fraction": (alone(flag(1.0)), "a shape of|bool"),
+    "too many axes": (alone(flag(*[1] * 31)), "too many axes|invalid shape"),
+    "a field inside a field": (alone(flag(1), flag(1, path=("a", "b"))), "inside another field"),
+    "an axis of none": (alone(REWARDS, flag(0)), "invalid shape|bool"),
+    "an axis below none": (alone(flag(-1, -1)), "invalid shape|bool"),
+    "a huge axis": (alone(flag(2**40)), "invalid shape|bool"),
+    "an axis that is a flag": (alone(flag(True)), "invalid shape|bool"),
+    "an axis that is a fraction": (alone(flag(1.0)), "invalid shape|bool"),
 }
 # Of the index only: a header has no place for these.
 LISTED = {
     "no fields": (alone(), "no fields"),
-    "two fields of one name": (alone(REWARDS, REWARDS), "two of one name"),
+    "two fields of one name": (alone(REWARDS, REWARDS), "a duplicate name"),
     "objects": (alone(Column(("a",), "object", (1,))), "object"),
-    "a step after of nothing": (alone(LATER, shared=SHARED), "of what there is not"),
-    "nothing as the step after": (alone(NOW, shared=SHARED), "of what there is not"),
-    "another dtype": (alone(Column(NOW.path, "int32", (3,)), LATER, shared=SHARED), "of what there is not"),
-    "another shape": (alone(Column(NOW.path, "float32", (4,)), LATER, shared=SHARED), "of what there is not"),
-    "no next_obs": (alone(NOW, shared=frozenset({NOW.path})), "of what there is not"),
+    "a step after of nothing": (alone(LATER, shared=SHARED), "marked shared"),
+    "nothing as the step after": (alone(NOW, shared=SHARED), "marked shared"),
+    "another dtype": (alone(Column(NOW.path, "int32", (3,)), LATER, shared=SHARED), "marked shared"),
+    "another shape": (alone(Column(NOW.path, "float32", (4,)), LATER, shared=SHARED), "marked shared"),
+    "no next_obs": (alone(NOW, shared=frozenset({NOW.path})), "marked shared"),
 }
 
 
@@ -86,22 +87,22 @@ def raw(text: str) -> tuple[bytes, int]:
 HEADERS: dict[str, tuple[Callable[[], tuple[bytes, int]], str]] = {
     "no bytes": (lambda: (b"", 10**6), "header of 0"),
     "seven bytes": (lambda: (bytes(7), 10**6), "header of 0"),
-    "half a header": (lambda: (whole(of(GOOD))[0][:-9], whole(of(GOOD))[1]), "a header of"),
-    "a header of 2 MB": (lambda: long(2 << 20), "a header of"),
-    "a header beyond the file": (lambda: (struct.pack("<Q", 99) + bytes(99), 99), "a header of"),
+    "half a header": (lambda: (whole(of(GOOD))[0][:-9], whole(of(GOOD))[1]), "invalid header of"),
+    "a header of 2 MB": (lambda: long(2 << 20), "invalid header of"),
+    "a header beyond the file": (lambda: (struct.pack("<Q", 99) + bytes(99), 99), "invalid header of"),
     "another format": (lambda: changed(lambda told: told["__metadata__"].update(format="relive.2")), "format"),
     "a longer file": (lambda: (whole(of(GOOD))[0], whole(of(GOOD))[1] + 1), "a file of"),
     "no steps": (lambda: whole(of(Layout((NOW, LATER), SHARED), 0)), "no steps"),
     "no fields": (lambda: changed(lambda told: [told.pop(key) for key in ("curr_obs/x", "rewards")]), "no steps"),
-    "no environments": (lambda: whole_of_none(), "a shape of"),
-    "an episode below 0": (lambda: whole(of(GOOD), -1), "an episode's length"),
-    "a long episode": (lambda: whole(of(GOOD), 2**31), "an episode's length"),
-    "a long weights id": (lambda: whole(of(GOOD), weights="x" * 41), "a weights id"),
-    "other steps": (lambda: changed(lambda told: told["rewards"].update(shape=[2, 2, 1])), "beside"),
-    "other environments": (lambda: changed(lambda told: told["rewards"].update(shape=[3, 1, 1])), "beside"),
-    "one axis": (lambda: changed(lambda told: told["rewards"].update(shape=[3])), "a shape of"),
+    "no environments": (lambda: whole_of_none(), "invalid shape"),
+    "an episode below 0": (lambda: whole(of(GOOD), -1), "invalid max_episode_length"),
+    "a long episode": (lambda: whole(of(GOOD), 2**31), "invalid max_episode_length"),
+    "a long weights id": (lambda: whole(of(GOOD), weights="x" * 41), "model_weights_id"),
+    "other steps": (lambda: changed(lambda told: told["rewards"].update(shape=[2, 2, 1])), "next to"),
+    "other environments": (lambda: changed(lambda told: told["rewards"].update(shape=[3, 1, 1])), "next to"),
+    "one axis": (lambda: changed(lambda told: told["rewards"].update(shape=[3])), "invalid shape"),
     "other offsets": (lambda: changed(lambda told: told["rewards"].update(data_offsets=[0, 24])), "offsets"),
-    "another table": (lambda: changed(lambda told: told["relive/crc32"].update(data_offsets=[0, 1])), "a table"),
+    "another table": (lambda: changed(lambda told: told["relive/crc32"].update(data_offsets=[0, 1])), "checksum table"),
     "a text": (lambda: raw('"x"'), "no attribute"),
     "a list": (lambda: raw("[]"), "list|interpreted"),
     "a mapping of nothing": (lambda: raw("{}"), "metadata"),
@@ -113,7 +114,7 @@ HEADERS: dict[str, tuple[Callable[[], tuple[bytes, int]], str]] = {
     ),
     "another step after": (
         lambda: changed(lambda told: told["__metadata__"].update(shared='["last_obs/x"]')),
-        "of what there is not|beside",
+        "marked shared|next to",
     ),
 }
 
@@ -225,17 +226,17 @@ ENTRIES = {
     "other bytes": {"bytes": 12},
     "a large checksum": {"checksum": 2**32},
     "a checksum that is a fraction": {"checksum": 1.5},
-    "an episode below 0": {"episode": -1},
-    "a long episode": {"episode": 2**31},
-    "a long weights id": {"weights": "x" * 41},
-    "long letters": {"weights": "é" * 21},
-    "weights that are bytes": {"weights": b"x"},
+    "an episode below 0": {"max_episode_length": -1},
+    "a long episode": {"max_episode_length": 2**31},
+    "a long weights id": {"model_weights_id": "x" * 41},
+    "long letters": {"model_weights_id": "é" * 21},
+    "weights that are bytes": {"model_weights_id": b"x"},
 }
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_row_of_the_index_with_one_lie(name: str, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"a row|a file of"):
+    with pytest.raises(StorageError, match=r"invalid row|cannot have a file of"):
         listed(tmp_path, entry(**ENTRIES[name]))
 
 
@@ -315,7 +316,7 @@ def test_a_journal_that_names_another_file(tmp_path: Path) -> None:
     head = (MAGIC + struct.pack(">IIIII", 0, 1, pages, 512, 4096)).ljust(512, b"\0")
     tail = struct.pack(">I", 2**30 // 4096 + 1) + name + struct.pack(">II", len(name), sum(name)) + MAGIC
     (tmp_path / "own" / f"{NAME}-journal").write_bytes(head + tail)
-    with pytest.raises(StorageError, match="a journal of several databases"):
+    with pytest.raises(StorageError, match="spans several databases"):
         TrajectoryReplayBuffer(tmp_path / "own")
     assert outside.read_bytes() == b"secret"
 
@@ -376,10 +377,10 @@ def test_every_generator_of_numpys_goes_on(kind: str, tmp_path: Path) -> None:
         ("PCG64", lambda told: told["state"].update(state=5), "not subscriptable|integer"),
         ("PCG64", lambda told: told["state"]["state"].update(inc=-1), "out of bounds|convert|negative"),
         ("PCG64", lambda told: told.update(state=[]), "indices"),
-        ("PCG64", lambda told: told.update(seed=2**64), "a seed of"),
-        ("PCG64", lambda told: told.update(seed=-(2**63) - 1), "a seed of"),
-        ("PCG64", lambda told: told.update(seed=True), "a seed of"),
-        ("PCG64", lambda told: told.update(seed="5"), "a seed of"),
+        ("PCG64", lambda told: told.update(seed=2**64), "invalid seed"),
+        ("PCG64", lambda told: told.update(seed=-(2**63) - 1), "invalid seed"),
+        ("PCG64", lambda told: told.update(seed=True), "invalid seed"),
+        ("PCG64", lambda told: told.update(seed="5"), "invalid seed"),
     ],
 )
 def test_a_state_of_draws_with_one_lie(
@@ -387,7 +388,7 @@ def test_a_state_of_draws_with_one_lie(
 ) -> None:
     told = state_of(kind)
     change(told)
-    with pytest.raises(StorageError, match=f"a generator's state, got .*({text})"):
+    with pytest.raises(StorageError, match=f"Invalid generator state .*({text})"):
         resumed(tmp_path, told)
 
 
@@ -395,5 +396,5 @@ def test_a_state_of_draws_with_one_lie(
 def test_a_state_that_is_not_torchs(state: Any, tmp_path: Path) -> None:
     told = json.loads(TorchDraws(3).state())
     assert len(resumed(tmp_path, told)) == 1
-    with pytest.raises(StorageError, match="a generator's state"):
+    with pytest.raises(StorageError, match="Invalid generator state"):
         resumed(tmp_path, {**told, "state": state})

@@ -20,9 +20,10 @@ from rollouts import simple
 from system_calls import System, watched
 
 from relive.errors import SchemaError, StorageError
-from relive.trajectories import TrajectoryReplayBuffer, _rlinf_read, convert, verify
-from relive.trajectories._opcodes import value
-from relive.trajectories._rlinf_file import contents
+from relive.trajectories import TrajectoryReplayBuffer, convert, verify
+from relive.trajectories.rlinf import _source
+from relive.trajectories.rlinf._file import contents
+from relive.trajectories.rlinf._opcodes import value
 
 NUMBERS = np.arange(8, dtype=np.float32)
 LOAD = "torch.storage._load_from_bytes"
@@ -118,47 +119,47 @@ def located(start: int) -> bytes:
 
 
 ARCHIVES: dict[str, tuple[Callable[[], bytes], str]] = {
-    "a list": (lambda: archive(b"]"), "no mapping of"),
-    "too deep": (lambda: archive(deep(9)), "no mapping of"),
-    "too many fields": (lambda: archive(mapping(**{f"f{k}": plain(k) for k in range(1025)})), "no mapping of"),
-    "a number as a name": (lambda: archive(b"}" + plain(1) + tensor() + b"s"), "a field called"),
-    "another call": (lambda: file(typed(name="os.mkdir")), "a call of os.mkdir"),
-    "another dtype": (lambda: file(typed("torch.complex64")), "a tensor of complex64"),
-    "no dtype": (lambda: file(tensor(handle(name=named("torch.storage.UntypedStorage")))), "a tensor of None"),
-    "axes in a list": (lambda: file(tensor(size=[4, 2, 1])), "a tensor of"),
-    "steps in a list": (lambda: file(tensor(stride=[2, 1, 1])), "a tensor of"),
-    "many axes": (lambda: file(tensor(size=(8,) + (1,) * 32, stride=(1,) * 33)), "a shape of"),
-    "an axis that is a flag": (lambda: file(tensor(size=(4, 2, True))), "a shape of"),
-    "a negative offset": (lambda: file(tensor(offset=-1)), "a shape of"),
-    "beyond its storage": (lambda: file(tensor(offset=1)), "beyond its storage"),
+    "a list": (lambda: archive(b"]"), "expected a mapping of"),
+    "too deep": (lambda: archive(deep(9)), "expected a mapping of"),
+    "too many fields": (lambda: archive(mapping(**{f"f{k}": plain(k) for k in range(1025)})), "expected a mapping of"),
+    "a number as a name": (lambda: archive(b"}" + plain(1) + tensor() + b"s"), "invalid field name"),
+    "another call": (lambda: file(typed(name="os.mkdir")), "unknown call of os.mkdir"),
+    "another dtype": (lambda: file(typed("torch.complex64")), "invalid tensor of complex64"),
+    "no dtype": (lambda: file(tensor(handle(name=named("torch.storage.UntypedStorage")))), "invalid tensor of None"),
+    "axes in a list": (lambda: file(tensor(size=[4, 2, 1])), "invalid tensor of"),
+    "steps in a list": (lambda: file(tensor(stride=[2, 1, 1])), "invalid tensor of"),
+    "many axes": (lambda: file(tensor(size=(8,) + (1,) * 32, stride=(1,) * 33)), "invalid shape"),
+    "an axis that is a flag": (lambda: file(tensor(size=(4, 2, True))), "invalid shape"),
+    "a negative offset": (lambda: file(tensor(offset=-1)), "invalid shape"),
+    "beyond its storage": (lambda: file(tensor(offset=1)), "exceeds its storage"),
     "steps between rows": (lambda: file(tensor(size=(2, 2, 1), stride=(4, 1, 1))), "not contiguous"),
-    "another handle": (lambda: file(tensor(handle("module"))), "a handle on"),
-    "a handle without a name": (lambda: file(tensor(handle(name=plain("torch.FloatStorage")))), "a handle on"),
+    "another handle": (lambda: file(tensor(handle("module"))), "unknown storage"),
+    "a handle without a name": (lambda: file(tensor(handle(name=plain("torch.FloatStorage")))), "unknown storage"),
     "a handle that is a number": (lambda: file(tensor(plain(5) + b"Q")), "not subscriptable"),
     "a handle of two": (lambda: file(tensor(b"(" + plain("storage") + named("torch.FloatStorage") + b"tQ")), "range"),
-    "another storage": (lambda: file(typed("torch.float32", held=handle(name=named("os.Storage")))), "a handle on"),
-    "no handle": (lambda: file(tensor(plain(5))), "without a storage"),
+    "another storage": (lambda: file(typed("torch.float32", held=handle(name=named("os.Storage")))), "unknown storage"),
+    "no handle": (lambda: file(tensor(plain(5))), "has no storage"),
     "no such record": (lambda: file(tensor(handle(key="1"))), "data/1"),
     "big-endian": (lambda: file(byteorder=b"big"), "big-endian"),
     "a header of 2 MB": (
         lambda: archive(mapping(rewards=tensor(), x=b"B" + struct.pack("<I", 2 << 20) + bytes(2 << 20))),
-        "a header of",
+        "too large",
     ),
     "no header": (lambda: file().replace(b"data.pkl", b"data.pkk"), "unpack"),
-    "packed": (lambda: archive(mapping(rewards=tensor()), zipfile.ZIP_DEFLATED), "not stored as it is"),
-    "other bytes": (lambda: file().replace(NUMBERS.tobytes(), NUMBERS[::-1].tobytes()), "other bytes in"),
-    "more bytes than there are": (lambda: many(50, "x"), "lie on top|more bytes than the file"),
+    "packed": (lambda: archive(mapping(rewards=tensor()), zipfile.ZIP_DEFLATED), "damaged or compressed"),
+    "other bytes": (lambda: file().replace(NUMBERS.tobytes(), NUMBERS[::-1].tobytes()), "wrong checksum of"),
+    "more bytes than there are": (lambda: many(50, "x"), "more bytes than the file"),
     "a long list of records": (lambda: many(6000, "x" * 150), "too many records"),
     "a list of another length": (lambda: many(6000, "x" * 150, lie=True), "too many records"),
     "a locator that leads nowhere": (lambda: located(2**63), "unpack requires"),
-    "a record that is none": (lambda: patched(2, 0x0505), "not stored as it is"),
+    "a record that is none": (lambda: patched(2, 0x0505), "damaged or compressed"),
     "a record that starts at the end": (
         lambda: patched(42, len(file()) - 9, listed=True, size=4),
-        "not stored as it is",
+        "damaged or compressed",
     ),
-    "a record that ends behind the file": (lambda: patched(28, 0xFFFF), "a file that ends early"),
-    "a comment": (lambda: file()[:-2] + b"\x28\0" + b"x" * 40, "no archive"),
-    "the end alone": (lambda: b"PK\5\6" + bytes(9), "no archive"),
+    "a record that ends behind the file": (lambda: patched(28, 0xFFFF), "the file ends early"),
+    "a comment": (lambda: file()[:-2] + b"\x28\0" + b"x" * 40, "not a zip archive"),
+    "the end alone": (lambda: b"PK\5\6" + bytes(9), "not a zip archive"),
 }
 
 
@@ -210,11 +211,11 @@ def inner(system: bytes = plain({"little_endian": True}), count: int = 8, held: 
     [
         (lambda: inner(plain({"little_endian": False})), "big-endian"),
         (lambda: inner(plain(5)), "no attribute"),
-        (lambda: inner(count=9), "a storage that ends early"),
-        (lambda: inner(count=7), "beyond its storage"),
-        (lambda: inner(held="os.mkdir"), "without a storage"),
-        (lambda: b"\x80\x02" + mapping(rewards=tensor(plain(5))) + b".", "without a storage"),
-        (lambda: b"\x80\x02" + mapping(rewards=tensor(call(named(LOAD), plain("x")))) + b".", "without a storage"),
+        (lambda: inner(count=9), "a storage ends early"),
+        (lambda: inner(count=7), "exceeds its storage"),
+        (lambda: inner(held="os.mkdir"), "has no storage"),
+        (lambda: b"\x80\x02" + mapping(rewards=tensor(plain(5))) + b".", "has no storage"),
+        (lambda: b"\x80\x02" + mapping(rewards=tensor(call(named(LOAD), plain("x")))) + b".", "has no storage"),
     ],
 )
 def test_a_pickle_with_one_lie(data: Callable[[], bytes], text: str, tmp_path: Path) -> None:
@@ -225,15 +226,15 @@ def test_a_pickle_with_one_lie(data: Callable[[], bytes], text: str, tmp_path: P
 @pytest.mark.parametrize(
     ("code", "text"),
     [
-        (b"}" + plain("a") + plain(1) + b"(s", "an empty stack"),  # what stands before a mark is another's
-        (b"]" + plain(1) + plain(2) + b"s", "items of something that is no dict"),
-        (b"}" + plain(2) + b"a", "items of something that is no list"),
-        (plain("os.mkdir") + b")R", "a call of something that has no name"),
-        (named("os.mkdir") + b"]R", "a call of something that has no name"),
-        (b"u", "makes no sense"),
-        (b"}]" + plain(1) + b"s", "makes no sense"),
-        (b"0", "the opcode POP"),
-        (b"}}b", "the opcode BUILD"),
+        (b"}" + plain("a") + plain(1) + b"(s", "empty stack"),  # what stands before a mark is another's
+        (b"]" + plain(1) + plain(2) + b"s", "something other than a dict"),
+        (b"}" + plain(2) + b"a", "something other than a list"),
+        (plain("os.mkdir") + b")R", "something other than a global"),
+        (named("os.mkdir") + b"]R", "something other than a global"),
+        (b"u", "invalid pickle"),
+        (b"}]" + plain(1) + b"s", "invalid pickle"),
+        (b"0", "forbidden opcode POP"),
+        (b"}}b", "forbidden opcode BUILD"),
     ],
 )
 def test_opcodes_that_make_no_sense(code: bytes, text: str) -> None:
@@ -258,13 +259,13 @@ def test_a_shape_that_cannot_be(shape: list[Any], good: Path) -> None:
         first.update(shape=shape, num_samples=int(np.prod(shape)))
 
     tables(change)(good)
-    with pytest.raises(StorageError, match="RLinf's index"):
+    with pytest.raises(StorageError, match="Invalid RLinf index"):
         TrajectoryReplayBuffer().load_checkpoint(good)
 
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [((8,), "at least one field"), ((5, 2, 0), "that the index says"), ((5, 1), "that the index says")],
+    [((8,), "at least one field"), ((5, 2, 0), "of the index"), ((5, 1), "of the index")],
 )
 def test_a_file_without_its_rows(size: tuple[int, ...], text: str, good: Path) -> None:
     theirs(good).write_bytes(file(tensor(size=size, stride=(1,) * len(size))))
@@ -319,11 +320,11 @@ def test_weights_that_no_index_of_ours_holds(weights: Any, good: Path, folder: P
 
 
 def test_places_in_files_are_forgotten(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_rlinf_read, "_KEPT_PLACES", 2)
+    monkeypatch.setattr(_source, "_REMEMBERED_FILES", 2)
     with contextlib.closing(TrajectoryReplayBuffer(sample_window_size=0, cache_size=0)) as buffer:
         buffer.load_checkpoint(good)
         buffer.sample(200)
-        assert len(buffer._store.sources[-1]._places) == 2
+        assert len(buffer._store.sources[-1]._located) == 2
 
 
 @pytest.mark.parametrize("cache", [0, 9])
@@ -333,7 +334,7 @@ def test_a_file_that_is_cut_while_it_is_read(cache: int, good: Path) -> None:
         buffer.load_checkpoint(good)
         buffer.sample(100) if not cache else None
         system.before = lambda name, _: os.truncate(theirs(good), 0) if name == "preadv" else None
-        with pytest.raises(StorageError, match="one that ends early"):
+        with pytest.raises(StorageError, match="ends early"):
             buffer.sample(100)
 
 
@@ -342,7 +343,7 @@ def test_a_disk_that_cannot_be_read(cache: int, good: Path) -> None:
     with watched() as system, contextlib.closing(TrajectoryReplayBuffer(cache_size=cache)) as buffer:
         buffer.load_checkpoint(good)
         for name in ("pread", "preadv", "fstat", "open"):
-            buffer._store.sources[-1]._places.clear()  # what stands where is looked up again
+            buffer._store.sources[-1]._located.clear()  # what stands where is looked up again
             system.decide = lambda called, _, name=name: errno.EIO if called == name else None
             with pytest.raises(StorageError):
                 buffer.sample(100)

@@ -34,8 +34,8 @@ def test_inspect_shows_what_is_there(directory, capsys):
         "float32",
     ):
         assert text in out
-    assert "next_obs.states (as the next step)" in out
-    assert "all files are there" in out
+    assert "next_obs.states (curr_obs one step later)" in out
+    assert "all files are present" in out
 
 
 def test_inspect_names_what_is_missing_and_what_is_left_over(directory, capsys):
@@ -51,7 +51,7 @@ def test_inspect_names_what_is_missing_and_what_is_left_over(directory, capsys):
 
 def test_verify_reads_every_byte(directory, capsys):
     assert main(["verify", str(directory)]) == 0
-    assert "All 3 trajectories are good." in capsys.readouterr().out
+    assert "All 3 trajectories are intact." in capsys.readouterr().out
     path = directory / "trajectory_000000000002.safetensors"
     raw = bytearray(path.read_bytes())
     for place in range(0, len(raw), 101):
@@ -60,7 +60,7 @@ def test_verify_reads_every_byte(directory, capsys):
         assert main(["verify", str(directory)]) == 1, place
         out = " ".join(capsys.readouterr().out.split())
         assert "trajectory_000000000002.safetensors" in out
-        assert "1 of 3 trajectories are bad." in out
+        assert "1 of 3 trajectories are damaged." in out
         raw[place] ^= 4
 
 

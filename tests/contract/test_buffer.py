@@ -98,9 +98,9 @@ def test_no_global_generator_is_touched():
 
 
 def test_data_is_copied_in_and_out():
-    buffer, told = make(), steps(6)
-    buffer.extend(**told)
-    told["obs"][:] = -1
+    buffer, given = make(), steps(6)
+    buffer.extend(**given)
+    given["obs"][:] = -1
     batch = buffer.read(range(5))
     batch.obs[:] = -2
     batch.next_obs[:] = -3
@@ -120,9 +120,9 @@ def test_the_newest_transition_can_be_drawn_at_once():
 
 
 def test_without_next_obs_the_newest_step_waits():
-    buffer, told = make(), steps(4)
-    del told["next_obs"]
-    buffer.extend(**told)
+    buffer, given = make(), steps(4)
+    del given["next_obs"]
+    buffer.extend(**given)
     assert buffer.read([2]).next_obs[0, 0] == 3
     with pytest.raises(relive.errors.StaleId):
         buffer.read([3])
@@ -144,9 +144,9 @@ def test_a_cut_ends_a_window_and_still_bootstraps():
 
 def test_truncation_bootstraps_and_termination_does_not():
     buffer = make(num_envs=3, item=relive.Transitions(n_step=2, gamma=0.5))
-    told = {name: value[:, 0] for name, value in steps(3, 1).items()}
-    told["terminated"], told["truncated"] = np.array([True, False, True]), np.array([False, True, True])
-    batch = buffer.read(buffer.add(**told))
+    given = {name: value[:, 0] for name, value in steps(3, 1).items()}
+    given["terminated"], given["truncated"] = np.array([True, False, True]), np.array([False, True, True])
+    batch = buffer.read(buffer.add(**given))
     np.testing.assert_array_equal(batch.discount, [0, 0.5, 0])
     np.testing.assert_array_equal(batch.terminated, [True, False, True])
     np.testing.assert_array_equal(batch.truncated, [False, True, True])
@@ -199,7 +199,7 @@ def test_counters_do_not_overflow(start):
     """Ten laps across the edges of smaller integers, on a ring made to believe it is that old."""
     lanes, rows = 3, 16
     buffer = make(num_envs=lanes, item=relive.Transitions(n_step=2, gamma=0.5), sampler=relive.Prioritized(), seed=0)
-    buffer._ring.counters[:] = [start, start % rows, start, 0, start, start, start, 0]
+    buffer._ring.counters[:, :8] = [start, start % (rows + 1), start % rows, start, start, 0, start, start]
     for t in range(10 * rows):
         ids = buffer.add(**{name: value[:, 0] for name, value in steps(lanes, 1, start=t).items()})
         np.testing.assert_array_equal(ids, (start + t) * lanes + np.arange(lanes))

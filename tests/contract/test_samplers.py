@@ -1,4 +1,4 @@
-"""What every sampler owes the buffer; a new sampler joins by one line in `SAMPLERS`."""
+"""Every sampler that relive ships keeps the promises of a sampler; a new one joins by one line in `SAMPLERS`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import relive
+from relive.testing import SamplerContract
 
 SAMPLERS = {
     "uniform": relive.Uniform(),
     "uniform, no repeats": relive.Uniform(replacement=False),
+    "uniform over episodes": relive.Uniform(over="episodes"),
     "prioritized": relive.Prioritized(),
     "prioritized, independent": relive.Prioritized(stratified=False, weights="buffer"),
     "prioritized, no repeats": relive.Prioritized(replacement=False, weights="none"),
@@ -20,141 +22,107 @@ SAMPLERS = {
 }
 
 
-@pytest.fixture(params=SAMPLERS, name="sampler")
-def _sampler(request):
-    return SAMPLERS[request.param]
+class TestSamplers(SamplerContract):
+    @pytest.fixture(autouse=True, params=SAMPLERS)
+    def _each(self, request: pytest.FixtureRequest) -> None:
+        self.sampler = SAMPLERS[request.param]
 
 
-def filled(sampler, steps=30, seed=1, **choices):
-    """Three lanes of 16 rows that went round, with ends in them."""
-    buffer = relive.ReplayBuffer(
-        relive.Schema(obs=relive.Field((2,)), action=relive.Field()),
-        capacity=48,
-        num_envs=3,
-        item=relive.Transitions(n_step=2),
-        sampler=sampler,
-        seed=seed,
-        **choices,
-    )
-    for t in range(steps):
-        buffer.add(**step(t))
-    return buffer
+class Faulty(relive.ReplayBuffer):
+    """A buffer whose sampler breaks one promise, as seen from outside."""
+
+    fault = ""
+
+    def sample(self, batch_size, **choices):
+        if self.fault == "not enough data is served" and not super().can_sample(batch_size):
+            return relive.Batch({"ids": np.zeros(batch_size, np.int64), "weights": np.ones(batch_size, np.float32)})
+        batch = super().sample(batch_size, **choices)
+        fields = dict(batch.items())
+        if self.fault == "the generator is asked twice":
+            self.rng.random(batch_size)
+        if self.fault == "draws depend on something else":
+            fields["ids"] = np.random.default_rng().permutation(fields["ids"])
+        if self.fault == "an overwritten id is drawn":
+            fields["ids"] = np.where(fields["ids"] > 300, 0, fields["ids"])
+        if self.fault == "an item is never drawn":
+            fields = dict(self.read(np.where(batch.ids % 7 == 3, batch.ids[0], batch.ids)).items())
+        if self.fault == "weights are not finite":
+            fields["weights"] = np.full(batch_size, np.nan, np.float32)
+        if self.fault == "weights exceed 1":
+            fields["weights"] = fields["weights"] * 2
+        if self.fault == "the batch is not what the ids name":
+            fields["obs"] = np.roll(fields["obs"], 1, axis=0)
+        if self.fault == "an id repeats":
+            fields["ids"] = np.full_like(fields["ids"], fields["ids"][0])
+        return relive.Batch(fields)
+
+    def can_sample(self, batch_size):
+        able = super().can_sample(batch_size)
+        return True if self.fault == "can_sample is too sure" else able and self.fault != "can_sample is too modest"
+
+    def update_priorities(self, ids, td_error):
+        if self.fault == "a refused update changes something" and not np.isfinite(td_error).all():
+            super().update_priorities(ids, np.nan_to_num(td_error))
+        if self.fault == "an overwritten id is updated":
+            super().update_priorities(ids, td_error)
+            return len(ids)
+        if self.fault == "the first duplicate counts" and len(ids):
+            return super().update_priorities(ids[::-1], td_error[::-1])
+        return super().update_priorities(ids, td_error)
+
+    def extend(self, **arguments):
+        if self.fault == "extend is not add" and arguments.get("priority") is None:
+            arguments["reward"] = np.asarray(arguments["reward"]) + 1
+        if self.fault == "a zero is a small priority" and arguments.get("priority") is not None:
+            arguments["priority"] = np.maximum(arguments["priority"], 1e-3)
+        return super().extend(**arguments)
 
 
-def step(t):
-    obs = np.stack([np.arange(3.0), np.full(3, t)], axis=1)
-    ended = np.array([t % 7 == 6, t % 5 == 4, False])
-    return {
-        "obs": obs, "action": np.full(3, t), "reward": np.ones(3), "next_obs": obs + np.array([0, 1]),
-        "terminated": ended, "truncated": ~ended & (t % 11 == 10),
-    }  # fmt: skip
+FAULTS = {
+    "not enough data is served": ["test_an_empty_buffer_refuses", "test_can_sample_tells_the_truth"],
+    "the generator is asked twice": ["test_uniforms_come_from_one_call_a_draw"],
+    "draws depend on something else": ["test_the_same_seed_and_calls_give_the_same_draws"],
+    "an overwritten id is drawn": ["test_draws_are_items_that_can_be_drawn"],
+    "an item is never drawn": ["test_every_item_is_drawn_sooner_or_later"],
+    "weights are not finite": ["test_weights_are_finite_and_positive"],
+    "weights exceed 1": ["test_weights_are_finite_and_positive"],
+    "the batch is not what the ids name": ["test_draws_are_items_that_can_be_drawn"],
+    "an id repeats": ["test_without_replacement_nothing_repeats"],
+    "can_sample is too sure": ["test_can_sample_tells_the_truth"],
+    "can_sample is too modest": ["test_can_sample_tells_the_truth"],
+    "a refused update changes something": ["test_refused_calls_change_nothing"],
+    "an overwritten id is updated": ["test_priorities_name_their_step"],
+    "the first duplicate counts": ["test_priorities_name_their_step"],
+    "extend is not add": ["test_extend_equals_repeated_adds"],
+    "a zero is a small priority": ["test_priorities_name_their_step"],
+}
 
 
-def drawable(buffer):
-    """Ids that can be read, found by trying all."""
-    found = []
-    for key in range(3 * 40):
-        try:
-            buffer.read([key])
-        except relive.errors.StaleId:
-            continue
-        found.append(key)
-    return found
+@pytest.mark.parametrize("fault", FAULTS)
+def test_meta_a_broken_promise_is_found(fault: str) -> None:
+    class Broken(SamplerContract):
+        sampler = relive.Prioritized(alpha=0.3, replacement=fault != "an id repeats")
+
+        def buffer(self, seed: int = 1) -> relive.ReplayBuffer:
+            made = super().buffer(seed)
+            made.__class__ = type("Broken", (Faulty,), {"fault": fault})
+            return made
+
+    for name in FAULTS[fault]:
+        with pytest.raises(AssertionError):
+            getattr(Broken(), name)()
 
 
-def test_shapes_and_dtypes(sampler):
-    batch = filled(sampler).sample(8)
-    assert (batch.ids.shape, batch.ids.dtype) == ((8,), np.int64)
-    assert (batch.weights.shape, batch.weights.dtype) == ((8,), np.float32)
-    assert (batch.weights > 0).all()
+def test_a_sampler_may_leave_items_out_on_purpose() -> None:
+    class Selective(SamplerContract):
+        sampler = relive.Uniform()
+        draws_all = False
 
+        def buffer(self, seed: int = 1) -> relive.ReplayBuffer:
+            made = super().buffer(seed)
+            made.__class__ = type("Selective", (Faulty,), {"fault": "an item is never drawn"})
+            return made
 
-def test_only_drawable_items_and_sooner_or_later_all(sampler):
-    buffer = filled(sampler)
-    ids = drawable(buffer)
-    assert len(ids) == buffer.stats().drawable
-    drawn = np.concatenate([buffer.sample(8).ids for _ in range(400)])
-    assert set(drawn.tolist()) == set(ids)
-
-
-def test_a_batch_is_what_read_gives(sampler):
-    buffer = filled(sampler)
-    batch = buffer.sample(8)
-    again = buffer.read(batch.ids)
-    for name in set(batch) - {"weights"}:
-        np.testing.assert_array_equal(batch[name], again[name], err_msg=name)
-
-
-def test_the_same_seed_and_calls_give_the_same_ids(sampler):
-    draws = []
-    for _ in range(2):
-        buffer, ids = filled(sampler), []
-        for t in range(30, 50):
-            batch = buffer.sample(7)
-            ids += batch.ids.tolist() + batch.weights.tolist()
-            if sampler.prioritizes:
-                buffer.update_priorities(batch.ids, np.sin(batch.ids))
-            buffer.add(**step(t))
-        draws.append(ids)
-    assert draws[0] == draws[1]
-    assert filled(sampler, seed=2).sample(16).ids.tolist() != filled(sampler, seed=3).sample(16).ids.tolist()
-
-
-def test_without_repeats_a_batch_can_be_everything(sampler):
-    buffer = filled(sampler)
-    n = buffer.stats().drawable
-    assert buffer.can_sample(n + 1) is sampler.replacement
-    if not sampler.replacement:
-        assert sorted(buffer.sample(n).ids.tolist()) == drawable(buffer)
-        with pytest.raises(relive.errors.NotEnoughData):
-            buffer.sample(n + 1)
-
-
-def test_one_item_is_enough_with_repeats(sampler):
-    buffer = filled(sampler, steps=0)
-    assert not buffer.can_sample(1)
-    lane = {name: value[:1] for name, value in step(6).items()}  # terminates at once
-    buffer.add(**lane, env_ids=[0])
-    assert buffer.can_sample(1)
-    assert buffer.can_sample(10) is sampler.replacement
-    assert buffer.sample(1).ids.tolist() == [0]
-
-
-def test_a_refused_draw_moves_nothing(sampler):
-    buffer = filled(sampler, steps=0)
-    state = buffer.rng.bit_generator.state
-    with pytest.raises(relive.errors.NotEnoughData):
-        buffer.sample(3)
-    assert buffer.rng.bit_generator.state == state
-    assert buffer.stats().drawn == 0
-
-
-def test_uniforms_come_from_one_call_a_draw(sampler):
-    class Counting:
-        def __init__(self):
-            self.calls = []
-
-        def random(self, n):
-            self.calls.append(n)
-            return np.linspace(0, 1, n, endpoint=False)
-
-    buffer = filled(sampler)
-    buffer.rng = Counting()
-    buffer.sample(5)
-    buffer.sample(9)
-    assert buffer.rng.calls == [5, 9]
-
-
-@pytest.mark.parametrize("edge", [0.0, 1.0 - 2.0**-53])
-def test_uniforms_at_the_edges(sampler, edge):
-    """The smallest and the largest number below one that a generator gives."""
-
-    class Edge:
-        def random(self, n):
-            return np.full(n, edge)
-
-    buffer = filled(sampler)
-    buffer.rng = Edge()
-    ids = buffer.sample(6).ids
-    buffer.read(ids)
-    assert len(set(ids.tolist())) == 6 or sampler.replacement
+    Selective().test_every_item_is_drawn_sooner_or_later()
+    Selective().test_draws_are_items_that_can_be_drawn()
+    Selective().test_can_sample_tells_the_truth()

@@ -30,7 +30,7 @@ from system_calls import watched
 
 from relive.errors import NotEnoughData
 from relive.trajectories import TrajectoryReplayBuffer
-from relive.trajectories._held import Held
+from relive.trajectories._snapshot import Snapshot
 
 LIVES = 12  # in one directory
 KEEP = {"max_trajectories": 7, "cache_size": 3, "queue_bytes": 20_000}
@@ -107,10 +107,10 @@ class Oracle:
             took = time.perf_counter() - begin
         texts = " ".join(str(w.message) for w in said)
         assert took < 1, f"opening took {took} s"
-        assert not unfinished or f"{len(unfinished)} unfinished files removed" in texts, texts
+        assert not unfinished or f"{len(unfinished)} partial file" in texts, texts
         assert "left out" not in texts, texts
         self.told["unfinished"] += len(unfinished)
-        self.told["adopted"] += "added to the index" in texts
+        self.told["adopted"] += "indexed" in texts
         self.told["slowest ms"] = max(self.told["slowest ms"], round(1000 * took))
         with buffer:
             self.next = self.compare(buffer, self.flushed)
@@ -141,15 +141,15 @@ class Oracle:
 
     def compare(self, buffer: TrajectoryReplayBuffer, least: int, *, exact: bool = True) -> int:
         """Every trajectory is read and compared, and so are rows; they follow each other. Returns the next serial."""
-        held, found = Held(buffer._store), []
-        for position in range(len(held)):
-            fields = {".".join(path): array for path, array in held.block(position).fields().items()}
+        snapshot, found = Snapshot(buffer._store), []
+        for stored in snapshot:
+            fields = {".".join(path): array for path, array in stored.block().fields().items()}
             serial = int(fields["code"][0, 0, 0])
             wanted = dict(leaves(given(serial)))
             assert fields.keys() == wanted.keys()
             assert all(array.tobytes() == wanted[name].tobytes() for name, array in fields.items()), f"{serial} is torn"
             found.append(serial)
-        held.release()
+        snapshot.release()
         end = found[-1] + 1 if found else 0
         assert found == list(range(end - len(found), end)), found
         assert least <= end <= self.handed + 3 or not exact, (least, end, self.handed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import resource
 import sqlite3
 import time
@@ -167,7 +168,7 @@ def test_every_call_fails(first, patience, folder):
         if not hit:
             break
         told += bool(life.errors)
-        assert all(str(error).startswith("Expected ") for error in life.errors)
+        assert all(re.match(r"(Expected|Could not) .+ - at `.+`", str(error)) for error in life.errors)
         if hit[0] in ("write", "fsync", "rename"):
             assert life.errors, f"nobody was told that {hit[0]} failed"
             assert any(os.strerror(code) in str(error) for error in life.errors)

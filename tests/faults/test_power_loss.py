@@ -25,8 +25,9 @@ from recording import Recorder, recorded
 from rollouts import leaves, simple
 
 from relive.trajectories import TrajectoryReplayBuffer
-from relive.trajectories._catalog import NAME, Entry
-from relive.trajectories._held import Held
+from relive.trajectories._catalog import NAME
+from relive.trajectories._entry import Entry
+from relive.trajectories._snapshot import Snapshot
 
 KEPT = 7
 OWN = "runs/own"
@@ -60,17 +61,17 @@ def bytes_of(serial: int) -> dict[str, bytes]:
 
 def contents(buffer: TrajectoryReplayBuffer, known: Found = frozenset()) -> Found:
     """Ids and serial numbers of all that is there; every byte is read and compared, but of what is known already."""
-    held, found, serials = Held(buffer._store), [], dict(known)
-    for position in range(len(held)):
-        id_ = int(held.records[position]["id"])
+    snapshot, found, serials = Snapshot(buffer._store), [], dict(known)
+    for stored in snapshot:
+        id_ = stored.entry.id
         if id_ in serials:
             found.append((id_, serials[id_]))
             continue
-        fields = {".".join(path): array for path, array in held.block(position).fields().items()}
+        fields = {".".join(path): array for path, array in stored.block().fields().items()}
         serial = int(fields["code"][0, 0, 0])
         assert {name: array.tobytes() for name, array in fields.items()} == bytes_of(serial), f"{serial} is torn"
         found.append((id_, serial))
-    held.release()
+    snapshot.release()
     assert found == sorted(found, key=lambda pair: pair[1]), "in the order in which they were added"
     return frozenset(found)
 

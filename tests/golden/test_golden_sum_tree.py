@@ -18,7 +18,7 @@ def test_recorded_history(name):
     """`advance` and `update` write leaves, `sample` descends.
 
     Which leaves an `advance` switches on or off is the recorded system's own rule (a zone around the cursor); the
-    tree is told the outcome. Updates are replayed as they were called, duplicates included.
+    tree gets the outcome. Updates are replayed as they were called, duplicates included.
     """
     params, arrays = load(name)
     lanes = params["B"]

@@ -1,4 +1,4 @@
-"""Environments that tell where they are in every observation, and a ledger of what happened to compare items with."""
+"""Environments whose observations say where they are, and a ledger of what happened to compare items with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NONE, TERMINATED, TRUNCATED, CUT = range(4)
 FAR = 1 << 40
 
 
-class Telling(gymnasium.Env):  # type: ignore[misc]
+class Located(gymnasium.Env):  # type: ignore[misc]
     """Frames `[lane + 1, episode + 1, step + 1]`; every other episode ends by a time limit."""
 
     def __init__(self, lane: int) -> None:
@@ -50,12 +50,12 @@ def reward_of(lane: Any, episode: Any, t: Any) -> Any:
 def stacking(lane: int, stack: int, pad: str, axis: int) -> gymnasium.Env:  # type: ignore[type-arg]
     """One environment behind Gymnasium's own frame stack."""
     padding = "reset" if pad == "first" else "zero"
-    env = gymnasium.wrappers.FrameStackObservation(Telling(lane), stack, padding_type=padding)
+    env = gymnasium.wrappers.FrameStackObservation(Located(lane), stack, padding_type=padding)
     return LastAxis(env) if axis == -1 else env
 
 
 class Ledger:
-    """Everything that was lived, by lane: episode and step of every absolute step, and how episodes ended."""
+    """Everything that happened, by lane: episode and step of every absolute step, and how episodes ended."""
 
     def __init__(self, lanes: int, steps: int) -> None:
         shape = (lanes, steps + 40)

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from counting import KINDS, Counting, code, length
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 import relive
 from relive.gymnasium import Recorder
@@ -18,19 +18,28 @@ LANES = 3
 MODES = list(AutoresetMode)
 
 
-def makers(kind: str) -> list[Any]:
-    return [lambda number=number: Counting(number, kind) for number in range(LANES)]
+def makers(kind: str, lanes: int = LANES) -> list[Any]:
+    return [lambda number=number: Counting(number, kind) for number in range(lanes)]
 
 
-def record(recorder: Recorder, steps: int, user_resets: bool) -> None:
-    recorder.reset(seed=0)
-    lanes = recorder.buffer.num_envs
+def buffer_of(envs: Any, item: Any = None) -> relive.ReplayBuffer:
+    schema = relive.Schema.from_spaces(envs.single_observation_space, envs.single_action_space)
+    return relive.ReplayBuffer(schema, 1000 * envs.num_envs, num_envs=envs.num_envs, item=item)
+
+
+def record(env: Any, steps: int, user_resets: bool) -> list[tuple[int, int]]:
+    """Step a recorder, or a wrapper around one; return lane and length of the episodes that `infos` report."""
+    env.reset(seed=0)
+    shape = env.action_space.shape
+    episodes = []
     for t in range(steps):
-        action = np.full((lanes, 1), t, np.float32)
-        _, _, terminated, truncated, _ = recorder.step(action if recorder._vector else action[0])
+        _, _, terminated, truncated, infos = env.step(np.full(shape, t, np.float32))
         ended = np.atleast_1d(np.logical_or(terminated, truncated))
+        if "episode" in infos:
+            episodes += [(int(lane), int(np.atleast_1d(infos["episode"]["l"])[lane])) for lane in np.flatnonzero(ended)]
         if user_resets and ended.any():
-            recorder.reset(options={"reset_mask": ended} if recorder._vector else None)
+            env.reset(options={"reset_mask": ended} if len(shape) == 2 else None)
+    return episodes
 
 
 def plain(obs: Any) -> np.ndarray:
@@ -66,33 +75,110 @@ def check(batch: relive.Batch, n: int, gamma: float) -> Counter[tuple[int, int, 
     return seen
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
-@pytest.mark.parametrize("n", [1, 3])
-def test_vector_environments_in_every_mode(mode: AutoresetMode, kind: str, n: int) -> None:
-    envs = SyncVectorEnv(makers(kind), autoreset_mode=mode)
-    schema = relive.Schema.from_spaces(envs.single_observation_space, envs.single_action_space)
-    item = relive.Transitions(n_step=n, gamma=0.9)
-    buffer = relive.ReplayBuffer(schema, 3000, num_envs=LANES, item=item)
-    record(Recorder(envs, buffer), 40, user_resets=mode is AutoresetMode.DISABLED)
-    seen = check(drawable(buffer, 80), n, 0.9)
+def check_lanes(buffer: relive.ReplayBuffer, mode: AutoresetMode, calls: int) -> None:
+    """Every stored step is right, and each lane's first steps are there without a gap."""
+    n = buffer.item.n_step
+    seen = check(drawable(buffer, 80), n, buffer.item.gamma)
     assert max(seen.values()) == 1
-    # Each lane's first steps are there without a gap: nothing was skipped, and no reset was taken for a step.
-    for number in range(LANES):
-        lived = [(e, t) for e in range(40) for t in range(length(number, e))]
+    for number in range(buffer.num_envs):
+        lived = [(e, t) for e in range(calls) for t in range(length(number, e))]
         stored = sorted((e, t) for i, e, t in seen if i == number)
         assert stored == lived[: len(stored)]
         resets = max(e for e, _ in stored)
         spent = len(stored) + (resets if mode is AutoresetMode.NEXT_STEP else 0)
-        assert 40 - (n - 1) - 1 <= spent <= 40
+        assert calls - (n - 1) - 1 <= spent <= calls
     assert buffer.stats().cuts == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+@pytest.mark.parametrize("lanes", [1, LANES])
+@pytest.mark.parametrize("n", [1, 3])
+def test_vector_environments_in_every_mode(mode: AutoresetMode, kind: str, n: int, lanes: int) -> None:
+    envs = SyncVectorEnv(makers(kind, lanes), autoreset_mode=mode)
+    buffer = buffer_of(envs, relive.Transitions(n_step=n, gamma=0.9))
+    record(Recorder(envs, buffer), 40, user_resets=mode is AutoresetMode.DISABLED)
+    check_lanes(buffer, mode, 40)
+
+
+class Foreign:
+    """A vector environment with Gymnasium's methods, but none of its classes."""
+
+    def __init__(self, envs: SyncVectorEnv) -> None:
+        self.num_envs, self.action_space, self._envs = envs.num_envs, envs.action_space, envs
+        self.step = envs.step
+
+    def reset(self, options: dict[str, Any] | None = None, seed: int = 0) -> Any:
+        return self._envs.reset(options=options, seed=seed)
+
+
+class Batched(gymnasium.Env):  # type: ignore[misc]
+    """Many environments in the class of a single one, as simulators on a GPU are."""
+
+    def __init__(self, envs: SyncVectorEnv) -> None:
+        self.num_envs, self.action_space, self.observation_space = 3, envs.action_space, envs.observation_space
+        self.step, self.reset, self.metadata = envs.step, envs.reset, envs.metadata
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+@pytest.mark.parametrize("dress", ["foreign", "batched", "batched and wrapped"])
+def test_vector_environments_are_known_by_their_lanes(mode: AutoresetMode, dress: str) -> None:
+    envs = SyncVectorEnv(makers("dict"), autoreset_mode=mode)
+    buffer = buffer_of(envs)
+    if dress == "foreign":
+        recorder: Any = Recorder(Foreign(envs), buffer, autoreset_mode=mode.name)
+    else:
+        batched = Batched(envs)
+        recorder = Recorder(gymnasium.Wrapper(batched) if "wrapped" in dress else batched, buffer)
+    assert isinstance(recorder, VectorEnv)
+    assert recorder.metadata["autoreset_mode"] is mode
+    record(recorder, 40, user_resets=mode is AutoresetMode.DISABLED)
+    check_lanes(buffer, mode, 40)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+@pytest.mark.parametrize("where", ["inside", "outside", "both"])
+def test_wrappers_of_vector_environments_go_inside_and_outside(mode: AutoresetMode, where: str) -> None:
+    made = SyncVectorEnv(makers("dict"), autoreset_mode=mode)
+    statistics = gymnasium.wrappers.vector.RecordEpisodeStatistics
+    inside = made if where == "outside" else statistics(made, stats_key="episode" if where == "inside" else "inner")
+    buffer = buffer_of(made)
+    recorder: Any = Recorder(inside, buffer)
+    env = recorder if where == "inside" else statistics(recorder)
+    assert isinstance(recorder, VectorEnv)
+    assert recorder.unwrapped is made
+    assert recorder.np_random_seed == made.np_random_seed
+    episodes = record(env, 40, user_resets=mode is AutoresetMode.DISABLED)
+    check_lanes(buffer, mode, 40)
+    # Inside, it never sees the mask of DISABLED mode: the environment takes it out of the options.
+    for lane in range(0 if where == "inside" and mode is AutoresetMode.DISABLED else LANES):
+        lengths = [steps for number, steps in episodes if number == lane]
+        assert lengths
+        assert lengths == [length(lane, episode) for episode in range(len(lengths))]
+    env.close()
+    assert made.closed
+
+
+def test_wrappers_of_single_environments_go_inside_and_outside() -> None:
+    made = Counting()
+    buffer = relive.ReplayBuffer(relive.Schema.from_spaces(made.observation_space, made.action_space), 100)
+    recorder: Any = Recorder(gymnasium.wrappers.TimeLimit(made, 3), buffer)
+    assert isinstance(recorder, gymnasium.Wrapper)
+    env = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.wrappers.TransformReward(recorder, lambda r: 100 * r))
+    lengths = [steps for _, steps in record(env, 30, user_resets=True)]
+    assert lengths == [min(length(0, episode), 3) for episode in range(len(lengths))]
+    assert env.unwrapped is made
+    env.set_wrapper_attr("number", 7)
+    assert (made.number, recorder.get_wrapper_attr("number")) == (7, 7)
+    batch = drawable(buffer, 60)
+    np.testing.assert_array_equal(batch.reward, batch.obs[:, 2] + 1)  # the one outside changes nothing that is stored
+    np.testing.assert_array_equal((batch.terminated | batch.truncated)[:11], [0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1])
 
 
 def test_asynchronous_environments_too() -> None:
     envs = AsyncVectorEnv(makers("dict"), autoreset_mode=AutoresetMode.SAME_STEP, shared_memory=True)
     try:
-        schema = relive.Schema.from_spaces(envs.single_observation_space, envs.single_action_space)
-        buffer = relive.ReplayBuffer(schema, 3000, num_envs=LANES)
+        buffer = buffer_of(envs)
         record(Recorder(envs, buffer), 12, user_resets=False)
         assert sum(check(drawable(buffer, 40), 1, 0.99).values()) == 12 * LANES
     finally:
@@ -138,20 +224,3 @@ def test_extras_and_priorities_go_through() -> None:
         recorder.step(np.zeros((LANES, 1), np.float32), log_prob=step, priority=step + 1)
     batch = drawable(buffer, 20)
     np.testing.assert_array_equal(buffer.priorities(batch.ids).round(3), batch.log_prob + 1)
-
-
-def test_it_is_used_like_the_environment_and_refuses_what_cannot_work() -> None:
-    envs = SyncVectorEnv(makers("array"), autoreset_mode=AutoresetMode.NEXT_STEP)
-    schema = relive.Schema.from_spaces(envs.single_observation_space, envs.single_action_space)
-    buffer = relive.ReplayBuffer(schema, 300, num_envs=LANES)
-    recorder = Recorder(envs, buffer)
-    assert recorder.num_envs == LANES
-    assert recorder.single_action_space == envs.single_action_space
-    with pytest.raises(relive.errors.ArgumentError, match=r"Expected `reset` before the first `step`"):
-        recorder.step(np.zeros((LANES, 1)))
-    with pytest.raises(relive.errors.ArgumentError, match=r"Expected a buffer with num_envs=3"):
-        Recorder(envs, relive.ReplayBuffer(schema, 300))
-    envs.metadata = {}
-    with pytest.raises(relive.errors.ArgumentError, match=r"Expected an autoreset mode: `NEXT_STEP`"):
-        Recorder(envs, buffer)
-    Recorder(envs, buffer, autoreset_mode="NextStep")

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from oracle_stacks import tree_map
 from programs import Call, assert_same_results, programs, run
 
 from relive import _kernels
+from relive.testing.frames import tree_map
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 # Where relive was installed without a compiler, a program must at least repeat itself.
@@ -38,11 +38,11 @@ def run_here(config: Any, calls: list[Call]) -> list[Any]:
 
 
 def by_the_general_way(config: Any, call: Call) -> Call:
-    name, told = call
+    name, arguments = call
     if name not in ("add", "extend"):
         return call
-    lanes = told.get("env_ids", list(range(config.num_envs)))
-    rest = {key: value for key, value in told.items() if key != "env_ids"}
+    lanes = arguments.get("env_ids", list(range(config.num_envs)))
+    rest = {key: value for key, value in arguments.items() if key != "env_ids"}
     return name, {**tree_map(lambda value: value.tolist(), rest), "env_ids": lanes}
 
 
@@ -59,8 +59,8 @@ def test_steps_one_by_one_are_the_same_as_together(program: Any) -> None:
         calls = [call for call in calls if call[0] != "sample"]
     one_by_one: list[Call] = []
     together: list[Call] = []
-    for name, told in calls:
-        kept = {key: value for key, value in told.items() if key != "priority"}
+    for name, arguments in calls:
+        kept = {key: value for key, value in arguments.items() if key != "priority"}
         together.append((name, kept))
         if name == "extend":
             lanes = {"env_ids": kept.pop("env_ids")} if "env_ids" in kept else {}

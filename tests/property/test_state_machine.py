@@ -10,14 +10,16 @@ import copy
 
 import numpy as np
 import pytest
-from agreement import assert_priorities, assert_same_buffer, items_agree
+from configs import configs
+from expected_draws import draw, is_weights, stratified_targets
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from oracle_draws import draw, is_weights, stratified_targets
-from oracle_stacks import tree_map
-from strategies import GO, STAY, Script, configs, lane_subsets, raw_priorities, scripts
 
 import relive
+from relive.testing import Script, assert_items, assert_same_buffer
+from relive.testing.frames import leaves, tree_map
+from relive.testing.strategies import lane_subsets, raw_priorities, scripts
+from relive.testing.synthetic import GO, STAY
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 UNEVENTFUL = Script([GO], [STAY], give_next=True)
@@ -36,13 +38,13 @@ class ReplayMachine(RuleBasedStateMachine):
     @initialize(config=configs(), data=st.data())
     def build(self, config, data):
         self.config = config
-        self.buffer, self.oracle, self.world = config.build(), config.oracle(), config.world()
+        self.buffer, self.oracle, self.envs = config.build(), config.oracle(), config.envs()
         self.seen: list[int] = []
         self.drawn = 0
         self.calls = 0
         laps = data.draw(st.integers(0, 2))
         if laps:
-            self.live_and_extend(*self.lanes_and_script(data), laps * config.rows - 1, time_major=False)
+            self.roll_and_extend(*self.lanes_and_script(data), laps * config.rows - 1, time_major=False)
 
     def lanes_and_script(self, data):
         lanes = data.draw(lane_subsets(self.config.num_envs))
@@ -51,30 +53,30 @@ class ReplayMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def add(self, data):
         lanes, script = self.lanes_and_script(data)
-        told, ids = self.world.live(self.oracle, lanes, 1, script)
-        told = tree_map(lambda value: value[:, 0], told)
+        arguments, ids = self.envs.rollout(self.oracle, lanes, 1, script)
+        arguments = tree_map(lambda value: value[:, 0], arguments)
         if lanes != list(range(self.config.num_envs)) or data.draw(st.booleans()):
-            told["env_ids"] = lanes
+            arguments["env_ids"] = lanes
         elif self.config.num_envs == 1 and data.draw(st.booleans()):
-            told = tree_map(lambda value: value[0], told)
-        np.testing.assert_array_equal(self.buffer.add(**told), ids[:, 0])
+            arguments = tree_map(lambda value: value[0], arguments)
+        np.testing.assert_array_equal(self.buffer.add(**arguments), ids[:, 0])
         self.seen += ids.ravel().tolist()
 
     @rule(data=st.data(), time_major=st.booleans(), long=st.integers(0, 7))
     def extend(self, data, time_major, long):
         lanes, script = self.lanes_and_script(data)
         steps = data.draw(st.integers(1, 6)) if long else data.draw(st.integers(1, 2 * self.config.rows + 3))
-        self.live_and_extend(lanes, script, steps, time_major)
+        self.roll_and_extend(lanes, script, steps, time_major)
 
-    def live_and_extend(self, lanes, script, steps, time_major):
+    def roll_and_extend(self, lanes, script, steps, time_major):
         if not steps:
             return
-        told, ids = self.world.live(self.oracle, lanes, steps, script)
+        arguments, ids = self.envs.rollout(self.oracle, lanes, steps, script)
         if time_major:
-            told, ids = tree_map(lambda value: np.swapaxes(value, 0, 1), told), ids.T
+            arguments, ids = tree_map(lambda value: np.swapaxes(value, 0, 1), arguments), ids.T
         if lanes != list(range(self.config.num_envs)):
-            told["env_ids"] = lanes
-        np.testing.assert_array_equal(self.buffer.extend(**told, time_major=time_major), ids)
+            arguments["env_ids"] = lanes
+        np.testing.assert_array_equal(self.buffer.extend(**arguments, time_major=time_major), ids)
         self.seen += ids.ravel().tolist()
 
     @rule(data=st.data())
@@ -83,25 +85,27 @@ class ReplayMachine(RuleBasedStateMachine):
         self.buffer.cut(env_ids=lanes)
         self.oracle.cut(lanes)
         for lane in lanes:
-            self.world.current[lane] = self.world.begin(lane)
+            self.envs.current[lane] = self.envs.begin(lane)
 
     @rule(data=st.data())
     def read_some(self, data):
         items = self.oracle.items()
         if items:
             ids = data.draw(st.lists(st.sampled_from(sorted(items)), min_size=1, max_size=9))
-            items_agree(self.buffer.read(ids), [items[i] for i in ids], self.config)
+            self.check_items(self.buffer.read(ids), [items[i] for i in ids])
 
     @precondition(lambda self: self.config.sampler is not None and self.seen)
     @rule(data=st.data())
     def update_priorities(self, data):
         recent = sorted(set(self.seen))[-3 * self.config.rows * self.config.num_envs :]
-        stored = self.oracle.places()  # some of them wait, are no starts, or lack an older row: their updates are stale
+        stored = (
+            self.oracle.anchors()
+        )  # some of them wait, are no starts, or lack an older row: their updates are stale
         known = [i for i in recent if i in stored or self.overwritten(i)]
         if not known:
             return
         ids = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=12))
-        td = data.draw(st.lists(raw_priorities, min_size=len(ids), max_size=len(ids)))
+        td = data.draw(st.lists(raw_priorities(), min_size=len(ids), max_size=len(ids)))
         signs = data.draw(st.lists(st.sampled_from([-1.0, 1.0]), min_size=len(ids), max_size=len(ids)))
         applied = self.buffer.update_priorities(ids, np.array(td) * signs)
         assert applied == self.oracle.update(ids, [value + self.config.sampler["eps"] for value in td])
@@ -112,7 +116,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @rule(n=st.integers(1, 40), beta=st.none() | st.sampled_from([0.0, 0.5, 1.0]))
     def sample(self, n, beta):
-        anchors = np.array(self.oracle.anchors(), np.int64)
+        anchors = np.array(self.oracle.by_slot(), np.int64)
         mass = self.config.mass(np.array([self.oracle.priority[i] for i in anchors]))
         with_replacement = self.config.sampler is None or self.config.sampler["replacement"]
         enough = (mass > 0).sum() >= (1 if with_replacement else n)
@@ -126,13 +130,29 @@ class ReplayMachine(RuleBasedStateMachine):
         batch = self.buffer.sample(n, **kwargs)
         self.drawn += n
         items = self.oracle.items()
-        items_agree(batch, [items[i] for i in batch.ids.tolist()], self.config)
+        self.check_items(batch, [items[i] for i in batch.ids.tolist()])
         place = {key: slot for slot, key in enumerate(anchors.tolist())}
         drawn = np.array([place[i] for i in batch.ids.tolist()])
         assert (mass[drawn] > 0).all()
         if not with_replacement:
             assert len(set(drawn.tolist())) == n
         self.check_law(batch, anchors, mass, drawn, rng, beta)
+
+    def check_items(self, batch, items):
+        """Fields, the dtypes of what is computed, and arrays that are parts of others rather than copies."""
+        assert_items(batch, items, self.config.whole)
+        if "mask" in batch:
+            assert (batch.mask.dtype, batch.discount.dtype, batch.steps.dtype) == (bool, np.float32, np.int32)
+            for name in ("obs", "prev_action", "prev_reward"):
+                for part, all_of_it in zip(leaves(batch[name]), leaves(batch[f"all_{name}"]), strict=True):
+                    assert part.size == 0 or np.shares_memory(part, all_of_it), name
+
+    def check_priorities(self, alpha):
+        """Raw priorities of every drawable id; with alpha = 0 only whether they are positive is kept."""
+        ids = self.oracle.by_slot()
+        if ids:
+            raw = np.array([self.oracle.priority[i] for i in ids])
+            np.testing.assert_allclose(self.buffer.priorities(ids), raw if alpha else raw > 0, rtol=1e-11)
 
     def check_law(self, batch, anchors, mass, drawn, rng, beta):
         choice = self.config.sampler
@@ -166,21 +186,21 @@ class ReplayMachine(RuleBasedStateMachine):
     @rule()
     def refused_call(self):
         lanes = self.config.num_envs
-        told, _ = self.config.world().live(self.config.oracle(), list(range(lanes)), 1, UNEVENTFUL)
-        told = tree_map(lambda value: value[:, 0], told)
-        told["truncated"] = np.full(lanes, 2)
+        arguments, _ = self.config.envs().rollout(self.config.oracle(), list(range(lanes)), 1, UNEVENTFUL)
+        arguments = tree_map(lambda value: value[:, 0], arguments)
+        arguments["truncated"] = np.full(lanes, 2)
         with pytest.raises(relive.errors.SchemaError):
-            self.buffer.add(**told)
+            self.buffer.add(**arguments)
 
     @invariant()
     def agrees(self):
         if not hasattr(self, "buffer"):
             return
         self.calls += 1
-        assert_same_buffer(self.buffer, self.oracle, self.config, self.calls)
+        assert_same_buffer(self.buffer, self.oracle, self.config.whole, self.calls)
         assert self.buffer.stats().drawn == self.drawn
         if self.config.sampler is not None:
-            assert_priorities(self.buffer, self.oracle, self.config.sampler["alpha"])
+            self.check_priorities(self.config.sampler["alpha"])
 
 
 TestReplay = ReplayMachine.TestCase

@@ -35,7 +35,7 @@ def make(sampler: object, n_step: int = 3) -> relive.ReplayBuffer:
     )
 
 
-def told(lane: int, serial: int, ended: bool = False) -> dict[str, object]:
+def step(lane: int, serial: int, ended: bool = False) -> dict[str, object]:
     """One step of one lane."""
     obs = np.broadcast_to(np.array([lane, serial]), (1, 16, 2))
     return {
@@ -90,7 +90,7 @@ def test_a_writer_a_lane_and_readers_and_updates(sampler):
     def writer(lane: int) -> Callable[[], None]:
         def job() -> None:
             for t in range(steps):
-                buffer.add(**told(lane, t, ended=t % 37 == 36), env_ids=[lane])
+                buffer.add(**step(lane, t, ended=t % 37 == 36), env_ids=[lane])
 
         return job
 
@@ -136,7 +136,7 @@ def test_a_writer_a_lane_and_readers_and_updates(sampler):
 
 def writer_of(buffer: relive.ReplayBuffer, lane: int, steps: int) -> None:
     for t in range(steps):
-        buffer.add(**told(lane, t, ended=t % 37 == 36), env_ids=[lane])
+        buffer.add(**step(lane, t, ended=t % 37 == 36), env_ids=[lane])
 
 
 def is_drawable(buffer: relive.ReplayBuffer, key: int) -> bool:
@@ -156,9 +156,9 @@ def test_threads_that_add_to_the_same_lanes():
         def add() -> None:
             for t in range(calls):
                 serial = (worker * calls + t) * 10
-                rows = [told(lane, serial) for lane in range(LANES)]
-                step = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-                ids.append(buffer.add(**step))
+                rows = [step(lane, serial) for lane in range(LANES)]
+                every_lane = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+                ids.append(buffer.add(**every_lane))
 
         return add
 
@@ -201,7 +201,7 @@ def test_batches_belong_to_their_callers(size):
 
 
 def test_a_refused_call_frees_the_lock():
-    """A thread that is told no leaves the buffer open to the others."""
+    """A refused thread leaves the buffer open to the others."""
     buffer = make(relive.Prioritized())
 
     def wrong() -> None:

@@ -45,7 +45,7 @@ def calls(job: Callable[[], Any]) -> int:
 @pytest.mark.parametrize("options", [{}, {"max_trajectories": 10**6}, {"max_bytes": 10**12}])
 def test_an_add_costs_the_same_at_any_size(options, folder, monkeypatch):
     """Calls in the caller's thread, bytes and system calls, statements: at 100 trajectories as at 2,100."""
-    monkeypatch.setattr(Index, "find", lambda *_: pytest.fail("an add that searches"))
+    monkeypatch.setattr(Index, "_search", lambda *_: pytest.fail("an add that searches"))
     with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, **options) as buffer:
         statements: list[str] = []
         buffer._store.catalog._db.set_trace_callback(statements.append)

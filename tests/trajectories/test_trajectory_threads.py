@@ -18,7 +18,7 @@ from system_calls import watched
 
 from relive.errors import NotEnoughData, ReliveWarning
 from relive.trajectories import TrajectoryReplayBuffer
-from relive.trajectories._reader import Files
+from relive.trajectories._source import SafetensorsSource
 
 
 def start(job: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
@@ -87,7 +87,7 @@ def test_flushed_comes_before_durable(folder):
             gate.set()
         waiting.join(20)
         assert told == [(1, 1, 1)]
-    with pytest.warns(ReliveWarning, match="1 finished files added"):
+    with pytest.warns(ReliveWarning, match="indexed 1 complete file"):
         left = TrajectoryReplayBuffer(folder / "left")
     with left:
         assert set(left.sample(20)["code"][:, 0].tolist()) == {7}
@@ -102,14 +102,14 @@ def test_a_trajectory_larger_than_the_queue_is_taken(folder):
 def slow_reading(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Semaphore, threading.Semaphore]:
     """Readings stop before they open a file; one semaphore says that one has come, the other lets one go on."""
     come, go = threading.Semaphore(0), threading.Semaphore(0)
-    real = Files.batch
+    real = SafetensorsSource.read
 
-    def batch(self: Files, requests: Any, outs: Any) -> None:
+    def read(self: SafetensorsSource, requests: Any, outs: Any) -> None:
         come.release()
         assert go.acquire(timeout=60)
         real(self, requests, outs)
 
-    monkeypatch.setattr(Files, "batch", batch)
+    monkeypatch.setattr(SafetensorsSource, "read", read)
     return come, go
 
 

@@ -1,4 +1,4 @@
-"""Powers, masses and weights: accuracy, exact values, limits, and how bad input is told."""
+"""Powers, masses and weights: accuracy, exact values, limits, and how bad input is reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_powers(kernels):
 
 @both
 def test_masses(kernels):
-    """(|td| + eps) ** alpha and the largest raw priority; one bad value among many is told by NaN."""
+    """(|td| + eps) ** alpha and the largest raw priority; one bad value among many is reported as NaN."""
     td = np.array([-3.0, 0.0, 1.0])
     values, largest = kernels.mass(td, 0.5, 0.6)
     np.testing.assert_allclose(values, [3.5**0.6, 0.5**0.6, 1.5**0.6], rtol=1e-14)

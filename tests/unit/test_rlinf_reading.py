@@ -56,7 +56,7 @@ def test_what_has_no_rows_is_left_out(tmp_path: Path) -> None:
     content = fields()
     content["forward_inputs"] = {"tokens": torch.zeros(STEPS), "texts": ["a", "b"], "kept": content["rewards"]}
     path = directory(tmp_path / "a", [content])
-    with pytest.warns(ReliveWarning, match=r"something else in `forward_inputs.texts`, `forward_inputs.tokens`"):
+    with pytest.warns(ReliveWarning, match=r"Left out `forward_inputs.texts`, `forward_inputs.tokens`"):
         batch = sampled(path, 0)
     assert list(batch.forward_inputs) == ["kept"]
 
@@ -67,7 +67,7 @@ def test_what_has_no_rows_is_left_out(tmp_path: Path) -> None:
     [
         ({"rewards": torch.zeros(STEPS, WIDTH, 1, dtype=torch.float64)}, r"`float64` of shape `\(T, B, 1\)`"),
         ({"rewards": torch.zeros(STEPS, WIDTH, 3)}, r"`float32` of shape `\(T, B, 3\)`"),
-        ({"rewards": torch.zeros(STEPS + 1, WIDTH, 1)}, r"the shape `\(4, 2, ...\)` that the index says"),
+        ({"rewards": torch.zeros(STEPS + 1, WIDTH, 1)}, r"the shape `\(4, 2, ...\)` of the index"),
         ({"actions": torch.zeros(STEPS, WIDTH, 1)}, "Expected no such field"),
         ({"curr_obs": {}}, "got no such field"),
         ({"curr_obs": {"a/b": torch.zeros(STEPS, WIDTH)}}, "without a slash"),
@@ -92,12 +92,12 @@ def test_pickles_want_consent(tmp_path: Path) -> None:
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     path = directory(tmp_path / "a", [fields(number) for number in range(4)])
     (path / file(1)).unlink()
-    with pytest.warns(ReliveWarning, match="Expected 4 trajectories' files, got 3"):
+    with pytest.warns(ReliveWarning, match="Expected the files of 4 trajectories, got 3"):
         buffer = loaded(path)
     assert buffer._store.index.records["id"].tolist() == [0, 2, 3]
     for number in (0, 2, 3):
         (path / file(number)).unlink()
-    with pytest.raises(StorageError, match="Expected 4 trajectories' files, got none"):
+    with pytest.raises(StorageError, match="Expected the files of 4 trajectories, got none"):
         loaded(path)
 
 

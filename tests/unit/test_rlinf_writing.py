@@ -16,7 +16,7 @@ import torch
 from relive.errors import MissingExtra, SchemaError, StorageError
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, convert
 from relive.trajectories._files import Folder
-from relive.trajectories._held import Held
+from relive.trajectories._snapshot import Snapshot
 
 
 def trajectory(number: int = 0, **fields: Any) -> Trajectory:
@@ -73,7 +73,7 @@ def test_all_fields_come_back(tmp_path: Path) -> None:
     assert told["shape"] == [3, 2, 2]  # that of prev_logprobs, where there are any
     convert(tmp_path / "pt", tmp_path / "back")
     with TrajectoryReplayBuffer(tmp_path / "back") as again:
-        block = Held(again._store).block(0)
+        block = Snapshot(again._store)[0].block()
         assert block.model_weights_id == "after 1200 steps"
         assert block.fields().keys() == whole.arrays.keys()
         for path, array in block.fields().items():
@@ -231,8 +231,8 @@ def test_the_two_layouts_do_not_mix(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"rewards": None}, "Expected rewards, without which RLinf loads nothing"),
-        ({"curr_obs": np.zeros((3, 2, 3)), "next_obs": None}, "Expected a mapping, as RLinf has it"),
+        ({"rewards": None}, "Expected rewards, which RLinf requires"),
+        ({"curr_obs": np.zeros((3, 2, 3)), "next_obs": None}, "Expected a mapping, which RLinf requires"),
     ],
 )
 def test_what_rlinf_could_not_load(fields: dict[str, Any], text: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from relive.errors import ArgumentError, SchemaError, StorageError
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, convert, extract_interventions, merge, split
 from relive.trajectories._catalog import read
-from relive.trajectories._held import Held
+from relive.trajectories._snapshot import Snapshot
 
 
 def directory(path: Path, values: list[float], kind: str = "safetensors", **choices: Any) -> Path:
@@ -27,7 +27,7 @@ def values(path: Path) -> list[float]:
     buffer = TrajectoryReplayBuffer()
     buffer.load_checkpoint(path)
     assert buffer._store.index.records["id"].tolist() == list(range(len(buffer)))
-    return [float(Held(buffer._store).block(position).rows(("rewards",))[0, 0]) for position in range(len(buffer))]
+    return [float(stored.block().rows(("rewards",))[0, 0]) for stored in Snapshot(buffer._store)]
 
 
 @pytest.mark.parametrize("kinds", [("safetensors",) * 3, ("pt",) * 3, ("pt", "safetensors", "pt")])

@@ -5,16 +5,16 @@ Names, arguments and results are those of `relive._native`; draws are equal to t
 
 from __future__ import annotations
 
-from relive._kernels_numpy.dense import Dense
 from relive._kernels_numpy.files import checksums, copy_steps, read_rows, scatter_rows
 from relive._kernels_numpy.gather import Gather
 from relive._kernels_numpy.power import mass, power, smallest, weights
+from relive._kernels_numpy.queue import Queue
 from relive._kernels_numpy.ring import Ring
 from relive._kernels_numpy.tree import Tree
 
 __all__ = [
-    "Dense",
     "Gather",
+    "Queue",
     "Ring",
     "Tree",
     "checksums",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._plans import RowsRead
 from .._types import Array, Int64
 
 
@@ -44,7 +45,7 @@ def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array)
         out[chosen] = blocks[number][rows[chosen]]
 
 
-def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> tuple[int, Array]:
+def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRead:
     """Fill `out[places[i]]` from `offsets[i]` of the open file `files[i]`.
 
     Returns the first `i` for which there was not enough to read (-1: none), and the CRC-32 of what was read (0 there).
@@ -58,4 +59,4 @@ def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> tuple[
             sums[i] = zlib.crc32(target)
         elif failed < 0:
             failed = i
-    return failed, sums
+    return RowsRead(failed, sums)

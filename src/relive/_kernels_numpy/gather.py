@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .._types import Array, Bool, Float32, Int32, Int64
+from .._plans import Expanded
+from .._types import Array, Float32, Int64
 from .rows import Rows
 
 
@@ -20,16 +21,15 @@ class Gather:
         for column, pick, out in zip(self._columns, self._picks, outs, strict=True):
             out[...] = column[rows[pick]]
 
-    def expand(
-        self, ring: Rows, places: Int64, discounts: Float32, outs: list[Array] | None
-    ) -> tuple[Int64, Int64, Int64, Int32, Float32, Bool, Bool, list[Array]]:
-        """The windows at `places`, and the rows of anchors and successors in `outs` or in new arrays."""
-        ids, at, after, steps, discount, terminated, truncated = ring.windows(places, discounts)
+    def expand(self, ring: Rows, slots: Int64, discounts: Float32, outs: list[Array] | None) -> Expanded:
+        """The windows at `slots`, and the rows of anchors and successors in `outs` or in new arrays."""
+        windows = ring.windows(slots, discounts)
+        rows = [windows.at, windows.after]
         if outs is None:
-            outs = self.taken((at, after))
+            outs = self.taken(rows)
         else:
-            self.take((at, after), outs)
-        return ids, at, after, steps, discount, terminated, truncated, outs
+            self.take(rows, outs)
+        return Expanded(windows, outs)
 
     def taken(self, rows: Sequence[Int64]) -> list[Array]:
         """The same in new arrays."""

@@ -13,6 +13,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from .._plans import Mass
+
 Float64s = NDArray[np.float64]
 
 # A power is kept in [2**-1000, 2**960]: no sum over any number of leaves overflows, and no denormal number arises.
@@ -85,15 +87,15 @@ def power(x: Float64s, exponent: float) -> Float64s:
     return np.where(x > 0.0, raised, 0.0)
 
 
-def mass(td_error: Float64s, eps: float, alpha: float) -> tuple[Float64s, float]:
+def mass(td_error: Float64s, eps: float, alpha: float) -> Mass:
     """Unnormalised probabilities `(|td| + eps) ** alpha`, and the largest `|td| + eps`.
 
     The second is NaN if any input is not finite (the first then means nothing), and 0 for no input.
     """
     raw = np.abs(td_error) + eps
     if not np.isfinite(raw).all():
-        return np.zeros_like(raw), math.nan
-    return power(raw, alpha), float(raw.max(initial=0.0))
+        return Mass(np.zeros_like(raw), math.nan)
+    return Mass(power(raw, alpha), float(raw.max(initial=0.0)))
 
 
 def weights(values: Float64s, reference: float, beta: float) -> NDArray[np.float32]:

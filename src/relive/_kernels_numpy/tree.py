@@ -15,10 +15,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from .._journal import Journal
+from .._plans import Drawn
+from .power import mass, power
+from .ring import Ring
+from .rows import DRAWABLE, largest_given
+
 Float64s = NDArray[np.float64]
 Int64s = NDArray[np.int64]
 
 FAN_OUT = 8
+# Entries of the state of a tree that follows a ring.
+LARGEST, ITEMS = 3, 4
 
 
 def _sum8(groups: Float64s) -> Float64s:
@@ -63,7 +71,8 @@ class Tree:
     Args:
         sums: One float64 array a level, leaves first, each a multiple of 8 long; the last holds one group.
         mins: `mins[l]` belongs to `sums[l + 1]`.
-        state: float64 `[3]`: total, smallest positive leaf (inf if none), number of positive leaves.
+        state: float64 `[5]`: total, smallest positive leaf (inf if none), number of positive leaves; then, where the
+            tree follows a ring, the largest raw priority ever set or given (0 if none) and the ring's drawable items.
     """
 
     def __init__(self, sums: Sequence[Float64s], mins: Sequence[Float64s], state: Float64s) -> None:
@@ -71,7 +80,6 @@ class Tree:
         self._sums = [level.reshape(-1, FAN_OUT) for level in sums]
         self._mins = [level.reshape(-1, FAN_OUT) for level in mins]
         self._state = state
-        self.newcomer = 0.0  # what a new item gets when a ring reports it; here no ring does
 
     def get(self, indices: Int64s) -> Float64s:
         """The leaves at `indices`."""
@@ -79,21 +87,67 @@ class Tree:
 
     def set(self, indices: Int64s, values: Float64s) -> None:
         """Write leaves; the last of several values for one index counts."""
-        touched = np.unique(indices)
-        positive = np.count_nonzero(self._leaves[touched])
-        self._leaves[indices] = values
-        self._state[2] += np.count_nonzero(self._leaves[touched]) - positive
-        self._rebuild(touched)
+        with Journal() as journal:
+            self._write(journal, indices, values)
 
     def fill_zero_and_set(self, removed: Int64s, added: Int64s, value: float) -> None:
         """Write 0 at `removed`, then `value` at `added`."""
-        self.fill_zero_and_assign(removed, added, np.full(len(added), value))
+        with Journal() as journal:
+            self._replace(journal, removed, added, np.full(len(added), value))
 
-    def fill_zero_and_assign(self, removed: Int64s, added: Int64s, values: Float64s) -> None:
-        """Write 0 at `removed`, then `values` at `added`."""
-        self.set(np.concatenate((removed, added)), np.concatenate((np.zeros(len(removed)), values)))
+    def refresh(self, ring: Ring, seen: Int64s, initial: float, alpha: float) -> int:
+        """Take in what changed in `ring` since `seen`, which moves on; return how many leaves are positive.
 
-    def find(self, prefix: Float64s) -> tuple[Int64s, Float64s]:
+        Leaves become powers of the raw priorities of new items: what they were given, or else the largest that was
+        ever set or given, or else `initial`.
+        """
+        changes = ring.changes(seen)
+        with Journal() as journal:
+            journal.put(self._state, ITEMS, ring.counters[:, DRAWABLE].sum())
+            if np.array_equal(seen, changes.seen):
+                return int(self._state[2])
+            gives = ring.given is not None and bool(ring.clock[1])
+            if gives:
+                largest = largest_given(np.asarray(ring.given), ring.counters, seen)
+                journal.put(self._state, LARGEST, max(self._state[LARGEST], largest))
+            raw = np.full(len(changes.come), float(self._state[LARGEST]) or initial)
+            if gives:
+                given = np.asarray(ring.given).reshape(-1)[changes.rows]
+                raw = np.where(np.signbit(given), -given, raw)
+            self._replace(journal, changes.gone, changes.come, power(raw, alpha))
+            journal.put(seen, slice(None), changes.seen)
+        return int(self._state[2])
+
+    def update(
+        self, slots: Int64s, td_error: Float64s, keep: NDArray[np.bool_] | None, eps: float, alpha: float
+    ) -> bool:
+        """Set priorities `|td_error| + eps`, `keep` saying which count; the last of several for one slot wins.
+
+        False, and nothing has changed, where one of them would not be finite.
+        """
+        values, largest = mass(td_error, eps, alpha)
+        if not largest < math.inf:
+            return False
+        if keep is not None:
+            slots, values, td_error = slots[keep], values[keep], td_error[keep]
+        with Journal() as journal:
+            self._write(journal, slots, values)
+            won = np.abs(td_error[self._leaves[slots] == values]) + eps
+            journal.put(self._state, LARGEST, max(self._state[LARGEST], won.max(initial=0.0)))
+        return True
+
+    def _replace(self, journal: Journal, removed: Int64s, added: Int64s, values: Float64s) -> None:
+        self._write(journal, np.concatenate((removed, added)), np.concatenate((np.zeros(len(removed)), values)))
+
+    def _write(self, journal: Journal, indices: Int64s, values: Float64s) -> None:
+        touched = np.unique(indices)
+        positive = np.count_nonzero(self._leaves[touched])
+        journal.put(self._leaves, indices, values)
+        now = self._state[2] + np.count_nonzero(self._leaves[touched]) - positive
+        journal.put(self._state, 2, now)
+        self._rebuild(journal, touched)
+
+    def find(self, prefix: Float64s) -> Drawn:
         """The leaf in whose half-open share of `[0, total)` each prefix lies, and its value.
 
         A leaf of zero is never returned; a prefix at or above the total gives the last positive leaf.
@@ -111,9 +165,9 @@ class Tree:
             for i in np.flatnonzero(doubtful).tolist():
                 child[i], rest[i] = _search_exactly(groups[i].tolist(), float(target[i]))
             node, target = node * FAN_OUT + child, rest
-        return node, self._leaves[node]
+        return Drawn(node, self._leaves[node])
 
-    def draw(self, u: Float64s, stratified: bool) -> tuple[Int64s, Float64s]:
+    def draw(self, u: Float64s, stratified: bool) -> Drawn:
         """Leaves at random in proportion to their values, and the values, from uniforms in [0, 1).
 
         Stratified: the i-th uniform picks its place inside the i-th of `len(u)` equal slices of the total.
@@ -123,27 +177,29 @@ class Tree:
             return self.find((np.arange(len(u)) + u) * (total / len(u)) if len(u) else u)
         return self.find(u * total)
 
-    def draw_distinct(self, u: Float64s) -> tuple[Int64s, Float64s]:
-        """Leaves drawn one after another, each out of those not drawn yet, and their values; the tree stays as it was.
+    def draw_distinct(self, u: Float64s) -> Drawn:
+        """Leaves drawn one after another, each out of those not drawn yet, and their values; the tree stays as it is.
 
         At most as many as there are positive leaves.
         """
         indices = np.empty(len(u), np.int64)
-        values = np.empty(len(u))
         total = float(self._state[0])
+        hidden: dict[tuple[int, int], list[float]] = {}
         for i, uniform in enumerate(u.tolist()):
-            index = self._find_one(uniform * total)
-            indices[i], values[i] = index, self._leaves[index]
-            total = self._hide(index)
-        self._leaves[indices] = values
-        self._rebuild(np.unique(indices))
-        return indices, values
+            indices[i] = self._find_one(uniform * total, hidden)
+            total = self._hide(int(indices[i]), hidden)
+        return Drawn(indices, self._leaves[indices])
 
-    def _find_one(self, target: float) -> int:
+    def _group(self, level: int, node: int, hidden: dict[tuple[int, int], list[float]]) -> list[float]:
+        """The eight entries of one node, but for what is hidden."""
+        found = hidden.get((level, node))
+        return self._sums[level][node].tolist() if found is None else found
+
+    def _find_one(self, target: float, hidden: dict[tuple[int, int], list[float]]) -> int:
         """`find` for one prefix, in Python numbers: small arrays would cost more than the arithmetic."""
         node = 0
-        for level in reversed(self._sums):
-            group = level[node].tolist()
+        for level in reversed(range(len(self._sums))):
+            group = self._group(level, node, hidden)
             scan = group
             for step in (1, 2, 4):
                 scan = scan[:step] + [scan[j] + scan[j - step] for j in range(step, FAN_OUT)]
@@ -155,17 +211,19 @@ class Tree:
             node = node * FAN_OUT + child
         return node
 
-    def _hide(self, index: int) -> float:
-        """Zero one leaf in the sums alone; the total that is left."""
+    def _hide(self, index: int, hidden: dict[tuple[int, int], list[float]]) -> float:
+        """Draw as if one leaf were zero; the total that is left."""
         value = 0.0
-        for level in self._sums:
+        for level in range(len(self._sums)):
             index, position = divmod(index, FAN_OUT)
-            level[index, position] = value
-            a, b, c, d, e, f, g, h = level[index].tolist()
+            group = list(self._group(level, index, hidden))
+            group[position] = value
+            hidden[level, index] = group
+            a, b, c, d, e, f, g, h = group
             value = ((a + b) + (c + d)) + ((e + f) + (g + h))
         return value
 
-    def _rebuild(self, touched: Int64s) -> None:
+    def _rebuild(self, journal: Journal, touched: Int64s) -> None:
         """Recompute every group above the leaves `touched` (ascending, unique)."""
         groups = touched
         for level, below in enumerate(self._sums):
@@ -174,8 +232,8 @@ class Tree:
             sums = _sum8(children)
             mins = _min8(children if level == 0 else self._mins[level - 1][groups])
             if level + 1 < len(self._sums):
-                self._sums[level + 1].reshape(-1)[groups] = sums
-                self._mins[level].reshape(-1)[groups] = mins
+                journal.put(self._sums[level + 1].reshape(-1), groups, sums)
+                journal.put(self._mins[level].reshape(-1), groups, mins)
             elif len(groups):
-                self._state[0] = sums[0]
-                self._state[1] = mins[0] if mins[0] > 0.0 else math.inf
+                journal.put(self._state, 0, sums[0])
+                journal.put(self._state, 1, mins[0] if mins[0] > 0.0 else math.inf)

@@ -1,4 +1,4 @@
-"""`relive inspect` and `relive verify`: what a directory of trajectories holds, and whether it is as it was written."""
+"""`relive inspect` and `relive verify`: summarise a directory of trajectories, and check it for damage."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class _Stopped(Exception):
 
 
 def inspect(directory: tyro.conf.Positional[Path]) -> int:
-    """Show what a directory of trajectories holds: counts, bytes, fields, lengths, and what is missing.
+    """Summarise a directory of trajectories: counts, bytes, fields, lengths, and missing files.
 
-    Only the index is read. The exit status is 1 where files that it names are missing.
+    Only the index is read. The exit status is 1 if files in the index are missing.
 
     Example: relive inspect runs/replay
 
     Args:
-        directory: Where the trajectories are.
+        directory: The directory of trajectories.
     """
     screen = console()
     found = trajectories.inspect(directory)
@@ -37,14 +37,14 @@ def inspect(directory: tyro.conf.Positional[Path]) -> int:
 
 
 def verify(directory: tyro.conf.Positional[Path]) -> int:
-    """Read every byte of a directory of trajectories and compare it with its checksums.
+    """Read every file of a directory of trajectories and compare it with its checksums.
 
-    Names every bad file. The exit status is 0 if all is as it was written, 1 if not.
+    Lists damaged files. The exit status is 1 if there are any.
 
     Example: relive verify runs/replay
 
     Args:
-        directory: Where the trajectories are.
+        directory: The directory of trajectories.
     """
     screen = console()
     done = 0
@@ -65,7 +65,7 @@ def verify(directory: tyro.conf.Positional[Path]) -> int:
         return INTERRUPTED
     for _, reason in bad:
         screen.print(reason, style="red", markup=False, highlight=False, soft_wrap=True)
-    screen.print(f"{len(bad)} of {done} trajectories are bad." if bad else f"All {done} trajectories are good.")
+    screen.print(f"{len(bad)} of {done} trajectories are damaged." if bad else f"All {done} trajectories are intact.")
     return 1 if bad else 0
 
 
@@ -79,17 +79,17 @@ def _summary(found: trajectories.Inspection) -> Table:
         table.add_row("environments", " to ".join(f"{width:,}" for width in dict.fromkeys(found.widths)))
         table.add_row("ids", f"{found.oldest} (oldest) to {found.newest} (newest)")
     if found.shared:
-        table.add_row("stored once", ", ".join(f"{name} (as the next step)" for name in found.shared))
-    troubles = [
+        table.add_row("stored once", ", ".join(f"{name} (curr_obs one step later)" for name in found.shared))
+    problems = [
         f"{len(names)} {what}"
         for names, what in (
             (found.missing, "missing"),
             (found.unfinished, "unfinished writes (removed when the directory is opened)"),
-            (found.unknown, "files that the index does not name"),
+            (found.unknown, "files not in the index"),
         )
         if names
     ]
-    table.add_row("health", ", ".join(troubles) or "all files are there")
+    table.add_row("health", ", ".join(problems) or "all files are present")
     return table
 
 

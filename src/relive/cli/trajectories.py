@@ -1,4 +1,4 @@
-"""`relive convert`: a directory of trajectories in the other layout."""
+"""`relive convert`: rewrite a directory of trajectories in relive's layout or in RLinf's."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def convert(
     layout: Annotated[Literal["safetensors", "pt"], tyro.conf.arg(name="format")] = "safetensors",
     allow_pickle: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> int:
-    """Write a directory of trajectories again, in relive's layout or in RLinf's.
+    """Copy a directory of trajectories, in relive's layout or in RLinf's.
 
-    Reads either. The source stays as it is; Ctrl-C and errors leave nothing behind.
+    Reads either layout. The source is not changed. After Ctrl-C or an error, the target is empty.
 
     Example: relive convert checkpoints/replay_buffer/rank_0 runs/replay
 
     Args:
         source: Directory to read.
-        target: Directory to write: a new or an empty one.
+        target: Directory to write, new or empty.
         layout: `safetensors` for relive's layout, `pt` for RLinf's.
-        allow_pickle: Read RLinf's `pkl` files, too.
+        allow_pickle: Also read RLinf's `pkl` files.
     """
     screen = console()
     try:

@@ -16,7 +16,7 @@ from ._outputs import Outputs
 from ._protocol import Fields
 
 
-def history_of(schema: Schema) -> int:
+def lookback_of(schema: Schema) -> int:
     """Older frames that an observation of `schema` shows besides its newest."""
     return max((column.field.frames - 1 for column in schema.columns), default=0)
 
@@ -64,7 +64,7 @@ class Frames:
             kind = field.frames, field.pad
             if kind not in rows:
                 rows[kind] = self._ring.stacks(newest, field.frames, field.pad == "first")
-            (frames,) = outputs.taken(gather, (rows[kind].reshape(-1),))
+            (frames,) = outputs.taken(gather, [rows[kind].reshape(-1)])
             stack = frames.reshape(*newest.shape, field.frames, *field.shape)
             stacks.append(np.moveaxis(stack, newest.ndim, -1) if field.stack_axis else stack)
         return stacks

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from .._kernel_types import GatherKernel
 from .._memory import Arena
 from .._types import Array, Int64
 
@@ -30,11 +30,10 @@ class Outputs:
             return None
         return self._arena.arrays([((n, *shape), dtype) for shape, dtype in self._specs])
 
-    def taken(self, gather: Any, rows: Sequence[Int64]) -> list[Array]:
+    def taken(self, gather: GatherKernel, rows: list[Int64]) -> list[Array]:
         """What `gather` copies from the storage rows `rows`, lists of the same length."""
         outs = self.of(len(rows[0]))
         if outs is None:
-            made: list[Array] = gather.taken(rows)
-            return made
+            return gather.taken(rows)
         gather.take(rows, outs)
         return outs

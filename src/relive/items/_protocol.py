@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
 from .._memory import Arena
-from .._ring import Anchors, Ring
+from .._plans import Window
+from .._ring import Ring
 from .._types import Int64
 from ..schema import Schema
 
@@ -15,15 +18,18 @@ Fields: TypeAlias = dict[str, Any]
 class Expander(Protocol):
     """An item bound to one buffer's ring."""
 
-    def expand(self, places: Int64) -> Fields:
-        """Return the fields of the items that start at `places`, `ids` among them, in the order of a batch."""
+    def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
+        """Return the fields of the items that start at the drawable `slots`, `ids` among them, in a batch's order.
+
+        `rng` is the buffer's generator, for items that choose something at random.
+        """
         ...
 
 
 class Item(Protocol):
     """The frozen description of an item."""
 
-    def anchors(self, schema: Schema) -> Anchors:
+    def window(self, schema: Schema) -> Window:
         """Which steps the item can start at, and which rows it needs around them."""
         ...
 
@@ -32,5 +38,5 @@ class Item(Protocol):
         ...
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
-        """Prepare to expand places of `ring`, whose columns follow `schema`."""
+        """Prepare to expand slots of `ring`, whose columns follow `schema`."""
         ...

@@ -9,11 +9,12 @@ import numpy as np
 
 from .. import _check
 from .._memory import Arena
-from .._ring import Anchors, Ring
+from .._plans import Unrolled, Window
+from .._ring import Ring
 from .._types import Array, Bool, Int32, Int64
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
-from ._columns import Frames, check_reward, check_rows, history_of, nest
+from ._columns import Frames, check_reward, check_rows, lookback_of, nest
 from ._outputs import Outputs
 from ._protocol import Expander, Fields
 
@@ -84,20 +85,20 @@ class Sequences:
         """Steps of one item: `burn_in + length`."""
         return self.burn_in + self.length
 
-    def anchors(self, schema: Schema) -> Anchors:
+    def window(self, schema: Schema) -> Window:
         """Every `starts`-th step, with the step before it and the older frames of its observation."""
-        return Anchors(
-            reach=self.steps + self.n_step - 1,
-            history=max(history_of(schema), 1),
+        return Window(
+            span=self.steps + self.n_step - 1,
+            lookback=max(lookback_of(schema), 1),
             starts=self.starts,
             across=self.across_episodes,
         )
 
     def check(self, schema: Schema, rows: int) -> None:
         """Refuse what a lane cannot hold, integer rewards, and starts where a field is not kept."""
-        anchors = self.anchors(schema)
-        told = f" ({self.steps} + {self.n_step - 1} steps, and {anchors.history} before them)"
-        check_rows(anchors.reach + anchors.history, rows, told, "Sequences(length)")
+        window = self.window(schema)
+        parts = f" ({self.steps} + {self.n_step - 1} steps, and {window.lookback} before them)"
+        check_rows(window.span + window.lookback, rows, parts, "Sequences(length)")
         check_reward(schema, self.n_step)
         for column in schema.columns:
             every = column.field.every or 1
@@ -107,7 +108,7 @@ class Sequences:
                 raise ArgumentError(message(wanted, f"`{self.starts}`", "Sequences(starts)", remedy))
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
-        """Prepare to expand places of `ring`."""
+        """Prepare to expand slots of `ring`."""
         return _Sequences(self, schema, ring, arena)
 
 
@@ -127,19 +128,19 @@ class _Sequences:
         self._steps = _Copies([c for c in others if c[0].field.every is None], ring, arena)
         self._states = [(c[0].field.every, _Copies([c], ring, arena)) for c in others if c[0].field.every is not None]
 
-    def expand(self, places: Int64) -> Fields:
-        """Return the sequences that start at `places`."""
+    def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
+        """Return the sequences that start at `slots`."""
         item, length = self._item, self._item.steps
-        ids = self._ring.ids(places)
-        plan = self._ring.sequences(places, length, self._discounts)
+        ids = self._ring.ids(slots)
+        plan = self._ring.sequences(slots, length, self._discounts)
         if item.time_major:
-            plan = tuple(None if part is None else np.ascontiguousarray(part.T) for part in plan)
-        observed, before, steps, discount, terminated, truncated, mask, after, first = plan
-        found = self._observations(observed, after) + self._between(before, first, steps)
+            plan = Unrolled._make(None if part is None else np.ascontiguousarray(part.T) for part in plan)
+        found = self._observations(plan.observed, plan.after) + self._between(plan.before, plan.first, plan.steps)
         for every, copies in self._states:
             found += copies.of(self._ring.state_rows(ids, every))
         fields = nest([keys for keys, _ in found], [array for _, array in found])
-        fields.update(discount=discount, terminated=terminated, truncated=truncated, steps=steps, mask=mask, ids=ids)
+        fields.update(discount=plan.discount, terminated=plan.terminated, truncated=plan.truncated)
+        fields.update(steps=plan.steps, mask=plan.mask, ids=ids)
         return fields
 
     def _observations(self, observed: Int64, after: Int64 | None) -> list[Found]:
@@ -195,7 +196,7 @@ class _Copies:
         """Each column's keys, and its values at the storage rows `rows`."""
         if not self._keys:
             return []
-        arrays = self._outputs.taken(self._gather, (rows.reshape(-1),))
+        arrays = self._outputs.taken(self._gather, [rows.reshape(-1)])
         shaped = [array.reshape(*rows.shape, *array.shape[1:]) for array in arrays]
         return list(zip(self._keys, shaped, strict=True))
 

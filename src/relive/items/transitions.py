@@ -8,11 +8,12 @@ import numpy as np
 
 from .. import _check
 from .._memory import Arena
-from .._ring import Anchors, Ring
+from .._plans import Window
+from .._ring import Ring
 from .._types import Int64
 from ..errors import ArgumentError, message
 from ..schema import Schema
-from ._columns import Frames, check_reward, check_rows, history_of, nest
+from ._columns import Frames, check_reward, check_rows, lookback_of, nest
 from ._outputs import Outputs
 from ._protocol import Expander, Fields
 
@@ -52,13 +53,13 @@ class Transitions:
         object.__setattr__(self, "n_step", _check.integer(self.n_step, "Transitions(n_step)", minimum=1))
         object.__setattr__(self, "gamma", _check.real(self.gamma, "Transitions(gamma)", low=0.0, high=1.0))
 
-    def anchors(self, schema: Schema) -> Anchors:
+    def window(self, schema: Schema) -> Window:
         """Any step, once `n_step` steps are known; with the older frames of its observation."""
-        return Anchors(reach=self.n_step, history=history_of(schema))
+        return Window(span=self.n_step, lookback=lookback_of(schema))
 
     def check(self, schema: Schema, rows: int) -> None:
         """Refuse windows longer than a lane, integer rewards, and state that is not kept at every step."""
-        older = history_of(schema)
+        older = lookback_of(schema)
         frames = f" and {older} older frames" if older else ""
         check_rows(self.n_step + older, rows, frames and f" ({self.n_step} steps{frames})", "Transitions(n_step)")
         check_reward(schema, self.n_step)
@@ -69,7 +70,7 @@ class Transitions:
                 raise ArgumentError(message(wanted, f"`every={column.field.every}`", column.path, remedy))
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
-        """Prepare to expand places of `ring`."""
+        """Prepare to expand slots of `ring`."""
         return _Transitions(self, schema, ring, arena)
 
 
@@ -81,7 +82,7 @@ class _Transitions:
         powers = item.gamma ** np.arange(item.n_step + 1, dtype=np.float64)
         self._gammas, self._discounts = powers, powers.astype(np.float32)
         columns = list(zip(schema.columns, ring.columns, strict=True))
-        self._reward = next(array for column, array in columns if column.keys == ("reward",))
+        self._reward = ring.reward
         self._folds = item.n_step > 1
         self._states = [(c.keys, array) for c, array in columns if c.field.every]
         stacked = [(c, array) for c, array in columns if c.field.stack]
@@ -102,11 +103,10 @@ class _Transitions:
         self._flat = all(len(keys) == 1 for keys in self._keys)
         self._names = [keys[0] for keys in self._keys]
 
-    def expand(self, places: Int64) -> Fields:
-        """Return the transitions that start at `places`."""
-        ids, at, after, steps, discount, terminated, truncated, copies = self._gather.expand(
-            self._ring.kernel, places, self._discounts, self._outputs.of(len(places))
-        )
+    def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
+        """Return the transitions that start at `slots`."""
+        windows, copies = self._gather.expand(self._ring.kernel, slots, self._discounts, self._outputs.of(len(slots)))
+        ids, at, after, steps, discount, terminated, truncated = windows
         copies += [array[self._ring.state_rows(ids, 1)] for _, array in self._states]
         if self._stacked:
             copies += self._frames.of(at) + self._frames.of(after)

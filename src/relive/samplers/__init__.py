@@ -1,6 +1,9 @@
-"""Which items are drawn. A sampler knows places and numbers; it never sees data."""
+"""Which items are drawn. A sampler knows slots and numbers; it never sees data."""
 
+from ._protocol import Draw as Draw
 from ._protocol import Index as Index
+from ._protocol import Prioritizing as Prioritizing
+from ._protocol import Report as Report
 from ._protocol import Sampler as Sampler
 from .anneal import Anneal as Anneal
 from .prioritized import Prioritized as Prioritized

@@ -1,19 +1,40 @@
-"""What samplers with priorities share: limits of their settings, draws by share, and the priorities of new items."""
+"""What samplers with priorities share: limits of their settings, draws in proportion, checks of priorities."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from .. import _check, _kernels
-from .._types import Bool, Float32, Float64, Int64
-from ..errors import PriorityError, message
-from ..sum_tree import allocate
+from .._types import Bool, Float64
+from ..errors import ArgumentError, PriorityError, message
+from ..sum_tree import carve
+from ._protocol import Draw, Report
 from .anneal import Anneal
 
 
-def check_settings(settings: Any) -> None:
+class Settings(Protocol):
+    """The settings that `Prioritized` and `Ranked` have in common."""
+
+    @property
+    def alpha(self) -> float: ...
+    @property
+    def beta(self) -> float | Anneal: ...
+    @property
+    def eps(self) -> float: ...
+    @property
+    def weights(self) -> str: ...
+    @property
+    def stratified(self) -> bool: ...
+    @property
+    def replacement(self) -> bool: ...
+    @property
+    def initial(self) -> float: ...
+
+
+def check_settings(settings: Settings) -> None:
     """Refuse settings outside their limits; numbers become floats."""
     kind = type(settings).__name__
     for name in ("alpha", "eps", "initial"):
@@ -52,75 +73,61 @@ def _refusal(expected: str, values: Float64, bad: Bool, at: str, remedy: str | N
     return PriorityError(message(expected, got, where, remedy))
 
 
-class Newcomers:
-    """The raw priorities of items that were never updated: what they were given, or else the largest ever set."""
-
-    def __init__(self, initial: float, capacity: int) -> None:
-        self.usual = initial
-        self.given: Float64 | None = None
-        self._largest, self._capacity = 0.0, capacity
-
-    def offer(self, places: Int64, priority: Float64 | None) -> bool:
-        """Take note of priorities that were given (None: none); whether this raised the usual one."""
-        if self.given is None:
-            self.given = np.full(self._capacity, np.nan)
-        self.given[places] = np.nan if priority is None else priority
-        return priority is not None and self.raise_to(float(priority.max()))
-
-    def raise_to(self, priority: float) -> bool:
-        """Give new items `priority` from now on, if it is the largest so far; whether it is."""
-        # Zero means "never, until updated" for the items it was given to; it says nothing about new ones.
-        if not priority > self._largest:
-            return False
-        self._largest = self.usual = priority
-        return True
-
-    def of(self, places: Int64) -> Float64:
-        """What the new items at `places` get."""
-        if self.given is None:
-            return np.full(len(places), self.usual)
-        given = self.given[places]
-        return np.where(np.isnan(given), self.usual, given)
+def uniforms(rng: np.random.Generator, n: int) -> Float64:
+    """`n` numbers in [0, 1) by one call of `rng.random(n)`; a stand-in for a generator is not trusted."""
+    if type(rng) is np.random.Generator:
+        return rng.random(n)
+    values = np.ascontiguousarray(rng.random(n), np.float64)
+    if values.shape != (n,) or not bool(((values >= 0) & (values < 1)).all()):
+        inside = values.shape == (n,)
+        got = f"`{values[~((values >= 0) & (values < 1))][0]}`" if inside else f"shape `{values.shape}`"
+        raise ArgumentError(message(f"{n} uniforms in [0, 1)", got, "ReplayBuffer.rng"))
+    return values
 
 
-class Shares:
-    """A sum tree whose leaves are shares of the draws, and the weights that correct for drawing by them."""
+class ProportionalSampling:
+    """Draws leaves of a sum tree in proportion to their values, with the weights that correct for it.
 
-    def __init__(self, settings: Any, capacity: int) -> None:
+    Args:
+        settings: Those of the sampler.
+        memory: float64, `sum_tree.size(capacity)` numbers.
+        state: float64 `[sum_tree.STATE]`.
+        capacity: Leaves.
+    """
+
+    def __init__(self, settings: Settings, memory: Float64, state: Float64, capacity: int) -> None:
         self._settings, self._kernels = settings, _kernels.active()
-        sums, mins, self.state = allocate(capacity)
-        self.leaves = sums[0][:capacity]
-        self.tree = self._kernels.Tree(sums, mins, self.state)
+        sums, mins = carve(memory, capacity)
+        self.state, self.leaves = state, sums[0][:capacity]
+        self.tree = self._kernels.Tree(sums, mins, state)
         self._draws = 0
-        self._last: tuple[Float64, float] = (np.empty(0), 0.0)
+        self._drawn, self._beta = np.empty(0), 0.0  # values of the last draw's leaves, and its beta
 
-    def draw(self, n: int, rng: Any, beta: float | None, items: int) -> tuple[Int64, Float32]:
-        """Return `n` leaves and their importance-sampling weights, whose N is `items`."""
+    def draw(self, n: int, rng: np.random.Generator, beta: float | None, items: Callable[[], int]) -> Draw:
+        """Return `n` leaves and their importance-sampling weights, whose N is `items()`."""
         settings = self._settings
         if beta is None:
             beta = settings.beta.at(self._draws) if isinstance(settings.beta, Anneal) else settings.beta
-        uniforms = np.ascontiguousarray(rng.random(n), np.float64)
-        if settings.replacement:
-            leaves, values = self.tree.draw(uniforms, settings.stratified)
-        else:
-            leaves, values = self.tree.draw_distinct(uniforms)
-        self._draws += 1
+        # The clock moves with the generator: a draw that is interrupted later has taken place.
+        u, self._draws = uniforms(rng, n), self._draws + 1
+        tree = self.tree
+        leaves, values = tree.draw(u, settings.stratified) if settings.replacement else tree.draw_distinct(u)
         if settings.weights == "batch":
             reference = self._kernels.smallest(values)
         elif settings.weights == "buffer":
             reference = self.state.item(1)
         else:
-            reference = self.state.item(0) / items
-        self._last = values, beta
-        return leaves, self._kernels.weights(values, reference, beta)
+            reference = self.state.item(0) / items()
+        self._drawn, self._beta = values, beta
+        return Draw(leaves, self._kernels.weights(values, reference, beta))
 
-    def report(self, positive: Float64, exponent: float = 1.0) -> dict[str, Any]:
-        """What a sampler adds to statistics: quantiles of `positive` raised to `exponent`, and the last draw."""
+    def report(self, positive: Float64, exponent: float = 1.0) -> Report:
+        """Quantiles of `positive` raised to `exponent`, and the last draw."""
         quantiles = np.quantile(positive, (0.0, 0.25, 0.5, 0.75, 1.0)) if len(positive) else np.empty(0)
-        values, beta = self._last
+        values, beta = self._drawn, self._beta
         weights = (values.min() / values) ** beta if len(values) else values
-        return {
-            "priority_quantiles": tuple(float(value) for value in quantiles**exponent),
-            "effective_sample_size": float(weights.sum() ** 2 / (weights**2).sum()) if len(values) else 0.0,
-            "beta": beta,
-        }
+        return Report(
+            priority_quantiles=tuple(float(value) for value in quantiles**exponent),
+            effective_sample_size=float(weights.sum() ** 2 / (weights**2).sum()) if len(values) else 0.0,
+            beta=beta,
+        )

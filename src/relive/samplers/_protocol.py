@@ -1,57 +1,72 @@
 """What every sampler promises.
 
-A *place* is an integer in `[0, capacity)` that stands for one stored step. The buffer turns places into ids and back,
-so a sampler cannot confuse a step with the one that stood in its place a lap ago: it is told when a place loses its
-item.
+A *slot* is an integer in `[0, capacity)` that stands for one stored step, `id % capacity`. A sampler is told nothing:
+its index asks the ring what changed since it last looked. Whatever it must not forget lies in arrays that the storage
+opened, so that it survives where the ring does.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
+import numpy as np
+
+from .._arrays import ArraySpec, Memory
 from .._ring import Ring
 from .._types import Bool, Float32, Float64, Int64
 
 
+class Draw(NamedTuple):
+    """Drawn slots, int64 `[B]`, and the importance-sampling weights of their items, float32 `[B]`."""
+
+    slots: Int64
+    weights: Float32
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a sampler adds to a buffer's statistics; see `Stats`."""
+
+    priority_quantiles: tuple[float, ...] = ()
+    effective_sample_size: float = 0.0
+    beta: float = 0.0
+
+
 class Index(Protocol):
-    """A sampler at work on one buffer: it knows which places can be drawn."""
+    """A sampler at work on one buffer: it knows which slots can be drawn."""
 
-    @property
-    def drawable(self) -> int:
-        """Places that a draw can return."""
+    def refresh(self) -> int:
+        """Take in what changed in the ring; return how many slots a draw can return.
+
+        All or nothing: a call that is interrupted has changed nothing.
+        """
         ...
 
-    @property
-    def listener(self) -> Any:
-        """The kernel that a ring may tell of changes itself, one step at a time; None where `change` must be called."""
+    def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
+        """Draw `n` slots as of the last `refresh`, using one call of `rng.random(n)`; at least one can be drawn."""
         ...
 
-    def change(self, removed: Int64, added: Int64) -> None:
-        """Forget `removed`, then know `added`; a place in both holds a new item."""
-        ...
-
-    def check(self, priority: Float64) -> None:
-        """Refuse raw priorities of new steps that are not finite or negative, or all where they mean nothing."""
-        ...
-
-    def offer(self, places: Int64, priority: Float64 | None) -> None:
-        """Take note of the checked raw priorities of new steps (None: none), before any of them becomes drawable."""
-        ...
-
-    def draw(self, n: int, rng: Any, beta: float | None, items: int) -> tuple[Int64, Float32]:
-        """Return `n` of `items` places and their importance-sampling weights, using one call of `rng.random(n)`."""
-        ...
-
-    def update(self, places: Int64, td_error: Float64, keep: Bool | None) -> None:
-        """Check all TD errors, then take new priorities from those that `keep` marks; the last of duplicates wins."""
-        ...
-
-    def priorities(self, places: Int64) -> Float64:
-        """The raw priorities at `places`; 1 where there are none."""
-        ...
-
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Report:
         """What the sampler adds to a buffer's statistics."""
+        ...
+
+
+class Prioritizing(Index, Protocol):
+    """The index of a sampler that knows priorities."""
+
+    def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:
+        """Set the priorities of those `slots` that `keep` marks (None: all), once `refresh` has been called.
+
+        All TD errors are checked first; the last of several for one slot wins.
+
+        Raises:
+            PriorityError: A TD error is not finite; nothing has changed.
+        """
+        ...
+
+    def priorities(self, slots: Int64) -> Float64:
+        """The raw priorities at `slots`."""
         ...
 
 
@@ -65,9 +80,18 @@ class Sampler(Protocol):
 
     @property
     def prioritizes(self) -> bool:
-        """Whether priorities mean anything to it."""
+        """Whether priorities mean anything to it: then its index is `Prioritizing`."""
         ...
 
-    def index(self, ring: Ring) -> Index:
-        """Return an empty index over the places of `ring`."""
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """Bookkeeping that the ring is asked for: `"given"` priorities, `"arrival"` (when rows became ready)."""
+        ...
+
+    def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
+        """The arrays that an index over `lanes` of `rows` each keeps in the buffer's storage, by name."""
+        ...
+
+    def index(self, ring: Ring, memory: Memory) -> Index:
+        """Return an index over the slots of `ring`, whose arrays `memory.host` has under the names of `spec`."""
         ...

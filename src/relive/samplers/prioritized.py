@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from .. import _kernels
+from .. import sum_tree
+from .._arrays import ArraySpec, Memory
 from .._ring import Ring
 from .._types import Bool, Float64, Int64
-from ._priorities import Newcomers, Shares, check_given, check_settings, raw_of
+from ._priorities import ProportionalSampling, check_settings, raw_of
+from ._protocol import Draw, Report
 from .anneal import Anneal
 
 
@@ -24,7 +27,7 @@ class Prioritized:
         alpha: How strongly priorities count, >= 0; 0 draws uniformly. Applied exactly once.
         beta: Exponent of the importance-sampling correction, >= 0: a number, or an `Anneal` that moves by one at every
             `sample`.
-        eps: Added to |td_error|, >= 0, so that no item dies for good.
+        eps: Added to |td_error|, >= 0, so that every item keeps a nonzero probability.
         weights: What the weights `(N * P(i))**-beta` are divided by: the largest in the batch (`"batch"`), the largest
             in the buffer (`"buffer"`), or nothing (`"none"`). Three scales of the learning rate. With batches of one,
             `"batch"` makes every weight 1.
@@ -37,7 +40,8 @@ class Prioritized:
         ArgumentError: An argument outside these limits.
 
     Source: Schaul et al., "Prioritized Experience Replay", ICLR 2016, section 3.3. Memory: 10.3 bytes per step of
-    capacity (a float64 leaf, and its share of sums and minima), 8 more once `priority=` has been used.
+    capacity (a float64 leaf, and its share of sums and minima), 8 more for the rows written since
+    `priority=` was first used.
 
     >>> Prioritized(alpha=0.6, beta=Anneal(0.4, 1.0, over=200_000)).eps
     1e-06
@@ -59,61 +63,53 @@ class Prioritized:
         """True: `update_priorities` and `priority=` are understood."""
         return True
 
-    def index(self, ring: Ring) -> _Prioritized:
-        """Return an empty index over the places of `ring`."""
-        return _Prioritized(self, ring.capacity)
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """Priorities that steps are given."""
+        return ("given",)
+
+    def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
+        """A sum tree over the slots, its state, and the ring's counters at the last look."""
+        numbers = np.dtype(np.float64)
+        return {
+            "priorities": ArraySpec((sum_tree.size(lanes * rows),), numbers),
+            "priorities.state": ArraySpec((sum_tree.STATE,), numbers),
+            "priorities.seen": ArraySpec((lanes, 3), np.dtype(np.int64)),
+        }
+
+    def index(self, ring: Ring, memory: Memory) -> _Prioritized:
+        """Return an index over the slots of `ring`."""
+        return _Prioritized(self, ring, memory)
 
 
 class _Prioritized:
-    """A sum tree whose leaves are `p**alpha` at the places that can be drawn and 0 elsewhere."""
+    """A sum tree whose leaves are `p**alpha` at the slots that can be drawn and 0 elsewhere."""
 
-    def __init__(self, settings: Prioritized, capacity: int) -> None:
-        self._settings, self._kernels = settings, _kernels.active()
-        self._shares, self._new = Shares(settings, capacity), Newcomers(settings.initial, capacity)
-        self._tree = self._shares.tree
-        self.check, self.draw = check_given, self._shares.draw
-        self._tell_tree()
+    def __init__(self, settings: Prioritized, ring: Ring, memory: Memory) -> None:
+        self._settings = settings
+        state = memory.host("priorities.state")
+        if memory.fresh:
+            state[1] = math.inf
+        self._sampling = ProportionalSampling(settings, memory.host("priorities"), state, ring.capacity)
+        self._tree = self._sampling.tree
+        seen = memory.host("priorities.seen")
+        self.refresh = partial(self._tree.refresh, ring.kernel, seen, settings.initial, settings.alpha)
 
-    @property
-    def drawable(self) -> int:
-        return int(self._shares.state.item(2))
+    def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
+        return self._sampling.draw(n, rng, beta, self._items)
 
-    @property
-    def listener(self) -> Any:
-        return self._tree if self._new.given is None else None
-
-    def change(self, removed: Int64, added: Int64) -> None:
-        if self._new.given is None:
-            self._tree.fill_zero_and_set(removed, added, self._tree.newcomer)
-        else:
-            values = self._kernels.power(self._new.of(added), self._settings.alpha)
-            self._tree.fill_zero_and_assign(removed, added, values)
-
-    def offer(self, places: Int64, priority: Float64 | None) -> None:
-        if self._new.offer(places, priority):
-            self._tell_tree()
-
-    def update(self, places: Int64, td_error: Float64, keep: Bool | None) -> None:
-        values, largest = self._kernels.mass(td_error, self._settings.eps, self._settings.alpha)
-        if not largest < np.inf:
+    def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:
+        if not self._tree.update(slots, td_error, keep, self._settings.eps, self._settings.alpha):
             raw_of(td_error, self._settings.eps)  # names the first that is not finite
-        if keep is not None:
-            places, values, td_error = places[keep], values[keep], td_error[keep]
-            largest = float(np.abs(td_error).max(initial=0.0)) + self._settings.eps
-        if len(places):
-            self._tree.set(places, values)
-            if self._new.raise_to(largest):
-                self._tell_tree()
 
-    def priorities(self, places: Int64) -> Float64:
-        values: Float64 = self._tree.get(places)
+    def priorities(self, slots: Int64) -> Float64:
+        values: Float64 = self._tree.get(slots)
         alpha = self._settings.alpha
         return values ** (1 / alpha) if alpha > 0 else (values > 0).astype(np.float64)
 
-    def report(self) -> dict[str, Any]:
-        leaves, alpha = self._shares.leaves, self._settings.alpha
-        return self._shares.report(leaves[leaves > 0], 1 / alpha if alpha > 0 else 1.0)
+    def report(self) -> Report:
+        leaves, alpha = self._sampling.leaves, self._settings.alpha
+        return self._sampling.report(leaves[leaves > 0], 1 / alpha if alpha > 0 else 1.0)
 
-    def _tell_tree(self) -> None:
-        # A ring that adds one step asks the tree what the new item gets, not Python.
-        self._tree.newcomer = float(self._kernels.power(np.array([self._new.usual]), self._settings.alpha)[0])
+    def _items(self) -> int:
+        return int(self._sampling.state.item(4))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from .. import _kernels, _memory
+from .. import _kernels, _memory, sum_tree
+from .._arrays import ArraySpec, Memory
+from .._journal import Journal
 from .._ring import Ring
-from .._types import Array, Bool, Float32, Float64, Int64
-from ._priorities import Newcomers, Shares, check_given, check_settings, raw_of
+from .._types import Bool, Float64, Int64
+from ._order import Order
+from ._priorities import ProportionalSampling, check_settings, raw_of
+from ._protocol import Draw, Report
 from .anneal import Anneal
-
-# Merging both parts of the order costs about as much per item as two passes over the few items of the smaller part.
-_PASSES = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,192 +73,108 @@ class Ranked:
         """True: `update_priorities` and `priority=` are understood."""
         return True
 
-    def index(self, ring: Ring) -> _Ranked:
-        """Return an empty index over the places of `ring`."""
-        return _Ranked(self, ring.capacity)
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """Priorities that steps are given, and when items came: of equal priorities the earlier one ranks higher."""
+        return ("given", "arrival")
+
+    def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
+        """The priority of every slot and when it was set, the largest priority and a clock, and what was seen."""
+        numbers, integers = np.dtype(np.float64), np.dtype(np.int64)
+        return {
+            "ranks": ArraySpec((lanes * rows,), numbers),
+            "ranks.stamps": ArraySpec((lanes * rows,), integers),
+            "ranks.state": ArraySpec((2,), numbers),
+            "ranks.seen": ArraySpec((lanes, 3), integers),
+        }
+
+    def index(self, ring: Ring, memory: Memory) -> _Ranked:
+        """Return an index over the slots of `ring`."""
+        return _Ranked(self, ring, memory)
+
+
+# Entries of the state: the largest raw priority ever set or given, and how often one was set.
+_LARGEST, _CLOCK = 0, 1
 
 
 class _Ranked:
-    """A sum tree over ranks, whose leaves `rank**-alpha` never change, and the order that says who has which rank."""
+    """A sum tree over ranks, whose leaves `rank**-alpha` never change, and the order that says who has which rank.
 
-    def __init__(self, settings: Ranked, capacity: int) -> None:
-        self._settings, self._kernels = settings, _kernels.active()
-        self._shares, self._new = Shares(settings, capacity), Newcomers(settings.initial, capacity)
-        self._order = _Order(capacity)
-        self.check, self.priorities = check_given, self._order.priorities
-
-    listener = None
-
-    @property
-    def drawable(self) -> int:
-        return len(self._order)
-
-    def change(self, removed: Int64, added: Int64) -> None:
-        self._replace(removed, added, self._new.of(added))
-
-    def offer(self, places: Int64, priority: Float64 | None) -> None:
-        self._new.offer(places, priority)
-
-    def draw(self, n: int, rng: Any, beta: float | None, items: int) -> tuple[Int64, Float32]:
-        ranks, weights = self._shares.draw(n, rng, beta, items)
-        return self._order.places(ranks), weights
-
-    def update(self, places: Int64, td_error: Float64, keep: Bool | None) -> None:
-        raw = raw_of(td_error, self._settings.eps)
-        if keep is not None:
-            places, raw = places[keep], raw[keep]
-        if not len(places):
-            return
-        self._new.raise_to(float(raw.max()))
-        if len(places) > 1:
-            last = _last_of_each(places)
-            places, raw = places[last], raw[last]
-        self._replace(places, places, raw)
-
-    def report(self) -> dict[str, Any]:
-        return self._shares.report(self._order.values())
-
-    def _replace(self, removed: Int64, added: Int64, priority: Float64) -> None:
-        before = len(self._order)
-        self._order.replace(removed, added, priority)
-        after = len(self._order)
-        if after > before:
-            ranks = np.arange(before, after)
-            self._shares.tree.set(ranks, self._kernels.power(ranks + 1.0, -self._settings.alpha))
-        elif after < before:
-            self._shares.tree.set(np.arange(after, before), np.zeros(before - after))
-
-
-class _Order:
-    """Places by descending priority; of equal priorities the one that was set earlier comes first.
-
-    The main part is one sorted array. What happened since it was merged stands beside it: the positions in it that no
-    longer count (holes), and the latecomers, sorted, each with the main position before which it belongs. Both are
-    short, and every change and draw passes over them; when these passes have cost as much as a merge, one is made.
+    What has to last is the priority of every slot and when it was set; order and tree follow from these.
     """
 
-    def __init__(self, capacity: int) -> None:
-        dtype = np.dtype(np.int32 if capacity < 2**31 else np.int64)
-        self._keys = _memory.zeros((capacity,), np.float64)  # negated priorities, so that they ascend
-        self._main = _memory.zeros((capacity,), dtype)
-        self._where = _memory.zeros((capacity,), dtype)  # 1 + position in the main part; -1 a latecomer; 0 unknown
-        self._length = 0
-        self._holes = np.empty(0, np.int64)
-        self._late_keys = np.empty(0, np.float64)
-        self._late = np.empty(0, np.int64)
-        self._late_at = np.empty(0, np.int64)
-        self._passed = 0
-        self._ranks: tuple[Int64, Int64] | None = None
+    def __init__(self, settings: Ranked, ring: Ring, memory: Memory) -> None:
+        self._settings, self._ring = settings, ring
+        self._raw, self._stamps = memory.host("ranks"), memory.host("ranks.stamps")
+        self._state, self._seen = memory.host("ranks.state"), memory.host("ranks.seen")
+        *_, state = sum_tree.allocate(1)
+        levels = _memory.zeros(sum_tree.size(ring.capacity), np.float64)
+        self._sampling = ProportionalSampling(settings, levels, state, ring.capacity)
+        self._order = Order(ring.capacity)
+        if not memory.fresh:
+            known = np.flatnonzero(self._raw > 0)
+            with Journal() as journal:
+                by_age = known[np.argsort(self._stamps[known], kind="stable")]
+                self._order.replace(journal, known[:0], by_age, self._raw[by_age])
+        self.priorities = self._raw.__getitem__
 
-    def __len__(self) -> int:
-        return self._length - len(self._holes) + len(self._late)
+    def refresh(self) -> int:
+        changes = self._ring.changes(self._seen)
+        if not np.array_equal(changes.seen, self._seen):
+            come, rows = changes.come, changes.rows
+            if self._ring.arrival is not None and self._ring.lanes > 1:
+                by_time = np.argsort(self._ring.arrival.reshape(-1)[rows], kind="stable")
+                come, rows = come[by_time], rows[by_time]
+            with Journal() as journal:
+                largest = max(float(self._state[_LARGEST]), self._ring.largest_given(self._seen))
+                journal.put(self._state, _LARGEST, largest)
+                raw = self._ring.priorities(rows, largest or self._settings.initial)
+                self._replace(journal, changes.gone, come, raw)
+                journal.put(self._seen, slice(None), changes.seen)
+        return len(self._order)
 
-    def replace(self, removed: Int64, added: Int64, priority: Float64) -> None:
-        """Forget the distinct places `removed`, known or not, then take in the distinct `added` of priority > 0."""
-        self._ranks = None
-        self._remove(removed)
-        if (priority > 0).all():
-            self._add(added, -priority)
-        else:
-            self._add(added[priority > 0], -priority[priority > 0])
-        self._passed += len(self._holes) + len(self._late)
-        if self._passed > _PASSES * self._length:
-            self._merge()
+    def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
+        self._fit_tree()
+        ranks, weights = self._sampling.draw(n, rng, beta, lambda: self._ring.drawable)
+        return Draw(self._order.slots(ranks), weights)
 
-    def places(self, ranks: Int64) -> Int64:
-        """The places at `ranks`, counted from 0."""
-        late_ranks, shift = self._late_ranks()
-        above = late_ranks.searchsorted(ranks)
-        position = ranks - above
-        position += shift.searchsorted(position, "right")
-        found: Int64 = self._main[np.minimum(position, len(self._main) - 1)].astype(np.int64)
-        if len(late_ranks):
-            above = np.minimum(above, len(late_ranks) - 1)
-            found = np.where(late_ranks[above] == ranks, self._late[above], found)
-        return found
+    def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:
+        raw = raw_of(td_error, self._settings.eps)
+        if keep is not None:
+            slots, raw = slots[keep], raw[keep]
+        if not len(slots):
+            return
+        if len(slots) > 1:
+            last = _last_of_each(slots)
+            slots, raw = slots[last], raw[last]
+        with Journal() as journal:
+            journal.put(self._state, _LARGEST, max(float(self._state[_LARGEST]), float(raw.max())))
+            self._replace(journal, slots, slots, raw)
 
-    def priorities(self, places: Int64) -> Float64:
-        """The priorities of `places`, 0 of those that have none."""
-        where = self._where[places]
-        found = np.where(where > 0, -self._keys[where - 1], 0.0)
-        late = where < 0
-        if late.any():
-            sorter = np.argsort(self._late)
-            found[late] = -self._late_keys[sorter[self._late.searchsorted(places[late], sorter=sorter)]]
-        return found
+    def report(self) -> Report:
+        return self._sampling.report(self._order.values())
 
-    def values(self) -> Float64:
-        """All priorities, in no particular order."""
-        return -np.concatenate((np.delete(self._keys[: self._length], self._holes), self._late_keys))
+    def _replace(self, journal: Journal, removed: Int64, added: Int64, priority: Float64) -> None:
+        clock = int(self._state[_CLOCK])
+        journal.put(self._raw, removed, 0.0)
+        journal.put(self._raw, added, priority)
+        journal.put(self._stamps, added, np.arange(clock, clock + len(added)))
+        journal.put(self._state, _CLOCK, clock + len(added))
+        self._order.replace(journal, removed, added, priority)
 
-    def _remove(self, places: Int64) -> None:
-        where = self._where[places].astype(np.int64)
-        self._where[places] = 0
-        if (where < 0).any():
-            stays = self._where[self._late] < 0
-            self._late_keys, self._late = self._late_keys[stays], self._late[stays]
-            self._late_at = self._late_at[stays]
-        holes = np.sort(where[where > 0] - 1)
-        if len(holes):
-            (self._holes,) = _inserted(self._holes.searchsorted(holes), (self._holes, holes))
-
-    def _add(self, places: Int64, keys: Float64) -> None:
-        if len(places) > 1:
-            order = np.argsort(keys, kind="stable")
-            places, keys = places[order], keys[order]
-        # Behind all equals: they were set earlier.
-        at = self._keys[: self._length].searchsorted(keys, "right")
-        self._late_keys, self._late, self._late_at = _inserted(
-            self._late_keys.searchsorted(keys, "right"),
-            (self._late_keys, keys),
-            (self._late, places),
-            (self._late_at, at),
-        )
-        self._where[places] = -1
-
-    def _late_ranks(self) -> tuple[Int64, Int64]:
-        """The ranks of the latecomers, and for every hole how many of the main part count before it."""
-        if self._ranks is None:
-            before = self._late_at - self._holes.searchsorted(self._late_at)
-            self._ranks = before + np.arange(len(before)), self._holes - np.arange(len(self._holes))
-        return self._ranks
-
-    def _merge(self) -> None:
-        """Make one sorted array of both parts."""
-        old, self._length = self._length, len(self)
-        late_ranks, _ = self._late_ranks()
-        counts = np.ones(old, np.bool_)
-        counts[self._holes] = False
-        from_main = np.ones(self._length, np.bool_)
-        from_main[late_ranks] = False
-        for part, late in ((self._keys, self._late_keys), (self._main, self._late)):
-            kept = part[:old][counts]
-            merged = part[: self._length]
-            merged[from_main] = kept
-            merged[late_ranks] = late
-        self._where[self._main[: self._length]] = np.arange(1, self._length + 1)
-        self._holes, self._late, self._late_at = (np.empty(0, np.int64) for _ in range(3))
-        self._late_keys = np.empty(0, np.float64)
-        self._passed = 0
-        self._ranks = None
+    def _fit_tree(self) -> None:
+        """Give the tree as many leaves as there are ranks."""
+        before, after = int(self._sampling.state[2]), len(self._order)
+        if after > before:
+            ranks = np.arange(before, after)
+            mass = _kernels.active().power((ranks + 1).astype(np.float64), -self._settings.alpha)
+            self._sampling.tree.set(ranks, mass)
+        elif after < before:
+            self._sampling.tree.set(np.arange(after, before), np.zeros(before - after))
 
 
-def _inserted(before: Int64, *pairs: tuple[Array, Array]) -> list[Array]:
-    """Each pair's first array with the values of its second put in before the ascending positions `before`."""
-    there = before + np.arange(len(before))
-    free = np.ones(len(pairs[0][0]) + len(there), np.bool_)
-    free[there] = False
-    results = []
-    for array, values in pairs:
-        result = np.empty(len(free), array.dtype)
-        result[free] = array
-        result[there] = values
-        results.append(result)
-    return results
-
-
-def _last_of_each(places: Int64) -> Int64:
-    """Ascending positions of the last occurrence of every place."""
-    _, first_from_behind = np.unique(places[::-1], return_index=True)
-    last: Int64 = np.sort(len(places) - 1 - first_from_behind)
+def _last_of_each(slots: Int64) -> Int64:
+    """Ascending positions of the last occurrence of every slot."""
+    _, first_from_behind = np.unique(slots[::-1], return_index=True)
+    last: Int64 = np.sort(len(slots) - 1 - first_from_behind)
     return last

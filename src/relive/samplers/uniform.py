@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from .. import _check, _kernels, _memory
+from .. import _check, _kernels
+from .._arrays import ArraySpec, Memory
 from .._ring import Ring
-from .._types import Bool, Float32, Float64, Int64
 from ..errors import ArgumentError, message
-from ._episodes import Episodes
+from ._priorities import uniforms
+from ._protocol import Draw, Report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,8 @@ class Uniform:
     Raises:
         ArgumentError: An argument outside these limits.
 
-    Weights are 1. Cost: O(batch), whatever the buffer's size; 8 bytes per step of capacity, or 4 and 20 per episode.
+    Weights are 1. Cost: O(batch), whatever the buffer's size; 4 bytes per step of capacity, 8 over episodes.
+    What is drawn depends on the stored steps and the generator alone, not on what was drawn before.
 
     >>> Uniform()
     Uniform()
@@ -49,64 +50,48 @@ class Uniform:
         """False: there are no priorities to update."""
         return False
 
-    def index(self, ring: Ring) -> _Uniform:
-        """Return an empty index over the places of `ring`."""
-        return _Uniform(Episodes(ring) if self.over == "episodes" else _Steps(self.replacement, ring.capacity))
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """Nothing."""
+        return ()
+
+    def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
+        """The anchors of every lane in order, where episodes begin among them, and counters."""
+        numbers = ArraySpec((lanes, rows), np.dtype(np.int32 if lanes * rows < 2**31 else np.int64))
+        integers = np.dtype(np.int64)
+        return {
+            "anchors": numbers,
+            **({"anchors.episodes": numbers} if self.over == "episodes" else {}),
+            "anchors.ends": ArraySpec((lanes, 4), integers),
+            "anchors.seen": ArraySpec((lanes, 3), integers),
+        }
+
+    def index(self, ring: Ring, memory: Memory) -> _Uniform:
+        """Return an index over the slots of `ring`."""
+        return _Uniform(self, ring, memory)
 
     def __repr__(self) -> str:
-        told = ["replacement=False"] if not self.replacement else []
-        return f"Uniform({', '.join([*told, *(['over=' + repr(self.over)] if self.over != 'steps' else [])])})"
-
-
-class _Steps:
-    """The drawable places packed into the front of one array, so that a draw is a multiplication and a look-up."""
-
-    def __init__(self, replacement: bool, capacity: int) -> None:
-        dtype = np.dtype(np.int32 if capacity < 2**31 else np.int64)
-        self._order, self._where = (_memory.zeros((capacity,), dtype) for _ in range(2))
-        self._count = np.zeros(1, np.int64)
-        self.listener = _kernels.active().Dense(self._order, self._where, self._count)
-        self.change = self.listener.change
-        self.draw = self.listener.draw if replacement else self.listener.draw_distinct
-
-    @property
-    def drawable(self) -> int:
-        return self._count.item()
+        parts = ["replacement=False"] if not self.replacement else []
+        return f"Uniform({', '.join([*parts, *(['over=' + repr(self.over)] if self.over != 'steps' else [])])})"
 
 
 class _Uniform:
-    """There are no priorities, and weights are 1; which places a draw returns is up to `places`."""
+    """A queue of anchors a lane, so that a draw is a multiplication and a look-up; weights are 1."""
 
-    def __init__(self, places: _Steps | Episodes) -> None:
-        self._places = places
-        self.listener = places.listener
-        self.change = places.change
-        self._drawn = 0
-
-    @property
-    def drawable(self) -> int:
-        return self._places.drawable
-
-    def check(self, priority: Float64) -> None:
-        raise ArgumentError(message("a sampler with priorities", "`Uniform()`", "$.priority", "use `Prioritized()`"))
-
-    def offer(self, places: Int64, priority: Float64 | None) -> None:
-        """Nothing to note: `check` lets no priority through."""
-
-    def draw(self, n: int, rng: Any, beta: float | None, items: int) -> tuple[Int64, Float32]:
-        if beta is not None:
-            raise ArgumentError(message("a sampler with priorities", "`Uniform()`", "$.beta", "use `Prioritized()`"))
-        self._drawn = n
-        return self._places.draw(np.ascontiguousarray(rng.random(n), np.float64)), np.ones(n, np.float32)
-
-    def update(self, places: Int64, td_error: Float64, keep: Bool | None) -> None:
-        remedy = "use `Prioritized()`"
-        raise ArgumentError(
-            message("a sampler with priorities", "`Uniform()`", "ReplayBuffer.update_priorities", remedy)
+    def __init__(self, settings: Uniform, ring: Ring, memory: Memory) -> None:
+        episodes = memory.host("anchors.episodes") if settings.over == "episodes" else None
+        queue = _kernels.active().Queue(
+            ring.kernel, memory.host("anchors"), episodes, memory.host("anchors.ends"), memory.host("anchors.seen")
         )
+        self.refresh = queue.refresh
+        draw = queue.draw if settings.replacement else queue.draw_distinct
+        self._draw = draw if episodes is None else queue.draw_episodes
+        self._ones = np.ones(0, np.float32)
 
-    def priorities(self, places: Int64) -> Float64:
-        return np.ones(len(places))
+    def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
+        if len(self._ones) != n:
+            self._ones = np.ones(n, np.float32)
+        return Draw(self._draw(uniforms(rng, n)), self._ones.copy())
 
-    def report(self) -> dict[str, Any]:
-        return {"priority_quantiles": (), "effective_sample_size": float(self._drawn), "beta": 0.0}
+    def report(self) -> Report:
+        return Report(effective_sample_size=float(len(self._ones)))

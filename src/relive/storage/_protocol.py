@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol
 
-import numpy as np
-
-from .._types import Array
-
-Spec: TypeAlias = Mapping[str, tuple[tuple[int, ...], "np.dtype[Any]"]]
+from .._arrays import ArraySpec, Memory
 
 
-@runtime_checkable
 class Storage(Protocol):
-    """Reserves arrays. The ring's counters are asked for in the same way as the columns, so that both can be mapped."""
+    """The frozen description of where the bytes live."""
 
-    def allocate(self, spec: Spec) -> dict[str, Array]:
-        """Return one zeroed, C-contiguous array for every name of `spec`, a mapping to `(shape, dtype)`.
+    def open(self, spec: Mapping[str, ArraySpec], identity: bytes) -> Memory:
+        """Return an array for every name of `spec`: new ones, or those that were found there.
+
+        Args:
+            spec: What each array holds.
+            identity: Names the schema, the sizes, the item and the sampler that the arrays were made for. Arrays found
+                with another identity are refused.
 
         Raises:
             ArgumentError: The arrays cannot fit; nothing has been reserved.
+            StorageError: What was found belongs to another buffer, or is damaged.
         """
         ...

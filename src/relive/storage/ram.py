@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .. import _memory
+from .._arrays import ArraySpec
 from .._types import Array
 from ..errors import ArgumentError, message
-from ._protocol import Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,23 +20,38 @@ class Ram:
 
     >>> import relive
     >>> relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000, storage=relive.Ram())
-    ReplayBuffer(0 of 1000 steps, num_envs=1, Transitions(n_step=1, gamma=0.99), Uniform(), Ram(), 21.1 KB when full)
+    ReplayBuffer(0 of 1000 steps, num_envs=1, Transitions(n_step=1, gamma=0.99), Uniform(), Ram(), 25.2 KB when full)
     """
 
-    def allocate(self, spec: Spec) -> dict[str, Array]:
-        """Return zeroed arrays for every name of `spec`; see `Storage.allocate`."""
+    def open(self, spec: Mapping[str, ArraySpec], identity: bytes) -> _Memory:
+        """Return zeroed arrays for every name of `spec`; see `Storage.open`."""
         sizes: dict[str, int] = {}
-        for name, (shape, dtype) in spec.items():
-            parts = {name: dtype} if dtype.fields is None else {key: part for key, (part, *_) in dtype.fields.items()}
-            sizes |= {key: math.prod(shape) * part.itemsize for key, part in parts.items()}
-        limit = _memory.available_bytes()
-        if sum(sizes.values()) > limit:
-            fields = ", ".join(f"{name} {size:,}" for name, size in sorted(sizes.items(), key=lambda item: -item[1]))
-            got = f"{sum(sizes.values()):,} bytes ({fields})"
+        for name, wanted in spec.items():
+            parts = {name.removeprefix("ring/"): wanted.dtype}
+            if wanted.dtype.fields is not None:
+                parts = {key: part for key, (part, *_) in wanted.dtype.fields.items()}
+            rows = wanted.nbytes // max(wanted.dtype.itemsize, 1)
+            sizes |= {key: rows * part.itemsize for key, part in parts.items()}
+        needed, limit = sum(sizes.values()), _memory.available_bytes()
+        if needed > limit:
+            listed = ", ".join(f"{name} {size:,}" for name, size in sorted(sizes.items(), key=lambda item: -item[1]))
             remedy = "lower `capacity`, or store smaller fields"
-            raise ArgumentError(message(f"at most {limit:,} bytes, the machine's memory", got, "$.capacity", remedy))
+            wanted_bytes = f"at most {limit:,} bytes, the machine's memory"
+            raise ArgumentError(message(wanted_bytes, f"{needed:,} bytes ({listed})", "$.capacity", remedy))
         try:
-            return {name: _memory.zeros(shape, dtype) for name, (shape, dtype) in spec.items()}
+            return _Memory({name: _memory.zeros(wanted.shape, wanted.dtype) for name, wanted in spec.items()})
         except (MemoryError, OSError) as error:
-            got = f"a refusal of {sum(sizes.values()):,} bytes ({error})"
-            raise ArgumentError(message("memory from the system", got, "$.capacity", "lower `capacity`")) from None
+            text = f"Could not allocate {needed:,} bytes ({error}) - at `$.capacity`: lower `capacity`"
+            raise ArgumentError(text) from None
+
+
+class _Memory:
+    """New arrays, which nobody else sees."""
+
+    fresh = True
+
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        self._arrays = arrays
+
+    def host(self, name: str) -> Array:
+        return self._arrays[name]

@@ -1,4 +1,4 @@
-"""Batched trajectories `[T, B, ...]` on disk or in memory: kept whole, drawn step by step."""
+"""Batched trajectories `[T, B, ...]` on disk or in memory: stored whole, sampled step by step."""
 
 from .buffer import Durability as Durability
 from .buffer import TrajectoryReplayBuffer as TrajectoryReplayBuffer

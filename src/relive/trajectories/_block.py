@@ -1,4 +1,4 @@
-"""The rows of one trajectory in memory, laid out as in its file."""
+"""The rows of one trajectory in memory, laid out as in its file, and the file itself: written, read, checked."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy as np
 from .. import _kernels
 from .._memory import HUGE_PAGE, Arena
 from .._types import Array
-from ..errors import SchemaError, StorageError, message
-from ._catalog import Entry
+from ..errors import SchemaError, StorageError, event, message
+from ._entry import Entry, file_name, mismatch
 from ._files import Folder, read_at, read_into, reported, size_of
-from ._layout import MOST_HEADER, MOST_WEIGHTS, Column, Header, Layout, Plan, parse, plan_of
+from ._layout import MOST_HEADER, MOST_WEIGHTS, Header, Layout, Plan, columns_of, parse, plan_of
 from .trajectory import Path, Trajectory
 
 
 @dataclass(frozen=True)
 class Block:
-    """A trajectory's stored fields, `[rows, ...]` each; row `t * B + b`."""
+    """A trajectory's stored fields, each `[rows, ...]`, with row `t * B + b`."""
 
     layout: Layout
     length: int
@@ -33,7 +33,7 @@ class Block:
 
     @property
     def plan(self) -> Plan:
-        """Where its rows stand in a file."""
+        """The offsets in its file."""
         return plan_of(self.layout, self.length, self.width)
 
     @property
@@ -42,31 +42,30 @@ class Block:
         return sum(array.nbytes for array in self.arrays.values())
 
     def rows(self, path: Path) -> Array:
-        """The rows of a field, those of a shared `next_obs` included, `[T * B, ...]`."""
-        source, later = self.layout.source(path)
-        first = later * self.width
-        return self.arrays[source][first : first + self.length * self.width]
+        """The rows of any field, shared ones included, `[T * B, ...]`."""
+        stored, shift = self.layout.source(path)
+        first = shift * self.width
+        return self.arrays[stored][first : first + self.length * self.width]
 
     def fields(self) -> dict[Path, Array]:
-        """All fields as they were given, `[T, B, ...]`."""
+        """All fields as they were added, `[T, B, ...]`."""
         shape = self.length, self.width
         return {c.path: self.rows(c.path).reshape(*shape, *c.shape) for c in self.layout.columns}
 
 
 def packed(trajectory: Trajectory, arena: Arena) -> Block:
-    """A copy of a trajectory; a `next_obs` that is `curr_obs` one step later is not copied."""
-    columns = tuple(Column(path, a.dtype.name, a.shape[2:]) for path, a in sorted(trajectory.arrays.items()))
+    """Copy a trajectory; a `next_obs` that is `curr_obs` one step later is not copied."""
+    columns = columns_of(trajectory)
     likely = frozenset(path for path in trajectory.arrays if _likely(trajectory.arrays, path))
     block = None
-    while block is None:  # again, with one less, where a likely one turns out to be another
-        layout = Layout(columns, likely)
-        block, other = _copied(trajectory, layout, arena)
-        likely -= other
+    while block is None:  # copy again where a field that looked shared is not
+        block, not_shared = _copied(trajectory, Layout(columns, likely), arena)
+        likely -= not_shared
     return block
 
 
 def _copied(trajectory: Trajectory, layout: Layout, arena: Arena) -> tuple[Block | None, frozenset[Path]]:
-    """A copy in the given layout; None, and the field, if some `next_obs` is not what the layout says of it."""
+    """A copy in the given layout; or None, and a field that is marked shared but is not `curr_obs` one step later."""
     length, width = trajectory.length, trajectory.width
     stored = layout.stored
     shapes = [((layout.steps(c.path, length), width, *c.shape), c.dtype) for c in stored]
@@ -75,8 +74,8 @@ def _copied(trajectory: Trajectory, layout: Layout, arena: Arena) -> tuple[Block
         now = trajectory.arrays[column.path]
         if len(copy) > length:
             path = ("next_obs", *column.path[1:])
-            both = (np.ascontiguousarray(array) for array in (now, trajectory.arrays[path]))
-            if not _kernels.active().copy_steps(*both, copy):
+            later = np.ascontiguousarray(trajectory.arrays[path])
+            if not _kernels.active().copy_steps(np.ascontiguousarray(now), later, copy):
                 return None, frozenset([path])
         else:
             copy[:] = now
@@ -86,22 +85,23 @@ def _copied(trajectory: Trajectory, layout: Layout, arena: Arena) -> tuple[Block
 
 
 def _memory_of(shapes: Sequence[tuple[Sequence[int], Any]], arena: Arena) -> list[Array]:
-    """Arrays for a block: from the arena, whose memory is huge pages, only where they fill some of these."""
+    """Arrays for a block: from the arena, if they fill at least two of its huge pages."""
     if sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes) >= 2 * HUGE_PAGE:
         return arena.arrays(shapes)
     return [np.empty(shape, dtype) for shape, dtype in shapes]
 
 
 def check_storable(trajectory: Trajectory, at: str, *, fields: bool) -> None:
-    """Refuse what could be written but not be read again.
+    """Refuse a trajectory that could be written but not read back.
 
     Args:
-        trajectory: What is to be stored.
-        at: Its place in the caller's words.
-        fields: Whether to look at the fields, too; later trajectories have those of the first.
+        trajectory: The trajectory.
+        at: Its path in the caller's terms.
+        fields: Whether to check the fields, too; not needed where they equal those of an earlier trajectory.
 
     Raises:
-        SchemaError: A weights id or episode length that no index holds, or too many, too deep, or odd fields.
+        SchemaError: A `model_weights_id` or `max_episode_length` too large for the index, or fields that no file can
+            hold: too many, nested too deep, or with a reserved name.
     """
     weights = trajectory.model_weights_id.encode(errors="replace")
     if len(weights) > MOST_WEIGHTS or weights.decode().rstrip("\0") != trajectory.model_weights_id:
@@ -112,19 +112,19 @@ def check_storable(trajectory: Trajectory, at: str, *, fields: bool) -> None:
         raise SchemaError(message(f"at most `{2**31 - 1}`", got, f"{at}.max_episode_length"))
     if not fields:
         return
-    columns = tuple(Column(path, a.dtype.name, a.shape[2:]) for path, a in sorted(trajectory.arrays.items()))
+    columns = columns_of(trajectory)
     plan = Plan(Layout(columns, frozenset()), trajectory.length, trajectory.width)
     header = plan.header(trajectory.max_episode_length, trajectory.model_weights_id)
     try:
-        # Half of what is allowed: later trajectories may be longer, and say so in more digits.
+        # Half the limit: headers of later, longer trajectories have more digits.
         if len(header) > MOST_HEADER // 2 or parse(header, len(header) + plan.nbytes, at).layout != plan.layout:
-            raise SchemaError(message("fewer fields, and no names of relive's own", f"{len(columns)} fields", at))
+            raise SchemaError(message("fewer fields, and no reserved names", f"{len(columns)} fields", at))
     except StorageError as error:
         raise SchemaError(message("fields that a file can hold", f"`{error}`", at)) from error
 
 
 def _likely(arrays: Mapping[Path, Array], path: Path) -> bool:
-    """Whether the field is a `next_obs` that may be `curr_obs` one step later: two steps are compared, not all."""
+    """Whether a field may be a shared `next_obs`: two steps are compared, not all."""
     now, later = arrays.get(("curr_obs", *path[1:])), arrays[path]
     if path[0] != "next_obs" or len(path) < 2 or now is None or now.shape != later.shape or now.dtype != later.dtype:
         return False
@@ -132,7 +132,7 @@ def _likely(arrays: Mapping[Path, Array], path: Path) -> bool:
 
 
 def _bytes(array: Array) -> memoryview:
-    """The memory of a contiguous array."""
+    """The bytes of a contiguous array."""
     flat: Any = array.reshape(-1).view(np.uint8)
     return memoryview(flat)
 
@@ -147,7 +147,7 @@ def checksums(block: Block) -> Array:
 
 
 def file_of(id_: int, block: Block) -> tuple[list[Any], Entry]:
-    """The parts of a block's file, and what the index is to say of it."""
+    """The parts of a block's file, and its entry in the index."""
     plan = block.plan
     header = plan.header(block.max_episode_length, block.model_weights_id)
     table = checksums(block)
@@ -160,25 +160,26 @@ def file_of(id_: int, block: Block) -> tuple[list[Any], Entry]:
 
 
 def file_size(block: Block) -> int:
-    """Bytes that the file of a block will have."""
+    """The size of a block's file."""
     return len(block.plan.header(block.max_episode_length, block.model_weights_id)) + block.plan.nbytes
 
 
 def read_header(fd: int, size: int, name: str) -> Header:
     """The header of an open file of `size` bytes."""
-    with reported(name, "a file that can be read"):
+    with reported(name, "read the file"):
         first = read_at(fd, 0, 8)
         count = int.from_bytes(first, "little")
         rest = read_at(fd, 8, count) if len(first) == 8 and count <= min(MOST_HEADER, size) else b""
     return parse(first + rest, size, name)
 
 
-def read_block(folder: Folder, name: str, arena: Arena, checksum: int | None = None) -> Block:
-    """A whole file; every row is compared with its checksum.
+def read_block(folder: Folder, entry: Entry, arena: Arena) -> Block:
+    """Read a whole file; every row is compared with its checksum.
 
     Raises:
-        StorageError: The file is not there, is no trajectory's, or is damaged.
+        StorageError: The file is missing, not a trajectory, or damaged.
     """
+    name = file_name(entry.id)
     at = f"{folder.path}/{name}"
     with folder.reading(name) as fd:
         size = size_of(fd)
@@ -188,19 +189,21 @@ def read_block(folder: Folder, name: str, arena: Arena, checksum: int | None = N
         shapes += [((plan.rows, len(plan.slots)), "uint32"), ((1,), "uint32")]
         try:
             *fields, table, mark = _memory_of(shapes, arena)
-        except MemoryError as error:  # the file is as large, but may be one hole
+        except MemoryError as error:  # possibly a sparse file that claims a huge size
             raise StorageError(message("a file that fits in memory", f"{size} bytes", at)) from error
         padding = bytearray(plan.padding)
         targets = [*map(_bytes, fields), memoryview(padding), _bytes(table), _bytes(mark)]
         if not read_into(fd, header.start, targets):
-            raise StorageError(message(f"{size} bytes", "fewer", at))
+            raise StorageError(event(f"The file ends before its {size} bytes", at))
     arrays = dict(zip((column.path for column in stored), fields, strict=True))
     block = Block(
         header.layout, header.length, header.width, arrays, header.max_episode_length, header.model_weights_id
     )
     bad = np.argwhere(checksums(block) != table)
     found = zlib.crc32(table.tobytes(), zlib.crc32(header.raw))
-    if len(bad) or any(padding) or {found, int(mark[0]), found if checksum is None else checksum} != {found}:
-        where = f"row {bad[0][0]} of `{'.'.join(stored[bad[0][1]].path)}`" if len(bad) else "its header"
-        raise StorageError(message("a file as it was written", f"other bytes in {where}", at))
+    if len(bad) or any(padding) or found != int(mark[0]):
+        where = f"Row {bad[0][0]} of `{'.'.join(stored[bad[0][1]].path)}`" if len(bad) else "The header"
+        raise StorageError(event(f"{where} does not match its checksum", at))
+    if found != entry.checksum:
+        raise StorageError(event(mismatch(entry, found), at))
     return block

@@ -1,19 +1,19 @@
-"""The index of a directory, in SQLite: one row a trajectory, and some facts about the whole."""
+"""The index of a directory, in SQLite: one row per trajectory, and facts about the whole."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sqlite3
 import stat
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
-from ..errors import StorageError, message
-from ._layout import MOST_WEIGHTS, Layout, columns_json, layout_from, plan_of
+from ..errors import StorageError, event, message
+from ._entry import MOST_ID, Entry
+from ._layout import MOST_WEIGHTS, Layout, columns_json, layout_from
 
 NAME = "index.sqlite"
 VERSION = "1"
@@ -25,39 +25,14 @@ CREATE TABLE trajectories (
     layout INTEGER NOT NULL, start INTEGER NOT NULL, bytes INTEGER NOT NULL, checksum INTEGER NOT NULL,
     episode INTEGER NOT NULL, weights TEXT NOT NULL);
 """
+_COLUMNS = "id, length, width, layout, start, bytes, checksum, episode, weights"
 _SCHEMA = {text.strip() for text in _TABLES.split(";") if text.strip()}
-MOST_ID = 2**53
-_LONGEST = 1 << 20  # bytes of one value
-_JOURNAL_OF_SEVERAL = bytes.fromhex("d9d505f920a163d7")
-
-
-class Entry(NamedTuple):
-    """One trajectory as the index knows it."""
-
-    id: int
-    length: int
-    width: int
-    layout: Layout
-    start: int
-    bytes: int
-    checksum: int
-    episode: int
-    weights: str
-
-
-def file_name(id_: int) -> str:
-    """The name of a trajectory's file: made from its number, never read from anywhere."""
-    return f"trajectory_{id_:012d}.safetensors"
-
-
-def id_of(name: str) -> int | None:
-    """The number that a trajectory's file was named by, None if it is another file's name."""
-    found = re.fullmatch(r"trajectory_(\d{12,})\.safetensors", name)
-    return int(found[1]) if found else None
+_LONGEST = 1 << 20  # bytes of one value in the database
+_MULTI_FILE_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 
 
 class Catalog:
-    """An index that is written to, one transaction a call."""
+    """An index open for writing. Every method is one transaction: all of it happens, or nothing."""
 
     def __init__(self, folder: str, name: str = NAME, *, journal: str = "WAL") -> None:
         self._path = os.path.join(folder, name)
@@ -82,13 +57,13 @@ class Catalog:
         self._db.execute("PRAGMA synchronous = FULL")
 
     def add(self, entries: Iterable[Entry], facts: dict[str, Any] | None = None) -> None:
-        """Add trajectories, and set facts, or nothing at all."""
+        """Add trajectories and set facts."""
         with _named(self._path), self._transaction():
             self._insert(entries)
             self._set(facts or {})
 
     def replace(self, entries: Iterable[Entry], facts: dict[str, Any]) -> None:
-        """Name these trajectories and no others, and set facts, or change nothing at all."""
+        """Replace all trajectories and all facts."""
         with _named(self._path), self._transaction():
             self._db.execute("DELETE FROM trajectories")
             self._db.execute("DELETE FROM facts WHERE name <> 'version'")
@@ -96,7 +71,7 @@ class Catalog:
             self._set(facts)
 
     def remove(self, ids: Iterable[int]) -> None:
-        """Forget trajectories."""
+        """Remove trajectories."""
         with _named(self._path), self._transaction():
             self._db.executemany("DELETE FROM trajectories WHERE id = ?", [(id_,) for id_ in ids])
 
@@ -106,14 +81,13 @@ class Catalog:
             self._set(facts)
 
     def close(self) -> None:
-        """Write what the journal holds into the file itself."""
+        """Close the database; SQLite moves the journal's contents into the main file."""
         with _named(self._path), self._lock:
             self._db.close()
 
     def _insert(self, entries: Iterable[Entry]) -> None:
         self._db.executemany(
-            "INSERT INTO trajectories (id, length, width, layout, start, bytes, checksum, episode, weights)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO trajectories ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [(*entry[:3], self._number(entry.layout), *entry[4:]) for entry in entries],
         )
 
@@ -137,22 +111,22 @@ class Catalog:
                 self._db.execute("COMMIT")
             except BaseException:
                 self._numbers = {}
-                if self._db.in_transaction:  # after some failures it has been rolled back already
+                if self._db.in_transaction:  # SQLite rolls back by itself after some failures
                     self._db.execute("ROLLBACK")
                 raise
 
 
 def read(folder: str) -> tuple[list[Entry], dict[str, str]]:
-    """The trajectories and facts of a directory's index, in the order in which they were added.
+    """The trajectories of a directory's index, in the order in which they were added, and its facts.
 
     Raises:
-        StorageError: There is no index, it is damaged, or a later version of relive wrote it.
+        StorageError: There is no index, it is damaged, or a newer version of relive wrote it.
     """
     path = os.path.join(folder, NAME)
     if not os.path.lexists(path):
         raise StorageError(message("an index", "none", path))
     with _named(path), contextlib.closing(_connected(path)) as db:
-        # A damaged tree could be walked for ever; no row takes less than this.
+        # A damaged B-tree can have cycles; every row takes at least 4 bytes, so this bounds the walk.
         most = sum(os.path.getsize(path + end) for end in ("", "-wal") if os.path.exists(path + end)) // 4
         facts = {str(name): str(value) for name, value in _rows(db, "SELECT name, value FROM facts", most)}
         if facts.get("version") != VERSION:
@@ -162,11 +136,10 @@ def read(folder: str) -> tuple[list[Entry], dict[str, str]]:
             raise ValueError(f"counter {facts['counter']}"[:60])
         found = _rows(db, "SELECT number, columns FROM layouts", most)
         layouts = {int(number): layout_from(text) for number, text in found}
-        columns = "id, length, width, layout, start, bytes, checksum, episode, weights"
-        rows = _rows(db, f"SELECT {columns} FROM trajectories ORDER BY place", most)
+        rows = _rows(db, f"SELECT {_COLUMNS} FROM trajectories ORDER BY place", most)
         entries = [_checked(row, layouts) for row in rows]
         if len({entry.id for entry in entries}) < len(entries):
-            raise ValueError("a trajectory that is listed twice")
+            raise ValueError("a trajectory is listed twice")
     return entries, facts
 
 
@@ -183,25 +156,25 @@ def _connected(path: str) -> sqlite3.Connection:
 
 
 def _check_files(path: str) -> None:
-    """Let SQLite open nothing but regular files, and no journal that makes it touch files of other names."""
+    """Refuse what SQLite must not open: anything but regular files, and a journal that names further files."""
     for end in ("", "-wal", "-shm", "-journal"):
         if os.path.lexists(path + end) and not stat.S_ISREG(os.lstat(path + end).st_mode):
-            raise ValueError(f"`{os.path.basename(path)}{end}` that is no regular file")
+            raise ValueError(f"`{os.path.basename(path)}{end}` is not a regular file")
     if os.path.lexists(path + "-journal"):
         with open(path + "-journal", "rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - len(_JOURNAL_OF_SEVERAL), 0))
-            if file.read() == _JOURNAL_OF_SEVERAL:
-                raise ValueError("a journal of several databases")
+            file.seek(max(os.fstat(file.fileno()).st_size - len(_MULTI_FILE_JOURNAL), 0))
+            if file.read() == _MULTI_FILE_JOURNAL:
+                raise ValueError("the journal spans several databases")
 
 
 def _check_schema(db: sqlite3.Connection) -> bool:
-    """Whether there are tables yet; they must be these and nothing else: a view or a trigger is somebody's code."""
+    """Whether the tables exist. Anything besides them is refused: views and triggers are code."""
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
     db.execute("PRAGMA trusted_schema = OFF")
     db.execute("PRAGMA cell_size_check = ON")
     found = list(db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 9"))
     if found and {sql for (sql,) in found} != _SCHEMA:
-        raise ValueError("other tables")
+        raise ValueError("unknown tables")
     return bool(found)
 
 
@@ -215,23 +188,23 @@ def _rows(db: sqlite3.Connection, query: str, most: int) -> Iterator[tuple[Any, 
 def _checked(row: tuple[Any, ...], layouts: dict[int, Layout]) -> Entry:
     *numbers, weights = row
     if not all(type(number) is int and 0 <= number < 2**62 for number in numbers) or not isinstance(weights, str):
-        raise ValueError(f"a row {row!r}"[:80])
+        raise ValueError(f"invalid row {row!r}"[:80])
     id_, length, width, layout, start, size, checksum, episode = numbers
     entry = Entry(id_, length, width, layouts[layout], start, size, checksum, episode, weights)
-    small = max(entry.length, entry.width, entry.start, entry.episode) < 2**31 and len(weights.encode()) <= MOST_WEIGHTS
-    if not small or min(entry.length, entry.width, entry.start) < 1 or id_ >= MOST_ID or checksum >= 2**32:
-        raise ValueError(f"a row {row!r}"[:80])
-    if entry.start + plan_of(entry.layout, entry.length, entry.width).nbytes != entry.bytes:
-        raise ValueError(f"a file of {entry.bytes} bytes for trajectory {id_}")
+    small = max(length, width, start, episode) < 2**31 and len(weights.encode()) <= MOST_WEIGHTS
+    if not small or min(length, width, start) < 1 or id_ >= MOST_ID or checksum >= 2**32:
+        raise ValueError(f"invalid row {row!r}"[:80])
+    if start + entry.plan.nbytes != size:
+        raise ValueError(f"trajectory {id_} cannot have a file of {size} bytes")
     return entry
 
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """What goes wrong inside is said of `path`."""
+    """Turn any error inside the block into a `StorageError` that names `path`."""
     try:
         yield
     except StorageError:
         raise
     except (sqlite3.Error, sqlite3.Warning, OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise StorageError(message("an index that can be used", f"`{str(error)[:80]}`", path)) from error
+        raise StorageError(event(f"Could not use the index ({str(error)[:80]})", path)) from error

@@ -1,4 +1,4 @@
-"""Where the random numbers of draws come from: a NumPy generator, or, for RLinf's checkpoints, a PyTorch one."""
+"""The generators that draws use: NumPy's, or PyTorch's for RLinf's checkpoints."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .._extras import needs
 from .._types import Int64
-from ..errors import MissingExtra, StorageError, message
+from ..errors import StorageError, event
 
 
 class Draws(Protocol):
     """Uniform integers, and a state that can be saved as text.
 
     Attributes:
-        seed: What RLinf is to seed its generator with: what this one was seeded with, if that has at most 32 bits.
+        seed: The seed to write into RLinf's checkpoints: this generator's own, if it has at most 32 bits.
     """
 
     seed: int
@@ -25,7 +26,7 @@ class Draws(Protocol):
         ...
 
     def state(self) -> str:
-        """The state, as text: JSON with the seed, and whether anything has been `drawn`."""
+        """The state as JSON, with the seed and whether anything has been `drawn`."""
         ...
 
 
@@ -46,12 +47,12 @@ class NumpyDraws:
 
     def state(self) -> str:
         """The bit generator's state, as JSON."""
-        told = {"kind": self.kind, "seed": self.seed, "drawn": self._drawn}
-        return json.dumps({**told, "state": self.rng.bit_generator.state}, default=np.ndarray.tolist)
+        facts = {"kind": self.kind, "seed": self.seed, "drawn": self._drawn}
+        return json.dumps({**facts, "state": self.rng.bit_generator.state}, default=np.ndarray.tolist)
 
 
 class TorchDraws:
-    """`torch.randint` of a generator of its own, as RLinf draws.
+    """`torch.randint` with its own generator, as in RLinf.
 
     Raises:
         MissingExtra: PyTorch is not installed.
@@ -60,11 +61,8 @@ class TorchDraws:
     kind = "torch"
 
     def __init__(self, seed: int) -> None:
-        try:
+        with needs("torch", "TrajectoryReplayBuffer.load_checkpoint"):
             import torch
-        except ImportError as error:
-            wanted, remedy = "the package `torch`, whose generator draws", "pip install 'relive[train]'"
-            raise MissingExtra(message(wanted, "none", "TrajectoryReplayBuffer.load_checkpoint", remedy)) from error
         self.seed = seed
         self._drawn, self._torch = False, torch
         self._generator = torch.Generator().manual_seed(seed)
@@ -81,37 +79,37 @@ class TorchDraws:
         return json.dumps({"kind": self.kind, "seed": self.seed, "drawn": self._drawn, "state": state})
 
     def restore(self, state: str) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         self._drawn = True
         raw = np.frombuffer(bytes.fromhex(state), np.uint8).copy()
         self._generator.set_state(self._torch.from_numpy(raw))
 
 
 def restored(text: str, path: str) -> Draws:
-    """Draws that go on from what `state` gave, and what was read from `path`.
+    """Draws that continue from a saved state, which was read from `path`.
 
     Raises:
-        StorageError: The text is no such state.
+        StorageError: The text is not a valid state.
     """
     try:
-        told: Any = json.loads(text)
-        if told["kind"] == TorchDraws.kind:
-            draws = TorchDraws(_number(told["seed"]))
-            draws.restore(told["state"])
+        saved: Any = json.loads(text)
+        if saved["kind"] == TorchDraws.kind:
+            draws = TorchDraws(_number(saved["seed"]))
+            draws.restore(saved["state"])
             return draws
-        return NumpyDraws(np.random.Generator(_bits(told["state"])), _number(told["seed"]), drawn=True)
+        return NumpyDraws(np.random.Generator(_bits(saved["state"])), _number(saved["seed"]), drawn=True)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
-        raise StorageError(message("a generator's state", f"`{str(error)[:60]}`", path)) from None
+        raise StorageError(event(f"Invalid generator state ({str(error)[:60]})", path)) from None
 
 
 def _bits(state: Any) -> np.random.BitGenerator:
-    """The bit generator of a state. NumPy believes what stands there of a position in a buffer, so it is held here."""
+    """The bit generator of a state. NumPy does not check positions in its buffers, so they are checked here."""
     name = state["bit_generator"]
     if name not in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"):
-        raise ValueError(f"bit generator {name!r}"[:60])
-    place, most = (state["state"]["pos"], 624) if name == "MT19937" else (state.get("buffer_pos", 0), 4)
-    if type(place) is not int or not 0 <= place <= most:
-        raise ValueError(f"position {place!r}"[:60])
+        raise ValueError(f"unknown bit generator {name!r}"[:60])
+    position, most = (state["state"]["pos"], 624) if name == "MT19937" else (state.get("buffer_pos", 0), 4)
+    if type(position) is not int or not 0 <= position <= most:
+        raise ValueError(f"invalid position {position!r}"[:60])
     bits: np.random.BitGenerator = getattr(np.random, name)()
     bits.state = state
     return bits
@@ -119,7 +117,7 @@ def _bits(state: Any) -> np.random.BitGenerator:
 
 def _number(value: Any) -> int:
     if type(value) is not int or not -(2**63) <= value < 2**64:
-        raise ValueError(f"a seed of {value!r}"[:60])
+        raise ValueError(f"invalid seed {value!r}"[:60])
     return value
 
 

@@ -1,6 +1,7 @@
-"""Every system call on the files of a directory of trajectories: names relative to an open directory, nothing followed.
+"""Every system call on the files of a directory of trajectories.
 
-New files get a temporary name, are synced and renamed; they are readable by their owner only.
+Names are relative to an open directory; symbolic links are never followed. New files are written under a temporary
+name, synced and renamed; only their owner can read them.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from ..errors import StorageError, message
+from ..errors import StorageError, event, message
 
 TEMPORARY = ".tmp-"
 _MODE = 0o600
-_MOST_TARGETS = 1024  # of one call, on Linux
+_MOST_TARGETS = 1024  # buffers per `preadv`, on Linux
 
 
 class Folder:
@@ -36,40 +37,40 @@ class Folder:
         self._lock: int | None = None
 
     def lock(self) -> None:
-        """Be the only one that writes here, until `close` or the end of the process."""
+        """Become the only writer of the directory, until `close` or the end of the process."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             self._lock = os.open("lock", flags, _MODE, dir_fd=self._fd)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            remedy = "close the buffer that writes there, or load the directory with `load_checkpoint`"
-            got = f"`{error.strerror}`"
-            raise StorageError(message("a directory that nobody else writes to", got, self.path, remedy)) from error
+            remedy = "close the buffer that writes to it, or load the directory with `load_checkpoint`"
+            what = f"Could not lock the directory ({error.strerror})"
+            raise StorageError(event(what, self.path, remedy)) from error
 
     def __del__(self) -> None:
         if hasattr(self, "_lock"):
             self.close()
 
     def close(self) -> None:
-        """Let go of the directory and its lock."""
+        """Close the directory and release its lock."""
         for fd in (self._lock, self._fd):
             if fd is not None and fd >= 0:
                 let_go(fd)
         self._lock, self._fd = None, -1
 
     def sizes(self) -> dict[str, int]:
-        """The sizes of the regular files, by name."""
+        """The sizes of all regular files, by name."""
         found = {}
-        with reported(self.path, "a directory that can be listed"), os.scandir(self._fd) as entries:
+        with reported(self.path, "list the directory"), os.scandir(self._fd) as entries:
             for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # another process may delete while we look
+                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile by another process
                     if entry.is_file(follow_symlinks=False):
                         found[entry.name] = entry.stat(follow_symlinks=False).st_size
         return found
 
     def write(self, name: str, parts: Iterable[Any]) -> None:
-        """Write a whole new file under a temporary name, sync it, and give it its name."""
-        with reported(f"{self.path}/{name}", "a file that can be written"):
+        """Write a new file under a temporary name, sync it, and rename it."""
+        with reported(f"{self.path}/{name}", "write the file"):
             self._write(name, parts)
 
     def _write(self, name: str, parts: Iterable[Any]) -> None:
@@ -93,25 +94,25 @@ class Folder:
         except BaseException:
             if fd >= 0:
                 let_go(fd)
-            with contextlib.suppress(StorageError):  # the first failure is the one to report
+            with contextlib.suppress(StorageError):  # report the first failure
                 self.remove(temporary)
             raise
 
     def sync(self, file: str | None = None) -> None:
-        """Make the names in the directory durable, and first a file that somebody else has written, if it is there."""
+        """Make the directory's names durable; before that the contents of `file`, if it exists."""
         if file is not None and file in self.sizes():
             with self.reading(file) as fd:
                 os.fsync(fd)
-        with reported(self.path, "a directory that can be synced"):
+        with reported(self.path, "sync the directory"):
             os.fsync(self._fd)
 
     def remove(self, name: str) -> None:
-        """Delete a file, if it is there."""
-        with reported(f"{self.path}/{name}", "a file that can be deleted"), contextlib.suppress(FileNotFoundError):
+        """Delete a file if it exists."""
+        with reported(f"{self.path}/{name}", "delete the file"), contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._fd)
 
     def link(self, source: Folder, name: str, target: str) -> bool:
-        """Give a file of another folder a name here, too; False where that cannot be, as across devices."""
+        """Hard-link a file of another folder into this one; False where that is impossible, as across devices."""
         try:
             os.link(name, target, src_dir_fd=source._fd, dst_dir_fd=self._fd, follow_symlinks=False)
         except OSError:
@@ -119,21 +120,21 @@ class Folder:
         return True
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name, in place of the file that has it."""
-        with reported(f"{self.path}/{old}", f"a file that can be renamed to `{new}`"):
+        """Rename a file, replacing any file of the new name."""
+        with reported(f"{self.path}/{old}", f"rename the file to `{new}`"):
             os.rename(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def copy(self, source: Folder, name: str, target: str | None = None) -> None:
-        """Write a copy of a file of another folder, under the name `target` if one is given."""
+        """Copy a file of another folder into this one, under the name `target` if given."""
         with source.reading(name) as fd:
             self.write(target or name, iter(lambda: os.read(fd, 1 << 20), b""))
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[int]:
-        """A regular file, open for as long as it takes; what cannot be read of it is said of its name."""
+        """A regular file, open inside the `with` block; errors of reading it name the file."""
         fd = self.open(name)
         try:
-            with reported(f"{self.path}/{name}", "a file that can be read"):
+            with reported(f"{self.path}/{name}", "read the file"):
                 yield fd
         finally:
             let_go(fd)
@@ -141,7 +142,7 @@ class Folder:
     def open(self, name: str) -> int:
         """Open a regular file for reading; links, pipes and devices are refused."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with reported(f"{self.path}/{name}", "a regular file that can be read"):
+        with reported(f"{self.path}/{name}", "open the file"):
             fd = os.open(name, flags, dir_fd=self._fd)
             try:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -153,13 +154,13 @@ class Folder:
 
 
 def _make(path: str) -> None:
-    """Make a directory, and have its name on the disk, without which nothing that is in it would be found."""
+    """Make a directory and its parents, and sync their names: without these nothing in it survives a power loss."""
     above = [os.path.dirname(path)]
     while not os.path.isdir(above[-1]):
         above.append(os.path.dirname(above[-1]))
     os.makedirs(path, mode=0o700, exist_ok=True)
     for parent in reversed(above):
-        # Not where another file system is mounted; and one who may not read a directory cannot sync it.
+        # Other file systems are not ours to sync, and a directory that cannot be read cannot be synced.
         if os.stat(parent).st_dev == os.stat(path).st_dev and os.access(parent, os.R_OK):
             fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -169,30 +170,29 @@ def _make(path: str) -> None:
 
 
 @contextlib.contextmanager
-def reported(at: str, wanted: str) -> Iterator[None]:
-    """What the system refuses inside is said of `at`, in the words of all errors."""
+def reported(at: str, action: str) -> Iterator[None]:
+    """Turn an `OSError` inside the block into a `StorageError`: "Could not <action> (<reason>) - at `at`"."""
     try:
         yield
     except StorageError:
         raise
     except OSError as error:
-        raise StorageError(message(wanted, f"`{error.strerror or error}`", at)) from error
+        raise StorageError(event(f"Could not {action} ({error.strerror or error})", at)) from error
 
 
 def let_go(fd: int) -> None:
-    """Close what nothing was written to: a failure would concern nobody."""
+    """Close a descriptor, ignoring failures: nothing was written to it, or an earlier failure is being raised."""
     with contextlib.suppress(OSError):
         os.close(fd)
 
 
 def size_of(fd: int) -> int:
     """Bytes of an open file."""
-    with reported(f"file {fd}", "a file that can be read"):
-        return os.fstat(fd).st_size
+    return os.fstat(fd).st_size
 
 
 def read_into(fd: int, offset: int, targets: Sequence[memoryview]) -> bool:
-    """Fill `targets`, one after the other, from `offset` on; whether there was enough to read."""
+    """Fill `targets` one after the other with the bytes from `offset` on; False if the file ends before."""
     rest = deque(target for target in targets if len(target))
     while rest:
         got = os.preadv(fd, list(islice(rest, _MOST_TARGETS)), offset)
@@ -201,13 +201,13 @@ def read_into(fd: int, offset: int, targets: Sequence[memoryview]) -> bool:
         offset += got
         while rest and got >= len(rest[0]):
             got -= len(rest.popleft())
-        if got:  # a signal, or a limit of the system's
+        if got:  # a short read: a signal, or a limit of the system
             rest[0] = rest[0][got:]
     return True
 
 
 def read_at(fd: int, offset: int, count: int) -> bytes:
-    """`count` bytes from `offset` on, fewer at the end of the file."""
+    """Read `count` bytes from `offset` on, fewer at the end of the file."""
     parts = []
     while count > 0:
         part = os.pread(fd, count, offset)

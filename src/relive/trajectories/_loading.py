@@ -1,7 +1,7 @@
-"""All that a store holds replaced by what was loaded; a directory holds the old or the new, at whatever moment it ends.
+"""Replace everything a store holds by a checkpoint. A crash leaves the directory with the old contents or the new.
 
-The new files come under temporary names. Then one transaction makes the index name them, and say that they are to take
-their names; then they do. `open_directory` goes on from there.
+New files are first staged under temporary names. One transaction then makes the index list them, with the fact
+`HALF_LOADED`; after that they are renamed. `open_directory` finishes the renames if they were interrupted.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ import contextlib
 from collections.abc import Iterable, Iterator
 
 from ..errors import StorageError
-from ._catalog import Catalog, Entry, file_name, id_of
+from ._catalog import Catalog
+from ._entry import Entry, file_name, id_of
 from ._files import TEMPORARY, Folder
-from ._reader import Source
+from ._source import Source
 from ._store import Store
 
-HALF_LOADED = "half_loaded"  # the fact that files are to take their names
+HALF_LOADED = "half_loaded"  # the fact that staged files still have to be renamed
 _PREFIX = TEMPORARY + "loaded-"
 
 
 def staged_name(id_: int) -> str:
-    """The name of a file that is to become a trajectory's."""
+    """The temporary name of a staged file."""
     return _PREFIX + file_name(id_)
 
 
 def linked(folder: Folder, source: Folder, entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Stage files of another directory, one at a time."""
+    """Stage files of another directory, one at a time, as hard links where possible."""
     for entry in entries:
         folder.remove(staged_name(entry.id))
         if not folder.link(source, file_name(entry.id), staged_name(entry.id)):
@@ -34,19 +35,19 @@ def linked(folder: Folder, source: Folder, entries: Iterable[Entry]) -> Iterator
 
 
 def read_elsewhere(store: Store, source: Source, entries: list[Entry]) -> None:
-    """Let a store without a directory hold trajectories of `source`, and nothing else."""
+    """Replace the contents of a store without a directory by trajectories of `source`."""
     store.settle()
     with store.lock:
-        _forget(store)
+        _clear(store)
         store.sources = [source]
         _enter(store, entries)
 
 
 def take_in(store: Store, folder: Folder, catalog: Catalog, staged: Iterable[Entry]) -> None:
-    """Let a store hold, in its directory, the trajectories that `staged` puts there, and nothing else.
+    """Replace the contents of a store and its directory by the trajectories that `staged` yields.
 
     Raises:
-        StorageError: Something could not be written. The store is as it was, or has to be loaded or opened again.
+        StorageError: Something could not be written. The store is unchanged, or has to be loaded or opened again.
     """
     try:
         entries = list(staged)
@@ -55,15 +56,15 @@ def take_in(store: Store, folder: Folder, catalog: Catalog, staged: Iterable[Ent
         counter = max([0, *(entry.id + 1 for entry in entries)])
         catalog.replace(entries, {"counter": counter, HALF_LOADED: "1"})
     except BaseException:
-        with contextlib.suppress(StorageError):  # the first failure is the one to report
+        with contextlib.suppress(StorageError):  # report the first failure
             for name in folder.sizes():
                 if name.startswith(_PREFIX):
                     folder.remove(name)
         raise
     with store.lock:
         store.half_loaded = True
-        _forget(store)
-    store.settle()  # whoever still reads, reads files whose names are about to change hands
+        _clear(store)
+    store.settle()  # the old and new files share names: wait for reads of the old ones
     finish(folder, catalog, entries)
     with store.lock:
         _enter(store, entries)
@@ -71,32 +72,32 @@ def take_in(store: Store, folder: Folder, catalog: Catalog, staged: Iterable[Ent
 
 
 def finish(folder: Folder, catalog: Catalog, entries: Iterable[Entry]) -> None:
-    """Give staged files their names, and remove those of before."""
+    """Rename staged files, and remove the old ones."""
     names = {entry.id: file_name(entry.id) for entry in entries}
-    there = folder.sizes()
+    present = folder.sizes()
     for id_, name in names.items():
-        if staged_name(id_) in there:
+        if staged_name(id_) in present:
             folder.rename(staged_name(id_), name)
-            folder.remove(staged_name(id_))  # still there where both were names of the same file
-    there = folder.sizes()
-    if there.keys() >= set(names.values()):  # else the index is damaged, and may be wrong about the others, too
+            folder.remove(staged_name(id_))  # rename leaves it if both are links to the same file
+    present = folder.sizes()
+    if present.keys() >= set(names.values()):  # otherwise the index is damaged: delete nothing on its word
         kept = {None, *names}
-        for name in there:
+        for name in present:
             if id_of(name) not in kept:
                 folder.remove(name)
-    # A file that came back after this would be taken for one that was finished, but not in the index yet.
+    # Deletions first: a deleted file that came back would look like one that is not indexed yet.
     folder.sync()
     catalog.put({HALF_LOADED: "0"})
 
 
 def part_of(count: int, rank: int, world: int) -> tuple[int, int]:
-    """The first and the last but one of a rank's contiguous share of `count`."""
+    """The bounds `[first, last)` of a rank's contiguous share of `count`."""
     each, rest = divmod(count, world)
     first = rank * each + min(rank, rest)
     return first, first + each + (rank < rest)
 
 
-def _forget(store: Store) -> None:
+def _clear(store: Store) -> None:
     store.remove_oldest(len(store.index))
     store.counter = 0
 

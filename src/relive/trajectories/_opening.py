@@ -1,35 +1,35 @@
-"""Opening a directory: what its index says, compared with what is there; what a crash left behind is put in order."""
+"""Opening a directory: compare the index with the files, and repair what a crash left."""
 
 from __future__ import annotations
 
 import zlib
 
-from ..errors import StorageError, message
+from ..errors import StorageError, event, message
+from . import rlinf
 from ._block import read_header
-from ._catalog import MOST_ID, NAME, Catalog, Entry, file_name, id_of, read
+from ._catalog import NAME, Catalog, read
+from ._entry import MOST_ID, Entry, file_name, id_of
 from ._files import TEMPORARY, Folder, read_at, size_of
 from ._loading import HALF_LOADED, finish
 from ._store import Store
 
-_PART = 1 << 20  # bytes read at once
+_CHUNK = 1 << 20  # bytes read at once
 
 
 def open_directory(store: Store, folder: Folder, queue_bytes: int) -> str | None:
-    """Let `store` know and own a directory; returns what had to be put in order, None if nothing.
+    """Make `store` the owner of a directory; returns a report of the recovery, None if there was nothing to recover.
 
-    A load that was interrupted is finished. Files that were never finished are removed, and so are those of
-    trajectories that had been removed already. Files that were finished but are not in the index yet are added to it.
-    Trajectories whose files are gone or have another size are left out.
+    An interrupted load is finished. Partial files are deleted, and so are files of trajectories that are no longer in
+    the index. Complete files that are not in the index yet are added to it. Trajectories whose files are missing or
+    have another size are left out.
     """
-    from . import rlinf
-
     catalog = None
     try:
-        if rlinf.is_one(folder):
-            remedy = "load it with `load_checkpoint`, or `relive.trajectories.convert` it"
+        if rlinf.is_rlinf(folder):
+            remedy = "load it with `load_checkpoint`, or convert it with `relive.trajectories.convert`"
             raise StorageError(message("an empty directory, or one of relive's", "RLinf's", folder.path, remedy))
         folder.lock()
-        # Whoever was here before may have been killed before all that is seen now was on the disk, too.
+        # A previous process may have died before its last writes were synced.
         folder.sync(NAME + "-wal")
         catalog = Catalog(folder.path)
         entries, facts = read(folder.path)
@@ -40,12 +40,12 @@ def open_directory(store: Store, folder: Folder, queue_bytes: int) -> str | None
         counter = int(facts["counter"])
         known = {entry.id for entry in entries}
         found = sorted(id_ for id_ in map(id_of, sizes) if id_ is not None)
-        # The index took in all ids below the counter: it has none of these because they were removed.
+        # Every id below the counter was in the index once: one that is not there now was removed.
         removed = [id_ for id_ in found if id_ < counter and id_ not in known]
         unfinished = [name for name in sizes if name.startswith(TEMPORARY)]
         whole = [entry for entry in entries if sizes.get(file_name(entry.id)) == entry.bytes]
         damaged = len(entries) - len(whole)
-        if known - set(found):  # an index that names files that are not there may be wrong about these, too
+        if known - set(found):  # files are missing, so the index may be damaged: delete nothing on its word
             removed = []
         for name in [*unfinished, *map(file_name, removed)]:
             folder.remove(name)
@@ -64,28 +64,33 @@ def open_directory(store: Store, folder: Folder, queue_bytes: int) -> str | None
             catalog.close()
         folder.close()
         raise
-    told = [(int(interrupted), "interrupted load finished")]
-    told += [(len(unfinished), "unfinished files removed"), (len(adopted), "finished files added to the index")]
-    told.append((len(removed), "files of removed trajectories removed"))
-    told.append((damaged, "trajectories left out, whose files are gone or have another size"))
-    text = ", ".join(f"{count} {what}" for count, what in told if count)
-    return message("a directory that was closed", text, folder.path) if text else None
+    actions = ["finished an interrupted load"] if interrupted else []
+    actions += [f"indexed {_count(len(adopted), 'complete file')}"] if adopted else []
+    actions += [f"deleted {_count(len(unfinished), 'partial file')}"] if unfinished else []
+    actions += [f"deleted {_count(len(removed), 'file')} of removed trajectories"] if removed else []
+    if damaged:
+        actions.append(f"left out {_count(damaged, 'trajectory', 'trajectories')} whose file is missing or resized")
+    return event("Recovered after an unclean shutdown", folder.path, ", ".join(actions)) if actions else None
+
+
+def _count(count: int, one: str, many: str | None = None) -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def _entry(folder: Folder, id_: int) -> Entry | None:
-    """What the index would say of a file, None if the file is no whole trajectory."""
+    """The entry that a file should have in the index, None if the file is not a complete trajectory."""
     name = file_name(id_)
     try:
         with folder.reading(name) as fd:
             size = size_of(fd)
             header = read_header(fd, size, name)
             checksum, mark = zlib.crc32(header.raw), header.start + header.plan.mark
-            for offset in range(header.start + header.plan.table, mark, _PART):
-                checksum = zlib.crc32(read_at(fd, offset, min(_PART, mark - offset)), checksum)
+            for offset in range(header.start + header.plan.table, mark, _CHUNK):
+                checksum = zlib.crc32(read_at(fd, offset, min(_CHUNK, mark - offset)), checksum)
             if int.from_bytes(read_at(fd, mark, 4), "little") != checksum:
                 return None
     except StorageError as error:
-        if isinstance(error.__cause__, OSError):  # it may be whole: its name must not go to another one
+        if isinstance(error.__cause__, OSError):  # it may be complete: its id must not be used again
             raise
         return None
     weights, episode = header.model_weights_id, header.max_episode_length

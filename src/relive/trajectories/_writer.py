@@ -1,4 +1,4 @@
-"""Writes trajectories in the background, in the order in which they came, from a queue of bounded size."""
+"""Writes trajectories in the background, in the order in which they were added, from a bounded queue."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ..errors import StorageError, message
+from ..errors import StorageError, event
 from ._block import Block, file_of
-from ._catalog import Catalog, Entry, file_name
+from ._catalog import Catalog
+from ._entry import Entry, file_name
 from ._files import Folder
 
 
 class Writer:
     """One thread and its queue.
 
-    A trajectory is flushed when its file is synced and has its name: from then on `open_directory` finds it, whatever
-    becomes of this process. It is durable, and leaves the queue, when the name is synced and the index knows it. What
-    could not be written stays in the queue: the error is raised by the next call, and the call after that tries again,
-    with a new file.
+    A trajectory is flushed once its file is synced and renamed: from then on `open_directory` finds it, even if this
+    process dies. It is durable, and leaves the queue, once the name is synced and the index lists it. After a failed
+    write it stays in the queue: the next call raises the error, and the write is then tried again, with a new file.
 
     Args:
         folder: Where the files go.
         catalog: The index.
-        limit: Bytes in the queue, above which `put` waits.
-        flushed: Called with how many more are flushed.
-        durable: Called with the entries of trajectories that are durable.
-        removed: Called with the ids of trajectories that the index has forgotten.
+        limit: Bytes in the queue above which `put` waits.
+        flushed: Called with the number of trajectories that were flushed.
+        durable: Called with the entries of trajectories that became durable.
+        removed: Called with the ids of trajectories that were removed from the index.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class Writer:
         self._queue: deque[tuple[int, Block]] = deque()
         self._removals: list[int] = []
         self._bytes = 0
-        # Since the beginning, so that who waits for what there is now need not wait for what comes meanwhile.
-        self._puts = self._flushes = self._syncs = self._asked = self._forgotten = 0
+        # Totals since the start: whoever waits for the current total does not wait for later additions.
+        self._puts = self._flushes = self._syncs = self._to_remove = self._removals_done = 0
         self._change = threading.Condition()
         self._error: BaseException | None = None
         self._closing = False
@@ -52,25 +52,25 @@ class Writer:
         self._thread.start()
 
     def put(self, id_: int, block: Block) -> None:
-        """Take over a trajectory; waits while the queue is full, unless nothing can be written."""
+        """Queue a trajectory; waits while the queue is full, unless the last write failed."""
         with self._change:
             while self._queue and self._bytes + block.nbytes > self._limit and self._error is None:
                 self._change.wait()
-            # It is taken in any case: the buffer knows it already, and the next call will tell of the error.
+            # Queued even after an error: the buffer has it already, and the next call raises the error.
             self._queue.append((id_, block))
             self._puts += 1
             self._bytes += block.nbytes
             self._change.notify_all()
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Take trajectories out of the index; their files are then no longer needed."""
+        """Remove trajectories from the index; their files are then no longer needed."""
         with self._change:
             self._removals += ids
-            self._asked += len(ids)
+            self._to_remove += len(ids)
             self._change.notify_all()
 
     def flush(self) -> None:
-        """Wait until everything that was put is flushed.
+        """Wait until everything queued so far is flushed.
 
         Raises:
             StorageError: Something could not be written; it is still in the queue.
@@ -80,7 +80,7 @@ class Writer:
             self._wait(lambda: self._flushes >= puts)
 
     def sync(self) -> None:
-        """Wait until everything that was put is durable, and the index names no trajectory that was removed.
+        """Wait until everything queued so far is durable, and the index lists no removed trajectory.
 
         Raises:
             StorageError: Something could not be written; it is still in the queue.
@@ -88,8 +88,8 @@ class Writer:
         with self._change:
             puts = self._puts
             self._wait(lambda: self._syncs >= puts)
-            asked = self._asked  # what was removed before it was written is asked for only now
-            self._wait(lambda: self._forgotten >= asked)
+            removals = self._to_remove  # read now: trajectories removed while queued were added to it meanwhile
+            self._wait(lambda: self._removals_done >= removals)
 
     def _wait(self, reached: Callable[[], bool]) -> None:
         self._raise()
@@ -98,18 +98,18 @@ class Writer:
         self._raise()
 
     def check(self) -> None:
-        """Raise the error of a write that failed since the last call."""
+        """Raise the error of a write that failed since the last call, if any."""
         with self._change:
             self._raise()
 
     def close(self) -> None:
-        """Write what is left, and end the thread.
+        """Write what is left, and stop the thread.
 
         Raises:
-            StorageError: Something could not be written, now either; the thread goes on.
+            StorageError: Something still could not be written; the thread keeps running.
         """
         with self._change:
-            self._error = None  # whatever it was, it is tried once more
+            self._error = None  # try once more
             self._change.notify_all()
         self.sync()
         with self._change:
@@ -124,12 +124,12 @@ class Writer:
         self._change.notify_all()  # the thread tries again
         root = error.__cause__ or error
         reason = getattr(root, "strerror", None) or str(root)
-        remedy = "free space or mend the directory, then call `flush()`: nothing has been lost"
-        wanted = f"{len(self._queue)} trajectories to be written and {len(self._removals)} removed"
-        raise StorageError(message(wanted, f"`{reason}`", self._folder.path, remedy)) from error
+        remedy = "free space or repair the directory, then call `flush()`; nothing was lost"
+        what = f"Could not write {len(self._queue)} trajectories and remove {len(self._removals)} ({reason})"
+        raise StorageError(event(what, self._folder.path, remedy)) from error
 
     def _run(self) -> None:
-        while self._step():  # a call of its own, after which nothing keeps what was written in memory
+        while self._step():  # a separate call, so that its local variables do not keep written blocks alive
             pass
 
     def _step(self) -> bool:
@@ -143,7 +143,7 @@ class Writer:
             if group:
                 self._add(group)
             if removals:
-                # First out of the index, so that no index ever names a file that is gone.
+                # Index first, so that it never lists a deleted file.
                 self._catalog.remove(removals)
                 self._removed(removals)
         except BaseException as error:
@@ -153,7 +153,7 @@ class Writer:
             return True
         with self._change:
             del self._removals[: len(removals)]
-            self._forgotten += len(removals)
+            self._removals_done += len(removals)
             self._change.notify_all()
         return True
 
@@ -161,7 +161,7 @@ class Writer:
         entries = []
         for id_, block in group:
             entries.append(self._write(id_, block))
-            more = self._syncs + len(entries) - self._flushes  # none where it is written again
+            more = self._syncs + len(entries) - self._flushes  # 0 when a write is repeated
             if more > 0:
                 self._flushed(more)
                 with self._change:

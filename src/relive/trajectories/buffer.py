@@ -1,4 +1,4 @@
-"""Batched trajectories, kept on disk or in memory, and drawn step by step."""
+"""The buffer of batched trajectories: window, draws, retention, checkpoints."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ import numpy as np
 
 from .. import _check, _memory
 from ..batch import Batch
-from ..errors import ArgumentError, NotEnoughData, ReliveWarning, StorageError, message
+from ..errors import ArgumentError, NotEnoughData, ReliveWarning, StorageError, event, message
 from . import _checkpoint, _opening
 from ._block import packed
+from ._cache import Cache
 from ._draws import Draws, NumpyDraws
 from ._files import Folder
-from ._store import Cache, Store
+from ._store import Store
 from .trajectory import Trajectory, nested
 
 FORMATS = ("safetensors", "pt")
 
 
 class Durability(NamedTuple):
-    """How many trajectories have been added, and how many of them survive what.
+    """How many trajectories have been added, and how many of them would survive a crash.
 
     Attributes:
-        added: In memory: lost with the process.
-        flushed: Whole files under their names: survive the process.
-        durable: Files whose names are on the disk, too: survive the loss of power.
+        added: In memory; lost with the process.
+        flushed: Complete files under their final names; survive the process.
+        durable: Files whose names are synced and in the index; survive power loss.
     """
 
     added: int
@@ -39,28 +40,28 @@ class Durability(NamedTuple):
 
 
 class TrajectoryReplayBuffer:
-    """Keep whole rollouts `[T, B, ...]`, and draw single chunk-steps of the most recent ones.
+    """Store rollouts `[T, B, ...]` whole, and sample single chunk-steps of the most recent ones.
 
     Args:
-        path: A directory, made if there is none: every trajectory becomes a file there, and what it holds already is
-            known at once. None keeps everything in memory.
-        seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
-        sample_window_size: Draw from so many of the newest trajectories; 0 draws from all.
-        cache_size: Trajectories of the directory that are kept in memory, too.
-        cache_bytes: Bytes of memory for these; None is a quarter of the machine's.
-        enable_cache: False keeps none.
-        auto_save: Whether trajectories are written to `path`; that is what a path is for. None: if there is one.
+        path: A directory, created if it does not exist. Every trajectory becomes a file there, and trajectories that
+            are there already can be drawn. None keeps everything in memory.
+        seed: An integer, or a `numpy.random.Generator`, which is used and not copied; None for fresh entropy.
+        sample_window_size: Draw from this many of the newest trajectories; 0 draws from all.
+        cache_size: How many trajectories of the directory are kept in memory, too.
+        cache_bytes: Bytes of memory for them; None is a quarter of the available memory.
+        enable_cache: False disables the cache.
+        auto_save: RLinf's switch for writing to `path`. None: write if there is a path.
         auto_save_path: RLinf's name for `path`.
         trajectory_format: What `save_checkpoint` writes: `"safetensors"`, or `"pt"` for RLinf's layout.
-        max_trajectories: Trajectories that are kept at most; the oldest go, files and all.
-        max_bytes: Bytes of all trajectories that are kept at most.
-        queue_bytes: Bytes that may wait to be written before `add_trajectories` waits, too.
+        max_trajectories: Largest number of trajectories; the oldest are removed, files included.
+        max_bytes: Largest total size of all trajectories.
+        queue_bytes: `add_trajectories` waits while more bytes than this wait to be written.
 
     Raises:
-        ArgumentError: An argument outside its limits, or a combination that makes no sense.
-        StorageError: The directory cannot be used, or another buffer writes there.
+        ArgumentError: An argument outside its limits, or arguments that contradict each other.
+        StorageError: The directory cannot be used, or another buffer writes to it.
 
-    Draws are uniform over the chunk-steps in the window, with replacement. Safe to use from several threads.
+    Draws are uniform over the chunk-steps in the window, with replacement. Methods may be called from several threads.
 
     Source: RLinf's `TrajectoryReplayBuffer` (RLinf 2025).
 
@@ -93,7 +94,7 @@ class TrajectoryReplayBuffer:
         limit = _check.integer(limit, f"{name}(cache_bytes)", minimum=0)
         cached = _check.flag(enable_cache, f"{name}(enable_cache)")
         self.trajectory_format = _check.one_of(trajectory_format, FORMATS, f"{name}(trajectory_format)")
-        self._most = [
+        self._limits = [
             None if value is None else _check.integer(value, f"{name}({text})", minimum=1)
             for value, text in ((max_trajectories, "max_trajectories"), (max_bytes, "max_bytes"))
         ]
@@ -110,7 +111,7 @@ class TrajectoryReplayBuffer:
             self._retain()
 
     def __len__(self) -> int:
-        """Trajectories that are kept now."""
+        """The number of trajectories."""
         return len(self._store.index)
 
     def __enter__(self) -> TrajectoryReplayBuffer:
@@ -130,42 +131,42 @@ class TrajectoryReplayBuffer:
         They are copied, and written in the background: the call waits for the disk only while the queue is full.
 
         Raises:
-            SchemaError: A trajectory cannot be read, or has other fields than those before it. Nothing was added.
-            StorageError: Something that was added earlier could not be written; it is not lost, and is tried again.
+            SchemaError: A trajectory is invalid, or has other fields than those before it. Nothing was added.
+            StorageError: An earlier trajectory could not be written. It is not lost; the write is tried again.
         """
-        taken = [accepted(trajectory) for trajectory in trajectories]
+        new = [as_trajectory(trajectory) for trajectory in trajectories]
         with self._adding:
-            self._open()
+            self._check_open()
             store = self._store
             if store.writer is not None:
                 store.writer.check()
             with store.lock:
-                store.check(taken)
-            for trajectory in taken:
+                store.check(new)
+            for trajectory in new:
                 block = packed(trajectory, store.arena)
                 with store.lock:
                     id_ = store.add(block)
-                    gone = self._forget()
+                    removed = self._remove_excess()
                 if store.writer is not None:
                     store.writer.put(id_, block)
-                store.delete(gone)  # after what takes their place has been written
+                store.delete(removed)  # after the new trajectory was queued for writing
 
     def sample(self, num_chunks: int) -> Batch:
-        """Draw chunk-steps of the window, each equally likely, with replacement.
+        """Draw chunk-steps from the window uniformly, with replacement.
 
         Args:
-            num_chunks: How many, >= 1; may exceed what is there.
+            num_chunks: How many, >= 1; may exceed the number stored.
 
         Returns:
-            A mapping nested like the fields; arrays `[num_chunks, ...]` that belong to the caller.
+            A mapping nested like the fields, of arrays `[num_chunks, ...]` owned by the caller.
 
         Raises:
-            NotEnoughData: There is no trajectory.
-            SchemaError: A trajectory that was drawn has other fields than the first one.
-            StorageError: A file that was needed is damaged or gone.
+            NotEnoughData: There are no trajectories.
+            SchemaError: A drawn trajectory has other fields than the first one.
+            StorageError: A file that was needed is damaged or missing.
         """
         n = _check.integer(num_chunks, "TrajectoryReplayBuffer.sample(num_chunks)", minimum=1)
-        self._open()
+        self._check_open()
         store = self._store
         with store.lock:
             first, before, total = store.index.window(self.sample_window_size)
@@ -173,15 +174,15 @@ class TrajectoryReplayBuffer:
                 at = "TrajectoryReplayBuffer.sample"
                 raise NotEnoughData(message("at least 1 trajectory", "0", at, "add trajectories first"))
             positions, rows = store.index.locate(before + self._draws.integers(total, n), first)
-            reading = store.read(positions, rows, self.sample_window_size)
-        return Batch(nested(reading.run()))
+            batch = store.read(positions, rows, self.sample_window_size)
+        return Batch(nested(batch.run()))
 
     def is_ready(self, min_size: int = 1) -> bool:
-        """Whether at least `min_size` trajectories are kept."""
+        """Whether there are at least `min_size` trajectories."""
         return len(self) >= _check.integer(min_size, "TrajectoryReplayBuffer.is_ready", minimum=0)
 
     def get_stats(self) -> dict[str, int]:
-        """Counts: trajectories, chunk-steps, the next id, what memory and disk hold, and how far writing has come."""
+        """Counts of trajectories and chunk-steps, the next id, bytes stored and in memory, and `Durability`."""
         store = self._store
         with store.lock:
             return {
@@ -195,38 +196,37 @@ class TrajectoryReplayBuffer:
             }
 
     def flush(self) -> Durability:
-        """Wait until everything that was added survives this process; returns how far writing has come.
+        """Wait until everything added so far would survive the end of this process.
 
-        Every trajectory then is a whole file under its name. In memory alone nothing survives, and nothing is waited
-        for.
+        Every trajectory is then a complete file under its final name. A buffer without a directory returns at once.
 
         Raises:
-            StorageError: Something could not be written. It is still in memory; the next call tries again.
+            StorageError: Something could not be written. It is still in memory; the write is tried again.
         """
-        self._open()
+        self._check_open()
         if self._store.writer is not None:
             self._store.writer.flush()
         return self._durability()
 
     def sync(self) -> Durability:
-        """Wait until everything that was added survives the loss of power; returns how far writing has come.
+        """Wait until everything added so far would survive power loss.
 
-        The names of the files are then on the disk, too, the index has them, so that others who read the directory see
-        them, and the index has forgotten what was removed.
+        File names are then synced, and the index lists the trajectories, so other processes see them; removed ones
+        are no longer listed.
 
         Raises:
-            StorageError: Something could not be written. It is still in memory; the next call tries again.
+            StorageError: Something could not be written. It is still in memory; the write is tried again.
         """
-        self._open()
+        self._check_open()
         if self._store.writer is not None:
             self._store.writer.sync()
         return self._durability()
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Save everything: all trajectories, not only the window, and the state of the generator.
+        """Save all trajectories, not only those in the window, and the generator's state.
 
-        Files that are in `path` already are left alone, others are hard-linked, or copied where that cannot be. An
-        interrupted save leaves the checkpoint that was there before. Others may add and draw meanwhile.
+        Files that an earlier save put into `path` are kept; others are hard-linked, or copied where links are
+        impossible. An interrupted save leaves the earlier checkpoint. Other threads may add and draw meanwhile.
 
         Raises:
             StorageError: The directory cannot be written to, or holds another buffer's trajectories.
@@ -244,22 +244,22 @@ class TrajectoryReplayBuffer:
         *,
         allow_pickle: bool = False,
     ) -> None:
-        """Replace what is here by a checkpoint of relive's or of RLinf's, or by one rank's share of it.
+        """Replace the buffer's contents by a checkpoint of relive's or RLinf's, or by one rank's share of it.
 
-        If that is interrupted, the buffer's own directory holds what it held before, or all that was loaded.
+        After an interrupted load, the buffer's own directory has either the old contents or the new.
 
         Args:
             path: The directory.
-            is_distributed: Whether to load a share only.
-            local_rank: Whose, in `[0, world_size)`.
-            world_size: Number of shares: contiguous, the first ones a trajectory longer where they cannot be equal.
-            allow_pickle: Whether to read RLinf's `pkl` files. Nothing in them is run, but nothing in them tells damage.
+            is_distributed: Whether to load only one rank's share.
+            local_rank: The rank, in `[0, world_size)`.
+            world_size: Number of shares. They are contiguous; the first ones may have one trajectory more.
+            allow_pickle: Whether to read RLinf's `pkl` files. No code in them runs, but they have no checksums.
 
         Raises:
-            ArgumentError: A rank outside its limits, or pickles without consent.
-            StorageError: The directory is none of either kind, or damaged.
+            ArgumentError: A rank outside its limits, or `pkl` files without `allow_pickle`.
+            StorageError: The directory is not a checkpoint, or is damaged.
         """
-        self._open(loading=True)
+        self._check_open(loading=True)
         share = _share(is_distributed, local_rank, world_size)
         _check.flag(allow_pickle, "TrajectoryReplayBuffer.load_checkpoint(allow_pickle)")
         with self._adding:
@@ -268,14 +268,14 @@ class TrajectoryReplayBuffer:
             self._retain()
 
     def clear(self) -> None:
-        """Remove all trajectories, their files included; ids go on."""
-        self._open()
+        """Remove all trajectories, files included. Ids are not reused."""
+        self._check_open()
         with self._adding, self._store.lock:
             self._store.delete(self._store.remove_oldest(len(self)))
         self.sync()
 
     def close(self) -> None:
-        """Write what is left, and let go of the directory. Closing twice does no harm.
+        """Write what is left, and close the directory. May be called twice.
 
         Raises:
             StorageError: Something could not be written. It is still in memory, and the buffer stays open.
@@ -291,26 +291,26 @@ class TrajectoryReplayBuffer:
         with self._store.lock:
             return Durability(self._store.added, self._store.flushed, self._store.durable)
 
-    def _open(self, *, loading: bool = False) -> None:
+    def _check_open(self, *, loading: bool = False) -> None:
         if self._closed:
             raise ArgumentError(message("an open buffer", "a closed one", "TrajectoryReplayBuffer"))
         if self._store.half_loaded and not loading:
             remedy = "load again, or close the buffer and open the directory again"
-            raise StorageError(message("a directory that was loaded", "one half loaded", str(self.path), remedy))
+            raise StorageError(event("The last load was interrupted", str(self.path), remedy))
 
     def _retain(self) -> None:
-        """Remove the oldest trajectories beyond the limits, and their files."""
-        self._store.delete(self._forget())
+        """Apply the limits: remove the oldest trajectories and their files."""
+        self._store.delete(self._remove_excess())
 
-    def _forget(self) -> list[int]:
-        """Remove the oldest trajectories beyond the limits; returns those whose files are to be deleted."""
-        store, (most, most_bytes) = self._store, self._most
+    def _remove_excess(self) -> list[int]:
+        """Remove the oldest trajectories beyond the limits; returns the ids whose files are to be deleted."""
+        store, (most, most_bytes) = self._store, self._limits
         with store.lock:
             index = store.index
             extra = max(len(index) - most, 0) if most is not None else 0
             if most_bytes is not None:
                 left, count = store.nbytes, 0
-                for nbytes in index.records["bytes"][:-1]:  # the newest one stays, whatever its size
+                for nbytes in index.records["bytes"][:-1]:  # the newest one always stays
                     if left <= most_bytes:
                         break
                     left, count = left - int(nbytes), count + 1
@@ -318,8 +318,8 @@ class TrajectoryReplayBuffer:
             return store.remove_oldest(extra)
 
 
-def accepted(value: Any) -> Trajectory:
-    """A trajectory, from any of the things that are one."""
+def as_trajectory(value: Any) -> Trajectory:
+    """A `Trajectory`, a mapping of fields, or RLinf's dataclass as a `Trajectory`."""
     if isinstance(value, Trajectory):
         return value
     if is_dataclass(value) and not isinstance(value, type):  # RLinf's
@@ -334,15 +334,15 @@ def _generator(seed: Any) -> np.random.Generator:
     if isinstance(seed, np.random.Generator):
         return seed
     at = "TrajectoryReplayBuffer(seed)"
-    return np.random.default_rng(None if seed is None else _check.integer(seed, at, minimum=0))
+    return np.random.default_rng(None if seed is None else _check.integer(seed, at, minimum=0, unbounded=True))
 
 
 def _directory(path: Any, auto_save: bool | None, auto_save_path: Any) -> str | None:
     if auto_save is not None:
         _check.flag(auto_save, "TrajectoryReplayBuffer(auto_save)")
     if path is not None and (auto_save_path or auto_save is False):
-        wanted, got = "a path, and trajectories that are written to it", "`auto_save_path` or `auto_save=False` besides"
-        raise ArgumentError(message(wanted, got, "TrajectoryReplayBuffer(path)"))
+        got = "`auto_save_path` or `auto_save=False` as well"
+        raise ArgumentError(message("only `path`", got, "TrajectoryReplayBuffer(path)"))
     chosen = path if path is not None else (auto_save_path or None) if auto_save else None
     if auto_save and chosen is None:
         raise ArgumentError(message("a `path` to write to", "none", "TrajectoryReplayBuffer(auto_save)"))

@@ -1,4 +1,4 @@
-"""What a directory holds, and whether all of it is as it was written."""
+"""Inspect a directory of trajectories, and verify its checksums."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._memory import Arena
-from ..errors import StorageError, message
+from ..errors import StorageError, event
 from ._block import read_block
-from ._catalog import NAME, Entry, file_name, read
+from ._catalog import read
+from ._entry import Entry, file_name
 from ._files import TEMPORARY, Folder
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What the index of a directory says, compared with the files that are there.
+    """A directory's index, compared with the files in it.
 
     Attributes:
         path: The directory.
-        trajectories: How many there are.
-        samples: Chunk-steps of all of them.
+        trajectories: Number of trajectories.
+        samples: Chunk-steps of all trajectories.
         nbytes: Bytes of all their files.
-        fields: dtype and shape of every field by its dotted name; `T` and `B` stand for the first two axes.
-        shared: Fields that are stored as the step after of another one.
-        lengths: Shortest, median and longest trajectory, in steps.
-        widths: Fewest and most environments.
-        oldest: Id of the oldest trajectory, None if there is none.
-        newest: Id of the newest.
-        missing: Files that the index names and that are not there, or of another size.
-        unfinished: Files of a write that was interrupted.
-        unknown: Trajectory files that the index does not name.
+        fields: dtype and shape `(T, B, ...)` of every field, by its dotted name.
+        shared: Fields that are not stored because they are another field one step later.
+        lengths: Steps of the shortest, the median and the longest trajectory.
+        widths: Smallest and largest number of environments.
+        oldest: Id of the oldest trajectory, None if there are none.
+        newest: Id of the newest trajectory, None if there are none.
+        missing: Files in the index that do not exist or have another size.
+        unfinished: Temporary files of interrupted writes.
+        unknown: Trajectory files that are not in the index.
     """
 
     path: str
@@ -56,10 +57,10 @@ class Inspection:
 
 
 def inspect(path: str | os.PathLike[str]) -> Inspection:
-    """Look at a directory without opening its trajectories.
+    """Inspect a directory by its index and its file sizes; no trajectory is opened.
 
     Raises:
-        StorageError: It has no index of relive's, or a damaged one.
+        StorageError: Its index is missing or damaged.
     """
     folder = Folder(path)
     try:
@@ -94,17 +95,17 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
 
 
 def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> list[tuple[str, str]]:
-    """Read every byte of a directory and compare it with its checksums.
+    """Read every file of a directory and compare it with its checksums.
 
     Args:
-        path: The directory; nothing in it is changed.
-        progress: Told after each file how many have been read, and how many there are.
+        path: The directory; it is not changed.
+        progress: Called after each file with the number of files read so far, and of all files.
 
     Returns:
-        The names of bad files, and what is wrong with each; empty if all is well.
+        The damaged files, each with a message; empty if there are none.
 
     Raises:
-        StorageError: It has no index of relive's, or a damaged one.
+        StorageError: Its index is missing or damaged.
     """
     folder = Folder(path)
     bad = []
@@ -113,7 +114,7 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | 
         arena = Arena()
         for done, entry in enumerate(entries, 1):
             try:
-                _compare(folder, entry, arena)
+                _verify(folder, entry, arena)
             except StorageError as error:
                 bad.append((file_name(entry.id), str(error)))
             if progress is not None:
@@ -123,8 +124,9 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | 
     return bad
 
 
-def _compare(folder: Folder, entry: Entry, arena: Arena) -> None:
-    block = read_block(folder, file_name(entry.id), arena, entry.checksum)
-    shape, facts = (block.layout, block.length, block.width), (block.max_episode_length, block.model_weights_id)
-    if (*shape, *facts) != (entry.layout, entry.length, entry.width, entry.episode, entry.weights):
-        raise StorageError(message(f"what `{NAME}` says of it", "something else", file_name(entry.id)))
+def _verify(folder: Folder, entry: Entry, arena: Arena) -> None:
+    block = read_block(folder, entry, arena)
+    shape, given = (block.length, block.width, block.layout), (block.max_episode_length, block.model_weights_id)
+    if (*shape, *given) != (*entry[1:4], entry.max_episode_length, entry.model_weights_id):
+        at = f"{folder.path}/{file_name(entry.id)}"
+        raise StorageError(event(f"The header of `trajectory_{entry.id}` does not match its index entry", at))

@@ -1,4 +1,4 @@
-"""Draws from two buffers at once: what was lived, and demonstrations."""
+"""Batches mixed from two buffers, such as replay and demonstrations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..errors import ArgumentError, SchemaError, message
 
 
 class Sampled(Protocol):
-    """Whatever batches can be drawn from."""
+    """Anything that batches can be drawn from."""
 
     def sample(self, num_chunks: int, /) -> Batch:
-        """Draw so many items."""
+        """Draw `num_chunks` items."""
         ...
 
 
@@ -25,22 +25,22 @@ class Mixture:
     """Draw a share of every batch from one buffer and the rest from another.
 
     Args:
-        replay: The buffer that is being filled.
-        demonstrations: The other one.
-        share: Of the demonstrations in a batch, between 0 and 1; half a row is given to the replay.
+        replay: The buffer that the agent fills.
+        demonstrations: The buffer of demonstrations.
+        share: Share of demonstrations in a batch, between 0 and 1; their number is rounded down.
 
     Raises:
-        ArgumentError: `share` lies outside its limits, or a buffer cannot be drawn from.
+        ArgumentError: `share` is outside its limits, or a buffer has no `sample`.
 
-    Rows of `replay` come first. Fields that only one of them has are left out.
+    Rows of `replay` come first. Fields that only one of the buffers has are left out.
 
-    Source: RLinf's `ReplayBufferDataset`, which mixes half and half.
+    Source: RLinf's `ReplayBufferDataset`, which uses a share of 0.5.
 
     >>> from relive.trajectories import Trajectory, TrajectoryReplayBuffer
-    >>> lived, shown = TrajectoryReplayBuffer(seed=0), TrajectoryReplayBuffer(seed=1)
-    >>> lived.add_trajectories([Trajectory(rewards=np.zeros((5, 2, 1)))])
-    >>> shown.add_trajectories([Trajectory(rewards=np.ones((5, 2, 1)))])
-    >>> Mixture(lived, shown).sample(6).rewards[:, 0].tolist()
+    >>> replay, demonstrations = TrajectoryReplayBuffer(seed=0), TrajectoryReplayBuffer(seed=1)
+    >>> replay.add_trajectories([Trajectory(rewards=np.zeros((5, 2, 1)))])
+    >>> demonstrations.add_trajectories([Trajectory(rewards=np.ones((5, 2, 1)))])
+    >>> Mixture(replay, demonstrations).sample(6).rewards[:, 0].tolist()
     [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
     """
 
@@ -53,15 +53,15 @@ class Mixture:
         self.share = _check.real(share, "Mixture(share)", low=0.0, high=1.0)
 
     def sample(self, num_chunks: int, /) -> Batch:
-        """Draw `num_chunks` rows of both.
+        """Draw a batch of `num_chunks` rows from both buffers.
 
         Raises:
-            NotEnoughData: One of them has nothing to draw from.
+            NotEnoughData: One of the buffers is empty.
             SchemaError: A field that both have differs in dtype or shape.
         """
         n = _check.integer(num_chunks, "Mixture.sample(num_chunks)", minimum=1)
-        shown = int(n * self.share)
-        counts = [(self.replay, n - shown), (self.demonstrations, shown)]
+        demonstrations = int(n * self.share)
+        counts = [(self.replay, n - demonstrations), (self.demonstrations, demonstrations)]
         batches = [buffer.sample(count) for buffer, count in counts if count]
         if len(batches) == 1:
             return batches[0]
@@ -78,7 +78,7 @@ def _joined(first: Mapping[str, Any], second: Mapping[str, Any], at: str) -> dic
             joined[name] = _joined(one, other, f"{at}.{name}")
             continue
         if isinstance(one, Mapping) or isinstance(other, Mapping) or _kind(one) != _kind(other):
-            raise SchemaError(message(f"{_told(one)}, as in the replay", _told(other), f"{at}.{name}"))
+            raise SchemaError(message(f"{_described(one)}, as in the replay", _described(other), f"{at}.{name}"))
         joined[name] = np.concatenate([one, other])
     return joined
 
@@ -87,5 +87,5 @@ def _kind(array: Array) -> tuple[str, tuple[int, ...]]:
     return array.dtype.name, array.shape[1:]
 
 
-def _told(value: Any) -> str:
+def _described(value: Any) -> str:
     return "a mapping" if isinstance(value, Mapping) else "`{}` of shape `{}`".format(*_kind(value))

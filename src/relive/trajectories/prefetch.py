@@ -1,4 +1,4 @@
-"""Batches that are drawn in the background while the learner works on the last one."""
+"""Batches drawn in the background while the learner works on the previous one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Prefetch(Iterator[Batch]):
     Args:
         source: Anything with `sample(n)`: a `TrajectoryReplayBuffer`, a `Mixture`, a `ReplayBuffer`.
         batch_size: Rows of a batch.
-        batches: How many there are; None: until `close`.
-        ahead: Batches drawn in advance, at least 1.
+        batches: How many batches to draw; None draws until `close`.
+        ahead: How many batches to draw in advance, >= 1.
 
-    An error of a draw is raised where its batch would have come, and ends the iteration. Leaving a `with` block, or
-    `close`, ends the thread and the iteration.
+    If a draw fails, its error is raised in place of its batch, and the iteration ends. Leaving a `with` block, or
+    `close`, stops the thread and the iteration.
 
     Raises:
-        ArgumentError: An argument outside its limits, or `source` cannot be drawn from.
+        ArgumentError: An argument is outside its limits, or `source` has no `sample`.
 
     >>> import numpy as np
     >>> from relive.trajectories import Trajectory, TrajectoryReplayBuffer
@@ -76,7 +76,7 @@ class Prefetch(Iterator[Batch]):
         self.close()
 
     def close(self) -> None:
-        """End the thread; what was drawn in advance is dropped. Closing twice does no harm."""
+        """Stop the thread, and drop batches drawn in advance. May be called twice."""
         with self._change:
             self._closed = True
             self._ready.clear()

@@ -1,4 +1,4 @@
-"""Directories of trajectories as a whole: converted, merged, split; and the steps in which somebody intervened."""
+"""Convert, merge and split directories of trajectories; extract the steps of interventions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Any, TypeAlias
 
 from .. import _check
 from ..errors import ArgumentError, SchemaError, StorageError, message
-from . import _checkpoint
+from . import _checkpoint, rlinf
 from ._block import file_of
-from ._catalog import Entry, file_name
+from ._cache import Cache
 from ._draws import Draws
+from ._entry import Entry, file_name
 from ._files import Folder
-from ._held import Held
-from ._reader import Files
-from ._rlinf_write import Taken, taken_from, write
-from ._store import Cache, Store, difference, signature_of
-from .buffer import FORMATS, accepted
+from ._layout import difference
+from ._snapshot import Snapshot, Stored
+from ._source import SafetensorsSource
+from ._store import Store
+from .buffer import FORMATS, as_trajectory
 from .trajectory import Trajectory, nested
 
 Directory: TypeAlias = str | os.PathLike[str]
@@ -33,11 +34,11 @@ def convert(
     allow_pickle: bool = False,
     progress: Progress | None = None,
 ) -> int:
-    """Write a directory of relive's or of RLinf's again, in either layout. Ids and the order of draws stay.
+    """Write a copy of one of relive's or RLinf's directories, in either layout. Ids and the order of draws are kept.
 
     Args:
         source: Directory to read.
-        target: Directory to write: a new or an empty one.
+        target: Directory to write, new or empty.
         trajectory_format: `"safetensors"` for relive's layout, `"pt"` for RLinf's.
         allow_pickle: Whether to read RLinf's `pkl` files.
         progress: Called with the number of trajectories written so far, and of all.
@@ -46,8 +47,8 @@ def convert(
         How many trajectories were written.
 
     Raises:
-        ArgumentError: The format is none of these, or there are pickles and no consent.
-        StorageError: A directory cannot be used, or a file that has to be read is damaged. Nothing is left in `target`.
+        ArgumentError: An unknown format, or `pkl` files without `allow_pickle`.
+        StorageError: A directory cannot be used, or a file is damaged. Nothing is left in `target`.
         SchemaError: A trajectory has other fields than the first one.
 
     >>> import tempfile
@@ -61,8 +62,9 @@ def convert(
     >>> home.cleanup()
     """
     with _Loaded([source], allow_pickle) as loaded:
-        (held,) = loaded.held
-        return _write(taken_from(held), target, trajectory_format, held.counter, loaded.draws, progress)
+        (snapshot,) = loaded.snapshots
+        trajectories = list(zip(snapshot.ids, snapshot, strict=True))
+        return _write(trajectories, target, trajectory_format, snapshot.counter, loaded.draws, progress)
 
 
 def merge(
@@ -72,15 +74,15 @@ def merge(
     allow_pickle: bool = False,
     progress: Progress | None = None,
 ) -> int:
-    """Make one directory of those of several ranks, each of relive's or of RLinf's layout.
+    """Merge the directories of several ranks, each in relive's or RLinf's layout, into one.
 
-    Trajectories are ordered by their id, those of the same id by rank, and numbered anew from 0. Ranks are ordered by
-    the numbers at the ends of the directories' names (`rank_2` before `rank_10`), or as given where a name has none.
-    Where the layouts are relive's, no file is written but linked; the generator is that of the first rank.
+    Trajectories are ordered by id, then by rank, and get new ids from 0. Ranks are ordered by the number at the end of
+    each directory's name (`rank_2` before `rank_10`), or as given if a name has none. Files in relive's layout are
+    hard-linked, not written again. The generator's state is that of the first rank.
 
     Args:
         sources: Directories to read.
-        target: Directory to write: a new or an empty one.
+        target: Directory to write, new or empty.
         trajectory_format: `"safetensors"` for relive's layout, `"pt"` for RLinf's.
         allow_pickle: Whether to read RLinf's `pkl` files.
         progress: Called with the number of trajectories written so far, and of all.
@@ -90,7 +92,7 @@ def merge(
 
     Raises:
         ArgumentError: No directory, a format that is none of these, or pickles and no consent.
-        StorageError: A directory cannot be used, or a file that has to be read is damaged. Nothing is left in `target`.
+        StorageError: A directory cannot be used, or a file is damaged. Nothing is left in `target`.
         SchemaError: The trajectories of two directories have different fields.
 
     >>> import tempfile
@@ -108,12 +110,12 @@ def merge(
         raise ArgumentError(message("a list of directories", f"`{sources!r}`", "merge(sources)"))
     with _Loaded(_by_rank(sources), allow_pickle) as loaded:
         keys = [
-            (int(id_), rank, position)
-            for rank, held in enumerate(loaded.held)
-            for position, id_ in enumerate(held.records["id"])
+            (id_, rank, position)
+            for rank, snapshot in enumerate(loaded.snapshots)
+            for position, id_ in enumerate(snapshot.ids)
         ]
-        taken = [Taken(loaded.held[rank], position, new) for new, (_, rank, position) in enumerate(sorted(keys))]
-        return _write(taken, target, trajectory_format, len(taken), loaded.draws, progress)
+        trajectories = [(new, loaded.snapshots[rank][position]) for new, (_, rank, position) in enumerate(sorted(keys))]
+        return _write(trajectories, target, trajectory_format, len(keys), loaded.draws, progress)
 
 
 def split(
@@ -124,12 +126,12 @@ def split(
     allow_pickle: bool = False,
     progress: Progress | None = None,
 ) -> int:
-    """Make a directory of the first `n` trajectories of one of relive's or of RLinf's, numbered anew from 0.
+    """Copy the first `n` trajectories of one of relive's or RLinf's directories into a new one, with ids from 0.
 
     Args:
-        source: Directory to read; it stays as it is.
-        n: How many trajectories, >= 1; no more than there are.
-        target: Directory to write: a new or an empty one.
+        source: Directory to read; it is not changed.
+        n: How many trajectories, between 1 and the number stored.
+        target: Directory to write, new or empty.
         trajectory_format: `"safetensors"` for relive's layout, `"pt"` for RLinf's.
         allow_pickle: Whether to read RLinf's `pkl` files.
         progress: Called with the number of trajectories written so far, and of all.
@@ -138,8 +140,8 @@ def split(
         How many trajectories were written: `n`.
 
     Raises:
-        ArgumentError: Not so many trajectories, a format that is none of these, or pickles and no consent.
-        StorageError: A directory cannot be used, or a file that has to be read is damaged. Nothing is left in `target`.
+        ArgumentError: Fewer than `n` trajectories, an unknown format, or `pkl` files without `allow_pickle`.
+        StorageError: A directory cannot be used, or a file is damaged. Nothing is left in `target`.
 
     >>> import tempfile
     >>> import numpy as np
@@ -153,25 +155,25 @@ def split(
     """
     n = _check.integer(n, "split(n)", minimum=1)
     with _Loaded([source], allow_pickle) as loaded:
-        (held,) = loaded.held
-        if n > len(held):
-            raise ArgumentError(message(f"at most {len(held)} trajectories", f"`{n}`", "split(n)"))
-        taken = [Taken(held, position, position) for position in range(n)]
-        return _write(taken, target, trajectory_format, n, loaded.draws, progress)
+        (snapshot,) = loaded.snapshots
+        if n > len(snapshot):
+            raise ArgumentError(message(f"at most {len(snapshot)} trajectories", f"`{n}`", "split(n)"))
+        trajectories = [(position, snapshot[position]) for position in range(n)]
+        return _write(trajectories, target, trajectory_format, n, loaded.draws, progress)
 
 
 def extract_interventions(trajectory: Any, mode: str = "any") -> list[Trajectory]:
-    """Return the steps in which somebody intervened, one trajectory `[steps, 1, ...]` for each environment with any.
+    """Return the steps with an intervention: one trajectory `[steps, 1, ...]` per environment that has any.
 
     Args:
-        trajectory: A `Trajectory`, a mapping of fields, or RLinf's own, with the field `intervene_flags`.
-        mode: `"any"` takes a step if any of its flags is set, `"all"` if all of them are.
+        trajectory: A `Trajectory`, a mapping of fields, or RLinf's own object, with the field `intervene_flags`.
+        mode: `"any"` selects steps with at least one flag set, `"all"` steps with all flags set.
 
     Returns:
-        Trajectories with all fields; none if nobody intervened.
+        Trajectories with all fields; an empty list if there was no intervention.
 
     Raises:
-        ArgumentError: Another mode, or something that is no trajectory.
+        ArgumentError: An unknown mode, or not a trajectory.
 
     Source: RLinf's `Trajectory.extract_intervene_traj` (RLinf 2025).
 
@@ -181,27 +183,27 @@ def extract_interventions(trajectory: Any, mode: str = "any") -> list[Trajectory
     [Trajectory(actions=float64[2, 1, 1], intervene_flags=bool[2, 1, 1])]
     """
     _check.one_of(mode, ("any", "all"), "extract_interventions(mode)")
-    whole = accepted(trajectory)
+    whole = as_trajectory(trajectory)
     flags = whole.arrays.get(("intervene_flags",))
     if flags is None:
         return []
     each = flags.astype(bool).reshape(whole.length, whole.width, -1)
     chosen: Any = each.any(-1) if mode == "any" else each.all(-1)
-    told = {"max_episode_length": whole.max_episode_length, "model_weights_id": whole.model_weights_id}
+    given = {"max_episode_length": whole.max_episode_length, "model_weights_id": whole.model_weights_id}
     return [
-        Trajectory(**{**nested({path: array[steps, b][:, None] for path, array in whole.arrays.items()}), **told})
+        Trajectory(**{**nested({path: array[steps, b][:, None] for path, array in whole.arrays.items()}), **given})
         for b, steps in enumerate(chosen.T)
         if steps.any()
     ]
 
 
 class _Loaded:
-    """Directories whose trajectories can be read."""
+    """Directories opened for reading, each with a snapshot of its trajectories."""
 
     def __init__(self, sources: Sequence[Directory], allow_pickle: bool) -> None:
         _check.flag(allow_pickle, "allow_pickle")
         self._stores: list[Store] = []
-        self.held: list[Held] = []
+        self.snapshots: list[Snapshot] = []
         self.draws: Draws | None = None
         try:
             for number, source in enumerate(sources):
@@ -210,7 +212,7 @@ class _Loaded:
                 draws = _checkpoint.load(store, source, (0, 1), allow_pickle)
                 self.draws = draws if number == 0 else self.draws
                 with store.lock:
-                    self.held.append(Held(store))
+                    self.snapshots.append(Snapshot(store))
             self._compare([os.fspath(source) for source in sources])
         except BaseException:
             self.__exit__()
@@ -225,33 +227,31 @@ class _Loaded:
 
     def _compare(self, names: Sequence[str]) -> None:
         """Refuse trajectories with different fields."""
-        every = [
-            (name, int(store.index.records["id"][store.index.records["layout"] == number][0]), layout)
-            for store, name in zip(self._stores, names, strict=True)
-            for number, layout in enumerate(store.layouts)
-        ]
-        for name, id_, layout in every[1:]:
-            problem = difference(signature_of(every[0][2]), signature_of(layout))
-            if problem is not None:
-                wanted, got, at = problem
-                raise SchemaError(message(wanted, got, f"{name}, trajectory {id_}, {at}"))
+        expected = None
+        for store, name in zip(self._stores, names, strict=True):
+            for number, layout in enumerate(store.index.layouts):
+                expected = layout.columns if expected is None else expected
+                found = difference(expected, layout.columns)
+                if found is not None:
+                    id_ = int(store.index.records["id"][store.index.records["layout"] == number][0])
+                    raise SchemaError(message(found.expected, found.got, f"{name}, trajectory {id_}, {found.path}"))
 
 
 def _by_rank(sources: Sequence[Directory]) -> list[Directory]:
-    numbers = [re.search(r"\d+$", Path(source).name) for source in sources]
-    if not all(numbers):
-        return list(sources)
-    return [source for _, source in sorted(zip([int(n[0]) for n in numbers if n], sources, strict=True), key=_first)]
-
-
-def _first(pair: tuple[int, Directory]) -> int:
-    return pair[0]
+    numbers = {source: re.search(r"\d+$", Path(source).name) for source in sources}
+    ranks = {source: int(number[0]) for source, number in numbers.items() if number}
+    return sorted(sources, key=ranks.__getitem__) if len(ranks) == len(numbers) else list(sources)
 
 
 def _write(
-    taken: list[Taken], target: Directory, kind: str, counter: int, draws: Draws | None, progress: Progress | None
+    trajectories: list[tuple[int, Stored]],
+    target: Directory,
+    kind: str,
+    counter: int,
+    draws: Draws | None,
+    progress: Progress | None,
 ) -> int:
-    """Write trajectories to a new directory, of which nothing is left if that fails."""
+    """Write trajectories, each with its new id, to a new directory. If that fails, nothing is left in it."""
     _check.one_of(kind, FORMATS, "trajectory_format")
     folder = Folder(target, create=True)
     try:
@@ -261,16 +261,16 @@ def _write(
 
         def written(count: int) -> None:
             if progress is not None:
-                progress(count, len(taken))
+                progress(count, len(trajectories))
 
         try:
             if kind == "pt":
-                write(folder, taken, counter, None if draws is None else draws.state(), written)
+                rlinf.write(folder, trajectories, counter, None if draws is None else draws.state(), written)
             else:
                 entries = []
-                for count, one in enumerate(taken):
-                    entries.append(_placed(folder, one))
-                    written(count + 1)
+                for count, (id_, stored) in enumerate(trajectories, 1):
+                    entries.append(_placed(folder, id_, stored))
+                    written(count)
                 facts = {} if draws is None else {"draws": draws.state()}
                 _checkpoint.publish(folder, entries, {"counter": counter, **facts})
         except BaseException:
@@ -279,17 +279,16 @@ def _write(
             raise
     finally:
         folder.close()
-    return len(taken)
+    return len(trajectories)
 
 
-def _placed(target: Folder, one: Taken) -> Entry:
-    """Have one trajectory's file in `target`."""
-    source, name = one.held.source(one.position), file_name(one.id)
-    if isinstance(source, Files):
-        entry = one.held.entry(one.position)
+def _placed(target: Folder, id_: int, stored: Stored) -> Entry:
+    """Put one trajectory's file into `target`, under a new id; returns its entry."""
+    entry, source, name = stored.entry, stored.source, file_name(id_)
+    if isinstance(source, SafetensorsSource):
         if not target.link(source.folder, file_name(entry.id), name):
             target.copy(source.folder, file_name(entry.id), name)
-        return entry._replace(id=one.id)
-    parts, entry = file_of(one.id, one.held.block(one.position))
+        return entry._replace(id=id_)
+    parts, entry = file_of(id_, stored.block())
     target.write(name, parts)
     return entry

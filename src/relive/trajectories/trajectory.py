@@ -13,11 +13,11 @@ from ..errors import SchemaError, message
 
 Path: TypeAlias = tuple[str, ...]
 
-# Fields that a rollout hands over with further rows, one per rollout epoch: the flags start with those of the reset,
-# the values end with that of the last observation.
+# Fields that may have an extra row per rollout epoch: flags start with the reset's, values end with the final
+# observation's.
 LEADING = ("dones", "terminations", "truncations")
 TRAILING = ("prev_values",)
-# Whose first two axes say how long and how wide a trajectory is, in this order.
+# T and B are taken from the first of these that is given.
 _MEASURES = ("rewards", "prev_logprobs", "actions")
 _KINDS = "biuf"
 
@@ -25,20 +25,19 @@ _KINDS = "biuf"
 class Trajectory(Mapping[str, Any]):
     """The steps of one rollout: nested mappings of arrays or PyTorch tensors of shape `[T, B, ...]`.
 
-    T is the number of chunk-steps, B that of environments; a trajectory is not split where episodes end. Any names are
-    allowed; those of RLinf (`actions`, `rewards`, `terminations`, `truncations`, `dones`, `prev_logprobs`,
-    `prev_values`, `versions`, `intervene_flags`, `forward_inputs`, `curr_obs`, `next_obs`) are understood where they
-    have a meaning: flags and values with `T + rollout epochs` rows lose the further row of each epoch (the first one of
-    flags, the last one of values), and a `next_obs` that is `curr_obs` one step later is stored once.
+    T is the number of chunk-steps, B the number of environments. A trajectory is not split at episode ends. Fields may
+    have any names. Some of RLinf's have a meaning: `dones`, `terminations`, `truncations` and `prev_values` may have an
+    extra row per rollout epoch, which is dropped (the first row of an epoch for flags, the last one for values); and a
+    `next_obs` that is `curr_obs` one step later is stored once.
 
     Args:
-        max_episode_length: Kept beside the arrays, as RLinf does.
-        model_weights_id: Likewise: which weights acted.
+        max_episode_length: Stored with the trajectory, as in RLinf.
+        model_weights_id: Likewise: the weights of the policy that acted.
         **fields: Arrays, tensors, or nested mappings of them; None and empty mappings are left out.
 
     Raises:
-        SchemaError: A field is no array of numbers, its first two axes differ from the others', a name is empty or has
-            a slash, or there is no field at all.
+        SchemaError: A field is not an array of numbers, its first two axes differ from those of the others, a name is
+            empty or has a slash, or there are no fields.
 
     >>> Trajectory(rewards=np.zeros((5, 2, 1)), curr_obs={"states": np.zeros((5, 2, 3))}).num_samples
     10
@@ -48,7 +47,7 @@ class Trajectory(Mapping[str, Any]):
         at = "Trajectory(max_episode_length)"
         self.max_episode_length = _check.integer(max_episode_length, at, minimum=0)
         if not isinstance(model_weights_id, str):
-            raise SchemaError(message("a text", f"`{model_weights_id!r}`", "Trajectory(model_weights_id)"))
+            raise SchemaError(message("a string", f"`{model_weights_id!r}`", "Trajectory(model_weights_id)"))
         self.model_weights_id = model_weights_id
         arrays = dict(_leaves(fields, ()))
         if not arrays:
@@ -67,7 +66,7 @@ class Trajectory(Mapping[str, Any]):
         return sum(array.nbytes for array in self.arrays.values())
 
     def __getitem__(self, name: str) -> Any:
-        """The array, or the nested mapping of arrays, called `name`."""
+        """The array, or nested mapping of arrays, of this name."""
         return nested({path: array for path, array in self.arrays.items() if path[0] == name})[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -125,7 +124,7 @@ def _array(value: Any, at: str) -> Array:
         raise SchemaError(message("an array", f"`{type(value).__name__}`", at, str(error).split("\n")[0])) from None
     if array.dtype.kind not in _KINDS or array.ndim < 2 or 0 in array.shape or array.dtype.itemsize > 8:
         got = f"`{array.dtype}` of shape `{array.shape}`"
-        raise SchemaError(message("numbers or booleans of shape `(T, B, ...)`, none of them empty", got, at))
+        raise SchemaError(message("non-empty numbers or booleans of shape `(T, B, ...)`", got, at))
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 

@@ -1,0 +1,286 @@
+// The sum tree and the queue of anchors, bound to arrays that Python owns.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "bind_ring.hpp"
+#include "priorities.hpp"
+#include "queue.hpp"
+
+namespace relive {
+namespace {
+
+// Room for a list of indices: on the stack while it is short.
+class Scratch {
+public:
+    explicit Scratch(std::int64_t size) {
+        if (size > FEW) many_.reset(new std::int64_t[static_cast<std::size_t>(size)]);
+    }
+    std::int64_t* data() { return many_ ? many_.get() : few_; }
+
+private:
+    static constexpr std::int64_t FEW = 512;
+    std::int64_t few_[FEW];
+    std::unique_ptr<std::int64_t[]> many_;
+};
+
+const Seen* seen_of(const PyRing& owner, const InOut<int64_t, 2>& seen) {
+    require(seen.shape[0] == owner.ring.lanes && seen.shape[1] == 3, "relive._native: `seen` is not `[L, 3]`");
+    const auto* lanes = reinterpret_cast<const Seen*>(seen.data);
+    for (int64_t number = 0; number < owner.ring.lanes; ++number)
+        require(plausible(owner.ring, lanes[number], look(owner.ring.lane_of[number])),
+                "relive._native: `seen` was never seen");
+    return lanes;
+}
+
+class SumTree {
+public:
+    SumTree(nb::list sums, nb::list mins, InOut<double> state)
+        : arrays_(nb::make_tuple(nb::tuple(sums), nb::tuple(mins), state.object)) {
+        const std::size_t levels = sums.size();
+        require(levels >= 1 && levels <= MAX_LEVELS && mins.size() == levels - 1 && state.size == STATE_SIZE,
+                "relive._native.Tree: levels of wrong lengths");
+        tree_.levels = static_cast<int>(levels);
+        tree_.state = state.data;
+        std::int64_t expected = level(sums[0]).size;
+        for (std::size_t l = 0; l < levels; ++l) {
+            const auto given = level(sums[l]);
+            bool good = expected >= FAN_OUT && expected % FAN_OUT == 0 && given.size == expected;
+            tree_.sums[l] = given.data;
+            if (l > 0) {
+                const auto least = level(mins[l - 1]);
+                tree_.mins[l - 1] = least.data;
+                good = good && least.size == expected;
+            }
+            require(good, "relive._native.Tree: levels of wrong lengths");
+            tree_.groups[l] = expected / FAN_OUT;
+            expected = (tree_.groups[l] + FAN_OUT - 1) / FAN_OUT * FAN_OUT;
+        }
+        require(tree_.groups[levels - 1] == 1, "relive._native.Tree: levels of wrong lengths");
+    }
+
+    nb::object get(In<std::int64_t> indices) const {
+        check(indices);
+        Out<double> values(indices.size);
+        std::transform(indices.data, indices.data + indices.size, values.data,
+                       [&](std::int64_t index) { return tree_.sums[0][index]; });
+        return values.array;
+    }
+
+    void set(In<std::int64_t> indices, In<double> values) {
+        check(indices);
+        require(values.size == indices.size, "relive._native.Tree.set: lengths differ");
+        write({nullptr, 0, indices.data, indices.size, values.data, 1});
+    }
+
+    void fill_zero_and_set(In<std::int64_t> removed, In<std::int64_t> added, double value) {
+        check(removed);
+        check(added);
+        write({removed.data, removed.size, added.data, added.size, &value, 0});
+    }
+
+    nb::object find(In<double> prefix) const {
+        require(all_numbers(prefix.data, prefix.size), "relive._native.Tree.find: a prefix that is no number");
+        Out<std::int64_t> index(prefix.size);
+        Out<double> value(prefix.size);
+        run(prefix.size, [&] { chosen().find(tree_, prefix.data, prefix.size, index.data, value.data); });
+        return plan(plans().drawn, index.array, value.array);
+    }
+
+    nb::object draw(In<double> u, bool stratified) const {
+        require(all_numbers(u.data, u.size), "relive._native.Tree.draw: a uniform that is no number");
+        Out<std::int64_t> index(u.size);
+        Out<double> value(u.size);
+        run(u.size, [&] { chosen().draw(tree_, u.data, u.size, stratified, index.data, value.data); });
+        return plan(plans().drawn, index.array, value.array);
+    }
+
+    nb::object draw_distinct(In<double> u) {
+        require(all_numbers(u.data, u.size), "relive._native.Tree.draw_distinct: a uniform that is no number");
+        require(double(u.size) <= tree_.state[2], "relive._native.Tree.draw_distinct: more than there are");
+        Out<std::int64_t> index(u.size);
+        Out<double> value(u.size);
+        Scratch scratch(u.size);
+        run(u.size, [&] { chosen().draw_distinct(tree_, u.data, u.size, index.data, value.data, scratch.data()); });
+        return plan(plans().drawn, index.array, value.array);
+    }
+
+    int64_t refresh(const PyRing& ring, InOut<std::int64_t, 2> seen, double initial, double alpha) {
+        seen_of(ring, seen);
+        require(ring.ring.capacity() <= tree_.groups[0] * FAN_OUT, "relive._native.Tree.refresh: a larger ring");
+        return priorities_.refresh(tree_, ring.ring, reinterpret_cast<Seen*>(seen.data), initial, alpha);
+    }
+
+    bool update(In<std::int64_t> slots, In<double> td_error, std::optional<In<bool>> keep, double eps, double alpha) {
+        check(slots);
+        require(td_error.size == slots.size && (!keep || keep->size == slots.size),
+                "relive._native.Tree.update: lengths differ");
+        const auto* kept = keep ? reinterpret_cast<const std::uint8_t*>(keep->data) : nullptr;
+        return priorities_.update(tree_, slots.data, td_error.data, kept, slots.size, eps, alpha);
+    }
+
+private:
+    Tree tree_;
+    Priorities priorities_;
+    nb::object arrays_;  // keeps them alive
+
+    static InOut<double> level(nb::handle array) {
+        return taken<InOut<double>>(array, "relive._native.Tree: a level is not the writable array it has to be");
+    }
+
+    void check(const In<std::int64_t>& indices) const {
+        within(indices.data, indices.size, tree_.groups[0] * FAN_OUT, "relive._native.Tree: no such leaf");
+    }
+
+    void write(const Writes& writes) {
+        const std::int64_t count = writes.removed_count + writes.added_count;
+        Scratch scratch(count);
+        run(count, [&] { chosen().write(tree_, writes, scratch.data()); });
+    }
+};
+
+// The queue over arrays of int32 or int64, as the capacity asks for.
+class PyQueue {
+public:
+    PyQueue(nb::object ring, nb::object places, nb::object firsts, InOut<std::int64_t, 2> ends,
+            InOut<std::int64_t, 2> seen)
+        : ring_(nb::cast<const PyRing&>(ring)),
+          narrow_(is_array<std::int32_t, 2>(places)),
+          arrays_(nb::make_tuple(ring, places, firsts, ends.object, seen.object)) {
+        require(ends.shape[0] == ring_.ring.lanes && ends.shape[1] == 4, "relive._native.Queue: `ends` is not `[L, 4]`");
+        auto* lanes = reinterpret_cast<Ends*>(ends.data);
+        auto* looked = const_cast<Seen*>(seen_of(ring_, seen));
+        for (int64_t number = 0; number < ring_.ring.lanes; ++number) require(good(lanes[number]), WRONG);
+        if (narrow_)
+            fill(narrow_queue_, places, firsts, lanes, looked);
+        else
+            fill(wide_queue_, places, firsts, lanes, looked);
+    }
+
+    std::int64_t refresh() {
+        std::int64_t size = 0;
+        visit([&](auto& queue) { size = queue.refresh(ring_.ring); });
+        return size;
+    }
+
+    nb::object draw(In<double> u) const {
+        return drawn(u, [&](const auto& queue, int64_t* slots) { queue.draw(ring_.ring, u.data, u.size, slots); });
+    }
+
+    nb::object draw_distinct(In<double> u) const {
+        std::int64_t size = 0;
+        visit([&](const auto& queue) { size = queue.size(); });
+        require(u.size <= size, "relive._native.Queue.draw_distinct: more than there are");
+        return drawn(
+            u, [&](const auto& queue, int64_t* slots) { queue.draw_distinct(ring_.ring, u.data, u.size, slots); });
+    }
+
+    nb::object draw_episodes(In<double> u) const {
+        bool follows = false;
+        visit([&](const auto& queue) { follows = queue.firsts; });
+        require(follows, "relive._native.Queue.draw_episodes: episodes are not followed");
+        return drawn(
+            u, [&](const auto& queue, int64_t* slots) { queue.draw_episodes(ring_.ring, u.data, u.size, slots); });
+    }
+
+private:
+    static constexpr const char* WRONG = "relive._native.Queue: arrays that no queue has";
+    const PyRing& ring_;
+    bool narrow_;
+    Queue<std::int32_t> narrow_queue_;
+    Queue<std::int64_t> wide_queue_;
+    nb::object arrays_;  // keeps them and the ring alive
+
+    bool good(const Ends& ends) const {
+        return ends.gone >= 0 && ends.come >= ends.gone && ends.come - ends.gone <= ring_.ring.rows &&
+               ends.episodes_gone >= 0 && ends.episodes_come >= ends.episodes_gone &&
+               ends.episodes_come - ends.episodes_gone <= ring_.ring.rows;
+    }
+
+    template <typename T>
+    void fill(Queue<T>& queue, nb::handle places, nb::handle firsts, Ends* ends, Seen* seen) {
+        queue.places = numbers<T>(places);
+        queue.firsts = firsts.is_none() ? nullptr : numbers<T>(firsts);
+        queue.ends = ends;
+        queue.seen = seen;
+    }
+
+    // Places and firsts are row numbers modulo R: others would lead outside the ring.
+    template <typename T>
+    T* numbers(nb::handle array) const {
+        const auto given = taken<InOut<T, 2>>(array, WRONG);
+        require(given.shape[0] == ring_.ring.lanes && given.shape[1] == ring_.ring.rows, WRONG);
+        return given.data;
+    }
+
+    template <typename Visitor>
+    void visit(Visitor&& visitor) {
+        narrow_ ? visitor(narrow_queue_) : visitor(wide_queue_);
+    }
+    template <typename Visitor>
+    void visit(Visitor&& visitor) const {
+        narrow_ ? visitor(narrow_queue_) : visitor(wide_queue_);
+    }
+
+    template <typename Draw>
+    nb::object drawn(const In<double>& u, Draw&& draw) const {
+        require(all_uniform(u.data, u.size), "relive._native.Queue: a uniform outside [0, 1)");
+        visit([&](const auto& queue) { require(u.size == 0 || queue.size() > 0, "relive._native.Queue: it is empty"); });
+        Out<std::int64_t> slots(u.size);
+        run(u.size, [&] { visit([&](const auto& queue) { draw(queue, slots.data); }); });
+        return slots.array;
+    }
+};
+
+nb::object power(In<double> x, double exponent) {
+    Out<double> result(x.size);
+    run(x.size, [&] { chosen().power(x.data, x.size, exponent, result.data); });
+    return result.array;
+}
+
+nb::object mass(In<double> td_error, double eps, double alpha) {
+    Out<double> result(td_error.size);
+    double largest = 0.0;
+    run(td_error.size, [&] { largest = chosen().mass(td_error.data, td_error.size, eps, alpha, result.data); });
+    return plan(plans().mass, result.array, nb::float_(largest));
+}
+
+nb::object weights(In<double> values, double reference, double beta) {
+    Out<float> result(values.size);
+    run(values.size, [&] { chosen().weights(values.data, values.size, reference, beta, result.data); });
+    return result.array;
+}
+
+double smallest(In<double> values) {
+    require(values.size > 0, "relive._native.smallest: no value");
+    return chosen().smallest(values.data, values.size);
+}
+
+}  // namespace
+}  // namespace relive
+
+void bind_samplers(nanobind::module_& m) {
+    using namespace relive;
+    m.def("power", &power, nb::arg("x"), nb::arg("exponent"));
+    m.def("mass", &mass, nb::arg("td_error"), nb::arg("eps"), nb::arg("alpha"));
+    m.def("weights", &weights, nb::arg("values"), nb::arg("reference"), nb::arg("beta"));
+    m.def("smallest", &smallest, nb::arg("values"));
+    nb::class_<SumTree>(m, "Tree")
+        .def(nb::init<nb::list, nb::list, InOut<double>>(), nb::arg("sums"), nb::arg("mins"), nb::arg("state"))
+        .def("get", &SumTree::get, nb::arg("indices"))
+        .def("set", &SumTree::set, nb::arg("indices"), nb::arg("values"))
+        .def("fill_zero_and_set", &SumTree::fill_zero_and_set, nb::arg("removed"), nb::arg("added"), nb::arg("value"))
+        .def("find", &SumTree::find, nb::arg("prefix"))
+        .def("draw", &SumTree::draw, nb::arg("u"), nb::arg("stratified"))
+        .def("draw_distinct", &SumTree::draw_distinct, nb::arg("u"))
+        .def("refresh", &SumTree::refresh, nb::arg("ring"), nb::arg("seen"), nb::arg("initial"), nb::arg("alpha"))
+        .def("update", &SumTree::update, nb::arg("slots"), nb::arg("td_error"), nb::arg("keep").none(), nb::arg("eps"),
+             nb::arg("alpha"));
+    nb::class_<PyQueue>(m, "Queue")
+        .def(nb::init<nb::object, nb::object, nb::object, InOut<std::int64_t, 2>, InOut<std::int64_t, 2>>(),
+             nb::arg("ring"), nb::arg("places"), nb::arg("firsts").none(), nb::arg("ends"), nb::arg("seen"))
+        .def("refresh", &PyQueue::refresh)
+        .def("draw", &PyQueue::draw, nb::arg("u"))
+        .def("draw_distinct", &PyQueue::draw_distinct, nb::arg("u"))
+        .def("draw_episodes", &PyQueue::draw_episodes, nb::arg("u"));
+}

@@ -1,0 +1,68 @@
+// What became drawable and what can be drawn no more since somebody looked, read off the counters of the lanes.
+#pragma once
+
+#include "ring.hpp"
+
+namespace relive {
+
+// What one lane's counters were at the last look.
+struct Seen {
+    int64_t oldest, ready, head;
+};
+
+inline Seen look(const Lane& lane) {
+    const int64_t oldest = observe(lane.oldest), ready = observe(lane.ready);
+    return {oldest, ready, observe(lane.head)};
+}
+
+// Counters only grow, and no more rows lie between them than a lane has.
+inline bool plausible(const Rows& ring, const Seen& seen, const Seen& now) {
+    return seen.oldest >= 0 && seen.ready >= 0 && seen.head >= 0 && seen.oldest <= now.oldest &&
+           seen.ready <= now.ready && seen.head <= now.head && seen.ready - seen.oldest <= ring.rows;
+}
+
+// The rows of one lane, as half-open ranges, that `seen` takes for drawable and that are gone, and those that are new.
+struct Moved {
+    int64_t gone_from, gone_to, come_from, come_to;
+    Moved(const Seen& seen, const Seen& now)
+        : gone_from(seen.oldest),
+          gone_to(std::max(seen.oldest, std::min(now.oldest, seen.ready))),
+          come_from(std::max(seen.ready, now.oldest)),
+          come_to(std::max(come_from, now.ready)) {}
+};
+
+// Calls gone(slot) for every row that is gone, whether it was an anchor or not, and then come(slot, storage row) for
+// every anchor that is new, row after row. `seen` stays as it is.
+template <typename Gone, typename Come>
+void each_change(const Rows& ring, int64_t number, const Seen& seen, const Seen& now, Gone gone, Come come) {
+    const Moved moved(seen, now);
+    int64_t slot = ring.slot_of(moved.gone_from, number);
+    const int64_t last = ring.slot_of(ring.rows - 1, number);
+    const auto next = [&] { slot = slot == last ? number : slot + ring.lanes; };
+    for (int64_t row = moved.gone_from; row < moved.gone_to; ++row, next()) gone(slot);
+    if (moved.come_from >= moved.come_to) return;
+    const Lane& lane = ring.lane_of[number];
+    slot = ring.slot_of(moved.come_from, number);
+    for (int64_t row = moved.come_from; row < moved.come_to; ++row, next()) {
+        const int64_t storage_row = number * ring.stretch() + ring.memory_of(lane, row);
+        if ((ring.marks[storage_row] & ANCHOR) == ANCHOR) come(slot, storage_row);
+    }
+}
+
+// The changes of all lanes, and the counters as they are now. False where `seen` cannot have been seen.
+inline bool all_changes(const Rows& ring, const Seen* seen, Seen* now, std::vector<int64_t>& gone,
+                        std::vector<int64_t>& come, std::vector<int64_t>& rows) {
+    for (int64_t number = 0; number < ring.lanes; ++number) {
+        now[number] = look(ring.lane_of[number]);
+        if (!plausible(ring, seen[number], now[number])) return false;
+        each_change(
+            ring, number, seen[number], now[number], [&](int64_t slot) { gone.push_back(slot); },
+            [&](int64_t slot, int64_t row) {
+                come.push_back(slot);
+                rows.push_back(row);
+            });
+    }
+    return true;
+}
+
+}  // namespace relive

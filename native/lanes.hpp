@@ -1,0 +1,78 @@
+// What the arrays of a ring hold: marks of rows, counters of lanes, columns. Knows bytes and integers, no Python object.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "copy.hpp"
+
+namespace relive {
+
+// Without STEP a row is an observation that only serves others: as a successor (a boundary row), or, with HISTORY, as
+// an older frame. LOST on such a row: it was a step whose successor was never seen, dropped by a cut.
+enum Mark : uint8_t {
+    STEP = 1,
+    TERMINATED = 2,
+    TRUNCATED = 4,
+    CUT = 8,
+    LOST = 16,
+    FIRST = 32,
+    HISTORY = 64,
+    START = 128,
+    END = TERMINATED | TRUNCATED | CUT,
+    ANCHOR = STEP | START
+};
+
+// What `locate` says of an id.
+enum State : uint8_t { DRAWABLE, OVERWRITTEN, INCOMPLETE, NEVER_ISSUED, NO_START, DROPPED };
+
+// One lane's counters, as they lie in the array `counters[L, 16]`; the first cache line is what draws look at.
+struct Lane {
+    int64_t head;            // rows ever written
+    int64_t slot;            // head % (R + 1): where in the lane's memory the next row goes
+    int64_t place;           // head % R: what the next row is to samplers
+    int64_t ready;           // the first row that is not known to be drawable yet
+    int64_t oldest;          // the first row whose own older rows, as far as an item needs them, are all stored
+    int64_t held;            // whether the row `head` already holds the successor of the newest step
+    int64_t steps;           // steps ever added
+    int64_t ready_steps;     // steps before the row `ready`, where items run across episodes
+    int64_t drawable;        // anchors from `oldest` to `ready`
+    int64_t stored;          // steps stored now
+    int64_t cuts;            // streams cut
+    int64_t unbootstrapped;  // truncated steps without a final observation
+    int64_t ends;            // episodes that ended with an observation unlike the one before it
+    int64_t repeats;         // streams that began with the final observation of such an episode
+    int64_t unused[2];
+};
+
+// Which lanes and rows a ring has, and how far around an anchor an item looks.
+struct Shape {
+    int64_t lanes = 0, rows = 0;
+    int64_t span = 0, lookback = 0, starts = 1;
+    bool across = false;
+};
+
+struct Column {
+    char* data;           // L * (R + 1) rows, lane after lane, then one row of zeros
+    size_t row;           // bytes of one row
+    size_t stride;        // from one row to the next; more than `row` where fields share a record
+    int64_t frames = 1;   // that a given value has, oldest first; the newest is stored
+    bool repeat = false;  // the first frame stands before itself, not zeros
+    int64_t every = 0;    // kept at every so many steps, in `slots` rows a lane of its own; 0: at each
+    int64_t slots = 0;
+
+    size_t given() const { return row * size_t(frames); }
+    const char* newest(const char* value) const { return value + row * size_t(frames - 1); }
+    char* at(int64_t storage_row) const { return data + size_t(storage_row) * stride; }
+};
+
+// Another process may read a lane while it is written: what is written before becomes visible before.
+inline void publish(int64_t& counter, int64_t value) {
+    std::atomic_ref<int64_t>(counter).store(value, std::memory_order_release);
+}
+inline int64_t observe(const int64_t& counter) {
+    return std::atomic_ref<int64_t>(const_cast<int64_t&>(counter)).load(std::memory_order_acquire);
+}
+
+}  // namespace relive

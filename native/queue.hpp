@@ -1,0 +1,214 @@
+// The anchors of every lane in the order of their rows, and where among them episodes begin: what uniform draws need.
+// Anchors come at a lane's end and go at its beginning, so two counters a lane say which of them are there. What is
+// drawn depends on these alone, not on when the queue was refreshed.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "changes.hpp"
+
+namespace relive {
+
+// One lane's counters: anchors that ever came and went, episodes that ever came and went.
+struct Ends {
+    int64_t gone, come, episodes_gone, episodes_come;
+};
+
+// T is int32 or int64. `places` and `firsts` are [L, R]: entry k of a lane stands at k % R. A place is a row modulo R;
+// a first is the number, modulo R, of the anchor that an episode begins with.
+template <typename T>
+class Queue {
+public:
+    T *places = nullptr, *firsts = nullptr;  // firsts: null where episodes do not matter
+    Ends* ends = nullptr;
+    Seen* seen = nullptr;
+
+    // Take in what changed; how many anchors there are.
+    int64_t refresh(const Rows& ring) {
+        starts_.resize(size_t(ring.lanes) + 1);
+        episode_starts_.resize(starts_.size());
+        bases_.resize(starts_.size());
+        starts_[0] = episode_starts_[0] = 0;
+        for (int64_t number = 0; number < ring.lanes; ++number) {
+            const Seen now = look(ring.lane_of[number]);
+            Seen& before = seen[number];
+            if (now.ready != before.ready || now.oldest != before.oldest) ends[number] = moved(ring, number, before, now);
+            before = now;
+            const Ends& lane = ends[number];
+            bases_[size_t(number)] = lane.gone % ring.rows;
+            starts_[size_t(number) + 1] = starts_[size_t(number)] + lane.come - lane.gone;
+            episode_starts_[size_t(number) + 1] =
+                episode_starts_[size_t(number)] + lane.episodes_come - lane.episodes_gone;
+        }
+        return starts_.back();
+    }
+
+    int64_t size() const { return starts_.empty() ? 0 : starts_.back(); }
+
+    void draw(const Rows& ring, const double* u, int64_t n, int64_t* slot) const {
+        const int64_t total = size(), rows = ring.rows, base = bases_[0];
+        const double count = double(total);
+        if (ring.lanes == 1) {
+            // The loads are independent of each other, so the processor overlaps their misses by itself.
+            for (int64_t i = 0; i < n; ++i) {
+                const int64_t k = base + whole(u[i], count, total);
+                slot[i] = places[k < rows ? k : k - rows];
+            }
+            return;
+        }
+        for (int64_t i = 0; i < n; ++i) {
+            const int64_t k = whole(u[i], count, total), number = lane_of(starts_, k);
+            slot[i] = slot_of(ring, number, k - starts_[size_t(number)]);
+        }
+    }
+
+    // Different anchors: the first steps of a Fisher-Yates shuffle of all of them, of which only what moved is kept.
+    void draw_distinct(const Rows& ring, const double* u, int64_t n, int64_t* slot) const {
+        const int64_t total = size();
+        Shuffled shuffled(n);
+        for (int64_t i = 0; i < n; ++i) {
+            const int64_t k = shuffled.take(i, i + whole(u[i], double(total - i), total - i));
+            const int64_t number = lane_of(starts_, k);
+            slot[i] = slot_of(ring, number, k - starts_[size_t(number)]);
+        }
+    }
+
+    // The whole part of a uniform, stretched over the episodes, names one of them; the rest an anchor in it.
+    void draw_episodes(const Rows& ring, const double* u, int64_t n, int64_t* slot) const {
+        const int64_t total = episode_starts_.back();
+        for (int64_t i = 0; i < n; ++i) {
+            const double stretched = u[i] * double(total);
+            const int64_t k = whole(u[i], double(total), total), number = lane_of(episode_starts_, k);
+            const Ends& lane = ends[number];
+            const int64_t episode = lane.episodes_gone + k - episode_starts_[size_t(number)];
+            const int64_t first = episode == lane.episodes_gone ? 0 : first_of(ring, number, episode);
+            const int64_t last = episode + 1 == lane.episodes_come ? lane.come - lane.gone
+                                                                   : first_of(ring, number, episode + 1);
+            const int64_t count = last - first;
+            slot[i] = slot_of(ring, number, first + whole(stretched - double(k), double(count), count));
+        }
+    }
+
+private:
+    std::vector<int64_t> starts_, episode_starts_;  // anchors and episodes of all lanes before each
+    std::vector<int64_t> bases_;                    // where in `places` the oldest anchor of each lane stands
+
+    static int64_t whole(double u, double count, int64_t most) {
+        const auto k = int64_t(u * count);
+        return k < most - 1 ? k : most - 1;
+    }
+
+    // Lanes hold about equally many, so the place of k among all says where to look.
+    static int64_t lane_of(const std::vector<int64_t>& starts, int64_t k) {
+        const auto lanes = int64_t(starts.size()) - 1;
+        auto number = int64_t(double(k) / double(starts.back()) * double(lanes));
+        number = number < lanes - 1 ? number : lanes - 1;
+        for (int tries = 0; tries < 4; ++tries) {
+            if (k < starts[size_t(number)])
+                --number;
+            else if (k >= starts[size_t(number) + 1])
+                ++number;
+            else
+                return number;
+        }
+        return std::upper_bound(starts.begin(), starts.end(), k) - starts.begin() - 1;
+    }
+
+    // The slot of the anchor that is `behind` the oldest of its lane.
+    int64_t slot_of(const Rows& ring, int64_t number, int64_t behind) const {
+        const int64_t k = bases_[size_t(number)] + behind;
+        return int64_t(places[number * ring.rows + (k < ring.rows ? k : k - ring.rows)]) * ring.lanes + number;
+    }
+
+    // How far behind the oldest anchor a later episode than the oldest begins.
+    int64_t first_of(const Rows& ring, int64_t number, int64_t episode) const {
+        const int64_t ahead = firsts[number * ring.rows + episode % ring.rows] - ends[number].gone % ring.rows;
+        return ahead < 0 ? ahead + ring.rows : ahead;
+    }
+
+    Ends moved(const Rows& ring, int64_t number, const Seen& before, const Seen& now) {
+        const int64_t rows = ring.rows;
+        T* lane_places = places + number * rows;
+        Ends lane = ends[number];
+        const int64_t lost = now.oldest - before.oldest, base = before.oldest % rows;
+        int64_t k = lane.gone % rows;
+        while (lane.gone < lane.come) {
+            const int64_t ahead = lane_places[k] - base;
+            if ((ahead < 0 ? ahead + rows : ahead) >= lost) break;
+            ++lane.gone;
+            if (++k == rows) k = 0;
+        }
+        if (firsts) forget_episodes(ring, number, lane);
+        const Moved range(before, now);
+        k = lane.come % rows;
+        int64_t place = range.come_from % rows;
+        for (int64_t row = range.come_from; row < range.come_to; ++row) {
+            const int64_t memory = ring.memory_of(ring.lane_of[number], row);
+            if ((ring.marks[number * ring.stretch() + memory] & ANCHOR) == ANCHOR) {
+                if (firsts && !goes_on(ring, number, memory, lane_places[(k ? k : rows) - 1], place, lane))
+                    firsts[number * rows + lane.episodes_come++ % rows] = T(k);
+                lane_places[k] = T(place);
+                ++lane.come;
+                if (++k == rows) k = 0;
+            }
+            if (++place == rows) place = 0;
+        }
+        return lane;
+    }
+
+    // Whether an anchor belongs to the episode of the one before: that stands `starts` steps before it in one stream.
+    static bool goes_on(const Rows& ring, int64_t number, int64_t memory, int64_t before, int64_t place,
+                        const Ends& lane) {
+        return lane.come > lane.gone && before == (place + ring.rows - ring.starts % ring.rows) % ring.rows &&
+               !ring.begins_since(number, memory, ring.starts);
+    }
+
+    // Episodes whose last anchor went; `lane` has its anchors counted already, `ends` not yet.
+    void forget_episodes(const Rows& ring, int64_t number, Ends& lane) const {
+        if (lane.gone == lane.come) {
+            lane.episodes_gone = lane.episodes_come;
+            return;
+        }
+        while (lane.episodes_gone + 1 < lane.episodes_come &&
+               first_of(ring, number, lane.episodes_gone + 1) <= lane.gone - ends[number].gone)
+            ++lane.episodes_gone;
+    }
+
+    // A shuffle of which only the numbers that moved are written down, in a table of open addresses.
+    class Shuffled {
+    public:
+        explicit Shuffled(int64_t n) {
+            size_t size = 16;
+            while (size < size_t(n) * 2) size *= 2;
+            keys_.assign(size, -1);
+            values_.resize(size);
+        }
+        // What stands at j, in whose place what stands at i goes.
+        int64_t take(int64_t i, int64_t j) {
+            const int64_t at_i = get(i), at_j = get(j);
+            put(j, at_i);
+            return at_j;
+        }
+
+    private:
+        std::vector<int64_t> keys_, values_;
+        size_t find(int64_t key) const {
+            const size_t mask = keys_.size() - 1;
+            size_t at = size_t(uint64_t(key) * 0x9E3779B97F4A7C15u >> 20) & mask;
+            while (keys_[at] >= 0 && keys_[at] != key) at = (at + 1) & mask;
+            return at;
+        }
+        int64_t get(int64_t key) const {
+            const size_t at = find(key);
+            return keys_[at] == key ? values_[at] : key;
+        }
+        void put(int64_t key, int64_t value) {
+            const size_t at = find(key);
+            keys_[at] = key;
+            values_[at] = value;
+        }
+    };
+};
+
+}  // namespace relive

@@ -1,0 +1,177 @@
+"""What crosses the border between layers and kernels, by name: layouts, plans of rows, changes, states of ids.
+
+The kernels in C++ make the same classes; a plan is immutable and holds integers, flags and masks, never data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from ._types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Which steps an item can start at, and which rows around such an anchor it needs.
+
+    Attributes:
+        span: Steps from the anchor on, itself included, that must be known with their successor, or an end among them.
+        lookback: Older rows of the anchor's stream that are read as well, where the stream has them.
+        starts: Anchors are the steps whose number in their lane is a multiple of this.
+        across: Whether items run on behind an episode's end, so that only a cut ends them.
+    """
+
+    span: int
+    lookback: int = 0
+    starts: int = 1
+    across: bool = False
+
+
+@dataclass(frozen=True)
+class ColumnLayout:
+    """What a kernel must know of a column.
+
+    Attributes:
+        array: All of its rows, `[rows, ...]`.
+        keys: The way to its value in a step's nested mapping.
+        shape: The shape of a value as it is given, all frames of a stack included.
+        frames: Frames of a given value, of which the newest is stored.
+        repeat: Whether a stream's first frame is repeated before it; else zeros stand there.
+        every: The field is kept at every so many steps; 0: at each, as a row of the lane.
+        whole: Whether a given value has the column's own order of axes.
+    """
+
+    array: Array
+    keys: tuple[str, ...]
+    shape: tuple[int, ...]
+    frames: int
+    repeat: bool
+    every: int
+    whole: bool
+
+
+class State(IntEnum):
+    """What an id stands for."""
+
+    DRAWABLE = 0
+    OVERWRITTEN = 1
+    INCOMPLETE = 2
+    NEVER_ISSUED = 3
+    NO_START = 4
+    DROPPED = 5
+
+    @property
+    def words(self) -> str:
+        """The state as an error names it."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    State.DRAWABLE: "drawable",
+    State.OVERWRITTEN: "overwritten",
+    State.INCOMPLETE: "not complete yet",
+    State.NEVER_ISSUED: "never issued",
+    State.NO_START: "no step at which items start",
+    State.DROPPED: "dropped by a cut before its successor was known",
+}
+
+
+class Located(NamedTuple):
+    """Where ids stand: `slots`, valid for drawable ids, and their `State`s; None where all can be drawn."""
+
+    slots: Int64
+    states: Bytes | None
+
+
+class Changes(NamedTuple):
+    """What became drawable, and what can be drawn no more, since counters were `seen`.
+
+    Attributes:
+        gone: Slots that hold no drawable item any more; some of them never did.
+        come: Slots that do now, lane by lane, rows in order. A slot in both holds a new item.
+        rows: The storage rows of `come`, for the ring's bookkeeping (`given`, `arrival`).
+        seen: The counters as they are now, `[L, 3]`: for the next call, once the changes have been taken in.
+    """
+
+    gone: Int64
+    come: Int64
+    rows: Int64
+    seen: Int64
+
+
+class Windows(NamedTuple):
+    """The windows that start at drawable slots, each array `[B]`.
+
+    Attributes:
+        ids: The anchors' ids.
+        at: The anchors' storage rows.
+        after: The storage rows of the windows' successors.
+        steps: Steps of each window.
+        discount: `gamma**steps`, or 0 where there is nothing to bootstrap from.
+        terminated: Whether the last step ended its episode in a terminal state.
+        truncated: Whether it was ended from outside.
+    """
+
+    ids: Int64
+    at: Int64
+    after: Int64
+    steps: Int32
+    discount: Float32
+    terminated: Bool
+    truncated: Bool
+
+
+class Expanded(NamedTuple):
+    """Windows, and copies of the columns' rows at their anchors and successors."""
+
+    windows: Windows
+    copies: list[Array]
+
+
+class Unrolled(NamedTuple):
+    """Sequences of T steps that start at drawable slots, with windows of n steps at each of them.
+
+    Attributes:
+        observed: Storage rows of the observations, `[B, T + n]`.
+        before: Storage rows of the steps before them; the row of zeros where there is none.
+        steps: Steps of the window at each step, `[B, T]`, like all that follow but `first`.
+        discount: Its discount.
+        terminated: The flags of its last step.
+        truncated: The same.
+        mask: Which steps exist.
+        after: Across episodes the storage rows of the windows' successors; elsewhere None: they are `observed`.
+        first: Across episodes which positions begin an episode, `[B, T + n]`; elsewhere None.
+    """
+
+    observed: Int64
+    before: Int64
+    steps: Int32
+    discount: Float32
+    terminated: Bool
+    truncated: Bool
+    mask: Bool
+    after: Int64 | None
+    first: Bool | None
+
+
+class Drawn(NamedTuple):
+    """Leaves of a tree and their values."""
+
+    leaves: Int64
+    values: Float64
+
+
+class Mass(NamedTuple):
+    """Powers of raw priorities, and the largest raw one; NaN where any is not finite."""
+
+    values: Float64
+    largest: float
+
+
+class RowsRead(NamedTuple):
+    """The first row for which there was not enough to read (-1: none), and the CRC-32 of each (0 there)."""
+
+    failed: int
+    sums: Array

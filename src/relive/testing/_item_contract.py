@@ -1,0 +1,150 @@
+"""What every item promises, as tests that a subclass runs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..batch import Batch
+from ..buffer import ReplayBuffer
+from ..errors import StaleId
+from ..items import Item
+from ..samplers import Prioritized, Sampler, Uniform
+from ..schema import Schema
+from ._lives import BACK_ENDS, assert_same_batch, back_end, feed, feed_step_by_step, life, oracle_of, refuses
+from .agreement import assert_same_buffer, check, check_bytes, is_refused
+from .frames import leaves
+from .oracle import ItemModel
+from .synthetic import SCHEMAS
+
+LANES, ROWS = 2, 16
+
+
+class ItemContract:
+    """The promises of an item: subclass it under a name that pytest collects, and set `item`.
+
+    Attributes:
+        item: The item under test. At most 16 rows of a lane may be needed for one.
+        schema: A schema that the item works with.
+        model: The item expanded step by step, as in `relive.testing.oracle_items`. With it every field of every item
+            is compared; without it, only what holds for any item.
+        whole: For a time-major item, its fields without a time axis; see `assert_items`.
+
+    Only the public API is used. `buffer` may be overridden to add choices to the buffer under test.
+
+    >>> from relive import Transitions
+    >>> from relive.testing import oracle_items
+    >>> class TestThreeSteps(ItemContract):
+    ...     item = Transitions(n_step=3, gamma=0.9)
+    ...     model = oracle_items.Transitions(n=3, gamma=0.9)
+    >>> TestThreeSteps().test_items_are_those_of_the_model()
+    """
+
+    item: Item
+    schema: Schema = SCHEMAS["nested"]
+    model: ItemModel | None = None
+    whole: Iterable[str] | None = None
+
+    def buffer(self, sampler: Sampler | None = None) -> ReplayBuffer:
+        """An empty buffer with the item under test: two lanes of 16 rows."""
+        return ReplayBuffer(self.schema, LANES * ROWS, num_envs=LANES, item=self.item, sampler=sampler, seed=3)
+
+    def filled(self, *buffers: ReplayBuffer) -> list[int]:
+        """Lets the lanes go round, the second buffer's step by step; returns the ids that the first can read."""
+        oracle = oracle_of(buffers[0], None)
+        for call in life(buffers[0], oracle, 30):
+            feed(buffers[0], call)
+            for twin in buffers[1:]:
+                feed_step_by_step(twin, call)
+        return [key for key in sorted(oracle.anchors()) if not is_refused(buffers[0], key)]
+
+    def test_items_are_those_of_the_model(self) -> None:
+        """The drawable set and every field, after every call: ends, cuts, wraps, lanes at different speeds."""
+        if self.model is None:
+            return
+        buffer = self.buffer()
+        oracle = oracle_of(buffer, self.model)
+        for number, call in enumerate(life(buffer, oracle, 20)):
+            feed(buffer, call)
+            assert_same_buffer(buffer, oracle, self.whole, number)
+
+    def test_an_item_stays_the_same_until_it_goes(self) -> None:
+        """The same id reads the same bytes from its first moment to its last, and never comes back."""
+        buffer, seen = self.buffer(), dict[int, Batch]()
+        waiting, gone = set[int](), set[int]()
+        for call in life(buffer, oracle_of(buffer, None), 40):
+            feed(buffer, call)
+            waiting |= set(call.ids.ravel().tolist())
+            newest = max(waiting, default=0)
+            waiting = {key for key in waiting if key > newest - 2 * LANES * ROWS}
+            for key in sorted(waiting | set(seen)):
+                if is_refused(buffer, key):
+                    gone |= {key} if seen.pop(key, None) else set()
+                else:
+                    check(key not in gone, f"id {key} was refused, and can be read again")
+                    batch = buffer.read([key])
+                    assert_same_batch(batch, seen.setdefault(key, batch))
+        check(gone, "no item came and went: give the contract a schema that the item works with")
+
+    def test_rows_of_a_batch_do_not_depend_on_each_other(self) -> None:
+        """Any ids in any order, with repeats: every row is what its id reads alone."""
+        buffer = self.buffer()
+        ids = np.random.default_rng(0).choice(self.filled(buffer), 11)
+        batch, smaller = buffer.read(ids), buffer.read(ids[:7])
+        np.testing.assert_array_equal(batch.ids, ids)
+        check((batch.weights == 1).all() and batch.weights.dtype == np.float32, "`read` gives float32 weights of 1")
+        alone = [buffer.read([key]) for key in ids.tolist()]
+        for name in batch:
+            for array, less, *rows in zip(*(leaves(each[name]) for each in (batch, smaller, *alone)), strict=True):
+                axis = [size for size, other in zip(array.shape, less.shape, strict=True)].index(11)
+                check(less.shape[axis] == 7, f"{name}: shapes {array.shape} and {less.shape} of 11 and 7 items")
+                check_bytes(array, np.concatenate(rows, axis=axis), name)
+
+    def test_every_sampler_draws_what_read_gives(self) -> None:
+        """Drawn and read items are the same, whichever sampler drew them."""
+        for sampler in (Uniform(), Uniform(over="episodes"), Uniform(replacement=False), Prioritized()):
+            buffer = self.buffer(sampler)
+            ids = self.filled(buffer)
+            batch = buffer.sample(min(8, len(ids)))
+            check(set(batch.ids.tolist()) <= set(ids), f"{sampler} draws items that cannot be read")
+            assert_same_batch(batch, buffer.read(batch.ids), without=("weights",))
+
+    def test_reading_draws_nothing(self) -> None:
+        """`read` moves neither the generator nor a count, and refuses ids that cannot be drawn."""
+        buffer = self.buffer()
+        refuses(StaleId, buffer.read, [0])
+        ids = self.filled(buffer)
+        before = copy.deepcopy(buffer.rng.bit_generator.state)
+        buffer.read(ids)
+        check(buffer.rng.bit_generator.state == before, "`read` moved the generator")
+        check(buffer.stats().drawn == 0, "`read` was counted as a draw")
+        for key in (-1, 0, max(ids) + 100 * LANES):  # never issued, overwritten, to come
+            refuses(StaleId, buffer.read, [ids[0], key])
+
+    def test_a_batch_belongs_to_its_caller(self) -> None:
+        """Writing into it changes nothing in the buffer."""
+        buffer = self.buffer()
+        ids = self.filled(buffer)[:5]
+        before, spoilt = buffer.read(ids), buffer.read(ids)
+        for name in spoilt:
+            for array in leaves(spoilt[name]):
+                array[...] = 1
+        assert_same_batch(buffer.read(ids), before)
+
+    def test_both_back_ends_agree(self) -> None:
+        """Native and NumPy kernels: the same items, copies to the byte and sums to 1e-6."""
+        batches = []
+        for name in BACK_ENDS:
+            with back_end(name):
+                buffer = self.buffer()
+                batches.append(buffer.read(self.filled(buffer)))
+        assert_same_batch(batches[0], batches[-1], rtol=1e-6)
+
+    def test_extend_equals_repeated_adds(self) -> None:
+        """Several steps at once give the same items as one after the other."""
+        together, one_by_one = self.buffer(), self.buffer()
+        ids = self.filled(together, one_by_one)
+        check(together.stats().drawable == one_by_one.stats().drawable, "the sets of items differ")
+        assert_same_batch(together.read(ids), one_by_one.read(ids))

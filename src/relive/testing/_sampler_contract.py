@@ -1,0 +1,242 @@
+"""What every sampler promises, as tests that a subclass runs."""
+
+from __future__ import annotations
+
+import copy
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from ..buffer import ReplayBuffer
+from ..errors import ArgumentError, NotEnoughData, SchemaError
+from ..items import Transitions
+from ..samplers import Sampler
+from . import oracle_items
+from ._lives import (
+    BACK_ENDS,
+    assert_same_batch,
+    back_end,
+    feed,
+    feed_step_by_step,
+    life,
+    oracle_of,
+    refuses,
+)
+from .agreement import assert_items, check
+from .oracle import OracleBuffer
+from .synthetic import GO, SCHEMAS, STAY, TERMINATED, Script, SyntheticEnvs
+
+LANES, ROWS = 3, 16
+
+
+class SamplerContract:
+    """The promises of a sampler: subclass it under a name that pytest collects, and set `sampler`.
+
+    Attributes:
+        sampler: The sampler under test.
+        draws_all: Whether every item with a positive priority is drawn sooner or later. False for a sampler that
+            leaves items out on purpose.
+
+    Only the public API is used. `buffer` may be overridden to add choices to the buffer under test.
+
+    >>> from relive import Uniform
+    >>> class TestWithoutRepeats(SamplerContract):
+    ...     sampler = Uniform(replacement=False)
+    >>> TestWithoutRepeats().test_weights_are_finite_and_positive()
+    """
+
+    sampler: Sampler
+    draws_all: bool = True
+
+    def buffer(self, seed: int = 1) -> ReplayBuffer:
+        """An empty buffer with the sampler under test: three lanes of 16 rows, two-step transitions."""
+        item, rows = Transitions(n_step=2, gamma=0.9), LANES * ROWS
+        return ReplayBuffer(SCHEMAS["flat"], rows, num_envs=LANES, item=item, sampler=self.sampler, seed=seed)
+
+    def prioritizes(self) -> bool:
+        """Whether the sampler takes priorities, found by offering some."""
+        try:
+            self.buffer().update_priorities([], [])
+        except ArgumentError:
+            return False
+        return True
+
+    def model(self) -> OracleBuffer:
+        """The empty oracle of `buffer`."""
+        return oracle_of(self.buffer(), oracle_items.Transitions(2, 0.9))
+
+    def filled(self, seed: int = 1, calls: int = 30) -> tuple[ReplayBuffer, OracleBuffer]:
+        """A buffer whose lanes went round, and its oracle."""
+        buffer, oracle = self.buffer(seed), self.model()
+        for call in life(buffer, oracle, calls):
+            feed(buffer, call)
+        return buffer, oracle
+
+    def test_draws_are_items_that_can_be_drawn(self) -> None:
+        """Nothing is drawn before it is complete or after it is overwritten, and a batch is what `read` gives."""
+        buffer, oracle, gives = self.buffer(), self.model(), self.prioritizes()
+        for call in life(buffer, oracle, 50, give=gives):
+            feed(buffer, call)
+            items = oracle.items()
+            check(buffer.stats().drawable == len(items), "`stats().drawable` is not the number of items")
+            if not buffer.can_sample(5):
+                continue
+            batch = buffer.sample(5)
+            missing = set(batch.ids.tolist()) - set(items)
+            check(not missing, f"ids {sorted(missing)} were drawn, which are not complete or overwritten")
+            assert_items(batch, [items[key] for key in batch.ids.tolist()])
+            assert_same_batch(batch, buffer.read(batch.ids), without=("weights",))
+            if gives:
+                applied = buffer.update_priorities(batch.ids, np.sin(batch.ids))
+                check(applied == 5, f"{applied} of 5 updates were applied")
+
+    def test_can_sample_tells_the_truth(self) -> None:
+        """`can_sample(n)` is whether `sample(n)` succeeds, from the empty buffer on."""
+        buffer, oracle = self.buffer(), self.model()
+        for call in chain([None], life(buffer, oracle, 25)):
+            if call:
+                feed(buffer, call)
+            items = len(oracle.items())
+            for n in (1, 2, max(items, 1), items + 1):
+                claimed = buffer.can_sample(n)
+                try:
+                    buffer.sample(n)
+                except NotEnoughData:
+                    check(not claimed, f"can_sample({n}) is True, and sample({n}) raises")
+                else:
+                    check(claimed, f"can_sample({n}) is False, and sample({n}) succeeds")
+                possible = items >= (1 if self.sampler.replacement else n)
+                check(claimed is possible if self.draws_all else possible or not claimed, f"can_sample({n}): {claimed}")
+
+    def test_every_item_is_drawn_sooner_or_later(self) -> None:
+        """All items that can be drawn are, in a few hundred batches."""
+        buffer, oracle = self.filled()
+        drawn = {key for _ in range(400) for key in buffer.sample(8).ids.tolist()}
+        missing = set(oracle.items()) - drawn
+        check(not missing or not self.draws_all, f"ids {sorted(missing)} were never drawn")
+
+    def test_without_replacement_nothing_repeats(self) -> None:
+        """A batch may be the whole buffer, and no more than that."""
+        buffer, oracle = self.filled()
+        if self.sampler.replacement:
+            return
+        n = len(oracle.items()) if self.draws_all else 2
+        ids = buffer.sample(n).ids.tolist()
+        check(len(set(ids)) == n, "an id repeats in a batch without replacement")
+
+    def test_weights_are_finite_and_positive(self) -> None:
+        """And at most 1, unless the sampler has `weights="none"`."""
+        buffer, _ = self.filled()
+        for size in (1, 4, 8):
+            weights = buffer.sample(size).weights
+            check((weights.shape, weights.dtype) == ((size,), np.float32), "weights are not float32 of shape `[B]`")
+            check(np.isfinite(weights).all() and (weights > 0).all(), f"weights {weights}")
+            if getattr(self.sampler, "weights", "batch") != "none":
+                check(weights.max() <= 1, f"a weight of {weights.max()}")
+
+    def test_the_same_seed_and_calls_give_the_same_draws(self) -> None:
+        """Ids and weights, also between additions and updates; another seed gives others."""
+        draws = [self.draws(self.buffer(seed)) for seed in (1, 1, 2)]
+        for one, other in zip(draws[0], draws[1], strict=True):
+            assert_same_batch(one, other)
+        differ = any((one.ids != other.ids).any() for one, other in zip(draws[0], draws[2], strict=True))
+        check(differ, "another seed draws the same ids")
+
+    def test_both_back_ends_draw_the_same(self) -> None:
+        """Native and NumPy kernels: the same ids and bytes, and weights to 1e-6."""
+        draws = []
+        for name in BACK_ENDS:
+            with back_end(name):
+                draws.append(self.draws(self.buffer()))
+        for one, other in zip(draws[0], draws[-1], strict=True):
+            assert_same_batch(one, other, rtol=1e-6)
+
+    def draws(self, buffer: ReplayBuffer) -> list[Any]:
+        """What is drawn in a life with updates."""
+        batches, gives = [], self.prioritizes()
+        for call in life(buffer, self.model(), 25, give=gives):
+            feed(buffer, call)
+            if buffer.can_sample(4):
+                batches.append(buffer.sample(4))
+                if gives:
+                    buffer.update_priorities(batches[-1].ids, np.sin(batches[-1].ids))
+        return batches
+
+    def test_extend_equals_repeated_adds(self) -> None:
+        """The same items with the same priorities; the order of draws may differ."""
+        together, one_by_one, oracle = self.buffer(), self.buffer(), self.model()
+        for call in life(together, oracle, 25):
+            feed(together, call)
+            feed_step_by_step(one_by_one, call)
+            ids = list(oracle.items())
+            if ids:
+                assert_same_batch(together.read(ids), one_by_one.read(ids))
+                np.testing.assert_array_equal(together.priorities(ids), one_by_one.priorities(ids))
+            check(together.can_sample(3) is one_by_one.can_sample(3), "`can_sample` differs")
+
+    def test_an_empty_buffer_refuses(self) -> None:
+        """With `NotEnoughData`, and without moving the generator or a count."""
+        buffer = self.buffer()
+        before = copy.deepcopy(buffer.rng.bit_generator.state)
+        check(not buffer.can_sample(1), "an empty buffer can be sampled")
+        refuses(NotEnoughData, buffer.sample, 3)
+        check(buffer.rng.bit_generator.state == before, "a refused draw moved the generator")
+        check(buffer.stats().drawn == 0, "a refused draw was counted")
+
+    def test_refused_calls_change_nothing(self) -> None:
+        """Additions, draws and updates that are refused leave the buffer as its twin that never got them."""
+        (buffer, oracle), (twin, _) = self.filled(), self.filled()
+        envs = SyntheticEnvs(buffer.schema, LANES)
+        good, _ = envs.rollout(self.model(), list(range(LANES)), 2, Script([GO], [STAY], give_next=True))
+        refuses(SchemaError, buffer.extend, **{**good, "truncated": np.full((LANES, 2), 2)})
+        refuses(ArgumentError, buffer.extend, **good, env_ids=[0, 0, 1])
+        refuses(ArgumentError, buffer.sample, 0)
+        ids = list(oracle.items())[:2]
+        if self.prioritizes():
+            refuses(ValueError, buffer.update_priorities, ids, [5.0, np.nan])
+            refuses(ValueError, buffer.extend, **good, priority=np.full((LANES, 2), -1.0))
+        else:
+            refuses(ArgumentError, buffer.update_priorities, ids, [5.0, 2.0])
+            refuses(ArgumentError, buffer.extend, **good, priority=np.ones((LANES, 2)))
+        for _ in range(5):
+            assert_same_batch(buffer.sample(4), twin.sample(4))
+
+    def test_priorities_name_their_step(self) -> None:
+        """Updates of overwritten ids are dropped, of duplicates the last one counts, and zero means never."""
+        if not self.prioritizes():
+            return
+        buffer, oracle = self.filled()
+        ids = list(oracle.items())
+        check(buffer.update_priorities([0, *ids[:2]], [9.0, 1.0, 2.0]) == 2, "an update of an overwritten id counts")
+        buffer.update_priorities([ids[2], ids[2]], [7.0, 3.0])
+        buffer.update_priorities([ids[3]], [3.0])
+        twice, once = buffer.priorities(ids[2:4])
+        check(twice == once, "of two updates of one id the last does not count")
+        fresh, model = self.buffer(), self.model()
+        script = Script([TERMINATED], [STAY], give_next=True, priorities=[0.0, 1.0, 1.0, 0.0])
+        arguments, new = SyntheticEnvs(fresh.schema, LANES).rollout(model, [0], 4, script)
+        fresh.extend(**arguments, env_ids=[0])
+        drawn = {key for _ in range(100) for key in fresh.sample(1).ids.tolist()}
+        check(drawn == set(new[0, 1:3].tolist()), f"ids {drawn} were drawn, two of them with a priority of zero")
+
+    def test_uniforms_come_from_one_call_a_draw(self) -> None:
+        """One `rng.random(n)` a draw and nothing else; its smallest and largest numbers are as good as any."""
+        buffer, oracle = self.filled()
+        for edge in (0.0, 0.5, 1.0 - 2.0**-53):
+            buffer.rng = numbers = _Numbers(edge)
+            for size in (1, 6):
+                check(set(buffer.sample(size).ids.tolist()) <= set(oracle.items()), f"a wrong draw from {edge}")
+            check(numbers.calls == [1, 6], f"calls of `rng.random` with {numbers.calls}, not [1, 6]")
+
+
+class _Numbers:
+    """A generator that gives one number only, and notes how often it was asked."""
+
+    def __init__(self, number: float) -> None:
+        self.number = number
+        self.calls: list[int] = []
+
+    def random(self, n: int) -> Any:
+        self.calls.append(n)
+        return np.full(n, self.number)

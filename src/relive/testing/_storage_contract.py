@@ -1,0 +1,125 @@
+"""What every storage promises, as tests that a subclass runs."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+
+from ..buffer import ReplayBuffer
+from ..errors import ArgumentError
+from ..items import Item, Sequences, Transitions
+from ..samplers import Prioritized, Ranked, Sampler, Uniform
+from ..storage import Ram, Storage
+from ._lives import Call, assert_same_batch, feed, life, oracle_of, refuses
+from .agreement import check
+from .synthetic import SCHEMAS
+
+# A schema, an item and a sampler each: records and columns, stacks, stored priorities.
+CHOICES: tuple[tuple[str, Item, Sampler], ...] = (
+    ("flat", Transitions(), Uniform()),
+    ("wide", Transitions(n_step=3), Prioritized()),
+    ("mixed", Sequences(3, burn_in=1), Ranked()),
+)
+LANES, ROWS = 2, 12
+
+
+class StorageContract:
+    """The promises of a storage: subclass it under a name that pytest collects, and override `storage`.
+
+    Only the public API of `ReplayBuffer(..., storage=...)` is used.
+
+    >>> from relive import Ram
+    >>> class TestRam(StorageContract):
+    ...     def storage(self):
+    ...         return Ram()
+    >>> TestRam().test_a_buffer_draws_what_it_draws_in_memory()
+    """
+
+    def storage(self) -> Storage:
+        """A fresh storage at every call, which shares nothing with those before."""
+        raise NotImplementedError
+
+    def reopen(self, buffer: ReplayBuffer) -> Storage | None:
+        """Let go of `buffer` and return a storage that opens what it left; None where that cannot be done."""
+        return None
+
+    def close(self, buffer: ReplayBuffer) -> None:
+        """Let go of `buffer`, which is needed no more."""
+
+    def build(self, choice: tuple[str, Item, Sampler], storage: Storage) -> ReplayBuffer:
+        """A buffer over `storage`: two lanes of 12 rows."""
+        schema, item, sampler = choice
+        fields, rows = SCHEMAS[schema], LANES * ROWS
+        return ReplayBuffer(fields, rows, num_envs=LANES, item=item, sampler=sampler, storage=storage, seed=5)
+
+    def calls(self, number: int) -> list[Call]:
+        """A life that goes round several times."""
+        buffer = self.build(CHOICES[number], Ram())
+        return list(life(buffer, oracle_of(buffer, None), 30, seed=number))
+
+    def assert_same_life(self, ours: ReplayBuffer, theirs: ReplayBuffer, calls: list[Call]) -> None:
+        """Both draw and update alike between the same calls."""
+        for call in calls:
+            batches = []
+            for buffer in (ours, theirs):
+                feed(buffer, call)
+                if buffer.can_sample(4):
+                    batches.append(buffer.sample(4))
+                    if not isinstance(buffer.sampler, Uniform):
+                        buffer.update_priorities(batches[-1].ids, np.sin(batches[-1].ids))
+            check(len(batches) != 1, "only one of the two can be sampled")
+            if batches:
+                assert_same_batch(batches[0], batches[1])
+        check(len(ours) == len(theirs), f"{len(ours)} steps are stored, not {len(theirs)}")
+
+    def test_a_new_buffer_is_empty(self) -> None:
+        """Whatever the storage held before."""
+        for _ in range(2):
+            buffer = self.build(CHOICES[1], self.storage())
+            check(len(buffer) == 0 and not buffer.can_sample(1), "a new buffer is not empty")
+            for call in self.calls(1)[:5]:
+                feed(buffer, call)
+            self.close(buffer)
+
+    def test_a_buffer_draws_what_it_draws_in_memory(self) -> None:
+        """Ids, weights and bytes of a life are those of the same buffer over `Ram()`."""
+        for number, choice in enumerate(CHOICES):
+            buffer = self.build(choice, self.storage())
+            self.assert_same_life(buffer, self.build(choice, Ram()), self.calls(number))
+            self.close(buffer)
+
+    def test_two_buffers_share_nothing(self) -> None:
+        """One goes on, the other stays as it was."""
+        one, other = (self.build(CHOICES[1], self.storage()) for _ in range(2))
+        calls = self.calls(1)
+        for call in calls[:20]:
+            feed(one, call)
+            feed(other, call)
+        rng = copy.deepcopy(other.rng)
+        before = other.sample(8)
+        for call in calls[20:]:
+            feed(one, call)
+        other.rng = rng
+        assert_same_batch(other.sample(8), before)
+        self.close(one)
+        self.close(other)
+
+    def test_an_impossible_size_is_refused(self) -> None:
+        """With `ArgumentError`, when the buffer is built."""
+        refuses(ArgumentError, ReplayBuffer, SCHEMAS["flat"], 2**58, storage=self.storage())
+
+    def test_a_reopened_buffer_goes_on(self) -> None:
+        """A second buffer over the same storage draws what the first would have drawn, then and later."""
+        for number, choice in enumerate(CHOICES):
+            first, memory, calls = self.build(choice, self.storage()), self.build(choice, Ram()), self.calls(number)
+            self.assert_same_life(first, memory, calls[:20])
+            storage = self.reopen(first)
+            if storage is None:
+                self.close(first)
+                return
+            second = self.build(choice, storage)
+            second.rng = copy.deepcopy(memory.rng)  # a generator belongs to its buffer, not to the storage
+            assert_same_batch(second.sample(8), memory.sample(8))
+            self.assert_same_life(second, memory, calls[20:])
+            self.close(second)

@@ -1,0 +1,108 @@
+"""Comparing a buffer with its oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .._types import Array
+from ..batch import Batch
+from ..buffer import ReplayBuffer
+from ..errors import StaleId
+from .frames import leaves
+from .oracle import OracleBuffer
+
+# Fields that are computed, not copied: they agree within the rounding of float32, all others to the byte.
+COMPUTED = frozenset(
+    {"reward", "discount", "prev_reward", "all_prev_reward", "steps", "terminated", "truncated", "mask"}
+)
+
+
+def check(condition: object, message: object) -> None:
+    """Raise an `AssertionError` unless `condition` holds; unlike `assert`, also under `python -O`."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def check_bytes(got: Array, want: Array, name: str) -> None:
+    """Raise an `AssertionError` unless two arrays are the same to the byte: dtype, shape, NaNs and signs of zeros."""
+    if (got.dtype, got.shape) != (want.dtype, want.shape):
+        raise AssertionError(f"{name}: {got.dtype} {got.shape}, not {want.dtype} {want.shape}")
+    if got.tobytes() != want.tobytes():
+        raise AssertionError(f"{name}: {got} is not {want}")
+
+
+def assert_items(batch: Batch, items: list[dict[str, Any]], whole: Iterable[str] | None = None) -> None:
+    """Every row of the batch is its item: copies to the byte, computed floats within the rounding of float32.
+
+    Args:
+        batch: What `sample` or `read` returned.
+        items: The oracle's items, one per row.
+        whole: Of a time-major batch, the fields without a time axis; None: the batch axis is always the first.
+
+    Raises:
+        AssertionError: They differ; the message names the field.
+
+    >>> batch = Batch({"obs": np.zeros(2), "ids": np.arange(2), "weights": np.ones(2)})
+    >>> assert_items(batch, [{"obs": np.zeros(())}, {"obs": np.zeros(())}])
+    """
+    check(set(batch) == {*items[0], "ids", "weights"}, f"fields {sorted(batch)}, not {sorted(items[0])}")
+    for name in items[0]:
+        axis = 0 if whole is None or name in whole else 1
+        for got, *want in zip(leaves(batch[name]), *(leaves(item[name]) for item in items), strict=True):
+            expected = np.stack(want, axis=axis)
+            if name in COMPUTED:
+                check(got.shape == expected.shape, f"{name}: shape {got.shape}, not {expected.shape}")
+                np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=name)
+            else:
+                check_bytes(got, expected, name)
+
+
+def assert_same_buffer(
+    buffer: ReplayBuffer, oracle: OracleBuffer, whole: Iterable[str] | None = None, probe: int = 0
+) -> None:
+    """The whole drawable set, item by item, and the counters; ids outside the set are refused.
+
+    Args:
+        buffer: The buffer under test.
+        oracle: Its model, fed with the same calls.
+        whole: As in `assert_items`.
+        probe: Every third undrawable id is tried, from `probe % 3` on: count it up from call to call.
+
+    Raises:
+        AssertionError: They differ.
+
+    >>> from relive.testing import oracle_items, synthetic
+    >>> buffer = ReplayBuffer(synthetic.SCHEMAS["flat"], 10)
+    >>> oracle = OracleBuffer(1, 10, oracle_items.Transitions(n=1, gamma=0.99))
+    >>> script = synthetic.Script([synthetic.GO], [synthetic.STAY], give_next=True)
+    >>> arguments, ids = synthetic.SyntheticEnvs(buffer.schema, 1).rollout(oracle, [0], 25, script)
+    >>> bool((buffer.extend(**arguments) == ids).all())
+    True
+    >>> assert_same_buffer(buffer, oracle)
+    """
+    items = oracle.items()
+    can_draw = any(priority > 0 for priority in oracle.priority.values())
+    check(buffer.can_sample(1) is can_draw, f"can_sample(1) is not {can_draw}")
+    if items:
+        ids = np.array(list(items), np.int64)
+        batch = buffer.read(ids)
+        np.testing.assert_array_equal(batch.ids, ids)
+        assert_items(batch, list(items.values()), whole)
+    for key in oracle.undrawable()[probe % 3 :: 3]:
+        check(is_refused(buffer, key), f"id {key} was read and should not be drawable")
+    stats = buffer.stats()
+    got = (stats.added, stats.cuts, stats.stale_updates, stats.size, stats.drawable)
+    want = (oracle.added, oracle.cuts, oracle.stale, oracle.stored, len(items))
+    check(got == want, f"(added, cuts, stale updates, size, drawable) are {got}, not {want}")
+
+
+def is_refused(buffer: ReplayBuffer, key: int) -> bool:
+    """True when `read` refuses this id."""
+    try:
+        buffer.read([key])
+    except StaleId:
+        return True
+    return False

@@ -1,0 +1,106 @@
+"""The JSON files of one of RLinf's directories: metadata, index, and relive's own file with the generator's state."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+from ...errors import StorageError, event
+from .._entry import Entry
+from .._files import Folder, read_at, size_of
+
+METADATA = "metadata.json"
+GENERATOR = "relive_generator.json"
+INDEX = "trajectory_index.json"
+INDEXES = (INDEX, "trajector_index.json")  # RLinf's merge tool misspells it
+_MOST_JSON = 256 << 20
+_UUID = re.compile(r"(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?")
+
+
+class RLinfEntry(NamedTuple):
+    """One trajectory in RLinf's index."""
+
+    id: int
+    length: int
+    width: int
+    max_episode_length: int
+    model_weights_id: str
+
+    @classmethod
+    def of(cls, entry: Entry) -> RLinfEntry:
+        """The part of an index entry that RLinf's index has, too."""
+        return cls(entry.id, entry.length, entry.width, entry.max_episode_length, entry.model_weights_id)
+
+    def name(self, kind: str) -> str:
+        """The file's name. An id and a UUID make it, so it cannot point outside the directory."""
+        return f"trajectory_{self.id}_{self.model_weights_id}.{kind}"
+
+
+class Listing(NamedTuple):
+    """The contents of the JSON files.
+
+    Attributes:
+        kind: The format of the trajectories' files, `"pt"` or `"pkl"`.
+        seed: The seed of RLinf's generator, if it is stored.
+        entries: All trajectories, in order.
+        draws: The generator's state, if relive wrote it beside RLinf's files.
+    """
+
+    kind: str
+    seed: int | None
+    entries: list[RLinfEntry]
+    draws: str | None = None
+
+
+def listing(folder: Folder) -> Listing:
+    """Read the metadata and the index of a directory.
+
+    Raises:
+        StorageError: They are damaged or missing.
+    """
+    sizes = folder.sizes()
+    index = next((name for name in INDEXES if name in sizes), INDEX)
+    at = f"{folder.path}/{METADATA}"
+    try:
+        metadata = _json(folder, METADATA)
+        kind, seed = metadata.get("trajectory_format", "pt"), metadata.get("seed")
+        if not isinstance(kind, str) or not (seed is None or (type(seed) is int and -(2**63) <= seed < 2**64)):
+            raise ValueError(f"format {kind!r} and seed {seed!r}"[:80])
+        at = f"{folder.path}/{index}"
+        tables = _json(folder, index)
+        rows, ids = tables["trajectory_index"], [int(id_) for id_ in tables["trajectory_id_list"]]
+        entries = [_entry(id_, rows[str(id_)]) for id_ in ids]
+        if len(set(ids)) != len(ids):
+            raise ValueError("a trajectory is listed twice")
+        at = f"{folder.path}/{GENERATOR}"
+        draws = _draws(folder, metadata) if GENERATOR in sizes else None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise StorageError(event(f"Invalid RLinf index ({str(error)[:80]})", at)) from None
+    return Listing("pt" if kind == "pt" else "pkl", seed, entries, draws)
+
+
+def _draws(folder: Folder, metadata: Any) -> str | None:
+    """The generator's state, unless RLinf has saved since: then the metadata differ from those saved with it."""
+    saved = _json(folder, GENERATOR)
+    return str(saved["draws"]) if saved["metadata"] == metadata else None
+
+
+def _json(folder: Folder, name: str) -> Any:
+    with folder.reading(name) as fd:
+        size = size_of(fd)
+        if size > _MOST_JSON:
+            raise ValueError(f"{size} bytes")
+        return json.loads(read_at(fd, 0, size))
+
+
+def _entry(id_: int, row: Any) -> RLinfEntry:
+    shape, weights, episode = row["shape"], row["model_weights_id"], row["max_episode_length"]
+    numbers = [row["trajectory_id"], row["num_samples"], episode, *shape]
+    if not all(type(number) is int and 0 <= number < 2**31 for number in numbers):
+        raise ValueError(f"trajectory {id_}: {numbers}"[:80])
+    if len(shape) < 2 or numbers[:2] != [id_, shape[0] * shape[1]] or not shape[0] * shape[1]:
+        raise ValueError(f"trajectory {id_}: {numbers}"[:80])
+    if not isinstance(weights, str) or not _UUID.fullmatch(weights):
+        raise ValueError(f"trajectory {id_}: {weights!r} is not a UUID"[:80])
+    return RLinfEntry(id_, shape[0], shape[1], episode, weights)

@@ -1,0 +1,182 @@
+"""Write RLinf's directories: its file names, its dictionaries of tensors, its two JSON files."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from ..._extras import needs
+from ..._types import Array
+from ...errors import SchemaError, StorageError, message
+from .._block import Block
+from .._catalog import NAME
+from .._files import Folder
+from .._layout import Layout
+from .._snapshot import Snapshot, Stored
+from ..trajectory import nested
+from ._listing import GENERATOR, INDEX, INDEXES, METADATA, RLinfEntry, listing
+from ._source import RLinfSource
+
+_TENSORS = (
+    "actions", "intervene_flags", "rewards", "terminations", "truncations", "dones", "prev_logprobs", "prev_values",
+    "versions",
+)  # fmt: skip
+_MAPPINGS = ("forward_inputs", "curr_obs", "next_obs")
+_KIND = "pt"
+_RLINF_SEED = 1234  # RLinf's default
+
+
+def save(snapshot: Snapshot, target: Folder, draws: str) -> None:
+    """Save all trajectories of a snapshot in RLinf's layout, and the state of draws.
+
+    Files of an earlier save with the same contents are kept. The new index is renamed last, and only then are files
+    that it does not list deleted: an interrupted save leaves the earlier checkpoint.
+
+    Raises:
+        SchemaError: RLinf cannot load such fields.
+        StorageError: The directory has other contents, or cannot be written to.
+    """
+    write(target, zip(snapshot.ids, snapshot, strict=True), snapshot.counter, draws)
+
+
+def write(
+    target: Folder,
+    trajectories: Iterable[tuple[int, Stored]],
+    counter: int,
+    draws: str | None,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Write trajectories, each with its new id, as one of RLinf's directories.
+
+    RLinf's metadata have the generator's seed, but not its state. Once anything has been drawn, the state goes to a
+    file of its own, with a copy of the metadata: if RLinf saves into the directory, they no longer agree.
+
+    Args:
+        target: The directory.
+        trajectories: New ids and trajectories, in order.
+        counter: The next id.
+        draws: The generator's state.
+        progress: Called with the number of trajectories written so far.
+    """
+    generator = {"seed": _RLINF_SEED, "drawn": False} if draws is None else json.loads(draws)
+    sizes, remedy = target.sizes(), "save to another directory"
+    if NAME in sizes:
+        raise StorageError(message("an empty directory, or one of RLinf's", "one of relive's", target.path, remedy))
+    before = listing(target) if not sizes.keys().isdisjoint(INDEXES) else None
+    if before is not None and before.kind != _KIND:
+        raise StorageError(message("RLinf's files in the format `pt`", f"`{before.kind}`", target.path, remedy))
+    index: dict[str, Any] = {}
+    names = set()
+    for count, (id_, stored) in enumerate(trajectories, 1):
+        shape = _measured(stored.entry.layout)
+        entry = _written(target, id_, stored, sizes)
+        names.add(entry.name(_KIND))
+        index[str(id_)] = {
+            "num_samples": entry.length * entry.width,
+            "trajectory_id": id_,
+            "max_episode_length": entry.max_episode_length,
+            "shape": [entry.length, entry.width, *shape],
+            "model_weights_id": entry.model_weights_id,
+        }
+        if progress is not None:
+            progress(count)
+    target.sync()
+    metadata = {
+        "trajectory_format": _KIND,
+        "size": len(index),
+        "total_samples": sum(row["num_samples"] for row in index.values()),
+        "trajectory_counter": counter,
+        "seed": generator["seed"],
+    }
+    ids = [row["trajectory_id"] for row in index.values()]
+    target.remove(GENERATOR)
+    if generator["drawn"]:
+        target.write(GENERATOR, [json.dumps({"metadata": metadata, "draws": draws}).encode()])
+    target.write(METADATA, [json.dumps(metadata).encode()])
+    target.write(INDEX, [json.dumps({"trajectory_index": index, "trajectory_id_list": ids}).encode()])
+    target.sync()
+    old = {entry.name(_KIND) for entry in before.entries} - names if before is not None else set()
+    for name in sorted(old | set(INDEXES[1:])):
+        target.remove(name)
+
+
+def _written(target: Folder, id_: int, stored: Stored, sizes: dict[str, int]) -> RLinfEntry:
+    """Put one trajectory's file into `target`; returns its entry in RLinf's index."""
+    entry, source = RLinfEntry.of(stored.entry), stored.source
+    if isinstance(source, RLinfSource) and source.kind == _KIND and entry.model_weights_id:
+        new = entry._replace(id=id_)
+        source.fields_of(entry)
+        name = new.name(_KIND)
+        if name not in sizes:
+            # Never a hard link: RLinf writes files in place, and would change both.
+            target.copy(source.folder, entry.name(_KIND), name)
+            return new
+    block = stored.block()
+    new = entry._replace(id=id_, model_weights_id=_weights(entry.model_weights_id, block))
+    name = new.name(_KIND)
+    if name in sizes:
+        _compare(RLinfSource(target, stored.arena, _KIND), new, block)
+    else:
+        target.write(name, [_file(block, new.model_weights_id)])
+    return new
+
+
+def _compare(target: RLinfSource, entry: RLinfEntry, block: Block) -> None:
+    """Refuse an existing file that holds another trajectory."""
+    old, new = target.whole(entry).fields(), block.fields()
+    alike = old.keys() == new.keys() and all(
+        old[path].dtype == array.dtype and old[path].tobytes() == array.tobytes() for path, array in new.items()
+    )
+    if not alike:
+        remedy, at = "save to an empty directory", f"{target.folder.path}/{entry.name(_KIND)}"
+        raise StorageError(message("an earlier checkpoint of this buffer", "another buffer's", at, remedy))
+
+
+def _measured(layout: Layout) -> tuple[int, ...]:
+    """The row shape of the field that RLinf takes a trajectory's shape from.
+
+    Raises:
+        SchemaError: RLinf could not load the fields.
+    """
+    shapes = {column.path: column.shape for column in layout.columns}
+    remedy = "save with `trajectory_format='safetensors'`"
+    if ("rewards",) not in shapes:
+        raise SchemaError(message("rewards, which RLinf requires", "none", "$.rewards", remedy))
+    for name in _MAPPINGS:
+        if (name,) in shapes:
+            raise SchemaError(message("a mapping, which RLinf requires", "an array", f"$.{name}", remedy))
+    return shapes.get(("prev_logprobs",), shapes[("rewards",)])
+
+
+def _weights(given: str, block: Block) -> str:
+    """The UUID in a file's name: the given one, or else one made by RLinf's rule."""
+    try:
+        uuid.UUID(given)
+    except ValueError:
+        versions = block.fields().get(("versions",), np.zeros(1, np.float32))
+        return str(uuid.uuid5(uuid.NAMESPACE_DNS, np.ascontiguousarray(versions).tobytes().hex()))
+    return given
+
+
+def _file(block: Block, weights: str) -> memoryview:
+    """A trajectory as `torch.save` writes it."""
+    with needs("torch", "TrajectoryReplayBuffer(trajectory_format)"):
+        import torch
+
+    def tensor(array: Array) -> Any:
+        return torch.from_numpy(np.ascontiguousarray(array))
+
+    fields = nested({path: tensor(array) for path, array in block.fields().items()})
+    weights = block.model_weights_id or weights
+    data: dict[str, Any] = {"max_episode_length": block.max_episode_length, "model_weights_id": weights}
+    order = {name: number for number, name in enumerate((*_TENSORS, *_MAPPINGS))}
+    for name in sorted(dict.fromkeys([*fields, *_MAPPINGS]), key=lambda name: order.get(name, len(order))):
+        data[name] = fields.get(name, {})
+    file = io.BytesIO()
+    torch.save(data, file)
+    return file.getbuffer()

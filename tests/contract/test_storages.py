@@ -1,0 +1,81 @@
+"""Every storage that relive ships keeps the promises of a storage; a new one joins by one line in `STORAGES`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relive
+from relive.testing import StorageContract
+
+STORAGES = {"ram": relive.Ram}
+
+
+class TestStorages(StorageContract):
+    @pytest.fixture(autouse=True, params=STORAGES)
+    def _each(self, request: pytest.FixtureRequest) -> None:
+        self.storage = STORAGES[request.param]
+
+
+class Reopening(StorageContract):
+    """A storage that can be opened again, seen from outside: the second buffer is the first one."""
+
+    left: relive.ReplayBuffer | None = None
+
+    def storage(self) -> relive.Ram:
+        return relive.Ram()
+
+    def reopen(self, buffer: relive.ReplayBuffer) -> relive.Ram:
+        self.left = self.spoil(buffer)
+        return relive.Ram()
+
+    def spoil(self, buffer: relive.ReplayBuffer) -> relive.ReplayBuffer:
+        return buffer
+
+    def build(self, choice, storage) -> relive.ReplayBuffer:
+        left, self.left = self.left, None
+        return super().build(choice, storage) if left is None else left
+
+
+def test_a_reopened_buffer_may_go_on() -> None:
+    Reopening().test_a_reopened_buffer_goes_on()
+
+
+@pytest.mark.parametrize("lost", ["everything", "a priority", "a step"])
+def test_meta_what_a_reopened_buffer_lost_is_found(lost: str) -> None:
+    class Losing(Reopening):
+        def spoil(self, buffer):
+            if lost == "everything":
+                return None
+            if lost == "a step":
+                buffer.cut()
+            elif not isinstance(buffer.sampler, relive.Uniform):
+                buffer.update_priorities(buffer.sample(1).ids, [100.0])
+            return buffer
+
+    with pytest.raises((AssertionError, relive.NotEnoughData)):
+        Losing().test_a_reopened_buffer_goes_on()
+
+
+def test_meta_shared_and_wrong_memory_are_found() -> None:
+    class Sharing(Reopening):
+        def build(self, choice, storage):
+            self.left = self.kept = getattr(self, "kept", None)
+            self.kept = super().build(choice, storage)
+            return self.kept
+
+    class Wrong(StorageContract):
+        def storage(self):
+            return relive.Ram()
+
+        def build(self, choice, storage):
+            made = super().build(choice, storage)
+            made.rng = np.random.default_rng(id(storage))
+            return made
+
+    with pytest.raises(AssertionError):
+        Sharing().test_two_buffers_share_nothing()
+    with pytest.raises(AssertionError):
+        Sharing().test_a_new_buffer_is_empty()
+    with pytest.raises(AssertionError):
+        Wrong().test_a_buffer_draws_what_it_draws_in_memory()

@@ -1,0 +1,49 @@
+"""What the convention tests read: the repository's own files, parsed."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "relive"
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module of the package."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def package(self) -> str:
+        """The package that its relative imports start from."""
+        return self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
+
+
+def parsed(name: str, text: str, *, is_package: bool = False) -> Module:
+    """A module that exists only in a test."""
+    return Module(name, Path("__init__.py" if is_package else "module.py"), ast.parse(text))
+
+
+def modules() -> list[Module]:
+    """Every module of `src/relive`, in the order of names."""
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = ("relive", *path.relative_to(SOURCE).with_suffix("").parts)
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found.append(Module(name, path, ast.parse(path.read_text(encoding="utf-8"), str(path))))
+    return found
+
+
+MODULES = modules()
+NAMES = [module.name for module in MODULES]
+
+
+def place(path: Path, node: ast.AST) -> str:
+    """Where a node stands, as `file:line`."""
+    name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    return f"{name}:{getattr(node, 'lineno', 0)}"

@@ -1,0 +1,92 @@
+"""The pages and the command line know the same commands and options."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import os
+import re
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from markdown_pages import PAGES, read, shell_text
+from source_tree import ROOT
+
+from relive.cli import main
+
+Words = tuple[str, ...]
+
+
+@functools.cache
+def help_of(words: Words) -> str:
+    """What `relive WORDS --help` prints."""
+    page = io.StringIO()
+    settings = mock.patch.dict(os.environ, {"COLUMNS": "400", "NO_COLOR": "1"})
+    with settings, contextlib.redirect_stdout(page), pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert not ended.value.code
+    return page.getvalue()
+
+
+@functools.cache
+def subcommands(words: Words) -> list[str]:
+    """The commands that may follow `relive WORDS`; none after a whole command."""
+    usage = next(line for line in help_of(words).splitlines() if line.startswith("usage:"))
+    found = re.search(r"\{([\w,-]+)\}$", usage.strip())
+    return found[1].split(",") if found else []
+
+
+def commands(words: Words = ()) -> list[Words]:
+    """Every whole command."""
+    following = subcommands(words)
+    return [command for name in following for command in commands((*words, name))] if following else [words]
+
+
+def uses(text: str) -> list[tuple[Words, list[str]]]:
+    """Every use of the command line in a page: its words without options, and its options."""
+    found = []
+    for line in shell_text(text):
+        for use in re.findall(r"(?:^|[\s/;&|(])relive((?: [^|;&#]+)?)", line):
+            words = tuple(re.split(r" (?=-)", use, maxsplit=1)[0].split())
+            if words or " --" in use:
+                found.append((words, re.findall(r"(?<= )--([a-z][\w-]*)", use)))
+    return found
+
+
+def command_of(words: Words) -> tuple[Words, str | None]:
+    """The longest command that words start with, and the first word that should have continued it."""
+    known: Words = ()
+    for word in words:
+        if not subcommands(known) or word == "COMMAND":
+            return known, None
+        if word not in subcommands(known):
+            return known, word
+        known = (*known, word)
+    return known, None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_options_on_a_page_exist(page: Path) -> None:
+    faults = []
+    for words, options in uses(read(page)):
+        command, unknown = command_of(words)
+        faults += [f"`relive {' '.join(words)}`: no command `{unknown}`"] if unknown else []
+        known = {*re.findall(r"--([a-z][\w-]*)", help_of(command)), "help"}
+        faults += [f"`relive {' '.join(command)}`: no option `--{name}`" for name in options if name not in known]
+    assert not faults
+
+
+def test_every_command_is_on_some_page_and_shows_an_example() -> None:
+    named = {command_of(words)[0] for page in PAGES for words, _ in uses(read(page))}
+    assert set(commands()) <= named
+    for command in commands():
+        assert "Example:" in help_of(command), command
+
+
+def test_meta_uses_are_found() -> None:
+    page = "`relive compare pairs --quick` or\n\n```sh\n.venv/bin/relive train sac --env-id X # no --no\n```\n"
+    page += "`import relive`\n"
+    assert uses(page) == [(("train", "sac"), ["env-id"]), (("compare", "pairs"), ["quick"])]
+    assert command_of(("train", "ppo")) == (("train",), "ppo")

@@ -1,0 +1,96 @@
+"""What the pages say is so: their code runs, their links lead somewhere, their examples exist."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from markdown_pages import PAGES, Block, blocks, read
+from source_tree import ROOT
+
+# Every example, and the arguments that make it short.
+EXAMPLES: dict[str, list[str]] = {
+    "clone_from_trajectories.py": ["--updates", "50", "--rollouts", "2"],
+    "pairs_trading.py": ["episode.png", "--episodes", "3"],
+    "train_dqn.py": ["--steps", "60"],
+    "train_sac.py": ["--steps", "60"],
+}
+WITH_CODE = [page for page in PAGES if any(block.language == "python" for block in blocks(read(page)))]
+
+
+def names(pages: list[Path]) -> list[str]:
+    return [str(page.relative_to(ROOT)) for page in pages]
+
+
+def run_blocks(name: str, found: list[Block]) -> list[str]:
+    """Run a page's Python blocks in order in one namespace; return what went wrong in those with `>>>`."""
+    scope: dict[str, object] = {"__name__": "__main__"}
+    faults: list[str] = []
+    for block in found:
+        if block.language != "python" or block.mark == "no-run":
+            continue
+        if block.code.lstrip().startswith(">>>"):
+            test = doctest.DocTestParser().get_doctest(block.code, scope, name, name, block.line - 1)
+            runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+            runner.run(test, out=faults.append, clear_globs=False)
+            scope.update(test.globs)
+        else:
+            # Blank lines in front give tracebacks the page's own line numbers.
+            exec(compile("\n" * (block.line - 1) + block.code, name, "exec"), scope)
+    return faults
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=names(WITH_CODE))
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    faults = run_blocks(str(page), blocks(read(page)))
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_an_example_runs(path: Path, tmp_path: Path) -> None:
+    assert path.name in EXAMPLES, f"add {path.name} to EXAMPLES with the arguments that make it short"
+    command = [sys.executable, "-W", "error::UserWarning", str(path), *EXAMPLES[path.name]]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+
+
+def test_no_listed_example_is_missing() -> None:
+    assert sorted(EXAMPLES) == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_links_and_file_names_lead_somewhere(page: Path) -> None:
+    text = read(page)
+    links = re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", text)
+    broken = [link for link in links if not (page.parent / link).exists()]
+    named = re.findall(r"\b((?:examples|benchmarks|docs|tests|native|src)/[\w/.-]+\.\w+)\b", text)
+    broken += [name for name in named if not (ROOT / name).exists()]
+    assert not broken
+
+
+def test_the_index_lists_every_page_of_docs() -> None:
+    index = read(ROOT / "docs" / "README.md")
+    missing = [page.name for page in PAGES if page.parent.name == "docs" and f"({page.name})" not in index]
+    assert missing == ["README.md"]
+
+
+def test_meta_marks_languages_and_failures_are_seen() -> None:
+    page = "<!-- no-run -->\n```python\n1 / 0\n```\n\n```python\nx = 2\n```\ntext\n"
+    page += "```python\n>>> x\n3\n```\n```bash\nls\n```\n"
+    found = blocks(page)
+    assert [(block.language, block.mark) for block in found] == [
+        ("python", "no-run"),
+        ("python", ""),
+        ("python", ""),
+        ("bash", ""),
+    ]
+    assert found[1].line == 7
+    assert len(run_blocks("page", found)) == 1
+    with pytest.raises(ZeroDivisionError):
+        run_blocks("page", blocks("```python\n1 / 0\n```\n"))

@@ -1,0 +1,77 @@
+"""Every public name explains itself and shows an example, and every example runs."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from source_tree import NAMES
+
+# The modules whose names a user imports.
+FACES = [
+    "relive",
+    "relive.errors",
+    "relive.gymnasium",
+    "relive.lab",
+    "relive.lab.envs",
+    "relive.testing",
+    "relive.trajectories",
+]
+# These have docstrings, and examples are still to be written.
+WITHOUT_EXAMPLE = {f"relive.trajectories.{name}" for name in ("Durability", "Inspection", "inspect", "verify")}
+
+
+def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """The classes and functions a module offers: what it lists, or else what it or a module inside it defines."""
+    for name in getattr(module, "__all__", vars(module)):
+        value = getattr(module, name)
+        if name.startswith("_") or not (inspect.isclass(value) or inspect.isfunction(value)):
+            continue
+        if hasattr(module, "__all__") or f"{value.__module__}.".startswith(f"{module.__name__}."):
+            yield f"{module.__name__}.{name}", value
+
+
+PUBLIC = dict(pair for face in FACES for pair in public_names(importlib.import_module(face)))
+
+
+def test_no_face_is_passed_over() -> None:
+    assert {name.rpartition(".")[0] for name in PUBLIC} == set(FACES)
+
+
+def own_members(value: Any) -> Iterator[tuple[str, str]]:
+    """Public methods and properties that a class defines itself, with their docstrings."""
+    for name, member in vars(value).items():
+        function = getattr(member, "__func__", member)
+        if not name.startswith("_") and (inspect.isfunction(function) or isinstance(member, property)):
+            yield name, inspect.getdoc(function) or ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_examples_of_a_module_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert not result.failed, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_has_a_docstring_with_an_example(name: str) -> None:
+    value = PUBLIC[name]
+    own = value.__doc__ or ""
+    # A dataclass without a docstring is given its signature as one.
+    assert own, f"{name} has no docstring"
+    assert not own.startswith(f"{value.__name__}("), f"{name} has no docstring"
+    members = dict(own_members(value)) if inspect.isclass(value) else {}
+    assert all(members.values()), f"{name}: {[member for member, text in members.items() if not text]} undocumented"
+    error = inspect.isclass(value) and issubclass(value, BaseException | Warning)
+    if not error and name not in WITHOUT_EXAMPLE:
+        assert any(">>>" in text for text in (own, *members.values())), f"{name} shows no example"
+
+
+def test_meta_a_wrong_example_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    module = ModuleType("wrong", ">>> 1 + 1\n3\n")
+    assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 1
+    assert "Expected:" in capsys.readouterr().out

@@ -1,0 +1,117 @@
+"""Sizes, forbidden constructs, one version, and what ships."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from source_tree import MODULES, NAMES, ROOT, SOURCE, Module, parsed, place
+
+import relive
+
+LONGEST = 400
+KERNELS = sorted((ROOT / "native").glob("*.[ch]pp"))
+# They run what a file says, or hide a failure.
+UNSAFE_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+UNSAFE_CALLS = {"eval", "exec", "print", "__import__"}
+
+
+@pytest.mark.parametrize("path", [*(module.path for module in MODULES), *KERNELS], ids=lambda path: path.name)
+def test_no_file_is_too_long(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= LONGEST, f"{path.relative_to(ROOT)} has {lines} lines; split it"
+
+
+def forbidden(module: Module) -> list[str]:
+    """Every construct of the module that the library does without."""
+    found = []
+    for node in ast.walk(module.tree):
+        at = place(module.path, node)
+        if isinstance(node, ast.Assert):
+            found.append(f"{at}: assert, which -O removes")
+        elif isinstance(node, ast.Import):
+            found += [f"{at}: {alias.name}" for alias in node.names if alias.name.split(".")[0] in UNSAFE_MODULES]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in UNSAFE_MODULES:
+            found.append(f"{at}: {node.module}")
+        elif isinstance(node, ast.Call):
+            found += [f"{at}: {fault}" for fault in forbidden_call(node)]
+    return found
+
+
+def forbidden_call(call: ast.Call) -> list[str]:
+    keywords = {keyword.arg: getattr(keyword.value, "value", None) for keyword in call.keywords}
+    name = ast.unparse(call.func)
+    found = [f"{name}()"] if name in UNSAFE_CALLS else []
+    if keywords.get("allow_pickle", False) is not False:
+        found.append("allow_pickle")
+    if name == "torch.load" and keywords.get("weights_only") is not True:
+        found.append("torch.load without weights_only=True")
+    if keywords.get("shell", False) is not False:
+        found.append("a shell")
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES, ids=NAMES)
+def test_nothing_forbidden(module: Module) -> None:
+    assert not forbidden(module), "\n".join(forbidden(module))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "assert x",
+        "import pickle",
+        "from pickle import loads",
+        "eval('1')",
+        "exec('1')",
+        "print(1)",
+        "numpy.load(f, allow_pickle=True)",
+        "torch.load(f)",
+        "run('ls', shell=True)",
+    ],
+)
+def test_meta_a_forbidden_construct_is_found(text: str) -> None:
+    assert len(forbidden(parsed("relive.bad", text))) == 1
+
+
+def test_the_version_stands_in_one_place() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "version" in settings["project"]["dynamic"]
+    source = ROOT / settings["tool"]["scikit-build"]["metadata"]["version"]["input"]
+    found = re.findall(r'^__version__ = "(.+)"$', source.read_text(encoding="utf-8"), re.MULTILINE)
+    assert found == [relive.__version__]
+    assert f"## [{relive.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_an_installed_relive_says_the_same_version() -> None:
+    versions = {dist.version for dist in importlib.metadata.distributions() if dist.name == "relive"}
+    assert versions <= {relive.__version__}
+
+
+def test_type_checkers_are_told_that_relive_is_typed() -> None:
+    assert (SOURCE / "py.typed").is_file()
+    assert (Path(relive.__file__).parent / "py.typed").is_file()
+
+
+def test_pins_name_each_package_once_and_no_registry() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+", pin) for pin in pins)
+    names = [pin.split("==")[0] for pin in pins]
+    assert len(names) == len(set(names))
+    assert names[0] == "torch"
+    assert not any("://" in line for line in lines)
+
+
+def test_every_direct_dependency_is_pinned() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = settings["project"]
+    wanted = [*settings["build-system"]["requires"], *project["dependencies"]]
+    wanted += [name for extra in project["optional-dependencies"].values() for name in extra]
+    names = {re.split(r"[\[<>=~ ]", requirement)[0] for requirement in wanted} - {"relive"}
+    pinned = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE))
+    assert names <= pinned, names - pinned

@@ -1,0 +1,222 @@
+"""Imports point down: what a module may import depends on its layer, and on nobody's good intentions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+from source_tree import MODULES, NAMES, Module, parsed, place
+
+# A module belongs to the longest of these names that starts its own. A new module is placed here once.
+LAYERS = {
+    "relive.errors": 0,
+    "relive._types": 0,
+    "relive._check": 0,
+    "relive._arrays": 0,
+    "relive._extras": 0,
+    "relive._journal": 0,
+    "relive._plans": 0,
+    "relive._terminal": 0,
+    "relive._fields": 1,
+    "relive._kernel_types": 1,
+    "relive._kernels": 1,
+    "relive._kernels_numpy": 1,
+    "relive._memory": 1,
+    "relive._nests": 1,
+    "relive._native": 1,
+    "relive._spaces": 1,
+    "relive._step_parser": 1,
+    "relive.schema": 1,
+    "relive.sum_tree": 1,
+    "relive._ring": 2,
+    "relive.storage": 2,
+    "relive.items": 3,
+    "relive.samplers": 3,
+    "relive._arguments": 4,
+    "relive._notices": 4,
+    "relive._turn": 4,
+    "relive.batch": 4,
+    "relive.buffer": 4,
+    "relive.stats": 4,
+    "relive.trajectories": 5,
+    "relive.lab._fields": 6,
+    "relive.lab.envs": 6,
+    "relive.gymnasium": 6,
+    "relive.testing": 6,
+    "relive.lab": 7,
+    "relive": 7,
+    "relive.__main__": 8,
+    "relive.cli": 8,
+}
+# Packages without import circles of any kind: imports inside functions and for type checkers count, too.
+WITHOUT_CIRCLES = ["relive.cli", "relive.lab", "relive.trajectories"]
+# Neighbours in a layer that know nothing of each other.
+APART = [
+    ("relive.storage", "relive._ring"),
+    ("relive.items", "relive.samplers"),
+    ("relive.lab.envs", "relive.gymnasium"),
+]
+# Only users' tests import these.
+FOR_USERS = ["relive.testing"]
+# These import relive as a user would; of its private modules only the helpers of layer 0.
+AS_USERS = ["relive.lab"]
+KNOWN = {*NAMES, "relive._native"}
+
+
+def inside(name: str, part: str) -> bool:
+    return name == part or name.startswith(part + ".")
+
+
+def part_of(name: str) -> str | None:
+    """The entry of `LAYERS` that `name` belongs to; the face, `relive`, covers only itself."""
+    fitting = [part for part in LAYERS if inside(name, part) and (part != "relive" or name == "relive")]
+    return max(fitting, key=len, default=None)
+
+
+def imports(module: Module) -> Iterator[tuple[ast.stmt, str, str]]:
+    """Every import of relive's own modules: where it stands, the module, and the name taken from it."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node, alias.name, ""
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                steps = module.package.split(".")
+                base = ".".join([*steps[: len(steps) - node.level + 1], *filter(None, [node.module])])
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                yield (node, full, "") if full in KNOWN else (node, base, alias.name)
+
+
+def own_imports(module: Module) -> list[tuple[ast.stmt, str, str]]:
+    return [(node, target, name) for node, target, name in imports(module) if inside(target, "relive")]
+
+
+def faults(module: Module) -> list[str]:
+    """Every import of `module` that its layer does not allow."""
+    part = part_of(module.name)
+    if part is None:
+        return [f"{module.name} has no layer: add it to LAYERS"]
+    found = []
+    for node, target, name in own_imports(module):
+        at, other = place(module.path, node), part_of(target)
+        if other is None:
+            found.append(f"{at}: {target} has no layer: add it to LAYERS")
+        elif LAYERS[other] > LAYERS[part]:
+            found.append(f"{at}: {module.name} (layer {LAYERS[part]}) imports {target} (layer {LAYERS[other]})")
+        for one, two in APART:
+            if (inside(module.name, one) and inside(target, two)) or (inside(module.name, two) and inside(target, one)):
+                found.append(f"{at}: {module.name} imports {target}; these two do not know each other")
+        for offered in FOR_USERS:
+            if inside(target, offered) and not inside(module.name, offered):
+                found.append(f"{at}: {module.name} imports {target}, which is for users' tests")
+        for user in AS_USERS:
+            private = any(step.startswith("_") for step in [*target.split("."), name])
+            if inside(module.name, user) and not inside(target, user) and private and LAYERS.get(str(other)) != 0:
+                found.append(f"{at}: {module.name} imports {target} {name}, which is not public")
+    if any(inside(module.name, user) for user in AS_USERS):
+        found += private_attributes(module)
+    return found
+
+
+def private_attributes(module: Module) -> list[str]:
+    """Every `relive._x` in the text, however relive was imported."""
+    return [
+        f"{place(module.path, node)}: {module.name} uses relive.{node.attr}"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "relive"
+    ]
+
+
+def loading(module: Module) -> Module:
+    """The module without function bodies: what it imports when it is loaded."""
+
+    class Shallow(ast.NodeTransformer):
+        def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+            return None
+
+        def visit_If(self, node: ast.If) -> ast.AST | None:
+            only_types = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+            return None if only_types else self.generic_visit(node)
+
+    tree = ast.parse(ast.unparse(module.tree))
+    return Module(module.name, module.path, ast.fix_missing_locations(Shallow().visit(tree)))
+
+
+def cycles(graph: dict[str, set[str]]) -> list[str]:
+    """What is left of the graph after taking away, again and again, every module that waits for no other."""
+    waiting = {name: set(targets) - {name} for name, targets in graph.items()}
+    while free := [name for name, targets in waiting.items() if not targets & waiting.keys()]:
+        for name in free:
+            del waiting[name]
+    return sorted(waiting)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=NAMES)
+def test_a_module_imports_only_what_its_layer_allows(module: Module) -> None:
+    assert not faults(module), "\n".join(faults(module))
+
+
+def test_no_cycle_while_loading() -> None:
+    graph = {module.name: {target for _, target, _ in own_imports(loading(module))} for module in MODULES}
+    assert not cycles(graph)
+
+
+def circles(package: str, modules: list[Module]) -> list[str]:
+    """The modules of a package that depend on each other in a circle. A package's `__init__` only hands on names."""
+    members = {module.name for module in modules if inside(module.name, package) and module.name != package}
+    graph = {m.name: {target for _, target, _ in own_imports(m)} & members for m in modules if m.name in members}
+    return cycles(graph)
+
+
+@pytest.mark.parametrize("package", WITHOUT_CIRCLES)
+def test_no_circle_of_any_imports(package: str) -> None:
+    assert any(inside(name, package) for name in NAMES)
+    assert not circles(package, MODULES)
+
+
+@pytest.mark.parametrize("late", ["if TYPE_CHECKING:\n    from ._a import A", "def f():\n    from . import _a"])
+def test_meta_a_circle_of_any_imports_is_found(late: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.KNOWN", {"relive.p._a", "relive.p._b"})
+    pair = [parsed("relive.p._a", "from ._b import B"), parsed("relive.p._b", late)]
+    assert circles("relive.p", pair) == ["relive.p._a", "relive.p._b"]
+    assert not circles("relive.p", [pair[0], parsed("relive.p._b", "")])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("relive.schema", "from .buffer import ReplayBuffer"),
+        ("relive.schema", "def late():\n    from relive.buffer import ReplayBuffer"),
+        ("relive.buffer", "import relive"),
+        ("relive.storage.tape", "from .._ring import Ring"),
+        ("relive._ring", "from .storage.ram import Ram"),
+        ("relive.samplers.recent", "from ..items import Transitions"),
+        ("relive.items.episodes", "from relive.samplers.uniform import Uniform"),
+        ("relive.lab.envs.maze", "import relive.gymnasium"),
+        ("relive.cli.bench", "from relive.testing import OracleBuffer"),
+        ("relive.unplaced", "import math"),
+        ("relive.lab.dqn", "from relive._ring import Ring"),
+        ("relive.lab.dqn", "from relive.sum_tree import _first"),
+        ("relive.lab.dqn", "import relive\nrelive._kernels.active()"),
+    ],
+)
+def test_meta_a_forbidden_import_is_found(name: str, text: str) -> None:
+    assert len(faults(parsed(name, text))) == 1
+
+
+def test_meta_allowed_imports_pass() -> None:
+    trainer = "import relive\nfrom relive.errors import message\nfrom ._nets import MLP"
+    assert not faults(parsed("relive.lab.dqn", trainer))
+    package = "from ._protocol import Sampler\nfrom .. import _check"
+    assert not faults(parsed("relive.samplers", package, is_package=True))
+
+
+def test_meta_a_cycle_is_found() -> None:
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]

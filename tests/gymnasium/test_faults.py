@@ -1,0 +1,253 @@
+"""Something raises while a step is recorded: the step may be lost, but nothing that is stored joins what it separated.
+
+Every step carries the lane, episode and time at which it began, so that items can be told apart even where all
+observations are alike, which is where a buffer that compares observations would not notice.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from counting import Counting, length
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import relive
+import relive.gymnasium
+from relive.errors import ArgumentError, ReliveError, StaleId
+from relive.gymnasium import Recorder
+
+LANES, ROWS, N, GAMMA = 2, 60, 3, 0.5
+MODES = [*AutoresetMode, None]  # None: a single environment
+FILES = (relive.gymnasium.__file__, relive._nests.__file__)
+
+
+class Blind(Counting):
+    """Every observation is the same; may raise once it has moved."""
+
+    def __init__(self, number: int = 0, sees: bool = False) -> None:
+        super().__init__(number)
+        self.sees, self.fault = sees, False
+
+    def _obs(self) -> Any:
+        return super()._obs() if self.sees else np.zeros(3, np.float32)
+
+    def reset(self, **choices: Any) -> Any:
+        return self._unless_faulty(super().reset(**choices))
+
+    def step(self, action: Any) -> Any:
+        return self._unless_faulty(super().step(action))
+
+    def _unless_faulty(self, result: Any) -> Any:
+        if self.fault:
+            raise KeyboardInterrupt
+        return result
+
+
+class Fragile(relive.ReplayBuffer):
+    """Raises as it is asked to, before or after it has stored a step."""
+
+    raises: tuple[str, type[BaseException]] | None = None
+
+    def add(self, **step: Any) -> Any:
+        if self.raises and self.raises[0] == "before":
+            raise self.raises[1]
+        ids = super().add(**step)
+        if self.raises:
+            raise self.raises[1]
+        return ids
+
+
+class World:
+    """A recorder, and a driver that goes on after whatever was raised."""
+
+    def __init__(self, mode: AutoresetMode | None, sees: bool) -> None:
+        self.mode, self.lanes = mode, LANES if mode else 1
+        self.envs = [Blind(i, sees) for i in range(self.lanes)]
+        env: Any = SyncVectorEnv([lambda e=e: e for e in self.envs], autoreset_mode=mode) if mode else self.envs[0]
+        where = relive.Field((3,), "int64")
+        schema = relive.Schema(obs=relive.Field(3), action=relive.Field(1), where=where)
+        item, sampler = relive.Transitions(n_step=N, gamma=GAMMA), relive.Prioritized()
+        self.buffer = Fragile(schema, ROWS * self.lanes, num_envs=self.lanes, item=item, sampler=sampler, seed=0)
+        self.recorder = Recorder(env, self.buffer)
+        self.over = np.zeros(self.lanes, bool)
+        self.recorder.reset(seed=0)
+
+    def now(self) -> list[tuple[int, int, int]]:
+        return [(env.number, env.episode, env.t) for env in self.envs]
+
+    def step(self, **extras: Any) -> None:
+        shape = (self.lanes, 1) if self.mode else (1,)
+        action = extras.pop("action", np.zeros(shape, np.float32))
+        where = extras.pop("where", np.array(self.now() if self.mode else self.now()[0]))
+        self.over[:] = True  # not known, if something raises
+        *_, terminated, truncated, _ = self.recorder.step(action, where=where, **extras)
+        self.over = np.atleast_1d(np.logical_or(terminated, truncated))
+
+    def play(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.mode in (None, AutoresetMode.DISABLED) and self.over.any():
+                self.reset_those_that_ended()
+            try:
+                self.step()
+            except ArgumentError:  # a reset is required
+                self.recorder.reset()
+                self.step()
+
+    def reset_those_that_ended(self) -> None:
+        mask = np.array([env.t == length(env.number, env.episode) for env in self.envs])
+        if self.recorder._obs is None or not self.mode:
+            self.recorder.reset()
+        elif mask.any():
+            self.recorder.reset(options={"reset_mask": mask})
+
+    def check(self, faulty: set[tuple[int, int, int]]) -> int:
+        """Every item is one that was lived; windows end early only at the faulty steps. Return how many there are."""
+        count = 0
+        for number in range(ROWS * self.lanes):
+            try:
+                batch = self.buffer.read([number])
+            except StaleId:
+                continue
+            count += 1
+            lane, episode, t = batch["where"][0].tolist()
+            end, m = length(lane, episode), int(batch.steps[0])
+            assert number % self.lanes == lane
+            assert m <= min(N, end - t)
+            if m < min(N, end - t):
+                assert {(lane, episode, t + m - 1), (lane, episode, t + m)} & faulty
+            assert batch.reward[0] == sum(GAMMA**k * (t + k + 1) for k in range(m))
+            over = t + m == end
+            assert bool(batch.terminated[0]) is (over and episode % 2 == 1)
+            assert bool(batch.truncated[0]) is (over and episode % 2 == 0)
+            assert batch.discount[0] == (0 if batch.terminated[0] else GAMMA**m)
+            for name, at in (("obs", t), ("next_obs", t + m)):
+                assert not self.envs[0].sees or batch[name][0].tolist() == [lane, episode, at]
+        return count
+
+
+def raising_environment(world: World) -> None:
+    world.envs[-1].fault = True
+    try:
+        world.step()
+    finally:
+        world.envs[-1].fault = False
+
+
+def raising_buffer(when: str, error: type[BaseException]) -> Callable[[World], None]:
+    def fault(world: World) -> None:
+        world.buffer.raises = (when, error)
+        try:
+            world.step()
+        finally:
+            world.buffer.raises = None
+
+    return fault
+
+
+def bad(name: str, value: float) -> Callable[[World], None]:
+    def fault(world: World) -> None:
+        shape = {"action": (1,), "where": (3,), "priority": ()}[name]
+        world.step(**{name: np.full((world.lanes, *shape) if world.mode else shape, value)})
+
+    return fault
+
+
+FAULTS: dict[str, Callable[[World], None]] = {
+    "the environment": raising_environment,
+    "interrupted before the step is stored": raising_buffer("before", KeyboardInterrupt),
+    "interrupted after the step is stored": raising_buffer("after", KeyboardInterrupt),
+    "a warning turned into an error": raising_buffer("after", relive.errors.ReliveWarning),
+    "an action that float32 cannot hold": bad("action", 1e300),
+    "a float for an integer extra": bad("where", 0.5),
+    "a priority that is not a number": bad("priority", np.nan),
+    "an extra that the schema does not have": lambda world: world.step(wher=np.zeros(world.lanes)),
+}
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name if mode else "single")
+@pytest.mark.parametrize("sees", [False, True], ids=["blind", "sees"])
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_comes_after_a_fault_joins_nothing(name: str, sees: bool, mode: AutoresetMode | None) -> None:
+    for before in range(12):  # faults in mid-episode, at ends and at resets
+        world = World(mode, sees)
+        world.play(before)
+        if world.over.any() and mode in (None, AutoresetMode.DISABLED):
+            world.reset_those_that_ended()
+        faulty, cuts = set(world.now()), world.buffer.stats().cuts
+        open_lanes = sum(t > 0 and t < length(lane, episode) for lane, episode, t in faulty)
+        with pytest.raises((ReliveError, KeyboardInterrupt, relive.errors.ReliveWarning)):
+            FAULTS[name](world)
+        assert len(world.recorder.ids) == 0
+        if name in ("an action that float32 cannot hold", "interrupted before the step is stored"):
+            assert world.buffer.stats().cuts == cuts + open_lanes
+        stored = world.buffer.stats().added
+        world.play(8)
+        assert world.buffer.stats().added > stored
+        assert world.check(faulty) > 0
+
+
+def test_a_missing_final_observation_cuts_the_streams() -> None:
+    world = World(AutoresetMode.SAME_STEP, sees=True)
+    step, lost = world.recorder.env.step, set()
+    world.recorder.env.step = lambda action: (*step(action)[:4], {})
+    for _ in range(10):
+        before = world.now()
+        if any(t + 1 == length(lane, episode) for lane, episode, t in before):
+            lost |= set(before)
+            with pytest.raises(ArgumentError, match="Expected `final_obs` where an episode ended"):
+                world.step()
+        else:
+            world.step()
+    assert len(lost) > 2
+    assert world.check(lost) > 0
+    assert world.buffer.stats().cuts > 0
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt at the n-th instruction that the recorder itself executes."""
+
+    def __init__(self, at: int) -> None:
+        self.left, self.raised = at, False
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename not in FILES:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            self.left -= 1
+            if self.left == 0:
+                self.raised = True
+                raise KeyboardInterrupt(dis.opname[frame.f_code.co_code[frame.f_lasti]])
+        return self
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name if mode else "single")
+def test_an_interrupt_at_any_instruction_joins_nothing(mode: AutoresetMode | None) -> None:
+    """In a step in mid-episode, and in one where an episode ends."""
+    for before, stride in ((1, 5), (2, 13)):
+        at = 1
+        while True:
+            world, interrupt = World(mode, sees=False), Interrupt(at)
+            world.play(before)
+            if world.over.any() and mode in (None, AutoresetMode.DISABLED):
+                world.reset_those_that_ended()
+            faulty = set(world.now())
+            sys.settrace(interrupt)
+            try:
+                world.step()
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(None)
+            world.play(5)
+            world.check(faulty)
+            if not interrupt.raised:
+                break
+            at += stride
+        assert at > 100

@@ -1,0 +1,140 @@
+"""Random buffers for the property tests: a schema, an item, a sampler, and the oracle of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import relive
+from relive.testing import SCHEMAS, OracleBuffer, SyntheticEnvs, oracle_items
+from relive.testing.frames import most_frames, stacks_of
+
+OVER = ["steps", "steps", "episodes"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One buffer to build."""
+
+    schema: str
+    num_envs: int
+    rows: int
+    n_step: int
+    gamma: float
+    sampler: dict[str, Any] | None  # arguments of Prioritized; None is Uniform
+    seed: int
+    sequences: dict[str, Any] | None = None  # arguments of Sequences; None is Transitions
+    every: int | None = None  # of the field `state`; None leaves it out
+    over: str = "steps"  # of Uniform
+
+    @property
+    def fields(self) -> relive.Schema:
+        """The schema, with the state that sequences may start from."""
+        schema = SCHEMAS[self.schema]
+        if self.every is None:
+            return schema
+        return relive.Schema(**schema.tree, state=relive.Field((3,), every=self.every))
+
+    @property
+    def whole(self) -> tuple[str, ...] | None:
+        """Fields without a time axis in a time-major batch."""
+        return ("state",) if self.sequences and self.sequences["time_major"] else None
+
+    def build(self) -> relive.ReplayBuffer:
+        """The buffer; its capacity leaves a remainder that no lane uses."""
+        windows = {"n_step": self.n_step, "gamma": self.gamma}
+        return relive.ReplayBuffer(
+            self.fields,
+            capacity=self.rows * self.num_envs + self.num_envs - 1,
+            num_envs=self.num_envs,
+            item=relive.Sequences(**self.sequences, **windows) if self.sequences else relive.Transitions(**windows),
+            sampler=self.choice(),
+            seed=self.seed,
+        )
+
+    def choice(self) -> Any:
+        """The sampler."""
+        if self.sampler is not None:
+            return relive.Prioritized(**self.sampler)
+        return relive.Uniform() if self.over == "steps" else relive.Uniform(over=self.over)
+
+    def oracle(self) -> OracleBuffer:
+        """The model of the same buffer."""
+        initial = 1.0 if self.sampler is None else self.sampler["initial"]
+        item: Any = oracle_items.Transitions(self.n_step, self.gamma)
+        if self.sequences:
+            choice = self.sequences
+            item = oracle_items.Sequences(
+                choice["length"] + choice["burn_in"],
+                self.n_step,
+                self.gamma,
+                choice["starts"],
+                choice["across_episodes"],
+                () if self.every is None else ("state",),
+            )
+        return OracleBuffer(self.num_envs, self.rows, item, initial, stacks_of(self.fields.tree["obs"]))
+
+    def envs(self) -> SyntheticEnvs:
+        """Environments that feed both."""
+        return SyntheticEnvs(self.fields, self.num_envs)
+
+    def mass(self, raw: np.ndarray) -> np.ndarray:
+        """What a raw priority weighs in a draw; zero means never, whatever alpha is."""
+        alpha = 0.0 if self.sampler is None else self.sampler["alpha"]
+        return np.where(raw > 0, np.power(np.where(raw > 0, raw, 1.0), alpha), 0.0)
+
+
+prioritized = st.fixed_dictionaries(
+    {
+        "alpha": st.sampled_from([0.0, 0.3, 0.6, 1.0, 1.5]),
+        "beta": st.sampled_from([0.0, 0.4, 1.0]),
+        "eps": st.sampled_from([0.0, 1e-6, 0.5]),
+        "weights": st.sampled_from(["batch", "buffer", "none"]),
+        "stratified": st.booleans(),
+        "replacement": st.sampled_from([True, True, True, False]),
+        "initial": st.sampled_from([1.0, 0.01, 7.0]),
+    }
+)
+samplers = st.integers(0, 3).flatmap(lambda k: prioritized if k else st.none())
+
+
+@st.composite
+def sequences(draw: st.DrawFn) -> tuple[dict[str, Any], int | None]:
+    """Arguments of `Sequences`, and how often a state is stored."""
+    starts = draw(st.sampled_from([1, 1, 1, 2, 3, 4]))
+    every = draw(st.sampled_from([None, *(k for k in range(1, starts + 1) if starts % k == 0)]))
+    choice = {
+        "length": draw(st.integers(1, 5)),
+        "burn_in": draw(st.integers(0, 3)),
+        "starts": starts,
+        "across_episodes": draw(st.booleans()),
+        "time_major": draw(st.booleans()),
+    }
+    return choice, every
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> Config:
+    """Small buffers, so that a few dozen steps make several laps."""
+    n_step = draw(st.integers(1, 7))
+    schema = draw(st.sampled_from(sorted(SCHEMAS)))
+    choice, every = draw(st.one_of(st.just((None, None)), st.just((None, 1)), sequences()))
+    frames = most_frames(stacks_of(SCHEMAS[schema].tree["obs"]))
+    least = n_step + frames - 1
+    if choice is not None:
+        least = choice["length"] + choice["burn_in"] + n_step - 1 + max(frames - 1, 1)
+    return Config(
+        schema=schema,
+        num_envs=draw(st.integers(1, 4)),
+        rows=draw(st.integers(least, least + 9)),
+        n_step=n_step,
+        gamma=draw(st.sampled_from([0.9, 0.99, 1.0, 0.0])),
+        sampler=draw(samplers),
+        seed=draw(st.integers(0, 2**32)),
+        sequences=choice,
+        every=every,
+        over=draw(st.sampled_from(OVER)),
+    )
