@@ -54,6 +54,7 @@ class Trainer(abc.ABC, Generic[Config]):
         self._eval_envs: Any = None
         envs = vectorize(self._wrapped(make), config.num_envs)
         self.step = self.updates = 0
+        self._seen: dict[str, Tensor] = {}
         self._seed(resumed_at=0)
         self._build_learner(envs)
         self._build_buffer(envs)
@@ -85,12 +86,12 @@ class Trainer(abc.ABC, Generic[Config]):
         """Choose actions, step with `_do`, and return the next observations."""
 
     @abc.abstractmethod
-    def _update(self) -> None:
-        """Draw one batch, learn from it, hand back priorities, and count."""
+    def _learn(self, t: Any) -> Tensor:
+        """Learn from a batch of tensors, note what was seen in `_seen`, and return new priorities, `[B]`."""
 
     def _scalars(self) -> dict[str, float]:
         """Return what a TensorBoard entry says of the learner; asked for only when one is written."""
-        return {}
+        return {name: float(values.mean()) for name, values in self._seen.items()}
 
     @abc.abstractmethod
     def act(self, obs: npt.ArrayLike, deterministic: bool = True) -> npt.NDArray[Any]:
@@ -217,6 +218,13 @@ class Trainer(abc.ABC, Generic[Config]):
             return 0
         rounds = self._collected // c.update_every - (self._collected - c.num_envs) // c.update_every
         return rounds * c.updates_per_step
+
+    def _update(self) -> None:
+        batch = self.buffer.sample(self.config.batch_size)
+        priorities = self._learn(batch.torch(None if self._device.type == "cpu" else self._device))
+        if self.config.use_per:
+            self.buffer.update_priorities(batch.ids, priorities.cpu().numpy())
+        self.updates += 1
 
     def evaluate(self, episodes: int | None = None) -> npt.NDArray[np.float64]:
         """Play whole episodes with the deterministic policy, in environments of their own.

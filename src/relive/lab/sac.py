@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from relive.lab._sac_config import SACConfig
+from relive.lab._config import SACConfig
 from relive.lab._trainer import Trainer  # first: says what to install where PyTorch is missing
 
 # isort: split
@@ -74,7 +74,6 @@ class SACTrainer(Trainer[SACConfig]):
         self._target_entropy = -float(sizes[1]) if c.target_entropy == "auto" else float(c.target_entropy)
         self._middle = torch.as_tensor(self._spaces.middle, dtype=torch.float32, device=self._device)
         self._factor = torch.as_tensor(1.0 / self._spaces.half, dtype=torch.float32, device=self._device)
-        self._losses: tuple[Tensor, Tensor] | None = None
 
     # Acting -----------------------------------------------------------------------------------------------------------
 
@@ -85,7 +84,8 @@ class SACTrainer(Trainer[SACConfig]):
             unit = self._rng.uniform(-1.0, 1.0, shape)
         else:
             unit = self._actor.act(flat(obs), self._rng.standard_normal(shape, np.float32))
-        following: npt.NDArray[Any] = self._do(self._spaces.to_env(unit))[0]
+        following: npt.NDArray[Any]
+        following, _, _ = self._do(self._spaces.to_env(unit))
         return following
 
     def act(self, obs: npt.ArrayLike, deterministic: bool = True) -> npt.NDArray[Any]:
@@ -109,20 +109,16 @@ class SACTrainer(Trainer[SACConfig]):
 
     # Learning ---------------------------------------------------------------------------------------------------------
 
-    def _update(self) -> None:
+    def _learn(self, t: Any) -> Tensor:
         c = self.config
-        batch = self.buffer.sample(c.batch_size)
-        t = batch.torch(None if self._device.type == "cpu" else self._device)
         obs, next_obs = _flat(t.obs), _flat(t.next_obs)
         action = (_flat(t.action) - self._middle) * self._factor
         reward = t.reward * c.reward_scale if c.reward_scale != 1.0 else t.reward
         critic_loss, error = self._update_critics(obs, action, reward, next_obs, t.discount, t.weights)
         actor_loss = self._update_actor(obs)
         move_towards(self._target_weights, self._critic_weights, c.tau)
-        if c.use_per:
-            self.buffer.update_priorities(batch.ids, error.cpu().numpy())
-        self.updates += 1
-        self._losses = (critic_loss, actor_loss)
+        self._seen = {"loss/critic": critic_loss, "loss/actor": actor_loss}
+        return error
 
     def _update_critics(
         self, obs: Tensor, action: Tensor, reward: Tensor, next_obs: Tensor, discount: Tensor, weights: Tensor
@@ -148,10 +144,8 @@ class SACTrainer(Trainer[SACConfig]):
         return torch.randn((rows, self._spaces.action_size), generator=self._generator, device=self._device)
 
     def _scalars(self) -> dict[str, float]:
-        if self._losses is None:
-            return {}
-        critic, actor = (float(loss) for loss in self._losses)
-        return {"loss/critic": critic, "loss/actor": actor, "loss/alpha": math.exp(float(self._log_alpha))}
+        found = super()._scalars()
+        return {**found, "loss/alpha": math.exp(float(self._log_alpha))} if found else {}
 
     # Checkpoints ------------------------------------------------------------------------------------------------------
 
