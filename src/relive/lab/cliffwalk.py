@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 import relive
+from relive import _check
 from relive.errors import ArgumentError, message
 
 Going = Callable[[], bool]
@@ -40,9 +41,9 @@ COSTS = {"uniform": 20, "oracle": 3, "rank": 90, "greedy": 50, "beta 1": 190, "b
 Sampler = relive.Uniform | relive.Prioritized | relive.Ranked
 
 
+# Batches hold one item. Divided by the largest of its batch every weight would be 1, and the correction gone. So the
+# samplers give raw weights, of which a step takes `min(1, weight)`.
 def _by_size(alpha: float, beta: float = 0.0) -> relive.Prioritized:
-    # Batches hold one item: divided by the largest in the batch every weight would be 1, and the correction gone. So
-    # the samplers give raw weights, of which a step takes `min(1, weight)`.
     return relive.Prioritized(alpha=alpha, beta=beta, weights="none")
 
 
@@ -79,8 +80,7 @@ class Walk:
         learner: `table` (a number for each pair), `linear` (the same and a bias that all share), or `network` (one-hot
             states, 64 rectified units, Adam, batches of 32 whose weights are divided by their largest; loads PyTorch).
         arm: One of `LEARNERS[learner]`.
-        seed: Decides the order of the memory, the initial parameters and the draws; the first two are the same in all
-            arms.
+        seed: Decides the draws, and in all arms alike the order of the memory and the initial parameters.
 
     Raises:
         ArgumentError: A value outside these limits.
@@ -97,16 +97,11 @@ class Walk:
     seed: int
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("n", self.n, range(2, 21)),
-            ("learner", self.learner, list(LEARNERS)),
-            ("arm", self.arm, LEARNERS.get(self.learner, ())),
-        ):
-            if value not in known:
-                wanted = "an integer from 2 to 20" if name == "n" else "one of " + ", ".join(f"`{k}`" for k in known)
-                raise ArgumentError(message(wanted, f"`{value!r}`", f"Walk({name})"))
-        if self.seed < 0:
-            raise ArgumentError(message("an integer >= 0", f"`{self.seed!r}`", "Walk(seed)"))
+        if self.n not in range(2, 21):
+            raise ArgumentError(message("an integer from 2 to 20", f"`{self.n!r}`", "Walk(n)"))
+        _check.one_of(self.learner, LEARNERS, "Walk(learner)")
+        _check.one_of(self.arm, LEARNERS[self.learner], "Walk(arm)")
+        _check.integer(self.seed, "Walk(seed)", minimum=0)
 
     @property
     def gamma(self) -> float:
@@ -132,13 +127,10 @@ class Walk:
         return 1e3 + self.memory_size * factor
 
     def run(self, going: Going = lambda: True) -> float | None:
-        """Learn until the values are right.
-
-        Args:
-            going: Asked every few hundred updates; False ends the run early.
+        """Learn until the values are right; `going` is asked every few hundred updates, and False ends the run early.
 
         Returns:
-            The number of updates; infinity if it was not done after 200 times the memory's size, None if it was ended.
+            The number of updates; infinity if 200 times the memory's size were not enough, None if it was ended.
         """
         rng = np.random.default_rng((self.seed, self.n))
         steps, limit = memory(self.n, rng), PATIENCE * self.memory_size
@@ -157,7 +149,7 @@ class Walk:
             draws = (_uniform if isinstance(sampler, relive.Uniform) else _prioritized)(buffer)
         return _learn(values, draws, limit, going)
 
-    def fill(self, steps: dict[str, npt.NDArray[Any]], sampler: Sampler | None) -> relive.ReplayBuffer:
+    def fill(self, steps: dict[str, Any], sampler: Sampler | None) -> relive.ReplayBuffer:
         """Return a buffer that holds `steps` and draws by `sampler`, every transition at a priority of 1."""
         buffer = relive.ReplayBuffer(
             relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "int64")),
@@ -167,22 +159,12 @@ class Walk:
             seed=np.random.default_rng((self.seed, self.n, 1)),
         )
         # The following step's observation is the successor, and after a terminal step none is needed.
-        buffer.extend(
-            obs=steps["obs"],
-            action=steps["action"],
-            reward=steps["reward"],
-            terminated=steps["terminated"],
-            truncated=np.zeros(self.memory_size, bool),
-        )
+        buffer.extend(**steps, truncated=np.zeros(self.memory_size, bool))
         return buffer
 
 
 def memory(n: int, rng: np.random.Generator) -> dict[str, npt.NDArray[Any]]:
-    """Every sequence of actions, played until its episode ends, in random order.
-
-    Args:
-        n: Length of the chain.
-        rng: Of the order.
+    """Every sequence of actions, played until its episode ends, in an order drawn from `rng`.
 
     Returns:
         `obs` and `action` (int64), `reward` (float64) and `terminated` (bool), each `[2**(n+1) - 2]`.
@@ -211,8 +193,7 @@ def truth(n: int) -> npt.NDArray[np.float64]:
     >>> truth(2).tolist()
     [[0.5, 0.0], [0.0, 1.0]]
     """
-    values = np.zeros((n, 2))
-    state = np.arange(n)
+    values, state = np.zeros((n, 2)), np.arange(n)
     values[state, state % 2] = (1.0 - 1.0 / n) ** (n - 1 - state)
     return values
 
@@ -220,12 +201,7 @@ def truth(n: int) -> npt.NDArray[np.float64]:
 class Values:
     """Q-learning with one number for each pair of state and action, and perhaps a bias that all of them share.
 
-    Python numbers: an update touches one or two of them.
-
-    Args:
-        true: The values to be learnt, float64 `[n, 2]`.
-        rng: Of the initial values, N(0, 0.1).
-        shared_bias: Whether there is a bias.
+    Python numbers: an update touches one or two of them. `rng` draws the initial values, N(0, 0.1).
 
     >>> values = Values(truth(2), np.random.default_rng(0), shared_bias=False)
     >>> for _ in range(40):
@@ -308,8 +284,8 @@ def _uniform(buffer: relive.ReplayBuffer) -> Draws:
 def _prioritized(buffer: relive.ReplayBuffer) -> Draws:
     while True:
         batch = buffer.sample(1)
-        columns = (batch.obs, batch.action, batch.reward, batch.next_obs, batch.discount)
-        td_error = yield *(column.item() for column in columns), min(1.0, batch.weights.item())
+        (seen,) = _transitions(batch)
+        td_error = yield *seen, min(1.0, batch.weights.item())
         buffer.update_priorities(batch.ids, [td_error])
 
 

@@ -44,7 +44,7 @@ def trainer(kind: type[TrainerConfig], summary: str, example: str) -> dict[str, 
             changes = _changes(DQNConfig.atari(run.env_id), default) | changes
         return _train(name, kind, changes, out, resume)
 
-    command.__annotations__["run"] = tyro.conf.OmitArgPrefixes[options]  # type: ignore[misc]
+    command.__annotations__["run"] = tyro.conf.OmitArgPrefixes[options]  # type: ignore[misc, valid-type]
     command.__doc__ = HELP.format(summary=summary, example=example)
     return {name: command}
 

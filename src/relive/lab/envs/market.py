@@ -57,8 +57,7 @@ class Market(abc.ABC):
 def trading_profit(market: Market, position: Number, previous: Number, move: Number) -> tuple[Number, Number]:
     """Profit of holding `position` over one bar's move, and the part of it that was paid for trading.
 
-    `position * move - paid - holding_penalty * position^2`, and `paid = cost * |position - previous|`. Plain floats and
-    arrays of one shape both work, and round alike.
+    `position * move - paid - holding_penalty * position^2`, and `paid = cost * |position - previous|`.
 
     >>> market = SyntheticMarket(cost=0.5, holding_penalty=0.02)
     >>> trading_profit(market, position=-1.0, previous=0.0, move=-3.0)
@@ -135,19 +134,20 @@ class SyntheticMarket(Market):
 
     def sample(self, rng: np.random.Generator) -> Observed:
         """Simulate one episode: `horizon + 1` bars with full windows."""
-        path = self.simulate(rng, self.warm_up + self.horizon)
-        seen = observe(path, self.z_window, self.stat_window)
-        return seen.cut(self.warm_up, self.warm_up + self.horizon, f"synthetic pair, {self.mode} mode")
+        last = self.warm_up + self.horizon
+        seen = observe(self.simulate(rng, last), self.z_window, self.stat_window)
+        return seen.cut(self.warm_up, last, f"synthetic pair, {self.mode} mode")
 
     def simulate(self, rng: np.random.Generator, bars: int) -> Path:
         """Simulate the start, where nothing moves, and `bars` bars after it."""
         start = self.sigma / math.sqrt(2 * self.kappa - self.kappa**2) * float(rng.standard_normal())
         shock = self.sigma * rng.standard_normal(bars)
         factor = self.factor_volatility * rng.standard_normal(bars)
-        follow = self._break if self.mode == "break" else self._dislocate
-        spread, regime = follow(rng, start, shock)
         if self.mode == "break":
+            spread, regime = self._break(rng, start, shock)
             factor[regime[1:]] *= self.break_factor
+        else:
+            spread, regime = self._dislocate(rng, start, shock)
         move = np.diff(spread, prepend=spread[0])
         factor = np.concatenate(([0.0], factor))
         leg_a, leg_b = factor + move / 2, factor - move / 2

@@ -24,8 +24,7 @@ class ThresholdPolicy:
     """Trade fully against a wide spread, and leave when it crosses zero.
 
     Where `|spread| > threshold` the position is minus the spread's sign; otherwise it is held until the spread has
-    crossed zero. Position and spread are both observed, so the rule has no memory of its own: one object serves any
-    number of lanes.
+    crossed zero. The observation has both, so one object serves any number of lanes.
 
     Attributes:
         threshold: in units of quiet per-bar volatility, in (0, 30).
@@ -45,14 +44,7 @@ class ThresholdPolicy:
         Fields(self, ENV).numbers("threshold", above=0.0, below=SPREAD_CLIP * SPREAD_SCALE)
 
     def __call__(self, obs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Choose positions.
-
-        Args:
-            obs: float32 `[6]` or `[lanes, 6]`.
-
-        Returns:
-            float32 `[1]` or `[lanes, 1]`.
-        """
+        """Choose positions, float32 `[1]` or `[lanes, 1]`, from observations `[6]` or `[lanes, 6]`."""
         spread, position = obs[..., 1:2] * np.float32(SPREAD_SCALE), obs[..., 5:6]
         held = np.where(position * spread < 0, position, np.float32(0.0))
         return np.where(np.abs(spread) > self.threshold, -np.sign(spread), held).astype(np.float32)

@@ -25,13 +25,10 @@ PAIRS = ("KO/PEP", "JNJ/PFE", "XOM/CVX", "HD/WMT")
 def load_prices() -> tuple[Dates, dict[str, Floats]]:
     """Read skfolio's bundled S&P 500 set: adjusted closes of 20 stocks, 1990-01-02 to 2022-12-28.
 
-    The file lies inside the package, nothing is downloaded. Importing skfolio takes a second or two, once per process.
+    The file is part of skfolio. Importing it takes a second or two, once per process.
 
     Returns:
         The days, `datetime64[D]` `[8313]`, and the price of each ticker, float64 `[8313]`, in US dollars.
-
-    Raises:
-        MissingExtra: skfolio is not installed.
     """
     with needs("data", f"{ENV}(data)"):
         from skfolio.datasets import load_sp500_dataset
@@ -78,9 +75,8 @@ def spread_path(
     level = np.cumsum(move)
     spread = np.full(len(level), np.nan)
     spread[first:] = level[first:] - rolling_mean(level[first:], z_window)
-    return Path(
-        level=level, spread=spread, move=move, leg_a=r_a, leg_b=r_b, regime=np.zeros(len(level), dtype=np.bool_)
-    )
+    quiet = np.zeros(len(level), dtype=np.bool_)
+    return Path(level=level, spread=spread, move=move, leg_a=r_a, leg_b=r_b, regime=quiet)
 
 
 @functools.lru_cache(maxsize=64)
@@ -90,8 +86,7 @@ def _history(
     """Observe the whole series of a pair; environments in one process share it."""
     _, prices = load_prices()
     a, b = pair.split("/")
-    path = spread_path(prices[a], prices[b], hedge_window, beta_range, z_window)
-    seen = observe(path, z_window, stat_window)
+    seen = observe(spread_path(prices[a], prices[b], hedge_window, beta_range, z_window), z_window, stat_window)
     for shared in (seen.observations, seen.z, seen.spread, seen.move, seen.regime):
         shared.flags.writeable = False
     return seen
@@ -103,7 +98,7 @@ class HistoricalMarket(Market):
 
     An episode is `horizon` consecutive days of one pair, both drawn uniformly, with all of its moves on one side of
     the split. Hedge ratio, scale and observation of a day use earlier closes and that day's own; never a later one.
-    Nobody labels breaks in real prices: `regime` is always False. `cost` is a tenth of a daily volatility unless given.
+    `regime` is always False: nobody labels breaks in real prices. `cost` is a tenth of a daily volatility unless given.
 
     Attributes:
         split: `"train"` (days before `split_date`) or `"test"` (the others).
