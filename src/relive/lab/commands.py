@@ -139,20 +139,14 @@ def _write(name: str, trainer: Any, result: TrainResult, folder: Path) -> list[P
     folder.mkdir(parents=True, exist_ok=True)
     learner, picture, data = (folder / name for name in ("learner.safetensors", "curve.png", "result.json"))
     trainer.save(learner)
-    content = {
-        name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in dataclasses.asdict(result).items()
-    }
-    config = dataclasses.asdict(trainer.config)
-    data.write_text(json.dumps({"config": config, **content}, indent=2) + "\n", encoding="utf-8")
+    content = {"config": dataclasses.asdict(trainer.config), **dataclasses.asdict(result)}
+    data.write_text(json.dumps(content, indent=2, default=np.ndarray.tolist) + "\n", encoding="utf-8")
     figure, axes = new_figure()
     if len(result.episode_returns):
         axes.plot(result.episode_steps, result.episode_returns, ".", markersize=3, alpha=0.5, label="training episodes")
     if len(result.eval_returns):
         axes.plot(result.eval_steps, result.eval_returns.mean(axis=1), "-o", markersize=3, label="evaluation, mean")
-    axes.set_xlabel("environment steps")
-    axes.set_ylabel("return")
-    axes.set_title(f"{name.upper()} on {trainer.config.env_id}")
+    axes.set(xlabel="environment steps", ylabel="return", title=f"{name.upper()} on {trainer.config.env_id}")
     if axes.has_data():
         axes.legend(frameon=False)
     figure.savefig(picture, dpi=120)

@@ -47,11 +47,7 @@ class Estimate:
 def iqm(values: npt.ArrayLike) -> Any:
     """Interquartile mean along the last axis: the mean without the lowest and the highest quarter.
 
-    Args:
-        values: Float `[..., S]`; `S // 4` values are left out on either side, as `scipy.stats.trim_mean` does.
-
-    Returns:
-        Float `[...]`.
+    `[..., S]` gives `[...]`; `S // 4` values are left out on either side, as `scipy.stats.trim_mean` does.
 
     >>> float(iqm([0.0, 1.0, 2.0, 300.0]))
     1.5
@@ -160,14 +156,7 @@ def ratio_of_medians(base: npt.ArrayLike, other: npt.ArrayLike, **options: Unpac
 
 
 def final(returns: npt.ArrayLike, last: int = 5) -> Array:
-    """Mean of each run's last evaluations.
-
-    Args:
-        returns: Float `[S, E]`.
-        last: Evaluations to average; fewer where a run has fewer.
-
-    Returns:
-        Float64 `[S]`.
+    """Mean of each run's `last` evaluations, or of all where a run has fewer: float `[S, E]` to `[S]`.
 
     >>> final([[0.0, 1.0, 3.0]], last=2).tolist()
     [2.0]
