@@ -100,7 +100,6 @@ class TrainerConfig:
     """Threads of PyTorch in this process; small nets are fastest with 1."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train, and name the field."""
         fields = Fields(self)
         fields.integers("num_envs", "total_steps", "n_step", "buffer_capacity", "batch_size", minimum=1)
         fields.integers("update_every", "updates_per_step", "eval_episodes", "log_every", minimum=1)
@@ -151,7 +150,6 @@ class SACConfig(TrainerConfig):
     """Factor on rewards in the targets; reported returns are never scaled."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train, and name the field."""
         super().__post_init__()
         fields = Fields(self)
         fields.numbers("init_alpha", "reward_scale", above=0.0)
@@ -186,7 +184,6 @@ class QLearningConfig(TrainerConfig):
     eval_every: int = 5_000
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train, and name the field."""
         super().__post_init__()
         fields = Fields(self)
         fields.integers("target_every", "epsilon_steps", minimum=1)
@@ -229,7 +226,6 @@ class DQNConfig(QLearningConfig):
     per_beta_anneal_steps: int = 25_000
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train, and name the field."""
         super().__post_init__()
         fields = Fields(self)
         fields.integers("frame_stack", minimum=1)
@@ -301,7 +297,6 @@ class R2D2Config(QLearningConfig):
     eval_episodes: int = 50
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train, and name the field."""
         super().__post_init__()
         fields = Fields(self)
         fields.integers("length", "starts", "lstm_size", minimum=1)

@@ -27,13 +27,7 @@ class RecurrentQNet(nn.Module):
     """
 
     def __init__(
-        self,
-        obs_size: int,
-        actions: int,
-        hidden: tuple[int, ...],
-        size: int,
-        dueling: bool,
-        generator: torch.Generator,
+        self, obs_size: int, actions: int, hidden: tuple[int, ...], size: int, dueling: bool, generator: torch.Generator
     ) -> None:
         super().__init__()
         self.actions, self.size = actions, size
@@ -51,16 +45,13 @@ class RecurrentQNet(nn.Module):
         self._arrays: tuple[Floats, ...] = ()
 
     def forward(self, obs: Tensor, action: Tensor, reward: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Read sequences.
+        """Read sequences: values `[T, B, A]`, and the memory after the last observation.
 
         Args:
             obs: Observations, float32 `[T, B, D]`.
             action: Index of the action before each observation, int64 `[T, B]`.
             reward: Reward before each observation, float32 `[T, B]`.
             state: Memory before the first observation, float32 `[B, 2, H]`.
-
-        Returns:
-            Values `[T, B, A]`, and the memory after the last observation.
         """
         steps, rows = action.shape
         x = obs.reshape(steps * rows, -1)

@@ -3,16 +3,16 @@
 Schaul et al. (2016, "Prioritized Experience Replay", arXiv:1511.05952), section 3.1 and appendix B.1. In state `s` of
 `0 .. n-1` the right action is `s % 2`: it leads to `s + 1`, in the last state to a reward of 1 and the end. The other
 action ends the episode without reward. The memory holds every one of the `2**n` sequences of actions, each played until
-its episode ends, in random order: `2**(n+1) - 2` transitions, exactly one of them with a reward. Nothing is added
-afterwards, so the only question left is in which order the transitions are replayed.
+its episode ends, in random order: `2**(n+1) - 2` transitions, one of them with a reward. Nothing is added later.
 
-Truth is known (`gamma**(n-1-s)` for the right action, 0 for the other, gamma = 1 - 1/n), and a run counts the updates
-until the mean squared error over all pairs of state and action falls below 1e-3.
+The true values are known (`gamma**(n-1-s)` for the right action, 0 for the other, gamma = 1 - 1/n). A run counts the
+updates until the mean squared error over all pairs of state and action falls below 1e-3.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -43,25 +43,19 @@ Sampler = relive.Uniform | relive.Prioritized | relive.Ranked
 
 # Batches hold one item. Divided by the largest of its batch every weight would be 1, and the correction gone. So the
 # samplers give raw weights, of which a step takes `min(1, weight)`.
-def _by_size(alpha: float, beta: float = 0.0) -> relive.Prioritized:
-    return relive.Prioritized(alpha=alpha, beta=beta, weights="none")
-
-
-def _by_rank(alpha: float) -> relive.Ranked:
-    return relive.Ranked(alpha=alpha, beta=0.0, weights="none")
-
-
+_by_size = functools.partial(relive.Prioritized, weights="none")
+_by_rank = functools.partial(relive.Ranked, beta=0.0, weights="none")
 # The oracle needs no sampler. Greedy: rank 2 has 2**-100 of the mass of rank 1.
 ARMS: dict[str, Sampler | None] = {
     "uniform": relive.Uniform(),
     "oracle": None,
-    "greedy": _by_rank(100.0),
-    "prop 1": _by_size(1.0),
-    "prop 0.6": _by_size(0.6),
-    "rank 1": _by_rank(1.0),
-    "rank 0.7": _by_rank(0.7),
-    "prop 0.6, beta 0.4": _by_size(0.6, 0.4),
-    "prop 0.6, beta 1": _by_size(0.6, 1.0),
+    "greedy": _by_rank(alpha=100.0),
+    "prop 1": _by_size(alpha=1.0, beta=0.0),
+    "prop 0.6": _by_size(alpha=0.6, beta=0.0),
+    "rank 1": _by_rank(alpha=1.0),
+    "rank 0.7": _by_rank(alpha=0.7),
+    "prop 0.6, beta 0.4": _by_size(alpha=0.6, beta=0.4),
+    "prop 0.6, beta 1": _by_size(alpha=0.6, beta=1.0),
 }
 # The oracle looks one update ahead; with a bias that all share, every single update can raise the error, and it stalls.
 LEARNERS: dict[str, tuple[str, ...]] = {
@@ -275,7 +269,7 @@ def _learn(values: Values, draws: Draws, limit: int, going: Going) -> float | No
 
 
 def _uniform(buffer: relive.ReplayBuffer) -> Draws:
-    """Draws that do not depend on what was learnt come many at a time: the same ids as one by one."""
+    """Many draws at a time, which do not depend on what was learnt: the same ids as one by one."""
     while True:
         for seen in _transitions(buffer.sample(ROUND)):  # noqa: UP028
             yield seen  # not `yield from`: a batch takes no answers

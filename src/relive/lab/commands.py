@@ -129,7 +129,7 @@ def _table(name: str, config: TrainerConfig, result: TrainResult) -> Table:
     if len(result.eval_returns):
         last = result.eval_returns[-1]
         means = result.eval_returns.mean(axis=1)
-        best = int(np.argmax(means))
+        best = int(means.argmax())
         table.add_row("evaluation return, last", f"{means[-1]:.4g} (episodes {last.min():.4g} to {last.max():.4g})")
         table.add_row("evaluation return, best", f"{means[best]:.4g} at step {result.eval_steps[best]:,}")
     return table

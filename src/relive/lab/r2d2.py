@@ -77,9 +77,8 @@ class R2D2Trainer(QTrainer[R2D2Config, RecurrentQNet]):
 
     def _item(self) -> Any:
         c = self.config
-        return relive.Sequences(
-            c.length, burn_in=c.burn_in, n_step=c.n_step, gamma=c.gamma, starts=c.starts, time_major=True
-        )
+        parts: dict[str, Any] = {"burn_in": c.burn_in, "n_step": c.n_step, "gamma": c.gamma, "starts": c.starts}
+        return relive.Sequences(c.length, time_major=True, **parts)
 
     # Acting -----------------------------------------------------------------------------------------------------------
 
@@ -108,11 +107,7 @@ class R2D2Trainer(QTrainer[R2D2Config, RecurrentQNet]):
         return self._spaces.to_env(memory.action)
 
     def memory(self, num_envs: int = 1) -> Memory:
-        """Return what an agent remembers at the first step of its episode, for `act`.
-
-        Args:
-            num_envs: Environments that it acts in.
-        """
+        """Return what agents in `num_envs` environments remember at the first step of their episodes, for `act`."""
         return Memory(num_envs, self.config.lstm_size, self._blank)
 
     def act(self, obs: npt.ArrayLike, deterministic: bool = True, *, memory: Memory | None = None) -> npt.NDArray[Any]:

@@ -61,8 +61,7 @@ class SACTrainer(Trainer[SACConfig]):
         self._spaces = Continuous(envs, "SACTrainer")
         sizes = (self._spaces.obs_size, self._spaces.action_size, c.hidden_sizes)
         self._actor = Actor(*sizes, source).to(self._device)
-        self._critic = TwinCritic(*sizes, source).to(self._device)
-        self._target = TwinCritic(*sizes, source).to(self._device)
+        self._critic, self._target = (TwinCritic(*sizes, source).to(self._device) for _ in range(2))
         self._target.load_state_dict(self._critic.state_dict())
         self._log_alpha = torch.full((1,), math.log(c.init_alpha), device=self._device)
         self._actor_weights: list[Tensor] = list(self._actor.parameters())
@@ -72,8 +71,8 @@ class SACTrainer(Trainer[SACConfig]):
         self._critic_optimizer = torch.optim.Adam(self._critic_weights, lr=c.learning_rate, fused=True)
         self._actor_optimizer = torch.optim.Adam(learned, lr=c.actor_learning_rate or c.learning_rate, fused=True)
         self._target_entropy = -float(sizes[1]) if c.target_entropy == "auto" else float(c.target_entropy)
-        self._middle = torch.as_tensor(self._spaces.middle, dtype=torch.float32, device=self._device)
-        self._factor = torch.as_tensor(1.0 / self._spaces.half, dtype=torch.float32, device=self._device)
+        scaling = (self._spaces.middle, 1.0 / self._spaces.half)
+        self._middle, self._factor = (torch.tensor(x, dtype=torch.float32, device=self._device) for x in scaling)
 
     # Acting -----------------------------------------------------------------------------------------------------------
 
@@ -92,14 +91,11 @@ class SACTrainer(Trainer[SACConfig]):
         """Choose actions.
 
         Args:
-            obs: One observation, or a batch of them with a leading axis.
+            obs: One observation, or a batch of them with a leading axis; other shapes are an ArgumentError.
             deterministic: Take the squashed mean instead of a draw.
 
         Returns:
             An action in the environment's own scale, shape and dtype, with the leading axis if `obs` had one.
-
-        Raises:
-            ArgumentError: The observation has another shape.
         """
         rows, single = self._spaces.batch_of(obs)
         shape = (len(rows), self._spaces.action_size)

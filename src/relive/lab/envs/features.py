@@ -51,14 +51,11 @@ class Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """A path with its observations, bar by bar; slices of it are episodes.
+    """A path with its observations, bar by bar; slices of it are episodes. Other fields are those of `Path`.
 
     Attributes:
         observations: the columns of `OBSERVATION`, position 0, float32 `[N, 6]`; NaN before the first full window.
         z: the unclipped z-score, float64 `[N]`.
-        spread: the unclipped spread, float64 `[N]`.
-        move: what one unit of the spread earned from bar i - 1 to bar i, float64 `[N]`.
-        regime: True in a break or dislocation, bool `[N]`.
         label: what a picture's title says about these bars.
     """
 

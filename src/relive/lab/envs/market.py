@@ -42,7 +42,6 @@ class Market(abc.ABC):
     stat_window: int = 20
 
     def __post_init__(self) -> None:
-        """Check every value."""
         fields = Fields(self, ENV)
         fields.numbers("cost", "holding_penalty", low=0.0)
         fields.numbers("reward_scale", above=0.0)
@@ -71,10 +70,9 @@ def trading_profit(market: Market, position: Number, previous: Number, move: Num
 class SyntheticMarket(Market):
     """A mean-reverting spread of two made-up stocks, with rare events of one of two kinds.
 
-    Quiet bars follow `x' = x - kappa * x + sigma * e`, `e ~ N(0, 1)`, from the stationary law.
-
-    * `mode="break"`: reversion stops and volatility rises for a few bars, which leaves the spread wide.
-    * `mode="dislocation"`: the spread jumps far away and reverts faster than usual.
+    Quiet bars follow `x' = x - kappa * x + sigma * e`, `e ~ N(0, 1)`, from the stationary law. With `mode="break"`,
+    reversion stops and volatility rises for a few bars, which leaves the spread wide. With `mode="dislocation"`, the
+    spread jumps far away and reverts faster than usual.
 
     Attributes:
         mode: `"break"` or `"dislocation"`.
@@ -116,7 +114,6 @@ class SyntheticMarket(Market):
     dislocation_bars: int = 20
 
     def __post_init__(self) -> None:
-        """Check every value."""
         super().__post_init__()
         fields = Fields(self, ENV)
         fields.choice("mode", "break", "dislocation")

@@ -91,7 +91,6 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
     metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 10}  # noqa: RUF012 (Gymnasium's API)
 
     def __init__(self, *, data: str = "synthetic", render_mode: str | None = None, **settings: Any) -> None:
-        """Build the market and the spaces; no price is drawn yet."""
         self.market = make_market(data, **settings)
         if render_mode is not None:
             _check.one_of(render_mode, RENDER_MODES, f"{ENV}(render_mode)")

@@ -41,11 +41,10 @@ def load_prices() -> tuple[Dates, dict[str, Floats]]:
 
 
 def hedge(prices_a: Floats, prices_b: Floats, window: int, beta_range: tuple[float, float]) -> tuple[Floats, Floats]:
-    """Hedge ratio and spread volatility of every day, from the `window` log returns before it.
+    """Hedge ratio and spread volatility of days `window + 1` to `N - 1`, each from the `window` log returns before it.
 
     `beta` is the slope of the no-intercept regression of returns of A on returns of B, clipped to `beta_range`; the
-    volatility is the root mean square of `r_A - beta * r_B` over the same days. Both are known at the previous close,
-    and are given for days `window + 1` to `N - 1`.
+    volatility is the root mean square of `r_A - beta * r_B` over the same days.
     """
     r_a, r_b = np.diff(np.log(prices_a)), np.diff(np.log(prices_b))
     view = np.lib.stride_tricks.sliding_window_view
@@ -63,8 +62,8 @@ def spread_path(
     """Turn two price series into the path that is traded and observed.
 
     One unit of position holds `1 / volatility` of stock A against `beta / volatility` of stock B over a day, so a move
-    is in daily volatilities of the spread, as in the synthetic market. The path has all `N` days: moves before day
-    `hedge_window + 1` are 0, and the spread is NaN until its mean over `z_window` days is known.
+    is in daily volatilities of the spread. Moves before day `hedge_window + 1` are 0, and the spread is NaN until its
+    mean over `z_window` days is known.
     """
     beta, volatility = hedge(prices_a, prices_b, hedge_window, beta_range)
     r_a, r_b = (np.diff(np.log(prices), prepend=np.log(prices[0])) for prices in (prices_a, prices_b))

@@ -46,7 +46,6 @@ class PairsTradingVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.fl
     def __init__(
         self, num_envs: int = 1, *, data: str = "synthetic", render_mode: str | None = None, **settings: Any
     ) -> None:
-        """Build the market and the spaces; no price is drawn yet."""
         _check.integer(num_envs, f"{ENV}(num_envs)", minimum=1)
         if render_mode is not None:
             remedy = 'pass `vectorization_mode="sync"` for pictures'

@@ -91,6 +91,7 @@ def train(job: Job, report: Report) -> tuple[TrainResult, bool]:
 
 
 Measure = Callable[[Sequence[TrainResult]], tuple[Array, Array] | None]
+Configure = Callable[[str, int], TrainerConfig]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,10 +105,10 @@ class Study:
         unit: What time is counted in: `episodes` or `steps`.
         metric: What is measured.
         digits: How it is formatted; None decides by its size.
-        measure: Times `[P]` and values `[N, P]` of the curves of N runs, as long as the shortest; None: there is none.
+        measure: Times `[P]` and values `[N, P]` of N runs' curves, as long as the shortest; None: there is none.
         last: Points at a curve's end whose mean is the run's final value.
         threshold: Value to reach; None is 90 % of the baseline's final interquartile mean.
-        reference: Name and value of a fixed policy to draw beside the curves, if there is one.
+        reference: Name and value of a fixed policy to draw beside the curves.
         judge: Bars that the final values, by arm, should keep.
         settings: Everything that decides the numbers, for the file.
     """
@@ -125,9 +126,10 @@ class Study:
     judge: Callable[[dict[str, Array]], list[Bar]] = lambda finals: []
     settings: dict[str, Any]
 
-    def run(self, jobs: Sequence[Job], workers: int, out: Path) -> int:
-        """Run all jobs, report, and return the exit status."""
-        return conduct(self.title, jobs, train, workers, self.curves, out)
+    def run(self, runs: Runs, configure: Configure, out: Path, evaluator: Evaluator | None = None) -> int:
+        """Run all arms under all seeds, report, and return the exit status; `configure` gives an arm's settings."""
+        jobs = [Job(arm, seed, configure(arm, seed), evaluator) for seed in runs.chosen() for arm in self.arms]
+        return conduct(self.title, jobs, train, runs.jobs, self.curves, out)
 
     def curves(self, outcomes: Sequence[Outcome[Job]]) -> Curves | None:
         """Return the curves of the seeds that every arm has: of whole runs, or else of what was reached."""
