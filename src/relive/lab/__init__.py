@@ -13,11 +13,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from relive.lab import statistics as statistics
-from relive.lab._config import TrainerConfig
-from relive.lab._dqn_config import DQNConfig
-from relive.lab._r2d2_config import R2D2Config
+from relive.lab._config import DQNConfig, R2D2Config, SACConfig, TrainerConfig
 from relive.lab._results import Progress, TrainResult
-from relive.lab._sac_config import SACConfig
 
 if TYPE_CHECKING:
     from relive.lab.dqn import DQNTrainer

@@ -21,12 +21,9 @@ FORMAT = "relive-learner-1"
 
 
 def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Write tensors and JSON facts to `path`, readable by the owner alone.
+    """Write tensors and JSON facts to `path`, readable by the owner alone; OSError where the folder cannot be written.
 
     The file is complete or as it was before: it is written under another name, synced, and renamed.
-
-    Raises:
-        OSError: The folder cannot be written.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -47,12 +44,7 @@ def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], facts: dict[
 
 
 def read(path: str | os.PathLike[str], at: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `write` wrote.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ArgumentError: The file is damaged or not a learner.
-    """
+    """Read what `write` wrote; a file that is damaged or not a learner is an ArgumentError."""
     data = Path(path).read_bytes()
     try:
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
@@ -79,10 +71,9 @@ def pack(parts: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def unpack(tensors: dict[str, Tensor], parts: dict[str, Any]) -> None:
-    """Load what `pack` returned; an optimizer keeps its own step sizes.
+    """Load what `pack` returned; RuntimeError, KeyError or ValueError if it does not fit.
 
-    Raises:
-        RuntimeError, KeyError, ValueError: The tensors do not fit.
+    An optimizer keeps its own step sizes.
     """
     for name, part in parts.items():
         prefix = f"{name}."
@@ -98,7 +89,7 @@ def unpack(tensors: dict[str, Tensor], parts: dict[str, Any]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    # Without this a power cut may forget the rename. Windows cannot open folders, and needs no such call.
+    # Without this a power cut may undo the rename. Windows cannot open folders, and needs no such call.
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

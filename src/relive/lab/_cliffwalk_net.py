@@ -24,18 +24,10 @@ def learn(
     rng: np.random.Generator,
     going: Callable[[], bool],
 ) -> float | None:
-    """Learn values until their mean squared error is below `solved`.
-
-    Args:
-        truth: Correct values, float64 `[n, 2]`.
-        solved: Bound of the error.
-        buffer: The memory.
-        limit: Most gradient steps.
-        rng: Of the initial weights.
-        going: Asked now and then; False ends the run.
+    """Learn values, `truth` `[n, 2]`, until their mean squared error is below `solved`; `rng` draws initial weights.
 
     Returns:
-        Gradient steps; infinity after `limit`, None if the run was ended.
+        Gradient steps; infinity after `limit` of them, None if `going`, asked now and then, gave False.
     """
     n = len(truth)
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))

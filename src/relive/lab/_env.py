@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -28,18 +29,15 @@ def makers(config: TrainerConfig) -> tuple[MakeEnv, MakeEnv]:
     if config.env_id.startswith("ALE/"):
         from relive.lab import _atari
 
-        return (
-            lambda: _atari.make(config.env_id, config.env_kwargs, training=True),
-            lambda: _atari.make(config.env_id, config.env_kwargs, training=False),
-        )
+        game = functools.partial(_atari.make, config.env_id, config.env_kwargs)
+        return functools.partial(game, training=True), functools.partial(game, training=False)
 
     def make() -> gymnasium.Env[Any, Any]:
         try:
             return gymnasium.make(config.env_id, **cast(dict[str, Any], config.env_kwargs))
         except gymnasium.error.UnregisteredEnv as error:
+            got, at = f"`{config.env_id}` ({error})", f"{type(config).__name__}(env_id)"
             remedy = "`module:Name-v0` imports the module that registers it"
-            got = f"`{config.env_id}` ({error})"
-            at = f"{type(config).__name__}(env_id)"
             raise ArgumentError(message("a registered environment", got, at, remedy)) from error
 
     return make, make
@@ -56,11 +54,7 @@ def vectorize(make: MakeEnv, lanes: int) -> SyncVectorEnv:
 
 
 class Observations:
-    """Boxes of numbers: their shape, and batches of them.
-
-    Raises:
-        ArgumentError: Observations are not a box.
-    """
+    """Boxes of numbers: their shape, and batches of them. Other spaces are an ArgumentError, also in the subclasses."""
 
     def __init__(self, envs: SyncVectorEnv, trainer: str) -> None:
         space = envs.single_observation_space
@@ -71,11 +65,7 @@ class Observations:
         self.obs_size = int(np.prod(space.shape))
 
     def batch_of(self, obs: npt.ArrayLike) -> tuple[npt.NDArray[Any], bool]:
-        """Return observations as `[N, ...]`, and whether a single one was given.
-
-        Raises:
-            ArgumentError: The observation has another shape.
-        """
+        """Return observations as `[N, ...]`, and whether a single one was given; other shapes are an ArgumentError."""
         array = np.asarray(obs)
         single = array.shape == self.obs_shape
         if not single and array.shape[1:] != self.obs_shape:
@@ -85,11 +75,7 @@ class Observations:
 
 
 class Continuous(Observations):
-    """The sizes that nets need, and actions in [-1, 1] scaled to the environment's bounds and back.
-
-    Raises:
-        ArgumentError: Observations are not a box, or actions are not a bounded box of floats.
-    """
+    """Bounded actions: scaled to [-1, 1] for the nets, and back to the environment's bounds."""
 
     def __init__(self, envs: SyncVectorEnv, trainer: str) -> None:
         super().__init__(envs, trainer)
@@ -107,20 +93,14 @@ class Continuous(Observations):
 
     def to_env(self, unit: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Scale actions in [-1, 1], `[N, A]`, to the environment's shape and dtype, `[N, ...]`."""
-        scaled: npt.NDArray[Any] = (
-            (self.middle + self.half * unit).astype(self.action.dtype).reshape(-1, *self.action.shape)
-        )
+        scaled = (self.middle + self.half * unit).astype(self.action.dtype).reshape(-1, *self.action.shape)
         # Rounding may step over a bound by its last bit, and environments may insist on it.
         bounded: npt.NDArray[Any] = np.minimum(np.maximum(scaled, self.action.low), self.action.high)
         return bounded
 
 
 class Discrete(Observations):
-    """Actions as indices from 0, converted to the environment's own, which may start elsewhere.
-
-    Raises:
-        ArgumentError: Observations are not a box, or actions are not discrete.
-    """
+    """Discrete actions: indices from 0 for the nets; the environment's own may start elsewhere."""
 
     def __init__(self, envs: SyncVectorEnv, trainer: str) -> None:
         super().__init__(envs, trainer)

@@ -20,13 +20,8 @@ with needs("train", "relive.lab"):
     import psutil
 
 PROCESS = psutil.Process()
-HISTORY = {
-    "eval_steps": np.int64,
-    "eval_episodes": np.int64,
-    "eval_returns": np.float64,
-    "episode_steps": np.int64,
-    "episode_returns": np.float64,
-}
+HISTORY: dict[str, type[np.generic]] = dict.fromkeys(("eval_steps", "eval_episodes", "episode_steps"), np.int64)
+HISTORY |= dict.fromkeys(("eval_returns", "episode_returns"), np.float64)
 QUANTILES = ("min", "25", "50", "75", "max")
 
 
@@ -66,12 +61,11 @@ class Log:
         """Write one entry: the learner's own scalars, returns, speed, memory, and what the buffer says of itself."""
         returns = self._history["episode_returns"]
         recent, self._written = returns[self._written :], len(returns)
-        scalars = {**scalars, "system/resident_mb": PROCESS.memory_info().rss / 1e6}
-        if recent:
-            scalars["train/return"] = float(np.mean(recent))
         before, since = self._mark
         self._mark = (step, time.perf_counter())
-        scalars["system/steps_per_second"] = (step - before) / max(self._mark[1] - since, 1e-9)
+        speed = (step - before) / max(self._mark[1] - since, 1e-9)
+        system = {"system/resident_mb": PROCESS.memory_info().rss / 1e6, "system/steps_per_second": speed}
+        scalars = {**scalars, **system, **({"train/return": float(np.mean(recent))} if recent else {})}
         stats = buffer.stats()
         for name in ("size", "replay_ratio", "beta", "effective_sample_size", "stale_updates", "cuts"):
             scalars[f"buffer/{name}"] = float(getattr(stats, name))
@@ -97,9 +91,7 @@ class Log:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the history as arrays, named as in `TrainResult`."""
         found = {name: np.array(self._history[name], dtype) for name, dtype in HISTORY.items()}
-        if not len(found["eval_returns"]):
-            found["eval_returns"] = np.zeros((0, 0))
-        return found
+        return found if len(found["eval_returns"]) else {**found, "eval_returns": np.zeros((0, 0))}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the history as tensors, for a checkpoint."""

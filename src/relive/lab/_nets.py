@@ -1,7 +1,7 @@
 """The nets of soft actor-critic: a tanh-Gaussian actor, and two critics evaluated as one.
 
-Log-probabilities are written out by hand and the critics are one batched product: at the small sizes that control
-needs, an update costs what its PyTorch calls cost, not what its arithmetic does.
+At the small sizes that control needs, the number of PyTorch calls decides what an update costs. So log-probabilities
+are written out by hand, and the critics are one batched product.
 """
 
 from __future__ import annotations
@@ -27,12 +27,9 @@ def move_towards(target: list[Tensor], weights: list[Tensor], share: float) -> N
 
 
 class Perceptron(nn.Module):
-    """A ReLU net, or several of the same shape that run as one batched product.
+    """A ReLU net of widths `sizes`, or `copies` of it that run as one batched product, with a leading axis.
 
-    Args:
-        sizes: Widths from input to output.
-        copies: Number of nets; 0 is a single one without the leading axis.
-        generator: Source of the initial weights, U(-1/sqrt(in), 1/sqrt(in)).
+    Initial weights are drawn from U(-1/sqrt(in), 1/sqrt(in)) by `generator`.
     """
 
     def __init__(self, sizes: tuple[int, ...], copies: int, generator: torch.Generator) -> None:

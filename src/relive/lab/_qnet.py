@@ -26,7 +26,7 @@ def is_image(shape: tuple[int, ...], dtype: Any, stack: int) -> bool:
 
 
 class Images(nn.Module):
-    """Convolutions over images with or without a channel axis, at either end, stacked or not; bytes become [0, 1].
+    """Convolutions over images, in layers of Mnih et al. if they are `large` enough, else in one; bytes become [0, 1].
 
     Args:
         shape: Of an observation: `[H, W]`, `[H, W, C]` or `[C, H, W]` (the smaller end is the channels), with the stack
@@ -34,10 +34,6 @@ class Images(nn.Module):
         dtype: Of an observation.
         stack: Frames of an observation.
         generator: Source of the initial weights, U(-1/sqrt(in), 1/sqrt(in)).
-
-    Attributes:
-        large: Whether the images are large enough for the net of Mnih et al.; smaller ones get one layer.
-        size: Features of an observation.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, stack: int, generator: torch.Generator) -> None:
@@ -78,14 +74,12 @@ class QNet(nn.Module):
     """Values of all actions, `[B, A]`, from observations `[B, ...]`.
 
     Args:
-        shape: Of an observation.
-        dtype: Of an observation.
+        shape: Of an observation; `dtype` and `stack` likewise.
         actions: Number of actions.
-        stack: Frames of an observation.
         images: Whether observations are images.
         hidden: Widths of the hidden layers; None chooses them by the kind of observation.
-        dueling: Two streams, one of the state's value and one of the actions' advantages; they share the convolutions,
-            or else all hidden layers but the last.
+        dueling: One stream for the state's value and one for the actions' advantages. They share the convolutions, or
+            else all hidden layers but the last.
         generator: Source of the initial weights.
     """
 
@@ -119,7 +113,7 @@ class QNet(nn.Module):
             x = torch.relu(self.shared(x))
         values: Tensor = self.advantage(x)
         if self.value is not None:
-            # Without the mean, the sum would not tell which part is value and which is advantage.
+            # The mean is taken off, so that the sum has one split into value and advantage.
             values = self.value(x) + values - values.mean(1, keepdim=True)
         return values
 

@@ -17,30 +17,17 @@ FORGET_BIAS = 1.0
 
 
 class RecurrentQNet(nn.Module):
-    """Values of all actions after everything that was seen: [layers,] an LSTM, and a linear head.
+    """Values of all actions after everything that was seen: [layers,] an LSTM, and a linear head, or two if dueling.
 
-    What an agent remembers is one array `[..., 2, H]`: the LSTM's output and its cells.
-
-    Args:
-        obs_size: Numbers in an observation.
-        actions: Number of actions.
-        hidden: Widths of ReLU layers between observation and LSTM; none of them is needed.
-        size: Cells of the LSTM.
-        dueling: Two heads, one for the state's value and one for the actions' advantages.
-        generator: Source of the initial weights, U(-1/sqrt(in), 1/sqrt(in)), in the LSTM U(-1/sqrt(H), 1/sqrt(H)),
-            and the forget gates' biases higher by 1.
+    What an agent remembers is one array `[..., 2, H]`: the LSTM's output and its cells. Initial weights are drawn by
+    `generator` from U(-1/sqrt(in), 1/sqrt(in)), in the LSTM U(-1/sqrt(H), 1/sqrt(H)); the forget gates' biases are
+    higher by 1. `hidden` has the widths of ReLU layers between observation and LSTM, `size` is H.
 
     Source: Hausknecht and Stone 2015, arXiv:1507.06527; inputs as in Kapturowski et al. 2019.
     """
 
     def __init__(
-        self,
-        obs_size: int,
-        actions: int,
-        hidden: tuple[int, ...],
-        size: int,
-        dueling: bool,
-        generator: torch.Generator,
+        self, obs_size: int, actions: int, hidden: tuple[int, ...], size: int, dueling: bool, generator: torch.Generator
     ) -> None:
         super().__init__()
         self.actions, self.size = actions, size
@@ -58,16 +45,13 @@ class RecurrentQNet(nn.Module):
         self._arrays: tuple[Floats, ...] = ()
 
     def forward(self, obs: Tensor, action: Tensor, reward: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Read sequences.
+        """Read sequences: values `[T, B, A]`, and the memory after the last observation.
 
         Args:
             obs: Observations, float32 `[T, B, D]`.
             action: Index of the action before each observation, int64 `[T, B]`.
             reward: Reward before each observation, float32 `[T, B]`.
             state: Memory before the first observation, float32 `[B, 2, H]`.
-
-        Returns:
-            Values `[T, B, A]`, and the memory after the last observation.
         """
         steps, rows = action.shape
         x = obs.reshape(steps * rows, -1)
@@ -119,14 +103,9 @@ def _sigmoid(x: Floats) -> Floats:
 class Memory:
     """What agents remember, one in each of several environments: the net's memory, the last action and reward.
 
-    Args:
-        rows: Environments.
-        size: Cells of the net's LSTM.
-        blank: Index that stands for the last action at an episode's first step.
-
     Attributes:
         state: The net's memory, float32 `[N, 2, H]`.
-        action: Index of the last action, int64 `[N]`.
+        action: Index of the last action, int64 `[N]`; `blank` at an episode's first step.
         reward: The last reward, float32 `[N]`; 0 at an episode's first step.
         first: Whether an episode begins, bool `[N]`.
     """
@@ -139,12 +118,7 @@ class Memory:
         self.first = np.ones(rows, bool)
 
     def after(self, reward: npt.ArrayLike, ended: npt.ArrayLike) -> None:
-        """Take in what the last action led to; where an episode ended, all is forgotten.
-
-        Args:
-            reward: Rewards, `[N]`; one number for a single environment.
-            ended: Whether the episode was terminated or truncated, `[N]`.
-        """
+        """Take in the rewards `[N]` of the last actions; where an episode ended, `ended` `[N]`, all is forgotten."""
         self.first = np.array(ended, bool, ndmin=1)
         self.reward = np.where(self.first, 0.0, reward).astype(np.float32)
         self.action = np.where(self.first, self._blank, self.action)

@@ -54,6 +54,7 @@ class Trainer(abc.ABC, Generic[Config]):
         self._eval_envs: Any = None
         envs = vectorize(self._wrapped(make), config.num_envs)
         self.step = self.updates = 0
+        self._seen: dict[str, Tensor] = {}
         self._seed(resumed_at=0)
         self._build_learner(envs)
         self._build_buffer(envs)
@@ -85,12 +86,12 @@ class Trainer(abc.ABC, Generic[Config]):
         """Choose actions, step with `_do`, and return the next observations."""
 
     @abc.abstractmethod
-    def _update(self) -> None:
-        """Draw one batch, learn from it, hand back priorities, and count."""
+    def _learn(self, t: Any) -> Tensor:
+        """Learn from a batch of tensors, note what was seen in `_seen`, and return new priorities, `[B]`."""
 
     def _scalars(self) -> dict[str, float]:
         """Return what a TensorBoard entry says of the learner; asked for only when one is written."""
-        return {}
+        return {name: float(values.mean()) for name, values in self._seen.items()}
 
     @abc.abstractmethod
     def act(self, obs: npt.ArrayLike, deterministic: bool = True) -> npt.NDArray[Any]:
@@ -135,28 +136,19 @@ class Trainer(abc.ABC, Generic[Config]):
             left = max(c.per_beta_anneal_steps - self.updates, 1)
             beta = relive.Anneal(line.at(self.updates), c.per_beta_end, over=left)
             sampler = relive.Prioritized(alpha=c.per_alpha, beta=beta)
-        self.buffer = relive.ReplayBuffer(
-            self._schema(envs),
-            capacity=c.buffer_capacity,
-            num_envs=c.num_envs,
-            item=self._item(),
-            sampler=sampler,
-            seed=self._buffer_seed,
-        )
+        choices: dict[str, Any] = {"item": self._item(), "sampler": sampler, "seed": self._buffer_seed}
+        self.buffer = relive.ReplayBuffer(self._schema(envs), c.buffer_capacity, num_envs=c.num_envs, **choices)
         self._envs = Recorder(envs, self.buffer)
         self._collected = 0
 
     # Training ---------------------------------------------------------------------------------------------------------
 
     def train(self, progress: Callable[[Progress], object] | None = None) -> TrainResult:
-        """Train until `config.total_steps` environment steps are done.
+        """Train until `config.total_steps` environment steps are done, and return everything seen so far.
 
         Args:
             progress: Called a few times a second and after every evaluation. Returning False ends the run there; the
                 learner can be saved, and another call of `train` continues.
-
-        Returns:
-            Everything seen so far, as `result` gives it.
         """
         c, reported = self.config, 0.0
         obs, _ = self._envs.reset(seed=self._env_seeds)
@@ -195,14 +187,13 @@ class Trainer(abc.ABC, Generic[Config]):
         return every > 0 and self.step // every > (self.step - self.config.num_envs) // every
 
     def _do(self, action: npt.NDArray[Any], **extras: Any) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any]]:
-        """Step and store; return observations, rewards, and where episodes ended (the observation is the next one's).
+        """Step and store, with `extras` as further fields; return observations, rewards, and where episodes ended.
 
-        `extras` are further fields of the schema.
+        Where an episode ended, the observation is the first of the next one.
         """
         obs, reward, terminated, truncated, _ = self._envs.step(action, **extras)
         ended = terminated | truncated
-        self.step += len(reward)
-        self._collected += len(reward)
+        self.step, self._collected = self.step + len(reward), self._collected + len(reward)
         self._running += reward
         for lane in np.flatnonzero(ended):
             self._log.episode(self.step, float(self._running[lane]))
@@ -210,20 +201,26 @@ class Trainer(abc.ABC, Generic[Config]):
         return obs, reward, ended
 
     def _updates_due(self) -> int:
-        # Counted by environment steps over all lanes. After a resumption the policy fills the empty
-        # buffer before updates continue.
+        # Counted over all lanes. After a resumption the policy fills the empty buffer before updates continue.
         c = self.config
         if self._collected <= c.start_steps or not self.buffer.can_sample(1):
             return 0
         rounds = self._collected // c.update_every - (self._collected - c.num_envs) // c.update_every
         return rounds * c.updates_per_step
 
+    def _update(self) -> None:
+        batch = self.buffer.sample(self.config.batch_size)
+        priorities = self._learn(batch.torch(None if self._device.type == "cpu" else self._device))
+        if self.config.use_per:
+            self.buffer.update_priorities(batch.ids, priorities.cpu().numpy())
+        self.updates += 1
+
     def evaluate(self, episodes: int | None = None) -> npt.NDArray[np.float64]:
         """Play whole episodes with the deterministic policy, in environments of their own.
 
         Args:
-            episodes: How many; None takes `config.eval_episodes`. Episode k always starts from the same seed. With an
-                `evaluator` its own set is played instead.
+            episodes: How many; None takes `config.eval_episodes`. Episode k always starts from the same seed. An
+                `evaluator` plays its own set instead.
 
         Returns:
             Undiscounted returns, float64 `[episodes]`.
@@ -232,8 +229,8 @@ class Trainer(abc.ABC, Generic[Config]):
             return np.asarray(self._evaluator(self._policy()), np.float64)
         episodes = self.config.eval_episodes if episodes is None else episodes
         if not isinstance(episodes, int) or episodes < 1:
-            at = f"{type(self).__name__}.evaluate"
-            raise ArgumentError(message("a positive number of episodes", f"`{episodes!r}`", at))
+            got, at = f"`{episodes!r}`", f"{type(self).__name__}.evaluate"
+            raise ArgumentError(message("a positive number of episodes", got, at))
         if self._eval_envs is None:
             self._eval_envs = vectorize(self._make_eval_env, min(self.config.eval_episodes, EVAL_LANES))
         firsts = range(0, episodes, self._eval_envs.num_envs)
@@ -250,9 +247,9 @@ class Trainer(abc.ABC, Generic[Config]):
     # Checkpoints ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the learner: nets, optimizers, counters, generators, history; not the replay buffer.
+        """Write the learner as one safetensors file: nets, optimizers, counters, generators, history; not the buffer.
 
-        The file is one safetensors file, readable by its owner alone, and replaced whole or not at all.
+        The file is readable by its owner alone, and replaced whole or not at all.
 
         Raises:
             ArgumentError: `env_kwargs` hold what JSON cannot write.
@@ -280,8 +277,8 @@ class Trainer(abc.ABC, Generic[Config]):
     ) -> Self:
         """Rebuild a trainer from a file of `save`; `train` then continues where it stopped.
 
-        The replay buffer is empty and the environments start new episodes: `start_steps` steps of the policy itself
-        fill the buffer before updates continue.
+        The replay buffer is empty and the environments start new episodes: the policy itself fills the buffer for
+        `start_steps` steps before updates continue.
 
         Args:
             path: The file.
@@ -295,12 +292,11 @@ class Trainer(abc.ABC, Generic[Config]):
         """
         at = f"{cls.__name__}.load"
         tensors, facts = _checkpoint.read(path, at)
-        wrote = facts.get("trainer", "SACTrainer")  # the first files did not say
+        wrote = facts.get("trainer", "SACTrainer")  # missing in the first files
         if wrote != cls.__name__:
-            remedy = f"`{wrote}.load` reads it"
-            raise ArgumentError(message(f"a learner of `{cls.__name__}`", f"`{path}` of `{wrote}`", at, remedy))
-        unknown = set(changes) - {field.name for field in dataclasses.fields(cls.config_type)}
-        if unknown:
+            got, remedy = f"`{path}` of `{wrote}`", f"`{wrote}.load` reads it"
+            raise ArgumentError(message(f"a learner of `{cls.__name__}`", got, at, remedy))
+        if unknown := set(changes) - {field.name for field in dataclasses.fields(cls.config_type)}:
             wanted = f"fields of `{cls.config_type.__name__}`"
             raise ArgumentError(message(wanted, f"`{min(unknown)}`", f"{at}(changes)"))
         config: Any = cls.config_type(**{**facts["config"], **changes})

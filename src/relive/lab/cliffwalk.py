@@ -3,16 +3,16 @@
 Schaul et al. (2016, "Prioritized Experience Replay", arXiv:1511.05952), section 3.1 and appendix B.1. In state `s` of
 `0 .. n-1` the right action is `s % 2`: it leads to `s + 1`, in the last state to a reward of 1 and the end. The other
 action ends the episode without reward. The memory holds every one of the `2**n` sequences of actions, each played until
-its episode ends, in random order: `2**(n+1) - 2` transitions, exactly one of them with a reward. Nothing is added
-afterwards, so the only question left is in which order the transitions are replayed.
+its episode ends, in random order: `2**(n+1) - 2` transitions, one of them with a reward. Nothing is added later.
 
-Truth is known (`gamma**(n-1-s)` for the right action, 0 for the other, gamma = 1 - 1/n), and a run counts the updates
-until the mean squared error over all pairs of state and action falls below 1e-3.
+The true values are known (`gamma**(n-1-s)` for the right action, 0 for the other, gamma = 1 - 1/n). A run counts the
+updates until the mean squared error over all pairs of state and action falls below 1e-3.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 import relive
+from relive import _check
 from relive.errors import ArgumentError, message
 
 Going = Callable[[], bool]
@@ -40,27 +41,21 @@ COSTS = {"uniform": 20, "oracle": 3, "rank": 90, "greedy": 50, "beta 1": 190, "b
 Sampler = relive.Uniform | relive.Prioritized | relive.Ranked
 
 
-def _by_size(alpha: float, beta: float = 0.0) -> relive.Prioritized:
-    # Batches hold one item: divided by the largest in the batch every weight would be 1, and the correction gone. So
-    # the samplers give raw weights, of which a step takes `min(1, weight)`.
-    return relive.Prioritized(alpha=alpha, beta=beta, weights="none")
-
-
-def _by_rank(alpha: float) -> relive.Ranked:
-    return relive.Ranked(alpha=alpha, beta=0.0, weights="none")
-
-
+# Batches hold one item. Divided by the largest of its batch every weight would be 1, and the correction gone. So the
+# samplers give raw weights, of which a step takes `min(1, weight)`.
+_by_size = functools.partial(relive.Prioritized, weights="none")
+_by_rank = functools.partial(relive.Ranked, beta=0.0, weights="none")
 # The oracle needs no sampler. Greedy: rank 2 has 2**-100 of the mass of rank 1.
 ARMS: dict[str, Sampler | None] = {
     "uniform": relive.Uniform(),
     "oracle": None,
-    "greedy": _by_rank(100.0),
-    "prop 1": _by_size(1.0),
-    "prop 0.6": _by_size(0.6),
-    "rank 1": _by_rank(1.0),
-    "rank 0.7": _by_rank(0.7),
-    "prop 0.6, beta 0.4": _by_size(0.6, 0.4),
-    "prop 0.6, beta 1": _by_size(0.6, 1.0),
+    "greedy": _by_rank(alpha=100.0),
+    "prop 1": _by_size(alpha=1.0, beta=0.0),
+    "prop 0.6": _by_size(alpha=0.6, beta=0.0),
+    "rank 1": _by_rank(alpha=1.0),
+    "rank 0.7": _by_rank(alpha=0.7),
+    "prop 0.6, beta 0.4": _by_size(alpha=0.6, beta=0.4),
+    "prop 0.6, beta 1": _by_size(alpha=0.6, beta=1.0),
 }
 # The oracle looks one update ahead; with a bias that all share, every single update can raise the error, and it stalls.
 LEARNERS: dict[str, tuple[str, ...]] = {
@@ -79,8 +74,7 @@ class Walk:
         learner: `table` (a number for each pair), `linear` (the same and a bias that all share), or `network` (one-hot
             states, 64 rectified units, Adam, batches of 32 whose weights are divided by their largest; loads PyTorch).
         arm: One of `LEARNERS[learner]`.
-        seed: Decides the order of the memory, the initial parameters and the draws; the first two are the same in all
-            arms.
+        seed: Decides the draws, and in all arms alike the order of the memory and the initial parameters.
 
     Raises:
         ArgumentError: A value outside these limits.
@@ -97,16 +91,11 @@ class Walk:
     seed: int
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("n", self.n, range(2, 21)),
-            ("learner", self.learner, list(LEARNERS)),
-            ("arm", self.arm, LEARNERS.get(self.learner, ())),
-        ):
-            if value not in known:
-                wanted = "an integer from 2 to 20" if name == "n" else "one of " + ", ".join(f"`{k}`" for k in known)
-                raise ArgumentError(message(wanted, f"`{value!r}`", f"Walk({name})"))
-        if self.seed < 0:
-            raise ArgumentError(message("an integer >= 0", f"`{self.seed!r}`", "Walk(seed)"))
+        if self.n not in range(2, 21):
+            raise ArgumentError(message("an integer from 2 to 20", f"`{self.n!r}`", "Walk(n)"))
+        _check.one_of(self.learner, LEARNERS, "Walk(learner)")
+        _check.one_of(self.arm, LEARNERS[self.learner], "Walk(arm)")
+        _check.integer(self.seed, "Walk(seed)", minimum=0)
 
     @property
     def gamma(self) -> float:
@@ -132,13 +121,10 @@ class Walk:
         return 1e3 + self.memory_size * factor
 
     def run(self, going: Going = lambda: True) -> float | None:
-        """Learn until the values are right.
-
-        Args:
-            going: Asked every few hundred updates; False ends the run early.
+        """Learn until the values are right; `going` is asked every few hundred updates, and False ends the run early.
 
         Returns:
-            The number of updates; infinity if it was not done after 200 times the memory's size, None if it was ended.
+            The number of updates; infinity if 200 times the memory's size were not enough, None if it was ended.
         """
         rng = np.random.default_rng((self.seed, self.n))
         steps, limit = memory(self.n, rng), PATIENCE * self.memory_size
@@ -157,7 +143,7 @@ class Walk:
             draws = (_uniform if isinstance(sampler, relive.Uniform) else _prioritized)(buffer)
         return _learn(values, draws, limit, going)
 
-    def fill(self, steps: dict[str, npt.NDArray[Any]], sampler: Sampler | None) -> relive.ReplayBuffer:
+    def fill(self, steps: dict[str, Any], sampler: Sampler | None) -> relive.ReplayBuffer:
         """Return a buffer that holds `steps` and draws by `sampler`, every transition at a priority of 1."""
         buffer = relive.ReplayBuffer(
             relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "int64")),
@@ -167,22 +153,12 @@ class Walk:
             seed=np.random.default_rng((self.seed, self.n, 1)),
         )
         # The following step's observation is the successor, and after a terminal step none is needed.
-        buffer.extend(
-            obs=steps["obs"],
-            action=steps["action"],
-            reward=steps["reward"],
-            terminated=steps["terminated"],
-            truncated=np.zeros(self.memory_size, bool),
-        )
+        buffer.extend(**steps, truncated=np.zeros(self.memory_size, bool))
         return buffer
 
 
 def memory(n: int, rng: np.random.Generator) -> dict[str, npt.NDArray[Any]]:
-    """Every sequence of actions, played until its episode ends, in random order.
-
-    Args:
-        n: Length of the chain.
-        rng: Of the order.
+    """Every sequence of actions, played until its episode ends, in an order drawn from `rng`.
 
     Returns:
         `obs` and `action` (int64), `reward` (float64) and `terminated` (bool), each `[2**(n+1) - 2]`.
@@ -211,8 +187,7 @@ def truth(n: int) -> npt.NDArray[np.float64]:
     >>> truth(2).tolist()
     [[0.5, 0.0], [0.0, 1.0]]
     """
-    values = np.zeros((n, 2))
-    state = np.arange(n)
+    values, state = np.zeros((n, 2)), np.arange(n)
     values[state, state % 2] = (1.0 - 1.0 / n) ** (n - 1 - state)
     return values
 
@@ -220,12 +195,7 @@ def truth(n: int) -> npt.NDArray[np.float64]:
 class Values:
     """Q-learning with one number for each pair of state and action, and perhaps a bias that all of them share.
 
-    Python numbers: an update touches one or two of them.
-
-    Args:
-        true: The values to be learnt, float64 `[n, 2]`.
-        rng: Of the initial values, N(0, 0.1).
-        shared_bias: Whether there is a bias.
+    Python numbers: an update touches one or two of them. `rng` draws the initial values, N(0, 0.1).
 
     >>> values = Values(truth(2), np.random.default_rng(0), shared_bias=False)
     >>> for _ in range(40):
@@ -299,7 +269,7 @@ def _learn(values: Values, draws: Draws, limit: int, going: Going) -> float | No
 
 
 def _uniform(buffer: relive.ReplayBuffer) -> Draws:
-    """Draws that do not depend on what was learnt come many at a time: the same ids as one by one."""
+    """Many draws at a time, which do not depend on what was learnt: the same ids as one by one."""
     while True:
         for seen in _transitions(buffer.sample(ROUND)):  # noqa: UP028
             yield seen  # not `yield from`: a batch takes no answers
@@ -308,8 +278,8 @@ def _uniform(buffer: relive.ReplayBuffer) -> Draws:
 def _prioritized(buffer: relive.ReplayBuffer) -> Draws:
     while True:
         batch = buffer.sample(1)
-        columns = (batch.obs, batch.action, batch.reward, batch.next_obs, batch.discount)
-        td_error = yield *(column.item() for column in columns), min(1.0, batch.weights.item())
+        (seen,) = _transitions(batch)
+        td_error = yield *seen, min(1.0, batch.weights.item())
         buffer.update_priorities(batch.ids, [td_error])
 
 

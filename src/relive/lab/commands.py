@@ -1,4 +1,4 @@
-"""The lab's commands: `relive train`, one agent with a progress bar, a checkpoint and a curve; and `relive compare`."""
+"""The lab's commands: `relive train` (progress bar, checkpoint, curve) and `relive compare`."""
 
 from __future__ import annotations
 
@@ -20,102 +20,60 @@ from relive.lab.studies import cliffwalk, pairs, tmaze
 from relive.lab.studies._conduct import new_figure
 from relive.lab.studies._study import trainer_of
 
+HELP = """{summary}
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SACOptions(SACConfig):
-    """Settings of the run."""
+Example: relive train {example}
 
-    def __post_init__(self) -> None:
-        """Leave checks to SACConfig: raised while options are parsed, its refusals would not read as written."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DQNOptions(DQNConfig):
-    """Settings of the run."""
-
-    def __post_init__(self) -> None:
-        """Leave checks to DQNConfig, as above."""
+Args:
+    run: Settings of the run.
+    out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
+    resume: A learner.safetensors to continue from; options other than their defaults replace its settings.
+"""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class R2D2Options(R2D2Config):
-    """Settings of the run."""
+def trainer(kind: type[TrainerConfig], summary: str, example: str) -> dict[str, Callable[..., int]]:
+    """Return the command that trains by settings of one kind, by its name, the first word of `example`."""
+    # Checks are left to `kind`: raised while options are parsed, its refusals would not read as written.
+    unchecked = {"__doc__": "Settings of the run.", "__post_init__": lambda self: None}
+    options = dataclasses.make_dataclass("Options", (), bases=(kind,), namespace=unchecked, frozen=True, kw_only=True)
+    name, default = example.split()[0], options()
 
-    def __post_init__(self) -> None:
-        """Leave checks to R2D2Config, as above."""
+    def command(run: Any = default, out: Path | None = None, resume: Path | None = None) -> int:
+        changes = _changes(run, default)
+        if kind is DQNConfig and resume is None and run.env_id.startswith("ALE/"):
+            changes = _changes(DQNConfig.atari(run.env_id), default) | changes
+        return _train(name, kind, changes, out, resume)
 
-
-SAC, DQN, R2D2 = SACOptions(), DQNOptions(), R2D2Options()
-
-
-def sac(
-    run: tyro.conf.OmitArgPrefixes[SACOptions] = SAC,
-    out: Path | None = None,
-    resume: Path | None = None,
-) -> int:
-    """Train soft actor-critic on any environment with bounded continuous actions.
-
-    Example: relive train sac --env-id Pendulum-v1 --use-per --hidden-sizes 64 64 --learning-rate 1e-3
-
-    Args:
-        run: Settings of the run.
-        out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
-        resume: A learner.safetensors to continue from; options other than their defaults replace its settings.
-    """
-    return _train("sac", SACConfig, {}, _changes(run, SAC), out, resume)
+    command.__annotations__["run"] = tyro.conf.OmitArgPrefixes[options]  # type: ignore[misc, valid-type]
+    command.__doc__ = HELP.format(summary=summary, example=example)
+    return {name: command}
 
 
-def dqn(
-    run: tyro.conf.OmitArgPrefixes[DQNOptions] = DQN,
-    out: Path | None = None,
-    resume: Path | None = None,
-) -> int:
-    """Train deep Q-learning on any environment with discrete actions.
-
-    An id that begins with ALE/ is an Atari game: it gets the usual wrappers, and the defaults of DQNConfig.atari.
-
-    Example: relive train dqn --env-id CartPole-v1 --use-per --dueling
-
-    Args:
-        run: Settings of the run.
-        out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
-        resume: A learner.safetensors to continue from; options other than their defaults replace its settings.
-    """
-    atari = run.env_id.startswith("ALE/")
-    defaults = _changes(DQNConfig.atari(run.env_id), DQN) if atari else {}
-    return _train("dqn", DQNConfig, defaults, _changes(run, DQN), out, resume)
-
-
-def r2d2(
-    run: tyro.conf.OmitArgPrefixes[R2D2Options] = R2D2,
-    out: Path | None = None,
-    resume: Path | None = None,
-) -> int:
-    """Train recurrent Q-learning (R2D2) on any environment with discrete actions, for tasks that need memory.
-
-    Example: relive train r2d2 --env-id relive/TMaze-v0 --use-per
-
-    Args:
-        run: Settings of the run.
-        out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
-        resume: A learner.safetensors to continue from; options other than their defaults replace its settings.
-    """
-    return _train("r2d2", R2D2Config, {}, _changes(run, R2D2), out, resume)
+TRAINERS = {
+    **trainer(
+        SACConfig,
+        "Train soft actor-critic on any environment with bounded continuous actions.",
+        "sac --env-id Pendulum-v1 --use-per --hidden-sizes 64 64 --learning-rate 1e-3",
+    ),
+    **trainer(
+        DQNConfig,
+        "Train deep Q-learning on any environment with discrete actions.\n\n"
+        "An id that begins with ALE/ is an Atari game: it gets the usual wrappers and the defaults of DQNConfig.atari.",
+        "dqn --env-id CartPole-v1 --use-per --dueling",
+    ),
+    **trainer(
+        R2D2Config,
+        "Train recurrent Q-learning (R2D2) on any environment with discrete actions, for tasks that need memory.",
+        "r2d2 --env-id relive/TMaze-v0 --use-per",
+    ),
+}
 
 
-def _train(
-    name: str,
-    kind: type[TrainerConfig],
-    defaults: dict[str, Any],
-    changes: dict[str, Any],
-    out: Path | None,
-    resume: Path | None,
-) -> int:
-    """Train from settings that differ from their own defaults by `defaults`, then by `changes`."""
+def _train(name: str, kind: type[TrainerConfig], changes: dict[str, Any], out: Path | None, resume: Path | None) -> int:
     screen = console()
     with interruptible() as stop:
         if resume is None:
-            config = kind(**{**defaults, **changes})
+            config = kind(**changes)
             trainer = trainer_of(config)(config)
         else:
             trainer = trainer_of(kind()).load(resume, **changes)
@@ -171,7 +129,7 @@ def _table(name: str, config: TrainerConfig, result: TrainResult) -> Table:
     if len(result.eval_returns):
         last = result.eval_returns[-1]
         means = result.eval_returns.mean(axis=1)
-        best = int(np.argmax(means))
+        best = int(means.argmax())
         table.add_row("evaluation return, last", f"{means[-1]:.4g} (episodes {last.min():.4g} to {last.max():.4g})")
         table.add_row("evaluation return, best", f"{means[best]:.4g} at step {result.eval_steps[best]:,}")
     return table
@@ -181,20 +139,14 @@ def _write(name: str, trainer: Any, result: TrainResult, folder: Path) -> list[P
     folder.mkdir(parents=True, exist_ok=True)
     learner, picture, data = (folder / name for name in ("learner.safetensors", "curve.png", "result.json"))
     trainer.save(learner)
-    content = {
-        name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in dataclasses.asdict(result).items()
-    }
-    config = dataclasses.asdict(trainer.config)
-    data.write_text(json.dumps({"config": config, **content}, indent=2) + "\n", encoding="utf-8")
+    content = {"config": dataclasses.asdict(trainer.config), **dataclasses.asdict(result)}
+    data.write_text(json.dumps(content, indent=2, default=np.ndarray.tolist) + "\n", encoding="utf-8")
     figure, axes = new_figure()
     if len(result.episode_returns):
         axes.plot(result.episode_steps, result.episode_returns, ".", markersize=3, alpha=0.5, label="training episodes")
     if len(result.eval_returns):
         axes.plot(result.eval_steps, result.eval_returns.mean(axis=1), "-o", markersize=3, label="evaluation, mean")
-    axes.set_xlabel("environment steps")
-    axes.set_ylabel("return")
-    axes.set_title(f"{name.upper()} on {trainer.config.env_id}")
+    axes.set(xlabel="environment steps", ylabel="return", title=f"{name.upper()} on {trainer.config.env_id}")
     if axes.has_data():
         axes.legend(frameon=False)
     figure.savefig(picture, dpi=120)
@@ -205,7 +157,7 @@ def _write(name: str, trainer: Any, result: TrainResult, folder: Path) -> list[P
 GROUPS: dict[str, tuple[str, dict[str, Callable[..., int]]]] = {
     "train": (
         "Train one agent.\n\nExample: relive train sac --env-id Pendulum-v1 --use-per",
-        {"sac": sac, "dqn": dqn, "r2d2": r2d2},
+        TRAINERS,
     ),
     "compare": (
         "Compare ways of replaying experience: the same seeds in every arm.\n\nExample: relive compare pairs --quick",

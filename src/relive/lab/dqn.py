@@ -5,7 +5,8 @@
     Q' moves towards Q every `target_every` updates
 
 `r`, `discount` and `s'` are the buffer's n-step ones. Prioritized replay also hands back |Q(s, a) - y|, the priority.
-Stacked frames are stored once each. What all trainers share (the loop, evaluation, checkpoints) is in `_trainer.py`.
+Stacked frames are stored once each. The loop, evaluation and checkpoints are in `_trainer.py`, what R2D2 shares is in
+`_qlearning.py`.
 """
 
 from __future__ import annotations
@@ -16,37 +17,23 @@ import numpy as np
 import numpy.typing as npt
 
 import relive
-from relive.lab._dqn_config import DQNConfig
-from relive.lab._trainer import EVAL_SEED, Trainer  # first: says what to install where PyTorch is missing
+from relive.lab._config import DQNConfig
+from relive.lab._qlearning import QTrainer, best_value  # first: says what to install where PyTorch is missing
+from relive.lab._trainer import EVAL_SEED
 
 # isort: split
 import torch
 from torch import Tensor, nn
 
 from relive.lab._env import Act, Discrete, MakeEnv, stacked
-from relive.lab._nets import move_towards
 from relive.lab._qnet import QNet, is_image
 
 
-class DQNTrainer(Trainer[DQNConfig]):
+class DQNTrainer(QTrainer[DQNConfig, QNet]):
     """Train a Q-net on any environment with discrete actions: vectors, images, Atari games.
 
-    Args:
-        config: All settings.
-        make_env: Builds one environment, without stacked frames; None makes `config.env_id`, with the usual
-            wrappers for an Atari game.
-        evaluator: Replaces the evaluation that `config` describes: takes a policy (observations `[N, ...]` to actions
-            `[N]`) and gives the returns of a fixed set of episodes, always as many.
-
-    Attributes:
-        config: The settings.
-        buffer: The replay buffer.
-        step: Environment steps done.
-        updates: Gradient updates done.
-
-    Raises:
-        ArgumentError: Actions are not discrete, observations are not a numeric box, or the device is unknown.
-        MissingExtra: PyTorch, Gymnasium, psutil or safetensors is not installed; for Atari games ale-py or OpenCV.
+    Arguments, attributes and errors are those of `SACTrainer`. `make_env` builds an environment without stacked frames;
+    by default Atari games get the usual wrappers, which need ale-py and OpenCV.
 
     >>> config = DQNConfig(env_id="CartPole-v1", total_steps=300, start_steps=200, batch_size=32, hidden_sizes=(32,),
     ...                    eval_every=300, eval_episodes=2, buffer_capacity=1_000, update_every=1, use_per=True)
@@ -68,16 +55,9 @@ class DQNTrainer(Trainer[DQNConfig]):
 
         def net() -> QNet:
             kind: dict[str, Any] = {"stack": c.frame_stack, "images": images, "dueling": c.dueling}
-            made = QNet(s.obs_shape, s.obs_dtype, s.actions, hidden=c.hidden_sizes, generator=source, **kind)
-            return made.to(self._device)
+            return QNet(s.obs_shape, s.obs_dtype, s.actions, hidden=c.hidden_sizes, generator=source, **kind)
 
-        self._net, self._target = net(), net()
-        self._target.load_state_dict(self._net.state_dict())
-        self._weights: list[Tensor] = list(self._net.parameters())
-        self._target_weights: list[Tensor] = [weight.requires_grad_(False) for weight in self._target.parameters()]
-        self._optimizer = torch.optim.Adam(self._weights, lr=c.learning_rate, fused=True)
-        self._epsilon = relive.Anneal(c.epsilon_start, c.epsilon_end, over=c.epsilon_steps)
-        self._seen: tuple[Tensor, Tensor] | None = None
+        self._build_nets(net)
 
     def _schema(self, envs: Any) -> relive.Schema:
         shape, dtype, k = self._spaces.obs_shape, self._spaces.obs_dtype, self.config.frame_stack
@@ -88,8 +68,8 @@ class DQNTrainer(Trainer[DQNConfig]):
     # Acting -----------------------------------------------------------------------------------------------------------
 
     def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        epsilon = 1.0 if self.step < self.config.start_steps else self._epsilon.at(self.step)
-        following: npt.NDArray[Any] = self._do(self._spaces.to_env(self._choose(obs, epsilon, self._rng)))[0]
+        following: npt.NDArray[Any]
+        following, _, _ = self._do(self._spaces.to_env(self._choose(obs, self._exploration(), self._rng)))
         return following
 
     def _choose(self, obs: npt.NDArray[Any], epsilon: float, rng: np.random.Generator) -> npt.NDArray[Any]:
@@ -101,17 +81,9 @@ class DQNTrainer(Trainer[DQNConfig]):
         return chosen
 
     def act(self, obs: npt.ArrayLike, deterministic: bool = True) -> npt.NDArray[Any]:
-        """Choose actions.
+        """Choose actions, as `SACTrainer.act` does; without `deterministic`, random ones as often as in training.
 
-        Args:
-            obs: One observation, or a batch of them with a leading axis; with stacked frames if there are any.
-            deterministic: Take the best action; otherwise a random one as often as training does by now.
-
-        Returns:
-            An action of the environment, with the leading axis if `obs` had one.
-
-        Raises:
-            ArgumentError: The observation has another shape.
+        With `frame_stack`, `obs` is stacked.
         """
         rows, single = self._spaces.batch_of(obs)
         epsilon = 0.0 if deterministic else self._epsilon.at(self.step)
@@ -125,39 +97,17 @@ class DQNTrainer(Trainer[DQNConfig]):
 
     # Learning ---------------------------------------------------------------------------------------------------------
 
-    def _update(self) -> None:
-        c = self.config
-        batch = self.buffer.sample(c.batch_size)
-        t = batch.torch(None if self._device.type == "cpu" else self._device)
-        target = self._targets(t.reward, t.discount, t.next_obs)
+    def _learn(self, t: Any) -> Tensor:
         value = self._net(t.obs).gather(1, t.action.long().sub(self._spaces.first).unsqueeze(1)).squeeze(1)
+        target = self._targets(t.reward, t.discount, t.next_obs)
         loss = (t.weights * nn.functional.huber_loss(value, target, reduction="none")).mean()
-        self._optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self._weights, c.max_grad_norm)
-        self._optimizer.step()
-        self.updates += 1
-        if self.updates % c.target_every == 0:
-            move_towards(self._target_weights, self._weights, c.tau)
-        if c.use_per:
-            self.buffer.update_priorities(batch.ids, (value - target).detach().abs().cpu().numpy())
-        self._seen = (loss.detach(), value.detach())
+        self._descend(loss, self.config.tau)
+        self._seen = {"loss/q": loss.detach(), "train/mean_q": value.detach()}
+        errors: Tensor = (value - target).detach().abs()
+        return errors
 
     @torch.no_grad()
     def _targets(self, reward: Tensor, discount: Tensor, next_obs: Tensor) -> Tensor:
         values = self._target(next_obs)
-        best = (self._net(next_obs) if self.config.double else values).argmax(1, keepdim=True)
-        target: Tensor = reward + discount * values.gather(1, best).squeeze(1)
+        target: Tensor = reward + discount * best_value(values, self._net(next_obs) if self.config.double else values)
         return target
-
-    def _scalars(self) -> dict[str, float]:
-        found = {"train/epsilon": self._epsilon.at(self.step)}
-        if self._seen is not None:
-            loss, values = self._seen
-            found |= {"loss/q": float(loss), "train/mean_q": float(values.mean())}
-        return found
-
-    # Checkpoints ------------------------------------------------------------------------------------------------------
-
-    def _parts(self) -> dict[str, Any]:
-        return {"net": self._net, "target": self._target, "optimizer": self._optimizer}

@@ -9,7 +9,8 @@
 shorter, and s is the position of the observation behind it. With `rescale`, y is h(r + discount * h^-1(Q')).
 Prioritized replay also hands back eta * max + (1 - eta) * mean of |Q_t - y_t| over the sequence, its priority.
 
-What all trainers share (the loop, evaluation, checkpoints) is in `_trainer.py`, the net in `_recurrent.py`.
+The loop, evaluation and checkpoints are in `_trainer.py`, what DQN shares in `_qlearning.py`, the net in
+`_recurrent.py`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ import numpy.typing as npt
 
 import relive
 from relive.errors import ArgumentError, message
-from relive.lab._r2d2_config import R2D2Config
-from relive.lab._trainer import Trainer  # first: says what to install where PyTorch is missing
+from relive.lab._config import R2D2Config
+from relive.lab._qlearning import QTrainer, best_value  # first: says what to install where PyTorch is missing
 
 # isort: split
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from relive.lab._env import Discrete, flat
 from relive.lab._recurrent import Memory, RecurrentQNet
@@ -34,25 +35,11 @@ from relive.lab._recurrent import Memory, RecurrentQNet
 RESCALE_EPS = 1e-3
 
 
-class R2D2Trainer(Trainer[R2D2Config]):
+class R2D2Trainer(QTrainer[R2D2Config, RecurrentQNet]):
     """Train an LSTM Q-net on any environment with discrete actions and vector observations.
 
-    Args:
-        config: All settings.
-        make_env: Builds one environment; None makes `config.env_id`.
-        evaluator: Replaces the evaluation that `config` describes: takes a policy and gives the returns of a fixed set
-            of episodes, always as many. The policy maps observations `[N, ...]` to actions `[N]`, the same
-            environments at each call; call `policy.after(reward, ended)` after each step.
-
-    Attributes:
-        config: The settings.
-        buffer: The replay buffer.
-        step: Environment steps done.
-        updates: Gradient updates done.
-
-    Raises:
-        ArgumentError: Actions are not discrete, observations are not a numeric box, or the device is unknown.
-        MissingExtra: PyTorch, Gymnasium, psutil or safetensors is not installed.
+    Arguments, attributes and errors are those of `SACTrainer`. An `evaluator` calls the policy for the same
+    environments every time, and `policy.after(reward, ended)` after each step.
 
     >>> config = R2D2Config(env_id="relive/TMaze-v0", total_steps=400, start_steps=200, eval_every=400, eval_episodes=2)
     >>> trainer = R2D2Trainer(config)
@@ -77,16 +64,9 @@ class R2D2Trainer(Trainer[R2D2Config]):
         self._blank = min(max(-s.first, 0), s.actions - 1)
 
         def net() -> RecurrentQNet:
-            made = RecurrentQNet(s.obs_size, s.actions, c.hidden_sizes, c.lstm_size, c.dueling, source)
-            return made.to(self._device)
+            return RecurrentQNet(s.obs_size, s.actions, c.hidden_sizes, c.lstm_size, c.dueling, source)
 
-        self._net, self._target = net(), net()
-        self._target.load_state_dict(self._net.state_dict())
-        self._target.requires_grad_(False)
-        self._weights: list[Tensor] = list(self._net.parameters())
-        self._optimizer = torch.optim.Adam(self._weights, lr=c.learning_rate, eps=c.adam_eps, fused=True)
-        self._epsilon = relive.Anneal(c.epsilon_start, c.epsilon_end, over=c.epsilon_steps)
-        self._seen: tuple[Tensor, Tensor] | None = None
+        self._build_nets(net, eps=c.adam_eps)
 
     def _schema(self, envs: Any) -> relive.Schema:
         c = self.config
@@ -97,9 +77,8 @@ class R2D2Trainer(Trainer[R2D2Config]):
 
     def _item(self) -> Any:
         c = self.config
-        return relive.Sequences(
-            c.length, burn_in=c.burn_in, n_step=c.n_step, gamma=c.gamma, starts=c.starts, time_major=True
-        )
+        parts: dict[str, Any] = {"burn_in": c.burn_in, "n_step": c.n_step, "gamma": c.gamma, "starts": c.starts}
+        return relive.Sequences(c.length, time_major=True, **parts)
 
     # Acting -----------------------------------------------------------------------------------------------------------
 
@@ -107,10 +86,9 @@ class R2D2Trainer(Trainer[R2D2Config]):
         self._memory = self.memory(self.config.num_envs)
 
     def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        epsilon = 1.0 if self.step < self.config.start_steps else self._epsilon.at(self.step)
         memory = self._memory
         before = {"first": memory.first, "state": memory.state}
-        action = self._choose(obs, epsilon, memory)
+        action = self._choose(obs, self._exploration(), memory)
         if self.config.state == "zero":
             del before["state"]
         following: npt.NDArray[Any]
@@ -129,27 +107,14 @@ class R2D2Trainer(Trainer[R2D2Config]):
         return self._spaces.to_env(memory.action)
 
     def memory(self, num_envs: int = 1) -> Memory:
-        """Return what an agent remembers at the first step of its episode, for `act`.
-
-        Args:
-            num_envs: Environments that it acts in.
-        """
+        """Return what agents in `num_envs` environments remember at the first step of their episodes, for `act`."""
         return Memory(num_envs, self.config.lstm_size, self._blank)
 
     def act(self, obs: npt.ArrayLike, deterministic: bool = True, *, memory: Memory | None = None) -> npt.NDArray[Any]:
-        """Choose actions.
+        """Choose actions, as `SACTrainer.act` does; without `deterministic`, random ones as often as in training.
 
-        Args:
-            obs: One observation, or a batch of them with a leading axis.
-            deterministic: Take the best action; otherwise a random one as often as training does by now.
-            memory: The agent's state, from `memory()`; it is updated. Call `memory.after(reward, ended)` after the
-                step. None: an episode's first step.
-
-        Returns:
-            An action of the environment, with the leading axis if `obs` had one.
-
-        Raises:
-            ArgumentError: The observation has another shape, or `memory` is for another number of environments.
+        `memory` is the agent's state, from `memory()`. It is updated; call `memory.after(reward, ended)` after the
+        step. None stands for an episode's first step. A memory for another number of environments is an ArgumentError.
 
         >>> trainer = R2D2Trainer(R2D2Config())
         >>> memory, obs = trainer.memory(), np.float32([1.0, 1.0, 0.0, 1.0])
@@ -169,23 +134,14 @@ class R2D2Trainer(Trainer[R2D2Config]):
 
     # Learning ---------------------------------------------------------------------------------------------------------
 
-    def _update(self) -> None:
-        c = self.config
-        batch = self.buffer.sample(c.batch_size)
-        loss, errors, learns = self._losses(batch.torch(None if self._device.type == "cpu" else self._device))
-        self._optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self._weights, c.max_grad_norm)
-        self._optimizer.step()
-        self.updates += 1
-        if self.updates % c.target_every == 0:
-            self._target.load_state_dict(self._net.state_dict())
-        if c.use_per:
-            sizes = relive.sequence_priority(
-                errors.cpu().numpy(), learns.cpu().numpy(), c.priority_eta, time_major=True
-            )
-            self.buffer.update_priorities(batch.ids, sizes)
-        self._seen = (loss.detach(), errors)
+    def _learn(self, t: Any) -> Tensor:
+        loss, errors, learns = self._losses(t)
+        self._descend(loss)
+        self._seen = {"loss/q": loss.detach(), "train/td_error": errors.abs()}
+        if not self.config.use_per:
+            return errors
+        arrays, eta = (errors.cpu().numpy(), learns.cpu().numpy()), self.config.priority_eta
+        return torch.from_numpy(relive.sequence_priority(*arrays, eta, time_major=True))
 
     def _losses(self, t: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Return the loss, TD errors `[T, B]`, and which of them are learned from `[T, B]`."""
@@ -222,23 +178,10 @@ class R2D2Trainer(Trainer[R2D2Config]):
         """Return what the values of the actions taken should be, `[T, B]`, bootstrapped at the positions `after`."""
         at = after.unsqueeze(2).expand(*after.shape, values.shape[2])
         following = others.gather(0, at)
-        best = (values.gather(0, at) if self.config.double else following).argmax(2, keepdim=True)
-        value = following.gather(2, best).squeeze(2)
+        value = best_value(following, values.gather(0, at) if self.config.double else following)
         if not self.config.rescale:
             return reward + discount * value
         return rescaled(reward + discount * original(value))
-
-    def _scalars(self) -> dict[str, float]:
-        found = {"train/epsilon": self._epsilon.at(self.step)}
-        if self._seen is not None:
-            loss, errors = self._seen
-            found |= {"loss/q": float(loss), "train/td_error": float(errors.abs().mean())}
-        return found
-
-    # Checkpoints ------------------------------------------------------------------------------------------------------
-
-    def _parts(self) -> dict[str, Any]:
-        return {"net": self._net, "target": self._target, "optimizer": self._optimizer}
 
 
 class Remembering:

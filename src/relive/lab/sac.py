@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from relive.lab._sac_config import SACConfig
+from relive.lab._config import SACConfig
 from relive.lab._trainer import Trainer  # first: says what to install where PyTorch is missing
 
 # isort: split
@@ -61,8 +61,7 @@ class SACTrainer(Trainer[SACConfig]):
         self._spaces = Continuous(envs, "SACTrainer")
         sizes = (self._spaces.obs_size, self._spaces.action_size, c.hidden_sizes)
         self._actor = Actor(*sizes, source).to(self._device)
-        self._critic = TwinCritic(*sizes, source).to(self._device)
-        self._target = TwinCritic(*sizes, source).to(self._device)
+        self._critic, self._target = (TwinCritic(*sizes, source).to(self._device) for _ in range(2))
         self._target.load_state_dict(self._critic.state_dict())
         self._log_alpha = torch.full((1,), math.log(c.init_alpha), device=self._device)
         self._actor_weights: list[Tensor] = list(self._actor.parameters())
@@ -72,9 +71,8 @@ class SACTrainer(Trainer[SACConfig]):
         self._critic_optimizer = torch.optim.Adam(self._critic_weights, lr=c.learning_rate, fused=True)
         self._actor_optimizer = torch.optim.Adam(learned, lr=c.actor_learning_rate or c.learning_rate, fused=True)
         self._target_entropy = -float(sizes[1]) if c.target_entropy == "auto" else float(c.target_entropy)
-        self._middle = torch.as_tensor(self._spaces.middle, dtype=torch.float32, device=self._device)
-        self._factor = torch.as_tensor(1.0 / self._spaces.half, dtype=torch.float32, device=self._device)
-        self._losses: tuple[Tensor, Tensor] | None = None
+        scaling = (self._spaces.middle, 1.0 / self._spaces.half)
+        self._middle, self._factor = (torch.tensor(x, dtype=torch.float32, device=self._device) for x in scaling)
 
     # Acting -----------------------------------------------------------------------------------------------------------
 
@@ -85,21 +83,19 @@ class SACTrainer(Trainer[SACConfig]):
             unit = self._rng.uniform(-1.0, 1.0, shape)
         else:
             unit = self._actor.act(flat(obs), self._rng.standard_normal(shape, np.float32))
-        following: npt.NDArray[Any] = self._do(self._spaces.to_env(unit))[0]
+        following: npt.NDArray[Any]
+        following, _, _ = self._do(self._spaces.to_env(unit))
         return following
 
     def act(self, obs: npt.ArrayLike, deterministic: bool = True) -> npt.NDArray[Any]:
         """Choose actions.
 
         Args:
-            obs: One observation, or a batch of them with a leading axis.
+            obs: One observation, or a batch of them with a leading axis; other shapes are an ArgumentError.
             deterministic: Take the squashed mean instead of a draw.
 
         Returns:
             An action in the environment's own scale, shape and dtype, with the leading axis if `obs` had one.
-
-        Raises:
-            ArgumentError: The observation has another shape.
         """
         rows, single = self._spaces.batch_of(obs)
         shape = (len(rows), self._spaces.action_size)
@@ -109,20 +105,16 @@ class SACTrainer(Trainer[SACConfig]):
 
     # Learning ---------------------------------------------------------------------------------------------------------
 
-    def _update(self) -> None:
+    def _learn(self, t: Any) -> Tensor:
         c = self.config
-        batch = self.buffer.sample(c.batch_size)
-        t = batch.torch(None if self._device.type == "cpu" else self._device)
         obs, next_obs = _flat(t.obs), _flat(t.next_obs)
         action = (_flat(t.action) - self._middle) * self._factor
         reward = t.reward * c.reward_scale if c.reward_scale != 1.0 else t.reward
         critic_loss, error = self._update_critics(obs, action, reward, next_obs, t.discount, t.weights)
         actor_loss = self._update_actor(obs)
         move_towards(self._target_weights, self._critic_weights, c.tau)
-        if c.use_per:
-            self.buffer.update_priorities(batch.ids, error.cpu().numpy())
-        self.updates += 1
-        self._losses = (critic_loss, actor_loss)
+        self._seen = {"loss/critic": critic_loss, "loss/actor": actor_loss}
+        return error
 
     def _update_critics(
         self, obs: Tensor, action: Tensor, reward: Tensor, next_obs: Tensor, discount: Tensor, weights: Tensor
@@ -148,10 +140,8 @@ class SACTrainer(Trainer[SACConfig]):
         return torch.randn((rows, self._spaces.action_size), generator=self._generator, device=self._device)
 
     def _scalars(self) -> dict[str, float]:
-        if self._losses is None:
-            return {}
-        critic, actor = (float(loss) for loss in self._losses)
-        return {"loss/critic": critic, "loss/actor": actor, "loss/alpha": math.exp(float(self._log_alpha))}
+        found = super()._scalars()
+        return {**found, "loss/alpha": math.exp(float(self._log_alpha))} if found else {}
 
     # Checkpoints ------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ class Estimate:
     high: float
 
     def __str__(self) -> str:
-        return f"{self:.3f}"
+        return self.text(".3f")
 
     def __format__(self, spec: str) -> str:
         return self.text(spec or ".3f")
@@ -47,11 +47,7 @@ class Estimate:
 def iqm(values: npt.ArrayLike) -> Any:
     """Interquartile mean along the last axis: the mean without the lowest and the highest quarter.
 
-    Args:
-        values: Float `[..., S]`; `S // 4` values are left out on either side, as `scipy.stats.trim_mean` does.
-
-    Returns:
-        Float `[...]`.
+    `[..., S]` gives `[...]`; `S // 4` values are left out on either side, as `scipy.stats.trim_mean` does.
 
     >>> float(iqm([0.0, 1.0, 2.0, 300.0]))
     1.5
@@ -61,22 +57,21 @@ def iqm(values: npt.ArrayLike) -> Any:
     return ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
 
 
-def interval(
-    values: npt.ArrayLike,
-    statistic: Callable[[Array], Any] = iqm,
-    *,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
-    seed: int = 0,
-) -> Estimate:
+class Bootstrap(TypedDict, total=False):
+    """Options of every interval: `resamples` (5,000), `confidence` (the share inside, 0.95), and `seed` (0)."""
+
+    resamples: int
+    confidence: float
+    seed: int
+
+
+def interval(values: npt.ArrayLike, statistic: Callable[[Array], Any] = iqm, **options: Unpack[Bootstrap]) -> Estimate:
     """Stratified percentile bootstrap interval of a statistic over seeds.
 
     Args:
         values: Float `[S]`, or `[S, tasks]`: seeds are then redrawn within each task, never across.
         statistic: Reduces the last axis of `[..., S * tasks]`.
-        resamples: Bootstrap samples.
-        confidence: Share of them inside the interval.
-        seed: Of the resampling.
+        **options: See `Bootstrap`.
 
     Returns:
         The statistic of `values`, and its interval.
@@ -89,27 +84,21 @@ def interval(
     """
     table = _finite(values, "interval")
     table = table[:, None] if table.ndim == 1 else table
-    rows = np.random.default_rng(seed).integers(len(table), size=(resamples, *table.shape))
-    drawn = np.take_along_axis(table[None], rows, axis=1).reshape(resamples, -1)
-    return _estimate(statistic(table.reshape(-1)), statistic(drawn), confidence)
+
+    def redraw(rng: np.random.Generator, resamples: int) -> Any:
+        rows = rng.integers(len(table), size=(resamples, *table.shape))
+        return statistic(np.take_along_axis(table[None], rows, axis=1).reshape(resamples, -1))
+
+    return _estimate(statistic(table.reshape(-1)), redraw, **options)
 
 
-def probability_of_improvement(
-    better: npt.ArrayLike,
-    base: npt.ArrayLike,
-    *,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
-    seed: int = 0,
-) -> Estimate:
+def probability_of_improvement(better: npt.ArrayLike, base: npt.ArrayLike, **options: Unpack[Bootstrap]) -> Estimate:
     """Probability that a run of one arm beats a run of the other (Mann-Whitney); ties count half.
 
     Args:
         better: Float `[S]`; larger is better. Infinities are legal, and tie with each other.
-        base: Float `[S']`.
-        resamples: Bootstrap samples; both arms are redrawn.
-        confidence: Share of them inside the interval.
-        seed: Of the resampling.
+        base: Float `[S']`. Both arms are redrawn.
+        **options: See `Bootstrap`.
 
     Raises:
         ArgumentError: An arm is empty or holds NaN.
@@ -119,29 +108,22 @@ def probability_of_improvement(
     """
     a, b = (_numbers(values, "probability_of_improvement") for values in (better, base))
     wins = (a[:, None] > b) + 0.5 * (a[:, None] == b)
-    rng = np.random.default_rng(seed)
-    # How often each run is redrawn says all that a resample is.
-    counts_a, counts_b = (rng.multinomial(len(x), np.full(len(x), 1 / len(x)), size=resamples) for x in (a, b))
-    drawn = np.einsum("ri,ij,rj->r", counts_a, wins, counts_b, optimize=True) / wins.size
-    return _estimate(wins.mean(), drawn, confidence)
+
+    def redraw(rng: np.random.Generator, resamples: int) -> Any:
+        # A resample is fully described by how often each run is in it.
+        first, second = (rng.multinomial(len(x), np.full(len(x), 1 / len(x)), size=resamples) for x in (a, b))
+        return np.einsum("ri,ij,rj->r", first, wins, second, optimize=True) / wins.size
+
+    return _estimate(wins.mean(), redraw, **options)
 
 
-def paired_difference(
-    better: npt.ArrayLike,
-    base: npt.ArrayLike,
-    *,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
-    seed: int = 0,
-) -> Estimate:
+def paired_difference(better: npt.ArrayLike, base: npt.ArrayLike, **options: Unpack[Bootstrap]) -> Estimate:
     """Mean difference between two arms that share seeds; seeds are redrawn in pairs.
 
     Args:
         better: Float `[S]`.
         base: Float `[S]`, in the same order of seeds.
-        resamples: Bootstrap samples.
-        confidence: Share of them inside the interval.
-        seed: Of the resampling.
+        **options: See `Bootstrap`.
 
     Raises:
         ArgumentError: The arms have different lengths, are empty, or hold what is not finite.
@@ -150,49 +132,31 @@ def paired_difference(
     2.5
     """
     a, b = _paired(better, base, "paired_difference")
-    mean = lambda values: values.mean(axis=-1)  # noqa: E731
-    return interval(a - b, mean, resamples=resamples, confidence=confidence, seed=seed)
+    return interval(a - b, lambda values: values.mean(axis=-1), **options)
 
 
-def ratio_of_medians(
-    base: npt.ArrayLike,
-    other: npt.ArrayLike,
-    *,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
-    seed: int = 0,
-) -> Estimate:
+def ratio_of_medians(base: npt.ArrayLike, other: npt.ArrayLike, **options: Unpack[Bootstrap]) -> Estimate:
     """Median of one arm over that of another that shares its seeds; seeds are redrawn in pairs.
 
-    Args:
-        base: Positive, float `[S]`.
-        other: Positive, float `[S]`, in the same order of seeds.
-        resamples: Bootstrap samples.
-        confidence: Share of them inside the interval.
-        seed: Of the resampling.
-
-    Raises:
-        ArgumentError: As `paired_difference`.
+    Arguments and errors are those of `paired_difference`; values are positive.
 
     >>> print(ratio_of_medians([4.0, 6.0], [2.0, 3.0]))
     2.000 [2.000, 2.000]
     """
     pairs = np.stack(_paired(base, other, "ratio_of_medians"), axis=1)
-    rows = np.random.default_rng(seed).integers(len(pairs), size=(resamples, len(pairs)))
-    drawn = np.median(pairs[rows], axis=1)
-    medians = np.median(pairs, axis=0)
-    return _estimate(medians[0] / medians[1], drawn[:, 0] / drawn[:, 1], confidence)
+
+    def ratio(drawn: Array) -> Any:
+        medians = np.median(drawn, axis=-2)
+        return medians[..., 0] / medians[..., 1]
+
+    def redraw(rng: np.random.Generator, resamples: int) -> Any:
+        return ratio(pairs[rng.integers(len(pairs), size=(resamples, len(pairs)))])
+
+    return _estimate(ratio(pairs), redraw, **options)
 
 
 def final(returns: npt.ArrayLike, last: int = 5) -> Array:
-    """Mean of each run's last evaluations.
-
-    Args:
-        returns: Float `[S, E]`.
-        last: Evaluations to average; fewer where a run has fewer.
-
-    Returns:
-        Float64 `[S]`.
+    """Mean of each run's `last` evaluations, or of all where a run has fewer: float `[S, E]` to `[S]`.
 
     >>> final([[0.0, 1.0, 3.0]], last=2).tolist()
     [2.0]
@@ -225,9 +189,16 @@ def time_to_threshold(times: npt.ArrayLike, returns: npt.ArrayLike, threshold: f
     return first
 
 
-def _estimate(value: Any, drawn: Any, confidence: float) -> Estimate:
+def _estimate(
+    value: Any,
+    redraw: Callable[[np.random.Generator, int], Any],
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> Estimate:
     tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(drawn, (tail, 1.0 - tail))
+    low, high = np.quantile(redraw(np.random.default_rng(seed), resamples), (tail, 1.0 - tail))
     return Estimate(float(value), float(low), float(high))
 
 

@@ -109,7 +109,7 @@ def test_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureF
     shown = capsys.readouterr().out
     assert "TMaze, success in the last 100 episodes: 8 runs on 2 processes" in shown
     assert len(re.findall(r"\[\d/8\] (?:no memory|zero|stored|stored \+ burn-in), seed [78]: return", shown)) == 8
-    for text in ("episodes: 2 seeds", "final success", "P(higher", "against zero", "Bars", "holds"):
+    for text in ("episodes: 2 seeds", "success, IQM", "P(higher", "against zero", "Bars", "holds"):
         assert text in shown
     assert (tmp_path / "tmaze" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert len((tmp_path / "tmaze" / "curves.csv").read_text().splitlines()) == 1 + 4 * 2 * 40

@@ -192,7 +192,10 @@ def test_a_run_can_be_ended_and_can_fail(learner: str, monkeypatch: pytest.Monke
     [
         ({"n": 1}, "Expected an integer from 2 to 20, got `1` - at `Walk(n)`"),
         ({"n": 2.5}, "Expected an integer from 2 to 20, got `2.5` - at `Walk(n)`"),
-        ({"learner": "forest"}, "Expected one of `table`, `linear`, `network`, got `'forest'` - at `Walk(learner)`"),
+        (
+            {"learner": "forest"},
+            "Expected one of `'table'`, `'linear'`, `'network'`, got `'forest'` - at `Walk(learner)`",
+        ),
         ({"arm": "prop"}, "got `'prop'` - at `Walk(arm)`"),
         ({"learner": "linear", "arm": "oracle"}, "got `'oracle'` - at `Walk(arm)`"),
         ({"learner": "network", "arm": "greedy"}, "got `'greedy'` - at `Walk(arm)`"),

@@ -211,7 +211,7 @@ def test_an_unfit_environment_is_refused(spaces: dict[str, Any], text: str) -> N
         ("tau", 0, "Expected a finite number > 0 and <= 1, got `0`"),
         ("double", 1, "Expected `True` or `False`, got `1`"),
         ("dueling", None, "Expected `True` or `False`, got `None`"),
-        ("net", "transformer", "Expected `auto`, `perceptron` or `convolution`, got `'transformer'`"),
+        ("net", "transformer", "Expected one of `'auto'`, `'perceptron'`, `'convolution'`, got `'transformer'`"),
         ("hidden_sizes", (0,), "Expected one positive width for each hidden layer, got `(0,)`"),
         ("batch_size", 2_000_000, "Expected at most buffer_capacity (100000), got `2000000`"),
     ],

@@ -233,7 +233,7 @@ def test_a_bad_call_is_refused() -> None:
 
 
 BAD: list[tuple[str, Any, str]] = [
-    ("state", "old", "Expected `stored` or `zero`, got `'old'`"),
+    ("state", "old", "Expected one of `'stored'`, `'zero'`, got `'old'`"),
     ("length", 0, "Expected an integer >= 1, got `0`"),
     ("burn_in", -1, "Expected an integer >= 0, got `-1`"),
     ("starts", 0, "Expected an integer >= 1, got `0`"),

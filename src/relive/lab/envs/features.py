@@ -51,15 +51,11 @@ class Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """A path with its observations, bar by bar; slices of it are episodes.
+    """A path with its observations, bar by bar; slices of it are episodes. Other fields are those of `Path`.
 
     Attributes:
-        observations: the six columns of `OBSERVATION`, position left at 0, float32 `[N, 6]`; NaN in bars that come
-            before the first full window.
+        observations: the columns of `OBSERVATION`, position 0, float32 `[N, 6]`; NaN before the first full window.
         z: the unclipped z-score, float64 `[N]`.
-        spread: the unclipped spread, float64 `[N]`.
-        move: what one unit of the spread earned from bar i - 1 to bar i, float64 `[N]`.
-        regime: True in a break or dislocation, bool `[N]`.
         label: what a picture's title says about these bars.
     """
 
@@ -73,26 +69,18 @@ class Observed:
     def cut(self, first: int, last: int, label: str) -> Observed:
         """Bars `first` to `last`, both included, as views."""
         part = slice(first, last + 1)
-        return Observed(
-            observations=self.observations[part],
-            z=self.z[part],
-            spread=self.spread[part],
-            move=self.move[part],
-            regime=self.regime[part],
-            label=label,
-        )
+        names = ("observations", "z", "spread", "move", "regime")
+        return Observed(**{name: getattr(self, name)[part] for name in names}, label=label)
 
 
 def _windows(x: Floats, window: int) -> Floats:
-    """View `x` `[N]` as its `[N - window + 1, window]` overlapping windows."""
+    """View `x` `[N]` as its overlapping windows, `[N - window + 1, window]`."""
     return np.lib.stride_tricks.sliding_window_view(x, window)
 
 
 def _lead(values: Floats, size: int) -> Floats:
-    """Put NaN in front of `values` so that they are aligned with the `size` bars they were computed from."""
-    out = np.full(size, np.nan)
-    out[size - len(values) :] = values
-    return out
+    """Put NaN in front of `values`, so that there is one for each of `size` bars."""
+    return np.concatenate((np.full(size - len(values), np.nan), values))
 
 
 def rolling_mean(x: Floats, window: int) -> Floats:
@@ -135,9 +123,7 @@ def rolling_correlation(a: Floats, b: Floats, window: int) -> Floats:
     >>> rolling_correlation(np.array([1.0, 2.0, 4.0]), np.array([3.0, 2.0, 0.0]), 3).round(6).tolist()
     [nan, nan, -1.0]
     """
-    left, right = _windows(a, window), _windows(b, window)
-    left = left - left.mean(axis=-1, keepdims=True)
-    right = right - right.mean(axis=-1, keepdims=True)
+    left, right = (x - x.mean(axis=-1, keepdims=True) for x in (_windows(a, window), _windows(b, window)))
     scale = np.sqrt((left * left).sum(axis=-1) * (right * right).sum(axis=-1))
     product = (left * right).sum(axis=-1)
     values = np.divide(product, scale, out=np.zeros_like(product), where=scale > 1e-12)

@@ -42,7 +42,6 @@ class Market(abc.ABC):
     stat_window: int = 20
 
     def __post_init__(self) -> None:
-        """Check every value."""
         fields = Fields(self, ENV)
         fields.numbers("cost", "holding_penalty", low=0.0)
         fields.numbers("reward_scale", above=0.0)
@@ -57,8 +56,7 @@ class Market(abc.ABC):
 def trading_profit(market: Market, position: Number, previous: Number, move: Number) -> tuple[Number, Number]:
     """Profit of holding `position` over one bar's move, and the part of it that was paid for trading.
 
-    `position * move - paid - holding_penalty * position^2`, and `paid = cost * |position - previous|`. Plain floats and
-    arrays of one shape both work, and round alike.
+    `position * move - paid - holding_penalty * position^2`, and `paid = cost * |position - previous|`.
 
     >>> market = SyntheticMarket(cost=0.5, holding_penalty=0.02)
     >>> trading_profit(market, position=-1.0, previous=0.0, move=-3.0)
@@ -72,10 +70,9 @@ def trading_profit(market: Market, position: Number, previous: Number, move: Num
 class SyntheticMarket(Market):
     """A mean-reverting spread of two made-up stocks, with rare events of one of two kinds.
 
-    Quiet bars follow `x' = x - kappa * x + sigma * e`, `e ~ N(0, 1)`, from the stationary law.
-
-    * `mode="break"`: reversion stops and volatility rises for a few bars, which leaves the spread wide.
-    * `mode="dislocation"`: the spread jumps far away and reverts faster than usual.
+    Quiet bars follow `x' = x - kappa * x + sigma * e`, `e ~ N(0, 1)`, from the stationary law. With `mode="break"`,
+    reversion stops and volatility rises for a few bars, which leaves the spread wide. With `mode="dislocation"`, the
+    spread jumps far away and reverts faster than usual.
 
     Attributes:
         mode: `"break"` or `"dislocation"`.
@@ -117,7 +114,6 @@ class SyntheticMarket(Market):
     dislocation_bars: int = 20
 
     def __post_init__(self) -> None:
-        """Check every value."""
         super().__post_init__()
         fields = Fields(self, ENV)
         fields.choice("mode", "break", "dislocation")
@@ -135,19 +131,20 @@ class SyntheticMarket(Market):
 
     def sample(self, rng: np.random.Generator) -> Observed:
         """Simulate one episode: `horizon + 1` bars with full windows."""
-        path = self.simulate(rng, self.warm_up + self.horizon)
-        seen = observe(path, self.z_window, self.stat_window)
-        return seen.cut(self.warm_up, self.warm_up + self.horizon, f"synthetic pair, {self.mode} mode")
+        last = self.warm_up + self.horizon
+        seen = observe(self.simulate(rng, last), self.z_window, self.stat_window)
+        return seen.cut(self.warm_up, last, f"synthetic pair, {self.mode} mode")
 
     def simulate(self, rng: np.random.Generator, bars: int) -> Path:
         """Simulate the start, where nothing moves, and `bars` bars after it."""
         start = self.sigma / math.sqrt(2 * self.kappa - self.kappa**2) * float(rng.standard_normal())
         shock = self.sigma * rng.standard_normal(bars)
         factor = self.factor_volatility * rng.standard_normal(bars)
-        follow = self._break if self.mode == "break" else self._dislocate
-        spread, regime = follow(rng, start, shock)
         if self.mode == "break":
+            spread, regime = self._break(rng, start, shock)
             factor[regime[1:]] *= self.break_factor
+        else:
+            spread, regime = self._dislocate(rng, start, shock)
         move = np.diff(spread, prepend=spread[0])
         factor = np.concatenate(([0.0], factor))
         leg_a, leg_b = factor + move / 2, factor - move / 2

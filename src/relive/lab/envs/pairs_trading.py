@@ -67,9 +67,9 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
     | 4 | last_move | the last bar's move, clipped at 8, over 2 | 4 |
     | 5 | position | the position held | 1 |
 
-    `info` holds the numbers in full: `position`, `profit` (since the episode's start, in units of quiet per-bar
-    volatility: the rewards' sum over `reward_scale`), `cost` (paid for trading so far), `z`, `spread`, and
-    `regime` (True in a break or dislocation).
+    `info` has `position`, `profit` (so far, in units of quiet per-bar volatility: the rewards' sum over
+    `reward_scale`), `cost` (paid for trading so far), and unclipped `z`, `spread` and `regime` (True in a break or
+    dislocation).
 
     Args:
         data: `"synthetic"` or `"real"`.
@@ -91,17 +91,15 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
     metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 10}  # noqa: RUF012 (Gymnasium's API)
 
     def __init__(self, *, data: str = "synthetic", render_mode: str | None = None, **settings: Any) -> None:
-        """Build the market and the spaces; no price is drawn yet."""
         self.market = make_market(data, **settings)
         if render_mode is not None:
             _check.one_of(render_mode, RENDER_MODES, f"{ENV}(render_mode)")
         self.render_mode = render_mode
         self.observation_space, self.action_space = make_spaces()
         self.episode: Observed | None = None
-        self._renderer = (
-            Renderer(window=render_mode == "human", fps=self.metadata["render_fps"]) if render_mode else None
-        )
-        # Before the first reset there is nothing to step through, as after an episode's end.
+        fps = self.metadata["render_fps"]
+        self._renderer = Renderer(window=render_mode == "human", fps=fps) if render_mode else None
+        # `step` refuses before the first reset as it does after an episode's end.
         self._bar = self.market.horizon
 
     def reset(
@@ -109,34 +107,20 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
         """Draw the prices of a new episode and start flat; no `options` are known."""
         super().reset(seed=seed)
-        episode = self.market.sample(self.np_random)
-        self.episode = episode
-        self._observations = episode.observations
-        # Lists of Python numbers: reading one costs a fraction of indexing an array, and a step reads five.
+        self.episode = episode = self.market.sample(self.np_random)
+        # Python numbers: reading one costs a fraction of indexing an array.
         self._moves: list[float] = episode.move.tolist()
-        self._z: list[float] = episode.z.tolist()
-        self._spread: list[float] = episode.spread.tolist()
-        self._regime: list[bool] = episode.regime.tolist()
+        self._facts = list(zip(*(facts.tolist() for facts in (episode.z, episode.spread, episode.regime)), strict=True))
         self._bar, self._cost = 0, 0.0
         self._positions, self._profits = [0.0], [0.0]
         if self.render_mode == "human":
             self.render()
-        return self._observations[0].copy(), self._info()
+        return episode.observations[0].copy(), self._info()
 
     def step(
         self, action: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Hold a position over one bar.
-
-        Args:
-            action: the position, one number in [-1, 1].
-
-        Returns:
-            Observation, reward, `terminated` (always False), `truncated` (True at the last bar) and info.
-
-        Raises:
-            ArgumentError: not one number in [-1, 1], or no episode is running.
-        """
+        """Hold a position, one number in [-1, 1], over one bar."""
         try:
             (value,) = action
             position = float(value)
@@ -146,16 +130,15 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
         if not -1.0 <= position <= 1.0:
             raise _bad_action(action)
         bar = self._bar + 1
-        if bar > self.market.horizon:
-            raise ArgumentError(
-                message("a running episode", "a step after its end", f"{ENV}.step", "call `reset` first")
-            )
+        if self.episode is None or bar > self.market.horizon:
+            expected, got = "a running episode", "a step after its end"
+            raise ArgumentError(message(expected, got, f"{ENV}.step", "call `reset` first"))
         profit, paid = trading_profit(self.market, position, self._positions[-1], self._moves[bar])
         self._bar = bar
         self._cost += paid
         self._positions.append(position)
         self._profits.append(self._profits[-1] + profit)
-        obs = self._observations[bar].copy()
+        obs = self.episode.observations[bar].copy()
         obs[5] = position
         if self.render_mode == "human":
             self.render()
@@ -163,24 +146,15 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
 
     def _info(self) -> dict[str, Any]:
         """The numbers of the current bar, unscaled and unclipped."""
-        bar = self._bar
-        return {
-            "position": self._positions[-1],
-            "profit": self._profits[-1],
-            "cost": self._cost,
-            "z": self._z[bar],
-            "spread": self._spread[bar],
-            "regime": self._regime[bar],
-        }
+        z, spread, regime = self._facts[self._bar]
+        held = {"position": self._positions[-1], "profit": self._profits[-1], "cost": self._cost}
+        return {**held, "z": z, "spread": spread, "regime": regime}
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """Draw spread, z-score, position and profit over the episode so far.
 
         Returns:
             A picture, uint8 `[height, width, 3]`, in mode `"rgb_array"`; None otherwise.
-
-        Raises:
-            ArgumentError: no render mode was chosen, or no episode has begun.
         """
         if self._renderer is None:
             remedy = "pass it to `gymnasium.make`"
@@ -200,6 +174,5 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
 
 
 def _bad_action(action: object) -> ArgumentError:
-    """Build the error for an action outside the space."""
     text = message("one finite number in [-1, 1]", f"`{action!r}`", f"{ENV}.step(action)", "clip or squash the action")
     return ArgumentError(text)

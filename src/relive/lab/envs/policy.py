@@ -24,8 +24,7 @@ class ThresholdPolicy:
     """Trade fully against a wide spread, and leave when it crosses zero.
 
     Where `|spread| > threshold` the position is minus the spread's sign; otherwise it is held until the spread has
-    crossed zero. Position and spread are both observed, so the rule has no memory of its own: one object serves any
-    number of lanes.
+    crossed zero. The observation has both, so one object serves any number of lanes.
 
     Attributes:
         threshold: in units of quiet per-bar volatility, in (0, 30).
@@ -41,40 +40,26 @@ class ThresholdPolicy:
     threshold: float = 2.0
 
     def __post_init__(self) -> None:
-        """Check the threshold."""
         Fields(self, ENV).numbers("threshold", above=0.0, below=SPREAD_CLIP * SPREAD_SCALE)
 
     def __call__(self, obs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Choose positions.
-
-        Args:
-            obs: float32 `[6]` or `[lanes, 6]`.
-
-        Returns:
-            float32 `[1]` or `[lanes, 1]`.
-        """
+        """Choose positions, float32 `[1]` or `[lanes, 1]`, from observations `[6]` or `[lanes, 6]`."""
         spread, position = obs[..., 1:2] * np.float32(SPREAD_SCALE), obs[..., 5:6]
         held = np.where(position * spread < 0, position, np.float32(0.0))
         return np.where(np.abs(spread) > self.threshold, -np.sign(spread), held).astype(np.float32)
 
 
 def evaluate(policy: Policy, *, episodes: int = 1000, seed: int = 0, **settings: Any) -> Floats:
-    """Run a policy on a fixed set of episodes, all at once.
-
-    The same seed and settings give the same prices, so two policies are compared on equal terms.
+    """Run a policy on a fixed set of episodes, all at once; the same seed and settings give the same prices.
 
     Args:
         policy: maps observations float32 `[episodes, 6]` to positions `[episodes, 1]`.
         episodes: how many; episode i has the prices of an environment seeded with `seed + i`.
         seed: a non-negative integer.
-        **settings: `data=` and the market's arguments, as for the environment.
+        **settings: `data=` and the market's arguments, as for the environment, with its errors.
 
     Returns:
         The undiscounted return (sum of rewards) of each episode, float64 `[episodes]`.
-
-    Raises:
-        ArgumentError: an unknown argument, or a value outside its legal range.
-        MissingExtra: `data="real"` without skfolio.
 
     >>> returns = evaluate(ThresholdPolicy(2.0), episodes=200)
     >>> bool(1.4 < returns.mean() < 2.3)
@@ -83,8 +68,8 @@ def evaluate(policy: Policy, *, episodes: int = 1000, seed: int = 0, **settings:
     _check.integer(episodes, f"{ENV}(episodes)", minimum=1)
     _check.integer(seed, f"{ENV}(seed)", minimum=0)
     if "num_envs" in settings:
-        remedy = "one lane runs one episode"
-        raise ArgumentError(message("`episodes`", f"`{settings['num_envs']!r}`", f"{ENV}(num_envs)", remedy))
+        got, remedy = f"`{settings['num_envs']!r}`", "one lane runs one episode"
+        raise ArgumentError(message("`episodes`", got, f"{ENV}(num_envs)", remedy))
     envs = PairsTradingVectorEnv(episodes, **settings)
     obs, _ = envs.reset(seed=seed)
     returns = np.zeros(episodes)

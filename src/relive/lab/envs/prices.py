@@ -25,13 +25,10 @@ PAIRS = ("KO/PEP", "JNJ/PFE", "XOM/CVX", "HD/WMT")
 def load_prices() -> tuple[Dates, dict[str, Floats]]:
     """Read skfolio's bundled S&P 500 set: adjusted closes of 20 stocks, 1990-01-02 to 2022-12-28.
 
-    The file lies inside the package, nothing is downloaded. Importing skfolio takes a second or two, once per process.
+    The file is part of skfolio. Importing it takes a second or two, once per process.
 
     Returns:
         The days, `datetime64[D]` `[8313]`, and the price of each ticker, float64 `[8313]`, in US dollars.
-
-    Raises:
-        MissingExtra: skfolio is not installed.
     """
     with needs("data", f"{ENV}(data)"):
         from skfolio.datasets import load_sp500_dataset
@@ -44,11 +41,10 @@ def load_prices() -> tuple[Dates, dict[str, Floats]]:
 
 
 def hedge(prices_a: Floats, prices_b: Floats, window: int, beta_range: tuple[float, float]) -> tuple[Floats, Floats]:
-    """Hedge ratio and spread volatility of every day, from the `window` log returns before it.
+    """Hedge ratio and spread volatility of days `window + 1` to `N - 1`, each from the `window` log returns before it.
 
     `beta` is the slope of the no-intercept regression of returns of A on returns of B, clipped to `beta_range`; the
-    volatility is the root mean square of `r_A - beta * r_B` over the same days. Both are known at the previous close,
-    and are given for days `window + 1` to `N - 1`.
+    volatility is the root mean square of `r_A - beta * r_B` over the same days.
     """
     r_a, r_b = np.diff(np.log(prices_a)), np.diff(np.log(prices_b))
     view = np.lib.stride_tricks.sliding_window_view
@@ -66,8 +62,8 @@ def spread_path(
     """Turn two price series into the path that is traded and observed.
 
     One unit of position holds `1 / volatility` of stock A against `beta / volatility` of stock B over a day, so a move
-    is in daily volatilities of the spread, as in the synthetic market. The path has all `N` days: moves before day
-    `hedge_window + 1` are 0, and the spread is NaN until its mean over `z_window` days is known.
+    is in daily volatilities of the spread. Moves before day `hedge_window + 1` are 0, and the spread is NaN until its
+    mean over `z_window` days is known.
     """
     beta, volatility = hedge(prices_a, prices_b, hedge_window, beta_range)
     r_a, r_b = (np.diff(np.log(prices), prepend=np.log(prices[0])) for prices in (prices_a, prices_b))
@@ -78,9 +74,8 @@ def spread_path(
     level = np.cumsum(move)
     spread = np.full(len(level), np.nan)
     spread[first:] = level[first:] - rolling_mean(level[first:], z_window)
-    return Path(
-        level=level, spread=spread, move=move, leg_a=r_a, leg_b=r_b, regime=np.zeros(len(level), dtype=np.bool_)
-    )
+    quiet = np.zeros(len(level), dtype=np.bool_)
+    return Path(level=level, spread=spread, move=move, leg_a=r_a, leg_b=r_b, regime=quiet)
 
 
 @functools.lru_cache(maxsize=64)
@@ -90,8 +85,7 @@ def _history(
     """Observe the whole series of a pair; environments in one process share it."""
     _, prices = load_prices()
     a, b = pair.split("/")
-    path = spread_path(prices[a], prices[b], hedge_window, beta_range, z_window)
-    seen = observe(path, z_window, stat_window)
+    seen = observe(spread_path(prices[a], prices[b], hedge_window, beta_range, z_window), z_window, stat_window)
     for shared in (seen.observations, seen.z, seen.spread, seen.move, seen.regime):
         shared.flags.writeable = False
     return seen
@@ -103,7 +97,7 @@ class HistoricalMarket(Market):
 
     An episode is `horizon` consecutive days of one pair, both drawn uniformly, with all of its moves on one side of
     the split. Hedge ratio, scale and observation of a day use earlier closes and that day's own; never a later one.
-    Nobody labels breaks in real prices: `regime` is always False. `cost` is a tenth of a daily volatility unless given.
+    `regime` is always False: nobody labels breaks in real prices. `cost` is a tenth of a daily volatility unless given.
 
     Attributes:
         split: `"train"` (days before `split_date`) or `"test"` (the others).

@@ -29,7 +29,6 @@ class Renderer:
     """
 
     def __init__(self, *, window: bool, fps: int) -> None:
-        """Open the figure; a window appears with the first `show`."""
         self._fps = fps
         self._pyplot: Any = None
         with needs("train", f"{ENV}(render_mode)"):
@@ -51,8 +50,7 @@ class Renderer:
     def draw(self, episode: Observed, positions: list[float], profits: list[float]) -> None:
         """Draw the bars reached so far; `positions` and `profits` begin with the flat start."""
         last = len(positions) - 1
-        spread, z = episode.spread[: last + 1], episode.z[: last + 1]
-        regime = episode.regime[: last + 1]
+        spread, z, regime = episode.spread[: last + 1], episode.z[: last + 1], episode.regime[: last + 1]
         for axis in self._axes:
             _clear(axis, horizon=len(episode.z) - 1)
             # A move ends at its bar, so the shade reaches back to the bar before.
@@ -113,7 +111,5 @@ def _clear(axis: Any, horizon: int) -> None:
     axis.grid(color=GRID, lw=0.8)
     axis.set_axisbelow(True)
     axis.tick_params(colors=INK, labelsize=8, length=0)
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axis.spines[side].set_color(FRAME)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["left", "bottom"]].set_color(FRAME)

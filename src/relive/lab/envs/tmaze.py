@@ -19,10 +19,10 @@ TIME_LIMIT = 3  # corridor lengths
 
 
 class TMazeEnv(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
-    """A corridor of `length` steps that ends in a junction; what the first observation showed says where to turn.
+    """A corridor of `length` steps to a junction; the first observation shows a cue that says where to turn there.
 
-    Nothing at the junction tells up from down, so an agent without memory is right half of the time at best. The task
-    is that of Bakker (2002), made small.
+    Nothing at the junction repeats the cue, so an agent without memory is right half of the time at best. The task is
+    that of Bakker (2002), made small.
 
     Observation, float32 `[4]`:
 
@@ -35,9 +35,8 @@ class TMazeEnv(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
 
     Actions: 0 forward, 1 back, 2 up, 3 down. In the corridor forward leads one step on for a reward of 0. At the
     junction up or down ends the episode: +1 if it is the cue's direction, -0.1 if not. Everything else changes nothing
-    and costs 0.05. After `3 * length` steps the episode is truncated.
-
-    `info` is empty except in an episode's last step, where `is_success` says whether the turn was right.
+    and costs 0.05. After `3 * length` steps the episode is truncated. `info` is empty, except for `is_success` in the
+    last step: whether the turn was right.
 
     Args:
         length: Steps from the start to the junction.
@@ -60,7 +59,6 @@ class TMazeEnv(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's API)
 
     def __init__(self, length: int = 10, *, render_mode: str | None = None) -> None:
-        """Build the spaces; no cue is drawn yet."""
         if render_mode not in (None, "ansi"):
             raise ArgumentError(message("`None` or `ansi`", f"`{render_mode!r}`", f"{NAME}(render_mode)"))
         self.length, self.render_mode = _check.integer(length, f"{NAME}(length)", minimum=1), render_mode
@@ -68,48 +66,30 @@ class TMazeEnv(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
         self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
         self.action_space = gymnasium.spaces.Discrete(4)
         self._cue = self._place = 0
-        # Before the first reset there is nothing to step through, as after an episode's end.
+        # `step` refuses before the first reset as it does after an episode's end.
         self._steps, self._over = 0, True
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """Draw a cue and go back to the start.
-
-        Args:
-            seed: Seeds `np_random`, the only source of randomness; `None` goes on with it.
-            options: None are known; ignored, as in Gymnasium's own environments.
-
-        Returns:
-            The first observation, which shows the cue, and an empty info.
-        """
+        """Draw a cue and go back to the start; no `options` are known."""
         super().reset(seed=seed)
         self._cue = 1 if self.np_random.random() < 0.5 else -1
         self._place, self._steps, self._over = 0, 0, False
         return self._observe(), {}
 
     def step(self, action: Any) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Walk or turn.
-
-        Args:
-            action: 0 forward, 1 back, 2 up, 3 down.
-
-        Returns:
-            Observation, reward, `terminated` (a turn at the junction), `truncated` (the time limit) and info.
-
-        Raises:
-            ArgumentError: Another action, or no episode is running.
-        """
+        """Walk or turn: 0 forward, 1 back, 2 up, 3 down."""
         try:
             move = operator.index(action)
         except TypeError:
-            raise _bad_action(action) from None
+            move = -1
         if not FORWARD <= move <= DOWN:
-            raise _bad_action(action)
+            remedy = "0 forward, 1 back, 2 up, 3 down"
+            raise ArgumentError(message("an action from 0 to 3", f"`{action!r}`", f"{NAME}.step(action)", remedy))
         if self._over:
-            raise ArgumentError(
-                message("a running episode", "a step after its end", f"{NAME}.step", "call `reset` first")
-            )
+            expected, got = "a running episode", "a step after its end"
+            raise ArgumentError(message(expected, got, f"{NAME}.step", "call `reset` first"))
         self._steps += 1
         reward, terminated, success = STILL, False, False
         if self._place < self.length:
@@ -128,13 +108,7 @@ class TMazeEnv(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
         return np.array([cue, not junction, junction, 1.0], np.float32)
 
     def render(self) -> str | None:
-        """Draw the maze as text: the agent `@`, and the cue while it shows.
-
-        Returns:
-            Three lines, the agent in the middle one; None without a render mode.
-
-        Raises:
-            ArgumentError: No episode has begun.
+        """Draw the maze as text, three lines: the agent `@` in the middle one, and the cue while it shows.
 
         >>> env = TMazeEnv(length=3, render_mode="ansi")
         >>> _ = env.reset(seed=1), env.step(0)
@@ -150,8 +124,3 @@ class TMazeEnv(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
         margin = " " * (2 * self.length)
         cue = "" if self._steps else " cue: up" if self._cue > 0 else " cue: down"
         return f"{margin}U\n{' '.join(floor)}{cue}\n{margin}D"
-
-
-def _bad_action(action: object) -> ArgumentError:
-    text = message("an action from 0 to 3", f"`{action!r}`", f"{NAME}.step(action)", "0 forward, 1 back, 2 up, 3 down")
-    return ArgumentError(text)

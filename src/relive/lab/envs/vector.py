@@ -22,9 +22,8 @@ Bools = npt.NDArray[np.bool_]
 class PairsTradingVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
     """Lanes of `PairsTradingEnv` stepped together, equal to `SyncVectorEnv` number for number but faster.
 
-    Lane i seeded by `reset(seed=s)` sees the prices of a single environment seeded by `s + i`. Autoreset is
-    NEXT_STEP: the step after a truncation ignores its action and returns the new episode's first observation.
-    All lanes start together, so all are truncated together.
+    Lane i seeded by `reset(seed=s)` sees the prices of a single environment seeded by `s + i`. All lanes are truncated
+    together. Autoreset is NEXT_STEP: the step after a truncation ignores its action and returns the first observations.
 
     Args:
         num_envs: lanes.
@@ -32,9 +31,7 @@ class PairsTradingVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.fl
         render_mode: only `None`; for pictures, make the environment with `vectorization_mode="sync"`.
         **settings: arguments of `SyntheticMarket` or `HistoricalMarket`.
 
-    Raises:
-        ArgumentError: an unknown argument, or a value outside its legal range.
-        MissingExtra: `data="real"` without skfolio.
+    Errors are those of `PairsTradingEnv`.
 
     >>> import gymnasium, relive.lab.envs
     >>> envs = gymnasium.make_vec("relive/PairsTrading-v0", num_envs=4, mode="dislocation", sigma=0.3)
@@ -44,15 +41,11 @@ class PairsTradingVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.fl
     ((4, 6), (4,))
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012 (Gymnasium's API)
-        "render_modes": [],
-        "autoreset_mode": AutoresetMode.NEXT_STEP,
-    }
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(
         self, num_envs: int = 1, *, data: str = "synthetic", render_mode: str | None = None, **settings: Any
     ) -> None:
-        """Build the market and the spaces; no price is drawn yet."""
         _check.integer(num_envs, f"{ENV}(num_envs)", minimum=1)
         if render_mode is not None:
             remedy = 'pass `vectorization_mode="sync"` for pictures'
@@ -66,8 +59,8 @@ class PairsTradingVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.fl
         self._generators: list[np.random.Generator] = []
         # Bar first: a step then reads one block of memory per array.
         self._observations = np.zeros((bars, num_envs, len(OBSERVATION)), dtype=np.float32)
-        self._move, self._z, self._spread = (np.zeros((bars, num_envs)) for _ in range(3))
-        self._regime = np.zeros((bars, num_envs), dtype=np.bool_)
+        self._series = {name: np.zeros((bars, num_envs)) for name in ("move", "z", "spread")}
+        self._series["regime"] = np.zeros((bars, num_envs), dtype=np.bool_)
         self._bar = self.market.horizon
 
     def reset(
@@ -81,8 +74,8 @@ class PairsTradingVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.fl
         for lane, generator in enumerate(self._generators):
             episode = self.market.sample(generator)
             self._observations[:, lane] = episode.observations
-            self._move[:, lane], self._z[:, lane] = episode.move, episode.z
-            self._spread[:, lane], self._regime[:, lane] = episode.spread, episode.regime
+            for name, values in self._series.items():
+                values[:, lane] = getattr(episode, name)
         self._bar = 0
         self._position, self._profit, self._cost = (np.zeros(self.num_envs) for _ in range(3))
         return self._observe()
@@ -90,28 +83,17 @@ class PairsTradingVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.fl
     def step(
         self, actions: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.float32], Floats, Bools, Bools, dict[str, Any]]:
-        """Hold one position per lane over one bar.
-
-        Args:
-            actions: float32 `[num_envs, 1]` in [-1, 1].
-
-        Returns:
-            Observations, rewards float64 `[num_envs]`, `terminated` (all False), `truncated` and infos.
-
-        Raises:
-            ArgumentError: a wrong shape, an action that is no number in [-1, 1], or no call of `reset` yet.
-        """
+        """Hold one position per lane over one bar; `actions` are float32 `[num_envs, 1]` in [-1, 1]."""
         if not self._generators:
-            raise ArgumentError(
-                message("a running episode", "a step before the first", f"{ENV}.step", "call `reset` first")
-            )
+            expected, got = "a running episode", "a step before the first"
+            raise ArgumentError(message(expected, got, f"{ENV}.step", "call `reset` first"))
         flags = np.zeros(self.num_envs, dtype=np.bool_)
         if self._bar == self.market.horizon:
             obs, infos = self.reset()
             return obs, np.zeros(self.num_envs), flags, flags.copy(), infos
         position = self._positions(actions)
         self._bar += 1
-        profit, paid = trading_profit(self.market, position, self._position, self._move[self._bar])
+        profit, paid = trading_profit(self.market, position, self._position, self._series["move"][self._bar])
         self._position = position
         self._profit = self._profit + profit
         self._cost = self._cost + paid
@@ -141,15 +123,9 @@ class PairsTradingVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.fl
         bar = self._bar
         obs = self._observations[bar].copy()
         obs[:, 5] = self._position
-        values = {
-            "position": self._position.copy(),
-            "profit": self._profit.copy(),
-            "cost": self._cost.copy(),
-            "z": self._z[bar].copy(),
-            "spread": self._spread[bar].copy(),
-            "regime": self._regime[bar].copy(),
-        }
+        values = {"position": self._position, "profit": self._profit, "cost": self._cost}
+        values |= {name: self._series[name][bar] for name in ("z", "spread", "regime")}
         infos: dict[str, Any] = {}
         for name, value in values.items():
-            infos[name], infos[f"_{name}"] = value, np.ones(self.num_envs, dtype=np.bool_)
+            infos[name], infos[f"_{name}"] = value.copy(), np.ones(self.num_envs, dtype=np.bool_)
         return obs, infos

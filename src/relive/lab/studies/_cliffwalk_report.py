@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,50 +39,39 @@ class Cell(NamedTuple):
 Found = Mapping[Cell, Mapping[int, float]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """The bars at one length: outside what that many seeds show 99.8 % of the time.
-
-    Attributes:
-        n: The length.
-        seeds: Seeds that the bars of `table` and `linear` need.
-        table: Least gain, uniform / arm, with a table.
-        beta_one: Range of uniform / (prop 0.6, beta 1).
-        linear: Least gain with a table and a bias.
-        network: Least gain with a network.
-        network_seeds: Seeds that the bars of the network need.
-        rising: Lengths over which the gain of prop 0.6 grows.
-    """
+class Limits(NamedTuple):
+    """The bars at one length: outside what `seeds` show 99.8 % of the time."""
 
     n: int
-    seeds: int
-    table: Mapping[str, float]
-    beta_one: tuple[float, float]
-    linear: Mapping[str, float]
-    network: float
-    network_seeds: int
-    rising: tuple[int, ...]
+    seeds: Mapping[str, int]  # by learner
+    gains: Mapping[
+        str, Mapping[str, float]
+    ]  # least uniform / arm, by learner; the first arm decides which limits count
+    beta_one: tuple[float, float]  # range of uniform / (prop 0.6, beta 1)
+    rising: tuple[int, ...]  # lengths over which the gain of prop 0.6 grows
 
 
 LIMITS = (
     Limits(
         n=12,
-        seeds=30,
-        table={"prop 0.6": 8.0, "prop 1": 9.0, "rank 0.7": 5.0, "rank 1": 6.0, "oracle": 120.0},
+        seeds={"table": 30, "linear": 30, "network": 20},
+        gains={
+            "table": {"prop 0.6": 8.0, "prop 1": 9.0, "rank 0.7": 5.0, "rank 1": 6.0, "oracle": 120.0},
+            "linear": {"prop 0.6": 4.0, "rank 0.7": 3.0},
+            "network": {NETWORK_ARM: 1.7},
+        },
         beta_one=(0.7, 1.25),
-        linear={"prop 0.6": 4.0, "rank 0.7": 3.0},
-        network=1.7,
-        network_seeds=20,
         rising=(4, 6, 8, 12),
     ),
     Limits(
         n=10,
-        seeds=10,
-        table={"prop 0.6": 6.0, "prop 1": 7.5, "rank 0.7": 4.5, "rank 1": 6.0, "oracle": 40.0},
+        seeds={"table": 10, "linear": 10, "network": 5},
+        gains={
+            "table": {"prop 0.6": 6.0, "prop 1": 7.5, "rank 0.7": 4.5, "rank 1": 6.0, "oracle": 40.0},
+            "linear": {"prop 0.6": 3.0, "rank 0.7": 3.0},
+            "network": {NETWORK_ARM: 1.3},
+        },
         beta_one=(0.65, 1.35),
-        linear={"prop 0.6": 3.0, "rank 0.7": 3.0},
-        network=1.3,
-        network_seeds=5,
         rising=(4, 6, 8, 10),
     ),
 )
@@ -101,20 +90,33 @@ def ratio(found: Found, learner: str, n: int, arm: str) -> tuple[Estimate, int] 
 
 def bars(found: Found) -> list[Bar]:
     """Judge everything that was run at a length for which there are limits, the longest of them."""
+    further: dict[str, Callable[[Found, Limits], Iterable[Bar]]] = {
+        "table": _table_bars,
+        "linear": lambda found, limits: (),
+        "network": _network_bars,
+    }
     judged: list[Bar] = []
-    for learner, (arm, judge) in JUDGES.items():
-        limits = next((limits for limits in LIMITS if ratio(found, learner, limits.n, arm)), None)
-        if limits is not None:
-            judged += judge(found, limits)
+    for learner, more in further.items():
+        for limits in LIMITS:
+            if ratio(found, learner, limits.n, next(iter(limits.gains[learner]))):
+                judged += [*_gains(found, learner, limits), *more(found, limits)]
+                break
     return judged
 
 
+def _gains(found: Found, learner: str, limits: Limits) -> Iterator[Bar]:
+    for arm, least in limits.gains[learner].items():
+        gain = ratio(found, learner, limits.n, arm)
+        if gain is not None:
+            text, spec = f"{learner}, n = {limits.n}: uniform / {arm} >= {least:g}", ".0f" if least >= 20 else ".2f"
+            yield Bar(text, f"{gain[0]:{spec}}", gain[0].value >= least if gain[1] >= limits.seeds[learner] else None)
+
+
 def _table_bars(found: Found, limits: Limits) -> Iterator[Bar]:
-    yield from _gains(found, "table", limits.n, limits.table, limits.seeds)
     low, high = limits.beta_one
     plain, half, whole = (ratio(found, "table", limits.n, f"prop 0.6{beta}") for beta in ("", ", beta 0.4", ", beta 1"))
     if plain and half and whole:
-        enough = min(plain[1], half[1], whole[1]) >= limits.seeds
+        enough = min(plain[1], half[1], whole[1]) >= limits.seeds["table"]
         value, between = whole[0].value, half[0].value
         text = f"table, n = {limits.n}: beta 1 within {low} to {high}"
         yield Bar(text, f"{value:.2f}", low <= value <= high if enough else None)
@@ -123,7 +125,7 @@ def _table_bars(found: Found, limits: Limits) -> Iterator[Bar]:
     gains = [gain for n in limits.rising if (gain := ratio(found, "table", n, "prop 0.6"))]
     if len(gains) == len(limits.rising):
         values = [gain.value for gain, _ in gains]
-        enough = all(seeds >= limits.seeds for _, seeds in gains)
+        enough = all(seeds >= limits.seeds["table"] for _, seeds in gains)
         text = f"table: gain of prop 0.6 grows, n = {', '.join(map(str, limits.rising))}"
         reached = ", ".join(f"{value:.1f}" for value in values)
         yield Bar(text, reached, values == sorted(set(values)) if enough else None)
@@ -136,35 +138,14 @@ def _table_bars(found: Found, limits: Limits) -> Iterator[Bar]:
         yield Bar(text, f"{share:.2f} ({arm})", share >= FLOOR if enough else None)
 
 
-def _linear_bars(found: Found, limits: Limits) -> Iterator[Bar]:
-    yield from _gains(found, "linear", limits.n, limits.linear, limits.seeds)
-
-
 def _network_bars(found: Found, limits: Limits) -> Iterator[Bar]:
-    yield from _gains(found, "network", limits.n, {NETWORK_ARM: limits.network}, limits.network_seeds)
     gain = ratio(found, "network", limits.n, NETWORK_ARM)
-    enough = gain is not None and gain[1] >= limits.network_seeds
+    enough = gain is not None and gain[1] >= limits.seeds["network"]
     slowest = max(found[Cell("network", limits.n, NETWORK_ARM)].values())
     middle = float(np.median(list(found[Cell("network", limits.n, "uniform")].values())))
     reached = f"{slowest:,.0f} < {middle:,.0f}" if slowest < middle else f"{slowest:,.0f}, {middle:,.0f}"
     text = f"network, n = {limits.n}: slowest prop < median uniform"
     yield Bar(text, reached, slowest < middle if enough else None)
-
-
-def _gains(found: Found, learner: str, n: int, limits: Mapping[str, float], seeds: int) -> Iterator[Bar]:
-    for arm, least in limits.items():
-        gain = ratio(found, learner, n, arm)
-        if gain is not None:
-            text, spec = f"{learner}, n = {n}: uniform / {arm} >= {least:g}", ".0f" if least >= 20 else ".2f"
-            yield Bar(text, f"{gain[0]:{spec}}", gain[0].value >= least if gain[1] >= seeds else None)
-
-
-# By learner: the arm whose gain decides which limits count, and the bars.
-JUDGES: dict[str, tuple[str, Callable[[Found, Limits], Iterator[Bar]]]] = {
-    "table": ("prop 0.6", _table_bars),
-    "linear": ("prop 0.6", _linear_bars),
-    "network": (NETWORK_ARM, _network_bars),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,9 +200,7 @@ class Findings:
     def _medians(self, learner: str) -> Table:
         """A row for each arm, a column for each length."""
         lengths = self._lengths(learner)
-        table = Table("n", box=box.SIMPLE, padding=(0, 1))
-        for n in lengths:
-            table.add_column(f"{n}", justify="right")
+        table = _table("n", *map(str, lengths))
         table.add_row("memory", *(f"{Cell(learner, n, '').memory:,}" for n in lengths), end_section=True)
         for arm in self._arms(learner):
             runs = (self._runs(learner, n, arm) for n in lengths)
@@ -232,29 +211,21 @@ class Findings:
         """Spread over seeds and gain against uniform, at the longest length that every arm has."""
         arms, lengths = self._arms(learner), self._lengths(learner)
         n = max((n for n in lengths if all(self._runs(learner, n, arm) for arm in arms)), default=lengths[-1])
-        caption = "gain: median of uniform / median of the arm, with a 95 % interval over seeds"
-        table = Table(box=box.SIMPLE, padding=(0, 1), caption=caption, caption_justify="left")
-        for name in (f"n = {n}", "seeds", "median", "lowest", "highest", "gain"):
-            table.add_column(name, justify="left" if name.startswith("n =") else "right")
+        table = _table(f"n = {n}", "seeds", "median", "lowest", "highest", "gain")
+        table.caption = "gain: median of uniform / median of the arm, with a 95 % interval over seeds"
         for arm in arms:
-            if runs := self._runs(learner, n, arm):
-                gain = ratio(self.found, learner, n, arm) if arm != "uniform" else None
-                spread = (_count(value) for value in (float(np.median(runs)), min(runs), max(runs)))
-                table.add_row(arm, str(len(runs)), *spread, _gain(gain[0]) if gain else "")
+            if self._runs(learner, n, arm):
+                facts = self._summary(Cell(learner, n, arm))
+                spread = (_count(facts[name]) for name in ("median", "lowest", "highest"))
+                gain = _gain(facts["gain"]) if facts["gain"] and arm != "uniform" else ""
+                table.add_row(arm, str(facts["seeds"]), *spread, gain)
         return table
 
     def _summary(self, cell: Cell) -> dict[str, Any]:
         updates, gain = self._runs(*cell), ratio(self.found, *cell)
-        return {
-            **cell._asdict(),
-            "memory": cell.memory,
-            "seeds": len(updates),
-            "median": float(np.median(updates)),
-            "lowest": min(updates),
-            "highest": max(updates),
-            "unsolved": sum(map(math.isinf, updates)),
-            "gain": gain[0] if gain else None,
-        }
+        facts = {**cell._asdict(), "memory": cell.memory, "seeds": len(updates), "median": float(np.median(updates))}
+        facts |= {"lowest": min(updates), "highest": max(updates), "unsolved": sum(map(math.isinf, updates))}
+        return {**facts, "gain": gain[0] if gain else None}
 
     def _picture(self) -> Any:
         learners = self._learners
@@ -280,6 +251,13 @@ class Findings:
         axes.plot(sizes, [np.median(runs) for _, runs in solved], "-o", markersize=3, color=color, label=arm)
         lowest, highest = ([pick(runs) for _, runs in solved] for pick in (min, max))
         axes.fill_between(sizes, lowest, highest, color=color, alpha=0.15, linewidth=0)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(first, box=box.SIMPLE, padding=(0, 1), caption_justify="left")
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
 
 
 def _gain(gain: Estimate) -> str:

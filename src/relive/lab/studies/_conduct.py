@@ -71,18 +71,13 @@ def conduct(
     for part in found.shown():
         screen.print(part)
     if found.bars:
-        screen.print(bars_table(found.bars))
+        table = Table("bar", "reached", "holds", title="Bars", title_justify="left", box=box.SIMPLE, padding=(0, 1))
+        for bar in found.bars:
+            table.add_row(bar.text, bar.reached, {True: "yes", False: "NO", None: "too few seeds"}[bar.holds])
+        screen.print(table)
     say_files(screen, found.write(out))
     missed = bars_decide and any(bar.holds is False for bar in found.bars)
     return 1 if missed else exit_status(tasks, outcomes)
-
-
-def bars_table(bars: Iterable[Bar]) -> Table:
-    """Return what should hold, what was reached, and whether it does."""
-    table = Table("bar", "reached", "holds", title="Bars", title_justify="left", box=box.SIMPLE, padding=(0, 1))
-    for bar in bars:
-        table.add_row(bar.text, bar.reached, {True: "yes", False: "NO", None: "too few seeds"}[bar.holds])
-    return table
 
 
 def write_files(
@@ -111,11 +106,7 @@ def _plain(value: Any) -> Any:
 
 
 def new_figure(panels: int = 1) -> tuple[Any, Any]:
-    """Return a Matplotlib figure that needs no display, and its axes: one, or as many as `panels`, side by side.
-
-    Raises:
-        MissingExtra: Matplotlib is not installed.
-    """
+    """Return a Matplotlib figure that needs no display, and its axes: one, or as many as `panels`, side by side."""
     with needs("train", "relive"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -57,14 +57,14 @@ def exit_status(tasks: Sequence[Any], outcomes: Sequence[Outcome[Any]]) -> int:
 
 
 def run_all(tasks: Sequence[T], work: Work[T], on_report: Display, workers: int) -> list[Outcome[T]]:
-    """Run all tasks, in order, on `workers` processes.
+    """Run all tasks, in order, on `workers` processes, and show how they go on a display.
 
     Ctrl-C ends every run at its next report; a second one ends the processes at once.
 
     Args:
         tasks: Picklable.
-        work: A picklable function that does one task in another process. It is given the task and a `Report`, returns
-            a result and whether that is complete, and may raise.
+        work: A picklable function that does one task in another process. It takes the task and a `Report`, returns a
+            result and whether that is complete, and may raise.
         on_report: Shows reports and outcomes.
         workers: Processes.
 
@@ -100,10 +100,9 @@ class _Crew(Generic[T]):
         with children_ignore_interrupts(), _one_thread_each():
             for _ in range(workers):
                 ours, theirs = context.Pipe()
-                process = context.Process(target=_serve, args=(theirs, self._work), daemon=True)
-                process.start()
+                self._processes[ours] = context.Process(target=_serve, args=(theirs, self._work), daemon=True)
+                self._processes[ours].start()
                 theirs.close()  # so that the end of the process closes the pipe
-                self._processes[ours] = process
 
     def serve(self, stop: threading.Event) -> None:
         for pipe in self._processes:
@@ -129,19 +128,14 @@ class _Crew(Generic[T]):
             reported, content = pipe.recv()
         except (EOFError, OSError):
             self._processes[pipe].join()
-            content = (None, False, f"its process ended with status {self._processes[pipe].exitcode}")
-            self._ended(pipe, content)
-            return
+            reported, content = None, (None, False, f"its process ended with status {self._processes[pipe].exitcode}")
         if reported:
             self._display.moved(index, *content)
-        else:
-            self._ended(pipe, content)
-            self._next(pipe)
-
-    def _ended(self, pipe: Any, content: tuple[Any, bool, str]) -> None:
-        index = self._running.pop(pipe)
-        self.outcomes[index] = Outcome(self._tasks[index], *content)
+            return
+        self.outcomes[self._running.pop(pipe)] = Outcome(self._tasks[index], *content)
         self._display.ended(index, content[2])
+        if reported is not None:
+            self._next(pipe)
 
     def kill(self) -> None:
         for process in self._processes.values():

@@ -17,15 +17,8 @@ from rich.text import Text
 
 from relive import lab
 from relive.lab import Progress, TrainerConfig, TrainResult
-from relive.lab.statistics import (
-    Estimate,
-    final,
-    interval,
-    iqm,
-    paired_difference,
-    probability_of_improvement,
-    time_to_threshold,
-)
+from relive.lab import statistics as st
+from relive.lab.statistics import Estimate
 from relive.lab.studies._conduct import Bar, at_least, conduct, new_figure, write_files
 from relive.lab.studies._runner import Outcome, Report
 
@@ -98,6 +91,7 @@ def train(job: Job, report: Report) -> tuple[TrainResult, bool]:
 
 
 Measure = Callable[[Sequence[TrainResult]], tuple[Array, Array] | None]
+Configure = Callable[[str, int], TrainerConfig]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,10 +105,10 @@ class Study:
         unit: What time is counted in: `episodes` or `steps`.
         metric: What is measured.
         digits: How it is formatted; None decides by its size.
-        measure: Times `[P]` and values `[N, P]` of the curves of N runs, as long as the shortest; None: there is none.
+        measure: Times `[P]` and values `[N, P]` of N runs' curves, as long as the shortest; None: there is none.
         last: Points at a curve's end whose mean is the run's final value.
         threshold: Value to reach; None is 90 % of the baseline's final interquartile mean.
-        reference: Name and value of a fixed policy to draw beside the curves, if there is one.
+        reference: Name and value of a fixed policy to draw beside the curves.
         judge: Bars that the final values, by arm, should keep.
         settings: Everything that decides the numbers, for the file.
     """
@@ -132,9 +126,10 @@ class Study:
     judge: Callable[[dict[str, Array]], list[Bar]] = lambda finals: []
     settings: dict[str, Any]
 
-    def run(self, jobs: Sequence[Job], workers: int, out: Path) -> int:
-        """Run all jobs, report, and return the exit status."""
-        return conduct(self.title, jobs, train, workers, self.curves, out)
+    def run(self, runs: Runs, configure: Configure, out: Path, evaluator: Evaluator | None = None) -> int:
+        """Run all arms under all seeds, report, and return the exit status; `configure` gives an arm's settings."""
+        jobs = [Job(arm, seed, configure(arm, seed), evaluator) for seed in runs.chosen() for arm in self.arms]
+        return conduct(self.title, jobs, train, runs.jobs, self.curves, out)
 
     def curves(self, outcomes: Sequence[Outcome[Job]]) -> Curves | None:
         """Return the curves of the seeds that every arm has: of whole runs, or else of what was reached."""
@@ -149,15 +144,9 @@ class Study:
         measured = self.measure(runs) if runs else None
         if measured is None:
             return None
-        times, values = measured
-        return Curves(
-            study=self,
-            seeds=list(chosen),
-            complete=bool(whole),
-            times=times,
-            values=dict(zip(self.arms, values.reshape(len(self.arms), len(chosen), -1), strict=True)),
-            seconds={arm: float(np.mean([arms[arm].result.seconds for arms in chosen.values()])) for arm in self.arms},
-        )
+        values = dict(zip(self.arms, measured[1].reshape(len(self.arms), len(chosen), -1), strict=True))
+        seconds = {arm: float(np.mean([arms[arm].result.seconds for arms in chosen.values()])) for arm in self.arms}
+        return Curves(self, list(chosen), bool(whole), measured[0], values, seconds)
 
 
 def evaluations(steps_per_unit: int = 1) -> Measure:
@@ -189,7 +178,7 @@ class Figures:
     sooner: Estimate | None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Curves:
     """The curves of the same seeds in every arm of a study.
 
@@ -212,7 +201,7 @@ class Curves:
     @property
     def finals(self) -> dict[str, Array]:
         """Final values of the runs of each arm, float64 `[S]`."""
-        return {arm: final(values, self.study.last) for arm, values in self.values.items()}
+        return {arm: st.final(values, self.study.last) for arm, values in self.values.items()}
 
     @property
     def bars(self) -> list[Bar]:
@@ -223,25 +212,30 @@ class Curves:
     def threshold(self) -> float:
         """The value that counts as learned, the same for every arm."""
         fixed = self.study.threshold
-        return 0.9 * float(iqm(self.finals[self.study.baseline])) if fixed is None else fixed
+        return 0.9 * float(st.iqm(self.finals[self.study.baseline])) if fixed is None else fixed
 
     def figures(self) -> list[Figures]:
         """Return the figures of every arm."""
         base, finals, limit = self.study.baseline, self.finals, self.threshold
-        times = {arm: time_to_threshold(self.times, values, limit) for arm, values in self.values.items()}
+        # Sooner is better: negative times.
+        soon = {arm: -st.time_to_threshold(self.times, values, limit) for arm, values in self.values.items()}
         areas = {arm: values.mean(axis=1) for arm, values in self.values.items()}
+
+        def versus(measure: Callable[[Array, Array], Estimate], values: dict[str, Array], arm: str) -> Estimate | None:
+            return measure(values[arm], values[base]) if arm != base else None
+
         return [
             Figures(
                 arm=arm,
                 finals=finals[arm].tolist(),
-                final=interval(finals[arm]),
-                median_time=float(np.median(times[arm])),
-                never=int(np.isinf(times[arm]).sum()),
+                final=st.interval(finals[arm]),
+                median_time=-float(np.median(soon[arm])),
+                never=int(np.isinf(soon[arm]).sum()),
                 seconds=self.seconds[arm],
-                better=probability_of_improvement(finals[arm], finals[base]) if arm != base else None,
-                difference=paired_difference(finals[arm], finals[base]) if arm != base else None,
-                area_difference=paired_difference(areas[arm], areas[base]) if arm != base else None,
-                sooner=probability_of_improvement(-times[arm], -times[base]) if arm != base else None,
+                better=versus(st.probability_of_improvement, finals, arm),
+                difference=versus(st.paired_difference, finals, arm),
+                area_difference=versus(st.paired_difference, areas, arm),
+                sooner=versus(st.probability_of_improvement, soon, arm),
             )
             for arm in self.study.arms
         ]
@@ -292,15 +286,14 @@ class Curves:
         summary |= {"threshold": limit, "reference": study.reference, "bars": self.bars, "arms": self.figures()}
         figure, axes = new_figure()
         for arm, values in self.values.items():
-            points = [interval(column, resamples=BAND_RESAMPLES) for column in values.T]
+            points = [st.interval(column, resamples=BAND_RESAMPLES) for column in values.T]
             line = axes.plot(self.times, [point.value for point in points], label=arm)[0]
             band = ([point.low for point in points], [point.high for point in points])
             axes.fill_between(self.times, *band, color=line.get_color(), alpha=0.2, linewidth=0)
         axes.axhline(limit, color="grey", linestyle="--", linewidth=0.8, label=f"threshold {limit:.3g}")
         if study.reference is not None:
             axes.axhline(study.reference[1], color="black", linestyle=":", linewidth=0.8, label=study.reference[0])
-        axes.set_xlabel(f"training {study.unit}")
-        axes.set_ylabel(f"{study.metric}: IQM and 95 % interval")
+        axes.set(xlabel=f"training {study.unit}", ylabel=f"{study.metric}: IQM and 95 % interval")
         axes.set_title(f"{study.title}: {self._count}")
         axes.legend(frameon=False)
         return write_files(folder, "curves", ["arm", "seed", study.unit, study.metric], lines, summary, figure)

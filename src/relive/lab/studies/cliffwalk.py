@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from relive.lab.cliffwalk import LEARNERS, Walk
 from relive.lab.studies._cliffwalk_report import Cell, Findings, Found
 from relive.lab.studies._conduct import at_least, conduct
 from relive.lab.studies._runner import Outcome, Report
+from relive.lab.studies._study import Runs
 
 LENGTHS = (2, 4, 6, 8, 10, 12, 14)
 QUICK_LENGTHS = (4, 6, 8, 10)
@@ -30,21 +30,17 @@ SHOWN = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Runs):
     """What is run."""
 
     n: tuple[int, ...] = ()
     """Lengths of the chain, 2 to 20; 2 4 6 8 10 12 14 unless given. The memory has 2**(n+1) - 2 transitions."""
     seeds: int = SEEDS
     """Seeds in each arm; at most 10 beyond n = 12, at most 20 for the network."""
-    first_seed: int = 0
-    """The first seed; the others follow."""
     learners: tuple[str, ...] = tuple(LEARNERS)
     """Which learners: `table`, `linear` (a bias that all values share), `network` (64 units and Adam)."""
     quick: bool = False
     """At most 10 seeds (5 for the network), and n up to 10 unless given: well under a minute."""
-    jobs: int = os.cpu_count() or 1
-    """Processes at a time; one for each processor unless given."""
 
     def walks(self) -> list[Walk]:
         """Return all runs, short chains first: a run that is ended early has whole rows to show."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ import tyro
 from relive.errors import ArgumentError, message
 from relive.lab import SACConfig
 from relive.lab.studies._conduct import at_least
-from relive.lab.studies._study import DEFAULT_RUNS, Job, Runs, Study, evaluations
+from relive.lab.studies._study import DEFAULT_RUNS, Runs, Study, evaluations
 
 EPISODE = 100  # bars in an episode of PairsTrading
 HELD_OUT_SEED = 1_000_000
@@ -57,32 +57,15 @@ class PairsLearner:
     def resolved(self, quick: bool = False) -> PairsLearner:
         """Return the same with what the mode decides filled in; a quick comparison trains three fifths as long."""
         at_least(self, update_every=1, hidden=1, episodes=1, eval_every=1, eval_episodes=1)
-        defaults: dict[str, Any] = {
-            "break": {"sigma": 1.0, "update_every": 8, "episodes": 500},
-            "dislocation": {"sigma": 0.3, "update_every": 16, "episodes": 1_500},
-        }[self.mode]
-        if quick:
-            defaults["episodes"] = defaults["episodes"] * 3 // 5
+        sigma, update_every, episodes = {"break": (1.0, 8, 500), "dislocation": (0.3, 16, 1_500)}[self.mode]
+        defaults: dict[str, Any] = {"sigma": sigma, "update_every": update_every}
+        defaults["episodes"] = episodes * 3 // 5 if quick else episodes
         return dataclasses.replace(self, **{n: v for n, v in defaults.items() if getattr(self, n) is None})
 
     @property
     def market(self) -> dict[str, Any]:
         """Arguments of the environment."""
         return {"mode": self.mode, "sigma": self.sigma, "cost": self.cost}
-
-
-@dataclasses.dataclass(frozen=True)
-class HeldOut:
-    """Evaluate a policy on a fixed set of PairsTrading episodes, all at once."""
-
-    episodes: int
-    settings: dict[str, Any]
-
-    def __call__(self, policy: Callable[[Any], Any]) -> Any:
-        """Return the returns, float64 `[episodes]`."""
-        from relive.lab import envs
-
-        return envs.evaluate(policy, episodes=self.episodes, seed=HELD_OUT_SEED, **self.settings)
 
 
 DEFAULT_LEARNER = PairsLearner()
@@ -123,34 +106,26 @@ def pairs(
         learner: Environment and learner.
         out: Folder for curves.png, curves.csv and summary.json.
     """
+    from relive.lab import envs  # loads Gymnasium
+
     learner = learner.resolved(runs.quick)
     if int(learner.episodes or 0) < learner.eval_every:
         wanted = f"at least --eval-every ({learner.eval_every})"
         raise ArgumentError(message(wanted, f"`{learner.episodes}`", "--episodes"))
-    evaluator = HeldOut(learner.eval_episodes, learner.market)
+    evaluate: Any = envs.evaluate
+    evaluator = functools.partial(evaluate, episodes=learner.eval_episodes, seed=HELD_OUT_SEED, **learner.market)
+    rules = {threshold: float(evaluator(envs.ThresholdPolicy(threshold)).mean()) for threshold in THRESHOLDS}
+    best = max(rules, key=lambda threshold: rules[threshold])
     study = Study(
         title=f"SAC on PairsTrading, mode {learner.mode}",
         arms=("uniform", "prioritized"),
         baseline="uniform",
         unit="episodes",
         measure=evaluations(EPISODE),
-        reference=_best_rule(evaluator),
+        reference=(f"the rule |spread| > {best:g}", rules[best]),
         settings={**dataclasses.asdict(runs), **dataclasses.asdict(learner)},
     )
-    jobs = [
-        Job(arm, seed, pairs_config(learner, seed, use_per=arm == "prioritized"), evaluator)
-        for seed in runs.chosen()
-        for arm in study.arms
-    ]
-    return study.run(jobs, runs.jobs, out)
-
-
-def _best_rule(evaluator: HeldOut) -> tuple[str, float]:
-    from relive.lab.envs import ThresholdPolicy
-
-    found = {threshold: float(evaluator(ThresholdPolicy(threshold)).mean()) for threshold in THRESHOLDS}
-    best = max(found, key=lambda threshold: found[threshold])
-    return f"the rule |spread| > {best:g}", found[best]
+    return study.run(runs, lambda arm, seed: pairs_config(learner, seed, arm == "prioritized"), out, evaluator)
 
 
 def pendulum_config(seed: int, use_per: bool, n_step: int, steps: int) -> SACConfig:
@@ -196,9 +171,4 @@ def pendulum(
         threshold=-200.0,
         settings={**dataclasses.asdict(runs), "steps": steps},
     )
-    jobs = [
-        Job(arm, seed, pendulum_config(seed, use_per, n_step, steps))
-        for seed in runs.chosen()
-        for arm, (use_per, n_step) in PENDULUM_ARMS.items()
-    ]
-    return study.run(jobs, runs.jobs, out)
+    return study.run(runs, lambda arm, seed: pendulum_config(seed, *PENDULUM_ARMS[arm], steps), out)

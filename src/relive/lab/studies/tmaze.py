@@ -14,7 +14,7 @@ from relive.errors import ArgumentError, message
 from relive.lab import DQNConfig, R2D2Config, TrainerConfig, TrainResult
 from relive.lab.statistics import interval, probability_of_improvement
 from relive.lab.studies._conduct import Bar
-from relive.lab.studies._study import DEFAULT_RUNS, Array, Job, Runs, Study
+from relive.lab.studies._study import DEFAULT_RUNS, Array, Runs, Study
 
 LENGTH, CHANCE = 10, 0.5
 LAST = 100  # episodes over which success is counted
@@ -119,8 +119,7 @@ def tmaze(
 ) -> int:
     """Recurrent Q-learning from replayed sequences that begin with zero memory, stored memory, or that and a burn-in.
 
-    A cue at the start of a corridor says where to turn at its end, after the sequences that show the cue are over. DQN,
-    which has no memory, is the fourth arm.
+    A cue at the start of a corridor says where to turn at its end. DQN, which has no memory, is the fourth arm.
 
     Example: relive compare tmaze --quick --out runs/tmaze
 
@@ -131,5 +130,5 @@ def tmaze(
     """
     if steps < 2_000:
         raise ArgumentError(message("at least 2000", f"`{steps}`", "--steps"))
-    jobs = [Job(arm, seed, tmaze_config(arm, seed, steps)) for seed in runs.chosen() for arm in ARMS]
-    return tmaze_study({**dataclasses.asdict(runs), "steps": steps}).run(jobs, runs.jobs, out)
+    study = tmaze_study({**dataclasses.asdict(runs), "steps": steps})
+    return study.run(runs, lambda arm, seed: tmaze_config(arm, seed, steps), out)
