@@ -201,7 +201,7 @@ private:
         queue.firsts = firsts.is_none() ? nullptr : numbers<T>(firsts);
         queue.ends = ends;
         queue.seen = seen;
-        require(sound_queues(ring_.ring, queue), WRONG);
+        require(sound_seen(ring_.ring, seen) && sound_queues(ring_.ring, queue), WRONG);
     }
 
     template <typename T>

@@ -50,6 +50,7 @@ public:
     int64_t size() const { return starts_.back(); }
 
     void draw(const Rows& ring, const double* u, int64_t n, int64_t* slot) const {
+        if (!n) return;
         const int64_t total = size(), rows = ring.rows, base = bases_[0];
         const double count = double(total);
         if (ring.lanes == 1) {
