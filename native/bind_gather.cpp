@@ -41,7 +41,7 @@ public:
     }
 
 private:
-    nb::list keep_;
+    nb::tuple keep_;  // not the list, which may change
     std::vector<RowArray> columns_;
     std::vector<Span> spans_;
     std::vector<size_t> picks_;

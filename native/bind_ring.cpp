@@ -36,8 +36,7 @@ RowArray::RowArray(nb::handle object, bool writable) {
 PyRing::PyRing(nb::list layouts, size_t num_obs, InOut<uint8_t, 2> marks, InOut<int64_t, 2> counters,
                InOut<int64_t> clock, nb::object window, std::optional<InOut<double, 2>> given,
                std::optional<InOut<int64_t, 2>> arrival, nb::object notify)
-    : keep_(nb::make_tuple(layouts, marks.object, counters.object, clock.object,
-                           given ? nb::borrow(given->object) : nb::none(),
+    : keep_(nb::make_tuple(marks.object, counters.object, clock.object, given ? nb::borrow(given->object) : nb::none(),
                            arrival ? nb::borrow(arrival->object) : nb::none())),
       notify_(std::move(notify)) {
     ring.lanes = marks.shape[0];
@@ -71,8 +70,10 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, InOut<uint8_t, 2> marks, InOut<
         require(inputs_.bytes_of(c) == ring.columns[c].given(), "relive._native.Ring: a value of another size");
 }
 
-Column PyRing::laid_out(nb::handle layout, bool observation) const {
-    const RowArray found(layout.attr("array"), true);
+Column PyRing::laid_out(nb::handle layout, bool observation) {
+    const nb::object array = layout.attr("array");
+    const RowArray found(array, true);
+    columns_.append(array);
     Column column = found.column;
     column.frames = nb::cast<int64_t>(layout.attr("frames"));
     column.repeat = nb::cast<bool>(layout.attr("repeat"));

@@ -50,9 +50,10 @@ public:
 
 private:
     nb::object keep_, notify_;
+    nb::list columns_;  // keeps them alive
     Inputs inputs_;
 
-    Column laid_out(nb::handle layout, bool observation) const;
+    Column laid_out(nb::handle layout, bool observation);
     void check_lanes(const In<int64_t>& numbers) const;
     void check_slots(const In<int64_t>& slots) const;
     int64_t check_discounts(const In<float>& discounts) const;

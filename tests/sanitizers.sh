@@ -35,11 +35,8 @@ export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 preload=$("$compiler" -print-file-name=libasan.so):$("$compiler" -print-file-name=libubsan.so)
 preload+=:$("$compiler" -print-file-name=libstdc++.so)
 
-tests=("$@")
-if [[ ${#tests[@]} -eq 0 ]]; then
-    unit=(border kernels kernels_of_files queue tree_follows_ring sum_tree_api)
-    tests=(tests/contract tests/property tests/threads "${unit[@]/#/tests/unit/test_}")
-    tests=("${tests[@]/%/}")
-    for i in "${!tests[@]}"; do [[ ${tests[i]} == *test_* ]] && tests[i]+=.py; done
-fi
+unit=(border kernels kernels_of_files queue sum_tree_api tree_follows_ring)
+tests=(tests/contract tests/property tests/threads)
+for name in "${unit[@]}"; do tests+=("tests/unit/test_$name.py"); done
+[[ $# -gt 0 ]] && tests=("$@")
 LD_PRELOAD=$preload "$python" -S -m pytest -q -p no:cacheprovider "${tests[@]}"

@@ -5,11 +5,14 @@ The calls are made in processes of their own, so that one that crashes is report
 
 from __future__ import annotations
 
+import gc
 import inspect
 import json
+import weakref
 from collections import Counter
 from fnmatch import fnmatch
 
+import numpy as np
 import pytest
 from back_ends import HAS_NATIVE, run_python
 
@@ -143,6 +146,37 @@ def test_no_function_is_forgotten() -> None:
     for kind in (value for value in vars(native).values() if inspect.isclass(value)):
         there |= {f"{kind.__name__}.{name}" for name in vars(kind) if not name.startswith("__") or name == "__init__"}
     assert listed == there
+
+
+def test_what_a_kernel_works_on_lives_as_long_as_the_kernel() -> None:
+    """Whatever becomes of the lists that it was made from, and of the ring that a queue follows."""
+    from border_calls import queue_arguments
+    from border_tools import native, ring_arguments
+
+    from relive.sum_tree import allocate
+
+    arguments = ring_arguments()
+    arrays = [weakref.ref(layout.array) for layout in arguments["columns"]]
+    arrays += [weakref.ref(arguments[name]) for name in ("marks", "counters", "clock", "given", "arrival")]
+    kernels = [native.Ring(**arguments)]
+    columns = [np.zeros(3), np.zeros(4)]
+    arrays += [weakref.ref(array) for array in columns]
+    kernels.append(native.Gather(columns, [0, 0]))
+    columns.clear()
+    sums, mins, state = allocate(100)
+    arrays += [weakref.ref(array) for array in (*sums, *mins, state)]
+    kernels.append(native.Tree(sums, mins, state))
+    sums.clear(), mins.clear()
+    queue = queue_arguments()
+    arrays += [weakref.ref(array) for name, array in queue.items() if name != "ring"]
+    kernels.append(native.Queue(**queue))
+    arguments["columns"].clear()
+    del arguments, state, queue
+    gc.collect()
+    assert all(array() is not None for array in arrays)
+    kernels[-1].refresh()
+    del kernels
+    assert not any(array() is not None for array in arrays)
 
 
 def test_garbage_in_the_arrays_is_refused_or_does_no_harm() -> None:
