@@ -115,8 +115,9 @@ class ProportionalSampling:
         settings = self._settings
         if beta is None:
             beta = settings.beta.at(self._draws) if isinstance(settings.beta, Anneal) else settings.beta
-        # The clock moves with the generator: a draw that is interrupted later has taken place.
-        u, self._draws = uniforms(rng, n), self._draws + 1
+        # Before the generator: of a draw that is interrupted, beta may have moved alone, the generator never.
+        self._draws += 1
+        u = uniforms(rng, n)
         drawn = self.tree.draw(u, settings.stratified) if settings.replacement else self.tree.draw_distinct(u)
         leaves, values = drawn
         if settings.weights == "batch":
