@@ -3,45 +3,46 @@
 from __future__ import annotations
 
 import threading
-from types import TracebackType
+from collections.abc import Callable
 
 from .errors import ReliveError, message
 
 
 class Turn:
-    """Lets one thread at a time into a `with` block, and refuses a second entry of the same thread.
+    """One thread at a time, and no call inside another one of the same thread.
 
-    A signal handler may call the buffer in the middle of another call of the same thread. Waiting would be a deadlock,
-    and going on would change data under the outer call, so such calls are refused. Calls that only read, and native
-    ones that run to their end, take `lock` alone.
+    A signal handler may call the buffer in the middle of a call of its own thread. Waiting would never end, and going
+    on would change what the outer call works on, so such calls are refused: ask `taken()`, then enter `lock`. Calls
+    that only look need not ask.
+
+    Nothing says that a call is being made but the lock itself, which C code takes and gives back: between an entry and
+    its exit, wherever a KeyboardInterrupt is raised, nothing can be left behind.
 
     Attributes:
-        lock: Held inside the block; re-entrant.
-        busy: Whether a thread is inside the block.
+        lock: Re-entrant.
+        taken: Whether this thread is inside a call.
     """
 
-    __slots__ = ("busy", "lock")
+    __slots__ = ("lock", "taken")
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.busy = False
+        self.taken: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]
 
-    def __enter__(self) -> None:
-        self.lock.acquire()
-        if self.busy:
-            self.lock.release()
+    def alone(self) -> threading._RLock:
+        """The lock, for a `with` block that refuses to be entered twice.
+
+        Raises:
+            ReliveError: This thread is inside a call.
+        """
+        if self.taken():
             raise self.refusal()
-        self.busy = True
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.busy = False
-        self.lock.release()
+        return self.lock
 
     @staticmethod
     def refusal() -> ReliveError:
         """The error of a call inside another one."""
         got = "one from inside another call of the same thread"
-        remedy = "set a flag in the signal handler, and call once that call has returned; `stats()` is allowed"
+        remedy = "set a flag in the signal handler, and call once that call has returned; only `stats()`, "
+        remedy += "`can_sample()` and `len()` may be called at any time"
         return ReliveError(message("one call at a time", got, "ReplayBuffer", remedy))

@@ -113,6 +113,7 @@ class ReplayBuffer:
         self._all_lanes = np.arange(self.num_envs)
         self._turn = Turn()
         self._most = available_bytes() // schema.nbytes
+        self._known = 0
         self._drawn = 0
         self._stale = 0
         self._last: Int64 = np.empty(0, np.int64)
@@ -168,9 +169,9 @@ class ReplayBuffer:
         """
         if self._notices.due:
             self._notices.say(self._ring)
+        if self._turn.taken():
+            raise self._turn.refusal()
         with self._turn.lock:
-            if self._turn.busy:
-                raise self._turn.refusal()
             if priority is not None:
                 self._index.refresh()
             ids = self._push(obs, action, reward, next_obs, terminated, truncated, extras, env_ids, priority)
@@ -252,7 +253,7 @@ class ReplayBuffer:
             ArgumentError: `env_ids` are not distinct lanes.
         """
         lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
-        with self._turn:
+        with self._turn.alone():
             self._ring.cut(lanes)
 
     def sample(self, batch_size: int, *, beta: float | None = None) -> Batch:
@@ -279,9 +280,9 @@ class ReplayBuffer:
             raise ArgumentError(message(f"at most {self._most} items, as many as fit in memory", got, at))
         if self._notices.due:
             self._notices.say(self._ring)
-        with self._turn:
+        with self._turn.alone():
             least = 1 if self.sampler.replacement else batch_size
-            drawable = self._index.refresh()
+            drawable = self._look()
             if drawable < least:
                 ring = self._ring
                 raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span)
@@ -304,7 +305,7 @@ class ReplayBuffer:
             StaleId: An id cannot be drawn: overwritten, not complete yet, or never issued.
             ArgumentError: `ids` are not one-dimensional integers.
         """
-        with self._turn:
+        with self._turn.alone():
             slots = self._drawable(ids, "ReplayBuffer.read")
             fields = self._expander.expand(slots, self.rng)
             fields["weights"] = np.ones(len(slots), np.float32)
@@ -318,7 +319,7 @@ class ReplayBuffer:
         Raises:
             StaleId, ArgumentError: As in `read`.
         """
-        with self._turn:
+        with self._turn.alone():
             slots = self._drawable(ids, "ReplayBuffer.priorities")
             if not self.sampler.prioritizes:
                 return np.ones(len(slots))
@@ -344,7 +345,7 @@ class ReplayBuffer:
         """
         checked = ids_of(ids, "ReplayBuffer.update_priorities")
         errors = td_errors(td_error, checked)
-        with self._turn:
+        with self._turn.alone():
             slots, states = self._ring.locate(checked)
             keep: Bool | None = None
             if states is not None:
@@ -361,18 +362,24 @@ class ReplayBuffer:
             return len(checked) - dropped
 
     def can_sample(self, batch_size: int) -> bool:
-        """Whether `sample(batch_size)` would succeed; never raises."""
+        """Whether `sample(batch_size)` would succeed; never raises. A signal handler may call it at any time."""
         try:
             wanted = _check.integer(batch_size, "ReplayBuffer.can_sample", minimum=1)
         except ArgumentError:
             return False
+        nested = self._turn.taken()
         with self._turn.lock:
-            return wanted <= self._most and self._index.refresh() >= (1 if self.sampler.replacement else wanted)
+            drawable = self._look(nested)
+            return wanted <= self._most and drawable >= (1 if self.sampler.replacement else wanted)
 
     def stats(self) -> Stats:
-        """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized`."""
+        """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized` and `Ranked`.
+
+        A signal handler may call it at any time; in the middle of another call some counts are those before it.
+        """
+        nested = self._turn.taken()
         with self._turn.lock:
-            self._index.refresh()
+            self._look(nested)
             tally = self._ring.tally()
             ages = self._ring.ages(self._last)
             return Stats(
@@ -407,11 +414,17 @@ class ReplayBuffer:
         raise ReliveError(event("A buffer cannot be copied or pickled", "ReplayBuffer", remedy))
 
     def _write(self, step: Step, lanes: Int64, priority: Float64 | None) -> Int64:
-        with self._turn:
+        with self._turn.alone():
             if priority is not None:
                 # Earlier steps without a priority get the largest so far, which these steps may raise.
                 self._index.refresh()
             return self._ring.write(step.values, step.next_values, step.terminated, step.truncated, lanes, priority)
+
+    def _look(self, nested: bool = False) -> int:
+        """How many items a draw can return; inside another call, which may have changes half done: as of its start."""
+        if not nested:
+            self._known = self._index.refresh()
+        return self._known
 
     def _drawable(self, ids: Any, at: str) -> Int64:
         checked = ids_of(ids, at)

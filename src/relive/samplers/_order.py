@@ -69,10 +69,6 @@ class Order:
             found = np.where(late_ranks[above] == ranks, self._late[above], found)
         return found
 
-    def values(self) -> Float64:
-        """All priorities, in no particular order."""
-        return -np.concatenate((np.delete(self._keys[: self._length], self._holes), self._late_keys))
-
     def _remove(self, journal: Journal, slots: Int64) -> None:
         where = self._where[slots].astype(np.int64)
         journal.put(self._where, slots, 0)

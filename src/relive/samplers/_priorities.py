@@ -108,9 +108,9 @@ class ProportionalSampling:
         settings = self._settings
         if beta is None:
             beta = settings.beta.at(self._draws) if isinstance(settings.beta, Anneal) else settings.beta
-        # The clock advances with the generator, also where the draw is interrupted afterwards.
-        u, self._draws = uniforms(rng, n), self._draws + 1
-        tree = self.tree
+        # Before the generator: of a draw that is interrupted, beta may have moved alone, the generator never.
+        self._draws += 1
+        u, tree = uniforms(rng, n), self.tree
         leaves, values = tree.draw(u, settings.stratified) if settings.replacement else tree.draw_distinct(u)
         if settings.weights == "batch":
             reference = self._kernels.smallest(values)

@@ -152,7 +152,7 @@ class _Ranked:
             self._replace(journal, slots, slots, raw)
 
     def report(self) -> Report:
-        return self._sampling.report(self._order.values())
+        return self._sampling.report(self._raw[self._raw > 0])
 
     def _replace(self, journal: Journal, removed: Int64, added: Int64, priority: Float64) -> None:
         clock = int(self._state[_CLOCK])

@@ -1,0 +1,322 @@
+"""Ctrl-C at every line of every call: the call has happened or it has not, and the buffer goes on.
+
+`sample` may have moved the generator; then the clock of beta has moved, too.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from interrupts import Interrupt, Recorded, State, run
+
+import relive
+from relive.testing import SCHEMAS, OracleBuffer, assert_same_buffer, oracle_items
+from relive.testing._lives import BACK_ENDS, back_end, feed, life, oracle_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+
+LANES, ROWS = 2, 12
+SCHEMA = relive.Schema(
+    obs=relive.Field((2,), stack=2), action=relive.Field(), state=relive.Field((3,), "int16", every=1)
+)
+SAMPLERS = {
+    "uniform": relive.Uniform(),
+    "without replacement": relive.Uniform(replacement=False),
+    "episodes": relive.Uniform(over="episodes"),
+    "prioritized": relive.Prioritized(beta=relive.Anneal(0.1, 1.0, over=9), weights="buffer"),
+    "prioritized without replacement": relive.Prioritized(replacement=False),
+    "ranked": relive.Ranked(beta=relive.Anneal(0.1, 1.0, over=9), weights="none"),
+}
+
+
+class Streams:
+    """Two lanes of steps whose numbers never repeat; lane 1 ends an episode at every fourth step."""
+
+    def __init__(self) -> None:
+        self.now = np.array([[[0, 0], [1, 1]], [[0, 0], [1001, 1001]]], np.float32)
+        self.clock = 0
+
+    def step(self, lanes: Any = (0, 1), successor: bool = True, jump: float = 0) -> dict[str, Any]:
+        lanes = list(lanes)
+        self.clock += 1
+        ended = np.array([lane == 1 and self.clock % 4 == 0 for lane in lanes])
+        obs = self.now[lanes] + np.float32(jump)
+        after = np.stack([obs[:, 1], obs[:, 1] + 1], axis=1)
+        self.now[lanes] = np.where(ended[:, None, None], after + 50, after)
+        number = np.full(len(lanes), self.clock, np.float32)
+        state = np.full((len(lanes), 3), self.clock, np.int16)
+        step = {"obs": obs, "action": number, "reward": number, "state": state}
+        terminated = ended & (self.clock % 8 == 0)
+        step |= {"terminated": terminated, "truncated": ended & ~terminated}
+        return {**step, "next_obs": after} if successor else step
+
+
+def make(sampler: Any) -> relive.ReplayBuffer:
+    item = relive.Transitions(n_step=2, gamma=0.5)
+    return relive.ReplayBuffer(
+        SCHEMA, LANES * ROWS, num_envs=LANES, item=item, sampler=sampler, storage=Recorded(), seed=1
+    )
+
+
+def prioritizes(buffer: relive.ReplayBuffer) -> bool:
+    return buffer.sampler.prioritizes
+
+
+def lived(sampler: Any, steps: int) -> tuple[relive.ReplayBuffer, Streams]:
+    """A buffer after some steps, updates and draws, with changes that the sampler has not looked at yet."""
+    buffer, streams = make(sampler), Streams()
+    for t in range(steps):
+        step = streams.step()
+        buffer.add(**step, priority=[0.5, t + 1.0]) if t == 3 and prioritizes(buffer) else buffer.add(**step)
+        if t % 3 == 2 and buffer.can_sample(4):
+            batch = buffer.sample(4)
+            if prioritizes(buffer):
+                buffer.update_priorities(batch.ids, batch.reward + t)
+    return buffer, streams
+
+
+def calls(buffer: relive.ReplayBuffer, streams: Streams) -> dict[str, Callable[[], object]]:
+    """Calls by name, each of which can be made again and again from the same state."""
+
+    def steps(length: int) -> dict[str, Any]:
+        its = copy.deepcopy(streams)
+        several = [its.step() for _ in range(length)]
+        return {name: np.stack([step[name] for step in several], axis=1) for name in several[0]}
+
+    def step(*arguments: Any, **named: Any) -> dict[str, Any]:
+        return copy.deepcopy(streams).step(*arguments, **named)
+
+    newest = LANES * int(buffer._ring.counters[:, 0].min())
+    ids = np.array([i for i in range(newest) if i < 2 or readable(buffer, i)])[[0, 1, -1, -2, -1]]
+    every = step(), step(lanes=[1]), step(jump=500), step(successor=False), steps(2)
+    whole, part, cut, waiting, several = every
+    table: dict[str, Callable[[], object]] = {
+        "add": lambda: buffer.add(**whole),
+        "add, parsed in Python": lambda: buffer.add(**whole | {"reward": [1, 2]}),
+        "add to one lane": lambda: buffer.add(**part, env_ids=[1]),
+        "add behind a cut": lambda: buffer.add(**cut),
+        "add without a successor": lambda: buffer.add(**waiting),
+        "extend": lambda: buffer.extend(**several),
+        "cut": buffer.cut,
+        "sample": lambda: buffer.sample(4),
+        "can_sample": lambda: buffer.can_sample(3),
+        "stats": buffer.stats,
+    }
+    if prioritizes(buffer):
+        table["add with priorities"] = lambda: buffer.add(**whole, priority=np.array([0.0, 99.0]))
+        table["update_priorities"] = lambda: buffer.update_priorities(ids, [1.0, 2.0, 300.0, 40.0, 5.0])
+    return table
+
+
+def readable(buffer: relive.ReplayBuffer, number: int) -> bool:
+    states = buffer._ring.locate(np.array([number]))[1]
+    return states is None or not states[0]
+
+
+def seen(buffer: relive.ReplayBuffer, streams: Streams) -> list[Any]:
+    """What a caller sees of a buffer, now and after some further calls."""
+    views: list[Any] = []
+    further = copy.deepcopy(streams)
+    for round_ in range(3):
+        stats = buffer.stats()
+        views += [stats.size, stats.drawable, stats.added, stats.cuts, stats.unbootstrapped, stats.ends]
+        views += [stats.repeated_finals, stats.priority_quantiles]
+        ids = [i for i in range(LANES * int(buffer._ring.counters[:, 0].max())) if readable(buffer, i)]
+        views += [ids, dict(buffer.read(ids)), buffer.priorities(ids)]
+        batch = buffer.sample(3)
+        views.append(dict(batch))
+        if prioritizes(buffer):
+            views.append(buffer.update_priorities(ids[-4:], np.arange(4.0) + round_))
+        buffer.add(**further.step(jump=2000))
+    return views
+
+
+class Twins:
+    """A buffer, and what it looks like where the call has not happened, and where it has."""
+
+    def __init__(self, buffer: relive.ReplayBuffer, streams: Streams, name: str) -> None:
+        self.buffer, self.streams, self.name = buffer, streams, name
+        self.call = calls(buffer, streams)[name]
+        self.before = State(buffer)
+        self.lines = run(self.call)
+        self.after = State(buffer)
+        self.views = []
+        for state in (self.before, self.after):
+            state.restore()
+            self.views.append(seen(buffer, streams))
+        self.before.restore()
+        self.known = [self.before, self.after]
+
+    def interrupt(self, at: int) -> None:
+        """Interrupt the call at a line; afterwards it has happened or it has not."""
+        try:
+            run(self.call, at)
+        except Interrupt:
+            pass
+        else:
+            raise AssertionError("the interrupt was swallowed")
+        assert not self.buffer._turn.taken(), "the lock is held"
+        if not any(state.holds() for state in self.known):
+            self.known.append(State(self.buffer))  # looked at once
+            self.check_sample() if self.name == "sample" else self.check()
+        self.before.restore()
+
+    def check(self) -> None:
+        ours = seen(self.buffer, self.streams)
+        try:
+            np.testing.assert_equal(ours, self.views[0])
+        except AssertionError:
+            np.testing.assert_equal(ours, self.views[1])
+
+    def check_sample(self) -> None:
+        """The generator may have moved, but not without the clock of beta; nothing else has."""
+        sampling: Any = getattr(self.buffer._index, "_sampling", None)
+        moved = self.buffer.rng.bit_generator.state != self.before.generator
+        self.buffer.rng.bit_generator.state = self.before.generator
+        if sampling:
+            clock = self.after.attribute(sampling, "_draws") - 1
+            assert sampling._draws == clock + 1 or not moved
+            sampling._draws = clock
+        np.testing.assert_equal(seen(self.buffer, self.streams), self.views[0])
+
+
+# Of Ranked, histories after which its order is merged in different calls.
+HISTORIES = {("ranked", "native"): (9, 11, 15), ("ranked", "numpy"): (11, 15)}
+# What is the same for all samplers, and long: one case goes through all its lines, the others through some.
+SHARED = ("_step_parser.", "_arguments.", "ring.", "rows.", "_nests.", "_fields.", "_journal.")
+THOROUGH = {"add behind a cut", "cut"}
+
+
+@pytest.mark.parametrize("kernels", BACK_ENDS)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_call_interrupted_at_any_line_has_happened_or_not(sampler: str, kernels: str) -> None:
+    functions: set[str] = set()
+    for steps in HISTORIES.get((sampler, kernels), (5, 23) if kernels == "native" else (11,)):
+        with back_end(kernels):
+            buffer, streams = lived(SAMPLERS[sampler], steps)
+        for name in calls(buffer, streams):
+            twins = Twins(buffer, streams, name)
+            functions.update(twins.lines)
+            writes = name.startswith(("add", "extend"))
+            all_lines = (sampler, steps, name) in (("ranked", 11, name) for name in THOROUGH) or not writes
+            skipped = steps
+            for at, line in enumerate(twins.lines):
+                skipped += line.startswith(SHARED)
+                if all_lines or not line.startswith(SHARED) or skipped % 43 == 0:
+                    twins.interrupt(at)
+    if sampler == "ranked":
+        assert {"_order.Order._merge", "_journal.Journal.__exit__", "ranked._Ranked.update"} <= functions
+    if kernels == "numpy":
+        assert {"ring._Write.forget_newest", "ring._Write._drop", "ring.Ring.write"} <= functions
+
+
+class Impatient:
+    """Makes calls that a real signal interrupts at a random moment, twice at most, until they have happened."""
+
+    def __init__(self, buffer: relive.ReplayBuffer) -> None:
+        self.buffer, self.interrupts, self._armed = buffer, 0, False
+        self._random = random.Random(0)
+
+    def handler(self, *_: object) -> None:
+        if self._armed:
+            raise Interrupt
+
+    def insist(self, job: Callable[[], object], repeatable: bool) -> None:
+        for _ in range(2):
+            before = self.buffer._ring.counters.tobytes()
+            if self._attempt(job):
+                return
+            self.interrupts += 1
+            if not repeatable and self.buffer._ring.counters.tobytes() != before:
+                return
+        job()
+
+    def _attempt(self, job: Callable[[], object]) -> bool:
+        try:
+            try:
+                self._armed = True
+                signal.setitimer(signal.ITIMER_REAL, self._random.expovariate(1 / 150e-6) + 2e-6)
+                job()
+                return True
+            finally:
+                self._armed = False
+        except Interrupt:
+            self._armed = False
+            return False
+
+
+@contextmanager
+def handled(number: int, handler: Any) -> Iterator[None]:
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_real_signals(sampler: str) -> None:
+    """Whoever repeats what was interrupted has the buffer of one who was never disturbed."""
+    item, size = relive.Transitions(n_step=2, gamma=0.5), {"capacity": 48, "num_envs": 3}
+    buffer, twin = (
+        relive.ReplayBuffer(SCHEMAS["frames"], **size, item=item, sampler=SAMPLERS[sampler], seed=seed)
+        for seed in (1, 2)
+    )
+    oracle: OracleBuffer = oracle_of(buffer, oracle_items.Transitions(2, 0.5))
+    impatient, rng = Impatient(buffer), np.random.default_rng(0)
+    with handled(signal.SIGALRM, impatient.handler):
+        for number, call in enumerate(life(buffer, oracle, 90, give=prioritizes(buffer))):
+            impatient.insist(lambda call=call: getattr(buffer, call.name)(**call.arguments), repeatable=False)
+            feed(twin, call)
+            ids = np.array(list(oracle.items()) or [0])[-9:]
+            if prioritizes(buffer) and oracle.items():
+                errors = rng.random(len(ids))
+                impatient.insist(lambda ids=ids, errors=errors: buffer.update_priorities(ids, errors), repeatable=True)
+                twin.update_priorities(ids, errors)
+            if twin.can_sample(4):
+                impatient.insist(lambda: buffer.sample(4), repeatable=True)
+            impatient.insist(lambda: buffer.can_sample(4), repeatable=True)
+            impatient.insist(buffer.stats, repeatable=True)
+            if number % 5 == 0:
+                check(buffer, twin, oracle)
+    check(buffer, twin, oracle)
+    assert impatient.interrupts > 50
+
+
+def check(buffer: relive.ReplayBuffer, twin: relive.ReplayBuffer, oracle: OracleBuffer) -> None:
+    """Both hold what the oracle holds, with the same priorities; a draw gives the same items and weights."""
+    for name in oracle.priority:  # the oracle is told of no updates
+        oracle.priority[name] = 1.0
+    assert_same_buffer(buffer, oracle)
+    ids = list(oracle.items())
+    np.testing.assert_array_equal(buffer.priorities(ids), twin.priorities(ids))
+    if twin.can_sample(4):
+        buffer.rng.bit_generator.state = twin.rng.bit_generator.state
+        beta = 0.5 if prioritizes(buffer) else None
+        ours, theirs = buffer.sample(4, beta=beta), twin.sample(4, beta=beta)
+        np.testing.assert_array_equal(ours.ids, theirs.ids)
+        np.testing.assert_array_equal(ours.weights, theirs.weights)
+
+
+@pytest.mark.parametrize(("sampler", "name"), [("uniform", "cut"), ("ranked", "update_priorities")])
+def test_meta_half_a_change_is_found(sampler: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the journal's undoing, some line of an interrupted call leaves neither buffer."""
+    monkeypatch.setattr("relive._journal.Journal.__exit__", lambda *_: None)
+    with back_end("numpy"):
+        buffer, streams = lived(SAMPLERS[sampler], 11)
+    twins = Twins(buffer, streams, name)
+
+    def every_line() -> None:
+        for at in range(len(twins.lines)):
+            twins.interrupt(at)
+
+    with pytest.raises(AssertionError):
+        every_line()
