@@ -135,10 +135,11 @@ private:
         }
         if (firsts) forget_episodes(ring, number, lane);
         const Moved range(before, now);
+        const Position at = ring.position(number, now.head);
         k = lane.come % rows;
         int64_t place = range.come_from % rows;
         for (int64_t row = range.come_from; row < range.come_to; ++row) {
-            const int64_t memory = ring.memory_of(ring.lane_of[number], row);
+            const int64_t memory = ring.memory_of(at, row);
             if ((ring.marks[number * ring.stretch() + memory] & ANCHOR) == ANCHOR) {
                 if (firsts && !goes_on(ring, number, memory, lane_places[(k ? k : rows) - 1], place, lane))
                     firsts[number * rows + lane.episodes_come++ % rows] = T(k);
