@@ -41,6 +41,7 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, InOut<uint8_t, 2> marks, InOut<
       notify_(std::move(notify)) {
     ring.lanes = marks.shape[0];
     ring.rows = marks.shape[1] - 1;
+    ring.prepare();
     require(ring.lanes >= 1 && ring.rows >= 1, "relive._native.Ring: no lane, or no row in it");
     require(counters.shape[0] == ring.lanes && counters.shape[1] * sizeof(int64_t) == sizeof(Lane) && clock.size == 2,
             "relive._native.Ring: counters of another shape");

@@ -10,9 +10,10 @@ struct Seen {
     int64_t oldest, ready, head;
 };
 
+// In this order: so `oldest` is not further behind `head` than a lane has rows, whatever is written meanwhile.
 inline Seen look(const Lane& lane) {
-    const int64_t oldest = observe(lane.oldest), ready = observe(lane.ready);
-    return {oldest, ready, observe(lane.head)};
+    const int64_t head = observe(lane.head), ready = std::min(observe(lane.ready), head);
+    return {observe(lane.oldest), ready, head};
 }
 
 // Counters only grow, and no more rows lie between them than a lane has.
@@ -37,14 +38,14 @@ struct Moved {
 template <typename Gone, typename Come>
 void each_change(const Rows& ring, int64_t number, const Seen& seen, const Seen& now, Gone gone, Come come) {
     const Moved moved(seen, now);
-    const Lane& lane = ring.lane_of[number];
+    const Position at = ring.position(number, now.head);
     const int64_t last = (ring.rows - 1) * ring.lanes + number;
-    int64_t slot = ring.place_of(lane, moved.gone_from) * ring.lanes + number;
+    int64_t slot = ring.place_of(at, moved.gone_from) * ring.lanes + number;
     const auto next = [&] { slot = slot == last ? number : slot + ring.lanes; };
     for (int64_t row = moved.gone_from; row < moved.gone_to; ++row, next()) gone(slot);
-    slot = ring.place_of(lane, moved.come_from) * ring.lanes + number;
+    slot = ring.place_of(at, moved.come_from) * ring.lanes + number;
     for (int64_t row = moved.come_from; row < moved.come_to; ++row, next()) {
-        const int64_t storage_row = number * ring.stretch() + ring.memory_of(lane, row);
+        const int64_t storage_row = number * ring.stretch() + ring.memory_of(at, row);
         if ((ring.marks[storage_row] & ANCHOR) == ANCHOR) come(slot, storage_row);
     }
 }

@@ -35,7 +35,7 @@ struct Lane {
     int64_t place;           // head % R: what the next row is to samplers
     int64_t ready;           // the first row that is not known to be drawable yet
     int64_t oldest;          // the first row whose own older rows, as far as an item needs them, are all stored
-    int64_t held;            // whether the row `head` already holds the successor of the newest step
+    int64_t held;            // `head` where that row already holds the successor of the newest step
     int64_t steps;           // steps ever added
     int64_t ready_steps;     // steps before the row `ready`, where items run across episodes
     int64_t drawable;        // anchors from `oldest` to `ready`
@@ -45,6 +45,15 @@ struct Lane {
     int64_t ends;            // episodes that ended with an observation unlike the one before it
     int64_t repeats;         // streams that began with the final observation of such an episode
     int64_t unused[2];
+
+    // A writer may be killed at any moment: `held` names its row, so that it never speaks of another one.
+    bool holds() const { return held && held == head; }
+};
+
+// Where a lane's rows stand, as follows from `head` alone: another process may be writing, and counters that are read
+// one by one could belong to different moments.
+struct Position {
+    int64_t head, slot, place;
 };
 
 // Which lanes and rows a ring has, and how far around an anchor an item looks.

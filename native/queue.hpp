@@ -135,7 +135,8 @@ private:
         const int64_t rows = ring.rows;
         T* lane_places = places + number * rows;
         Ends lane = ends[number];
-        const int64_t lost = now.oldest - before.oldest, base = ring.place_of(ring.lane_of[number], before.oldest);
+        const Position at = ring.position(number, now.head);
+        const int64_t lost = now.oldest - before.oldest, base = ring.place_of(at, before.oldest);
         int64_t k = lane.gone % rows;
         while (lane.gone < lane.come) {
             const int64_t ahead = lane_places[k] - base;
@@ -146,9 +147,9 @@ private:
         if (firsts) forget_episodes(ring, number, lane);
         const Moved range(before, now);
         k = lane.come % rows;
-        int64_t place = ring.place_of(ring.lane_of[number], range.come_from);
+        int64_t place = ring.place_of(at, range.come_from);
         for (int64_t row = range.come_from; row < range.come_to; ++row) {
-            const int64_t memory = ring.memory_of(ring.lane_of[number], row);
+            const int64_t memory = ring.memory_of(at, row);
             if ((ring.marks[number * ring.stretch() + memory] & ANCHOR) == ANCHOR) {
                 if (firsts && !goes_on(ring, number, memory, lane_places[(k ? k : rows) - 1], place, lane))
                     firsts[number * rows + lane.episodes_come++ % rows] = T(k);

@@ -88,7 +88,7 @@ public:
         for (int64_t i = 0; i < n; ++i) {
             const int64_t number = numbers[i];
             Lane lane = lane_of[number];
-            if (lane.held)
+            if (lane.holds())
                 close(number, lane);
             else if (open(number, lane))
                 forget_newest(number, lane);
@@ -127,7 +127,7 @@ private:
     int64_t step(const Steps& steps, int64_t k, int64_t number, Lane& lane) {
         const auto value = [&](size_t c) { return steps.values[c] + size_t(k) * columns[c].given(); };
         const auto next = [&](size_t c) { return steps.nexts[c] + size_t(k) * columns[c].given(); };
-        bool goes_on = lane.held;
+        bool goes_on = lane.holds();
         if (goes_on) {
             if (differs(value, number, lane) || older_differ(value, number, lane)) {
                 close(number, lane);
@@ -137,7 +137,7 @@ private:
             goes_on = !older_differ(value, number, lane);
             if (!goes_on) forget_newest(number, lane);
         }
-        const bool stored = goes_on && lane.held;  // the observation, as the successor of the step before
+        const bool stored = goes_on && lane.holds();  // the observation, as the successor of the step before
         const uint8_t first = goes_on ? 0 : begin(value, number, lane, true);
         const int64_t id = lane.head * lanes + number;
         const int64_t memory = claim(number, lane);
@@ -175,7 +175,7 @@ private:
             make_room(number, lane, lane.head - stretch());
             observe_at(next, number, lane.slot);
             mark(number, lane.slot) = 0;
-            lane.held = 1;
+            lane.held = lane.head;
         }
     }
 
@@ -344,11 +344,11 @@ private:
 
     void ripen(int64_t number, Lane& lane, uint8_t flags) const {
         if (!across) {
-            lane.ready = flags & END ? lane.head : std::max(lane.ready, lane.head - span + lane.held);
+            lane.ready = flags & END ? lane.head : std::max(lane.ready, lane.head - span + lane.holds());
             return;
         }
         if (flags & CUT) all_ready(lane);
-        while (lane.steps - lane.ready_steps + lane.held > span) {
+        while (lane.steps - lane.ready_steps + lane.holds() > span) {
             lane.ready_steps += mark(number, memory_of(lane, lane.ready)) & STEP;
             ++lane.ready;
         }
@@ -359,7 +359,7 @@ private:
         lane.ready_steps = lane.steps;
     }
 
-    // Show the lane as it is now: `head` and `ready` last.
+    // Show the lane as it is now: `head`, which says that all before it stands, and then what depends on it.
     void finish(int64_t number, Lane& lane, int64_t now) {
         Lane& shown = lane_of[number];
         notable_ |= lane.cuts != shown.cuts || lane.ends != shown.ends || (lane.head > rows && shown.head <= rows);
@@ -368,11 +368,13 @@ private:
             lane.drawable += (mark(number, memory) & ANCHOR) == ANCHOR;
             if (arrival) arrival[storage_row(number, memory)] = now;
         }
-        const int64_t head = lane.head, ready = lane.ready;
+        const int64_t head = lane.head, held = lane.held, ready = lane.ready;
         lane.head = shown.head;
+        lane.held = shown.held;
         lane.ready = shown.ready;
         shown = lane;
         publish(shown.head, head);
+        publish(shown.held, held);
         publish(shown.ready, ready);
     }
 

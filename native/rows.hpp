@@ -51,7 +51,7 @@ public:
     int64_t capacity() const { return lanes * rows; }
 
     // What samplers know a row of a lane by: its number modulo R. Rows that are still stored need no division.
-    int64_t place_of(const Lane& lane, int64_t row) const {
+    int64_t place_of(const Position& lane, int64_t row) const {
         const int64_t behind = lane.head - row;
         if (behind < 0 || behind > rows) return row % rows;
         return behind <= lane.place ? lane.place - behind : lane.place - behind + rows;
@@ -60,7 +60,7 @@ public:
     int64_t id_at(int64_t slot) const {
         int64_t place, number;
         split(slot, place, number);
-        return row_at(lane_of[number], place) * lanes + number;
+        return row_at(position(number), place) * lanes + number;
     }
 
     // `slot` is set for drawable ids only.
@@ -69,14 +69,14 @@ public:
         if (id < 0) return NEVER_ISSUED;
         int64_t row, number;
         split(id, row, number);
-        const Lane& lane = lane_of[number];
-        if (row >= lane.head) return NEVER_ISSUED;
-        if (row < lane.oldest) return OVERWRITTEN;
-        const uint8_t mark = marks[number * stretch() + memory_of(lane, row)];
+        const Position now = position(number);
+        if (row >= now.head) return NEVER_ISSUED;
+        if (row < observe(lane_of[number].oldest)) return OVERWRITTEN;
+        const uint8_t mark = marks[number * stretch() + memory_of(now, row)];
         if (!(mark & STEP)) return mark & LOST ? DROPPED : NEVER_ISSUED;
         if (!(mark & START)) return NO_START;
-        if (row >= lane.ready) return INCOMPLETE;
-        slot = place_of(lane, row) * lanes + number;
+        if (row >= observe(lane_of[number].ready)) return INCOMPLETE;
+        slot = place_of(now, row) * lanes + number;
         return DRAWABLE;
     }
 
@@ -123,8 +123,9 @@ public:
             if (i + DEEP < count) prefetch_mark(slots[i + DEEP]);
             int64_t place, number;
             split(slots[i], place, number);
-            const int64_t row = row_at(lane_of[number], place);
-            const Window found = window(number, memory_of(lane_of[number], row), n);
+            const Position now = position(number);
+            const int64_t row = row_at(now, place);
+            const Window found = window(number, memory_of(now, row), n);
             out.ids[i] = row * lanes + number;
             out.at[i] = found.at;
             out.after[i] = found.after;
@@ -165,7 +166,8 @@ public:
             if (b + 4 < items) prefetch_mark(slots[b + 4]);
             int64_t place, number;
             split(slots[b], place, number);
-            const int64_t memory = memory_of(lane_of[number], row_at(lane_of[number], place));
+            const Position now = position(number);
+            const int64_t memory = memory_of(now, row_at(now, place));
             if (across)
                 sequence_across(number, memory, length, n, powers, b, out, found.data(), successors.data());
             else
@@ -176,16 +178,17 @@ public:
     void prefetch_mark_of(int64_t id) const {
         int64_t row, number;
         split(id, row, number);
-        const Lane& lane = lane_of[number];
+        const Position now = position(number);
         // In range for all ids but stale and invented ones.
-        if (row < lane.head && row >= lane.head - rows)
-            RELIVE_PREFETCH(marks + number * stretch() + memory_of(lane, row));
+        if (row < now.head && row >= now.head - rows)
+            RELIVE_PREFETCH(marks + number * stretch() + memory_of(now, row));
     }
 
     void prefetch_mark(int64_t slot) const {
         int64_t place, number;
         split(slot, place, number);
-        RELIVE_PREFETCH(marks + number * stretch() + memory_of(lane_of[number], row_at(lane_of[number], place)));
+        const Position now = position(number);
+        RELIVE_PREFETCH(marks + number * stretch() + memory_of(now, row_at(now, place)));
     }
 
     void split(int64_t value, int64_t& quotient, int64_t& number) const {
@@ -201,17 +204,37 @@ public:
         }
     }
 
-    // Where in its lane's memory one of the last R + 1 rows stands.
-    int64_t memory_of(const Lane& lane, int64_t row) const {
+    // What follows from the lane's `head`, or from what it was. Divisions are left to the first look at each lap.
+    Position position(int64_t number) const { return position(number, observe(lane_of[number].head)); }
+    Position position(int64_t number, int64_t head) const {
+        Lap& lap = laps_[size_t(number)];
+        if (uint64_t(head - lap.memory) >= uint64_t(stretch())) lap.memory = head / stretch() * stretch();
+        if (uint64_t(head - lap.places) >= uint64_t(rows)) lap.places = head / rows * rows;
+        return {head, head - lap.memory, head - lap.places};
+    }
+
+    // Where in its lane's memory one of the last R + 1 rows stands. A writer has its lane, readers a position.
+    template <typename At>
+    int64_t memory_of(const At& lane, int64_t row) const {
         const int64_t memory = lane.slot - (lane.head - row);
         return memory < 0 ? memory + stretch() : memory;
     }
 
     // The newest row that samplers know by `place`.
-    int64_t row_at(const Lane& lane, int64_t place) const {
+    int64_t row_at(const Position& lane, int64_t place) const {
         const int64_t behind = lane.place - place;
         return lane.head - (behind > 0 ? behind : behind + rows);
     }
+
+    // To be called once `lanes` is known.
+    void prepare() { laps_.resize(size_t(lanes)); }
+
+private:
+    // The first rows of the laps in which a reader last saw a lane: through its memory, and through its places.
+    struct Lap {
+        int64_t memory = 0, places = 0;
+    };
+    mutable std::vector<Lap> laps_;
 
 protected:
     int64_t after_(int64_t memory) const { return memory == rows ? 0 : memory + 1; }
@@ -236,7 +259,7 @@ protected:
     // Of one episode: its steps stand in successive rows, up to an end or the newest.
     void sequence_within(int64_t number, int64_t memory, int64_t length, int64_t n, const float* powers, int64_t b,
                          const Unrolled& out) const {
-        const int64_t base = number * stretch(), count = length + n, head = lane_of[number].slot;
+        const int64_t base = number * stretch(), count = length + n, head = position(number).slot;
         const uint8_t* lane_marks = marks + base;
         const int64_t most = std::min(count, head > memory ? head - memory : head - memory + stretch());
         const int64_t straight = std::min(most, stretch() - memory);
@@ -316,7 +339,7 @@ protected:
     // them, the marks of the steps, and the rows of their successors.
     void walk(int64_t number, int64_t memory, int64_t count, int64_t* observed, int64_t* before, uint8_t* first,
               uint8_t* found, int64_t* successors) const {
-        const int64_t base = number * stretch(), head = lane_of[number].slot;
+        const int64_t base = number * stretch(), head = position(number).slot;
         const uint8_t* lane_marks = marks + base;
         const bool follows = preceded(lane_marks, memory);
         before[0] = follows ? base + before_(memory) : zero_row();

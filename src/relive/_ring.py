@@ -15,16 +15,33 @@ import numpy as np
 from . import _kernels
 from ._arrays import ArraySpec, Memory
 from ._kernel_types import GatherKernel
-from ._kernels_numpy.rows import largest_given
+from ._kernels_numpy.rows import (
+    COUNTERS,
+    CUTS,
+    DRAWABLE,
+    ENDS,
+    HEAD,
+    HELD,
+    LOST,
+    OLDEST,
+    PLACE,
+    READY,
+    READY_STEPS,
+    REPEATS,
+    SLOT,
+    START,
+    STEP,
+    STEPS,
+    STORED,
+    UNBOOTSTRAPPED,
+    largest_given,
+)
 from ._plans import ColumnLayout, Window
-from ._types import Array, Float64, Int64
+from ._types import Array, Bytes, Float64, Int64
 from .schema import Column, Schema
 
 # Fields of up to two cache lines go into the record; longer ones gain nothing there and would keep the others apart.
 _SMALL = 128
-_COUNTERS = 16
-# Columns of the counters; `Lane` in native/lanes.hpp describes them.
-_HEAD, _READY, _STEPS, _DRAWABLE, _STORED, _CUTS, _UNBOOTSTRAPPED, _ENDS, _REPEATS = 0, 3, 6, 8, 9, 10, 11, 12, 13
 # What the ring records for every row if a sampler asks for it.
 BOOKKEEPING = {"given": np.dtype(np.float64), "arrival": np.dtype(np.int64)}
 
@@ -55,6 +72,8 @@ class Ring:
         self.columns: list[Array] = [
             records[column.path] if column.path in small else memory.host(column.path) for column in schema.columns
         ]
+        if not memory.fresh:
+            _recover(self.marks, self.counters, window)
         self.reward = self.columns[next(i for i, column in enumerate(schema.columns) if column.keys == ("reward",))]
         kept = {name: memory.host(name) if name in keeps else None for name in BOOKKEEPING}
         self.given, self.arrival = kept["given"], kept["arrival"]
@@ -99,7 +118,7 @@ class Ring:
             **states,
             "records": ArraySpec((total,), record),
             "marks": ArraySpec((lanes, rows + 1), np.dtype(np.uint8)),
-            "counters": ArraySpec((lanes, _COUNTERS), integers),
+            "counters": ArraySpec((lanes, COUNTERS), integers),
             "clock": ArraySpec((2,), integers),
             **{name: ArraySpec((lanes, rows + 1), BOOKKEEPING[name]) for name in keeps},
         }
@@ -111,7 +130,7 @@ class Ring:
     def tally(self) -> Mapping[str, int]:
         """Sums over all lanes: steps added and stored, items, cuts, missing final observations, ends, repeats."""
         names = ("added", "drawable", "stored", "cuts", "unbootstrapped", "ends", "repeats")
-        columns = (_STEPS, _DRAWABLE, _STORED, _CUTS, _UNBOOTSTRAPPED, _ENDS, _REPEATS)
+        columns = (STEPS, DRAWABLE, STORED, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS)
         sums = self.counters.sum(axis=0).tolist()
         return {name: sums[column] for name, column in zip(names, columns, strict=True)}
 
@@ -137,21 +156,46 @@ class Ring:
     @property
     def drawable(self) -> int:
         """Drawable items, those of probability 0 included."""
-        return int(self.counters[:, _DRAWABLE].sum())
+        return int(self.counters[:, DRAWABLE].sum())
 
     @property
     def waiting(self) -> int:
         """The largest number of rows that wait for their window in any lane."""
-        return int((self.counters[:, _HEAD] - self.counters[:, _READY]).max())
+        return int((self.counters[:, HEAD] - self.counters[:, READY]).max())
 
     @property
     def stored(self) -> int:
         """Steps stored now; boundary rows do not count."""
-        return int(self.counters[:, _STORED].sum())
+        return int(self.counters[:, STORED].sum())
 
     def ages(self, ids: Int64) -> Int64:
         """How many rows of the same lane are newer than each id."""
-        return np.asarray(self.counters[ids % self.lanes, _HEAD] - 1 - ids // self.lanes)
+        return np.asarray(self.counters[ids % self.lanes, HEAD] - 1 - ids // self.lanes)
+
+
+def _recover(marks: Bytes, counters: Int64, window: Window) -> None:
+    """Put right what a writer left that was killed in the middle of a call.
+
+    A lane's `head` is moved once all before it stands, so everything else follows from it and from the marks. Where
+    the last call came to its end, nothing changes.
+    """
+    rows = marks.shape[1] - 1
+    for lane, mark in zip(counters, marks, strict=True):
+        head, oldest = int(lane[HEAD]), int(lane[OLDEST])
+        first = max(0, head - rows)
+        ready = max(int(lane[READY]), first)
+        kept = mark.take(np.arange(first, head), mode="wrap")
+        anchors = (kept & (STEP | START)) == STEP | START
+        lane[[SLOT, PLACE, READY]] = head % (rows + 1), head % rows, ready
+        if head and lane[HELD] == head:
+            mark[head % (rows + 1)] = 0  # an observation, whatever was to become of it
+        lane[STORED] = np.count_nonzero(kept & STEP)
+        lane[DRAWABLE] = np.count_nonzero(anchors[max(0, oldest - first) : ready - first])
+        if anchors.any():
+            since = np.count_nonzero(kept[np.flatnonzero(anchors)[-1] :] & (STEP | LOST))
+            lane[STEPS] += (since - lane[STEPS]) % window.starts
+        if window.across:
+            lane[READY_STEPS] = lane[STEPS] - np.count_nonzero(kept[ready - first :] & STEP)
 
 
 def slots_of_state(rows: int, every: int) -> int:

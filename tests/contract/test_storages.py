@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
+
 import numpy as np
 import pytest
+from forked_storage import Forked
+from mapped_storage import Mapped
 
 import relive
 from relive.testing import StorageContract
 
-STORAGES = {"ram": relive.Ram}
+
+class TestRam(StorageContract):
+    def storage(self) -> relive.Ram:
+        return relive.Ram()
 
 
-class TestStorages(StorageContract):
-    @pytest.fixture(autouse=True, params=STORAGES)
-    def _each(self, request: pytest.FixtureRequest) -> None:
-        self.storage = STORAGES[request.param]
+class TestMapped(StorageContract):
+    @pytest.fixture(autouse=True)
+    def _paths(self, tmp_path: Path) -> None:
+        self.paths = (tmp_path / str(number) for number in itertools.count())
+
+    def storage(self) -> Mapped:
+        return Mapped(next(self.paths))
+
+    def reopen(self, buffer: relive.ReplayBuffer) -> Mapped:
+        return Mapped(buffer.storage.path)
+
+
+class TestForked(StorageContract):
+    def storage(self) -> Forked:
+        return Forked()
+
+    def reopen(self, buffer: relive.ReplayBuffer) -> Forked:
+        return buffer.storage
 
 
 class Reopening(StorageContract):

@@ -14,7 +14,6 @@ from .rows import (
     CUTS,
     ENDS,
     HEAD,
-    HELD,
     READY,
     REPEATS,
     STEPS,
@@ -107,7 +106,7 @@ class Ring(Rows):
         before = self.counters[lanes]
         with Journal() as journal:
             write = self._writing(journal)
-            held = self.counters[lanes, HELD] == 1
+            held = self.holds(lanes)
             write.forget_newest(lanes[~held & self.open_lanes(lanes)])
             write.close(lanes[held])
             write.count_anchors(lanes)

@@ -80,6 +80,11 @@ class Rows:
         states[(ids < 0) | (rows >= self.counters[lanes, HEAD])] = State.NEVER_ISSUED
         return Located(ids % (self.num_lanes * self.rows), states if states.any() else None)
 
+    def holds(self, lanes: Int64) -> Bool:
+        """Whether the row after the newest step already holds its successor."""
+        held = self.counters[lanes, HELD]
+        return np.asarray((held > 0) & (held == self.counters[lanes, HEAD]))
+
     def open_lanes(self, lanes: Int64) -> Bool:
         """Whether the newest row is a step that has not ended its episode and was not cut."""
         marks = self.marks[lanes, (self.counters[lanes, SLOT] - 1) % self.stretch]

@@ -157,7 +157,7 @@ class Writing:
     def _cut_unless_continued(self, lanes: Int64, obs: Sequence[Array]) -> None:
         """Cut the streams in which `obs` is not the next observation, byte by byte."""
         ring, counters = self._ring, self._counters
-        held = counters[lanes, HELD] == 1
+        held = ring.holds(lanes)
         differs = np.zeros(len(lanes), bool)
         for column, value in zip(ring.columns, self._newest_frames(obs), strict=False):
             differs |= _unequal(column.lanes[lanes, counters[lanes, SLOT]], value)
@@ -246,7 +246,7 @@ class Writing:
         where = self._counters[going, SLOT]
         self._mark(going, where, 0)
         self._observe(going, where, [value[~over] for value in self._newest_frames(nexts)])
-        self._count(going, HELD, 1)
+        self._count(going, HELD, self._counters[going, HEAD])
         return apart
 
     def _observe(self, lanes: Int64, memory: Int64, obs: Sequence[Array]) -> None:
@@ -286,12 +286,12 @@ class Writing:
         ring, counters = self._ring, self._counters
         if not ring.across:
             head = counters[lanes, HEAD]
-            complete = np.maximum(counters[lanes, READY], head - ring.span + counters[lanes, HELD])
+            complete = np.maximum(counters[lanes, READY], head - ring.span + ring.holds(lanes))
             self._count(lanes, READY, np.where(ended | cut, head, complete))
             return
         self._all_ready(lanes[cut & ~ended])
         while True:  # a step becomes ready at a time, but for boundary rows on the way
-            known = counters[lanes, STEPS] - counters[lanes, READY_STEPS] + counters[lanes, HELD]
+            known = counters[lanes, STEPS] - counters[lanes, READY_STEPS] + ring.holds(lanes)
             ready = lanes[known > ring.span]
             if not len(ready):
                 return

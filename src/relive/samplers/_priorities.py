@@ -103,6 +103,11 @@ class ProportionalSampling:
         self._draws = 0
         self._drawn, self._beta = np.empty(0), 0.0  # values of the last draw's leaves, and its beta
 
+    def rebuild(self) -> None:
+        """Compute sums, minima and the count of positive leaves from the leaves, as a killed process left them."""
+        self.tree.set(np.arange(len(self.leaves)), self.leaves.copy())
+        self.state[2] = np.count_nonzero(self.leaves > 0)
+
     def draw(self, n: int, rng: np.random.Generator, beta: float | None, items: Callable[[], int]) -> Draw:
         """Return `n` leaves and their importance-sampling weights, whose N is `items()`."""
         settings = self._settings

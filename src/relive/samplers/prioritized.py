@@ -91,6 +91,8 @@ class _Prioritized:
             state[1] = math.inf
         self._sampling = ProportionalSampling(settings, memory.host("priorities"), state, ring.capacity)
         self._tree = self._sampling.tree
+        if not memory.fresh:
+            self._sampling.rebuild()
         seen = memory.host("priorities.seen")
         self.refresh = partial(self._tree.refresh, ring.kernel, seen, settings.initial, settings.alpha)
 

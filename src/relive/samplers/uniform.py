@@ -80,9 +80,10 @@ class _Uniform:
 
     def __init__(self, settings: Uniform, ring: Ring, memory: Memory) -> None:
         episodes = memory.host("anchors.episodes") if settings.over == "episodes" else None
-        queue = _kernels.active().Queue(
-            ring.kernel, memory.host("anchors"), episodes, memory.host("anchors.ends"), memory.host("anchors.seen")
-        )
+        ends, seen = memory.host("anchors.ends"), memory.host("anchors.seen")
+        # Draws depend on what is stored alone: the queue is built anew, which no kill in mid-call can have spoilt.
+        ends[:], seen[:] = 0, 0
+        queue = _kernels.active().Queue(ring.kernel, memory.host("anchors"), episodes, ends, seen)
         self.refresh = queue.refresh
         draw = queue.draw if settings.replacement else queue.draw_distinct
         self._draw = draw if episodes is None else queue.draw_episodes

@@ -7,7 +7,7 @@ import copy
 import numpy as np
 
 from ..buffer import ReplayBuffer
-from ..errors import ArgumentError
+from ..errors import ArgumentError, StorageError
 from ..items import Item, Sequences, Transitions
 from ..samplers import Prioritized, Ranked, Sampler, Uniform
 from ..storage import Ram, Storage
@@ -20,6 +20,10 @@ CHOICES: tuple[tuple[str, Item, Sampler], ...] = (
     ("flat", Transitions(), Uniform()),
     ("wide", Transitions(n_step=3), Prioritized()),
     ("mixed", Sequences(3, burn_in=1), Ranked()),
+    ("flat", Transitions(n_step=2), Uniform(over="episodes")),
+    ("mixed", Transitions(), Uniform(replacement=False)),
+    ("flat", Transitions(), Prioritized(replacement=False, weights="none")),
+    ("nested", Transitions(n_step=2), Ranked(replacement=False)),
 )
 LANES, ROWS = 2, 12
 
@@ -56,7 +60,8 @@ class StorageContract:
     def calls(self, number: int) -> list[Call]:
         """A life that goes round several times."""
         buffer = self.build(CHOICES[number], Ram())
-        return list(life(buffer, oracle_of(buffer, None), 30, seed=number))
+        give = buffer.sampler.prioritizes
+        return list(life(buffer, oracle_of(buffer, None), 40, seed=number, give=give))
 
     def assert_same_life(self, ours: ReplayBuffer, theirs: ReplayBuffer, calls: list[Call]) -> None:
         """Both draw and update alike between the same calls."""
@@ -66,7 +71,7 @@ class StorageContract:
                 feed(buffer, call)
                 if buffer.can_sample(4):
                     batches.append(buffer.sample(4))
-                    if not isinstance(buffer.sampler, Uniform):
+                    if buffer.sampler.prioritizes:
                         buffer.update_priorities(batches[-1].ids, np.sin(batches[-1].ids))
             check(len(batches) != 1, "only one of the two can be sampled")
             if batches:
@@ -110,16 +115,23 @@ class StorageContract:
         refuses(ArgumentError, ReplayBuffer, SCHEMAS["flat"], 2**58, storage=self.storage())
 
     def test_a_reopened_buffer_goes_on(self) -> None:
-        """A second buffer over the same storage draws what the first would have drawn, then and later."""
+        """A buffer over the arrays of an earlier one draws what that would have drawn, then and later."""
         for number, choice in enumerate(CHOICES):
-            first, memory, calls = self.build(choice, self.storage()), self.build(choice, Ram()), self.calls(number)
-            self.assert_same_life(first, memory, calls[:20])
-            storage = self.reopen(first)
-            if storage is None:
-                self.close(first)
-                return
-            second = self.build(choice, storage)
-            second.rng = copy.deepcopy(memory.rng)  # a generator belongs to its buffer, not to the storage
-            assert_same_batch(second.sample(8), memory.sample(8))
-            self.assert_same_life(second, memory, calls[20:])
-            self.close(second)
+            buffer, memory, calls = self.build(choice, self.storage()), self.build(choice, Ram()), self.calls(number)
+            for few in range(0, len(calls), 5):
+                self.assert_same_life(buffer, memory, calls[few : few + 5])
+                storage = self.reopen(buffer)
+                if storage is None:
+                    break
+                buffer = self.build(choice, storage)
+                buffer.rng = copy.deepcopy(memory.rng)  # a generator belongs to its buffer, not to the storage
+            self.close(buffer)
+
+    def test_the_arrays_of_another_buffer_are_refused(self) -> None:
+        """With `StorageError`, before anything changes: other sizes, another sampler."""
+        first = self.build(CHOICES[0], self.storage())
+        storage = self.reopen(first)
+        if storage is None:
+            return
+        refuses(StorageError, self.build, CHOICES[1], storage)
+        check(len(self.build(CHOICES[0], storage)) == 0, "a refused buffer changed what was there")

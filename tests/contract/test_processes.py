@@ -1,0 +1,232 @@
+"""What a storage makes possible: forked writers, readers that draw meanwhile, buffers whose process was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forked_storage import Forked
+from mapped_storage import Mapped
+from test_samplers import SAMPLERS
+
+import relive
+from relive import _kernels
+from relive._kernels_numpy.rows import HEAD, HELD, OLDEST, READY
+
+native = pytest.mark.skipif("_native" not in _kernels.active().__name__, reason="lanes are published by native kernels")
+
+
+def make(width: int, rows: int, lanes: int = 2, **choices: object) -> relive.ReplayBuffer:
+    schema = relive.Schema(obs=relive.Field((width,)), action=relive.Field((), "int64"))
+    return relive.ReplayBuffer(schema, rows * lanes, num_envs=lanes, seed=0, **choices)
+
+
+def steps(width: int, first: int, count: int, lane: int) -> dict[str, object]:
+    """Arguments of `extend`: step t observes t everywhere, modulo 2**16; its action names step and lane."""
+    t = np.arange(first, first + count)[None]
+    obs = np.repeat(t[..., None], width, axis=-1)
+    off = np.zeros((1, count), bool)
+    return {
+        "obs": (obs % 2**16).astype(np.float32), "action": t * 100 + lane, "reward": t % 7,
+        "next_obs": ((obs + 1) % 2**16).astype(np.float32), "terminated": off, "truncated": off, "env_ids": [lane],
+    }  # fmt: skip
+
+
+@contextmanager
+def forked(work: Callable[[], object], endless: bool = False) -> Iterator[None]:
+    """Let a child do `work` while the block runs; `endless` work is killed where the block ends."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    try:
+        yield
+    finally:
+        if endless:
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    assert status == (signal.SIGKILL if endless else 0)
+
+
+def torn(batch: relive.Batch) -> np.ndarray:
+    """Which items are not one step and the observation after it, byte for byte."""
+    t = batch.action[:, None] // 100
+    wrong = (batch.obs != t % 2**16) | (batch.next_obs != (t + batch.steps[:, None]) % 2**16)
+    return wrong.any(axis=1)
+
+
+def assert_whole(batch: relive.Batch, lanes: int = 2) -> None:
+    """No item is torn, and where rows are steps, each is the one that its id names."""
+    assert not torn(batch).any(), f"{torn(batch).sum()} of {len(batch.ids)} items are torn"
+    np.testing.assert_array_equal(batch.action, batch.ids // lanes * 100 + batch.ids % lanes)
+
+
+def assert_alike(ours: relive.ReplayBuffer, alone: relive.ReplayBuffer, draws: int = 3) -> None:
+    for _ in range(draws):
+        batch, expected = ours.sample(16), alone.sample(16)
+        for name in batch:
+            np.testing.assert_array_equal(batch[name], expected[name])
+        if ours.sampler.prioritizes:
+            for buffer in (ours, alone):
+                assert buffer.update_priorities(batch.ids, np.sin(batch.ids)) == 16
+    assert vars(ours.stats()) == vars(alone.stats())
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_parent_draws_what_a_forked_child_wrote(name: str) -> None:
+    sampler = SAMPLERS[name]
+    given = {"priority": np.linspace(0.0, 9.0, 29)[None]} if sampler.prioritizes else {}
+
+    def first(buffer: relive.ReplayBuffer) -> None:  # goes round, with a cut and an end
+        for t in range(0, 60, 20):
+            buffer.extend(**steps(3, t, 20, 1))
+            buffer.extend(**{**steps(3, t, 20, 0), "terminated": np.arange(20)[None] == 7})
+        buffer.cut([0])
+
+    def second(buffer: relive.ReplayBuffer) -> None:
+        buffer.extend(**steps(3, 61, 29, 0), **given)
+
+    ours, alone = (make(3, 40, sampler=sampler, storage=storage) for storage in (Forked(), relive.Ram()))
+    for buffer in (ours, alone):
+        buffer.extend(**steps(3, 90, 2, 1))
+        buffer.sample(1)
+    for write in (first, second):
+        with forked(lambda write=write: write(ours)):
+            pass
+        write(alone)
+        assert_alike(ours, alone)
+
+
+def test_two_writers_lose_nothing() -> None:
+    def write(buffer: relive.ReplayBuffer, lane: int) -> None:
+        for t in range(0, 4000, 5):
+            ids = buffer.extend(**steps(5, t, 5, lane))
+            assert (ids % 2 == lane).all()
+            if t % 500 == 0:
+                buffer.cut([lane])
+
+    ours, alone = (make(5, 3000, storage=storage) for storage in (Forked(), relive.Ram()))
+    with forked(lambda: write(ours, 0)), forked(lambda: write(ours, 1)):
+        pass
+    for lane in (0, 1):
+        write(alone, lane)
+    assert ours.stats().added == 8000
+    np.testing.assert_array_equal(ours._ring.counters, alone._ring.counters)
+    assert_alike(ours, alone)
+    ids = np.sort(ours.sample(20_000).ids)
+    assert not torn(ours.read(ids)).any()
+
+
+FAST = (2, 100_000, 20_000)
+
+
+@native
+@pytest.mark.parametrize(
+    ("name", "width", "rows", "length"),
+    [
+        ("uniform", 4096, 500, 1),
+        ("uniform over episodes", 4096, 500, 1),
+        ("prioritized", 4096, 500, 1),
+        ("ranked", 4096, 500, 1),
+        ("uniform", *FAST),
+        ("prioritized", *FAST),
+    ],
+)
+def test_a_reader_sees_whole_rows_only(name: str, width: int, rows: int, length: int) -> None:
+    """Rows that take long to write, and rows that come so fast that counters move while they are read."""
+    buffer, drawn = make(width, rows, sampler=SAMPLERS[name], storage=Forked()), 0
+
+    def write(lane: int) -> None:
+        for t in range(0, 2**40, length):
+            buffer.extend(**steps(width, t, length, lane))
+
+    with forked(lambda: write(0), endless=True), forked(lambda: write(1), endless=True):
+        while drawn < 2000:
+            heads = buffer._ring.counters[:, HEAD].copy()
+            newest = ((heads - 1 - np.arange(8)[:, None]) * 2 + [0, 1]).ravel()
+            assert_whole(buffer.read(newest[newest >= 0]))
+            if buffer.can_sample(1):
+                batch = buffer.sample(32)
+                far = batch.ids // 2 > buffer._ring.counters[batch.ids % 2, HEAD] - rows // 2
+                assert_whole(relive.Batch({key: value[far] for key, value in batch.items()}))
+                drawn += int(far.sum())
+
+
+@native
+@pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized(), relive.Ranked()], ids=repr)
+def test_a_killed_buffer_opens_again(sampler: relive.Uniform, tmp_path: Path) -> None:
+    def build() -> relive.ReplayBuffer:
+        item = relive.Transitions(n_step=2)
+        return make(300, 200, item=item, sampler=sampler, storage=Mapped(tmp_path / "ring"))
+
+    def work(first: int, started: int) -> None:
+        buffer = build()
+        for t in range(first, 10**9, 3):
+            for lane in (0, 1):
+                buffer.extend(**{**steps(300, t, 3, lane), "truncated": [[False, False, t % 4 == 0]]})
+            buffer.sample(8)
+            if t == first + 99:
+                os.write(started, b"!")
+
+    for attempt in range(8):
+        ready, started = os.pipe()
+        with forked(lambda first=attempt * 10**6, to=started: work(first, to), endless=True):
+            os.read(ready, 1)
+            time.sleep(0.002 * attempt)
+        os.close(ready)
+        os.close(started)
+        buffer = build()
+        assert not torn(buffer.sample(200)).any()
+        assert buffer.stats().drawable == len(set(buffer.sample(4000).ids.tolist()))
+        buffer.cut()
+
+
+# What is published when a call ends, in this order. A kill may come before any of it: the counters that keep their old
+# values then.
+ALL_BUT_OLDEST = [column for column in range(16) if column != OLDEST]
+MOMENTS = {"rows": ALL_BUT_OLDEST, "counters": [HEAD, HELD, READY], "head": [HELD, READY], "held": [READY], "all": []}
+
+
+@native
+@pytest.mark.parametrize("published", MOMENTS)
+def test_a_call_that_was_killed_halfway(published: str) -> None:
+    rng, t, storage, read = np.random.default_rng(0), 0, Forked(), 0
+    killed, after = False, 0
+    for number in range(300):
+        if killed or number % 10 == 0:
+            buffer = make(2, 9, 1, item=relive.Transitions(n_step=2), storage=storage)
+        if killed:
+            buffer.cut()  # nobody goes on with the episode
+        elif published == "all":
+            np.testing.assert_array_equal(storage._arrays["ring/counters"], after)
+        if buffer.can_sample(1):
+            batch = buffer.sample(50)
+            assert not torn(batch)[batch.discount > 0].any()
+            assert len(set(batch.ids.tolist())) <= buffer.stats().drawable <= buffer.stats().size <= 9
+            read += 1
+        counters = storage._arrays["ring/counters"]
+        before = counters.copy()
+        terminated, truncated = rng.random((2, 1, 1)) < 0.15
+        arguments = {**steps(2, t, 1, 0), "terminated": terminated, "truncated": truncated}
+        waits = rng.random() < 0.2
+        if waits:
+            del arguments["next_obs"]
+        if rng.random() < 0.1:
+            buffer.cut()
+        else:
+            buffer.extend(**arguments)
+        after, killed = counters.copy(), rng.random() < 0.3
+        t += 1 if waits or (rng.random() < 0.8 and not killed) else 1000
+        if killed:
+            counters[:, MOMENTS[published]] = before[:, MOMENTS[published]]
+    assert read > 200
