@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import hindsight_item
 import numpy as np
+import pytest
 from hindsight_item import Hindsight, TestHindsight, sparse
 from recent_sampler import Recent, TestRecent
 from test_processes import make, steps
@@ -64,6 +65,7 @@ def test_goals_are_replaced_as_often_as_asked_for() -> None:
         np.testing.assert_array_equal(batch.reward[relabelled], ((goal == there + 1) - 1.0)[relabelled])
 
 
+@pytest.mark.filterwarnings("ignore:Expected room for:relive.errors.ReliveWarning")
 def test_recent_draws_the_newest_steps_of_every_lane() -> None:
     buffer = make(1, 30, 2, sampler=Recent(k=4), item=relive.Transitions(n_step=3))
     added = [[], []]

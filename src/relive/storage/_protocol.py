@@ -15,7 +15,8 @@ class Storage(Protocol):
         """Return an array for every name of `spec`: new ones, or those that were found there.
 
         Args:
-            spec: What each array holds.
+            spec: What each array holds. Names begin with `ring/` (arrays that all processes of a buffer may share, one
+                writer a lane) or `sampler/` (arrays of the process that draws).
             identity: Names the schema, the sizes, the item and the sampler that the arrays were made for. Arrays found
                 with another identity are refused.
 
