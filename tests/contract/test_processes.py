@@ -19,6 +19,7 @@ import relive
 from relive import _kernels
 from relive._kernels_numpy.rows import HEAD, HELD, OLDEST, READY
 
+pytestmark = pytest.mark.filterwarnings("ignore:Expected:relive.errors.ReliveWarning")
 native = pytest.mark.skipif("_native" not in _kernels.active().__name__, reason="lanes are published by native kernels")
 
 

@@ -15,7 +15,9 @@ from source_tree import ROOT
 # Every example, and the arguments that make it short.
 EXAMPLES: dict[str, list[str]] = {
     "clone_from_trajectories.py": ["--updates", "50", "--rollouts", "2"],
+    "hindsight_item.py": [],
     "pairs_trading.py": ["episode.png", "--episodes", "3"],
+    "recent_sampler.py": [],
     "train_dqn.py": ["--steps", "60"],
     "train_sac.py": ["--steps", "60"],
 }

@@ -1,5 +1,7 @@
 """Which items are drawn. A sampler knows slots and numbers; it never sees data."""
 
+from .._plans import Changes as Changes
+from .._ring import Ring as Ring
 from ._protocol import Draw as Draw
 from ._protocol import Index as Index
 from ._protocol import Prioritizing as Prioritizing

@@ -15,7 +15,8 @@ class Storage(Protocol):
         """Return an array for every name of `spec`: new ones, or those that an earlier buffer left there.
 
         Args:
-            spec: Shape and dtype of each array.
+            spec: Shape and dtype of each array. Names begin with `ring/` (arrays that all processes of a buffer may
+                share, one writer a lane) or `sampler/` (arrays of the process that draws).
             identity: A digest of the schema, the sizes, the item's window and the sampler, which decide what the arrays
                 mean. Arrays that were left with another identity are refused.
 

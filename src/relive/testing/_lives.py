@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import _kernels
-from .._types import Int64
+from .._types import Array, Int64
 from ..batch import Batch
 from ..buffer import ReplayBuffer
 from ..errors import ReliveWarning
@@ -22,6 +23,49 @@ from .oracle import Anchor, ItemModel, OracleBuffer
 from .synthetic import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script, SyntheticEnvs
 
 BACK_ENDS = ["numpy", *(["native"] if importlib.util.find_spec("relive._native") else [])]
+
+
+class Contract:
+    """Promises, as methods whose names begin with `test_`: pytest collects them from a subclass, or `run_all` does.
+
+    Notices about the contract's own experience, in which much ends and little is stored, are not shown.
+    """
+
+    def __init_subclass__(cls) -> None:
+        for name, method in list(vars(cls).items()):
+            if name.startswith("test_"):
+                setattr(cls, name, _quiet(method))
+
+    @classmethod
+    def run_all(cls) -> int:
+        """Run every test, each on an instance of its own; return how many there are."""
+        names = [name for name in dir(cls) if name.startswith("test_")]
+        for name in names:
+            getattr(cls(), name)()
+        return len(names)
+
+
+def _quiet(method: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(method)
+    def run(*arguments: Any, **named: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReliveWarning)
+            method(*arguments, **named)
+
+    return run
+
+
+class Numbers:
+    """A generator that gives one number only, and notes how often it was asked."""
+
+    def __init__(self, number: float) -> None:
+        self.number = number
+        self.calls: list[Any] = []
+
+    def random(self, size: Any) -> Array:
+        """As many of them as asked for."""
+        self.calls.append(size)
+        return np.full(size, self.number)
 
 
 @dataclass(frozen=True)
@@ -85,16 +129,13 @@ def life(buffer: ReplayBuffer, oracle: OracleBuffer, calls: int, seed: int = 0, 
 @contextmanager
 def back_end(name: str) -> Iterator[None]:
     """Give what is built inside the block the named kernels."""
-    with warnings.catch_warnings(), _kernels.use(name):
-        warnings.simplefilter("ignore", ReliveWarning)
+    with _kernels.use(name):
         yield
 
 
 def feed(buffer: ReplayBuffer, call: Call) -> None:
     """Make one call; the ids are the oracle's."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ReliveWarning)
-        ids = getattr(buffer, call.name)(**call.arguments)
+    ids = getattr(buffer, call.name)(**call.arguments)
     if ids is not None:
         np.testing.assert_array_equal(ids, call.ids, err_msg=f"ids of `{call.name}`")
 

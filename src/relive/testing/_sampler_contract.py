@@ -15,6 +15,8 @@ from ..samplers import Sampler
 from . import oracle_items
 from ._lives import (
     BACK_ENDS,
+    Contract,
+    Numbers,
     assert_same_batch,
     back_end,
     feed,
@@ -30,7 +32,7 @@ from .synthetic import GO, SCHEMAS, STAY, TERMINATED, Script, SyntheticEnvs
 LANES, ROWS = 3, 16
 
 
-class SamplerContract:
+class SamplerContract(Contract):
     """The promises of a sampler: subclass it under a name that pytest collects, and set `sampler`.
 
     Attributes:
@@ -224,19 +226,7 @@ class SamplerContract:
         """One `rng.random(n)` a draw and nothing else; its smallest and largest numbers are as good as any."""
         buffer, oracle = self.filled()
         for edge in (0.0, 0.5, 1.0 - 2.0**-53):
-            buffer.rng = numbers = _Numbers(edge)
+            buffer.rng = numbers = Numbers(edge)
             for size in (1, 6):
                 check(set(buffer.sample(size).ids.tolist()) <= set(oracle.items()), f"a wrong draw from {edge}")
             check(numbers.calls == [1, 6], f"calls of `rng.random` with {numbers.calls}, not [1, 6]")
-
-
-class _Numbers:
-    """A generator that gives one number only, and notes how often it was asked."""
-
-    def __init__(self, number: float) -> None:
-        self.number = number
-        self.calls: list[int] = []
-
-    def random(self, n: int) -> Any:
-        self.calls.append(n)
-        return np.full(n, self.number)

@@ -11,7 +11,7 @@ from ..errors import ArgumentError, StorageError
 from ..items import Item, Sequences, Transitions
 from ..samplers import Prioritized, Ranked, Sampler, Uniform
 from ..storage import Ram, Storage
-from ._lives import Call, assert_same_batch, feed, life, oracle_of, refuses
+from ._lives import Call, Contract, assert_same_batch, feed, life, oracle_of, refuses
 from .agreement import check
 from .synthetic import SCHEMAS
 
@@ -28,7 +28,7 @@ CHOICES: tuple[tuple[str, Item, Sampler], ...] = (
 LANES, ROWS = 2, 12
 
 
-class StorageContract:
+class StorageContract(Contract):
     """The promises of a storage: subclass it under a name that pytest collects, and override `storage`.
 
     Only the public API of `ReplayBuffer(..., storage=...)` is used.
