@@ -34,11 +34,9 @@ __all__ = [
     "statistics",
 ]
 
-_MODULES = {"DQNTrainer": "dqn", "R2D2Trainer": "r2d2", "SACTrainer": "sac"}
-
 
 def __getattr__(name: str) -> Any:
     """Load the trainers, and PyTorch with them, only when one of them is named."""
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"relive.lab.{_MODULES[name]}"), name)
+    if name in ("DQNTrainer", "R2D2Trainer", "SACTrainer"):
+        return getattr(importlib.import_module(f"relive.lab.{name.removesuffix('Trainer').lower()}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,13 +26,7 @@ def make(env_id: str, kwargs: Mapping[str, Any], *, training: bool) -> Env:
     Games that wait for the button get it pressed. In training every life is an episode, and rewards are their signs;
     otherwise an episode is a whole game and its return the score.
 
-    Args:
-        env_id: Such as `ALE/Pong-v5`.
-        kwargs: Of the environment.
-        training: See above.
-
-    Raises:
-        ArgumentError: The game is unknown.
+    An unknown game is an ArgumentError.
     """
     gymnasium.register_envs(ale_py)
     try:
@@ -61,9 +55,8 @@ class LifeIsEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Step; terminated also where a life was lost."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._over = terminated or truncated
-        lives, before = self._ale_lives(), self._lives
-        self._lives = lives
-        return obs, reward, terminated or lives < before, truncated, info
+        before, self._lives = self._lives, self._ale_lives()
+        return obs, reward, terminated or self._lives < before, truncated, info
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Go on with the game that lost a life, with an idle step; otherwise start a new one."""

@@ -310,6 +310,6 @@ class R2D2Config(QLearningConfig):
         if weights is None:
             return
         legal = isinstance(weights, tuple | list) and all(isinstance(w, int | float) for w in weights)
-        if not legal or not all(0.0 <= w < math.inf for w in weights) or not sum(weights) > 0.0:
+        if not legal or not all(0.0 <= w < math.inf for w in weights) or not any(weights):
             raise fields.refusal("explore_weights", "finite weights >= 0, not all of them 0")
         object.__setattr__(self, "explore_weights", tuple(float(w) for w in weights))

@@ -186,7 +186,7 @@ class Trainer(abc.ABC, Generic[Config]):
         """Whether the last step of all lanes reached or crossed a multiple of `every`."""
         return every > 0 and self.step // every > (self.step - self.config.num_envs) // every
 
-    def _do(self, action: npt.NDArray[Any], **extras: Any) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any]]:
+    def _do(self, action: npt.NDArray[Any], **extras: Any) -> tuple[npt.NDArray[Any], ...]:
         """Step and store, with `extras` as further fields; return observations, rewards, and where episodes ended.
 
         Where an episode ended, the observation is the first of the next one.

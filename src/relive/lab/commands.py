@@ -31,7 +31,7 @@ Args:
 """
 
 
-def trainer(kind: type[TrainerConfig], summary: str, example: str) -> dict[str, Callable[..., int]]:
+def _command(kind: type[TrainerConfig], summary: str, example: str) -> dict[str, Callable[..., int]]:
     """Return the command that trains by settings of one kind, by its name, the first word of `example`."""
     # Checks are left to `kind`: raised while options are parsed, its refusals would not read as written.
     unchecked = {"__doc__": "Settings of the run.", "__post_init__": lambda self: None}
@@ -50,18 +50,18 @@ def trainer(kind: type[TrainerConfig], summary: str, example: str) -> dict[str, 
 
 
 TRAINERS = {
-    **trainer(
+    **_command(
         SACConfig,
         "Train soft actor-critic on any environment with bounded continuous actions.",
         "sac --env-id Pendulum-v1 --use-per --hidden-sizes 64 64 --learning-rate 1e-3",
     ),
-    **trainer(
+    **_command(
         DQNConfig,
         "Train deep Q-learning on any environment with discrete actions.\n\n"
         "An id that begins with ALE/ is an Atari game: it gets the usual wrappers and the defaults of DQNConfig.atari.",
         "dqn --env-id CartPole-v1 --use-per --dueling",
     ),
-    **trainer(
+    **_command(
         R2D2Config,
         "Train recurrent Q-learning (R2D2) on any environment with discrete actions, for tasks that need memory.",
         "r2d2 --env-id relive/TMaze-v0 --use-per",
@@ -119,19 +119,18 @@ def _reporter(bars: Bars, total: int, stopped: Callable[[], bool]) -> Callable[[
 def _table(name: str, config: TrainerConfig, result: TrainResult) -> Table:
     replay = f"prioritized (alpha {config.per_alpha:g})" if config.use_per else "uniform"
     table = Table(title=f"{name.upper()} on {config.env_id}", title_justify="left", show_header=False)
-    table.add_row("replay", f"{replay}, {config.n_step}-step")
-    table.add_row("environment steps", f"{result.steps:,}")
-    table.add_row("updates", f"{result.updates:,}")
-    table.add_row("episodes", f"{len(result.episode_returns):,}")
-    table.add_row("time", f"{result.seconds:.1f} s, {result.steps / max(result.seconds, 1e-9):.0f} steps/s")
+    rows = {"replay": f"{replay}, {config.n_step}-step", "environment steps": f"{result.steps:,}"}
+    rows |= {"updates": f"{result.updates:,}", "episodes": f"{len(result.episode_returns):,}"}
+    rows["time"] = f"{result.seconds:.1f} s, {result.steps / max(result.seconds, 1e-9):.0f} steps/s"
     if len(result.episode_returns):
-        table.add_row("training return, last 10 episodes", f"{result.episode_returns[-10:].mean():.4g}")
+        rows["training return, last 10 episodes"] = f"{result.episode_returns[-10:].mean():.4g}"
     if len(result.eval_returns):
-        last = result.eval_returns[-1]
-        means = result.eval_returns.mean(axis=1)
+        last, means = result.eval_returns[-1], result.eval_returns.mean(axis=1)
         best = int(means.argmax())
-        table.add_row("evaluation return, last", f"{means[-1]:.4g} (episodes {last.min():.4g} to {last.max():.4g})")
-        table.add_row("evaluation return, best", f"{means[best]:.4g} at step {result.eval_steps[best]:,}")
+        rows["evaluation return, last"] = f"{means[-1]:.4g} (episodes {last.min():.4g} to {last.max():.4g})"
+        rows["evaluation return, best"] = f"{means[best]:.4g} at step {result.eval_steps[best]:,}"
+    for row in rows.items():
+        table.add_row(*row)
     return table
 
 

@@ -65,12 +65,8 @@ class DQNTrainer(QTrainer[DQNConfig, QNet]):
         obs = relive.Field(shape[1:], dtype, stack=k, pad="first") if k > 1 else relive.Field(shape, dtype)
         return relive.Schema(obs=obs, action=relive.Field((), envs.single_action_space.dtype))
 
-    # Acting -----------------------------------------------------------------------------------------------------------
-
     def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        following: npt.NDArray[Any]
-        following, _, _ = self._do(self._spaces.to_env(self._choose(obs, self._exploration(), self._rng)))
-        return following
+        return self._do(self._spaces.to_env(self._choose(obs, self._exploration(), self._rng)))[0]
 
     def _choose(self, obs: npt.NDArray[Any], epsilon: float, rng: np.random.Generator) -> npt.NDArray[Any]:
         """Return indices of actions: the best ones, and in a share `epsilon` of the rows random ones."""
@@ -94,8 +90,6 @@ class DQNTrainer(QTrainer[DQNConfig, QNet]):
         # A generator of its own: how often a learner is evaluated must not change what it learns.
         rng, epsilon = np.random.default_rng(EVAL_SEED), self.config.eval_epsilon
         return lambda obs: self._spaces.to_env(self._choose(self._spaces.batch_of(obs)[0], epsilon, rng))
-
-    # Learning ---------------------------------------------------------------------------------------------------------
 
     def _learn(self, t: Any) -> Tensor:
         value = self._net(t.obs).gather(1, t.action.long().sub(self._spaces.first).unsqueeze(1)).squeeze(1)

@@ -80,18 +80,13 @@ class R2D2Trainer(QTrainer[R2D2Config, RecurrentQNet]):
         parts: dict[str, Any] = {"burn_in": c.burn_in, "n_step": c.n_step, "gamma": c.gamma, "starts": c.starts}
         return relive.Sequences(c.length, time_major=True, **parts)
 
-    # Acting -----------------------------------------------------------------------------------------------------------
-
     def _begin(self) -> None:
         self._memory = self.memory(self.config.num_envs)
 
     def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
         memory = self._memory
-        before = {"first": memory.first, "state": memory.state}
+        before = {"first": memory.first} | ({"state": memory.state} if self.config.state == "stored" else {})
         action = self._choose(obs, self._exploration(), memory)
-        if self.config.state == "zero":
-            del before["state"]
-        following: npt.NDArray[Any]
         following, reward, ended = self._do(action, **before)
         memory.after(reward, ended)
         return following
@@ -131,8 +126,6 @@ class R2D2Trainer(QTrainer[R2D2Config, RecurrentQNet]):
 
     def _policy(self) -> Remembering:
         return Remembering(self)
-
-    # Learning ---------------------------------------------------------------------------------------------------------
 
     def _learn(self, t: Any) -> Tensor:
         loss, errors, learns = self._losses(t)

@@ -74,8 +74,6 @@ class SACTrainer(Trainer[SACConfig]):
         scaling = (self._spaces.middle, 1.0 / self._spaces.half)
         self._middle, self._factor = (torch.tensor(x, dtype=torch.float32, device=self._device) for x in scaling)
 
-    # Acting -----------------------------------------------------------------------------------------------------------
-
     def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
         shape = (self.config.num_envs, self._spaces.action_size)
         unit: npt.NDArray[Any]
@@ -83,9 +81,7 @@ class SACTrainer(Trainer[SACConfig]):
             unit = self._rng.uniform(-1.0, 1.0, shape)
         else:
             unit = self._actor.act(flat(obs), self._rng.standard_normal(shape, np.float32))
-        following: npt.NDArray[Any]
-        following, _, _ = self._do(self._spaces.to_env(unit))
-        return following
+        return self._do(self._spaces.to_env(unit))[0]
 
     def act(self, obs: npt.ArrayLike, deterministic: bool = True) -> npt.NDArray[Any]:
         """Choose actions.
@@ -102,8 +98,6 @@ class SACTrainer(Trainer[SACConfig]):
         noise = None if deterministic else self._rng.standard_normal(shape, np.float32)
         action = self._spaces.to_env(self._actor.act(flat(rows), noise))
         return action[0] if single else action
-
-    # Learning ---------------------------------------------------------------------------------------------------------
 
     def _learn(self, t: Any) -> Tensor:
         c = self.config
@@ -142,8 +136,6 @@ class SACTrainer(Trainer[SACConfig]):
     def _scalars(self) -> dict[str, float]:
         found = super()._scalars()
         return {**found, "loss/alpha": math.exp(float(self._log_alpha))} if found else {}
-
-    # Checkpoints ------------------------------------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, Any]:
         nets = {"actor": self._actor, "critic": self._critic, "target": self._target}

@@ -17,9 +17,6 @@ from relive.errors import ArgumentError, message
 
 Array = npt.NDArray[np.float64]
 
-RESAMPLES = 5_000
-CONFIDENCE = 0.95
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -193,8 +190,8 @@ def _estimate(
     value: Any,
     redraw: Callable[[np.random.Generator, int], Any],
     *,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
+    resamples: int = 5_000,
+    confidence: float = 0.95,
     seed: int = 0,
 ) -> Estimate:
     tail = (1.0 - confidence) / 2.0

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
 from interrupted import interrupted
-from rich.console import Console
 
 from relive.cli import main
 from relive.lab import SACConfig
-from relive.lab.studies._runner import Display, run_all
-from relive.lab.studies._study import Job, Runs, train
+from relive.lab.studies._study import Runs
 from relive.lab.studies.pairs import PairsLearner, pairs_config, pendulum_config
 
 SHORT = ["--episodes", "12", "--eval-every", "4", "--eval-episodes", "8", "--hidden", "8"]
@@ -45,34 +41,6 @@ def test_ctrl_c_ends_the_processes_and_shows_what_was_reached(tmp_path: Path) ->
     shown = interrupted(words, after="[2/")
     assert re.search(r"SAC on PairsTrading, mode break: \d+ seeds?\b", shown)
     assert (tmp_path / "curves.png").exists()
-
-
-def test_a_run_that_fails_is_reported_and_the_others_go_on() -> None:
-    good = SACConfig(
-        total_steps=20, start_steps=20, eval_every=20, eval_episodes=1, batch_size=8, hidden_sizes=(8,), torch_threads=1
-    )
-    bad = dataclasses.replace(good, env_id="NoSuchThing-v0")
-    shown = io.StringIO()
-    jobs = [Job("bad", 0, bad), Job("good", 0, good), Job("killer", 0, good, Killer())]
-    outcomes = run_all(jobs, train, Display(jobs, Console(file=shown)), 1)
-    assert [(outcome.task.arm, outcome.complete) for outcome in outcomes] == [
-        ("bad", False),
-        ("good", True),
-        ("killer", False),
-    ]
-    assert "at `SACConfig(env_id)`" in outcomes[0].error
-    assert outcomes[1].result is not None
-    assert outcomes[1].result.steps == 20
-    assert outcomes[2].error == "its process ended with status -9"
-    assert "bad, seed 0, failed" in shown.getvalue()
-
-
-class Killer:
-    """An evaluator that ends its own process, as the system does when memory runs out."""
-
-    def __call__(self, policy: object) -> object:
-        os.kill(os.getpid(), signal.SIGKILL)
-        return None
 
 
 def test_the_settings_of_pairs_are_those_of_the_published_comparison() -> None:

@@ -1,4 +1,4 @@
-"""`relive train dqn`: small tasks, Atari games, and going on."""
+"""`relive train dqn`: small tasks and Atari games."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHORT = ["--start-steps", "100", "--batch-size", "16", "--hidden-sizes", "8", "-
 CARTPOLE = ["train", "dqn", "--env-id", "CartPole-v1", *SHORT]
 
 
-def test_a_run_leaves_a_learner_that_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_leaves_a_learner_and_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = ["--use-per", "--dueling", "--frame-stack", "2", "--total-steps", "300", "--eval-every", "150"]
     assert main([*CARTPOLE, *settings, "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
@@ -25,10 +25,7 @@ def test_a_run_leaves_a_learner_that_goes_on(tmp_path: Path, capsys: pytest.Capt
     found = json.loads((tmp_path / "result.json").read_text())
     assert found["config"]["frame_stack"] == 2
     assert found["eval_steps"] == [150, 300]
-    learner = str(tmp_path / "learner.safetensors")
-    assert main(["train", "dqn", "--resume", learner, "--total-steps", "450", "--out", str(tmp_path)]) == 0
-    trainer = DQNTrainer.load(learner)
-    assert (trainer.step, trainer.config.dueling, trainer.config.batch_size) == (450, True, 16)
+    assert DQNTrainer.load(tmp_path / "learner.safetensors").config.dueling is True
 
 
 def test_the_wrong_trainer_says_which_is_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,7 +73,7 @@ def small(**changes: Any) -> DQNConfig:
         "start_steps": 40,
         "batch_size": 16,
         "hidden_sizes": (16,),
-        "buffer_capacity": 500,
+        "buffer_capacity": 1_000,
         "update_every": 1,
         "learning_rate": 1e-3,
         "target_every": 20,

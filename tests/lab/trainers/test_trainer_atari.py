@@ -99,6 +99,7 @@ def test_a_game_is_stored_one_frame_a_step(monkeypatch: pytest.MonkeyPatch) -> N
     trainer.close()
 
 
+@pytest.mark.filterwarnings("ignore:.*final observations take rows:relive.errors.ReliveWarning")
 def test_padding_takes_no_rows() -> None:
     settings = {"buffer_capacity": 150, "total_steps": 300, "start_steps": 300, "eval_every": 0}
     trainer = DQNTrainer(DQNConfig.atari("ALE/Breakout-v5", **settings))

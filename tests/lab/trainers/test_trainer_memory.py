@@ -30,10 +30,10 @@ def test_target_weights_need_no_gradient_after_updates(kind: Any) -> None:
 
 def test_memory_does_not_grow_with_updates() -> None:
     trainer, process = trained(SACTrainer), psutil.Process()
-    for _ in range(500):
+    for _ in range(300):
         trainer._update()
     before = process.memory_info().rss
-    for _ in range(2_000):
+    for _ in range(1_000):
         trainer._update()
     # A graph that grows takes 4,000 bytes an update.
-    assert process.memory_info().rss - before < 2_000 * 1_000
+    assert process.memory_info().rss - before < 1_000 * 1_000

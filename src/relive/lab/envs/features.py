@@ -93,9 +93,7 @@ def rolling_mean(x: Floats, window: int) -> Floats:
 
 
 def rolling_zscore(x: Floats, window: int) -> Floats:
-    """Distance of every bar from the mean of the last `window` bars, in their (population) standard deviations.
-
-    It is 0 where the window is constant.
+    """Distance of every bar from the mean of the last `window` bars, in their standard deviations; 0 if they are 0.
 
     >>> rolling_zscore(np.array([1.0, 3.0, 5.0]), 2).tolist()
     [nan, 1.0, 1.0]
@@ -116,9 +114,7 @@ def rolling_rms(x: Floats, window: int) -> Floats:
 
 
 def rolling_correlation(a: Floats, b: Floats, window: int) -> Floats:
-    """Pearson correlation of the last `window` pairs at every bar.
-
-    It is 0 where either series is constant.
+    """Pearson correlation of the last `window` pairs at every bar; 0 where either series is constant.
 
     >>> rolling_correlation(np.array([1.0, 2.0, 4.0]), np.array([3.0, 2.0, 0.0]), 3).round(6).tolist()
     [nan, nan, -1.0]

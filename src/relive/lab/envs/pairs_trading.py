@@ -39,10 +39,8 @@ def make_market(data: str = "synthetic", **settings: Any) -> Market:
 
 def make_spaces() -> tuple[gymnasium.spaces.Box[np.float32], gymnasium.spaces.Box[np.float32]]:
     """Return the observation space, float32 `[6]`, and the action space, float32 `[1]`, of one environment."""
-    return (
-        gymnasium.spaces.Box(-OBSERVATION_BOUND, OBSERVATION_BOUND, dtype=np.float32),
-        gymnasium.spaces.Box(-1.0, 1.0, (1,), dtype=np.float32),
-    )
+    box = gymnasium.spaces.Box
+    return box(-OBSERVATION_BOUND, OBSERVATION_BOUND, dtype=np.float32), box(-1.0, 1.0, (1,), dtype=np.float32)
 
 
 class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float32]]):
@@ -134,8 +132,7 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
             expected, got = "a running episode", "a step after its end"
             raise ArgumentError(message(expected, got, f"{ENV}.step", "call `reset` first"))
         profit, paid = trading_profit(self.market, position, self._positions[-1], self._moves[bar])
-        self._bar = bar
-        self._cost += paid
+        self._bar, self._cost = bar, self._cost + paid
         self._positions.append(position)
         self._profits.append(self._profits[-1] + profit)
         obs = self.episode.observations[bar].copy()
@@ -151,11 +148,7 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
         return {**held, "z": z, "spread": spread, "regime": regime}
 
     def render(self) -> npt.NDArray[np.uint8] | None:
-        """Draw spread, z-score, position and profit over the episode so far.
-
-        Returns:
-            A picture, uint8 `[height, width, 3]`, in mode `"rgb_array"`; None otherwise.
-        """
+        """Draw the episode so far; return uint8 `[height, width, 3]` in mode `"rgb_array"`, None otherwise."""
         if self._renderer is None:
             remedy = "pass it to `gymnasium.make`"
             raise ArgumentError(message("`human` or `rgb_array`", "`None`", f"{ENV}(render_mode)", remedy))

@@ -27,10 +27,7 @@ class ThresholdPolicy:
     crossed zero. The observation has both, so one object serves any number of lanes.
 
     Attributes:
-        threshold: in units of quiet per-bar volatility, in (0, 30).
-
-    Raises:
-        ArgumentError: the threshold is not a number in (0, 30).
+        threshold: in units of quiet per-bar volatility, in (0, 30); other values are an ArgumentError.
 
     >>> policy = ThresholdPolicy(2.0)
     >>> policy(np.array([0.0, 0.5, 0.0, 0.0, 0.0, 0.0], dtype=np.float32)).tolist()  # spread 2.5, flat

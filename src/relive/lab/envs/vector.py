@@ -94,9 +94,7 @@ class PairsTradingVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.fl
         position = self._positions(actions)
         self._bar += 1
         profit, paid = trading_profit(self.market, position, self._position, self._series["move"][self._bar])
-        self._position = position
-        self._profit = self._profit + profit
-        self._cost = self._cost + paid
+        self._position, self._profit, self._cost = position, self._profit + profit, self._cost + paid
         truncated = np.full(self.num_envs, self._bar == self.market.horizon)
         obs, infos = self._observe()
         return obs, self.market.reward_scale * profit, flags, truncated, infos

@@ -90,11 +90,8 @@ def ratio(found: Found, learner: str, n: int, arm: str) -> tuple[Estimate, int] 
 
 def bars(found: Found) -> list[Bar]:
     """Judge everything that was run at a length for which there are limits, the longest of them."""
-    further: dict[str, Callable[[Found, Limits], Iterable[Bar]]] = {
-        "table": _table_bars,
-        "linear": lambda found, limits: (),
-        "network": _network_bars,
-    }
+    further: dict[str, Callable[[Found, Limits], Iterable[Bar]]]
+    further = {"table": _table_bars, "linear": lambda found, limits: (), "network": _network_bars}
     judged: list[Bar] = []
     for learner, more in further.items():
         for limits in LIMITS:
@@ -162,11 +159,8 @@ class Findings:
 
     def shown(self) -> list[RenderableType]:
         """Return a heading and two tables for each learner."""
-        return [
-            part
-            for learner in self._learners
-            for part in (self._heading(learner), self._medians(learner), self._details(learner))
-        ]
+        makers = (self._heading, self._medians, self._details)
+        return [make(learner) for learner in self._learners for make in makers]
 
     def write(self, folder: Path) -> list[Path]:
         """Write `cliffwalk.png`, `cliffwalk.csv` and `summary.json`, and return their paths."""

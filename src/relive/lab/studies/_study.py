@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from relive import lab
-from relive.lab import Progress, TrainerConfig, TrainResult
+from relive.lab import TrainerConfig, TrainResult
 from relive.lab import statistics as st
 from relive.lab.statistics import Estimate
 from relive.lab.studies._conduct import Bar, at_least, conduct, new_figure, write_files
@@ -77,12 +77,8 @@ def trainer_of(config: TrainerConfig) -> Any:
 
 def train(job: Job, report: Report) -> tuple[TrainResult, bool]:
     """Do one run; return its result, and whether it came to its end."""
-
-    def tell(now: Progress) -> bool:
-        return report(now.step / now.total_steps, f"return {now.eval_return:.3g}")
-
     trainer = trainer_of(job.config)(job.config, evaluator=job.evaluator)
-    result: TrainResult = trainer.train(tell)
+    result: TrainResult = trainer.train(lambda now: report(now.step / now.total_steps, f"return {now.eval_return:.3g}"))
     trainer.close()
     if len(result.eval_returns):
         last = f"return {result.eval_returns[-1].mean():.3g} after {result.steps} steps, {result.seconds:.0f} s"
@@ -220,10 +216,6 @@ class Curves:
         # Sooner is better: negative times.
         soon = {arm: -st.time_to_threshold(self.times, values, limit) for arm, values in self.values.items()}
         areas = {arm: values.mean(axis=1) for arm, values in self.values.items()}
-
-        def versus(measure: Callable[[Array, Array], Estimate], values: dict[str, Array], arm: str) -> Estimate | None:
-            return measure(values[arm], values[base]) if arm != base else None
-
         return [
             Figures(
                 arm=arm,
@@ -232,10 +224,10 @@ class Curves:
                 median_time=-float(np.median(soon[arm])),
                 never=int(np.isinf(soon[arm]).sum()),
                 seconds=self.seconds[arm],
-                better=versus(st.probability_of_improvement, finals, arm),
-                difference=versus(st.paired_difference, finals, arm),
-                area_difference=versus(st.paired_difference, areas, arm),
-                sooner=versus(st.probability_of_improvement, soon, arm),
+                better=st.probability_of_improvement(finals[arm], finals[base]) if arm != base else None,
+                difference=st.paired_difference(finals[arm], finals[base]) if arm != base else None,
+                area_difference=st.paired_difference(areas[arm], areas[base]) if arm != base else None,
+                sooner=st.probability_of_improvement(soon[arm], soon[base]) if arm != base else None,
             )
             for arm in self.study.arms
         ]

@@ -89,11 +89,10 @@ def cliffwalk(
         runs: What is run.
         out: Folder for cliffwalk.png, cliffwalk.csv and summary.json.
     """
-    settings = dataclasses.asdict(runs)
 
     def find(outcomes: Sequence[Outcome[Walk]]) -> Findings | None:
         found = gather((outcome.task, outcome.result) for outcome in outcomes if outcome.complete)
-        return Findings(found, settings) if found else None
+        return Findings(found, dataclasses.asdict(runs)) if found else None
 
     return conduct("Blind Cliffwalk", runs.walks(), _run, runs.jobs, find, out, bars_decide=True)
 
@@ -103,11 +102,10 @@ def gather(results: Iterable[tuple[Walk, float]]) -> Found:
     found: dict[Cell, dict[int, float]] = {}
     for walk, updates in results:
         found.setdefault(Cell(walk.learner, walk.n, walk.arm), {})[walk.seed] = updates
-    return {cell: dict(sorted(found[cell].items())) for cell in sorted(found, key=_place)}
-
-
-def _place(cell: Cell) -> tuple[int, int, int]:
-    return list(LEARNERS).index(cell.learner), cell.n, LEARNERS[cell.learner].index(cell.arm)
+    known = [(learner, arm) for learner, arms in LEARNERS.items() for arm in arms]
+    by_arm = sorted(found, key=lambda cell: known.index((cell.learner, cell.arm)))
+    cells = sorted(by_arm, key=lambda cell: (list(LEARNERS).index(cell.learner), cell.n))
+    return {cell: dict(sorted(found[cell].items())) for cell in cells}
 
 
 def _run(walk: Walk, report: Report) -> tuple[float | None, bool]:
