@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
 
 from . import _check
-from ._plans import State
+from ._plans import State, Window
 from ._types import Bool, Bytes, Float64, Int64
 from .errors import ArgumentError, NotEnoughData, PriorityError, StaleId, message
 from .samplers import Sampler
 from .samplers._priorities import check_given
+from .schema import Schema
 
 # Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
@@ -136,3 +138,19 @@ def shortage(least: int, items: int, drawable: int, waiting: int, span: int) -> 
         remedy += ", but not what follows them" if waiting == span else ""
     wanted = f"at least {least} drawable item{'s' if least > 1 else ''}"
     return NotEnoughData(message(wanted, f"{drawable}", "ReplayBuffer.sample", remedy))
+
+
+def identity(schema: Schema, lanes: int, rows: int, window: Window, sampler: Sampler) -> bytes:
+    """A digest of all that decides what a buffer's arrays mean; a storage refuses arrays that have another one."""
+    text = f"relive 1: {schema!r}, {lanes} lanes of {rows} rows, {window!r}, {sampler!r}"
+    return hashlib.sha256(text.encode()).digest()
+
+
+def readable(nbytes: int) -> str:
+    """A size in bytes with its unit."""
+    size = float(nbytes)
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

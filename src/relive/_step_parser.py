@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ._fields import Column, Field
-from ._types import Array, Bool
+from ._types import Array, Bool, Int64
 from .errors import SchemaError, message
 from .schema import Schema
 
@@ -34,6 +34,29 @@ class Step:
         """The same step with `change` applied to every array."""
         later = None if self.next_values is None else [change(array) for array in self.next_values]
         return Step([change(array) for array in self.values], later, change(self.terminated), change(self.truncated))
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """The leading axes of one call's data.
+
+    Attributes:
+        shape: `[L, T]`, or `[T, L]` where `swapped`.
+        flat: Whether the lane axis was left out.
+        swapped: Whether time comes first.
+    """
+
+    shape: tuple[int, int]
+    flat: bool
+    swapped: bool
+
+    def lane_major(self, array: Array) -> Array:
+        """`array` with lanes first."""
+        return np.ascontiguousarray(array.swapaxes(0, 1)) if self.swapped else array
+
+    def as_given(self, ids: Int64) -> Int64:
+        """Ids `[L, T]` in the shape of the data."""
+        return ids[0] if self.flat else ids.T if self.swapped else ids
 
 
 class StepParser:
@@ -58,12 +81,22 @@ class StepParser:
             later = [_canonical(_leaf(data, column), column, lead, optional) for column in self._next]
         return Step(values, later, *flags)
 
-    def leading_axes(self, data: Mapping[str, object]) -> tuple[int, ...]:
-        """The axes that `data` has in front of the reward's own shape, for calls that may choose their length."""
-        reward = _leaf(data, Column(("reward",), self._schema.reward))
-        shape = np.shape(_as_array(reward, "$.reward"))
+    def lead(self, data: Mapping[str, object], lanes: int, time_major: bool) -> Lead:
+        """The leading axes of the data of `lanes` lanes, as the reward has them.
+
+        Raises:
+            SchemaError: There is no time axis, or no step.
+        """
+        reward = _as_array(_leaf(data, Column(("reward",), self._schema.reward)), "$.reward")
         own = len(self._schema.reward.shape)
-        return tuple(shape[: len(shape) - own]) if len(shape) >= own else ()
+        axes = tuple(reward.shape[: reward.ndim - own]) if reward.ndim >= own else ()
+        flat = len(axes) == 1 and lanes == 1
+        swapped = time_major and not flat
+        length = axes[0] if flat or (swapped and axes) else axes[1] if len(axes) == 2 else 0
+        if not length:
+            wanted = f"leading axes {'`[T, L]`' if time_major else '`[L, T]`'} with T >= 1"
+            raise SchemaError(message(wanted, f"shape `{axes}`", "$.reward"))
+        return Lead((length, lanes) if swapped else (lanes, length), flat, swapped)
 
 
 def _leaf(data: Mapping[str, object], column: Column) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, cast
 
 import numpy as np
@@ -12,10 +11,12 @@ from ._arguments import (
     choice,
     generator,
     given,
+    identity,
     ids_of,
     lanes_of,
     prioritizing,
     raw_priorities,
+    readable,
     shortage,
     stale,
     td_errors,
@@ -23,20 +24,18 @@ from ._arguments import (
 from ._arrays import Section
 from ._memory import Arena, available_bytes
 from ._notices import ALL, Notices
-from ._plans import State, Window
+from ._plans import State
 from ._ring import Ring
 from ._step_parser import Step, StepParser
 from ._turn import Turn
 from ._types import Bool, Float64, Int64
 from .batch import Batch
-from .errors import ArgumentError, ReliveError, SchemaError, event, message
+from .errors import ArgumentError, ReliveError, event, message
 from .items import Item, Transitions
 from .samplers import Index, Prioritizing, Sampler, Uniform
 from .schema import Schema
-from .stats import Stats
+from .stats import Stats, snapshot
 from .storage import Ram, Storage
-
-_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class ReplayBuffer:
@@ -102,7 +101,7 @@ class ReplayBuffer:
         self._nbytes = sum(wanted.nbytes for wanted in of_ring.values())
         spec = {f"ring/{name}": wanted for name, wanted in of_ring.items()}
         spec |= {f"sampler/{name}": wanted for name, wanted in of_sampler.items()}
-        memory = self.storage.open(spec, _identity(schema, self.num_envs, rows, window, self.sampler))
+        memory = self.storage.open(spec, identity(schema, self.num_envs, rows, window, self.sampler))
         self._notices = Notices()
         self._ring = Ring(schema, window, Section(memory, "ring/"), keeps, self._notices.note)
         self._ring.kernel.watched = ALL
@@ -226,22 +225,11 @@ class ReplayBuffer:
         lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
         steps = given(obs, action, reward, next_obs, terminated, truncated, extras)
         _check.flag(time_major, "ReplayBuffer.extend(time_major)")
-        lead = self._parser.leading_axes(steps)
-        flat = len(lead) == 1 and len(lanes) == 1
-        swap = time_major and not flat
-        length = lead[0] if flat or (swap and lead) else lead[1] if len(lead) == 2 else 0
-        if not length:
-            wanted = f"leading axes {'`[T, L]`' if time_major else '`[L, T]`'} with T >= 1"
-            raise SchemaError(message(wanted, f"shape `{lead}`", "$.reward"))
-        shape = (length, len(lanes)) if swap else (len(lanes), length)
-        canonical = self._parser.step(steps, shape, 1 if flat else 0)
-        priorities = raw_priorities(priority, shape, self.sampler)
-        if swap:
-            canonical = canonical.mapped(lambda array: np.ascontiguousarray(array.swapaxes(0, 1)))
-            priorities = None if priorities is None else np.ascontiguousarray(priorities.T)
+        lead = self._parser.lead(steps, len(lanes), time_major)
+        canonical = self._parser.step(steps, lead.shape, 1 if lead.flat else 0).mapped(lead.lane_major)
+        priorities = raw_priorities(priority, lead.shape, self.sampler)
         self._notices.before(canonical, self._ring)
-        ids = self._write(canonical, lanes, priorities)
-        return ids[0] if flat else ids.T if time_major else ids
+        return lead.as_given(self._write(canonical, lanes, None if priorities is None else lead.lane_major(priorities)))
 
     def cut(self, env_ids: Any = None) -> None:
         """End the streams of all lanes, or of `env_ids`, without an end of the episode: a reset in mid-episode.
@@ -380,34 +368,13 @@ class ReplayBuffer:
         nested = self._turn.taken()
         with self._turn.lock:
             self._look(nested)
-            tally = self._ring.tally()
-            ages = self._ring.ages(self._last)
-            return Stats(
-                size=tally["stored"],
-                capacity=self._ring.capacity,
-                drawable=tally["drawable"],
-                nbytes=self._nbytes,
-                added=tally["added"],
-                drawn=self._drawn,
-                replay_ratio=self._drawn / tally["added"] if tally["added"] else 0.0,
-                cuts=tally["cuts"],
-                unbootstrapped=tally["unbootstrapped"],
-                ends=tally["ends"],
-                repeated_finals=tally["repeats"],
-                stale_updates=self._stale,
-                age_quantiles=tuple(np.quantile(ages, _QUANTILES).tolist()) if len(ages) else (),
-                **vars(self._index.report()),
-            )
+            report = self._index.report()
+            return snapshot(self._ring, report, self._last, nbytes=self._nbytes, drawn=self._drawn, stale=self._stale)
 
     def __repr__(self) -> str:
-        size = float(self._nbytes)
-        for unit in ("B", "KB", "MB", "GB", "TB"):
-            if size < 1000 or unit == "TB":
-                break
-            size /= 1000
         choices = f"{self.item!r}, {self.sampler!r}, {self.storage!r}"
         steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
-        return f"ReplayBuffer({steps}, {choices}, {size:.1f} {unit} when full)"
+        return f"ReplayBuffer({steps}, {choices}, {readable(self._nbytes)} when full)"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         remedy = "copy the batches, or build a second buffer from the same arguments"
@@ -432,9 +399,3 @@ class ReplayBuffer:
         if states is not None:
             raise stale(checked, states, states != State.DRAWABLE, at)
         return slots
-
-
-def _identity(schema: Schema, lanes: int, rows: int, window: Window, sampler: Sampler) -> bytes:
-    """A digest of all that decides what a buffer's arrays mean; a storage refuses arrays that have another one."""
-    text = f"relive 1: {schema!r}, {lanes} lanes of {rows} rows, {window!r}, {sampler!r}"
-    return hashlib.sha256(text.encode()).digest()

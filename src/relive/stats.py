@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from ._ring import Ring
+from ._types import Int64
+from .samplers import Report
+
+_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stats:
@@ -55,3 +63,24 @@ class Stats:
     effective_sample_size: float
     priority_quantiles: tuple[float, ...]
     age_quantiles: tuple[float, ...]
+
+
+def snapshot(ring: Ring, report: Report, last: Int64, *, nbytes: int, drawn: int, stale: int) -> Stats:
+    """The statistics of a buffer whose last draw returned the ids `last`."""
+    tally, ages = ring.tally(), ring.ages(last)
+    return Stats(
+        size=tally["stored"],
+        capacity=ring.capacity,
+        drawable=tally["drawable"],
+        nbytes=nbytes,
+        added=tally["added"],
+        drawn=drawn,
+        replay_ratio=drawn / tally["added"] if tally["added"] else 0.0,
+        cuts=tally["cuts"],
+        unbootstrapped=tally["unbootstrapped"],
+        ends=tally["ends"],
+        repeated_finals=tally["repeats"],
+        stale_updates=stale,
+        age_quantiles=tuple(np.quantile(ages, _QUANTILES).tolist()) if len(ages) else (),
+        **vars(report),
+    )
