@@ -263,9 +263,8 @@ class ReplayBuffer:
         if beta is not None:
             beta = _check.real(beta, "ReplayBuffer.sample(beta)", low=0.0)
         if batch_size > self._most:
-            got = f"`{batch_size}`"
-            at = "ReplayBuffer.sample(batch_size)"
-            raise ArgumentError(message(f"at most {self._most} items, as many as fit in memory", got, at))
+            wanted, at = f"at most {self._most} items, as many as fit in memory", "ReplayBuffer.sample(batch_size)"
+            raise ArgumentError(message(wanted, f"`{batch_size}`", at))
         if self._notices.due:
             self._notices.say(self._ring)
         with self._turn.alone():
