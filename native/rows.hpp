@@ -54,45 +54,53 @@ public:
     int64_t place_of(const Position& lane, int64_t row) const {
         const int64_t behind = lane.head - row;
         if (behind < 0 || behind > rows) return row % rows;
-        return behind <= lane.place ? lane.place - behind : lane.place - behind + rows;
+        const int64_t place = lane.place - behind;
+        return place + ((place >> 63) & rows);  // half of a full ring's rows wrap: no branch could be foreseen
     }
 
-    int64_t id_at(int64_t slot) const {
-        int64_t place, number;
-        split(slot, place, number);
-        return row_at(position(number), place) * lanes + number;
-    }
+    // Where lanes stand during one call: of a single lane it is looked at once, for all items.
+    struct OneLane {
+        Position at;
+        int64_t oldest_row, ready_row;
+        Position operator()(int64_t) const { return at; }
+        int64_t oldest(int64_t) const { return oldest_row; }
+        int64_t ready(int64_t) const { return ready_row; }
+    };
+    struct AnyLane {
+        const Rows& rows;
+        Position operator()(int64_t number) const { return rows.position(number); }
+        int64_t oldest(int64_t number) const { return observe(rows.lane_of[number].oldest); }
+        int64_t ready(int64_t number) const { return observe(rows.lane_of[number].ready); }
+    };
 
-    // `slot` is set for drawable ids only.
-    State locate(int64_t id, int64_t& slot) const {
-        slot = 0;
-        if (id < 0) return NEVER_ISSUED;
-        int64_t row, number;
-        split(id, row, number);
-        const Position now = position(number);
-        if (row >= now.head) return NEVER_ISSUED;
-        if (row < observe(lane_of[number].oldest)) return OVERWRITTEN;
-        const uint8_t mark = marks[number * stretch() + memory_of(now, row)];
-        if (!(mark & STEP)) return mark & LOST ? DROPPED : NEVER_ISSUED;
-        if (!(mark & START)) return NO_START;
-        if (row >= observe(lane_of[number].ready)) return INCOMPLETE;
-        slot = place_of(now, row) * lanes + number;
-        return DRAWABLE;
+    template <typename Body>
+    auto looking(Body body) const {
+        if (lanes > 1) return body(AnyLane{*this});
+        return body(OneLane{position(0), observe(lane_of[0].oldest), observe(lane_of[0].ready)});
     }
 
     void ids(const int64_t* slots, int64_t n, int64_t* out) const {
-        for (int64_t i = 0; i < n; ++i) out[i] = id_at(slots[i]);
+        for (int64_t i = 0; i < n; ++i) {
+            int64_t place, number;
+            split(slots[i], place, number);
+            out[i] = row_at(position(number), place) * lanes + number;
+        }
     }
 
-    // Whether all of them can be drawn.
+    // Whether all of them can be drawn. Slots are set for drawable ids only.
     bool locate(const int64_t* ids, int64_t n, int64_t* slots, uint8_t* states) const {
         constexpr int64_t DEEP = 32;
-        uint8_t any = 0;
-        for (int64_t i = 0; i < n; ++i) {
-            if (i + DEEP < n && ids[i + DEEP] >= 0) prefetch_mark_of(ids[i + DEEP]);
-            any |= states[i] = locate(ids[i], slots[i]);
-        }
-        return !any;
+        return looking([=, this](auto look) {
+            uint8_t any = 0;
+            for (int64_t i = 0; i < n; ++i) {
+                if (i + DEEP < n && ids[i + DEEP] >= 0) prefetch_mark_of(ids[i + DEEP], look);
+                int64_t slot = 0;
+                const State state = locate(ids[i], look, slot);
+                slots[i] = slot;
+                any |= states[i] = state;
+            }
+            return !any;
+        });
     }
 
     // Whether a stream begins in one of the last `count` rows of a lane up to the one at `memory`.
@@ -119,21 +127,23 @@ public:
 
     void windows(const int64_t* slots, int64_t count, int64_t n, const float* powers, const Windows& out) const {
         constexpr int64_t DEEP = 32;
-        for (int64_t i = 0; i < count; ++i) {
-            if (i + DEEP < count) prefetch_mark(slots[i + DEEP]);
-            int64_t place, number;
-            split(slots[i], place, number);
-            const Position now = position(number);
-            const int64_t row = row_at(now, place);
-            const Window found = window(number, memory_of(now, row), n);
-            out.ids[i] = row * lanes + number;
-            out.at[i] = found.at;
-            out.after[i] = found.after;
-            out.steps[i] = found.steps;
-            out.terminated[i] = (found.mark & TERMINATED) != 0;
-            out.truncated[i] = (found.mark & TRUNCATED) != 0;
-            out.discount[i] = found.mark & (TERMINATED | LOST) ? 0.0f : powers[found.steps];
-        }
+        looking([=, this](auto look) {
+            for (int64_t i = 0; i < count; ++i) {
+                if (i + DEEP < count) prefetch_mark(slots[i + DEEP], look);
+                int64_t place, number;
+                split(slots[i], place, number);
+                const Position now = look(number);
+                const int64_t row = row_at(now, place);
+                const Window found = window(number, memory_of(now, row), n);
+                out.ids[i] = row * lanes + number;
+                out.at[i] = found.at;
+                out.after[i] = found.after;
+                out.steps[i] = found.steps;
+                out.terminated[i] = (found.mark & TERMINATED) != 0;
+                out.truncated[i] = (found.mark & TRUNCATED) != 0;
+                out.discount[i] = found.mark & (TERMINATED | LOST) ? 0.0f : powers[found.steps];
+            }
+        });
     }
 
     // The storage rows of as many frames, oldest first, of which the last stands at the storage row `newest`.
@@ -163,7 +173,7 @@ public:
         std::vector<uint8_t> found(size_t(across ? length + n : 0));
         std::vector<int64_t> successors(found.size());
         for (int64_t b = 0; b < items; ++b) {
-            if (b + 4 < items) prefetch_mark(slots[b + 4]);
+            if (b + 4 < items) prefetch_mark(slots[b + 4], AnyLane{*this});
             int64_t place, number;
             split(slots[b], place, number);
             const Position now = position(number);
@@ -173,22 +183,6 @@ public:
             else
                 sequence_within(number, memory, length, n, powers, b, out);
         }
-    }
-
-    void prefetch_mark_of(int64_t id) const {
-        int64_t row, number;
-        split(id, row, number);
-        const Position now = position(number);
-        // In range for all ids but stale and invented ones.
-        if (row < now.head && row >= now.head - rows)
-            RELIVE_PREFETCH(marks + number * stretch() + memory_of(now, row));
-    }
-
-    void prefetch_mark(int64_t slot) const {
-        int64_t place, number;
-        split(slot, place, number);
-        const Position now = position(number);
-        RELIVE_PREFETCH(marks + number * stretch() + memory_of(now, row_at(now, place)));
     }
 
     void split(int64_t value, int64_t& quotient, int64_t& number) const {
@@ -217,7 +211,7 @@ public:
     template <typename At>
     int64_t memory_of(const At& lane, int64_t row) const {
         const int64_t memory = lane.slot - (lane.head - row);
-        return memory < 0 ? memory + stretch() : memory;
+        return memory + ((memory >> 63) & stretch());
     }
 
     // The newest row that samplers know by `place`.
@@ -230,6 +224,40 @@ public:
     void prepare() { laps_.resize(size_t(lanes)); }
 
 private:
+    template <typename Look>
+    State locate(int64_t id, Look look, int64_t& slot) const {
+        if (id < 0) return NEVER_ISSUED;
+        int64_t row, number;
+        split(id, row, number);
+        const Position now = look(number);
+        if (row >= now.head) return NEVER_ISSUED;
+        if (row < look.oldest(number)) return OVERWRITTEN;
+        const uint8_t mark = marks[number * stretch() + memory_of(now, row)];
+        if (!(mark & STEP)) return mark & LOST ? DROPPED : NEVER_ISSUED;
+        if (!(mark & START)) return NO_START;
+        if (row >= look.ready(number)) return INCOMPLETE;
+        slot = place_of(now, row) * lanes + number;
+        return DRAWABLE;
+    }
+
+    template <typename Look>
+    void prefetch_mark_of(int64_t id, Look look) const {
+        int64_t row, number;
+        split(id, row, number);
+        const Position now = look(number);
+        // In range for all ids but stale and invented ones.
+        if (row < now.head && row >= now.head - rows)
+            RELIVE_PREFETCH(marks + number * stretch() + memory_of(now, row));
+    }
+
+    template <typename Look>
+    void prefetch_mark(int64_t slot, Look look) const {
+        int64_t place, number;
+        split(slot, place, number);
+        const Position now = look(number);
+        RELIVE_PREFETCH(marks + number * stretch() + memory_of(now, row_at(now, place)));
+    }
+
     // The first rows of the laps in which a reader last saw a lane: through its memory, and through its places.
     struct Lap {
         int64_t memory = 0, places = 0;
