@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import hindsight_item
 import numpy as np
@@ -12,7 +12,7 @@ from recent_sampler import Recent, TestRecent
 from test_processes import make, steps
 
 import relive
-from relive.testing import ItemContract, oracle_items
+from relive.testing import ItemContract, TransitionsModel
 from relive.testing.agreement import is_refused
 from relive.testing.oracle import Anchor
 
@@ -28,11 +28,11 @@ class HindsightModel:
     older: int = 0
 
     def expand(self, anchor: Anchor) -> dict[str, object] | None:
-        if oracle_items.window_of(anchor.episode, anchor.position, self.horizon, 1.0) is None:
+        if TransitionsModel(self.horizon, 1.0).expand(anchor) is None:
             return None
-        fields = oracle_items.window_of(anchor.episode, anchor.position, 1, 0.99)
+        fields = TransitionsModel(1, 0.99).expand(anchor)
         left = min(self.horizon, len(anchor.episode.steps) - anchor.position)
-        later = oracle_items.window_of(anchor.episode, anchor.position + left // 2, 1, 0.99)
+        later = TransitionsModel(1, 0.99).expand(replace(anchor, position=anchor.position + left // 2))
         goal = {"desired_goal": later["next_obs"]["achieved_goal"]}
         reward = sparse(fields["next_obs"]["achieved_goal"], goal["desired_goal"])
         return {**fields, "obs": fields["obs"] | goal, "next_obs": fields["next_obs"] | goal, "reward": reward}

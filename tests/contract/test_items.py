@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from full_oracle import SequencesModel
 
 import relive
-from relive.testing import SCHEMAS, ItemContract, oracle_items
+from relive.testing import SCHEMAS, ItemContract, TransitionsModel
 
 STATE = relive.Schema(**SCHEMAS["flat"].tree, state=relive.Field((3,), every=2))
 # The item, its schema, its model, and the fields without a time axis where time comes first.
 ITEMS = {
-    "transitions": (relive.Transitions(), "nested", oracle_items.Transitions(1, 0.99), None),
-    "n-step transitions": (relive.Transitions(n_step=4, gamma=0.5), "mixed", oracle_items.Transitions(4, 0.5), None),
+    "transitions": (relive.Transitions(), "nested", TransitionsModel(1, 0.99), None),
+    "n-step transitions": (relive.Transitions(n_step=4, gamma=0.5), "flat", TransitionsModel(4, 0.5), None),
+    "stacks": (relive.Transitions(n_step=4, gamma=0.5), "stacked", None, None),
     "sequences": (
-        relive.Sequences(4, burn_in=2, gamma=0.9), "nested", oracle_items.Sequences(6, 1, 0.9), None,
+        relive.Sequences(4, burn_in=2, gamma=0.9), "nested", SequencesModel(6, 1, 0.9), None,
     ),
     "sequences with a state": (
         relive.Sequences(3, n_step=2, gamma=0.9, starts=2), "state",
-        oracle_items.Sequences(3, 2, 0.9, starts=2, state=("state",)), None,
+        SequencesModel(3, 2, 0.9, starts=2, state=("state",)), None,
     ),
     "sequences across episodes": (
-        relive.Sequences(5, n_step=2, gamma=0.9, across_episodes=True, time_major=True), "first",
-        oracle_items.Sequences(5, 2, 0.9, across=True), (),
+        relive.Sequences(5, n_step=2, gamma=0.9, across_episodes=True, time_major=True), "nested",
+        SequencesModel(5, 2, 0.9, across=True), (),
     ),
 }  # fmt: skip
 
@@ -68,7 +70,7 @@ FAULTS = {
     "rows depend on each other": "test_rows_of_a_batch_do_not_depend_on_each_other",
     "reading is counted": "test_reading_draws_nothing",
     "sample is not read": "test_every_sampler_draws_what_read_gives",
-    "extend is not add": "test_extend_equals_repeated_adds",
+    "extend is not add": "test_extend_equals_repeated_adds_on_both_back_ends",
 }
 
 
@@ -77,7 +79,7 @@ def test_meta_a_broken_promise_is_found(fault: str) -> None:
     class Broken(ItemContract):
         item = relive.Transitions(n_step=2)
         schema = SCHEMAS["flat"]
-        model = oracle_items.Transitions(2, 0.99)
+        model = TransitionsModel(2, 0.99)
 
         def buffer(self, sampler: object = None) -> relive.ReplayBuffer:
             made = super().buffer(sampler)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from full_oracle import FullOracle, SequencesModel, most_frames, stacks_of
 from hypothesis import strategies as st
+from wild_envs import SCHEMAS, WildEnvs
 
 import relive
-from relive.testing import SCHEMAS, OracleBuffer, SyntheticEnvs, oracle_items
-from relive.testing.frames import most_frames, stacks_of
+from relive.testing import TransitionsModel
 
 OVER = ["steps", "steps", "episodes"]
 
@@ -61,13 +62,13 @@ class Config:
             return relive.Prioritized(**self.sampler)
         return relive.Uniform() if self.over == "steps" else relive.Uniform(over=self.over)
 
-    def oracle(self) -> OracleBuffer:
+    def oracle(self) -> FullOracle:
         """The model of the same buffer."""
         initial = 1.0 if self.sampler is None else self.sampler["initial"]
-        item: Any = oracle_items.Transitions(self.n_step, self.gamma)
+        item: Any = TransitionsModel(self.n_step, self.gamma)
         if self.sequences:
             choice = self.sequences
-            item = oracle_items.Sequences(
+            item = SequencesModel(
                 choice["length"] + choice["burn_in"],
                 self.n_step,
                 self.gamma,
@@ -75,11 +76,11 @@ class Config:
                 choice["across_episodes"],
                 () if self.every is None else ("state",),
             )
-        return OracleBuffer(self.num_envs, self.rows, item, initial, stacks_of(self.fields.tree["obs"]))
+        return FullOracle(self.num_envs, self.rows, item, initial, stacks_of(self.fields.tree["obs"]))
 
-    def envs(self) -> SyntheticEnvs:
+    def envs(self) -> WildEnvs:
         """Environments that feed both."""
-        return SyntheticEnvs(self.fields, self.num_envs)
+        return WildEnvs(self.fields, self.num_envs)
 
     def mass(self, raw: np.ndarray) -> np.ndarray:
         """What a raw priority weighs in a draw; zero means never, whatever alpha is."""

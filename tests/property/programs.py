@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from configs import Config, configs
 from hypothesis import strategies as st
+from wild_envs import CUTS
 
 from relive import _kernels
 from relive.errors import ReliveError
-from relive.testing._lives import assert_same_batch
-from relive.testing.frames import tree_map
+from relive.testing.agreement import assert_same_batch
+from relive.testing.nests import tree_map
 from relive.testing.strategies import lane_subsets, raw_priorities, scripts
 
 Call = tuple[str, dict[str, Any]]
@@ -78,7 +79,8 @@ def programs(draw: st.DrawFn, spoiled: bool = True) -> tuple[Config, list[Call]]
         if name in ("add", "extend"):
             lanes = draw(lane_subsets(config.num_envs))
             steps = 1 if name == "add" else draw(st.integers(1, config.rows + 4))
-            arguments, ids = envs.rollout(model, lanes, steps, draw(scripts(config.sampler is not None)))
+            arguments = envs.rollout(lanes, steps, draw(scripts(config.sampler is not None, CUTS)))
+            ids = model.extend(lanes, arguments)
             arguments = tree_map(lambda value: value[:, 0], arguments) if name == "add" else arguments
             if spoiled and draw(st.integers(0, 4)) == 0:
                 arguments = spoil(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from programs import Call, assert_same_results, programs, run
 
 from relive import _kernels
-from relive.testing.frames import tree_map
+from relive.testing.nests import tree_map
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 # Where relive was installed without a compiler, a program must at least repeat itself.

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from configs import configs
 from expected_draws import draw, is_weights, stratified_targets
+from full_oracle import assert_same_buffer
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from wild_envs import CUTS
 
 import relive
-from relive.testing import Script, assert_items, assert_same_buffer
-from relive.testing.frames import leaves, tree_map
+from relive.testing import GO, STAY, Script, assert_items
+from relive.testing.nests import leaves, tree_map
 from relive.testing.strategies import lane_subsets, raw_priorities, scripts
-from relive.testing.synthetic import GO, STAY
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 UNEVENTFUL = Script([GO], [STAY], give_next=True)
@@ -48,12 +49,13 @@ class ReplayMachine(RuleBasedStateMachine):
 
     def lanes_and_script(self, data):
         lanes = data.draw(lane_subsets(self.config.num_envs))
-        return lanes, data.draw(scripts(self.config.sampler is not None))
+        return lanes, data.draw(scripts(self.config.sampler is not None, CUTS))
 
     @rule(data=st.data())
     def add(self, data):
         lanes, script = self.lanes_and_script(data)
-        arguments, ids = self.envs.rollout(self.oracle, lanes, 1, script)
+        arguments = self.envs.rollout(lanes, 1, script)
+        ids = self.oracle.extend(lanes, arguments)
         arguments = tree_map(lambda value: value[:, 0], arguments)
         if lanes != list(range(self.config.num_envs)) or data.draw(st.booleans()):
             arguments["env_ids"] = lanes
@@ -71,7 +73,8 @@ class ReplayMachine(RuleBasedStateMachine):
     def roll_and_extend(self, lanes, script, steps, time_major):
         if not steps:
             return
-        arguments, ids = self.envs.rollout(self.oracle, lanes, steps, script)
+        arguments = self.envs.rollout(lanes, steps, script)
+        ids = self.oracle.extend(lanes, arguments)
         if time_major:
             arguments, ids = tree_map(lambda value: np.swapaxes(value, 0, 1), arguments), ids.T
         if lanes != list(range(self.config.num_envs)):
@@ -84,8 +87,7 @@ class ReplayMachine(RuleBasedStateMachine):
         lanes = data.draw(lane_subsets(self.config.num_envs))
         self.buffer.cut(env_ids=lanes)
         self.oracle.cut(lanes)
-        for lane in lanes:
-            self.envs.current[lane] = self.envs.begin(lane)
+        self.envs.reset(lanes)
 
     @rule(data=st.data())
     def read_some(self, data):
@@ -186,7 +188,7 @@ class ReplayMachine(RuleBasedStateMachine):
     @rule()
     def refused_call(self):
         lanes = self.config.num_envs
-        arguments, _ = self.config.envs().rollout(self.config.oracle(), list(range(lanes)), 1, UNEVENTFUL)
+        arguments = self.config.envs().rollout(list(range(lanes)), 1, UNEVENTFUL)
         arguments = tree_map(lambda value: value[:, 0], arguments)
         arguments["truncated"] = np.full(lanes, 2)
         with pytest.raises(relive.errors.SchemaError):

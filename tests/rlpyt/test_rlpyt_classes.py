@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from full_oracle import FullOracle, SequencesModel, assert_same_buffer, stacks_of
+from wild_envs import MIDWAY, WildEnvs
 
 import relive
-from relive.testing import OracleBuffer, Script, SyntheticEnvs, assert_items, assert_same_buffer, oracle_items
-from relive.testing.frames import stacks_of, tree_map
-from relive.testing.synthetic import BOTH, GO, JUMP, MIDWAY, STAY, TERMINATED, TRUNCATED
+from relive.testing import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script, TransitionsModel, assert_items
+from relive.testing.nests import tree_map
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 LANES, ROWS, N, GAMMA, ALPHA = 3, 40, 3, 0.95, 0.6
@@ -75,11 +76,11 @@ class Cell:
             seed=7,
         )
 
-    def model(self) -> OracleBuffer:
-        item: Any = oracle_items.Transitions(N, GAMMA)
+    def model(self) -> FullOracle:
+        item: Any = TransitionsModel(N, GAMMA)
         if self.sequences:
-            item = oracle_items.Sequences(LENGTH + BURN_IN, N, GAMMA, INTERVAL, True, ("state",))
-        return OracleBuffer(LANES, ROWS, item, stacks=stacks_of(self.schema.tree["obs"]))
+            item = SequencesModel(LENGTH + BURN_IN, N, GAMMA, INTERVAL, True, ("state",))
+        return FullOracle(LANES, ROWS, item, stacks=stacks_of(self.schema.tree["obs"]))
 
 
 CELLS = {cell.name: cell for cell in (Cell(*choice) for choice in product((False, True), repeat=4))}
@@ -106,7 +107,7 @@ def test_the_documentation_gives_rlpyts_names_these_argument_lists() -> None:
 def test_every_class(name: str, given: str) -> None:
     """Three laps of random episodes; a cell without time limits knows only terminations, as rlpyt's do."""
     cell, rng = CELLS[name], np.random.default_rng(len(name))
-    buffer, oracle, envs = cell.build(), cell.model(), SyntheticEnvs(cell.schema, LANES)
+    buffer, oracle, envs = cell.build(), cell.model(), WildEnvs(cell.schema, LANES)
     ends = [TERMINATED, TRUNCATED, BOTH] if cell.time_limits else [TERMINATED]
     seen: set[tuple[bool, bool]] = set()
     for call in range(3 * ROWS // 6):
@@ -116,8 +117,8 @@ def test_every_class(name: str, given: str) -> None:
             give_next=given == "next_obs given",
             priorities=rng.uniform(0, 3, 13).tolist() if cell.prioritized and call % 2 else None,
         )
-        arguments, ids = envs.rollout(oracle, list(range(LANES)), 6, script)
-        np.testing.assert_array_equal(buffer.extend(**arguments), ids)
+        arguments = envs.rollout(list(range(LANES)), 6, script)
+        np.testing.assert_array_equal(buffer.extend(**arguments), oracle.extend(list(range(LANES)), arguments))
         assert_same_buffer(buffer, oracle, probe=call)
         if buffer.can_sample(8):
             seen |= draw(buffer, oracle, cell, rng)
@@ -126,7 +127,7 @@ def test_every_class(name: str, given: str) -> None:
     assert ((False, True) in seen) is cell.time_limits
 
 
-def draw(buffer: relive.ReplayBuffer, oracle: OracleBuffer, cell: Cell, rng: Any) -> set[tuple[bool, bool]]:
+def draw(buffer: relive.ReplayBuffer, oracle: FullOracle, cell: Cell, rng: Any) -> set[tuple[bool, bool]]:
     """One batch: its items, and, where there are priorities, its weights and an update of them."""
     batch = buffer.sample(8)
     items = oracle.items()
@@ -149,9 +150,9 @@ def draw(buffer: relive.ReplayBuffer, oracle: OracleBuffer, cell: Cell, rng: Any
 def test_one_thread_draws_while_another_writes(name: str) -> None:
     """As rlpyt's `Async...` classes allow; in the end the buffer is what it would be without the other thread."""
     cell = CELLS[name]
-    buffer, oracle, envs = cell.build(), cell.model(), SyntheticEnvs(cell.schema, LANES)
+    buffer, oracle, envs = cell.build(), cell.model(), WildEnvs(cell.schema, LANES)
     script = Script([GO] * 9 + [TERMINATED] + [GO] * 7 + [TRUNCATED], [STAY], give_next=True)
-    calls = [envs.rollout(oracle, list(range(LANES)), 1, script) for _ in range(120)]
+    calls = [envs.rollout(list(range(LANES)), 1, script) for _ in range(120)]
     done, faults = threading.Event(), []
 
     def read() -> None:
@@ -166,8 +167,9 @@ def test_one_thread_draws_while_another_writes(name: str) -> None:
 
     reader = threading.Thread(target=read)
     reader.start()
-    for arguments, ids in calls:
-        np.testing.assert_array_equal(buffer.add(**tree_map(lambda value: value[:, 0], arguments)), ids[:, 0])
+    for arguments in calls:
+        ids = buffer.add(**tree_map(lambda value: value[:, 0], arguments))
+        np.testing.assert_array_equal(ids, oracle.extend(list(range(LANES)), arguments)[:, 0])
     done.set()
     reader.join()
     assert not faults

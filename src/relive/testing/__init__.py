@@ -17,25 +17,30 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from . import oracle_items as oracle_items
 from ._item_contract import ItemContract
 from ._sampler_contract import SamplerContract
 from ._storage_contract import StorageContract
 from .agreement import assert_items, assert_same_buffer
-from .oracle import OracleBuffer
-from .synthetic import SCHEMAS, Script, SyntheticEnvs
+from .oracle import OracleBuffer, TransitionsModel
+from .synthetic import BOTH, GO, JUMP, SCHEMAS, STAY, TERMINATED, TRUNCATED, Script, SyntheticEnvs
 
 __all__ = [
+    "BOTH",
+    "GO",
+    "JUMP",
     "SCHEMAS",
+    "STAY",
+    "TERMINATED",
+    "TRUNCATED",
     "ItemContract",
     "OracleBuffer",
     "SamplerContract",
     "Script",
     "StorageContract",
     "SyntheticEnvs",
+    "TransitionsModel",
     "assert_items",
     "assert_same_buffer",
-    "oracle_items",
     "strategies",
 ]
 

@@ -7,27 +7,17 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from .. import _kernels
 from ..batch import Batch
 from ..buffer import ReplayBuffer
 from ..errors import StaleId
 from ..items import Item
 from ..samplers import Prioritized, Sampler, Uniform
 from ..schema import Schema
-from ._lives import (
-    BACK_ENDS,
-    Contract,
-    Numbers,
-    assert_same_batch,
-    back_end,
-    feed,
-    feed_step_by_step,
-    life,
-    oracle_of,
-    refuses,
-)
-from .agreement import assert_same_buffer, check, check_bytes, is_refused
-from .frames import leaves
-from .oracle import ItemModel
+from ._lives import BACK_ENDS, Contract, Numbers, feed, feed_step_by_step, life
+from .agreement import assert_same_batch, assert_same_buffer, check, check_bytes, is_refused, refuses
+from .nests import leaves
+from .oracle import ItemModel, OracleBuffer
 from .synthetic import SCHEMAS
 
 LANES, ROWS = 2, 16
@@ -39,8 +29,8 @@ class ItemContract(Contract):
     Attributes:
         item: The item under test. At most 16 rows of a lane may be needed for one.
         schema: A schema that the item works with.
-        model: The item expanded step by step, as in `relive.testing.oracle_items`. With it every field of every item
-            is compared; without it, only what holds for any item.
+        model: The item expanded step by step, as `relive.testing.TransitionsModel`. With it every field of every item
+            is compared; without it, only what holds for any item. The schema must not have stacks then.
         whole: For a time-major item, its fields without a time axis; see `assert_items`.
         random: Whether the item draws numbers from `rng` itself. The promises then hold for given numbers: the
             contract's generator gives 0.5 all the time.
@@ -48,10 +38,10 @@ class ItemContract(Contract):
     Only the public API is used. `buffer` may be overridden to add choices to the buffer under test.
 
     >>> from relive import Transitions
-    >>> from relive.testing import oracle_items
+    >>> from relive.testing import TransitionsModel
     >>> class TestThreeSteps(ItemContract):
     ...     item = Transitions(n_step=3, gamma=0.9)
-    ...     model = oracle_items.Transitions(n=3, gamma=0.9)
+    ...     model = TransitionsModel(n=3, gamma=0.9)
     >>> TestThreeSteps().test_items_are_those_of_the_model()
     """
 
@@ -68,32 +58,30 @@ class ItemContract(Contract):
             buffer.rng = Numbers(0.5)
         return buffer
 
-    def filled(self, *buffers: ReplayBuffer) -> list[int]:
-        """Lets the lanes go round, the second buffer's step by step; returns the ids that the first can read."""
-        oracle = oracle_of(buffers[0], None)
-        for call in life(buffers[0], oracle, 30):
-            feed(buffers[0], call)
-            for twin in buffers[1:]:
+    def filled(self, buffer: ReplayBuffer, twin: ReplayBuffer | None = None) -> list[int]:
+        """Lets the lanes go round, those of `twin` step by step; returns the ids that `buffer` can read."""
+        ids: set[int] = set()
+        for call in life(buffer, 30):
+            ids |= set(feed(buffer, call).ravel().tolist())
+            if twin is not None:
                 feed_step_by_step(twin, call)
-        return [key for key in sorted(oracle.anchors()) if not is_refused(buffers[0], key)]
+        return [key for key in sorted(ids) if not is_refused(buffer, key)]
 
     def test_items_are_those_of_the_model(self) -> None:
         """The drawable set and every field, after every call: ends, cuts, wraps, lanes at different speeds."""
         if self.model is None:
             return
-        buffer = self.buffer()
-        oracle = oracle_of(buffer, self.model)
-        for number, call in enumerate(life(buffer, oracle, 20)):
-            feed(buffer, call)
+        buffer, oracle = self.buffer(), OracleBuffer(LANES, ROWS, self.model)
+        for number, call in enumerate(life(buffer, 20)):
+            feed(buffer, call, oracle)
             assert_same_buffer(buffer, oracle, self.whole, number)
 
     def test_an_item_stays_the_same_until_it_goes(self) -> None:
         """The same id reads the same bytes from its first moment to its last, and never comes back."""
         buffer, seen = self.buffer(), dict[int, Batch]()
         waiting, gone = set[int](), set[int]()
-        for call in life(buffer, oracle_of(buffer, None), 40):
-            feed(buffer, call)
-            waiting |= set(call.ids.ravel().tolist())
+        for call in life(buffer, 40):
+            waiting |= set(feed(buffer, call).ravel().tolist())
             newest = max(waiting, default=0)
             waiting = {key for key in waiting if key > newest - 2 * LANES * ROWS}
             for key in sorted(waiting | set(seen)):
@@ -151,18 +139,14 @@ class ItemContract(Contract):
                 array[...] = 1
         assert_same_batch(buffer.read(ids), before)
 
-    def test_both_back_ends_agree(self) -> None:
-        """Native and NumPy kernels: the same items, copies to the byte and sums to 1e-6."""
+    def test_extend_equals_repeated_adds_on_both_back_ends(self) -> None:
+        """The same items, copies to the byte; between native and NumPy kernels sums to 1e-6."""
         batches = []
         for name in BACK_ENDS:
-            with back_end(name):
-                buffer = self.buffer()
-                batches.append(buffer.read(self.filled(buffer)))
+            with _kernels.use(name):
+                together, one_by_one = self.buffer(), self.buffer()
+                ids = self.filled(together, one_by_one)
+            check(together.stats().drawable == one_by_one.stats().drawable, "the sets of items differ")
+            batches.append(together.read(ids))
+            assert_same_batch(batches[-1], one_by_one.read(ids))
         assert_same_batch(batches[0], batches[-1], rtol=1e-6)
-
-    def test_extend_equals_repeated_adds(self) -> None:
-        """Several steps at once give the same items as one after the other."""
-        together, one_by_one = self.buffer(), self.buffer()
-        ids = self.filled(together, one_by_one)
-        check(together.stats().drawable == one_by_one.stats().drawable, "the sets of items differ")
-        assert_same_batch(together.read(ids), one_by_one.read(ids))

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import copy
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
+from .. import _kernels
+from ..batch import Batch
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, NotEnoughData, SchemaError
 from ..items import Transitions
 from ..samplers import Sampler
-from . import oracle_items
-from ._lives import (
-    BACK_ENDS,
-    Contract,
-    Numbers,
-    assert_same_batch,
-    back_end,
-    feed,
-    feed_step_by_step,
-    life,
-    oracle_of,
-    refuses,
-)
-from .agreement import assert_items, check
-from .oracle import OracleBuffer
+from ._lives import BACK_ENDS, Call, Contract, Numbers, feed, feed_step_by_step, life
+from .agreement import assert_items, assert_same_batch, check, refuses
+from .oracle import OracleBuffer, TransitionsModel
 from .synthetic import GO, SCHEMAS, STAY, TERMINATED, Script, SyntheticEnvs
 
 LANES, ROWS = 3, 16
+
+
+def without_priorities(call: Call) -> Call:
+    """The same call, whose steps are given none."""
+    steps = call.steps and {name: value for name, value in call.steps.items() if name != "priority"}
+    return Call(call.lanes, steps)
 
 
 class SamplerContract(Contract):
@@ -56,30 +51,22 @@ class SamplerContract(Contract):
         item, rows = Transitions(n_step=2, gamma=0.9), LANES * ROWS
         return ReplayBuffer(SCHEMAS["flat"], rows, num_envs=LANES, item=item, sampler=self.sampler, seed=seed)
 
-    def prioritizes(self) -> bool:
-        """Whether the sampler takes priorities, found by offering some."""
-        try:
-            self.buffer().update_priorities([], [])
-        except ArgumentError:
-            return False
-        return True
-
     def model(self) -> OracleBuffer:
         """The empty oracle of `buffer`."""
-        return oracle_of(self.buffer(), oracle_items.Transitions(2, 0.9))
+        return OracleBuffer(LANES, ROWS, TransitionsModel(2, 0.9))
 
-    def filled(self, seed: int = 1, calls: int = 30) -> tuple[ReplayBuffer, OracleBuffer]:
-        """A buffer whose lanes went round, and its oracle."""
+    def filled(self, seed: int = 1) -> tuple[ReplayBuffer, OracleBuffer]:
+        """A buffer whose lanes went round, and its oracle; all priorities are those of new items."""
         buffer, oracle = self.buffer(seed), self.model()
-        for call in life(buffer, oracle, calls):
-            feed(buffer, call)
+        for call in life(buffer, 30):
+            feed(buffer, without_priorities(call), oracle)
         return buffer, oracle
 
     def test_draws_are_items_that_can_be_drawn(self) -> None:
         """Nothing is drawn before it is complete or after it is overwritten, and a batch is what `read` gives."""
-        buffer, oracle, gives = self.buffer(), self.model(), self.prioritizes()
-        for call in life(buffer, oracle, 50, give=gives):
-            feed(buffer, call)
+        buffer, oracle = self.buffer(), self.model()
+        for call in life(buffer, 50):
+            feed(buffer, call, oracle)
             items = oracle.items()
             check(buffer.stats().drawable == len(items), "`stats().drawable` is not the number of items")
             if not buffer.can_sample(5):
@@ -89,17 +76,17 @@ class SamplerContract(Contract):
             check(not missing, f"ids {sorted(missing)} were drawn, which are not complete or overwritten")
             assert_items(batch, [items[key] for key in batch.ids.tolist()])
             assert_same_batch(batch, buffer.read(batch.ids), without=("weights",))
-            if gives:
+            if self.sampler.prioritizes:
                 applied = buffer.update_priorities(batch.ids, np.sin(batch.ids))
                 check(applied == 5, f"{applied} of 5 updates were applied")
 
     def test_can_sample_tells_the_truth(self) -> None:
         """`can_sample(n)` is whether `sample(n)` succeeds, from the empty buffer on."""
         buffer, oracle = self.buffer(), self.model()
-        for call in chain([None], life(buffer, oracle, 25)):
+        for call in chain([None], life(buffer, 25)):
             if call:
-                feed(buffer, call)
-            items = len(oracle.items())
+                feed(buffer, without_priorities(call), oracle)
+            items = len(oracle.drawable)
             for n in (1, 2, max(items, 1), items + 1):
                 claimed = buffer.can_sample(n)
                 try:
@@ -115,7 +102,7 @@ class SamplerContract(Contract):
         """All items that can be drawn are, in a few hundred batches."""
         buffer, oracle = self.filled()
         drawn = {key for _ in range(400) for key in buffer.sample(8).ids.tolist()}
-        missing = set(oracle.items()) - drawn
+        missing = oracle.drawable - drawn
         check(not missing or not self.draws_all, f"ids {sorted(missing)} were never drawn")
 
     def test_without_replacement_nothing_repeats(self) -> None:
@@ -123,7 +110,7 @@ class SamplerContract(Contract):
         buffer, oracle = self.filled()
         if self.sampler.replacement:
             return
-        n = len(oracle.items()) if self.draws_all else 2
+        n = len(oracle.drawable) if self.draws_all else 2
         ids = buffer.sample(n).ids.tolist()
         check(len(set(ids)) == n, "an id repeats in a batch without replacement")
 
@@ -149,29 +136,29 @@ class SamplerContract(Contract):
         """Native and NumPy kernels: the same ids and bytes, and weights to 1e-6."""
         draws = []
         for name in BACK_ENDS:
-            with back_end(name):
+            with _kernels.use(name):
                 draws.append(self.draws(self.buffer()))
         for one, other in zip(draws[0], draws[-1], strict=True):
             assert_same_batch(one, other, rtol=1e-6)
 
-    def draws(self, buffer: ReplayBuffer) -> list[Any]:
+    def draws(self, buffer: ReplayBuffer) -> list[Batch]:
         """What is drawn in a life with updates."""
-        batches, gives = [], self.prioritizes()
-        for call in life(buffer, self.model(), 25, give=gives):
+        batches = []
+        for call in life(buffer, 25):
             feed(buffer, call)
             if buffer.can_sample(4):
                 batches.append(buffer.sample(4))
-                if gives:
+                if self.sampler.prioritizes:
                     buffer.update_priorities(batches[-1].ids, np.sin(batches[-1].ids))
         return batches
 
     def test_extend_equals_repeated_adds(self) -> None:
         """The same items with the same priorities; the order of draws may differ."""
         together, one_by_one, oracle = self.buffer(), self.buffer(), self.model()
-        for call in life(together, oracle, 25):
-            feed(together, call)
+        for call in map(without_priorities, life(together, 25)):
+            feed(together, call, oracle)
             feed_step_by_step(one_by_one, call)
-            ids = list(oracle.items())
+            ids = sorted(oracle.drawable)
             if ids:
                 assert_same_batch(together.read(ids), one_by_one.read(ids))
                 np.testing.assert_array_equal(together.priorities(ids), one_by_one.priorities(ids))
@@ -190,12 +177,12 @@ class SamplerContract(Contract):
         """Additions, draws and updates that are refused leave the buffer as its twin that never got them."""
         (buffer, oracle), (twin, _) = self.filled(), self.filled()
         envs = SyntheticEnvs(buffer.schema, LANES)
-        good, _ = envs.rollout(self.model(), list(range(LANES)), 2, Script([GO], [STAY], give_next=True))
+        good = envs.rollout(list(range(LANES)), 2, Script([GO], [STAY], give_next=True))
         refuses(SchemaError, buffer.extend, **{**good, "truncated": np.full((LANES, 2), 2)})
         refuses(ArgumentError, buffer.extend, **good, env_ids=[0, 0, 1])
         refuses(ArgumentError, buffer.sample, 0)
-        ids = list(oracle.items())[:2]
-        if self.prioritizes():
+        ids = sorted(oracle.drawable)[:2]
+        if self.sampler.prioritizes:
             refuses(ValueError, buffer.update_priorities, ids, [5.0, np.nan])
             refuses(ValueError, buffer.extend, **good, priority=np.full((LANES, 2), -1.0))
         else:
@@ -206,19 +193,18 @@ class SamplerContract(Contract):
 
     def test_priorities_name_their_step(self) -> None:
         """Updates of overwritten ids are dropped, of duplicates the last one counts, and zero means never."""
-        if not self.prioritizes():
+        if not self.sampler.prioritizes:
             return
         buffer, oracle = self.filled()
-        ids = list(oracle.items())
+        ids = sorted(oracle.drawable)
         check(buffer.update_priorities([0, *ids[:2]], [9.0, 1.0, 2.0]) == 2, "an update of an overwritten id counts")
         buffer.update_priorities([ids[2], ids[2]], [7.0, 3.0])
         buffer.update_priorities([ids[3]], [3.0])
         twice, once = buffer.priorities(ids[2:4])
         check(twice == once, "of two updates of one id the last does not count")
-        fresh, model = self.buffer(), self.model()
+        fresh = self.buffer()
         script = Script([TERMINATED], [STAY], give_next=True, priorities=[0.0, 1.0, 1.0, 0.0])
-        arguments, new = SyntheticEnvs(fresh.schema, LANES).rollout(model, [0], 4, script)
-        fresh.extend(**arguments, env_ids=[0])
+        new = fresh.extend(**SyntheticEnvs(fresh.schema, LANES).rollout([0], 4, script), env_ids=[0])
         drawn = {key for _ in range(100) for key in fresh.sample(1).ids.tolist()}
         check(drawn == set(new[0, 1:3].tolist()), f"ids {drawn} were drawn, two of them with a priority of zero")
 
@@ -228,5 +214,5 @@ class SamplerContract(Contract):
         for edge in (0.0, 0.5, 1.0 - 2.0**-53):
             buffer.rng = numbers = Numbers(edge)
             for size in (1, 6):
-                check(set(buffer.sample(size).ids.tolist()) <= set(oracle.items()), f"a wrong draw from {edge}")
+                check(set(buffer.sample(size).ids.tolist()) <= oracle.drawable, f"a wrong draw from {edge}")
             check(numbers.calls == [1, 6], f"calls of `rng.random` with {numbers.calls}, not [1, 6]")

@@ -11,17 +11,17 @@ from ..errors import ArgumentError, StorageError
 from ..items import Item, Sequences, Transitions
 from ..samplers import Prioritized, Ranked, Sampler, Uniform
 from ..storage import Ram, Storage
-from ._lives import Call, Contract, assert_same_batch, feed, life, oracle_of, refuses
-from .agreement import check
+from ._lives import Call, Contract, feed, life
+from .agreement import assert_same_batch, check, refuses
 from .synthetic import SCHEMAS
 
 # A schema, an item and a sampler each: records and columns, stacks, stored priorities.
 CHOICES: tuple[tuple[str, Item, Sampler], ...] = (
     ("flat", Transitions(), Uniform()),
     ("wide", Transitions(n_step=3), Prioritized()),
-    ("mixed", Sequences(3, burn_in=1), Ranked()),
+    ("stacked", Sequences(3, burn_in=1), Ranked()),
     ("flat", Transitions(n_step=2), Uniform(over="episodes")),
-    ("mixed", Transitions(), Uniform(replacement=False)),
+    ("stacked", Transitions(), Uniform(replacement=False)),
     ("flat", Transitions(), Prioritized(replacement=False, weights="none")),
     ("nested", Transitions(n_step=2), Ranked(replacement=False)),
 )
@@ -59,9 +59,7 @@ class StorageContract(Contract):
 
     def calls(self, number: int) -> list[Call]:
         """A life that goes round several times."""
-        buffer = self.build(CHOICES[number], Ram())
-        give = buffer.sampler.prioritizes
-        return list(life(buffer, oracle_of(buffer, None), 40, seed=number, give=give))
+        return list(life(self.build(CHOICES[number], Ram()), 40, seed=number))
 
     def assert_same_life(self, ours: ReplayBuffer, theirs: ReplayBuffer, calls: list[Call]) -> None:
         """Both draw and update alike between the same calls."""

@@ -1,8 +1,8 @@
-"""Comparing a buffer with its oracle."""
+"""Comparing a buffer with its oracle, and batches with each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from .._types import Array
 from ..batch import Batch
 from ..buffer import ReplayBuffer
 from ..errors import StaleId
-from .frames import leaves
+from .nests import leaves
 from .oracle import OracleBuffer
 
 # Fields that are computed, not copied: they agree within the rounding of float32, all others to the byte.
@@ -28,10 +28,38 @@ def check(condition: object, message: object) -> None:
 
 def check_bytes(got: Array, want: Array, name: str) -> None:
     """Raise an `AssertionError` unless two arrays are the same to the byte: dtype, shape, NaNs and signs of zeros."""
-    if (got.dtype, got.shape) != (want.dtype, want.shape):
-        raise AssertionError(f"{name}: {got.dtype} {got.shape}, not {want.dtype} {want.shape}")
-    if got.tobytes() != want.tobytes():
-        raise AssertionError(f"{name}: {got} is not {want}")
+    same = (got.dtype, got.shape) == (want.dtype, want.shape)
+    check(same, f"{name}: {got.dtype} {got.shape}, not {want.dtype} {want.shape}")
+    check(got.tobytes() == want.tobytes(), f"{name}: {got} is not {want}")
+
+
+def refuses(error: type[Exception], method: Callable[..., object], *arguments: Any, **named: Any) -> None:
+    """Raise an `AssertionError` unless the call raises `error`."""
+    try:
+        method(*arguments, **named)
+    except error:
+        return
+    raise AssertionError(f"`{method.__name__}` was not refused with `{error.__name__}`")
+
+
+def is_refused(buffer: ReplayBuffer, key: int) -> bool:
+    """True when `read` refuses this id."""
+    try:
+        buffer.read([key])
+    except StaleId:
+        return True
+    return False
+
+
+def assert_same_batch(ours: Batch, theirs: Batch, without: tuple[str, ...] = (), rtol: float = 0.0) -> None:
+    """Every field to the byte; what kernels compute, to `rtol`."""
+    check(set(ours) == set(theirs), f"fields {sorted(ours)}, not {sorted(theirs)}")
+    for name in set(ours) - set(without):
+        for one, other in zip(leaves(ours[name]), leaves(theirs[name]), strict=True):
+            if rtol and name in ("reward", "discount", "weights"):
+                np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol, err_msg=name)
+            else:
+                check_bytes(one, other, name)
 
 
 def assert_items(batch: Batch, items: list[dict[str, Any]], whole: Iterable[str] | None = None) -> None:
@@ -67,25 +95,21 @@ def assert_same_buffer(
 
     Args:
         buffer: The buffer under test.
-        oracle: Its model, fed with the same calls.
+        oracle: Its model, fed with the same steps.
         whole: As in `assert_items`.
         probe: Every third undrawable id is tried, from `probe % 3` on: count it up from call to call.
 
     Raises:
         AssertionError: They differ.
 
-    >>> from relive.testing import oracle_items, synthetic
-    >>> buffer = ReplayBuffer(synthetic.SCHEMAS["flat"], 10)
-    >>> oracle = OracleBuffer(1, 10, oracle_items.Transitions(n=1, gamma=0.99))
-    >>> script = synthetic.Script([synthetic.GO], [synthetic.STAY], give_next=True)
-    >>> arguments, ids = synthetic.SyntheticEnvs(buffer.schema, 1).rollout(oracle, [0], 25, script)
-    >>> bool((buffer.extend(**arguments) == ids).all())
+    >>> from relive.testing import GO, STAY, SCHEMAS, Script, SyntheticEnvs, TransitionsModel
+    >>> buffer, oracle = ReplayBuffer(SCHEMAS["flat"], 10), OracleBuffer(1, 10, TransitionsModel(n=1, gamma=0.99))
+    >>> steps = SyntheticEnvs(buffer.schema, 1).rollout([0], 25, Script([GO], [STAY], give_next=True))
+    >>> bool((buffer.extend(**steps) == oracle.extend([0], steps)).all())
     True
     >>> assert_same_buffer(buffer, oracle)
     """
     items = oracle.items()
-    can_draw = any(priority > 0 for priority in oracle.priority.values())
-    check(buffer.can_sample(1) is can_draw, f"can_sample(1) is not {can_draw}")
     if items:
         ids = np.array(list(items), np.int64)
         batch = buffer.read(ids)
@@ -93,16 +117,7 @@ def assert_same_buffer(
         assert_items(batch, list(items.values()), whole)
     for key in oracle.undrawable()[probe % 3 :: 3]:
         check(is_refused(buffer, key), f"id {key} was read and should not be drawable")
-    stats = buffer.stats()
-    got = (stats.added, stats.cuts, stats.stale_updates, stats.size, stats.drawable)
-    want = (oracle.added, oracle.cuts, oracle.stale, oracle.stored, len(items))
-    check(got == want, f"(added, cuts, stale updates, size, drawable) are {got}, not {want}")
-
-
-def is_refused(buffer: ReplayBuffer, key: int) -> bool:
-    """True when `read` refuses this id."""
-    try:
-        buffer.read([key])
-    except StaleId:
-        return True
-    return False
+    stats, lanes = buffer.stats(), oracle.lanes
+    got = (stats.added, stats.cuts, stats.size, stats.drawable)
+    want = (sum(lane.steps for lane in lanes), sum(lane.cuts for lane in lanes), len(oracle.anchors()), len(items))
+    check(got == want, f"(added, cuts, size, drawable) are {got}, not {want}")

@@ -1,12 +1,11 @@
 """A slow, obvious model of the replay buffer, to compare the fast one with.
 
-Per lane a list of episodes, per episode a list of steps; every question is answered by walking them. Nothing here is
-imported from the rest of the library, and nothing here is clever: where the two disagree, one of them is wrong.
+Per lane a list of episodes, per episode a list of steps; every question is answered by walking them. Nothing of the
+library's arithmetic is used here, and nothing is clever: where the two disagree, one of them is wrong.
 
-What the oracle takes as given: a lane stores one row per step, one per boundary observation, and, where a stack's older
-frames are not those of the stream, one *history row* per frame that must be kept beside it; an id is
+What the oracle takes as given: a lane stores one row per step and one per boundary observation; an id is
 ``row * num_envs + lane``; a lane keeps exactly its newest ``rows_per_lane`` rows; an anchor goes when a row that it
-needs goes. Observations are kept as the caller gave them, stacks included: what is drawn is what was given.
+needs goes. Stacked frames may need further rows, of which this model knows nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .._types import Array
-from .frames import Nested, follows, history_of, most_frames, same_bytes
+import numpy as np
+
+from .._types import Array, Int64
+from .nests import Nested, same_bytes, tree_map
 
 
 @dataclass
@@ -23,21 +24,21 @@ class Step:
     """One stored step, in the schema's dtypes."""
 
     row: int
+    number: int  # how many steps the lane had before
     obs: Nested
     action: Nested
     reward: Array
     terminated: bool
     truncated: bool
     extras: dict[str, Nested]
-    priority: float | None = None  # the argument of `add(priority=...)`
-    number: int = -1  # how many steps the lane had before
+    priority: float | None  # the argument of `add(priority=...)`
 
 
 @dataclass
 class Episode:
     """An uninterrupted stretch of steps; `final` is the observation after the last one, once it is known."""
 
-    history: int  # rows of older frames stored before the first step
+    history: int = 0  # rows of older frames stored before the first step
     steps: list[Step] = field(default_factory=list)
     final: Nested | None = None
     closed: bool = False
@@ -52,41 +53,50 @@ class Episode:
 class Lane:
     """One stream of steps."""
 
-    def __init__(self, stacks: Nested) -> None:
-        self.stacks = stacks
+    def __init__(self) -> None:
         self.episodes: list[Episode] = []
-        self.rows = 0
-        self.cuts = 0
-        self.steps = 0
+        self.rows = self.cuts = self.steps = 0
 
-    def add(self, step: Step, next_obs: Nested | None) -> int:
-        """Store a step; returns its row."""
+    def history(self, obs: Nested) -> int:
+        """Rows of older frames that an observation needs at the start of a stream."""
+        return 0
+
+    def follows(self, before: Nested, after: Nested) -> bool:
+        """Whether the older frames of `after` are the newer frames of `before`."""
+        return True
+
+    def add(self, given: dict[str, Nested]) -> int:
+        """Store a step, given as the arguments of `ReplayBuffer.add`; returns its row."""
+        named = dict(given)
+        next_obs, priority = named.pop("next_obs", None), named.pop("priority", None)
+        obs, action, reward = (named.pop(name) for name in ("obs", "action", "reward"))
+        terminated, truncated = bool(named.pop("terminated")), bool(named.pop("truncated"))
         episode = self.open_episode()
-        if episode is not None and self.breaks(episode, step.obs):
+        if episode is not None and self.breaks(episode, obs):
             self.close(episode, cut=True)
             episode = None
         if episode is None:
-            episode = Episode(history_of(self.stacks, step.obs))
+            episode = Episode(self.history(obs))
             self.rows += episode.history
             self.episodes.append(episode)
-        step.row, step.number = self.rows, self.steps
-        self.rows += 1
-        self.steps += 1
+        exact = np.asarray(reward, np.float64)
+        step = Step(self.rows, self.steps, obs, action, exact, terminated, truncated, named, priority)
         episode.steps.append(step)
         episode.final = next_obs
-        over = step.terminated or step.truncated
-        unrelated = next_obs is not None and not follows(self.stacks, step.obs, next_obs)
+        self.rows += 1
+        self.steps += 1
+        unrelated = next_obs is not None and not self.follows(obs, next_obs)
         if unrelated:
-            self.rows += history_of(self.stacks, next_obs)
-        if over or unrelated:
-            self.close(episode, cut=not over)
+            self.rows += self.history(next_obs)
+        if terminated or truncated or unrelated:
+            self.close(episode, cut=not (terminated or truncated))
         return step.row
 
     def breaks(self, episode: Episode, obs: Nested) -> bool:
         """Whether an observation cannot be the one after the episode's newest step."""
         if episode.final is not None:
             return not same_bytes(episode.final, obs)
-        return not follows(self.stacks, episode.steps[-1].obs, obs)
+        return not self.follows(episode.steps[-1].obs, obs)
 
     def cut(self) -> None:
         """End the stream without a flag."""
@@ -106,15 +116,6 @@ class Lane:
             self.rows += 1  # the boundary row
         elif cut:  # the newest step's successor will never be known: its observation ends the stream
             episode.final = episode.steps.pop().obs
-
-    def oldest(self, rows_per_lane: int) -> int:
-        """The oldest row that is still stored."""
-        return max(0, self.rows - rows_per_lane)
-
-    def forget_before(self, row: int) -> None:
-        """Drop episodes that lie wholly before `row` (keeps the oracle's walks short)."""
-        while self.episodes and self.episodes[0].closed and all(s.row < row for s in self.episodes[0].steps):
-            del self.episodes[0]
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class Anchor:
 
 
 class ItemModel(Protocol):
-    """An item, expanded step by step: `relive.testing.oracle_items` has those of relive's own."""
+    """An item, expanded step by step; see `TransitionsModel`."""
 
     @property
     def starts(self) -> int:
@@ -154,43 +155,71 @@ class ItemModel(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class TransitionsModel:
+    """Windows of `n` steps, or fewer where the episode ends: the model of `relive.Transitions`.
+
+    >>> TransitionsModel(n=3, gamma=0.9).starts
+    1
+    """
+
+    n: int
+    gamma: float
+    starts: int = 1
+    older: int = 0
+
+    def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
+        """The n-step item that starts at `anchor`, or None while its window is not complete."""
+        episode = anchor.episode
+        window = episode.steps[anchor.position : anchor.position + self.n]
+        first, last, after = window[0], window[-1], anchor.position + len(window)
+        if after < len(episode.steps):
+            successor = episode.steps[after].obs
+        elif episode.closed or (len(window) == self.n and episode.final is not None):
+            successor = episode.final
+        else:
+            return None
+        return {
+            "obs": first.obs,
+            "action": first.action,
+            "reward": sum(self.gamma**k * step.reward for k, step in enumerate(window)),
+            "next_obs": last.obs if successor is None else successor,
+            "discount": 0.0 if last.terminated or successor is None else self.gamma ** len(window),
+            "terminated": last.terminated,
+            "truncated": last.truncated,
+            "steps": len(window),
+            **first.extras,
+        }
+
+
 class OracleBuffer:
-    """The model of a buffer: all lanes, and which ids can be drawn with which raw priority.
+    """The model of a buffer: all lanes, and which ids can be drawn.
 
     Args:
         num_envs: Lanes.
         rows_per_lane: `capacity // num_envs`.
         item: The model of the item.
-        initial: The raw priority of new items until there is a larger one.
-        stacks: Shaped like an observation, with a `Stack` or None for every field; see `stacks_of`.
 
-    >>> import numpy as np
-    >>> from relive.testing import OracleBuffer, oracle_items
-    >>> oracle = OracleBuffer(num_envs=1, rows_per_lane=4, item=oracle_items.Transitions(n=2, gamma=0.5))
-    >>> for t in range(3):
-    ...     id = oracle.add(0, Step(-1, np.float32(t), np.int64(0), np.ones(()), False, False, {}), np.float32(t + 1))
-    >>> oracle.refresh()
-    >>> sorted(oracle.items()), float(oracle.items()[0]["reward"])
-    ([0, 1], 1.5)
+    >>> from relive.testing import GO, STAY, SCHEMAS, Script, SyntheticEnvs
+    >>> oracle = OracleBuffer(num_envs=1, rows_per_lane=4, item=TransitionsModel(n=2, gamma=0.5))
+    >>> steps = SyntheticEnvs(SCHEMAS["flat"], num_envs=1).rollout([0], 6, Script([GO], [STAY], give_next=True))
+    >>> oracle.extend([0], steps).tolist(), sorted(oracle.items())
+    ([[0, 1, 2, 3, 4, 5]], [2, 3, 4])
     """
 
-    def __init__(
-        self, num_envs: int, rows_per_lane: int, item: ItemModel, initial: float = 1.0, stacks: Nested = None
-    ) -> None:
-        self.num_envs, self.rows_per_lane, self.item, self.initial = num_envs, rows_per_lane, item, initial
-        self.frames = most_frames(stacks)
-        self.lanes = [Lane(stacks) for _ in range(num_envs)]
-        self.priority: dict[int, float] = {}  # raw, of every drawable id
-        self.highest: float | None = None
-        self.added = 0
-        self.stale = 0
+    def __init__(self, num_envs: int, rows_per_lane: int, item: ItemModel) -> None:
+        self.num_envs, self.rows_per_lane, self.item = num_envs, rows_per_lane, item
+        self.lanes = [Lane() for _ in range(num_envs)]
+        self.drawable: set[int] = set()
 
-    def add(self, lane: int, step: Step, next_obs: Nested | None) -> int:
-        """Store one step of one lane; returns its id. Call `refresh` after the last of a call."""
-        self.added += 1
-        if step.priority is not None:
-            self.raise_highest(step.priority)
-        return self.lanes[lane].add(step, next_obs) * self.num_envs + lane
+    def extend(self, lanes: list[int], steps: dict[str, Any]) -> Int64:
+        """Store the steps `[L', T, ...]` of these lanes, named as in `ReplayBuffer.extend`; returns their ids."""
+        ids = np.empty(steps["reward"].shape[:2], np.int64)
+        for i, t in np.ndindex(*ids.shape):
+            row = self.lanes[lanes[i]].add(tree_map(lambda value, at=(i, t): value[at], steps))
+            ids[i, t] = row * self.num_envs + lanes[i]
+        self.refresh()
+        return ids
 
     def cut(self, lanes: list[int]) -> None:
         """End the stream of these lanes."""
@@ -198,85 +227,49 @@ class OracleBuffer:
             self.lanes[lane].cut()
         self.refresh()
 
-    def raise_highest(self, value: float) -> None:
-        """The running maximum of raw priorities; zero means "never" of one item, and nothing about new ones."""
-        if value > 0:
-            self.highest = value if self.highest is None else max(self.highest, value)
-
     def refresh(self) -> None:
-        """Find out which ids can be drawn now; new ones get their priority. An item that is complete stays so."""
+        """Find out which ids can be drawn now. An item that is complete stays so."""
         anchors = {key: anchor for key, anchor in self.anchors().items() if self.is_stored(anchor)}
-        for gone in set(self.priority) - set(anchors):
-            del self.priority[gone]
-        for key in set(anchors) - set(self.priority):
-            if self.item.expand(anchors[key]) is not None:
-                given = anchors[key].step.priority
-                default = self.initial if self.highest is None else self.highest
-                self.priority[key] = default if given is None else given
-        for lane in self.lanes:
-            lane.forget_before(lane.oldest(self.rows_per_lane))
+        complete = {key for key in anchors.keys() - self.drawable if self.item.expand(anchors[key]) is not None}
+        self.drawable = (self.drawable & anchors.keys()) | complete
+        for lane in self.lanes:  # forget episodes that are overwritten, to keep walks short
+            oldest = self.oldest(lane)
+            while lane.episodes and lane.episodes[0].closed and all(s.row < oldest for s in lane.episodes[0].steps):
+                del lane.episodes[0]
+
+    def oldest(self, lane: Lane) -> int:
+        """The oldest row of a lane that is still stored."""
+        return max(0, lane.rows - self.rows_per_lane)
 
     def anchors(self) -> dict[int, Anchor]:
         """Every step whose row is stored, by id."""
         return {
-            episode.steps[position].row * self.num_envs + number: Anchor(lane, at, position)
+            step.row * self.num_envs + number: Anchor(lane, at, position)
             for number, lane in enumerate(self.lanes)
             for at, episode in enumerate(lane.episodes)
-            for position in range(len(episode.steps))
-            if episode.steps[position].row >= lane.oldest(self.rows_per_lane)
+            for position, step in enumerate(episode.steps)
+            if step.row >= self.oldest(lane)
         }
+
+    def older(self, anchor: Anchor) -> int:
+        """Rows before the anchor that the item reads."""
+        return min(self.item.older, anchor.position)
 
     def is_stored(self, anchor: Anchor) -> bool:
         """Whether an item may start here and every row that it reads, and that has come, is stored."""
-        frames = min(self.frames - 1, anchor.position + anchor.episode.history)
-        older = max(frames, min(self.item.older, anchor.position))
         start = anchor.step.number % self.item.starts == 0
-        return start and anchor.step.row - older >= anchor.lane.oldest(self.rows_per_lane)
+        return start and anchor.step.row - self.older(anchor) >= self.oldest(anchor.lane)
 
     def items(self) -> dict[int, Any]:
         """Every drawable id and its item, by ascending id."""
         anchors = self.anchors()
-        return {key: self.item.expand(anchors[key]) for key in sorted(self.priority)}
-
-    def episodes(self) -> list[list[int]]:
-        """The drawable ids of every episode that has some."""
-        anchors = self.anchors()
-        found: dict[int, list[int]] = {}
-        for key in sorted(self.priority):
-            found.setdefault(id(anchors[key].episode), []).append(key)
-        return list(found.values())
-
-    def update(self, ids: list[int], raw: list[float]) -> int:
-        """Set raw priorities; returns how many were applied."""
-        applied = 0
-        for key, value in zip(ids, raw, strict=True):
-            if key in self.priority:
-                self.priority[key] = value
-                self.raise_highest(value)
-                applied += 1
-            else:
-                self.stale += 1
-        return applied
-
-    def by_slot(self) -> list[int]:
-        """Drawable ids in the order of draws: by slot in the lane's ring, then by lane."""
-        return sorted(self.priority, key=lambda i: (i // self.num_envs % self.rows_per_lane, i % self.num_envs))
-
-    @property
-    def cuts(self) -> int:
-        """Streams that were cut."""
-        return sum(lane.cuts for lane in self.lanes)
-
-    @property
-    def stored(self) -> int:
-        """Steps whose row is still in the ring."""
-        return len(self.anchors())
+        return {key: self.item.expand(anchors[key]) for key in sorted(self.drawable)}
 
     def undrawable(self) -> list[int]:
-        """Ids near every edge that must be refused: overwritten, boundary and history rows, waiting steps, the next."""
+        """Ids near every edge that must be refused: overwritten, boundary rows, waiting steps, the next."""
         return [
             row * self.num_envs + number
             for number, lane in enumerate(self.lanes)
-            for row in range(max(0, lane.oldest(self.rows_per_lane) - 2), lane.rows + 1)
-            if row * self.num_envs + number not in self.priority
+            for row in range(max(0, self.oldest(lane) - 2), lane.rows + 1)
+            if row * self.num_envs + number not in self.drawable
         ]

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import MissingExtra, message
-from .synthetic import (
-    BOTH,
-    GO,
-    JUMP,
-    MIDWAY,
-    OLDER,
-    SIGN,
-    STAY,
-    TERMINATED,
-    TRUNCATED,
-    UNRELATED,
-    Script,
-)
+from .synthetic import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script
 
 try:
     from hypothesis import strategies as st
@@ -34,26 +23,25 @@ def raw_priorities() -> SearchStrategy[float]:
     return st.sampled_from([0.0, 1e-6, 0.05, 0.3, 1.0, 1.0, 2.5, 40.0, 1e6])
 
 
-def scripts(prioritized: bool) -> SearchStrategy[Script]:
+def scripts(prioritized: bool, moves: Sequence[int] = (JUMP,)) -> SearchStrategy[Script]:
     """Mostly uneventful streams with ends and cuts in them; priorities only where the sampler knows them.
 
     >>> import hypothesis
     >>> from relive import ReplayBuffer
-    >>> from relive.testing import SCHEMAS, OracleBuffer, SyntheticEnvs, assert_same_buffer, oracle_items
+    >>> from relive.testing import SCHEMAS, OracleBuffer, SyntheticEnvs, TransitionsModel, assert_same_buffer
     >>> @hypothesis.settings(max_examples=5, database=None)
     ... @hypothesis.given(scripts(prioritized=False))
     ... def test_buffer_and_oracle_agree(script):
-    ...     buffer = ReplayBuffer(SCHEMAS["flat"], 10)
-    ...     oracle = OracleBuffer(1, 10, oracle_items.Transitions(n=1, gamma=0.99))
-    ...     arguments, ids = SyntheticEnvs(buffer.schema, 1).rollout(oracle, [0], 25, script)
-    ...     buffer.extend(**arguments)
+    ...     buffer, oracle = ReplayBuffer(SCHEMAS["flat"], 10), OracleBuffer(1, 10, TransitionsModel(n=1, gamma=0.99))
+    ...     steps = SyntheticEnvs(buffer.schema, 1).rollout([0], 25, script)
+    ...     assert (buffer.extend(**steps) == oracle.extend([0], steps)).all()
     ...     assert_same_buffer(buffer, oracle)
     >>> test_buffer_and_oracle_agree()
     """
     return st.builds(
         Script,
         flags=st.lists(st.sampled_from([GO] * 6 + [TERMINATED, TRUNCATED, BOTH]), min_size=1, max_size=12),
-        moves=st.lists(st.sampled_from([STAY] * 8 + [JUMP, SIGN, MIDWAY, OLDER, UNRELATED]), min_size=1, max_size=7),
+        moves=st.lists(st.sampled_from([STAY] * 8 + [*moves]), min_size=1, max_size=7),
         give_next=st.booleans(),
         priorities=st.none() | st.lists(raw_priorities(), min_size=1, max_size=5) if prioritized else st.none(),
     )
