@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from relive.cli import main
-from relive.lab import DQNTrainer
+from relive.lab import DQNConfig, DQNTrainer, commands
 
 SHORT = ["--start-steps", "100", "--batch-size", "16", "--hidden-sizes", "8", "--eval-episodes", "2"]
 CARTPOLE = ["train", "dqn", "--env-id", "CartPole-v1", *SHORT]
@@ -43,3 +44,13 @@ def test_an_atari_game_gets_settings_of_its_own(tmp_path: Path, capsys: pytest.C
     assert (config["frame_stack"], config["learning_rate"], config["update_every"]) == (4, 1e-4, 4)
     assert (config["start_steps"], config["use_per"]) == (100, True)
     assert list((tmp_path / "events").glob("events.*"))
+
+
+def test_a_resumed_game_keeps_the_settings_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(commands, "_train", lambda name, kind, changes, out, resume: seen.append(changes))
+    for more in ([], ["--resume", "learner.safetensors"]):
+        main(["train", "dqn", "--env-id", "ALE/Pong-v5", "--tau", "0.5", *more])
+    given: dict[str, Any] = {"env_id": "ALE/Pong-v5", "tau": 0.5}
+    assert DQNConfig(**seen[0]) == DQNConfig.atari(**given)
+    assert seen[1] == given

@@ -166,9 +166,10 @@ def test_the_target_is_copied_every_so_many_updates() -> None:
     assert same == [False, False, True] * 2
 
 
-def test_gradients_are_scaled_down_to_their_norm() -> None:
-    trainer = trainer_with_data(max_grad_norm=1e-3)
+def test_gradients_are_scaled_down_to_their_norm_and_adam_gets_its_epsilon() -> None:
+    trainer = trainer_with_data(max_grad_norm=1e-3, adam_eps=1e-3)
     trainer._update()
+    assert trainer._optimizer.param_groups[0]["eps"] == 1e-3
     norm = torch.stack([w.grad.square().sum() for w in trainer._weights if w.grad is not None]).sum().sqrt()
     assert norm.item() == pytest.approx(1e-3, rel=1e-3)
 
