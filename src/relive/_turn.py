@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from .errors import ReliveError, message
 
@@ -29,7 +30,7 @@ class Turn:
         self.lock = threading.RLock()
         self.taken: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]
 
-    def alone(self) -> threading._RLock:
+    def alone(self) -> AbstractContextManager[bool]:
         """The lock, for a `with` block that refuses to be entered twice.
 
         Raises:
