@@ -94,9 +94,10 @@ def _many_cuts(ring: Ring) -> str:
 def _repeated_finals(ring: Ring) -> str:
     tally = ring.tally()
     what = f"{tally['repeats']} of {tally['ends']} episodes begin with the final observation of the episode before"
+    mode = _mode(ring)
     resets = f"in autoreset mode NEXT_STEP {_SKIP_RESETS}"
     finals = f"in autoreset mode SAME_STEP {_TAKE_FINALS}"
-    remedy = {"NEXT_STEP": resets, "SAME_STEP": finals}.get(_mode(ring), f"{resets}\n{finals}")
+    remedy = {"NEXT_STEP": resets, "SAME_STEP": finals, None: f"{resets}\n{finals}"}[mode]
     return event(what, "$.obs", f"{remedy}\n{_RECORDER}")
 
 
