@@ -128,7 +128,7 @@ def _mode(ring: Ring) -> str | None:
         steps = rows[(ring.marks[lane, rows] & STEP) > 0]
         follows_end = (ring.marks[lane, steps[:-1]] & (TERMINATED | TRUNCATED)) > 0
         rewards = ring.reward[lane * (ring.rows + 1) + steps[1:]]
-        rewarded = (rewards != 0).reshape(len(rewards), -1).any(axis=1)
+        rewarded = (rewards != 0).any(axis=tuple(range(1, rewards.ndim)))
         after_ends.append(rewarded[follows_end])
         others.append(rewarded[~follows_end])
     if np.concatenate(after_ends).any():

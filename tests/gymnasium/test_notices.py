@@ -200,6 +200,17 @@ def test_from_twenty_ends_on_nine_in_ten(repeats: int, others: int, said: int, k
     assert [("episodes begin with" in text) for text in texts] == [True] * said
 
 
+def test_lanes_without_a_row_and_rewards_of_two_parts() -> None:
+    reward = relive.Field((2,), "float64")
+    schema = relive.Schema(obs=relive.Field(), action=relive.Field(), reward=reward)
+    buffer = relive.ReplayBuffer(schema, 300, num_envs=3)
+    with pytest.warns(relive.errors.ReliveWarning, match="in autoreset mode SAME_STEP") as said:
+        for t in range(70):
+            step = {"obs": [t], "next_obs": [t + 1], "reward": [[0.0, 1.0]], "terminated": [t % 3 == 2]}
+            buffer.add(**step, action=[0], truncated=[False], env_ids=[1])
+    assert len(said) == 1
+
+
 @pytest.mark.parametrize("kernels", BACK_ENDS)
 @pytest.mark.parametrize(("capacity", "lanes", "length"), [(60, 1, 5), (300, 3, 10), (1000, 4, 30), (90, 2, 1)])
 def test_finals_that_fill_a_ring(capacity: int, lanes: int, length: int, kernels: str) -> None:
