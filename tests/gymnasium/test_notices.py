@@ -204,10 +204,14 @@ def test_lanes_without_a_row_and_rewards_of_two_parts() -> None:
     reward = relive.Field((2,), "float64")
     schema = relive.Schema(obs=relive.Field(), action=relive.Field(), reward=reward)
     buffer = relive.ReplayBuffer(schema, 300, num_envs=3)
-    with pytest.warns(relive.errors.ReliveWarning, match="in autoreset mode SAME_STEP") as said:
+
+    def steps() -> None:
         for t in range(70):
             step = {"obs": [t], "next_obs": [t + 1], "reward": [[0.0, 1.0]], "terminated": [t % 3 == 2]}
             buffer.add(**step, action=[0], truncated=[False], env_ids=[1])
+
+    with pytest.warns(relive.errors.ReliveWarning, match="in autoreset mode SAME_STEP") as said:
+        steps()
     assert len(said) == 1
 
 
