@@ -1,8 +1,7 @@
-"""Warnings about what is legal but probably not meant: each kind once per buffer, outside the lock.
+"""Warnings about what is legal but probably a mistake: each kind once per buffer, when nothing is locked or half done.
 
-The kernels find the reasons (`Notice` in native/ring.hpp); this module has the texts. A warning about steps that were
-added is given by the next call, before it does anything: if warnings are errors, the call is refused and has changed
-nothing.
+The kernels find the reasons while they write (`Notice` in native/ring.hpp) and note them here. The call that follows
+says them before it does anything, so that a warning that is turned into an error refuses a call that changed nothing.
 """
 
 from __future__ import annotations
@@ -13,28 +12,40 @@ from math import ceil
 import numpy as np
 
 from ._kernels_numpy.ring import MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS
-from ._kernels_numpy.rows import FIRST, HEAD, STEP
+from ._kernels_numpy.rows import HEAD, STEP, TERMINATED, TRUNCATED
 from ._ring import Ring
 from ._step_parser import Step
-from .errors import ReliveWarning, message
+from .errors import ReliveWarning, event, message
 
 UNBOOTSTRAPPED = 1
 ALL = UNBOOTSTRAPPED | MANY_CUTS | REPEATED_FINALS | MANY_BOUNDARIES
 
-_SKIP_RESETS = (
-    "the step after an end only resets the environment (AutoresetMode.NEXT_STEP): leave it out, "
-    "`live = np.flatnonzero(~ended); buffer.add(env_ids=live, obs=obs[live], action=action[live], ...); "
-    "ended = terminated | truncated`, or let `relive.gymnasium.Recorder` add the steps"
-)
-_TAKE_FINALS = (
-    "`next_obs` of a step that ends is the next episode's first observation (AutoresetMode.SAME_STEP): give the final "
-    "one, `next_obs = obs.copy(); for lane in np.flatnonzero(terminated | truncated): next_obs[lane] = "
-    'infos["final_obs"][lane]`, or let `relive.gymnasium.Recorder` add the steps'
-)
+# The indented lines can be copied into a loop over a vector environment; a test does.
+_SKIP_RESETS = """the step after an end only resets the environment and must not be stored. Store the other lanes:
+
+    ended = np.zeros(envs.num_envs, bool)  # before the loop
+    live = np.flatnonzero(~ended)
+    if live.size:
+        buffer.add(env_ids=live, obs=obs[live], action=action[live], reward=reward[live], next_obs=next_obs[live],
+                   terminated=terminated[live], truncated=truncated[live])
+    ended = terminated | truncated
+"""
+_TAKE_FINALS = """`next_obs` of a step that ends is the next episode's first observation. Store the final one:
+
+    final_obs = next_obs.copy()
+    for lane in np.flatnonzero(terminated | truncated):
+        final_obs[lane] = infos["final_obs"][lane]
+    buffer.add(obs=obs, action=action, reward=reward, next_obs=final_obs, terminated=terminated, truncated=truncated)
+"""
+_RECORDER = "`relive.gymnasium.Recorder(envs, buffer)` does this for every autoreset mode."
 
 
 class Notices:
-    """Gives each kind of notice once, as a `ReliveWarning`."""
+    """Says each kind of notice once, as a `ReliveWarning`.
+
+    Attributes:
+        due: The kinds that were found and are still to be said.
+    """
 
     def __init__(self) -> None:
         self.due = 0
@@ -44,14 +55,15 @@ class Notices:
         self.due |= found
 
     def say(self, ring: Ring) -> None:
-        """Give the notices that are due; called by the buffer's methods before they do anything."""
-        for kind in (MANY_CUTS, REPEATED_FINALS, MANY_BOUNDARIES):
+        """Say what is due; called by the buffer's methods before they do anything."""
+        for kind, text_of in _TEXTS.items():
             if self.due & kind and self._first_time(kind, ring):
-                warnings.warn(self._text(kind, ring), ReliveWarning, stacklevel=3)
-        self.due = 0
+                text = text_of(ring)
+                if text:
+                    warnings.warn(text, ReliveWarning, stacklevel=3)
 
     def before(self, step: Step, ring: Ring) -> None:
-        """Warn of truncated steps without a final observation, before they are stored."""
+        """Say of steps that are about to be stored that truncated ones have no final observation."""
         if step.next_values is not None:
             return
         lost = int((step.truncated & ~step.terminated).sum())
@@ -67,52 +79,59 @@ class Notices:
         self.due &= ~kind
         return first
 
-    @staticmethod
-    def _text(kind: int, ring: Ring) -> str:
-        tally = ring.tally()
-        if kind == MANY_CUTS:
-            return message(
-                "`obs` to be the `next_obs` of the step before, byte for byte, while an episode goes on",
-                f"{tally['cuts']} cuts in {tally['added']} steps",
-                "$.obs",
-                "observations change between calls (normalization, a reused array, missing end flags?)",
-            )
-        if kind == REPEATED_FINALS:
-            return message(
-                "every episode to begin with an observation of its own",
-                f"{tally['repeats']} of {tally['ends']} that begin with the final observation of the episode before",
-                "$.obs",
-                _remedy(ring),
-            )
-        capacity = ring.capacity
-        kept = tally["stored"] / max(1, int(np.minimum(ring.counters[:, HEAD], ring.rows).sum()))
-        enough = ceil(capacity / kept) if kept else capacity
-        return message(
-            f"room for {capacity} steps",
-            f"room for about {round(capacity * kept)}: final observations take rows, too",
-            "ReplayBuffer(capacity)",
-            f"`capacity={enough}` keeps as many steps as you asked for",
-        )
+
+def _many_cuts(ring: Ring) -> str:
+    tally = ring.tally()
+    what = f"{tally['cuts']} of {tally['added']} steps do not continue their stream"
+    remedy = (
+        "in mid-episode `obs` has to be the `next_obs` of the step before, byte for byte; where it is not, the stream "
+        "is cut. Usual causes: observations that are normalized anew at every call, an array that is reused, missing "
+        "`terminated` or `truncated`"
+    )
+    return event(what, "$.obs", remedy)
 
 
-def _remedy(ring: Ring) -> str:
-    """The remedy for the mistake that the rewards point to: a step that only resets has reward 0."""
-    firsts, others = [], []
+def _repeated_finals(ring: Ring) -> str:
+    tally = ring.tally()
+    what = f"{tally['repeats']} of {tally['ends']} episodes begin with the final observation of the episode before"
+    mode = _mode(ring)
+    resets = f"in autoreset mode NEXT_STEP {_SKIP_RESETS}"
+    finals = f"in autoreset mode SAME_STEP {_TAKE_FINALS}"
+    remedy = {"NEXT_STEP": resets, "SAME_STEP": finals, None: f"{resets}\n{finals}"}[mode]
+    return event(what, "$.obs", f"{remedy}\n{_RECORDER}")
+
+
+def _many_boundaries(ring: Ring) -> str | None:
+    tally = ring.tally()
+    if tally["cuts"] * 10 > tally["added"]:
+        return None  # it is cuts that take the rows: they have a notice of their own
+    stored, used = ring.stored, int(np.minimum(ring.counters[:, HEAD], ring.rows).sum())
+    kept = max(stored, 1) / max(used, 1)
+    enough = ring.lanes * (ceil(ring.rows / kept) + 1)
+    what = f"Of {ring.capacity} rows about {round(ring.capacity * kept)} hold steps, the others final observations"
+    return event(what, "ReplayBuffer(capacity)", f"`capacity={enough}` keeps {ring.capacity} steps")
+
+
+# In the order in which they are said.
+_TEXTS = {MANY_CUTS: _many_cuts, REPEATED_FINALS: _repeated_finals, MANY_BOUNDARIES: _many_boundaries}
+
+
+def _mode(ring: Ring) -> str | None:
+    """The autoreset mode in which episodes begin with the final observation before, where rewards tell.
+
+    A step that only resets has reward 0. So one that has a reward is none, and none has where nearly all others do.
+    """
+    after_ends, others = [], []
     for lane in range(ring.lanes):
         head = int(ring.counters[lane, HEAD])
-        memory = np.arange(max(0, head - ring.rows), head) % (ring.rows + 1)
-        marks = ring.marks[lane, memory]
-        step = (marks & STEP) > 0
-        first = step & ((marks & FIRST) > 0)
-        first[1:] &= ~step[:-1]
-        first[:1] = False
-        reward = ring.reward[lane * (ring.rows + 1) + memory]
-        nonzero = (reward != 0).any(axis=tuple(range(1, reward.ndim)))
-        firsts.append(nonzero[first])
-        others.append(nonzero[step & ~first])
-    after_ends, elsewhere = np.concatenate(firsts), np.concatenate(others)
-    if after_ends.any():
-        return _TAKE_FINALS
-    if len(elsewhere) and elsewhere.mean() >= 0.9:
-        return _SKIP_RESETS
-    return f"either {_SKIP_RESETS}; or {_TAKE_FINALS}"
+        rows = np.arange(max(0, head - ring.rows), head) % (ring.rows + 1)
+        steps = rows[(ring.marks[lane, rows] & STEP) > 0]
+        follows_end = (ring.marks[lane, steps[:-1]] & (TERMINATED | TRUNCATED)) > 0
+        rewards = ring.reward[lane * (ring.rows + 1) + steps[1:]]
+        rewarded = (rewards != 0).any(axis=tuple(range(1, rewards.ndim)))
+        after_ends.append(rewarded[follows_end])
+        others.append(rewarded[~follows_end])
+    if np.concatenate(after_ends).any():
+        return "SAME_STEP"
+    elsewhere = np.concatenate(others)
+    return "NEXT_STEP" if len(elsewhere) and elsewhere.mean() >= 0.9 else None

@@ -1,4 +1,4 @@
-"""One call of a buffer at a time."""
+"""Who may use a buffer at this moment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Turn:
         self.lock = threading.RLock()
         self.taken: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]
 
-    def alone(self) -> AbstractContextManager[object]:
+    def alone(self) -> AbstractContextManager[bool]:
         """The lock, for a `with` block that refuses to be entered twice.
 
         Raises:
@@ -42,8 +42,8 @@ class Turn:
 
     @staticmethod
     def refusal() -> ReliveError:
-        """The error of a call inside another one."""
-        got = "one from inside another call of the same thread"
-        remedy = "set a flag in the signal handler, and call once that call has returned; only `stats()`, "
+        """Why a call inside another one is refused."""
+        got = "one inside another call of the same thread"
+        remedy = "set a flag in the signal handler, and call when that call has returned; only `stats()`, "
         remedy += "`can_sample()` and `len()` may be called at any time"
-        return ReliveError(message("one call at a time", got, "ReplayBuffer", remedy))
+        return ReliveError(message("a call of its own", got, "ReplayBuffer", remedy))

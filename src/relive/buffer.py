@@ -112,7 +112,6 @@ class ReplayBuffer:
         self._all_lanes = np.arange(self.num_envs)
         self._turn = Turn()
         self._most = available_bytes() // schema.nbytes
-        self._known = 0
         self._drawn = 0
         self._stale = 0
         self._last: Int64 = np.empty(0, np.int64)
@@ -269,7 +268,7 @@ class ReplayBuffer:
             self._notices.say(self._ring)
         with self._turn.alone():
             least = 1 if self.sampler.replacement else batch_size
-            drawable = self._look()
+            drawable = self._index.refresh()
             if drawable < least:
                 ring = self._ring
                 raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span)
@@ -356,7 +355,8 @@ class ReplayBuffer:
             return False
         nested = self._turn.taken()
         with self._turn.lock:
-            drawable = self._look(nested)
+            # The outer call may have changes half done, which a sampler must not take in.
+            drawable = self._ring.drawable if nested else self._index.refresh()
             return wanted <= self._most and drawable >= (1 if self.sampler.replacement else wanted)
 
     def stats(self) -> Stats:
@@ -366,7 +366,8 @@ class ReplayBuffer:
         """
         nested = self._turn.taken()
         with self._turn.lock:
-            self._look(nested)
+            if not nested:
+                self._index.refresh()
             report = self._index.report()
             return snapshot(self._ring, report, self._last, nbytes=self._nbytes, drawn=self._drawn, stale=self._stale)
 
@@ -385,12 +386,6 @@ class ReplayBuffer:
                 # Earlier steps without a priority get the largest so far, which these steps may raise.
                 self._index.refresh()
             return self._ring.write(step.values, step.next_values, step.terminated, step.truncated, lanes, priority)
-
-    def _look(self, nested: bool = False) -> int:
-        """How many items a draw can return; inside another call, which may have changes half done: as of its start."""
-        if not nested:
-            self._known = self._index.refresh()
-        return self._known
 
     def _drawable(self, ids: Any, at: str) -> Int64:
         checked = ids_of(ids, at)

@@ -36,6 +36,16 @@ class Recorded(Ram):
         return memory
 
 
+def interrupted_at(line: int) -> Callable[[int], None]:
+    """For `run`: raise before that line."""
+
+    def before_line(number: int) -> None:
+        if number == line:
+            raise Interrupt
+
+    return before_line
+
+
 @cache
 def _withs(filename: str) -> frozenset[int]:
     tree = ast.parse(Path(filename).read_text())
@@ -54,16 +64,15 @@ def _lines(code: CodeType) -> tuple[str, frozenset[int]]:
     return f"{path.stem}.{code.co_qualname}", frozenset(ways_out)
 
 
-def run(call: Callable[[], object], stop_at: int = sys.maxsize) -> list[str]:
-    """Make the call, interrupted before its line number `stop_at`; return the lines' modules and functions."""
+def run(call: Callable[[], object], before_line: Callable[[int], object] = lambda number: None) -> list[str]:
+    """Make the call, with a call of `before_line` before each line; return the lines' modules and functions."""
     seen: list[str] = []
 
     def of_line(frame: FrameType, event: str, _: Any) -> Any:
         if event == "line":
             name, ways_out = _lines(frame.f_code)
             if frame.f_lasti not in ways_out:
-                if len(seen) == stop_at:
-                    raise Interrupt
+                before_line(len(seen))
                 seen.append(name)
         return of_line
 

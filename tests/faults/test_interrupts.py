@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interrupts import Interrupt, Recorded, State, run
+from interrupts import Interrupt, Recorded, State, interrupted_at, run
 
 import relive
 from relive.testing import SCHEMAS, OracleBuffer, assert_same_buffer, oracle_items
@@ -157,7 +157,7 @@ class Twins:
     def interrupt(self, at: int) -> None:
         """Interrupt the call at a line; afterwards it has happened or it has not."""
         try:
-            run(self.call, at)
+            run(self.call, interrupted_at(at))
         except Interrupt:
             pass
         else:

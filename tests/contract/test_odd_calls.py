@@ -1,0 +1,173 @@
+"""Calls at the edge of what is meant: late ids, duplicates, arrays changed behind the buffer, huge numbers, copies."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relive
+from relive import _kernels
+from relive.errors import ArgumentError, ReliveError, StaleId
+from relive.testing._lives import BACK_ENDS
+
+SAMPLERS = {
+    "uniform": relive.Uniform(),
+    "without replacement": relive.Uniform(replacement=False),
+    "episodes": relive.Uniform(over="episodes"),
+    "prioritized": relive.Prioritized(eps=0.0),
+    "prioritized without replacement": relive.Prioritized(eps=0.0, replacement=False),
+    "ranked": relive.Ranked(eps=0.0),
+}
+PRIORITIZED = ["prioritized", "ranked"]
+both = pytest.mark.parametrize("kernels", BACK_ENDS)
+
+
+def make(sampler: str, kernels: str = BACK_ENDS[-1], stack: int | None = None, **choices: Any) -> relive.ReplayBuffer:
+    with _kernels.use(kernels):
+        schema = relive.Schema(obs=relive.Field((2,), stack=stack), action=relive.Field())
+        return relive.ReplayBuffer(schema, 16, sampler=SAMPLERS[sampler], seed=0, **choices)
+
+
+def add(buffer: relive.ReplayBuffer, t: float, successor: bool = True, jump: float = 0.0, **more: Any) -> int:
+    frames = buffer.schema.columns[0].field.frames
+    obs = (np.arange(t - frames + 1, t + 1)[:, None] + jump).repeat(2, axis=1)
+    after = {"next_obs": (obs + 1).squeeze(0) if frames == 1 else obs + 1} if successor else {}
+    obs = obs.squeeze(0) if frames == 1 else obs
+    ids = buffer.add(obs=obs, action=0.0, reward=t, terminated=False, truncated=False, **after, **more)
+    return int(ids[0])
+
+
+@both
+@pytest.mark.parametrize("how", ["cut", "a reset that does not continue the stack"])
+@pytest.mark.parametrize("sampler", PRIORITIZED)
+def test_a_step_that_a_cut_dropped(sampler: str, how: str, kernels: str) -> None:
+    """Its late priority is dropped and counted, as that of an overwritten step; `read` names the reason."""
+    buffer = make(sampler, kernels, stack=None if how == "cut" else 2)
+    ids = [add(buffer, t, successor=False) for t in range(2)]
+    buffer.cut() if how == "cut" else add(buffer, 50, successor=False)
+    assert buffer.update_priorities(ids, [3.0, 4.0]) == 1
+    assert buffer.stats().stale_updates == 1
+    assert buffer.priorities(ids[:1]).tolist() == pytest.approx([3.0])
+    words = rf"got `{ids[1]}`, dropped by a cut before its successor was known \(1 of 1\) - at `ReplayBuffer.read`"
+    with pytest.raises(StaleId, match=words):
+        buffer.read(ids[1:])
+    with pytest.raises(StaleId, match="never issued"):
+        buffer.update_priorities([ids[0], 1000], [9.0, 9.0])
+    assert buffer.priorities(ids[:1]).tolist() == pytest.approx([3.0]), "a refused call changes nothing"
+
+
+@both
+@pytest.mark.parametrize("sampler", PRIORITIZED)
+def test_the_running_maximum_counts_priorities_that_were_set(sampler: str, kernels: str) -> None:
+    """Not those that lost against a duplicate, nor those of steps that are gone."""
+    buffer = make(sampler, kernels)
+    first = add(buffer, 0)
+    for t in range(1, 20):
+        newest = add(buffer, t)
+    assert buffer.update_priorities([newest, newest, first], [100.0, 2.0, 1000.0]) == 2
+    later = add(buffer, 20)
+    assert buffer.priorities([newest, later]).tolist() == pytest.approx([2.0, 2.0])
+    buffer.update_priorities([newest, newest], [3.0, 50.0])
+    assert buffer.priorities([newest, add(buffer, 21)]).tolist() == pytest.approx([50.0, 50.0])
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_batch_is_the_callers(sampler: str) -> None:
+    """What a caller writes into a batch does not reach the buffer's statistics."""
+    buffer = make(sampler)
+    for t in range(12):
+        add(buffer, t)
+    batch = buffer.sample(6)
+    before = buffer.stats()
+    for name in batch:
+        batch[name][...] = 0
+    assert buffer.stats() == before
+
+
+class Stream:
+    """Stands in for a generator."""
+
+    def __init__(self, numbers: Any) -> None:
+        self.numbers = numbers
+
+    def random(self, n: int) -> Any:
+        return self.numbers
+
+
+BAD = {
+    "far below 0": np.full(4, -1e12),
+    "just below 0": np.array([0.5, 0.5, -5e-324, 0.5]),
+    "not a number": np.array([0.5, np.nan, 0.5, 0.5]),
+    "1": np.array([0.5, 0.5, 0.5, 1.0]),
+    "infinite": np.full(4, np.inf),
+    "too few": np.full(1, 0.5),
+    "too many": np.full(8, 0.5),
+    "of two axes": np.full((4, 1), 0.5),
+    "one number": 0.5,
+}
+
+
+@both
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_uniforms_that_are_none(sampler: str, kernels: str) -> None:
+    buffer, twin = make(sampler, kernels), make(sampler, kernels)
+    for t in range(12):
+        add(buffer, t), add(twin, t)
+    rng = buffer.rng
+    for name, numbers in BAD.items():
+        buffer.rng = Stream(numbers)
+        with pytest.raises(ArgumentError, match=r"Expected 4 uniforms in \[0, 1\), got .* - at `ReplayBuffer\.rng`"):
+            buffer.sample(4)
+        assert buffer.stats().drawn == 0, name
+    for edge in (0.0, -0.0, np.nextafter(1.0, 0.0)):
+        buffer.rng = Stream(np.full(4, edge))
+        assert len(buffer.sample(4).ids) == 4
+    buffer.rng = rng
+    np.testing.assert_array_equal(buffer.sample(4).ids, twin.sample(4).ids)
+
+
+COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": pickle.dumps}
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "prioritized", "ranked"])
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_is_refused_in_words(name: str, sampler: str) -> None:
+    buffer = make(sampler)
+    add(buffer, 0)
+    with pytest.raises(
+        ReliveError, match=r"Expected a buffer that stays in its process, got a copy - at `ReplayBuffer`"
+    ):
+        COPIES[name](buffer)
+    assert buffer.sample(1).ids.tolist() == [0]
+
+
+@both
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_huge_numbers(sampler: str, kernels: str) -> None:
+    buffer, twin = make(sampler, kernels), make(sampler, kernels)
+    for t in range(12):
+        add(buffer, t), add(twin, t)
+    for size in (10**13, 2**63 - 1, 2**63, 10**30):
+        assert buffer.can_sample(size) is False
+        with pytest.raises(ArgumentError, match=r"at `ReplayBuffer\.sample\(batch_size\)`"):
+            buffer.sample(size)
+    for ids in ([10**30], [2**63], np.array([2**64 - 1], np.uint64)):
+        with pytest.raises(ArgumentError):
+            buffer.read(ids)
+    for ids in ([2**63 - 1], [-(2**63)]):
+        with pytest.raises(StaleId, match="never issued"):
+            buffer.read(ids)
+    for lanes in ([2**62], [10**30], [-1]):
+        with pytest.raises(ArgumentError):
+            add(buffer, 12, env_ids=lanes)
+        with pytest.raises(ArgumentError):
+            buffer.cut(lanes)
+    if buffer.sampler.prioritizes:
+        with pytest.raises(StaleId):
+            buffer.update_priorities([0, 2**63 - 1], [1.0, 1.0])
+    assert buffer.stats() == twin.stats()
+    np.testing.assert_array_equal(buffer.sample(4).ids, twin.sample(4).ids)

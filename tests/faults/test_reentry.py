@@ -1,0 +1,170 @@
+"""A buffer called in the middle of its own calls, as by a signal's handler or a warning's hook: looks, or refuses.
+
+Nothing here may hang: whatever takes too long ends the process, with a traceback.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from interrupts import State, run
+from test_interrupts import SAMPLERS, calls, lived, prioritizes
+
+import relive
+from relive.errors import ReliveError
+from relive.testing._lives import BACK_ENDS, back_end
+
+pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+
+
+@pytest.fixture(autouse=True)
+def _watchdog() -> Iterator[None]:
+    faulthandler.dump_traceback_later(300, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+def look(buffer: relive.ReplayBuffer) -> None:
+    """What a handler may do at any time."""
+    stats = buffer.stats()
+    assert 0 <= stats.size <= buffer.capacity
+    assert buffer.can_sample(1) in (True, False)
+    assert 0 <= len(buffer) <= buffer.capacity
+    assert repr(buffer).startswith("ReplayBuffer(")
+
+
+@pytest.mark.parametrize("kernels", BACK_ENDS)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_looking_at_any_line_changes_nothing(sampler: str, kernels: str) -> None:
+    with back_end(kernels):
+        buffer, streams = lived(SAMPLERS[sampler], 11)
+    for name, call in calls(buffer, streams).items():
+        buffer.stats()  # what came before is looked at in both cases
+        before = State(buffer)
+        call()
+        after = State(buffer)
+        before.restore()
+        lines = run(call, lambda number: look(buffer) if number % 5 == 0 else None)
+        assert len(lines) > 3
+        if name not in ("stats", "can_sample"):
+            buffer.stats()
+            now = State(buffer)
+            after.restore()
+            buffer.stats()
+            assert now.holds() or name == "sample", name
+        before.restore()
+
+
+@pytest.mark.parametrize("kernels", BACK_ENDS)
+@pytest.mark.parametrize("sampler", ["episodes", "prioritized", "ranked"])
+def test_changing_calls_are_refused_inside_a_call(sampler: str, kernels: str) -> None:
+    with back_end(kernels):
+        buffer, streams = lived(SAMPLERS[sampler], 11)
+    step, ids = streams.step(), [20]
+    inner: list[Callable[[], Any]] = [lambda: buffer.add(**step), lambda: buffer.sample(3), lambda: buffer.read(ids)]
+    inner += [buffer.cut, lambda: buffer.extend(**{key: value[:, None] for key, value in step.items()})]
+    if prioritizes(buffer):
+        inner.append(lambda: buffer.update_priorities(ids, [1.0]))
+    refused = []
+
+    def meddle(number: int) -> None:
+        if not buffer._turn.taken():
+            return
+        with pytest.raises(ReliveError, match=r"one inside another call of the same thread - .*set a flag in the sig"):
+            inner[number % len(inner)]()
+        refused.append(number)
+
+    for name, call in calls(buffer, streams).items():
+        if name in ("stats", "can_sample"):
+            continue
+        buffer.stats()
+        before = State(buffer)
+        call()
+        after = State(buffer)
+        before.restore()
+        refused.clear()
+        run(call, meddle)
+        assert refused, name
+        assert after.holds(), name
+        before.restore()
+
+
+SCRIPT = """
+import random, signal, sys, warnings
+import numpy as np, relive
+from relive import _kernels
+from relive.errors import ReliveError
+
+schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
+def make(sampler):
+    return relive.ReplayBuffer(schema, 64, num_envs=2, sampler=sampler, seed=0)
+def step(t, jump=0.0):
+    obs = np.full((2, 3), t, np.float32)
+    off = np.zeros(2, bool)
+    number = np.full(2, t, np.float32)
+    after = obs + np.float32(1 + jump)
+    return dict(obs=obs, action=number, reward=number, next_obs=after, terminated=off, truncated=off)
+
+def hook():
+    "The buffer's own warning makes the caller look at the buffer."
+    for sampler in (relive.Uniform(), relive.Ranked()):
+        buffer, told = make(sampler), []
+        def showwarning(text, *_):
+            told.append((str(text), buffer.stats().added, len(buffer), buffer.can_sample(1)))
+        warnings.showwarning = showwarning
+        warnings.simplefilter("always")
+        for t in range(200):
+            buffer.add(**step(t, jump=0.5))
+        buffer.add(**{**step(0), "next_obs": None, "truncated": np.ones(2, bool)})
+        assert len(told) == 2 and "$.next_obs" in told[1][0], told
+        assert told[1][1:] == (400, len(buffer), True), told
+
+def handler():
+    "A timer's handler looks and meddles while the main program works."
+    refused = 0
+    for sampler in (relive.Uniform(over="episodes"), relive.Prioritized(), relive.Ranked()):
+        buffer, added, random_ = make(sampler), 0, random.Random(0)
+        def on_alarm(*_):
+            global refused, added
+            buffer.stats(), buffer.can_sample(4), len(buffer), repr(buffer)
+            try:
+                buffer.add(**step(10_000))
+                added += 2
+            except ReliveError as error:
+                assert "inside another call" in str(error), error
+                refused += 1
+        globals().update(added=0, refused=refused)
+        buffer.add(**step(0))
+        signal.signal(signal.SIGALRM, on_alarm)
+        for t in range(1, 400):
+            signal.setitimer(signal.ITIMER_REAL, 2e-6 + random_.expovariate(1e4))
+            buffer.add(**step(t))
+            batch = buffer.sample(16)
+            if buffer.sampler.prioritizes:
+                buffer.update_priorities(batch.ids, batch.reward)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        assert buffer.stats().added == 2 * 400 + globals()["added"], buffer.stats()
+        refused = globals()["refused"]
+    assert refused > 5, refused
+
+warnings.simplefilter("ignore")
+with _kernels.use(sys.argv[1]):
+    globals()[sys.argv[2]]()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("scenario", ["hook", "handler"])
+@pytest.mark.parametrize("kernels", BACK_ENDS)
+def test_it_does_not_hang(kernels: str, scenario: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT, kernels, scenario], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert (ran.stdout, ran.returncode) == ("done\n", 0), ran.stderr
