@@ -127,12 +127,18 @@ std::vector<const char*> PyRing::checked_values(const nb::list& values, size_t c
 void PyRing::notice() {
     if (!ring.notable()) return;
     const uint8_t found = ring.notices();
-    if (found) notify_(int(found));
+    if (!found) return;
+    pending_ = true;
+    notify_(int(found));
 }
 
 nb::object PyRing::push(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs,
                         nb::handle terminated, nb::handle truncated, nb::dict extras, nb::handle env_ids,
                         nb::handle priority) {
+    if (pending_) {  // the next step goes through Python, which says the notice first
+        pending_ = false;
+        return nb::none();
+    }
     PyObject* roots[ROOTS] = {obs.ptr(),        action.ptr(),    reward.ptr(),  extras.ptr(),
                               terminated.ptr(), truncated.ptr(), next_obs.ptr()};
     if (!inputs_.take(roots, env_ids.ptr(), priority.ptr(), ring.lanes, ring.given != nullptr)) return nb::none();

@@ -52,6 +52,7 @@ private:
     nb::object keep_, notify_;
     nb::list columns_;  // keeps them alive
     Inputs inputs_;
+    bool pending_ = false;  // a notice was noted since the last push
 
     Column laid_out(nb::handle layout, bool observation);
     void check_lanes(const In<int64_t>& numbers) const;

@@ -108,16 +108,16 @@ def raw_priorities(priority: Any, shape: tuple[int, ...], sampler: Sampler) -> F
         got = f"shape `{raw.shape}`"
         raise PriorityError(message(f"priorities of shape `{shape}`, one per step", got, "$.priority"))
     raw = np.broadcast_to(raw, shape)
-    prioritizing(sampler, "$.priority")
+    if not sampler.prioritizes:
+        raise no_priorities(sampler, "$.priority")
     check_given(raw)
     return np.ascontiguousarray(raw)
 
 
-def prioritizing(sampler: Sampler, at: str) -> None:
-    """Refuse priorities for a sampler that knows none."""
-    if not sampler.prioritizes:
-        got = f"`{type(sampler).__name__}()`"
-        raise ArgumentError(message("a sampler with priorities", got, at, "use `Prioritized()`"))
+def no_priorities(sampler: Sampler, at: str) -> ArgumentError:
+    """The error of a call about priorities, of which the sampler knows none."""
+    got = f"`{type(sampler).__name__}()`"
+    return ArgumentError(message("a sampler with priorities", got, at, "use `Prioritized()`"))
 
 
 def stale(ids: Int64, states: Bytes, bad: Bool, at: str) -> StaleId:

@@ -14,7 +14,7 @@ from ._arguments import (
     identity,
     ids_of,
     lanes_of,
-    prioritizing,
+    no_priorities,
     raw_priorities,
     readable,
     shortage,
@@ -106,11 +106,13 @@ class ReplayBuffer:
         self._ring = Ring(schema, window, Section(memory, "ring/"), keeps, self._notices.note)
         self._ring.kernel.watched = ALL
         self._index: Index = self.sampler.index(self._ring, Section(memory, "sampler/"))
+        self._prioritizing = cast(Prioritizing, self._index) if self.sampler.prioritizes else None
         self._expander = self.item.bind(schema, self._ring, Arena())
         self._parser = StepParser(schema)
         self._push = self._ring.push
         self._all_lanes = np.arange(self.num_envs)
         self._turn = Turn()
+        self._lock, self._taken = self._turn.lock, self._turn.taken  # looked up at every step
         self._most = available_bytes() // schema.nbytes
         self._drawn = 0
         self._stale = 0
@@ -165,16 +167,16 @@ class ReplayBuffer:
             ArgumentError: `env_ids` are not distinct lanes, or the sampler has no priorities. Nothing has changed.
             PriorityError: A priority is not finite or negative. Nothing has changed.
         """
-        if self._notices.due:
-            self._notices.say(self._ring)
-        if self._turn.taken():
+        if self._taken():
             raise self._turn.refusal()
-        with self._turn.lock:
+        with self._lock:
             if priority is not None:
                 self._index.refresh()
             ids = self._push(obs, action, reward, next_obs, terminated, truncated, extras, env_ids, priority)
         if ids is not None:
             return ids
+        if self._notices.due:
+            self._notices.say(self._ring)
         step = given(obs, action, reward, next_obs, terminated, truncated, extras)
         lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
         canonical = self._parser.step(step, (len(lanes),), 1).mapped(lambda array: array[:, None])
@@ -272,8 +274,8 @@ class ReplayBuffer:
             if drawable < least:
                 ring = self._ring
                 raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span)
-            if beta is not None:
-                prioritizing(self.sampler, "$.beta")
+            if beta is not None and self._prioritizing is None:
+                raise no_priorities(self.sampler, "$.beta")
             slots, weights = self._index.draw(batch_size, self.rng, beta)
             self._drawn += batch_size
             fields = self._expander.expand(slots, self.rng)
@@ -307,11 +309,10 @@ class ReplayBuffer:
         """
         with self._turn.alone():
             slots = self._drawable(ids, "ReplayBuffer.priorities")
-            if not self.sampler.prioritizes:
+            if self._prioritizing is None:
                 return np.ones(len(slots))
-            index = cast(Prioritizing, self._index)
-            index.refresh()
-            return index.priorities(slots)
+            self._prioritizing.refresh()
+            return self._prioritizing.priorities(slots)
 
     def update_priorities(self, ids: Any, td_error: Any) -> int:
         """Set priorities from TD errors: `|td_error| + eps`.
@@ -339,8 +340,9 @@ class ReplayBuffer:
                 if unknown.any():
                     raise stale(checked, states, unknown, "ReplayBuffer.update_priorities")
                 keep = states == State.DRAWABLE
-            prioritizing(self.sampler, "ReplayBuffer.update_priorities")
-            index = cast(Prioritizing, self._index)
+            index = self._prioritizing
+            if index is None:
+                raise no_priorities(self.sampler, "ReplayBuffer.update_priorities")
             index.refresh()
             index.update(slots, errors, keep)
             dropped = 0 if keep is None else len(checked) - int(keep.sum())

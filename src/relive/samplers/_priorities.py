@@ -93,10 +93,13 @@ class ProportionalSampling:
         memory: float64, `sum_tree.size(capacity)` numbers.
         state: float64 `[sum_tree.STATE]`.
         capacity: Leaves.
+        items: Returns the N of the weights.
     """
 
-    def __init__(self, settings: Settings, memory: Float64, state: Float64, capacity: int) -> None:
-        self._settings, self._kernels = settings, _kernels.active()
+    def __init__(
+        self, settings: Settings, memory: Float64, state: Float64, capacity: int, items: Callable[[], int]
+    ) -> None:
+        self._settings, self._kernels, self._items = settings, _kernels.active(), items
         sums, mins = carve(memory, capacity)
         self.state, self.leaves = state, sums[0][:capacity]
         self.tree = self._kernels.Tree(sums, mins, state)
@@ -108,8 +111,8 @@ class ProportionalSampling:
         self.tree.set(np.arange(len(self.leaves)), self.leaves.copy())
         self.state[2] = np.count_nonzero(self.leaves > 0)
 
-    def draw(self, n: int, rng: np.random.Generator, beta: float | None, items: Callable[[], int]) -> Draw:
-        """Return `n` leaves and their importance-sampling weights, whose N is `items()`."""
+    def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
+        """Return `n` leaves and their importance-sampling weights."""
         settings = self._settings
         if beta is None:
             beta = settings.beta.at(self._draws) if isinstance(settings.beta, Anneal) else settings.beta
@@ -122,7 +125,7 @@ class ProportionalSampling:
         elif settings.weights == "buffer":
             reference = self.state.item(1)
         else:
-            reference = self.state.item(0) / items()
+            reference = self.state.item(0) / self._items()
         self._drawn, self._beta = values, beta
         return Draw(leaves, self._kernels.weights(values, reference, beta))
 

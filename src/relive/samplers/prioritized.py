@@ -13,7 +13,7 @@ from .._arrays import ArraySpec, Memory
 from .._ring import Ring
 from .._types import Bool, Float64, Int64
 from ._priorities import ProportionalSampling, check_settings, raw_of
-from ._protocol import Draw, Report
+from ._protocol import Report
 from .anneal import Anneal
 
 
@@ -89,15 +89,14 @@ class _Prioritized:
         state = memory.host("priorities.state")
         if memory.fresh:
             state[1] = math.inf
-        self._sampling = ProportionalSampling(settings, memory.host("priorities"), state, ring.capacity)
-        self._tree = self._sampling.tree
+        self._sampling = ProportionalSampling(
+            settings, memory.host("priorities"), state, ring.capacity, lambda: int(state[4])
+        )
+        self._tree, self.draw = self._sampling.tree, self._sampling.draw
         if not memory.fresh:
             self._sampling.rebuild()
         seen = memory.host("priorities.seen")
         self.refresh = partial(self._tree.refresh, ring.kernel, seen, settings.initial, settings.alpha)
-
-    def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
-        return self._sampling.draw(n, rng, beta, self._items)
 
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:
         if not self._tree.update(slots, td_error, keep, self._settings.eps, self._settings.alpha):
@@ -111,6 +110,3 @@ class _Prioritized:
     def report(self) -> Report:
         leaves, alpha = self._sampling.leaves, self._settings.alpha
         return self._sampling.report(leaves[leaves > 0], 1 / alpha if alpha > 0 else 1.0)
-
-    def _items(self) -> int:
-        return int(self._sampling.state.item(4))

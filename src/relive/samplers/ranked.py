@@ -109,7 +109,7 @@ class _Ranked:
         self._state, self._seen = memory.host("ranks.state"), memory.host("ranks.seen")
         *_, state = sum_tree.allocate(1)
         levels = _memory.zeros(sum_tree.size(ring.capacity), np.float64)
-        self._sampling = ProportionalSampling(settings, levels, state, ring.capacity)
+        self._sampling = ProportionalSampling(settings, levels, state, ring.capacity, lambda: ring.drawable)
         self._order = Order(ring.capacity)
         if not memory.fresh:
             known = np.flatnonzero(self._raw > 0)
@@ -135,7 +135,7 @@ class _Ranked:
 
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
         self._fit_tree()
-        ranks, weights = self._sampling.draw(n, rng, beta, lambda: self._ring.drawable)
+        ranks, weights = self._sampling.draw(n, rng, beta)
         return Draw(self._order.slots(ranks), weights)
 
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:
