@@ -135,10 +135,7 @@ void PyRing::notice() {
 nb::object PyRing::push(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs,
                         nb::handle terminated, nb::handle truncated, nb::dict extras, nb::handle env_ids,
                         nb::handle priority) {
-    if (pending_) {  // the next step goes through Python, which says the notice first
-        pending_ = false;
-        return nb::none();
-    }
+    if (pending_) return nb::none();  // until Python has said the notice
     PyObject* roots[ROOTS] = {obs.ptr(),        action.ptr(),    reward.ptr(),  extras.ptr(),
                               terminated.ptr(), truncated.ptr(), next_obs.ptr()};
     if (!inputs_.take(roots, env_ids.ptr(), priority.ptr(), ring.lanes, ring.given != nullptr)) return nb::none();
@@ -335,7 +332,7 @@ void bind_ring(nanobind::module_& m) {
              nb::arg("window"), nb::arg("given").none(), nb::arg("arrival").none(), nb::arg("notify"))
         .def_prop_rw(
             "watched", [](const PyRing& owner) { return int(owner.ring.watched); },
-            [](PyRing& owner, uint8_t notices) { owner.ring.watched = notices; })
+            [](PyRing& owner, uint8_t notices) { owner.watch(notices); })
         .def("push", &PyRing::push, nb::arg("obs").none(), nb::arg("action").none(), nb::arg("reward").none(),
              nb::arg("next_obs").none(), nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("extras"),
              nb::arg("env_ids").none(), nb::arg("priority").none())

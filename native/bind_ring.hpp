@@ -46,13 +46,19 @@ public:
     nb::object windows_of(const In<int64_t>& slots, const In<float>& discounts, const int64_t*& at,
                           const int64_t*& after) const;
 
+    // Which notices are still to be said; set again whenever one has been said.
+    void watch(uint8_t notices) {
+        ring.watched = notices;
+        pending_ = false;
+    }
+
     Ring ring;
 
 private:
     nb::object keep_, notify_;
     nb::list columns_;  // keeps them alive
     Inputs inputs_;
-    bool pending_ = false;  // a notice was noted since the last push
+    bool pending_ = false;  // a notice was noted and not said yet
 
     Column laid_out(nb::handle layout, bool observation);
     void check_lanes(const In<int64_t>& numbers) const;

@@ -173,10 +173,12 @@ class ReplayBuffer:
             if priority is not None:
                 self._index.refresh()
             ids = self._push(obs, action, reward, next_obs, terminated, truncated, extras, env_ids, priority)
+        if ids is None and self._notices.due:  # nothing was added: the notice comes first
+            self._notices.say(self._ring)
+            with self._turn.alone():
+                ids = self._push(obs, action, reward, next_obs, terminated, truncated, extras, env_ids, priority)
         if ids is not None:
             return ids
-        if self._notices.due:
-            self._notices.say(self._ring)
         step = given(obs, action, reward, next_obs, terminated, truncated, extras)
         lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
         canonical = self._parser.step(step, (len(lanes),), 1).mapped(lambda array: array[:, None])

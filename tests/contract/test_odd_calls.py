@@ -138,9 +138,7 @@ COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": pickle.dumps}
 def test_a_copy_is_refused_in_words(name: str, sampler: str) -> None:
     buffer = make(sampler)
     add(buffer, 0)
-    with pytest.raises(
-        ReliveError, match=r"Expected a buffer that stays in its process, got a copy - at `ReplayBuffer`"
-    ):
+    with pytest.raises(ReliveError, match=r"A buffer cannot be copied or pickled - at `ReplayBuffer`"):
         COPIES[name](buffer)
     assert buffer.sample(1).ids.tolist() == [0]
 

@@ -17,7 +17,7 @@ import pytest
 from interrupts import Interrupt, Recorded, State, interrupted_at, run
 
 import relive
-from relive.testing import SCHEMAS, OracleBuffer, assert_same_buffer, oracle_items
+from relive.testing import SCHEMAS, OracleBuffer, TransitionsModel, assert_same_buffer
 from relive.testing._lives import BACK_ENDS, back_end, feed, life, oracle_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
@@ -270,7 +270,7 @@ def test_real_signals(sampler: str) -> None:
         relive.ReplayBuffer(SCHEMAS["frames"], **size, item=item, sampler=SAMPLERS[sampler], seed=seed)
         for seed in (1, 2)
     )
-    oracle: OracleBuffer = oracle_of(buffer, oracle_items.Transitions(2, 0.5))
+    oracle: OracleBuffer = oracle_of(buffer, TransitionsModel(2, 0.5))
     impatient, rng = Impatient(buffer), np.random.default_rng(0)
     with handled(signal.SIGALRM, impatient.handler):
         for number, call in enumerate(life(buffer, oracle, 90, give=prioritizes(buffer))):
