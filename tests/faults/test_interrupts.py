@@ -14,11 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from full_oracle import FullOracle, assert_same_buffer, stacks_of
 from interrupts import Interrupt, Recorded, State, interrupted_at, run
+from wild_envs import SCHEMAS
 
 import relive
-from relive.testing import SCHEMAS, OracleBuffer, TransitionsModel, assert_same_buffer
-from relive.testing._lives import BACK_ENDS, back_end, feed, life, oracle_of
+from relive import _kernels
+from relive.testing import TransitionsModel
+from relive.testing._lives import feed, life
+
+BACK_ENDS = ["numpy", "native"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
@@ -199,7 +204,7 @@ THOROUGH = {"add behind a cut", "cut"}
 def test_a_call_interrupted_at_any_line_has_happened_or_not(sampler: str, kernels: str) -> None:
     functions: set[str] = set()
     for steps in HISTORIES.get((sampler, kernels), (5, 23) if kernels == "native" else (11,)):
-        with back_end(kernels):
+        with _kernels.use(kernels):
             buffer, streams = lived(SAMPLERS[sampler], steps)
         for name in calls(buffer, streams):
             twins = Twins(buffer, streams, name)
@@ -214,7 +219,7 @@ def test_a_call_interrupted_at_any_line_has_happened_or_not(sampler: str, kernel
     if sampler == "ranked":
         assert {"_order.Order._merge", "_journal.Journal.__exit__", "ranked._Ranked.update"} <= functions
     if kernels == "numpy":
-        assert {"ring._Write.forget_newest", "ring._Write._drop", "ring.Ring.write"} <= functions
+        assert {"writing.Writing.forget_newest", "writing.Writing._drop", "ring.Ring.write"} <= functions
 
 
 class Impatient:
@@ -270,12 +275,13 @@ def test_real_signals(sampler: str) -> None:
         relive.ReplayBuffer(SCHEMAS["frames"], **size, item=item, sampler=SAMPLERS[sampler], seed=seed)
         for seed in (1, 2)
     )
-    oracle: OracleBuffer = oracle_of(buffer, TransitionsModel(2, 0.5))
+    stacks = stacks_of(buffer.schema.tree["obs"])
+    oracle = FullOracle(buffer.num_envs, buffer.capacity // buffer.num_envs, TransitionsModel(2, 0.5), stacks=stacks)
     impatient, rng = Impatient(buffer), np.random.default_rng(0)
     with handled(signal.SIGALRM, impatient.handler):
-        for number, call in enumerate(life(buffer, oracle, 90, give=prioritizes(buffer))):
-            impatient.insist(lambda call=call: getattr(buffer, call.name)(**call.arguments), repeatable=False)
-            feed(twin, call)
+        for number, call in enumerate(life(buffer, 90)):
+            impatient.insist(lambda call=call: feed(buffer, call), repeatable=False)
+            feed(twin, call, oracle)
             ids = np.array(list(oracle.items()) or [0])[-9:]
             if prioritizes(buffer) and oracle.items():
                 errors = rng.random(len(ids))
@@ -291,7 +297,7 @@ def test_real_signals(sampler: str) -> None:
     assert impatient.interrupts > 50
 
 
-def check(buffer: relive.ReplayBuffer, twin: relive.ReplayBuffer, oracle: OracleBuffer) -> None:
+def check(buffer: relive.ReplayBuffer, twin: relive.ReplayBuffer, oracle: FullOracle) -> None:
     """Both hold what the oracle holds, with the same priorities; a draw gives the same items and weights."""
     for name in oracle.priority:  # the oracle is told of no updates
         oracle.priority[name] = 1.0
@@ -310,7 +316,7 @@ def check(buffer: relive.ReplayBuffer, twin: relive.ReplayBuffer, oracle: Oracle
 def test_meta_half_a_change_is_found(sampler: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the journal's undoing, some line of an interrupted call leaves neither buffer."""
     monkeypatch.setattr("relive._journal.Journal.__exit__", lambda *_: None)
-    with back_end("numpy"):
+    with _kernels.use("numpy"):
         buffer, streams = lived(SAMPLERS[sampler], 11)
     twins = Twins(buffer, streams, name)
 

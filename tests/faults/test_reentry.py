@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from interrupts import State, run
-from test_interrupts import SAMPLERS, calls, lived, prioritizes
+from test_interrupts import BACK_ENDS, SAMPLERS, calls, lived, prioritizes
 
 import relive
+from relive import _kernels
 from relive.errors import ReliveError
-from relive.testing._lives import BACK_ENDS, back_end
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
@@ -42,7 +42,7 @@ def look(buffer: relive.ReplayBuffer) -> None:
 @pytest.mark.parametrize("kernels", BACK_ENDS)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_looking_at_any_line_changes_nothing(sampler: str, kernels: str) -> None:
-    with back_end(kernels):
+    with _kernels.use(kernels):
         buffer, streams = lived(SAMPLERS[sampler], 11)
     for name, call in calls(buffer, streams).items():
         buffer.stats()  # what came before is looked at in both cases
@@ -64,7 +64,7 @@ def test_looking_at_any_line_changes_nothing(sampler: str, kernels: str) -> None
 @pytest.mark.parametrize("kernels", BACK_ENDS)
 @pytest.mark.parametrize("sampler", ["episodes", "prioritized", "ranked"])
 def test_changing_calls_are_refused_inside_a_call(sampler: str, kernels: str) -> None:
-    with back_end(kernels):
+    with _kernels.use(kernels):
         buffer, streams = lived(SAMPLERS[sampler], 11)
     step, ids = streams.step(), [20]
     inner: list[Callable[[], Any]] = [lambda: buffer.add(**step), lambda: buffer.sample(3), lambda: buffer.read(ids)]
