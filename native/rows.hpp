@@ -246,8 +246,7 @@ private:
         split(id, row, number);
         const Position now = look(number);
         // In range for all ids but stale and invented ones.
-        if (row < now.head && row >= now.head - rows)
-            RELIVE_PREFETCH(marks + number * stretch() + memory_of(now, row));
+        if (row < now.head && row >= now.head - rows) RELIVE_PREFETCH(marks + number * stretch() + memory_of(now, row));
     }
 
     template <typename Look>
