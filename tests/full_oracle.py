@@ -120,16 +120,13 @@ class FullOracle(OracleBuffer):
             self.highest = float(value) if self.highest is None else max(self.highest, float(value))
 
     def update(self, ids: list[int], raw: list[float]) -> int:
-        """Set raw priorities; returns how many were applied."""
-        applied = 0
-        for key, value in zip(ids, raw, strict=True):
-            if key in self.priority:
-                self.priority[key] = value
-                self.raise_highest(value)
-                applied += 1
-            else:
-                self.stale += 1
-        return applied
+        """Set raw priorities, the last of several for one id; returns how many were applied."""
+        applied = [(key, value) for key, value in zip(ids, raw, strict=True) if key in self.priority]
+        for key, value in dict(applied).items():
+            self.priority[key] = value
+            self.raise_highest(value)
+        self.stale += len(ids) - len(applied)
+        return len(applied)
 
     def by_slot(self) -> list[int]:
         """Drawable ids in the order of draws: by slot in the lane's ring, then by lane."""
