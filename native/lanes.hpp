@@ -28,23 +28,22 @@ enum Mark : uint8_t {
 // What `locate` says of an id.
 enum State : uint8_t { DRAWABLE, OVERWRITTEN, INCOMPLETE, NEVER_ISSUED, NO_START, DROPPED };
 
-// One lane's counters, as they lie in the array `counters[L, 16]`; the first cache line is what draws look at.
+// One lane's counters, as they lie in the array `counters[L, 16]`; an uneventful step needs the first cache line alone.
 struct Lane {
     int64_t head;            // rows ever written
-    int64_t slot;            // head % (R + 1): where in the lane's memory the next row goes
-    int64_t place;           // head % R: what the next row is to samplers
+    int64_t memory;          // head % (R + 1): where in the lane's memory the next row goes
     int64_t ready;           // the first row that is not known to be drawable yet
     int64_t oldest;          // the first row whose own older rows, as far as an item needs them, are all stored
     int64_t held;            // `head` where that row already holds the successor of the newest step
     int64_t steps;           // steps ever added
-    int64_t ready_steps;     // steps before the row `ready`, where items run across episodes
     int64_t drawable;        // anchors from `oldest` to `ready`
     int64_t stored;          // steps stored now
+    int64_t ready_steps;     // steps before the row `ready`, where items run across episodes
     int64_t cuts;            // streams cut
     int64_t unbootstrapped;  // truncated steps without a final observation
     int64_t ends;            // episodes that ended with an observation unlike the one before it
     int64_t repeats;         // streams that began with the final observation of such an episode
-    int64_t unused[2];
+    int64_t unused[3];
 
     // A writer may be killed at any moment: `held` names its row, so that it never speaks of another one.
     bool holds() const { return held && held == head; }
@@ -53,7 +52,7 @@ struct Lane {
 // Where a lane's rows stand, as follows from `head` alone: another process may be writing, and counters that are read
 // one by one could belong to different moments.
 struct Position {
-    int64_t head, slot, place;
+    int64_t head, memory, place;  // `place`: head % R, by which samplers know the row
 };
 
 // Which lanes and rows a ring has, and how far around an anchor an item looks.

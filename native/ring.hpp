@@ -116,7 +116,7 @@ private:
     // One call's rows go to as many lanes, each far from the last: fetch what the lane after next will touch.
     void prefetch(int64_t number) const {
         const Lane& lane = lane_of[number];
-        const int64_t row = storage_row(number, lane.slot), after = storage_row(number, after_(lane.slot));
+        const int64_t row = storage_row(number, lane.memory), after = storage_row(number, after_(lane.memory));
         RELIVE_PREFETCH_WRITE(marks + row);
         for (const Span& span : spans)
             prefetch_row_for_writing(span.data + size_t(span.pick ? after : row) * span.stride, span.bytes);
@@ -158,7 +158,7 @@ private:
         }
         mark(number, memory) = flags;
         if (steps.nexts) succeed(value, next, number, lane, flags);
-        ripen(number, lane, flags);
+        advance_ready(number, lane, flags);
         return id;
     }
 
@@ -173,8 +173,8 @@ private:
             mark(number, memory) = begins;
         } else {
             make_room(number, lane, lane.head - stretch());
-            observe_at(next, number, lane.slot);
-            mark(number, lane.slot) = 0;
+            observe_at(next, number, lane.memory);
+            mark(number, lane.memory) = 0;
             lane.held = lane.head;
         }
     }
@@ -210,7 +210,8 @@ private:
     template <typename Value>
     bool differs(Value value, int64_t number, const Lane& lane) const {
         for (size_t c = 0; c < num_obs; ++c)
-            if (std::memcmp(cell(c, number, lane.slot), columns[c].newest(value(c)), columns[c].row) != 0) return true;
+            if (std::memcmp(cell(c, number, lane.memory), columns[c].newest(value(c)), columns[c].row) != 0)
+                return true;
         return false;
     }
 
@@ -302,9 +303,9 @@ private:
         ++lane.cuts;
     }
 
-    // Take the lane's next row; what stood R rows before is gone. Returns where it stands.
+    // Take the lane's next row, which overwrites the one R rows before. Returns where it is in memory.
     int64_t claim(int64_t number, Lane& lane) {
-        const int64_t memory = lane.slot;
+        const int64_t memory = lane.memory;
         if (lane.head >= rows) {
             const int64_t gone = lane.head - rows;
             const bool step = mark(number, memory_of(lane, gone)) & STEP;
@@ -321,8 +322,7 @@ private:
         }
         make_room(number, lane, lane.head - stretch());
         ++lane.head;
-        if (++lane.place == rows) lane.place = 0;
-        lane.slot = after_(lane.slot);
+        lane.memory = after_(lane.memory);
         return memory;
     }
 
@@ -342,7 +342,7 @@ private:
         std::atomic_thread_fence(std::memory_order_release);
     }
 
-    void ripen(int64_t number, Lane& lane, uint8_t flags) const {
+    void advance_ready(int64_t number, Lane& lane, uint8_t flags) const {
         if (!across) {
             lane.ready = flags & END ? lane.head : std::max(lane.ready, lane.head - span + lane.holds());
             return;

@@ -210,7 +210,7 @@ public:
     // Where in its lane's memory one of the last R + 1 rows stands. A writer has its lane, readers a position.
     template <typename At>
     int64_t memory_of(const At& lane, int64_t row) const {
-        const int64_t memory = lane.slot - (lane.head - row);
+        const int64_t memory = lane.memory - (lane.head - row);
         return memory + ((memory >> 63) & stretch());
     }
 
@@ -266,7 +266,7 @@ private:
 protected:
     int64_t after_(int64_t memory) const { return memory == rows ? 0 : memory + 1; }
     int64_t before_(int64_t memory) const { return memory ? memory - 1 : rows; }
-    int64_t newest_of(const Lane& lane) const { return before_(lane.slot); }
+    int64_t newest_of(const Lane& lane) const { return before_(lane.memory); }
 
     // The storage row of the observation after the step at `memory`; its own where none was given.
     int64_t successor_of(int64_t number, int64_t memory) const {
@@ -286,7 +286,7 @@ protected:
     // Of one episode: its steps stand in successive rows, up to an end or the newest.
     void sequence_within(int64_t number, int64_t memory, int64_t length, int64_t n, const float* powers, int64_t b,
                          const Unrolled& out) const {
-        const int64_t base = number * stretch(), count = length + n, head = position(number).slot;
+        const int64_t base = number * stretch(), count = length + n, head = position(number).memory;
         const uint8_t* lane_marks = marks + base;
         const int64_t most = std::min(count, head > memory ? head - memory : head - memory + stretch());
         const int64_t straight = std::min(most, stretch() - memory);
@@ -366,7 +366,7 @@ protected:
     // them, the marks of the steps, and the rows of their successors.
     void walk(int64_t number, int64_t memory, int64_t count, int64_t* observed, int64_t* before, uint8_t* first,
               uint8_t* found, int64_t* successors) const {
-        const int64_t base = number * stretch(), head = position(number).slot;
+        const int64_t base = number * stretch(), head = position(number).memory;
         const uint8_t* lane_marks = marks + base;
         const bool follows = preceded(lane_marks, memory);
         before[0] = follows ? base + before_(memory) : zero_row();

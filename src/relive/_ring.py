@@ -23,12 +23,11 @@ from ._kernels_numpy.rows import (
     HEAD,
     HELD,
     LOST,
+    MEMORY,
     OLDEST,
-    PLACE,
     READY,
     READY_STEPS,
     REPEATS,
-    SLOT,
     START,
     STEP,
     STEPS,
@@ -186,7 +185,7 @@ def _recover(marks: Bytes, counters: Int64, window: Window) -> None:
         ready = max(int(lane[READY]), first)
         kept = mark.take(np.arange(first, head), mode="wrap")
         anchors = (kept & (STEP | START)) == STEP | START
-        lane[[SLOT, PLACE, READY]] = head % (rows + 1), head % rows, ready
+        lane[[MEMORY, READY]] = head % (rows + 1), ready
         if head and lane[HELD] == head:
             mark[head % (rows + 1)] = 0  # an observation, whatever was to become of it
         lane[STORED] = np.count_nonzero(kept & STEP)

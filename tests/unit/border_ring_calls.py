@@ -46,7 +46,7 @@ def make_ring() -> Call:
     windows |= {f"{name}=0": lambda a, name=name: replace(a, **{name: 0}) for name in ("span", "lookback", "starts")}
     windows["across=None"] = lambda a: replace(a, across=None)
     counters = spoilers.writable(spoilers.arrays())
-    for counter in range(14):
+    for counter in range(13):
         for value in (-1, 9, 1000, 2**62, 2**63 - 1):
             counters[f"{counter}={value}"] = spoilers.put_in_column(counter, value)
     bookkeeping = spoilers.writable(spoilers.arrays())

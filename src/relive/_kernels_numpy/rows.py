@@ -19,8 +19,8 @@ STEP, TERMINATED, TRUNCATED, CUT, LOST, FIRST, HISTORY, START = 1, 2, 4, 8, 16, 
 END = TERMINATED | TRUNCATED | CUT
 
 # Columns of the per-lane counters, as `Lane` in native/lanes.hpp describes them.
-HEAD, SLOT, PLACE, READY, OLDEST, HELD, STEPS, READY_STEPS = range(8)
-DRAWABLE, STORED, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS = range(8, 14)
+HEAD, MEMORY, READY, OLDEST, HELD, STEPS, DRAWABLE, STORED = range(8)
+READY_STEPS, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS = range(8, 13)
 COUNTERS = 16
 SEEN = [OLDEST, READY, HEAD]
 
@@ -57,8 +57,9 @@ class Rows:
     def rows_at(self, slots: Int64) -> tuple[Int64, Int64]:
         """The lanes of `slots`, and the newest rows that have them."""
         places, lanes = np.divmod(slots, self.num_lanes)
-        behind = self.counters[lanes, PLACE] - places
-        rows: Int64 = self.counters[lanes, HEAD] - np.where(behind > 0, behind, behind + self.rows)
+        heads = self.counters[lanes, HEAD]
+        behind = heads % self.rows - places
+        rows: Int64 = heads - np.where(behind > 0, behind, behind + self.rows)
         return lanes, rows
 
     def ids(self, slots: Int64) -> Int64:
@@ -87,7 +88,7 @@ class Rows:
 
     def open_lanes(self, lanes: Int64) -> Bool:
         """Whether the newest row is a step that has not ended its episode and was not cut."""
-        marks = self.marks[lanes, (self.counters[lanes, SLOT] - 1) % self.stretch]
+        marks = self.marks[lanes, (self.counters[lanes, MEMORY] - 1) % self.stretch]
         return np.asarray((self.counters[lanes, HEAD] > 0) & ((marks & (STEP | END)) == STEP))
 
     def changes(self, seen: Int64) -> Changes:
@@ -181,7 +182,7 @@ class Rows:
             memory = self._next_steps(lanes, memory, going & ~ends)
             here = np.where(ends, after[:, i], lanes * self.stretch + memory)
             here = np.where(going, here, observed[:, i])
-            going = going & ~ends & (memory != self.counters[lanes, SLOT])
+            going = going & ~ends & (memory != self.counters[lanes, MEMORY])
         steps, last = self._sequence_windows(marks, length, n)
         mask = (marks[:, :length] & STEP) > 0
         final = np.take_along_axis(marks, last, axis=1)
@@ -194,7 +195,7 @@ class Rows:
 
     def _next_steps(self, lanes: Int64, memory: Int64, which: Bool) -> Int64:
         """The memory row of the next step, in the lanes of `which`; the row after the newest if there is none yet."""
-        end = self.counters[lanes, SLOT]
+        end = self.counters[lanes, MEMORY]
         after = np.where(which, (memory + 1) % self.stretch, memory)
         while True:
             passing = which & (after != end) & ((self.marks[lanes, after] & STEP) == 0)

@@ -22,12 +22,11 @@ from .rows import (
     HELD,
     HISTORY,
     LOST,
+    MEMORY,
     OLDEST,
-    PLACE,
     READY,
     READY_STEPS,
     REPEATS,
-    SLOT,
     START,
     STEP,
     STEPS,
@@ -97,7 +96,7 @@ class Writing:
 
     def close(self, lanes: Int64) -> None:
         """The streams of `lanes` were cut: the rows that hold their successors become boundary rows."""
-        newest = (self._counters[lanes, SLOT] - 1) % self._ring.stretch
+        newest = (self._counters[lanes, MEMORY] - 1) % self._ring.stretch
         self._mark(lanes, newest, self._marks[lanes, newest] | CUT)
         self._claim(lanes)
         self._count(lanes, HELD, 0)
@@ -110,13 +109,13 @@ class Writing:
         Its outcome is unknown, so the step is dropped; its observation stays as the successor of the step before.
         """
         ring, counters = self._ring, self._counters
-        newest = (counters[lanes, SLOT] - 1) % ring.stretch
+        newest = (counters[lanes, MEMORY] - 1) % ring.stretch
         self._mark(lanes, newest, self._marks[lanes, newest] & FIRST | LOST)
         # The step before it may belong to an earlier episode, whose end is followed by observations only.
         seeking, behind = lanes, 2
         while behind <= min(ring.rows, 2 * ring.lookback + 3):
             seeking = seeking[counters[seeking, HEAD] >= behind]
-            before = (counters[seeking, SLOT] - behind) % ring.stretch
+            before = (counters[seeking, MEMORY] - behind) % ring.stretch
             found = (self._marks[seeking, before] & STEP) > 0
             self._mark(seeking[found], before[found], self._marks[seeking, before][found] | CUT)
             seeking, behind = seeking[~found], behind + 1
@@ -160,11 +159,11 @@ class Writing:
         held = ring.holds(lanes)
         differs = np.zeros(len(lanes), bool)
         for column, value in zip(ring.columns, self._newest_frames(obs), strict=False):
-            differs |= _unequal(column.lanes[lanes, counters[lanes, SLOT]], value)
+            differs |= _unequal(column.lanes[lanes, counters[lanes, MEMORY]], value)
         older = np.zeros(len(lanes), bool)
         open_ = np.flatnonzero(ring.open_lanes(lanes))
         at = lanes[open_]
-        newest = at * ring.stretch + (counters[at, SLOT] - 1) % ring.stretch
+        newest = at * ring.stretch + (counters[at, MEMORY] - 1) % ring.stretch
         for column, value in zip(ring.columns, obs, strict=False):
             if column.frames > 1:
                 expected = column.rows[ring.stacks(newest, column.frames - 1, column.repeat)]
@@ -175,7 +174,7 @@ class Writing:
     def _look_back(self, lanes: Int64, obs: Sequence[Array]) -> None:
         """Count episodes whose final observation is a new one, and those whose next stream begins with it."""
         ring, counters = self._ring, self._counters
-        final = (counters[lanes, SLOT] - 1) % ring.stretch
+        final = (counters[lanes, MEMORY] - 1) % ring.stretch
         stands = (counters[lanes, HEAD] > 0) & ((self._marks[lanes, final] & (STEP | LOST)) == 0)
         last = final
         for age in range(1, min(ring.rows, ring.lookback + 2)):
@@ -243,7 +242,7 @@ class Writing:
         self._mark(lanes[over], where, begins)
         self._observe(lanes[over], where, self._newest_frames(last))
         going = lanes[~over]
-        where = self._counters[going, SLOT]
+        where = self._counters[going, MEMORY]
         self._mark(going, where, 0)
         self._observe(going, where, [value[~over] for value in self._newest_frames(nexts)])
         self._count(going, HELD, self._counters[going, HEAD])
@@ -256,7 +255,7 @@ class Writing:
     def _claim(self, lanes: Int64) -> tuple[Int64, Int64]:
         """Take the next row of each lane; the row R rows before it is overwritten. Memory rows and row numbers."""
         ring, counters = self._ring, self._counters
-        memory, rows = counters[lanes, SLOT], counters[lanes, HEAD]
+        memory, rows = counters[lanes, MEMORY], counters[lanes, HEAD]
         full = rows >= ring.rows
         old, gone = lanes[full], rows[full] - ring.rows
         was_step = (self._marks[old, gone % ring.stretch] & STEP) > 0
@@ -270,8 +269,7 @@ class Writing:
             begins = (self._marks[old, oldest % ring.stretch] & FIRST) > 0
             self._drop(old[(oldest <= gone + ring.lookback) & ~begins])
         self._count(lanes, HEAD, rows + 1)
-        self._count(lanes, PLACE, (rows + 1) % ring.rows)
-        self._count(lanes, SLOT, (memory + 1) % ring.stretch)
+        self._count(lanes, MEMORY, (memory + 1) % ring.stretch)
         return memory, rows
 
     def _drop(self, lanes: Int64) -> None:
