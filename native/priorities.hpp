@@ -59,6 +59,8 @@ public:
             tree, {gone_.data(), int64_t(gone_.size()), come_.data(), int64_t(come_.size()), values_.data(), gives},
             scratch_.data());
         settle(seen);
+        for (auto* list : {&gone_, &come_, &rows_, &scratch_}) give_back(*list);
+        give_back(values_);
         return int64_t(tree.state[2]);
     }
 
@@ -99,6 +101,13 @@ private:
     std::vector<int64_t> gone_, come_, rows_, scratch_;
     std::vector<double> values_, raw_;
     std::vector<Look> moved_;
+
+    // What a refresh after thousands of steps needed, later calls do not.
+    template <typename T>
+    static void give_back(std::vector<T>& list) {
+        constexpr size_t KEPT = 1 << 15;
+        if (list.capacity() > KEPT) std::vector<T>().swap(list);
+    }
 
     void settle(Seen* seen) const {
         for (const Look& look : moved_) seen[look.number] = look.now;
