@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import MissingExtra, message
+from .._extras import needs
 from .synthetic import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script
 
-try:
+with needs("testing", "relive.testing.strategies"):
     from hypothesis import strategies as st
-except ImportError as error:
-    remedy = "pip install 'relive[testing]'"
-    raise MissingExtra(message("the package `hypothesis`", "none", "relive.testing.strategies", remedy)) from error
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

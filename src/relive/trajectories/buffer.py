@@ -32,6 +32,9 @@ class Durability(NamedTuple):
         added: In memory; lost with the process.
         flushed: Complete files under their final names; survive the process.
         durable: Files whose names are synced and in the index; survive power loss.
+
+    >>> TrajectoryReplayBuffer().flush()
+    Durability(added=0, flushed=0, durable=0)
     """
 
     added: int

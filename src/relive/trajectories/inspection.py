@@ -34,6 +34,8 @@ class Inspection:
         missing: Files in the index that do not exist or have another size.
         unfinished: Temporary files of interrupted writes.
         unknown: Trajectory files that are not in the index.
+
+    `inspect` has an example.
     """
 
     path: str
@@ -61,6 +63,15 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
 
     Raises:
         StorageError: Its index is missing or damaged.
+
+    >>> import tempfile, numpy as np
+    >>> from relive.trajectories import Trajectory, TrajectoryReplayBuffer
+    >>> path = tempfile.mkdtemp()
+    >>> with TrajectoryReplayBuffer(path) as buffer:
+    ...     _ = buffer.add_trajectories([Trajectory(rewards=np.zeros((8, 2)), actions=np.zeros((8, 2, 3)))])
+    >>> found = inspect(path)
+    >>> found.samples, found.fields["actions"], found.healthy
+    (16, ('float64', '(T, B, 3)'), True)
     """
     folder = Folder(path)
     try:
@@ -106,6 +117,14 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | 
 
     Raises:
         StorageError: Its index is missing or damaged.
+
+    >>> import tempfile, numpy as np
+    >>> from relive.trajectories import Trajectory, TrajectoryReplayBuffer
+    >>> path = tempfile.mkdtemp()
+    >>> with TrajectoryReplayBuffer(path) as buffer:
+    ...     _ = buffer.add_trajectories([Trajectory(rewards=np.zeros((8, 2)), actions=np.zeros((8, 2, 3)))])
+    >>> verify(path)
+    []
     """
     folder = Folder(path)
     bad = []
