@@ -2,18 +2,8 @@
 #include "bind_ring.hpp"
 
 #include "checks.hpp"
-#include "fold.hpp"
 
 namespace relive {
-namespace {
-
-void require_rewards(nb::handle rewards, int type) {
-    if ((type != NPY_FLOAT && type != NPY_DOUBLE) || !PyArray_ISALIGNED(array(rewards)))
-        throw nb::type_error("relive._native: rewards that are no floats");
-}
-
-}  // namespace
-
 RowArray::RowArray(nb::handle object, bool writable) {
     if (!PyArray_Check(object.ptr())) throw nb::type_error("relive._native: a column is no array");
     PyArrayObject* given = array(object);
@@ -94,15 +84,6 @@ Column PyRing::laid_out(nb::handle layout, bool observation) {
 void PyRing::check_lanes(const In<int64_t>& numbers) const {
     within(numbers.data, numbers.size, ring.lanes, "relive._native.Ring: a lane outside the ring");
     require(all_different(numbers.data, numbers.size, ring.lanes), "relive._native.Ring: a lane twice");
-}
-
-void PyRing::check_slots(const In<int64_t>& slots) const {
-    within(slots.data, slots.size, ring.capacity(), "relive._native.Ring: a slot outside the ring");
-}
-
-int64_t PyRing::check_discounts(const In<float>& discounts) const {
-    require(discounts.size >= 2 && discounts.size - 1 <= ring.rows, "relive._native.Ring: no window that a lane holds");
-    return discounts.size - 1;
 }
 
 std::vector<const char*> PyRing::checked_values(const nb::list& values, size_t count, npy_intp n,
@@ -191,134 +172,6 @@ nb::object PyRing::changes(In<int64_t, 2> seen) const {
         return made.array;
     };
     return plan(plans().changes, listed(gone), listed(come), listed(rows), now.array);
-}
-
-nb::object PyRing::ids(In<int64_t> slots) const {
-    check_slots(slots);
-    Out<std::int64_t> ids(slots.size);
-    run(slots.size, [&] { ring.ids(slots.data, slots.size, ids.data); });
-    return ids.array;
-}
-
-nb::object PyRing::locate(In<int64_t> ids) const {
-    Out<std::int64_t> slots(ids.size);
-    Out<std::uint8_t> states(ids.size);
-    bool all = true;
-    run(ids.size, [&] { all = ring.locate(ids.data, ids.size, slots.data, states.data); });
-    return plan(plans().located, slots.array, all ? nb::none() : states.array);
-}
-
-nb::object PyRing::windows_of(const In<int64_t>& slots, const In<float>& discounts, const int64_t*& rows_at,
-                              const int64_t*& rows_after) const {
-    check_slots(slots);
-    const int64_t n = check_discounts(discounts), count = slots.size;
-    Out<std::int64_t> ids(count), at(count), after(count);
-    Out<std::int32_t> steps(count);
-    Out<float> discount(count);
-    Out<bool> terminated(count), truncated(count);
-    const Windows out{ids.data,
-                      at.data,
-                      after.data,
-                      steps.data,
-                      discount.data,
-                      reinterpret_cast<uint8_t*>(terminated.data),
-                      reinterpret_cast<uint8_t*>(truncated.data)};
-    run(count, [&] { ring.windows(slots.data, count, n, discounts.data, out); });
-    rows_at = at.data;
-    rows_after = after.data;
-    return plan(plans().windows, ids.array, at.array, after.array, steps.array, discount.array, terminated.array,
-                truncated.array);
-}
-
-nb::object PyRing::windows(In<int64_t> slots, In<float> discounts) const {
-    const int64_t *at, *after;
-    return windows_of(slots, discounts, at, after);
-}
-
-nb::object PyRing::sequences(In<int64_t> slots, int64_t length, In<float> discounts) const {
-    check_slots(slots);
-    const int64_t n = check_discounts(discounts);
-    require(length >= 1 && length <= ring.rows && length + n - 1 <= ring.rows,
-            "relive._native.Ring.sequences: longer than a lane");
-    const npy_intp items = npy_intp(slots.size), count = npy_intp(length + n);
-    const std::vector<npy_intp> wide{items, count}, narrow{items, npy_intp(length)};
-    Out<std::int64_t> observed(wide), before(wide);
-    Out<std::int32_t> steps(narrow);
-    Out<float> discount(narrow);
-    Out<bool> terminated(narrow), truncated(narrow), mask(narrow);
-    std::optional<Out<std::int64_t>> after;
-    std::optional<Out<bool>> first;
-    if (ring.across) {
-        after.emplace(narrow);
-        first.emplace(wide);
-    }
-    const auto flags = [](Out<bool>& out) { return reinterpret_cast<uint8_t*>(out.data); };
-    const Unrolled out{observed.data,
-                       before.data,
-                       steps.data,
-                       discount.data,
-                       flags(terminated),
-                       flags(truncated),
-                       flags(mask),
-                       after ? after->data : nullptr,
-                       first ? flags(*first) : nullptr};
-    run(items * count, [&] { ring.sequences(slots.data, items, length, n, discounts.data, out); });
-    return plan(plans().unrolled, observed.array, before.array, steps.array, discount.array, terminated.array,
-                truncated.array, mask.array, after ? after->array : nb::none(), first ? first->array : nb::none());
-}
-
-nb::object PyRing::stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const {
-    within(newest.data, newest.size, ring.zero_row(), "relive._native.Ring.stacks: a row outside the ring");
-    require(frames >= 1 && frames <= ring.stretch() + 1, "relive._native.Ring.stacks: more frames than a lane holds");
-    std::vector<npy_intp> shape(newest.shape, newest.shape + newest.axes);
-    shape.push_back(npy_intp(frames));
-    Out<std::int64_t> rows(shape);
-    run(newest.size * frames, [&] { ring.stacks(newest.data, newest.size, frames, repeat, rows.data); });
-    return rows.array;
-}
-
-nb::object PyRing::fold(nb::handle column, In<int64_t> starts, In<int32_t> steps, In<double> gammas) const {
-    const RowArray rows(column);
-    require(rows.rows == ring.zero_row() + 1 && steps.size == starts.size, "relive._native.Ring.fold: shapes differ");
-    require_rewards(column, rows.type);
-    within(starts.data, starts.size, ring.zero_row(), "relive._native.Ring.fold: a row outside the ring");
-    check_steps(steps.data, steps.size, gammas.size);
-    std::vector<npy_intp> shape(PyArray_DIMS(array(column)), PyArray_DIMS(array(column)) + PyArray_NDIM(array(column)));
-    shape[0] = npy_intp(starts.size);
-    nb::object out = fresh(rows.type, shape);
-    void* to = PyArray_DATA(array(out));
-    run(starts.size, [&] {
-        const int64_t n = starts.size, count = gammas.size;
-        if (rows.type == NPY_FLOAT)
-            relive::fold(ring, rows.column, starts.data, steps.data, n, gammas.data, count, static_cast<float*>(to));
-        else
-            relive::fold(ring, rows.column, starts.data, steps.data, n, gammas.data, count, static_cast<double*>(to));
-    });
-    return out;
-}
-
-nb::object fold_given(nb::handle rewards, In<int32_t, 2> steps, In<double> gammas, bool time_major) {
-    const RowArray given(rewards);
-    const int axes = PyArray_NDIM(array(rewards)), items = time_major ? 1 : 0, time = 1 - items;
-    require(axes >= 2 && PyArray_IS_C_CONTIGUOUS(array(rewards)) && gammas.size >= 1 &&
-                PyArray_DIM(array(rewards), items) == steps.shape[items] &&
-                PyArray_DIM(array(rewards), time) >= steps.shape[time] + gammas.size - 1,
-            "relive._native.Ring.fold_sequences: shapes differ");
-    require_rewards(rewards, given.type);
-    check_steps(steps.data, steps.size, gammas.size);
-    std::vector<npy_intp> shape(PyArray_DIMS(array(rewards)), PyArray_DIMS(array(rewards)) + axes);
-    Sheet sheet{steps.shape[items], steps.shape[time], shape[size_t(time)], 1, time_major};
-    for (size_t axis = 2; axis < shape.size(); ++axis) sheet.width *= shape[axis];
-    shape[size_t(time)] = steps.shape[time];
-    nb::object out = fresh(given.type, shape);
-    void* to = PyArray_DATA(array(out));
-    if (given.type == NPY_FLOAT)
-        fold_sequences(reinterpret_cast<const float*>(given.column.data), steps.data, gammas.data, sheet,
-                       static_cast<float*>(to));
-    else
-        fold_sequences(reinterpret_cast<const double*>(given.column.data), steps.data, gammas.data, sheet,
-                       static_cast<double*>(to));
-    return out;
 }
 
 }  // namespace relive

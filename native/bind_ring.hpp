@@ -23,6 +23,8 @@ struct RowArray {
     explicit RowArray(nb::handle object, bool writable = false);
 };
 
+nb::object fold_given(nb::handle rewards, In<int32_t, 2> steps, In<double> gammas, bool time_major);
+
 class PyRing {
 public:
     PyRing(nb::list layouts, size_t num_obs, InOut<uint8_t, 2> marks, InOut<int64_t, 2> counters, InOut<int64_t> clock,
