@@ -10,6 +10,9 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+# Each test process computes on one core: threads of PyTorch that wait for each other while others use the cores take
+# fifteen times as long. Processes that tests start inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200"))
 settings.register_profile(
     "relive",

@@ -48,7 +48,7 @@ def results() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     try:
         for process in running:
-            output, errors = process.communicate(timeout=90 if BITS > 1000 else 1200)
+            output, errors = process.communicate(timeout=400 if BITS > 1000 else 1200)
             lines = [json.loads(line) for line in output.splitlines()]
             assert process.returncode == 0, f"ended by {process.returncode} in {lines[-1:]}: {errors[-2000:]}"
             baseline = max(line["peak"] for line in lines if line["case"].startswith("none"))

@@ -51,12 +51,9 @@ def by_the_general_way(config: Any, call: Call) -> Call:
 def test_steps_one_by_one_are_the_same_as_together(program: Any) -> None:
     """`extend` is `add` in a loop, whatever the streams do.
 
-    Left out: given priorities (in one call all are known before the first step counts), and uniform draws (their order
-    of items is that of the calls).
+    Left out: given priorities (in one call all are known before the first step counts).
     """
     config, calls = program
-    if config.sampler is None:
-        calls = [call for call in calls if call[0] != "sample"]
     one_by_one: list[Call] = []
     together: list[Call] = []
     for name, arguments in calls:
