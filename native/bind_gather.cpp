@@ -50,7 +50,8 @@ private:
         std::vector<const std::int64_t*> from;
         std::vector<In<int64_t>> given;
         for (nb::handle chosen : rows)
-            given.push_back(relive::taken<In<int64_t>>(chosen, "relive._native.Gather: rows are no list of integers"));
+            given.push_back(
+                relive::taken<In<int64_t>>(chosen, "relive._native.Gather: rows have to be a list of integers"));
         n = given.empty() ? 0 : npy_intp(given[0].size);
         for (const In<int64_t>& list : given) {
             require(list.size == n, "relive._native.Gather: lists of different lengths");
@@ -58,7 +59,7 @@ private:
         }
         std::vector<npy_intp> limits(given.size(), NPY_MAX_INTP);
         for (std::size_t c = 0; c < columns_.size(); ++c) {
-            require(picks_[c] < given.size(), "relive._native.Gather: a pick that is no list");
+            require(picks_[c] < given.size(), "relive._native.Gather: a pick outside the lists");
             limits[picks_[c]] = std::min(limits[picks_[c]], columns_[c].rows);
         }
         for (std::size_t i = 0; i < limits.size(); ++i)

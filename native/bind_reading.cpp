@@ -8,7 +8,7 @@ namespace {
 
 void require_rewards(nb::handle rewards, int type) {
     if ((type != NPY_FLOAT && type != NPY_DOUBLE) || !PyArray_ISALIGNED(array(rewards)))
-        throw nb::type_error("relive._native: rewards that are no floats");
+        throw nb::type_error("relive._native: rewards have to be floats");
 }
 
 }  // namespace

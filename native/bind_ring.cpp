@@ -5,7 +5,7 @@
 
 namespace relive {
 RowArray::RowArray(nb::handle object, bool writable) {
-    if (!PyArray_Check(object.ptr())) throw nb::type_error("relive._native: a column is no array");
+    if (!PyArray_Check(object.ptr())) throw nb::type_error("relive._native: a column has to be an array");
     PyArrayObject* given = array(object);
     const int axes = PyArray_NDIM(given);
     bool good = axes >= 1 && PyArray_ISNOTSWAPPED(given) && !PyDataType_REFCHK(PyArray_DESCR(given));
@@ -38,7 +38,7 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, InOut<uint8_t, 2> marks, InOut<
     const auto agrees = [&](const npy_intp* shape) { return shape[0] == ring.lanes && shape[1] == ring.stretch(); };
     require((!given || agrees(given->shape)) && (!arrival || agrees(arrival->shape)),
             "relive._native.Ring: bookkeeping of another shape");
-    require(num_obs >= 1 && num_obs <= layouts.size(), "relive._native.Ring: observations that are no columns");
+    require(num_obs >= 1 && num_obs <= layouts.size(), "relive._native.Ring: more observations than columns, or none");
     ring.num_obs = num_obs;
     ring.marks = marks.data;
     ring.lane_of = reinterpret_cast<Lane*>(counters.data);
@@ -104,7 +104,7 @@ std::vector<const char*> PyRing::checked_values(const nb::list& values, size_t c
     return from;
 }
 
-// A notice is only noted here: whoever called says it once nothing is locked any more.
+// Only noted here; the buffer gives the warning once its lock is released.
 void PyRing::notice() {
     if (!ring.notable()) return;
     const uint8_t found = ring.notices();

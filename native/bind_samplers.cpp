@@ -82,7 +82,7 @@ public:
     }
 
     nb::object find(In<double> prefix) const {
-        require(all_numbers(prefix.data, prefix.size), "relive._native.Tree.find: a prefix that is no number");
+        require(all_numbers(prefix.data, prefix.size), "relive._native.Tree.find: a prefix is NaN");
         Out<std::int64_t> index(prefix.size);
         Out<double> value(prefix.size);
         run(prefix.size, [&] { chosen().find(tree_, prefix.data, prefix.size, index.data, value.data); });

@@ -74,7 +74,7 @@ struct In {
     }
 };
 
-// An array that is written to, and kept alive by whoever keeps `object`.
+// An array that is written to, and kept alive by `object`.
 template <typename T, int D = 1>
 struct InOut {
     T* data = nullptr;

@@ -81,7 +81,7 @@ def _group_limits() -> list[int]:
                 "/".join([root, *filter(None, [controllers]), *parts[:depth]]) for depth in range(1, len(parts) + 1)
             ]
     texts = [_read(f"{folder}/{name}") for folder in folders for name in ("memory.max", "memory.limit_in_bytes")]
-    return [int(text) for text in texts if text.strip().isdigit()]  # the word "max" is no limit
+    return [int(text) for text in texts if text.strip().isdigit()]  # the word "max" means unlimited
 
 
 def available_bytes() -> int:

@@ -48,7 +48,7 @@ def main(
         out: Also write the report here: Markdown, or JSON with every figure if the name ends in `.json`.
 
     Raises:
-        ArgumentError: A name that is no question or no peer, a suffix other than those two, or no source checkout.
+        ArgumentError: An unknown question or peer, a suffix other than those two, or relive was not installed from a source checkout.
         MissingExtra: Rich is not installed.
     """
     suite = _suite()

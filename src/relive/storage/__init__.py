@@ -1,4 +1,4 @@
-"""Where the bytes live. A storage knows names, shapes and dtypes; it knows nothing of rings, items or samplers."""
+"""Where the bytes live. A storage sees names, shapes and dtypes only, not rings, items or samplers."""
 
 from .._arrays import ArraySpec as ArraySpec
 from .._arrays import Memory as Memory

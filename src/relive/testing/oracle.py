@@ -5,7 +5,7 @@ library's arithmetic is used here, and nothing is clever: where the two disagree
 
 What the oracle takes as given: a lane stores one row per step and one per boundary observation; an id is
 ``row * num_envs + lane``; a lane keeps exactly its newest ``rows_per_lane`` rows; an anchor goes when a row that it
-needs goes. Stacked frames may need further rows, of which this model knows nothing.
+needs goes. Stacked frames may need further rows, which this model does not have.
 """
 
 from __future__ import annotations

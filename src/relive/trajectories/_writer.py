@@ -43,7 +43,7 @@ class Writer:
         self._queue: deque[tuple[int, Block]] = deque()
         self._removals: list[int] = []
         self._bytes = 0
-        # Totals since the start: whoever waits for the current total does not wait for later additions.
+        # Totals since the start: a caller that waits for the current total does not wait for later additions.
         self._puts = self._flushes = self._syncs = self._to_remove = self._removals_done = 0
         self._change = threading.Condition()
         self._error: BaseException | None = None

@@ -20,7 +20,7 @@ from relive._terminal import INTERRUPTED, children_ignore_interrupts, interrupti
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 20.0
-# With more runs than this, output that is no terminal gets a line for each tenth of the work instead of for each run.
+# With more runs than this, output to a file gets a line for each tenth of the work instead of for each run.
 MANY_RUNS = 500
 
 
@@ -186,7 +186,7 @@ def _one_thread_each() -> Iterator[None]:
 
 
 class Display:
-    """A bar for all runs and one for each run in progress; plain lines where output is no terminal."""
+    """A bar for all runs and one for each run in progress; plain lines where output is not a terminal."""
 
     def __init__(self, tasks: Sequence[Task], console: Console) -> None:
         self._tasks, self._console = tasks, console
