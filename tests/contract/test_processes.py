@@ -153,8 +153,8 @@ def test_a_reader_sees_whole_rows_only(name: str, width: int, rows: int, length:
 
     with forked(lambda: write(0), endless=True), forked(lambda: write(1), endless=True):
         while drawn < 2000:
-            heads = buffer._ring.counters[:, HEAD].copy()
-            newest = ((heads - 1 - np.arange(8)[:, None]) * 2 + [0, 1]).ravel()
+            ready = buffer._ring.counters[:, READY].copy()  # the last counter that a writer moves
+            newest = ((ready - 1 - np.arange(8)[:, None]) * 2 + [0, 1]).ravel()
             assert_whole(buffer.read(newest[newest >= 0]))
             if buffer.can_sample(1):
                 batch = buffer.sample(32)
