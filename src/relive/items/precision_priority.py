@@ -40,7 +40,7 @@ def precision_priority(noise_variance: Any, td_mean_square: float, floor: float 
     "Sample Efficient Deep Reinforcement Learning via Uncertainty Estimation", ICLR 2022. Weights of a loss and
     probabilities of a draw can stand for each other: Fujimoto, Meger, Precup, "An Equivalence between Loss Functions
     and Non-Uniform Sampling in Experience Replay", NeurIPS 2020. Noise in priorities: Carrasco-Davis et al.,
-    "Uncertainty Prioritized Experience Replay" (UPER), 2025. Variances of the reward as the source are relive's variant.
+    "Uncertainty Prioritized Experience Replay" (UPER), 2025. Taking the *reward's* variance is relive's variant.
 
     >>> precision_priority([0.0, 0.7, 9.7], td_mean_square=1.0)
     array([3.33333333, 1.        , 0.1       ])
