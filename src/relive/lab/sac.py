@@ -78,6 +78,7 @@ class SACTrainer(Trainer[SACConfig]):
         learned = [*self._actor_weights, self._log_alpha] if c.autotune else self._actor_weights
         self._critic_optimizer = torch.optim.Adam(self._critic_weights, lr=c.learning_rate, fused=True)
         self._actor_optimizer = torch.optim.Adam(learned, lr=c.actor_learning_rate or c.learning_rate, fused=True)
+        self._aside = torch.Generator(self._device).manual_seed(c.seed)  # for `td_error`
         self._target_entropy = -float(sizes[1]) if c.target_entropy == "auto" else float(c.target_entropy)
         scaling = (self._spaces.middle, 1.0 / self._spaces.half)
         self._middle, self._factor = (torch.tensor(x, dtype=torch.float32, device=self._device) for x in scaling)
@@ -140,26 +141,46 @@ class SACTrainer(Trainer[SACConfig]):
     def _update_critics(
         self, obs: Tensor, action: Tensor, reward: Tensor, next_obs: Tensor, discount: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():
-            next_action, next_log_prob = self._actor(next_obs, self._noise(len(next_obs)))
-            value = self._target(next_obs, next_action).amin(0) - self._log_alpha.exp() * next_log_prob
-            target = reward + discount * value
-        error = self._critic(obs, action) - target
+        error = self._critic(obs, action) - self._targets(reward, next_obs, discount, self._generator)
         each = loss_of(error, self.config.critic_loss, self.config.huber_threshold)
         loss = (weights * each.sum(0)).mean()
         _step(self._critic_optimizer, self._critic_weights, loss)
         return loss.detach(), error.detach()
 
+    @torch.no_grad()
+    def td_error(self, batch: Any) -> npt.NDArray[np.float32]:
+        """Return the TD errors of a batch of the buffer's, float32 `[B]`: the mean of both critics' errors.
+
+        Next actions are drawn apart from training, which goes on as if there had been no call.
+
+        >>> trainer = SACTrainer(SACConfig(total_steps=50, start_steps=20, batch_size=8, eval_every=0))
+        >>> result = trainer.train()
+        >>> trainer.td_error(trainer.buffer.sample(3)).shape
+        (3,)
+        """
+        t = batch.torch(None if self._device.type == "cpu" else self._device)
+        action, reward = (_flat(t.action) - self._middle) * self._factor, t.reward * self.config.reward_scale
+        target = self._targets(reward, _flat(t.next_obs), t.discount, self._aside)
+        error: npt.NDArray[np.float32] = (self._critic(_flat(t.obs), action) - target).mean(0).cpu().numpy()
+        return error
+
     def _update_actor(self, obs: Tensor) -> Tensor:
-        action, log_prob = self._actor(obs, self._noise(len(obs)))
+        action, log_prob = self._actor(obs, self._noise(len(obs), self._generator))
         loss: Tensor = (self._log_alpha.exp() * log_prob - self._critic(obs, action).amin(0)).mean()
         # The gradient of -log(alpha) * (log pi + target entropy) by log(alpha), written out.
         self._log_alpha.grad = -(log_prob.detach().mean(0, keepdim=True) + self._target_entropy)
         _step(self._actor_optimizer, self._actor_weights, loss)
         return loss.detach()
 
-    def _noise(self, rows: int) -> Tensor:
-        return torch.randn((rows, self._spaces.action_size), generator=self._generator, device=self._device)
+    @torch.no_grad()
+    def _targets(self, reward: Tensor, next_obs: Tensor, discount: Tensor, source: torch.Generator) -> Tensor:
+        action, log_prob = self._actor(next_obs, self._noise(len(next_obs), source))
+        value = self._target(next_obs, action).amin(0) - self._log_alpha.exp() * log_prob
+        target: Tensor = reward + discount * value
+        return target
+
+    def _noise(self, rows: int, source: torch.Generator) -> Tensor:
+        return torch.randn((rows, self._spaces.action_size), generator=source, device=self._device)
 
     def _scalars(self) -> dict[str, float]:
         found = super()._scalars()
