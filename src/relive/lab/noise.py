@@ -45,20 +45,19 @@ RESAMPLES, KINDS = 2_000, 256
 
 @dataclasses.dataclass(frozen=True)
 class NoiseShare:
-    """What `noise_share` found; each with a 95 % interval.
+    """What `noise_share` found.
 
     Attributes:
-        share: Share of the mean squared TD error that is noise given observation and action, from 0 to 1.
-        reward: The variance of the reward alone, as a share of the mean squared TD error: what draws by precision go
-            by. It can be above `share`, and above 1, where the value of the next observation makes up for the reward.
-        items: Items that these were computed from.
+        share: Share of the mean squared TD error that is noise given observation and action, from 0 to 1, with a 95 %
+            interval. The interval is for other items from the same memory; nets that miss a part of what could be
+            learned make share and interval too high, never too low.
+        items: Different items that it was computed from.
 
-    >>> print(NoiseShare(Estimate(0.93, 0.91, 0.95), Estimate(0.5, 0.4, 0.6), 20_000))
+    >>> print(NoiseShare(Estimate(0.93, 0.91, 0.95), 20_000))
     93 % of the squared TD error is noise [91 %, 95 %]
     """
 
     share: Estimate
-    reward: Estimate
     items: int
 
     def __str__(self) -> str:
@@ -69,9 +68,9 @@ def noise_share(data: Data, td_error: TdError, *, items: int = 20_000, seed: int
     """Estimate which share of the squared TD error is noise, from a memory and a critic as they are.
 
     Args:
-        data: A `ReplayBuffer` of transitions, or a mapping with `obs` `[N, ...]` (arrays, nested or not), `action`
-            `[N, ...]` and `reward` `[N]`, in the order of time. A buffer is drawn from without changing what it draws
-            next; draws that are not uniform are corrected for.
+        data: A `ReplayBuffer` of transitions, or a mapping with `obs` (arrays `[N, ...]`, nested or not) and `action`
+            `[N, ...]`, in the order of time. A buffer is drawn from without changing what it draws next; draws that
+            are not uniform are corrected for.
         td_error: The TD errors `[N]`; for a buffer a function that takes a batch of NumPy arrays and returns one TD
             error for each of its items, `[B]`. The critic must not learn meanwhile.
         items: Draws from the buffer. Too few to learn from make the share too high.
@@ -86,7 +85,7 @@ def noise_share(data: Data, td_error: TdError, *, items: int = 20_000, seed: int
     >>> rng = np.random.default_rng(0)
     >>> obs, action = rng.normal(size=(2, 4_000, 1))
     >>> td = np.sqrt(0.1) * np.sign(obs[:, 0]) + np.sqrt(0.9) * rng.normal(size=4_000)
-    >>> bool(0.8 < noise_share({"obs": obs, "action": action, "reward": td}, td).share.value < 1.0)
+    >>> bool(0.8 < noise_share({"obs": obs, "action": action}, td).share.value < 1.0)
     True
     """
     seed, items = _check.integer(seed, f"{AT}(seed)", minimum=0), _check.integer(items, f"{AT}(items)", minimum=1)
@@ -98,19 +97,18 @@ def noise_share(data: Data, td_error: TdError, *, items: int = 20_000, seed: int
     if not table.td.any():
         raise PriorityError(message("TD errors", "zeros only", f"{AT}(td_error)"))
     left = _residuals(table, blocks, seed)
-    sums = np.stack([np.bincount(blocks, table.weights * column, BLOCKS) for column in (table.td**2, *left.T)])
-    rows = np.random.default_rng(seed).integers(BLOCKS, size=(RESAMPLES, BLOCKS))
-    share, reward = (_ratio(part, sums[0], rows) for part in sums[1:])
-    capped = Estimate(*(min(value, 1.0) for value in (share.value, share.low, share.high)))
-    return NoiseShare(capped, reward, size)
+    part, whole = (np.bincount(blocks, table.weights * squares, BLOCKS) for squares in (left, table.td**2))
+    rows = np.random.default_rng(seed).integers(BLOCKS, size=(RESAMPLES, BLOCKS))  # blocks of each resample
+    low, high = np.quantile(part[rows].sum(axis=1) / whole[rows].sum(axis=1), (0.025, 0.975))
+    value = part.sum() / whole.sum()
+    return NoiseShare(Estimate(*(min(float(share), 1.0) for share in (value, low, high))), size)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Table:
-    """Different items in the order of time: inputs of the nets, rewards, TD errors, and how much each counts."""
+    """Different items in the order of time: inputs of the nets, TD errors, and how much each counts."""
 
     inputs: Floats
-    reward: Floats
     td: Floats
     weights: Floats
 
@@ -133,7 +131,7 @@ def _drawn(buffer: relive.ReplayBuffer, td_error: TdError, items: int, seed: int
     chunks = [_some(batch, rows[first : first + CHUNK]) for first in range(0, len(rows), CHUNK)]
     td = np.concatenate([_numbers(td_error(chunk), (len(chunk.ids),)) for chunk in chunks])
     chosen = _some(batch, rows)
-    return _Table(_inputs(chosen), _column(chosen, "reward", len(rows)), td, inclusion.mean() / inclusion)
+    return _Table(_inputs(chosen), td, inclusion.mean() / inclusion)
 
 
 def _some(batch: relive.Batch, rows: Rows) -> relive.Batch:
@@ -141,13 +139,11 @@ def _some(batch: relive.Batch, rows: Rows) -> relive.Batch:
 
 
 def _given(data: Mapping[str, Any], td_error: TdError) -> _Table:
-    if not isinstance(data, Mapping) or not {"obs", "action", "reward"} <= set(data):
+    if not isinstance(data, Mapping) or not {"obs", "action"} <= set(data):
         got = ", ".join(f"`{name}`" for name in data) if isinstance(data, Mapping) else f"`{type(data).__name__}`"
-        raise ArgumentError(message("a ReplayBuffer, or `obs`, `action` and `reward`", got, f"{AT}(data)"))
+        raise ArgumentError(message("a ReplayBuffer, or `obs` and `action`", got, f"{AT}(data)"))
     inputs = _inputs(data)
-    size = len(inputs)
-    td = _numbers(td_error, (size,))
-    return _Table(inputs, _column(data, "reward", size), td, np.ones(size))
+    return _Table(inputs, _numbers(td_error, (len(inputs),)), np.ones(len(inputs)))
 
 
 def _inputs(data: Mapping[str, Any]) -> Floats:
@@ -181,15 +177,6 @@ def _plain(values: Any) -> npt.NDArray[Any]:
     return np.asarray(detach().cpu() if callable(detach) else values)
 
 
-def _column(data: Mapping[str, Any], name: str, size: int) -> Floats:
-    values = _plain(data[name])
-    if values.dtype.kind not in "iufb" or values.shape != (size,) or not np.isfinite(values).all():
-        got = f"`{values.dtype}` of shape `{values.shape}`"
-        remedy = "sequences are not supported" if values.ndim > 1 else None
-        raise ArgumentError(message(f"finite numbers of shape `({size},)`", got, f"{AT}(data.{name})", remedy))
-    return values.astype(np.float64)
-
-
 def _numbers(td_error: Any, shape: tuple[int, ...]) -> Floats:
     values, at = _plain(td_error), f"{AT}(td_error)"
     values = values[:, 0] if values.shape == (*shape, 1) else values
@@ -202,20 +189,18 @@ def _numbers(td_error: Any, shape: tuple[int, ...]) -> Floats:
 
 
 def _residuals(table: _Table, blocks: npt.NDArray[np.intp], seed: int) -> Floats:
-    """Return squared residuals of TD errors and rewards `[N, 2]`, each from a net that has not seen the item's block.
+    """Return squared residuals of TD errors `[N]`, each from a net that has not seen the item's block.
 
     Net k tests on fold k, stops where fold k + 1 is fitted best, and learns from the rest. Its last layer begins at 0:
-    at the start, TD errors are predicted to be 0 and rewards to be average.
+    at the start, TD errors are predicted to be 0.
     """
-    scale = np.array([np.sqrt((table.td**2).mean()), max(table.reward.std(), 1e-12)])
-    middle = np.array([0.0, table.reward.mean()])
-    targets = (np.stack((table.td, table.reward), axis=1) - middle) / scale
-    parts = (torch.from_numpy(part.astype(np.float32)) for part in (table.inputs, targets, table.weights[:, None]))
+    scale = np.sqrt((table.td**2).mean())
+    parts = (torch.from_numpy(part.astype(np.float32)) for part in (table.inputs, table.td / scale, table.weights))
     inputs, goals, weights = parts
     folds = blocks % FOLDS
     learn, check, test = ([np.flatnonzero(np.isin((folds - k) % FOLDS, own)) for k in range(FOLDS)] for own in PARTS)
     errors = _fitted(inputs, goals, weights, learn, _padded(check), _padded(test), seed)
-    found = np.zeros((len(table.td), 2))
+    found = np.zeros(len(table.td))
     for rows, own in zip(test, errors, strict=True):
         found[rows] = own[: len(rows)]
     squares: Floats = found * scale**2
@@ -233,38 +218,35 @@ def _padded(parts: list[Rows]) -> Tensor:
 def _fitted(
     inputs: Tensor, goals: Tensor, weights: Tensor, learn: list[Rows], check: Tensor, test: Tensor, seed: int
 ) -> Floats:
-    """Fit all nets, as one batched product; return squared errors `[FOLDS, most, 2]` on `test`.
+    """Fit all nets, as one batched product; return squared errors `[FOLDS, most]` on `test`.
 
-    They are those of the moment at which a net fits a target best on `check`.
+    They are those of the moment at which a net fits best on `check`.
     """
     generator = torch.Generator().manual_seed(seed)
-    net = Perceptron((inputs.shape[1], *WIDTHS, 2), FOLDS, generator)
+    net = Perceptron((inputs.shape[1], *WIDTHS, 1), FOLDS, generator)
     for last in (net.weights[-1], net.biases[-1]):
         last.data.zero_()
     optimizer = torch.optim.Adam(net.parameters(), lr=RATE, fused=True)
     sizes = torch.tensor([[len(rows)] for rows in learn])
-    rows, valid = _padded(learn), (check >= 0).unsqueeze(2) * weights[check]
-    best, kept, stale = torch.full((FOLDS, 2), torch.inf), torch.empty((*test.shape, 2)), 0
+    rows, valid = _padded(learn), (check >= 0) * weights[check]
+
+    def squares(part: Tensor) -> Tensor:
+        errors: Tensor = net(inputs[part]).squeeze(2) - goals[part]
+        return errors.square()
+
+    best, kept, stale = torch.full((FOLDS,), torch.inf), torch.empty(test.shape), 0
     for _ in range(MOST_ROUNDS):
         with torch.no_grad():
-            score = (valid * (net(inputs[check]) - goals[check]).square()).sum(1)
+            score = (valid * squares(check)).sum(1)
             if (better := score < best).any():
-                kept = torch.where(better.unsqueeze(1), (net(inputs[test]) - goals[test]).square(), kept)
+                kept = torch.where(better.unsqueeze(1), squares(test), kept)
         best, stale = torch.minimum(score, best), 0 if better.any() else stale + 1
         if stale > PATIENCE:
             break
         for _ in range(ROUND):
             drawn = rows.gather(1, (torch.rand((FOLDS, ROWS), generator=generator) * sizes).long())
-            errors = net(inputs[drawn]) - goals[drawn]
-            loss = (weights[drawn] * errors.square()).mean((1, 2)).sum()
+            loss = (weights[drawn] * squares(drawn)).mean(1).sum()
             for weight, gradient in zip(net.parameters(), torch.autograd.grad(loss, [*net.parameters()]), strict=True):
                 weight.grad = gradient
             optimizer.step()
     return kept.double().numpy()
-
-
-def _ratio(part: Floats, whole: Floats, rows: npt.NDArray[np.int64]) -> Estimate:
-    """Ratio of the sums over blocks, with a bootstrap over blocks."""
-    drawn = part[rows].sum(axis=1) / whole[rows].sum(axis=1)
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return Estimate(float(part.sum() / whole.sum()), float(low), float(high))
