@@ -61,7 +61,8 @@ class NoiseShare:
     items: int
 
     def __str__(self) -> str:
-        return f"{self.share.value:.0%} of the squared TD error is noise [{self.share.low:.0%}, {self.share.high:.0%}]"
+        value, low, high = (f"{100 * part:.0f} %" for part in (self.share.value, self.share.low, self.share.high))
+        return f"{value} of the squared TD error is noise [{low}, {high}]"
 
 
 def noise_share(data: Data, td_error: TdError, *, items: int = 20_000, seed: int = 0) -> NoiseShare:

@@ -41,7 +41,7 @@ def test_pairs_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.Ca
     assert len(found["noise_share"]) == 2
     assert all(0.0 < share <= 1.0 for share in found["noise_share"])
     (line,) = found["verdicts"]
-    assert re.fullmatch(r"2 seeds are too few .* by TD error \(.*\); up to \d+% of its signal is noise\.", line)
+    assert re.fullmatch(r"2 seeds are too few .* by TD error \(.*\); up to \d+ % of its signal is noise\.", line)
     assert line in " ".join(shown.split())
 
 

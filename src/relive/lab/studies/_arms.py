@@ -18,7 +18,7 @@ class Arm:
     signal: str = ""
 
 
-NOISY = "up to {share:.0%} of its signal is noise"
+NOISY = "up to {share} of its signal is noise"
 ARMS = {
     "uniform": Arm("uniform", "uniform replay"),
     "td": Arm("prioritized", "prioritization by TD error", {"use_per": True}, NOISY),

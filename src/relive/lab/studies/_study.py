@@ -271,7 +271,7 @@ class Curves:
         for name, arm in study.explain.items():
             if name != study.baseline:
                 difference = st.paired_difference(finals[name], base)
-                signal = arm.signal.format(share=float(np.mean(self.noise))) if self.noise else ""
+                signal = arm.signal.format(share=f"{100 * np.mean(self.noise):.0f} %") if self.noise else ""
                 lines.append(verdict(arm.subject, what, difference, float(base.mean()), len(self.seeds), signal))
         return lines
 
