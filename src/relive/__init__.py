@@ -20,6 +20,7 @@ from .errors import StaleId as StaleId
 from .errors import StorageError as StorageError
 from .items import Sequences as Sequences
 from .items import Transitions as Transitions
+from .items import precision_priority as precision_priority
 from .items import sequence_priority as sequence_priority
 from .samplers import Anneal as Anneal
 from .samplers import Prioritized as Prioritized

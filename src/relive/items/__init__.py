@@ -6,6 +6,7 @@ from .._ring import Ring as Ring
 from ._protocol import Expander as Expander
 from ._protocol import Fields as Fields
 from ._protocol import Item as Item
+from .precision_priority import precision_priority as precision_priority
 from .sequence_priority import sequence_priority as sequence_priority
 from .sequences import Sequences as Sequences
 from .transitions import Transitions as Transitions

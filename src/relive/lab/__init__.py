@@ -18,12 +18,14 @@ from relive.lab._results import Progress, TrainResult
 
 if TYPE_CHECKING:
     from relive.lab.dqn import DQNTrainer
+    from relive.lab.noise import NoiseShare, noise_share
     from relive.lab.r2d2 import R2D2Trainer
     from relive.lab.sac import SACTrainer
 
 __all__ = [
     "DQNConfig",
     "DQNTrainer",
+    "NoiseShare",
     "Progress",
     "R2D2Config",
     "R2D2Trainer",
@@ -31,12 +33,23 @@ __all__ = [
     "SACTrainer",
     "TrainResult",
     "TrainerConfig",
+    "noise_share",
     "statistics",
 ]
 
 
+# What brings PyTorch in, and the module that has it.
+_LATER = {
+    "DQNTrainer": "dqn",
+    "R2D2Trainer": "r2d2",
+    "SACTrainer": "sac",
+    "NoiseShare": "noise",
+    "noise_share": "noise",
+}
+
+
 def __getattr__(name: str) -> Any:
     """Load the trainers, and PyTorch with them, only when one of them is named."""
-    if name in ("DQNTrainer", "R2D2Trainer", "SACTrainer"):
-        return getattr(importlib.import_module(f"relive.lab.{name.removesuffix('Trainer').lower()}"), name)
+    if name in _LATER:
+        return getattr(importlib.import_module(f"relive.lab.{_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

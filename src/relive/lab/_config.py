@@ -56,7 +56,7 @@ class TrainerConfig:
     """Decides initial weights, environment seeds, exploration and replay draws."""
 
     use_per: bool = False
-    """Draw by TD error (prioritized replay) instead of uniformly."""
+    """Draw by priorities (prioritized replay), TD errors unless the trainer has others, instead of uniformly."""
     per_alpha: float = 0.6
     """Exponent of the priorities: 0 is uniform, 1 is proportional."""
     per_beta_start: float = 0.4
@@ -69,6 +69,10 @@ class TrainerConfig:
     """Rewards summed before the target bootstraps."""
     gamma: float = 0.99
     """Discount per step."""
+    critic_loss: Literal["mse", "huber"] = "mse"
+    """Loss of a TD error e: its square, or Huber's, e**2 up to the threshold k and k * (2 |e| - k) above."""
+    huber_threshold: float = 0.3
+    """Threshold of Huber's loss, on the scale of the rewards that are learned from; some times the usual TD error."""
 
     buffer_capacity: int = 1_000_000
     """Steps the replay buffer holds, over all environments."""
@@ -106,7 +110,8 @@ class TrainerConfig:
         fields.integers("per_beta_anneal_steps", minimum=1)
         fields.integers("seed", "start_steps", "eval_every", "checkpoint_every", minimum=0)
         fields.numbers("per_alpha", "per_beta_start", "per_beta_end", "gamma", low=0.0, high=1.0)
-        fields.numbers("learning_rate", above=0.0)
+        fields.numbers("learning_rate", "huber_threshold", above=0.0)
+        fields.choice("critic_loss", "mse", "huber")
         fields.flags("use_per")
         if self.torch_threads is not None:
             fields.integers("torch_threads", minimum=1)
@@ -125,7 +130,8 @@ class SACConfig(TrainerConfig):
     """Settings of soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905); errors are those of `TrainerConfig`.
 
     `use_per` alone switches between uniform and prioritized replay (Schaul et al. 2016, arXiv:1511.05952). Nets and
-    loss stay the same, so that two runs that differ in this flag can be compared.
+    loss stay the same, so that two runs that differ in this flag can be compared. `priority="precision"` with
+    `use_per=True` draws by `relive.precision_priority` instead of by TD error.
 
     >>> SACConfig(env_id="Pendulum-v1", total_steps=5_000, n_step=3).batch_size
     256
@@ -148,10 +154,18 @@ class SACConfig(TrainerConfig):
     """Learn the temperature; otherwise it stays at `init_alpha`."""
     reward_scale: float = 1.0
     """Factor on rewards in the targets; reported returns are never scaled."""
+    priority: Literal["td", "precision"] = "td"
+    """What `use_per` draws by: TD error, or the inverse of the reward's predicted noise (alpha 1, beta 0)."""
+    measure_noise: bool = False
+    """Predict the reward's noise also where draws do not need it: `noise/share` in TensorBoard; draws do not change."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         fields = Fields(self)
+        fields.choice("priority", "td", "precision")
+        fields.flags("measure_noise")
+        if self.priority == "precision":
+            self._fits_precision(fields)
         fields.numbers("init_alpha", "reward_scale", above=0.0)
         fields.numbers("tau", above=0.0, high=1.0)
         if self.actor_learning_rate is not None:
@@ -160,6 +174,18 @@ class SACConfig(TrainerConfig):
             fields.numbers("target_entropy")
         fields.widths("hidden_sizes")
         fields.flags("autotune")
+
+    def _fits_precision(self, fields: Fields) -> None:
+        if not self.use_per:
+            remedy = "`use_per=False` draws uniformly, whatever `priority` is"
+            raise fields.refusal("use_per", "`True` with `priority='precision'`", remedy)
+        for name, fixed in {"per_alpha": 1.0, "per_beta_start": 0.0, "per_beta_end": 0.0}.items():
+            default = getattr(SACConfig, name)
+            if getattr(self, name) not in (default, fixed):
+                remedy = "draws by precision have alpha 1 and beta 0"
+                raise fields.refusal(
+                    name, f"{fixed:g} (or the default, {default:g}) with `priority='precision'`", remedy
+                )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,6 +196,10 @@ class QLearningConfig(TrainerConfig):
     """Let the online net choose the action whose value the target net gives."""
     dueling: bool = False
     """Estimate the value of a state and the advantages of its actions apart."""
+    critic_loss: Literal["mse", "huber"] = "huber"
+    """Loss of a TD error e: half its square, or Huber's, e**2 / 2 up to the threshold k and k * (|e| - k / 2) above."""
+    huber_threshold: float = 1.0
+    """Threshold of Huber's loss, on the scale of the rewards that are learned from; of h(Q) with `rescale`."""
     max_grad_norm: float = 10.0
     """Gradients are scaled down to this norm, all weights together."""
     target_every: int = 1
@@ -275,6 +305,7 @@ class R2D2Config(QLearningConfig):
     """Cells of the LSTM."""
     hidden_sizes: tuple[int, ...] = ()
     """Widths of layers between observations and LSTM, if any."""
+    critic_loss: Literal["mse", "huber"] = "mse"
     rescale: bool = False
     """Learn h(Q) with h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x, for rewards of many sizes."""
     adam_eps: float = 1e-8

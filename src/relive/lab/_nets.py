@@ -26,6 +26,13 @@ def move_towards(target: list[Tensor], weights: list[Tensor], share: float) -> N
     torch._foreach_lerp_(target, weights, share)
 
 
+def loss_of(error: Tensor, kind: str, threshold: float) -> Tensor:
+    """Return the loss of every TD error e: `e**2`; with huber `k * (2 |e| - k)` where `|e|` is above the threshold."""
+    if kind == "mse":
+        return error.square()
+    return 2.0 * functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=threshold)
+
+
 class Perceptron(nn.Module):
     """A ReLU net of widths `sizes`, or `copies` of it that run as one batched product, with a leading axis.
 

@@ -127,16 +127,20 @@ class Trainer(abc.ABC, Generic[Config]):
         # Initial weights are drawn on the CPU, so that they are the same on every device.
         return torch.Generator().manual_seed(self._generator.initial_seed())
 
+    def _sampler(self) -> relive.Uniform | relive.Prioritized:
+        """Return how items are drawn."""
+        c = self.config
+        if not c.use_per:
+            return relive.Uniform()
+        # A resumed learner continues the schedule from where it stopped.
+        line = relive.Anneal(c.per_beta_start, c.per_beta_end, over=c.per_beta_anneal_steps)
+        left = max(c.per_beta_anneal_steps - self.updates, 1)
+        beta = relive.Anneal(line.at(self.updates), c.per_beta_end, over=left)
+        return relive.Prioritized(alpha=c.per_alpha, beta=beta)
+
     def _build_buffer(self, envs: Any) -> None:
         c = self.config
-        sampler: relive.Uniform | relive.Prioritized = relive.Uniform()
-        if c.use_per:
-            # A resumed learner continues the schedule from where it stopped.
-            line = relive.Anneal(c.per_beta_start, c.per_beta_end, over=c.per_beta_anneal_steps)
-            left = max(c.per_beta_anneal_steps - self.updates, 1)
-            beta = relive.Anneal(line.at(self.updates), c.per_beta_end, over=left)
-            sampler = relive.Prioritized(alpha=c.per_alpha, beta=beta)
-        choices: dict[str, Any] = {"item": self._item(), "sampler": sampler, "seed": self._buffer_seed}
+        choices: dict[str, Any] = {"item": self._item(), "sampler": self._sampler(), "seed": self._buffer_seed}
         self.buffer = relive.ReplayBuffer(self._schema(envs), c.buffer_capacity, num_envs=c.num_envs, **choices)
         self._envs = Recorder(envs, self.buffer)
         self._collected = 0

@@ -97,7 +97,13 @@ def _changes(options: TrainerConfig, default: TrainerConfig) -> dict[str, Any]:
 
 def _folder(name: str, config: TrainerConfig) -> Path:
     env = config.env_id.replace("/", "-").replace(":", "-")
-    return Path("runs") / f"{name}-{env}-{'prioritized' if config.use_per else 'uniform'}-seed{config.seed}"
+    return Path("runs") / f"{name}-{env}-{_replay(config)}-seed{config.seed}"
+
+
+def _replay(config: TrainerConfig) -> str:
+    if not config.use_per:
+        return "uniform"
+    return "precision" if isinstance(config, SACConfig) and config.priority == "precision" else "prioritized"
 
 
 def _reporter(bars: Bars, total: int, stopped: Callable[[], bool]) -> Callable[[Progress], bool]:
@@ -117,7 +123,8 @@ def _reporter(bars: Bars, total: int, stopped: Callable[[], bool]) -> Callable[[
 
 
 def _table(name: str, config: TrainerConfig, result: TrainResult) -> Table:
-    replay = f"prioritized (alpha {config.per_alpha:g})" if config.use_per else "uniform"
+    replay = _replay(config)
+    replay += f" (alpha {config.per_alpha:g})" if replay == "prioritized" else ""
     table = Table(title=f"{name.upper()} on {config.env_id}", title_justify="left", show_header=False)
     rows = {"replay": f"{replay}, {config.n_step}-step", "environment steps": f"{result.steps:,}"}
     rows |= {"updates": f"{result.updates:,}", "episodes": f"{len(result.episode_returns):,}"}

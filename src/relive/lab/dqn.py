@@ -1,7 +1,7 @@
 """Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236) on relive's replay buffer, from top to bottom.
 
     y = r + discount * Q'(s', a')               a' = argmax Q(s', .), or argmax Q'(s', .) without double targets
-    loss: mean of w * huber(Q(s, a) - y)        w = 1 under uniform replay
+    loss: mean of w * huber(Q(s, a) - y)        w = 1 under uniform replay; half of the square with critic_loss="mse"
     Q' moves towards Q every `target_every` updates
 
 `r`, `discount` and `s'` are the buffer's n-step ones. Prioritized replay also hands back |Q(s, a) - y|, the priority.
@@ -23,9 +23,10 @@ from relive.lab._trainer import EVAL_SEED
 
 # isort: split
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from relive.lab._env import Act, Discrete, MakeEnv, stacked
+from relive.lab._nets import loss_of
 from relive.lab._qnet import QNet, is_image
 
 
@@ -93,12 +94,13 @@ class DQNTrainer(QTrainer[DQNConfig, QNet]):
 
     def _learn(self, t: Any) -> Tensor:
         value = self._net(t.obs).gather(1, t.action.long().sub(self._spaces.first).unsqueeze(1)).squeeze(1)
-        target = self._targets(t.reward, t.discount, t.next_obs)
-        loss = (t.weights * nn.functional.huber_loss(value, target, reduction="none")).mean()
-        self._descend(loss, self.config.tau)
+        error = value - self._targets(t.reward, t.discount, t.next_obs)
+        c = self.config
+        loss = (t.weights * (0.5 * loss_of(error, c.critic_loss, c.huber_threshold))).mean()
+        self._descend(loss, c.tau)
         self._seen = {"loss/q": loss.detach(), "train/mean_q": value.detach()}
-        errors: Tensor = (value - target).detach().abs()
-        return errors
+        size: Tensor = error.detach().abs()
+        return size
 
     @torch.no_grad()
     def _targets(self, reward: Tensor, discount: Tensor, next_obs: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
     h_0        = the memory stored when the sequence's first step was acted, or zero
     Q_0 .. Q_T = net(observation, previous action and reward), read in order from h_0; the target net Q' likewise
     y_t        = r_t + discount_t * Q'_s(a')           s = t + steps_t, a' = argmax Q_s, or argmax Q'_s
-    loss       : mean of w * (Q_t(a_t) - y_t)^2 / 2    over steps that exist, burn-in excluded
+    loss       : mean of w * (Q_t(a_t) - y_t)^2 / 2    over steps that exist, burn-in excluded; or Huber's
 
 `r`, `discount` and `steps` are the buffer's n-step ones: where an episode ends or a stream is cut, the window is
 shorter, and s is the position of the observation behind it. With `rescale`, y is h(r + discount * h^-1(Q')).
@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from relive.lab._env import Discrete, flat
+from relive.lab._nets import loss_of
 from relive.lab._recurrent import Memory, RecurrentQNet
 
 RESCALE_EPS = 1e-3
@@ -152,7 +153,8 @@ class R2D2Trainer(QTrainer[R2D2Config, RecurrentQNet]):
         action = t.action.long().sub(self._spaces.first).clamp(0, self._spaces.actions - 1)
         errors = values[:steps].gather(2, action.unsqueeze(2)).squeeze(2) - target
         count = learns.sum().clamp(min=1)
-        loss = (0.5 * t.weights * errors.square() * learns).sum() / count
+        each = loss_of(errors, c.critic_loss, c.huber_threshold)
+        loss = (0.5 * t.weights * each * learns).sum() / count
         return loss, errors.detach(), learns
 
     def _unroll(self, inputs: tuple[Tensor, ...], state: Tensor, first: Tensor) -> Tensor:

@@ -6,7 +6,9 @@
     temperature:  alpha follows the entropy towards its target
 
 Uniform and prioritized replay share every line; prioritized replay also hands back the mean of |Q1 - y| and |Q2 - y|,
-the priority. What all trainers share (the loop, evaluation, checkpoints) is in `_trainer.py`.
+the priority. With `critic_loss="huber"`, Huber's loss stands for the squares. With `priority="precision"` the priority
+comes from the reward's predicted noise (`_precision.py`). What all trainers share (the loop, evaluation, checkpoints)
+is in `_trainer.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import relive
 from relive.lab._config import SACConfig
 from relive.lab._trainer import Trainer  # first: says what to install where PyTorch is missing
 
@@ -25,7 +28,8 @@ import torch
 from torch import Tensor
 
 from relive.lab._env import Continuous, flat
-from relive.lab._nets import Actor, TwinCritic, move_towards
+from relive.lab._nets import Actor, TwinCritic, loss_of, move_towards
+from relive.lab._precision import RewardNoise, effective_share
 
 
 class SACTrainer(Trainer[SACConfig]):
@@ -63,6 +67,10 @@ class SACTrainer(Trainer[SACConfig]):
         self._actor = Actor(*sizes, source).to(self._device)
         self._critic, self._target = (TwinCritic(*sizes, source).to(self._device) for _ in range(2))
         self._target.load_state_dict(self._critic.state_dict())
+        self._reward_noise: RewardNoise | None = None
+        if c.measure_noise or c.priority == "precision":
+            # After the others, whose initial weights thus are the same without it.
+            self._reward_noise = RewardNoise(sizes[0] + sizes[1], sizes[2], c.learning_rate, source, self._device)
         self._log_alpha = torch.full((1,), math.log(c.init_alpha), device=self._device)
         self._actor_weights: list[Tensor] = list(self._actor.parameters())
         self._critic_weights: list[Tensor] = list(self._critic.parameters())
@@ -70,9 +78,15 @@ class SACTrainer(Trainer[SACConfig]):
         learned = [*self._actor_weights, self._log_alpha] if c.autotune else self._actor_weights
         self._critic_optimizer = torch.optim.Adam(self._critic_weights, lr=c.learning_rate, fused=True)
         self._actor_optimizer = torch.optim.Adam(learned, lr=c.actor_learning_rate or c.learning_rate, fused=True)
+        self._aside = torch.Generator(self._device).manual_seed(c.seed)  # for `td_error`
         self._target_entropy = -float(sizes[1]) if c.target_entropy == "auto" else float(c.target_entropy)
         scaling = (self._spaces.middle, 1.0 / self._spaces.half)
         self._middle, self._factor = (torch.tensor(x, dtype=torch.float32, device=self._device) for x in scaling)
+
+    def _sampler(self) -> relive.Uniform | relive.Prioritized:
+        if self.config.priority == "precision":
+            return relive.Prioritized(alpha=1.0, beta=0.0)
+        return super()._sampler()
 
     def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
         shape = (self.config.num_envs, self._spaces.action_size)
@@ -108,41 +122,83 @@ class SACTrainer(Trainer[SACConfig]):
         actor_loss = self._update_actor(obs)
         move_towards(self._target_weights, self._critic_weights, c.tau)
         self._seen = {"loss/critic": critic_loss, "loss/actor": actor_loss}
-        return error
+        priority = error.abs().mean(0)
+        if self._reward_noise is None:
+            return priority
+        precision = self._measure(self._reward_noise, t.ids, torch.cat((obs, action), dim=-1), reward, error)
+        return precision if c.priority == "precision" else priority
+
+    def _measure(self, model: RewardNoise, ids: Tensor, inputs: Tensor, reward: Tensor, error: Tensor) -> Tensor:
+        """Learn the reward's noise from the batch, and return priorities by it; TD^2 is the mean over both critics."""
+        sampler, variance = self.buffer.sampler, model.learn(inputs, reward)
+        alpha = sampler.alpha if isinstance(sampler, relive.Prioritized) else 0.0
+        rarity = self.buffer.priorities(ids.cpu().numpy()) ** -alpha
+        model.note(error.square().mean(0).double().cpu().numpy(), variance, rarity)
+        self._seen["noise/variance"] = torch.from_numpy(variance)
+        self._seen["noise/effective_batch"] = torch.tensor(effective_share(rarity))
+        return torch.from_numpy(model.priorities(variance))
 
     def _update_critics(
         self, obs: Tensor, action: Tensor, reward: Tensor, next_obs: Tensor, discount: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():
-            next_action, next_log_prob = self._actor(next_obs, self._noise(len(next_obs)))
-            value = self._target(next_obs, next_action).amin(0) - self._log_alpha.exp() * next_log_prob
-            target = reward + discount * value
-        error = self._critic(obs, action) - target
-        loss = (weights * error.square().sum(0)).mean()
+        error = self._critic(obs, action) - self._targets(reward, next_obs, discount, self._generator)
+        each = loss_of(error, self.config.critic_loss, self.config.huber_threshold)
+        loss = (weights * each.sum(0)).mean()
         _step(self._critic_optimizer, self._critic_weights, loss)
-        return loss.detach(), error.detach().abs().mean(0)
+        return loss.detach(), error.detach()
+
+    @torch.no_grad()
+    def td_error(self, batch: Any) -> npt.NDArray[np.float32]:
+        """Return the TD errors of a batch of the buffer's, float32 `[B]`: the mean of both critics' errors.
+
+        Next actions are drawn apart from training, which goes on as if there had been no call.
+
+        >>> trainer = SACTrainer(SACConfig(total_steps=50, start_steps=20, batch_size=8, eval_every=0))
+        >>> result = trainer.train()
+        >>> trainer.td_error(trainer.buffer.sample(3)).shape
+        (3,)
+        """
+        t = batch.torch(None if self._device.type == "cpu" else self._device)
+        action, reward = (_flat(t.action) - self._middle) * self._factor, t.reward * self.config.reward_scale
+        target = self._targets(reward, _flat(t.next_obs), t.discount, self._aside)
+        error: npt.NDArray[np.float32] = (self._critic(_flat(t.obs), action) - target).mean(0).cpu().numpy()
+        return error
 
     def _update_actor(self, obs: Tensor) -> Tensor:
-        action, log_prob = self._actor(obs, self._noise(len(obs)))
+        action, log_prob = self._actor(obs, self._noise(len(obs), self._generator))
         loss: Tensor = (self._log_alpha.exp() * log_prob - self._critic(obs, action).amin(0)).mean()
         # The gradient of -log(alpha) * (log pi + target entropy) by log(alpha), written out.
         self._log_alpha.grad = -(log_prob.detach().mean(0, keepdim=True) + self._target_entropy)
         _step(self._actor_optimizer, self._actor_weights, loss)
         return loss.detach()
 
-    def _noise(self, rows: int) -> Tensor:
-        return torch.randn((rows, self._spaces.action_size), generator=self._generator, device=self._device)
+    @torch.no_grad()
+    def _targets(self, reward: Tensor, next_obs: Tensor, discount: Tensor, source: torch.Generator) -> Tensor:
+        action, log_prob = self._actor(next_obs, self._noise(len(next_obs), source))
+        value = self._target(next_obs, action).amin(0) - self._log_alpha.exp() * log_prob
+        target: Tensor = reward + discount * value
+        return target
+
+    def _noise(self, rows: int, source: torch.Generator) -> Tensor:
+        return torch.randn((rows, self._spaces.action_size), generator=source, device=self._device)
 
     def _scalars(self) -> dict[str, float]:
         found = super()._scalars()
-        return {**found, "loss/alpha": math.exp(float(self._log_alpha))} if found else {}
+        if found:
+            found["loss/alpha"] = math.exp(float(self._log_alpha))
+        if found and self._reward_noise is not None:
+            found["noise/share"] = self._reward_noise.share
+        return found
 
     def _parts(self) -> dict[str, Any]:
         nets = {"actor": self._actor, "critic": self._critic, "target": self._target}
-        return {**nets, "actor_optimizer": self._actor_optimizer, "critic_optimizer": self._critic_optimizer}
+        parts = {**nets, "actor_optimizer": self._actor_optimizer, "critic_optimizer": self._critic_optimizer}
+        model = self._reward_noise
+        return parts if model is None else {**parts, "noise": model.net, "noise_optimizer": model.optimizer}
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {"log_alpha": self._log_alpha}
+        noise = {} if self._reward_noise is None else {"noise_sums": self._reward_noise.sums}
+        return {"log_alpha": self._log_alpha, **noise}
 
 
 def _flat(values: Tensor) -> Tensor:

@@ -13,7 +13,10 @@ from interrupted import interrupted
 
 from relive.cli import main
 from relive.lab import SACConfig
+from relive.lab.statistics import Estimate
+from relive.lab.studies._arms import Arms
 from relive.lab.studies._study import Runs
+from relive.lab.studies._verdict import verdict
 from relive.lab.studies.pairs import PairsLearner, pairs_config, pendulum_config
 
 SHORT = ["--episodes", "12", "--eval-every", "4", "--eval-episodes", "8", "--hidden", "8"]
@@ -33,6 +36,72 @@ def test_pairs_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.Ca
     assert found["seeds"] == [7, 8]
     assert found["settings"]["update_every"] == 8
     assert found["complete"] is True
+    assert found["settings"]["arms"] == ["uniform", "td"]
+    assert [arm["arm"] for arm in found["arms"]] == ["uniform", "prioritized"]
+    assert len(found["noise_share"]) == 2
+    assert all(0.0 < share <= 1.0 for share in found["noise_share"])
+    (line,) = found["verdicts"]
+    assert re.fullmatch(r"2 seeds are too few .* by TD error \(.*\); up to \d+ % of its signal is noise\.", line)
+    assert line in " ".join(shown.split())
+
+
+def test_arms_and_loss_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "pairs", "--seeds", "1", "--jobs", "1", *SHORT, "--loss", "huber", "--huber-threshold", "0.2"]
+    assert main([*words, "--arms", "precision", "td", "--cost", "1.5", "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "Differences and P are against precision" in shown
+    found = json.loads((tmp_path / "summary.json").read_text())
+    assert [arm["arm"] for arm in found["arms"]] == ["precision", "prioritized"]
+    settings = {"arms": ["precision", "td"], "loss": "huber", "huber_threshold": 0.2, "cost": 1.5}
+    assert settings.items() <= found["settings"].items()
+
+
+@pytest.mark.parametrize("command", ["pairs", "pendulum"])
+@pytest.mark.parametrize(
+    ("arms", "text"),
+    [
+        (["uniform", "per"], "Expected arms out of `uniform`, `td`, `precision`, `3-step`, got `per` - at `--arms`"),
+        (["td", "uniform", "td"], "Expected every arm once, got `td` 2 times - at `--arms`"),
+        (["td"], "Expected two or more arms out of `uniform`, `td`, `precision`, `3-step`, got 1 - at `--arms`"),
+    ],
+)
+def test_unfit_arms_are_refused(command: str, arms: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", command, "--arms", *arms]) == 2
+    assert text in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_the_arms_set() -> None:
+    arms = Arms(arms=("uniform", "td", "precision", "3-step"), loss="huber")
+    found = {name: pendulum_config(3, 5_000, **arms.settings(arm)) for name, arm in arms.chosen().items()}
+    assert list(found) == ["uniform", "prioritized", "precision", "uniform, 3-step"]
+    base = found["uniform"]
+    assert (base.use_per, base.critic_loss, base.huber_threshold) == (False, "huber", 0.3)
+    assert found["prioritized"] == dataclasses.replace(base, use_per=True)
+    assert found["precision"] == dataclasses.replace(base, use_per=True, priority="precision")
+    assert found["uniform, 3-step"] == dataclasses.replace(base, n_step=3)
+
+
+@pytest.mark.parametrize(
+    ("difference", "base", "seeds", "text"),
+    [
+        ((-0.06, -0.09, -0.02), 1.5, 10, "It costs 4.0 % of the final return here [1.3, 6.0]: it is noise."),
+        ((30.0, 15.0, 45.0), -150.0, 10, "It gains 20.0 % of the final return here [10.0, 30.0]; it is noise."),
+        ((0.05, 0.04, 0.06), 0.01, 10, "It gains 0.05 in the final return here [0.04, 0.06]; it is noise."),
+        (
+            (0.0, 0.0, 0.0),
+            1.0,
+            10,
+            "It makes no clear difference here (final return +0.0 % [+0.0, +0.0]); it is noise.",
+        ),
+        ((-0.01, -0.03, 0.02), 1.0, 5, "It makes no clear difference here (final return -1.0 % [-3.0, +2.0]); it"),
+        ((-0.3, -0.3, -0.3), 1.0, 1, "1 seed is too few for a verdict on it (final return -30.0 % [-30.0, -30.0]); i"),
+    ],
+)
+def test_the_line_that_says_what_a_difference_means(
+    difference: tuple[float, float, float], base: float, seeds: int, text: str
+) -> None:
+    assert verdict("it", "final return", Estimate(*difference), base, seeds, "it is noise").startswith(text)
+    assert verdict("it", "final return", Estimate(*difference), base, seeds).endswith(("].", ")."))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
@@ -79,7 +148,7 @@ def test_the_settings_of_pairs_are_those_of_the_published_comparison() -> None:
 def test_the_arms_of_a_comparison_differ_in_one_flag() -> None:
     uniform, prioritized = (pairs_config(PairsLearner(), 0, use_per=per) for per in (False, True))
     assert dataclasses.replace(uniform, use_per=True) == prioritized
-    uniform, prioritized = (pendulum_config(0, per, 1, 5_000) for per in (False, True))
+    uniform, prioritized = (pendulum_config(0, 5_000, use_per=per) for per in (False, True))
     assert dataclasses.replace(uniform, use_per=True) == prioritized
     assert (uniform.hidden_sizes, uniform.reward_scale, uniform.update_every) == ((64, 64), 0.1, 1)
 

@@ -35,7 +35,9 @@ def test_a_run_leaves_a_learner_a_curve_and_numbers(tmp_path: Path, capsys: pyte
 
 
 def test_a_run_goes_on_from_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*PENDULUM, "--seed", "5", "--total-steps", "200", "--out", str(tmp_path)]) == 0
+    precise = ["--use-per", "--priority", "precision", "--critic-loss", "huber"]
+    assert main([*PENDULUM, *precise, "--seed", "5", "--total-steps", "200", "--out", str(tmp_path)]) == 0
+    assert re.search(r"replay +│ precision, 1-step", capsys.readouterr().out)
     learner = str(tmp_path / "learner.safetensors")
     assert main(["train", "sac", "--resume", learner, "--total-steps", "500", "--out", str(tmp_path)]) == 0
     assert re.search(r"environment steps +│ 500", capsys.readouterr().out)

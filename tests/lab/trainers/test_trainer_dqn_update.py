@@ -58,6 +58,13 @@ def test_the_loss_is_the_weighted_mean_of_hubers(double: bool, monkeypatch: pyte
     assert trainer._scalars()["loss/q"] == pytest.approx(expected.item(), rel=1e-5)
 
 
+def test_the_loss_can_be_half_of_the_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = trained(critic_loss="mse")
+    error = errors(trainer, fixed(trainer, monkeypatch))
+    trainer._update()
+    assert trainer._scalars()["loss/q"] == pytest.approx((error**2).mean().item() / 2, rel=1e-5)
+
+
 def test_double_targets_differ() -> None:
     trainer = trained()
     args = torch.zeros(64), torch.ones(64), torch.randn((64, 3), generator=torch.Generator().manual_seed(0))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from relive.lab import SACTrainer
+from relive.lab.studies._arms import ARMS
 from relive.lab.studies.pairs import PENDULUM_ARMS, pendulum_config
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arm", ["uniform", "prioritized"])
+@pytest.mark.parametrize("arm", ["uniform", "td", "precision"])
 @pytest.mark.parametrize("seed", range(5))
 def test_every_seed_solves_pendulum_in_5000_steps(arm: str, seed: int) -> None:
-    result = SACTrainer(pendulum_config(seed, *PENDULUM_ARMS[arm], steps=5_000)).train()
+    result = SACTrainer(pendulum_config(seed, 5_000, **PENDULUM_ARMS.settings(ARMS[arm]))).train()
     assert result.eval_steps[-1] == 5_000
     assert result.eval_returns[-1].mean() >= -200.0

@@ -110,6 +110,15 @@ def test_loss_errors_and_gradient_are_those_of_a_slow_reference(changes: dict[st
         torch.testing.assert_close(found, other, rtol=1e-3, atol=1e-5)
 
 
+def test_the_loss_can_be_hubers() -> None:
+    trainer = trainer_with_data(lambda: Walk(), critic_loss="huber", huber_threshold=0.05)
+    loss, errors, learns = trainer._losses(trainer.buffer.sample(24).torch())
+    size = errors[learns].abs()
+    assert (size > 0.05).any()
+    each = torch.where(size < 0.05, size**2, 0.05 * (2 * size - 0.05))
+    assert loss.item() == pytest.approx(each.mean().item() / 2, rel=1e-5)
+
+
 @pytest.mark.parametrize("start", [1, -1])
 def test_actions_need_not_begin_at_zero(start: int) -> None:
     trainer = trainer_with_data(lambda: Walk(start=start))

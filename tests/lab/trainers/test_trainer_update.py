@@ -61,9 +61,9 @@ def test_the_critic_loss_is_the_mean_of_both_squared_errors() -> None:
         value = trainer._target(data["next_obs"], next_action)
         target = data["reward"] + 0.9 * (torch.minimum(value[0], value[1]) - trainer._log_alpha.exp() * log_prob)
         error = trainer._critic(data["obs"], data["action"]) - target
-    loss, priority = trainer._update_critics(**data)
+    loss, found = trainer._update_critics(**data)
     assert loss.item() == pytest.approx((error[0] ** 2 + error[1] ** 2).mean().item(), rel=1e-5)
-    torch.testing.assert_close(priority, (error[0].abs() + error[1].abs()) / 2)
+    torch.testing.assert_close(found, error)
 
 
 def test_a_weight_scales_its_own_transition() -> None:
@@ -162,7 +162,8 @@ def test_priorities_are_the_mean_of_both_errors(monkeypatch: pytest.MonkeyPatch)
     batch = trainer.buffer.sample(16)
     monkeypatch.setattr(trainer.buffer, "sample", lambda n: batch)
     trainer._update()
-    last = {int(id_): float(error) for id_, error in zip(batch.ids, seen[0][1], strict=True)}
+    sizes = (seen[0][1][0].abs() + seen[0][1][1].abs()) / 2
+    last = {int(id_): float(size) for id_, size in zip(batch.ids, sizes, strict=True)}
     stored = trainer.buffer.priorities(np.array(list(last)))
     np.testing.assert_allclose(stored, np.array(list(last.values())) + 1e-6, rtol=1e-6)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from relive import lab
+from relive.errors import NotEnoughData, PriorityError
 from relive.lab import TrainerConfig, TrainResult
 from relive.lab import statistics as st
 from relive.lab.statistics import Estimate
+from relive.lab.studies._arms import Arm
 from relive.lab.studies._conduct import Bar, at_least, conduct, new_figure, write_files
 from relive.lab.studies._runner import Outcome, Report
+from relive.lab.studies._verdict import verdict
 
 Array = npt.NDArray[np.float64]
 Evaluator = Callable[[Callable[[Any], Any]], Any]
@@ -52,12 +56,16 @@ DEFAULT_RUNS = Runs()
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A training run: an arm of a study under one seed; `evaluator` must be picklable."""
+    """A training run: an arm of a study under one seed; `evaluator` must be picklable.
+
+    With `diagnose`, the noise in its TD errors is measured at its end.
+    """
 
     arm: str
     seed: int
     config: TrainerConfig
     evaluator: Evaluator | None = None
+    diagnose: bool = False
 
     @property
     def label(self) -> str:
@@ -75,6 +83,13 @@ def trainer_of(config: TrainerConfig) -> Any:
     return getattr(lab, type(config).__name__.removesuffix("Config") + "Trainer")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Diagnosed(TrainResult):
+    """The result of a run, and the share of its squared TD error that was noise at its end."""
+
+    noise: float
+
+
 def train(job: Job, report: Report) -> tuple[TrainResult, bool]:
     """Do one run; return its result, and whether it came to its end."""
     trainer = trainer_of(job.config)(job.config, evaluator=job.evaluator)
@@ -83,7 +98,13 @@ def train(job: Job, report: Report) -> tuple[TrainResult, bool]:
     if len(result.eval_returns):
         last = f"return {result.eval_returns[-1].mean():.3g} after {result.steps} steps, {result.seconds:.0f} s"
         report(result.steps / job.config.total_steps, last)
-    return result, result.steps >= job.config.total_steps
+    complete = result.steps >= job.config.total_steps
+    if job.diagnose and complete:
+        # A run that is too short to diagnose is a result all the same.
+        with contextlib.suppress(NotEnoughData, PriorityError):
+            share = lab.noise_share(trainer.buffer, trainer.td_error).share.value
+            return Diagnosed(**vars(result), noise=share), complete
+    return result, complete
 
 
 Measure = Callable[[Sequence[TrainResult]], tuple[Array, Array] | None]
@@ -106,6 +127,7 @@ class Study:
         threshold: Value to reach; None is 90 % of the baseline's final interquartile mean.
         reference: Name and value of a fixed policy to draw beside the curves.
         judge: Bars that the final values, by arm, should keep.
+        explain: Arms, by name, of which a line says what their difference means; the baseline's runs are diagnosed.
         settings: Everything that decides the numbers, for the file.
     """
 
@@ -120,11 +142,16 @@ class Study:
     threshold: float | None = None
     reference: tuple[str, float] | None = None
     judge: Callable[[dict[str, Array]], list[Bar]] = lambda finals: []
+    explain: Mapping[str, Arm] = dataclasses.field(default_factory=dict)
     settings: dict[str, Any]
 
     def run(self, runs: Runs, configure: Configure, out: Path, evaluator: Evaluator | None = None) -> int:
         """Run all arms under all seeds, report, and return the exit status; `configure` gives an arm's settings."""
-        jobs = [Job(arm, seed, configure(arm, seed), evaluator) for seed in runs.chosen() for arm in self.arms]
+        jobs = [
+            Job(arm, seed, configure(arm, seed), evaluator, bool(self.explain) and arm == self.baseline)
+            for seed in runs.chosen()
+            for arm in self.arms
+        ]
         return conduct(self.title, jobs, train, runs.jobs, self.curves, out)
 
     def curves(self, outcomes: Sequence[Outcome[Job]]) -> Curves | None:
@@ -142,7 +169,9 @@ class Study:
             return None
         values = dict(zip(self.arms, measured[1].reshape(len(self.arms), len(chosen), -1), strict=True))
         seconds = {arm: float(np.mean([arms[arm].result.seconds for arms in chosen.values()])) for arm in self.arms}
-        return Curves(self, list(chosen), bool(whole), measured[0], values, seconds)
+        base = (arms[self.baseline].result for arms in chosen.values())
+        noise = [run.noise for run in base if isinstance(run, Diagnosed)]
+        return Curves(self, list(chosen), bool(whole), measured[0], values, seconds, noise)
 
 
 def evaluations(steps_per_unit: int = 1) -> Measure:
@@ -185,6 +214,7 @@ class Curves:
         times: When each point was measured, float64 `[P]`.
         values: By arm, float64 `[S, P]`.
         seconds: By arm, mean wall-clock seconds of a run.
+        noise: Shares of the squared TD error that were noise at the end of the baseline's runs, where measured.
     """
 
     study: Study
@@ -193,6 +223,7 @@ class Curves:
     times: Array
     values: dict[str, Array]
     seconds: dict[str, float]
+    noise: list[float] = dataclasses.field(default_factory=list)
 
     @property
     def finals(self) -> dict[str, Array]:
@@ -232,6 +263,18 @@ class Curves:
             for arm in self.study.arms
         ]
 
+    def verdicts(self) -> list[str]:
+        """Return a line for every arm but the baseline: what its difference in the final value means."""
+        study, finals = self.study, self.finals
+        base, what = finals[study.baseline], f"final {study.metric}"
+        lines = []
+        for name, arm in study.explain.items():
+            if name != study.baseline:
+                difference = st.paired_difference(finals[name], base)
+                signal = arm.signal.format(share=f"{100 * np.mean(self.noise):.0f} %") if self.noise else ""
+                lines.append(verdict(arm.subject, what, difference, float(base.mean()), len(self.seeds), signal))
+        return lines
+
     def shown(self) -> list[RenderableType]:
         """Return one table: a column for each arm, comparisons with the baseline below."""
         study, limit, found, finals = self.study, self.threshold, self.figures(), self.finals
@@ -259,7 +302,7 @@ class Curves:
         table.caption = f"Differences and P are against {study.baseline}; seeds are paired."
         if study.reference is not None:
             table.caption += f"\nFor scale: {study.reference[0]} earns {study.reference[1]:{digits}}."
-        return [table]
+        return [table, *(Text(line) for line in self.verdicts())]
 
     @property
     def _count(self) -> str:
@@ -276,6 +319,7 @@ class Curves:
         )
         summary = {"title": study.title, "settings": study.settings, "seeds": self.seeds, "complete": self.complete}
         summary |= {"threshold": limit, "reference": study.reference, "bars": self.bars, "arms": self.figures()}
+        summary |= {"noise_share": self.noise, "verdicts": self.verdicts()}
         figure, axes = new_figure()
         for arm, values in self.values.items():
             points = [st.interval(column, resamples=BAND_RESAMPLES) for column in values.T]

@@ -1,4 +1,4 @@
-"""`relive compare pairs` and `relive compare pendulum`: uniform against prioritized replay, same seeds in every arm."""
+"""`relive compare pairs` and `relive compare pendulum`: ways of drawing, with the same seeds in every arm."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tyro
 
 from relive.errors import ArgumentError, message
 from relive.lab import SACConfig
+from relive.lab.studies._arms import Arms
 from relive.lab.studies._conduct import at_least
 from relive.lab.studies._study import DEFAULT_RUNS, Runs, Study, evaluations
 
@@ -19,8 +20,6 @@ HELD_OUT_SEED = 1_000_000
 START_STEPS = 1_000
 THRESHOLDS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
 PENDULUM_EVAL_EVERY = 250  # steps
-# Arms of `relive compare pendulum`: prioritized or not, and steps of the target.
-PENDULUM_ARMS = {"uniform": (False, 1), "prioritized": (True, 1), "uniform, 3-step": (False, 3)}
 # Settings of both studies' runs.
 SHARED: dict[str, Any] = {
     "buffer_capacity": 100_000,
@@ -69,10 +68,11 @@ class PairsLearner:
 
 
 DEFAULT_LEARNER = PairsLearner()
+PAIRS_ARMS, PENDULUM_ARMS = Arms(), Arms(arms=("uniform", "td", "3-step"))
 
 
-def pairs_config(learner: PairsLearner, seed: int, use_per: bool) -> SACConfig:
-    """Return the settings of one run of `relive compare pairs`."""
+def pairs_config(learner: PairsLearner, seed: int, **changes: Any) -> SACConfig:
+    """Return the settings of one run of `relive compare pairs`; `changes` are those of its arm."""
     learner = learner.resolved()
     steps, every = int(learner.episodes or 0) * EPISODE, int(learner.update_every or 0)
     return SACConfig(
@@ -81,7 +81,6 @@ def pairs_config(learner: PairsLearner, seed: int, use_per: bool) -> SACConfig:
         env_kwargs=learner.market,
         total_steps=steps,
         seed=seed,
-        use_per=use_per,
         per_beta_anneal_steps=max((steps - START_STEPS) // every, 1),
         gamma=0.97,
         hidden_sizes=(learner.hidden, learner.hidden),
@@ -89,11 +88,13 @@ def pairs_config(learner: PairsLearner, seed: int, use_per: bool) -> SACConfig:
         update_every=every,
         eval_every=learner.eval_every * EPISODE,
         eval_episodes=learner.eval_episodes,
+        **changes,
     )
 
 
 def pairs(
     runs: tyro.conf.OmitArgPrefixes[Runs] = DEFAULT_RUNS,
+    arms: tyro.conf.OmitArgPrefixes[Arms] = PAIRS_ARMS,
     learner: tyro.conf.OmitArgPrefixes[PairsLearner] = DEFAULT_LEARNER,
     out: Path = Path("runs/pairs"),
 ) -> int:
@@ -103,12 +104,13 @@ def pairs(
 
     Args:
         runs: Seeds and processes.
+        arms: What is compared.
         learner: Environment and learner.
         out: Folder for curves.png, curves.csv and summary.json.
     """
     from relive.lab import envs  # loads Gymnasium
 
-    learner = learner.resolved(runs.quick)
+    learner, chosen = learner.resolved(runs.quick), arms.chosen()
     if int(learner.episodes or 0) < learner.eval_every:
         wanted = f"at least --eval-every ({learner.eval_every})"
         raise ArgumentError(message(wanted, f"`{learner.episodes}`", "--episodes"))
@@ -118,36 +120,41 @@ def pairs(
     best = max(rules, key=lambda threshold: rules[threshold])
     study = Study(
         title=f"SAC on PairsTrading, mode {learner.mode}",
-        arms=("uniform", "prioritized"),
-        baseline="uniform",
+        arms=tuple(chosen),
+        baseline=arms.baseline,
         unit="episodes",
         measure=evaluations(EPISODE),
         reference=(f"the rule |spread| > {best:g}", rules[best]),
-        settings={**dataclasses.asdict(runs), **dataclasses.asdict(learner)},
+        explain=chosen,
+        settings={**dataclasses.asdict(runs), **dataclasses.asdict(arms), **dataclasses.asdict(learner)},
     )
-    return study.run(runs, lambda arm, seed: pairs_config(learner, seed, arm == "prioritized"), out, evaluator)
+
+    def configure(arm: str, seed: int) -> SACConfig:
+        return pairs_config(learner, seed, **arms.settings(chosen[arm]))
+
+    return study.run(runs, configure, out, evaluator)
 
 
-def pendulum_config(seed: int, use_per: bool, n_step: int, steps: int) -> SACConfig:
-    """Return the settings of one run of `relive compare pendulum`."""
+def pendulum_config(seed: int, steps: int, **changes: Any) -> SACConfig:
+    """Return the settings of one run of `relive compare pendulum`; `changes` are those of its arm."""
     return SACConfig(
         **SHARED,
         env_id="Pendulum-v1",
         total_steps=steps,
         seed=seed,
-        use_per=use_per,
         per_beta_anneal_steps=max(steps - START_STEPS, 1),
-        n_step=n_step,
         hidden_sizes=(64, 64),
         init_alpha=1.0,  # with 0.1, single episodes still fail now and then long after the mean is good
         reward_scale=0.1,
         eval_every=PENDULUM_EVAL_EVERY,
         eval_episodes=16,
+        **changes,
     )
 
 
 def pendulum(
     runs: tyro.conf.OmitArgPrefixes[Runs] = DEFAULT_RUNS,
+    arms: tyro.conf.OmitArgPrefixes[Arms] = PENDULUM_ARMS,
     steps: int = 5_000,
     out: Path = Path("runs/pendulum"),
 ) -> int:
@@ -157,18 +164,21 @@ def pendulum(
 
     Args:
         runs: Seeds and processes.
+        arms: What is compared.
         steps: Environment steps of a run.
         out: Folder for curves.png, curves.csv and summary.json.
     """
     if steps < PENDULUM_EVAL_EVERY:
         raise ArgumentError(message(f"at least {PENDULUM_EVAL_EVERY}", f"`{steps}`", "--steps"))
+    chosen = arms.chosen()
     study = Study(
         title="SAC on Pendulum-v1",
-        arms=tuple(PENDULUM_ARMS),
-        baseline="uniform",
+        arms=tuple(chosen),
+        baseline=arms.baseline,
         unit="steps",
         measure=evaluations(),
         threshold=-200.0,
-        settings={**dataclasses.asdict(runs), "steps": steps},
+        explain=chosen,
+        settings={**dataclasses.asdict(runs), **dataclasses.asdict(arms), "steps": steps},
     )
-    return study.run(runs, lambda arm, seed: pendulum_config(seed, *PENDULUM_ARMS[arm], steps), out)
+    return study.run(runs, lambda arm, seed: pendulum_config(seed, steps, **arms.settings(chosen[arm])), out)
