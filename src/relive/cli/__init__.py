@@ -57,21 +57,21 @@ def _run(arguments: list[str]) -> int:
 
         sys.stdout.write(f"relive {relive.__version__}\n")
         return 0
-    status = _commands().cli(args=arguments, prog="relive", description=DESCRIPTION)
+    status = _commands(arguments).cli(args=arguments, prog="relive", description=DESCRIPTION)
     return status if isinstance(status, int) else 0
 
 
-def _commands() -> Any:
+def _commands(arguments: Sequence[str]) -> Any:
     with needs("train", "relive"):
         import rich  # noqa: F401
         import tyro  # noqa: F401
     from tyro.extras import SubcommandApp
 
     from relive.cli import inspect, trajectories
-    from relive.lab.commands import GROUPS
+    from relive.lab.commands import groups
 
     app = SubcommandApp()
-    for name, (help_text, commands) in GROUPS.items():
+    for name, (help_text, commands) in groups(arguments).items():
         group = SubcommandApp()
         for word, command in commands.items():
             group.command(name=word)(command)

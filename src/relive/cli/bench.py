@@ -48,7 +48,8 @@ def main(
         out: Also write the report here: Markdown, or JSON with every figure if the name ends in `.json`.
 
     Raises:
-        ArgumentError: An unknown question or peer, a suffix other than those two, or relive was not installed from a source checkout.
+        ArgumentError: An unknown question or peer, a suffix other than those two, or relive was not installed from a
+            source checkout.
         MissingExtra: Rich is not installed.
     """
     suite = _suite()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,42 +31,50 @@ Args:
 """
 
 
-def _command(kind: type[TrainerConfig], summary: str, example: str) -> dict[str, Callable[..., int]]:
-    """Return the command that trains by settings of one kind, by its name, the first word of `example`."""
+def _command(
+    kind: type[TrainerConfig], summary: str, example: str, start: TrainerConfig | None = None
+) -> dict[str, Callable[..., int]]:
+    """Return the command that trains by settings of one kind, by its name, the first word of `example`.
+
+    Settings that are not given are those of `start`; None: of `kind`.
+    """
     # Checks are left to `kind`: raised while options are parsed, its refusals would not read as written.
     unchecked = {"__doc__": "Settings of the run.", "__post_init__": lambda self: None}
     options = dataclasses.make_dataclass("Options", (), bases=(kind,), namespace=unchecked, frozen=True, kw_only=True)
     name, default = example.split()[0], options()
+    offered = default if start is None else options(**_changes(start, default))
 
-    def command(run: Any = default, out: Path | None = None, resume: Path | None = None) -> int:
-        changes = _changes(run, default)
-        if kind is DQNConfig and resume is None and run.env_id.startswith("ALE/"):
-            changes = _changes(DQNConfig.atari(run.env_id), default) | changes
-        return _train(name, kind, changes, out, resume)
+    def command(run: Any = offered, out: Path | None = None, resume: Path | None = None) -> int:
+        return _train(name, kind, _changes(run, default), out, resume)
 
     command.__annotations__["run"] = tyro.conf.OmitArgPrefixes[options]  # type: ignore[misc, valid-type]
     command.__doc__ = HELP.format(summary=summary, example=example)
     return {name: command}
 
 
-TRAINERS = {
-    **_command(
-        SACConfig,
-        "Train soft actor-critic on any environment with bounded continuous actions.",
-        "sac --env-id Pendulum-v1 --use-per --hidden-sizes 64 64 --learning-rate 1e-3",
-    ),
-    **_command(
-        DQNConfig,
-        "Train deep Q-learning on any environment with discrete actions.\n\n"
-        "An id that begins with ALE/ is an Atari game: it gets the usual wrappers and the defaults of DQNConfig.atari.",
-        "dqn --env-id CartPole-v1 --use-per --dueling",
-    ),
-    **_command(
-        R2D2Config,
-        "Train recurrent Q-learning (R2D2) on any environment with discrete actions, for tasks that need memory.",
-        "r2d2 --env-id relive/TMaze-v0 --use-per",
-    ),
-}
+def _trainers(arguments: Sequence[str]) -> dict[str, Callable[..., int]]:
+    # A resumed game has the settings of its file.
+    atari = not any(word.startswith("--resume") for word in arguments)
+    games = [word.removeprefix("--env-id=") for word in arguments if word.removeprefix("--env-id=").startswith("ALE/")]
+    return {
+        **_command(
+            SACConfig,
+            "Train soft actor-critic on any environment with bounded continuous actions.",
+            "sac --env-id Pendulum-v1 --use-per --hidden-sizes 64 64 --learning-rate 1e-3",
+        ),
+        **_command(
+            DQNConfig,
+            "Train deep Q-learning on any environment with discrete actions.\n\nAn id that begins with ALE/ is an "
+            "Atari game: it gets the usual wrappers and the defaults of DQNConfig.atari.",
+            "dqn --env-id CartPole-v1 --use-per --dueling",
+            DQNConfig.atari(games[0]) if atari and games else None,
+        ),
+        **_command(
+            R2D2Config,
+            "Train recurrent Q-learning (R2D2) on any environment with discrete actions, for tasks that need memory.",
+            "r2d2 --env-id relive/TMaze-v0 --use-per",
+        ),
+    }
 
 
 def _train(name: str, kind: type[TrainerConfig], changes: dict[str, Any], out: Path | None, resume: Path | None) -> int:
@@ -159,14 +167,20 @@ def _write(name: str, trainer: Any, result: TrainResult, folder: Path) -> list[P
     return [learner, picture, data]
 
 
-# The groups of commands that `relive` offers, with their help.
-GROUPS: dict[str, tuple[str, dict[str, Callable[..., int]]]] = {
-    "train": (
-        "Train one agent.\n\nExample: relive train sac --env-id Pendulum-v1 --use-per",
-        TRAINERS,
-    ),
-    "compare": (
-        "Compare ways of replaying experience: the same seeds in every arm.\n\nExample: relive compare pairs --quick",
-        {"pairs": pairs.pairs, "pendulum": pairs.pendulum, "cliffwalk": cliffwalk.cliffwalk, "tmaze": tmaze.tmaze},
-    ),
-}
+def groups(arguments: Sequence[str]) -> dict[str, tuple[str, dict[str, Callable[..., int]]]]:
+    """Return the groups of commands that `relive` offers, with their help.
+
+    Args:
+        arguments: The command line: an Atari game has other defaults.
+    """
+    return {
+        "train": (
+            "Train one agent.\n\nExample: relive train sac --env-id Pendulum-v1 --use-per",
+            _trainers(arguments),
+        ),
+        "compare": (
+            "Compare ways of replaying experience: the same seeds in every arm.\n\n"
+            "Example: relive compare pairs --quick",
+            {"pairs": pairs.pairs, "pendulum": pairs.pendulum, "cliffwalk": cliffwalk.cliffwalk, "tmaze": tmaze.tmaze},
+        ),
+    }

@@ -54,3 +54,11 @@ def test_a_resumed_game_keeps_the_settings_of_its_file(monkeypatch: pytest.Monke
     given: dict[str, Any] = {"env_id": "ALE/Pong-v5", "tau": 0.5}
     assert DQNConfig(**seen[0]) == DQNConfig.atari(**given)
     assert seen[1] == given
+
+
+def test_a_given_setting_counts_where_it_is_the_default_of_other_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(commands, "_train", lambda name, kind, changes, out, resume: seen.append(changes))
+    default = DQNConfig()
+    main(["train", "dqn", "--env-id=ALE/Pong-v5", "--update-every", f"{default.update_every}"])
+    assert DQNConfig(**seen[0]) == DQNConfig.atari("ALE/Pong-v5", update_every=default.update_every)
