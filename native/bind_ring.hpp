@@ -10,7 +10,7 @@ namespace relive {
 
 // The named tuples of relive/_plans.py that results are made of.
 struct Plans {
-    PyTypeObject *windows, *expanded, *unrolled, *located, *changes, *drawn, *mass, *read;
+    PyTypeObject *windows, *expanded, *unrolled, *located, *changes, *drawn, *sampled, *mass, *read;
 };
 const Plans& plans();
 

@@ -252,8 +252,7 @@ private:
         split(id, row, number);
         const Position now = look(number);
         // In range for all ids but stale and invented ones.
-        if (row < now.head && row >= now.head - rows)
-            RELIVE_PREFETCH(marks + storage_row(number, memory_of(now, row)));
+        if (row < now.head && row >= now.head - rows) RELIVE_PREFETCH(marks + storage_row(number, memory_of(now, row)));
     }
 
     template <typename Look>
@@ -371,8 +370,8 @@ protected:
 
     // What stands at `count` positions from the storage row `at` on, up to `end`, across episodes: rows of observations
     // and of the steps before them, the marks of the steps, and the rows of their successors.
-    void walk(int64_t at, int64_t end, int64_t count, int64_t* observed, int64_t* before, uint8_t* first, uint8_t* found,
-              int64_t* successors) const {
+    void walk(int64_t at, int64_t end, int64_t count, int64_t* observed, int64_t* before, uint8_t* first,
+              uint8_t* found, int64_t* successors) const {
         const bool follows = preceded(at);
         before[0] = follows ? previous_row(at) : zero_row();
         first[0] = !follows;

@@ -164,6 +164,14 @@ class Drawn(NamedTuple):
     values: Float64
 
 
+class Sampled(NamedTuple):
+    """Leaves of a tree, their values, and the importance-sampling weights of what they stand for."""
+
+    leaves: Int64
+    values: Float64
+    weights: Float32
+
+
 class Mass(NamedTuple):
     """Powers of raw priorities, and the largest raw one; NaN where any is not finite."""
 

@@ -85,6 +85,8 @@ LEGAL = [
     ("any number of leaves", "Tree.fill_zero_and_set", "added", LENGTHS),
     ("any number of draws", "Tree.find", "prefix", LENGTHS),
     ("any number of draws", "Tree.draw*", "u", LENGTHS),
+    ("any number of draws", "Tree.sample", "u", LENGTHS.removesuffix(", empty")),
+    ("float32 as well", "Tree.try_update", "td_error", "other size"),
     ("all are kept; single bytes", "Tree.update", "keep", f"None, {SAME}"),
     ("episodes are not followed", "Queue.__init__", "firsts", "None"),
     ("any number of draws", "Queue.draw*", "u", LENGTHS),
@@ -125,7 +127,7 @@ def test_wrong_arguments_are_refused(group: str) -> None:
         allowed = legal(call, argument, spoiler) if kind == "argument" else []
         taken = result == "returned" or result.endswith(" later")
         used |= set(allowed) if taken else set()
-        declined = result == "declined" and kind == "argument"  # by `push`: Python looks closer
+        declined = result == "declined" and kind == "argument"  # by `push` or `try_update`: Python looks closer
         refused = declined or (result.endswith("Error") and " " not in result)
         if not taken if kind == "right" or allowed else not refused:
             surprises.append(f"{call}({kind} {argument}: {spoiler}): {result}")
