@@ -3,7 +3,20 @@
 from collections.abc import Callable
 from typing import Any
 
-from ._plans import Changes, ColumnLayout, Drawn, Expanded, Located, Mass, RowsRead, Sampled, Unrolled, Window, Windows
+from ._plans import (
+    Changes,
+    ColumnLayout,
+    Drawn,
+    Expanded,
+    Located,
+    Mass,
+    RowsRead,
+    Sampled,
+    Sequenced,
+    Unrolled,
+    Window,
+    Windows,
+)
 from ._types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 
 def simd() -> str: ...
@@ -57,7 +70,7 @@ class Ring:
     def locate(self, ids: Int64) -> Located: ...
     def stacks(self, newest: Int64, frames: int, repeat: bool) -> Int64: ...
     def windows(self, slots: Int64, discounts: Float32) -> Windows: ...
-    def sequences(self, slots: Int64, length: int, discounts: Float32) -> Unrolled: ...
+    def sequences(self, slots: Int64, length: int, discounts: Float32, listed: bool) -> Unrolled: ...
     def fold(self, column: Array, starts: Int64, steps: Int32, gammas: Float64) -> Array: ...
     @staticmethod
     def fold_sequences(rewards: Array, steps: Int32, gammas: Float64, time_major: bool) -> Array: ...
@@ -67,6 +80,16 @@ class Gather:
     def take(self, rows: list[Int64], outs: list[Array]) -> None: ...
     def taken(self, rows: list[Int64]) -> list[Array]: ...
     def expand(self, ring: Ring, slots: Int64, discounts: Float32, outs: list[Array] | None) -> Expanded: ...
+    def unroll(
+        self,
+        ring: Ring,
+        slots: Int64,
+        length: int,
+        discounts: Float32,
+        time_major: bool,
+        listed: bool,
+        outs: list[Array] | None,
+    ) -> Sequenced: ...
 
 class Tree:
     def __init__(self, sums: list[Float64], mins: list[Float64], state: Float64) -> None: ...

@@ -135,19 +135,22 @@ class Unrolled(NamedTuple):
     """Sequences of T steps that start at drawable slots, with windows of n steps at each of them.
 
     Attributes:
-        observed: Storage rows of the observations, `[B, T + n]`.
-        before: Storage rows of the steps before them; the row of zeros where there is none.
+        ids: The anchors' ids, `[B]`.
+        observed: Storage rows of the observations, `[B, T + n]`; None where nobody asked for them.
+        before: Storage rows of the steps before them; the row of zeros where there is none. None likewise.
         steps: Steps of the window at each step, `[B, T]`, like all that follow but `first`.
         discount: Its discount.
         terminated: The flags of its last step.
         truncated: Likewise.
         mask: Which steps exist.
-        after: Across episodes the storage rows of the windows' successors; else None, since `observed` has them.
+        after: The storage rows of the windows' successors, where ends inside the sequences make them differ from the
+            observations n positions on; else None.
         first: Across episodes the positions at which an episode begins, `[B, T + n]`; else None.
     """
 
-    observed: Int64
-    before: Int64
+    ids: Int64
+    observed: Int64 | None
+    before: Int64 | None
     steps: Int32
     discount: Float32
     terminated: Bool
@@ -155,6 +158,13 @@ class Unrolled(NamedTuple):
     mask: Bool
     after: Int64 | None
     first: Bool | None
+
+
+class Sequenced(NamedTuple):
+    """Sequences, and copies of the columns' rows at their positions, `[B * (T + n), ...]`, or time first."""
+
+    unrolled: Unrolled
+    copies: list[Array]
 
 
 class Drawn(NamedTuple):

@@ -55,8 +55,8 @@ class Ring:
         keeps: What the sampler wants recorded for every row: `"given"` priorities, `"arrival"` (when it became ready).
         notify: Called with the bits of the notices that a write found a reason for.
 
-    The kernel's methods are its own: `push`, `write`, `cut`, `changes`, `ids`, `locate`, `stacks`, `windows`,
-    `sequences`, `fold` and `fold_sequences` are documented in `_kernels_numpy/`.
+    The kernel's methods are its own: `push`, `write`, `cut`, `changes`, `ids`, `locate`, `stacks`, `windows`, `fold`
+    and `fold_sequences` are documented in `_kernels_numpy/`.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Ring:
         kernel = self.kernel
         self.push, self.write, self.cut, self.changes = kernel.push, kernel.write, kernel.cut, kernel.changes
         self.ids, self.locate, self.stacks = kernel.ids, kernel.locate, kernel.stacks
-        self.windows, self.sequences = kernel.windows, kernel.sequences
+        self.windows = kernel.windows
         self.fold, self.fold_sequences = kernel.fold, kernel.fold_sequences
 
     @staticmethod

@@ -239,7 +239,7 @@ def makers() -> dict[str, dict[str, Callable[[], Call]]]:
     return {
         "functions": {name: lambda name=name: function_call(name) for name in functions},
         "Ring": of("Ring", make_ring, ring_call, ring),
-        "Gather": of("Gather", make_gather, gather_call, ["take", "taken", "expand"]),
+        "Gather": of("Gather", make_gather, gather_call, ["take", "taken", "expand", "unroll"]),
         "Tree": of("Tree", make_tree, tree_call, tree),
         "Queue": of("Queue", make_queue, queue_call, queue),
     }

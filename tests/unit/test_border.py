@@ -78,6 +78,7 @@ LEGAL = [
     ("a list that no column takes", "Gather.take*", "rows", "one more"),
     ("bytes are copied", "Gather.take", "outs", "first: unaligned"),
     ("windows of one to R steps", "Gather.expand", "discounts", LENGTHS.removesuffix(", empty")),
+    ("bytes are copied", "Gather.unroll", "outs", "None, first: unaligned"),
     ("bytes are copied; None makes new arrays", "Gather.expand", "outs", "None, first: unaligned"),
     ("minima are only reported", "Tree.__init__", "mins", "nan, inf, -1.0"),
     ("any number of leaves", "Tree.get", "indices", LENGTHS),
