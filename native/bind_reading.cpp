@@ -81,15 +81,10 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
     Out<std::int32_t> steps(narrow);
     Out<float> discount(narrow);
     Out<bool> terminated(narrow), truncated(narrow), mask(narrow);
-    std::optional<Out<std::int64_t>> observed, before, after;
-    std::optional<Out<bool>> first;
+    std::optional<Out<std::int64_t>> observed, before;
     if (listed) {
         observed.emplace(wide);
         before.emplace(wide);
-    }
-    if (ring.across) {
-        after.emplace(narrow);
-        first.emplace(wide);
     }
     const auto flags = [](Out<bool>& out) { return reinterpret_cast<uint8_t*>(out.data); };
     Unrolled out{steps.data,
@@ -97,8 +92,9 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
                  flags(terminated),
                  flags(truncated),
                  flags(mask),
-                 after ? after->data : nullptr,
-                 first ? flags(*first) : nullptr};
+                 {},
+                 {},
+                 {}};
     run(items * count, [&] {
         ring.ids(slots.data, items, ids.data);
         Sequence one, other, *now = &one, *next = &other;
@@ -112,8 +108,8 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
     });
     const auto or_none = [](auto& made) { return made ? made->array : nb::none(); };
     return plan(plans().unrolled, ids.array, or_none(observed), or_none(before), steps.array, discount.array,
-                terminated.array, truncated.array, mask.array, out.next_obs_differs ? after->array : nb::none(),
-                or_none(first));
+                terminated.array, truncated.array, mask.array, listed_of(out.apart), listed_of(out.successors),
+                listed_of(out.begins));
 }
 
 nb::object PyRing::stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const {

@@ -166,12 +166,7 @@ nb::object PyRing::changes(In<int64_t, 2> seen) const {
     Out<std::int64_t> now(std::vector<npy_intp>{npy_intp(ring.lanes), 3});
     const bool known = all_changes(ring, before, reinterpret_cast<Seen*>(now.data), gone, come, rows);
     require(known, "relive._native.Ring.changes: `seen` was never seen");
-    const auto listed = [](const std::vector<int64_t>& values) {
-        Out<std::int64_t> made(std::int64_t(values.size()));
-        if (!values.empty()) std::memcpy(made.data, values.data(), values.size() * sizeof(std::int64_t));
-        return made.array;
-    };
-    return plan(plans().changes, listed(gone), listed(come), listed(rows), now.array);
+    return plan(plans().changes, listed_of(gone), listed_of(come), listed_of(rows), now.array);
 }
 
 }  // namespace relive

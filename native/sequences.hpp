@@ -37,9 +37,9 @@ struct Unrolled {
     int32_t* steps;
     float* discount;
     uint8_t *terminated, *truncated, *mask;
-    int64_t* after;                 // across episodes the rows of the windows' successors, or null
-    uint8_t* first;                 // across episodes where one begins, `length + n` entries an item, or null
-    bool next_obs_differs = false;  // whether a window's successor is not the observation n positions on
+    // Across episodes, as positions in the order of all items: windows whose successor is not the observation n
+    // positions on, the storage rows of these successors, and where episodes begin behind an end.
+    std::vector<int64_t> apart, successors, begins;
 };
 
 class Sequences {
@@ -83,15 +83,18 @@ public:
         std::fill_n(out.discount + k + exist, length_ - exist, 0.0f);
         std::fill_n(out.terminated + k, length_, uint8_t(0));
         std::fill_n(out.truncated + k, length_, uint8_t(0));
-        if (out.first) begin(sequence, out.first + b * positions());
-        if (out.after)
-            for (int64_t i = 0; i < length_; ++i) out.after[k + i] = sequence.at(ring_, i + n_);
         int64_t position = 0;
         for (const Run& run : sequence.runs) {
             const int64_t end = position + run.count;
-            if (run.mark & END)
-                for (int64_t i = std::max(position, end - n_); i < std::min(end, length_); ++i)
-                    shorten(run, end - i, k + i, out);
+            for (int64_t i = std::max(position, end - n_); run.mark & END && i < std::min(end, length_); ++i) {
+                out.steps[k + i] = int32_t(end - i);
+                out.discount[k + i] = run.mark & (TERMINATED | LOST) ? 0.0f : powers_[end - i];
+                out.terminated[k + i] = (run.mark & TERMINATED) != 0;
+                out.truncated[k + i] = (run.mark & TRUNCATED) != 0;
+                if (ring_.across) separate(sequence, run, i, k + i, out);
+            }
+            if (ring_.across && run.mark & END && !(run.mark & CUT) && end < positions())
+                out.begins.push_back(b * positions() + end);
             position = end;
         }
     }
@@ -139,27 +142,12 @@ private:
         return std::min(i + 1, n);
     }
 
-    // The window at entry `k` reaches the end of its run after `steps` steps.
-    void shorten(const Run& run, int64_t steps, int64_t k, Unrolled& out) const {
-        out.steps[k] = int32_t(steps);
-        out.discount[k] = run.mark & (TERMINATED | LOST) ? 0.0f : powers_[steps];
-        out.terminated[k] = (run.mark & TERMINATED) != 0;
-        out.truncated[k] = (run.mark & TRUNCATED) != 0;
-        if (!out.after) return;
+    // Note the successor of a window at position `i`, entry `k`, that ends with its run.
+    void separate(const Sequence& sequence, const Run& run, int64_t i, int64_t k, Unrolled& out) const {
         const int64_t successor = ring_.successor_of(run.last);
-        out.next_obs_differs |= successor != out.after[k];
-        out.after[k] = successor;
-    }
-
-    // Mark where episodes begin: at the first position unless a step stands before it, and behind every end.
-    void begin(const Sequence& sequence, uint8_t* first) const {
-        std::fill_n(first, positions(), uint8_t(0));
-        first[0] = sequence.before == ring_.zero_row();
-        int64_t position = 0;
-        for (const Run& run : sequence.runs) {
-            position += run.count;
-            if (position < positions()) first[position] = run.mark & END && !(run.mark & CUT);
-        }
+        if (successor == sequence.at(ring_, i + n_)) return;
+        out.apart.push_back(k);
+        out.successors.push_back(successor);
     }
 };
 

@@ -143,9 +143,10 @@ class Unrolled(NamedTuple):
         terminated: The flags of its last step.
         truncated: Likewise.
         mask: Which steps exist.
-        after: The storage rows of the windows' successors, where ends inside the sequences make them differ from the
-            observations n positions on; else None.
-        first: Across episodes the positions at which an episode begins, `[B, T + n]`; else None.
+        apart: Across episodes the windows whose successor is not the observation n positions on, as indices into
+            `[B * T]`; like those that follow, `[E]` with few entries.
+        successors: The storage rows of their successors.
+        begins: Across episodes the positions behind an end, as indices into `[B * (T + n)]`.
     """
 
     ids: Int64
@@ -156,8 +157,9 @@ class Unrolled(NamedTuple):
     terminated: Bool
     truncated: Bool
     mask: Bool
-    after: Int64 | None
-    first: Bool | None
+    apart: Int64
+    successors: Int64
+    begins: Int64
 
 
 class Sequenced(NamedTuple):

@@ -97,7 +97,10 @@ class ReplayBuffer:
         self.item.check(schema, rows)
         self.rng: Any = generator(seed)
         window, keeps = self.item.window(schema), self.sampler.keeps
-        of_ring, of_sampler = Ring.spec(schema, self.num_envs, rows, keeps), self.sampler.spec(self.num_envs, rows)
+        of_ring, of_sampler = (
+            Ring.spec(schema, window, self.num_envs, rows, keeps),
+            self.sampler.spec(self.num_envs, rows),
+        )
         self._nbytes = sum(wanted.nbytes for wanted in of_ring.values())
         spec = {f"ring/{name}": wanted for name, wanted in of_ring.items()}
         spec |= {f"sampler/{name}": wanted for name, wanted in of_sampler.items()}

@@ -193,7 +193,8 @@ class Rows:
         discount: Float32 = np.where(mask & ((final & (TERMINATED | LOST)) == 0), discounts[steps], np.float32(0))
         terminated, truncated = (final & TERMINATED) > 0, (final & TRUNCATED) > 0
         taken: Int32 = np.where(mask, steps, 0).astype(np.int32)
-        differs = self.across and not np.array_equal(successors, observed[:, n:])
+        first[:, 0] = False
+        apart = np.flatnonzero((successors != observed[:, n:]) & self.across)
         return Unrolled(
             rows * self.num_lanes + lanes,
             observed if listed else None,
@@ -203,8 +204,9 @@ class Rows:
             terminated,
             truncated,
             mask,
-            successors if differs else None,
-            first if self.across else None,
+            apart,
+            successors.reshape(-1)[apart],
+            np.flatnonzero(first & self.across),
         )
 
     def _next_steps(self, lanes: Int64, memory: Int64, which: Bool) -> Int64:

@@ -11,7 +11,7 @@ from .. import _check
 from .._memory import Arena
 from .._plans import Unrolled, Window
 from .._ring import Ring
-from .._types import Array, Bool, Int64
+from .._types import Array, Int64
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._columns import Frames, check_reward, check_rows, lookback_of, nest
@@ -141,9 +141,7 @@ class _Sequences:
         kernel = self._ring.kernel
         plan, copies = self._gather.unroll(kernel, slots, item.steps, self._discounts, item.time_major, listed, outs)
         if item.time_major:
-            plan = plan._replace(
-                **{name: np.ascontiguousarray(part.T) for name, part in plan._asdict().items() if part is not None}
-            )
+            plan = _time_first(plan, positions)
         axes = (positions, len(slots)) if item.time_major else (len(slots), positions)
         shaped = [array.reshape(*axes, *array.shape[1:]) for array in copies]
         plain = len(self._plain_keys)
@@ -160,12 +158,16 @@ class _Sequences:
         """`all_obs`, and `obs` and `next_obs` as views of it; `next_obs` of its own where ends make it differ."""
         n, length = self._item.n_step, self._item.steps
         copied = plain + (self._stacks(plan.observed) if plan.observed is not None else [])
-        later = self._plain.of(plan.after) + self._stacks(plan.after) if plan.after is not None else None
         found: list[Found] = []
-        for i, ((_, *rest), array) in enumerate(copied):
+        for (_, *rest), array in copied:
             found.append((("all_obs", *rest), array))
             found.append((("obs", *rest), self._times(array, 0, length)))
-            found.append((("next_obs", *rest), later[i][1] if later else self._times(array, n, length)))
+            found.append((("next_obs", *rest), self._times(array, n, length)))
+        if len(plan.apart):
+            successors = self._plain.of(plan.successors) + self._stacks(plan.successors)
+            for i, (_, values) in enumerate(successors):
+                keys, array = found[3 * i + 2]
+                found[3 * i + 2] = keys, _with(array, plan.apart, values)
         return found
 
     def _stacks(self, rows: Int64) -> list[Found]:
@@ -178,19 +180,13 @@ class _Sequences:
         for keys, array in copied:
             found.append((keys, self._times(array, 1, length)))
             if keys[0] in ("action", "reward"):
-                previous = self._reset(array, plan.first)
+                previous = _with(array, plan.begins, 0) if len(plan.begins) else array
                 found.append(((f"all_prev_{keys[0]}", *keys[1:]), previous))
                 found.append(((f"prev_{keys[0]}", *keys[1:]), self._times(previous, 0, length)))
             if keys == ("reward",) and self._item.n_step > 1:
                 folded = self._ring.fold_sequences(array, plan.steps, self._gammas, self._item.time_major)
                 found[-3] = (keys, folded)
         return found
-
-    def _reset(self, array: Array, first: Bool | None) -> Array:
-        """`array` with zeros where an episode begins; at the anchor there are zeros already."""
-        if first is None or not self._times(first, 1, first.size).any():
-            return array
-        return np.where(_widened(first, array), np.zeros((), array.dtype), array)
 
     def _times(self, array: Array, start: int, length: int) -> Array:
         chosen = slice(start, start + length)
@@ -214,5 +210,22 @@ class _Copies:
         return list(zip(self._keys, shaped, strict=True))
 
 
-def _widened(which: Bool, array: Array) -> Bool:
-    return which.reshape(which.shape + (1,) * (array.ndim - which.ndim))
+def _time_first(plan: Unrolled, positions: int) -> Unrolled:
+    """The same plan with time as the first axis."""
+    items, length = plan.mask.shape
+    lists = {name: np.ascontiguousarray(part.T) for name, part in plan._asdict().items() if np.ndim(part) == 2}
+    apart, begins = _transposed(plan.apart, items, length), _transposed(plan.begins, items, positions)
+    return plan._replace(**lists, apart=apart, begins=begins)
+
+
+def _transposed(at: Int64, items: int, length: int) -> Int64:
+    """Indices into `[items * length]` as indices into `[length * items]`."""
+    b, t = np.divmod(at, length)
+    return np.asarray(t * items + b)
+
+
+def _with(array: Array, at: Int64, values: object) -> Array:
+    """A copy of `array`, `[M, N, ...]`, that has `values` at the indices `at` of its first two axes."""
+    changed = np.array(array, order="C")
+    changed.reshape(-1, *array.shape[2:])[at] = values
+    return changed
