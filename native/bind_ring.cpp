@@ -29,13 +29,13 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, InOut<uint8_t, 2> marks, InOut<
     : keep_(nb::make_tuple(marks.object, counters.object, clock.object, given ? nb::borrow(given->object) : nb::none(),
                            arrival ? nb::borrow(arrival->object) : nb::none())),
       notify_(std::move(notify)) {
-    ring.lanes = marks.shape[0];
-    ring.rows = marks.shape[1] - 1;
+    ring.lanes = marks.shape[1];
+    ring.rows = marks.shape[0] - 1;
     ring.prepare();
     require(ring.lanes >= 1 && ring.rows >= 1, "relive._native.Ring: no lane, or no row in it");
     require(counters.shape[0] == ring.lanes && counters.shape[1] * sizeof(int64_t) == sizeof(Lane) && clock.size == 2,
             "relive._native.Ring: counters of another shape");
-    const auto agrees = [&](const npy_intp* shape) { return shape[0] == ring.lanes && shape[1] == ring.stretch(); };
+    const auto agrees = [&](const npy_intp* shape) { return shape[0] == ring.stretch() && shape[1] == ring.lanes; };
     require((!given || agrees(given->shape)) && (!arrival || agrees(arrival->shape)),
             "relive._native.Ring: bookkeeping of another shape");
     require(num_obs >= 1 && num_obs <= layouts.size(), "relive._native.Ring: more observations than columns, or none");

@@ -116,7 +116,7 @@ private:
     static void raise_by_given(Tree& tree, const Ring& ring, int64_t number, const Seen& before, const Seen& now) {
         const Position at = ring.position(number, now.head);
         for (int64_t row = std::max(before.head, now.head - ring.rows); row < now.head; ++row) {
-            const double given = -ring.given[number * ring.stretch() + ring.memory_of(at, row)];
+            const double given = -ring.given[ring.storage_row(number, ring.memory_of(at, row))];
             tree.state[LARGEST] = std::max(tree.state[LARGEST], given);
         }
     }

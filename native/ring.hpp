@@ -104,7 +104,6 @@ private:
         return clock ? std::atomic_ref<int64_t>(*clock).fetch_add(1, std::memory_order_relaxed) : 0;
     }
 
-    int64_t storage_row(int64_t number, int64_t memory) const { return number * stretch() + memory; }
     uint8_t& mark(int64_t number, int64_t memory) const { return marks[storage_row(number, memory)]; }
 
     char* cell(size_t column, int64_t number, int64_t memory) const {
@@ -198,7 +197,7 @@ private:
     }
 
     void keep(const Column& column, int64_t number, int64_t row, const char* value) const {
-        const int64_t at = number * column.slots + row / column.every % column.slots;
+        const int64_t at = row / column.every % column.slots * lanes + number;
         copy_row(column.at(at), value, column.row);
     }
 
