@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import mmap
 import os
 import sys
 import weakref
@@ -32,7 +31,7 @@ LINE = 64
 LEASED = 4 * PAGE
 # Below this the C library's allocator recycles memory by itself, and a mapping would waste most of a huge page.
 _SMALL = 1 << 20
-_CAN_MAP = hasattr(mmap, "MAP_ANONYMOUS") and hasattr(mmap, "MADV_HUGEPAGE")
+_CAN_MAP = sys.platform == "linux"
 
 
 def _pages(nbytes: int, huge: int | None = None) -> NDArray[np.uint8]:
@@ -45,6 +44,8 @@ def _pages(nbytes: int, huge: int | None = None) -> NDArray[np.uint8]:
     """
     if not _CAN_MAP:
         return np.zeros(nbytes, np.uint8)
+    import mmap
+
     try:
         mapping = mmap.mmap(-1, nbytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError, ValueError) as error:

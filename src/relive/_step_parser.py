@@ -7,12 +7,12 @@ rounded to an integer, an integer never wraps, a finite number never becomes inf
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ._fields import Column, Field
+from ._frozen import Frozen
 from ._types import Array, Bool, Int64
 from .errors import SchemaError, message
 from .schema import Schema
@@ -21,8 +21,7 @@ FLAGS = ("terminated", "truncated")
 _FLAG = Field((), "bool")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Frozen):
     """Canonical data of one call, in the order of the schema's columns; leading axes `[L, T]`, or `[L]` for `add`."""
 
     values: list[Array]
@@ -36,8 +35,7 @@ class Step:
         return Step([change(array) for array in self.values], later, change(self.terminated), change(self.truncated))
 
 
-@dataclass(frozen=True, slots=True)
-class Lead:
+class Lead(Frozen):
     """The leading axes of one call's data.
 
     Attributes:
