@@ -57,16 +57,8 @@ def test_every_public_name_is_there_and_listed() -> None:
     code = "import relive; print(*[name for name in dir(relive) if name[0] != '_' and getattr(relive, name, 0) is 0])"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-    names = {
-        "Ranked",
-        "Sequences",
-        "Trajectory",
-        "sequence_priority",
-        "ReplayBuffer",
-        "SumTree",
-        "Anneal",
-        "Prioritized",
-    }
+    names = {"Anneal", "Prioritized", "Ranked", "ReplayBuffer", "Sequences", "SumTree", "sequence_priority"}
     assert names <= set(dir(relive))
+    assert names <= set(relive.__all__)  # for `from relive import *`
     with pytest.raises(AttributeError, match="no attribute `Nothing`"):
         relive.Nothing  # noqa: B018
