@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ._fields import Column, Field
-from ._frozen import Frozen
 from ._types import Array, Bool, Int64
 from .errors import SchemaError, message
 from .schema import Schema
@@ -21,13 +20,13 @@ FLAGS = ("terminated", "truncated")
 _FLAG = Field((), "bool")
 
 
-class Step(Frozen):
+class Step:
     """Canonical data of one call, in the order of the schema's columns; leading axes `[L, T]`, or `[L]` for `add`."""
 
-    values: list[Array]
-    next_values: list[Array] | None
-    terminated: Bool
-    truncated: Bool
+    __slots__ = ("next_values", "terminated", "truncated", "values")
+
+    def __init__(self, values: list[Array], next_values: list[Array] | None, terminated: Bool, truncated: Bool) -> None:
+        self.values, self.next_values, self.terminated, self.truncated = values, next_values, terminated, truncated
 
     def mapped(self, change: Callable[[Array], Array]) -> Step:
         """The same step with `change` applied to every array."""
@@ -35,7 +34,7 @@ class Step(Frozen):
         return Step([change(array) for array in self.values], later, change(self.terminated), change(self.truncated))
 
 
-class Lead(Frozen):
+class Lead:
     """The leading axes of one call's data.
 
     Attributes:
@@ -44,9 +43,10 @@ class Lead(Frozen):
         swapped: Whether time comes first.
     """
 
-    shape: tuple[int, int]
-    flat: bool
-    swapped: bool
+    __slots__ = ("flat", "shape", "swapped")
+
+    def __init__(self, shape: tuple[int, int], flat: bool, swapped: bool) -> None:
+        self.shape, self.flat, self.swapped = shape, flat, swapped
 
     def lane_major(self, array: Array) -> Array:
         """`array` with lanes first."""

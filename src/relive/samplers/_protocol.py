@@ -7,7 +7,7 @@ opened, so that it survives together with the ring.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,13 +17,8 @@ from .._ring import Ring
 from .._types import Bool, Float32, Float64, Int64
 from ..errors import ArgumentError, message
 
-if TYPE_CHECKING:
-    from typing import NamedTuple as Record
-else:
-    from .._frozen import Record
 
-
-class Draw(Record):
+class Draw(NamedTuple):
     """Drawn slots, int64 `[B]`, and the importance-sampling weights of their items, float32 `[B]`."""
 
     slots: Int64
