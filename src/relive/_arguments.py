@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from ._plans import State, Window
 from ._types import Bool, Bytes, Float64, Int64
 from .errors import ArgumentError, NotEnoughData, PriorityError, StaleId, message
 from .samplers import Sampler
-from .samplers._priorities import check_given
 from .schema import Schema
 
 # Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
@@ -110,6 +108,8 @@ def raw_priorities(priority: Any, shape: tuple[int, ...], sampler: Sampler) -> F
     raw = np.broadcast_to(raw, shape)
     if not sampler.prioritizes:
         raise no_priorities(sampler, "$.priority")
+    from .samplers._priorities import check_given
+
     check_given(raw)
     return np.ascontiguousarray(raw)
 
@@ -142,6 +142,8 @@ def shortage(least: int, items: int, drawable: int, waiting: int, span: int) -> 
 
 def identity(schema: Schema, lanes: int, rows: int, window: Window, sampler: Sampler) -> bytes:
     """A digest of all that decides what a buffer's arrays mean; a storage refuses arrays that have another one."""
+    import hashlib  # slow to load; what makes the generator has loaded it
+
     text = f"relive 1: {schema!r}, {lanes} lanes of {rows} rows, {window!r}, {sampler!r}"
     return hashlib.sha256(text.encode()).digest()
 

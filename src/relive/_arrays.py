@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from ._frozen import Frozen
 from ._types import Array
 
 
-@dataclass(frozen=True)
-class ArraySpec:
+class ArraySpec(Frozen):
     """An array that a buffer asks for: C-contiguous, on a 64-byte boundary, and zero when it is new.
 
     Attributes:

@@ -1,9 +1,12 @@
-"""Optional packages: imported where they are needed; a missing one is named, with the command that installs it."""
+"""What is imported where it is needed: optional packages, of which a missing one is named, and parts of relive."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from relive.errors import MissingExtra, message
 
@@ -30,3 +33,21 @@ def needs(extra: str, at: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         raise MissingExtra(message(f"the package `{package}`", "none", at, f"pip install 'relive[{extra}]'")) from error
+
+
+def later(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package that loads some of its names when they are asked for.
+
+    Args:
+        package: The package's name.
+        where: The modules that have these names, such as `.ranked`.
+    """
+
+    def load(name: str) -> Any:
+        if name not in where:
+            raise AttributeError(f"module `{package}` has no attribute `{name}`")
+        value = getattr(importlib.import_module(where[name], package), name)
+        setattr(sys.modules[package], name, value)  # so that it is asked for once
+        return value
+
+    return load

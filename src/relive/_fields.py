@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from . import _check
+from ._frozen import Frozen
 from .errors import ArgumentError, SchemaError, message
 
 # NumPy's arrays have at most 64 axes; two of them are lane and time, or batch and time.
 MAX_AXES = 62
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(Frozen):
     """One named array of a step: its shape and dtype, the same at every step.
 
     Args:
@@ -134,8 +133,7 @@ def _count(value: object, at: str) -> int | None:
 Tree: TypeAlias = "Field | dict[str, Tree]"
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Frozen):
     """One leaf of the schema's tree: the keys that lead to it, and its field."""
 
     keys: tuple[str, ...]

@@ -7,10 +7,12 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from ._kernel_types import Kernels
 from .errors import ArgumentError, ReliveWarning, message
+
+if TYPE_CHECKING:
+    from ._kernel_types import Kernels
 
 VARIABLE = "RELIVE_KERNELS"
 _MODULES = {"numpy": "relive._kernels_numpy", "native": "relive._native"}
@@ -27,7 +29,7 @@ def _native() -> Kernels:
         ImportError: If there is no extension (then a ModuleNotFoundError), or it does not load.
     """
     try:
-        return cast(Kernels, importlib.import_module(_MODULES["native"]))
+        return cast("Kernels", importlib.import_module(_MODULES["native"]))
     except ImportError as error:
         if isinstance(error.__cause__, ValueError):
             raise ArgumentError(str(error.__cause__)) from error
@@ -39,7 +41,7 @@ def _load(name: str, at: str) -> Kernels:
     if name not in _MODULES:
         raise ArgumentError(message("`numpy` or `native`", f"`{name}`", at, "leave it out to let relive choose"))
     if name == "numpy":
-        return cast(Kernels, importlib.import_module(_MODULES[name]))
+        return cast("Kernels", importlib.import_module(_MODULES[name]))
     try:
         return _native()
     except ImportError as error:
@@ -55,7 +57,7 @@ def _choose() -> Kernels:
     try:
         return _native()
     except ModuleNotFoundError:
-        return cast(Kernels, importlib.import_module(_MODULES["numpy"]))
+        return cast("Kernels", importlib.import_module(_MODULES["numpy"]))
 
 
 def active() -> Kernels:

@@ -1,44 +1,59 @@
 """Memory for arrays: fresh zeros that cost nothing until they are touched, and blocks that are used again.
 
-Both are pages from the system, aligned to huge pages and advised to be backed by them: with ordinary pages a random
-row of a large buffer misses the address cache as well, and a fresh output array pays a page fault for every 4 KiB,
-which costs several times the copy itself.
+Both are pages from the system, from 2 MiB on aligned to huge pages and advised to be backed by them: with ordinary
+pages a random row of a large buffer misses the address cache as well, and a fresh output array pays a page fault for
+every 4 KiB, which costs several times the copy itself.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import mmap
 import os
 import sys
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+
+    Spec: TypeAlias = tuple[Sequence[int], DTypeLike]
 
 HUGE_PAGE = 2 << 20
+PAGE = 4 << 10
 LINE = 64
+# From here on an array gets a block of an arena. Below, the C library uses memory again by itself; should it not, the
+# few pages to map cost no more than a lease does.
+LEASED = 4 * PAGE
 # Below this the C library's allocator recycles memory by itself, and a mapping would waste most of a huge page.
 _SMALL = 1 << 20
-_CAN_MAP = hasattr(mmap, "MAP_ANONYMOUS") and hasattr(mmap, "MADV_HUGEPAGE")
+_CAN_MAP = sys.platform == "linux"
 
 
-def _pages(nbytes: int) -> NDArray[np.uint8]:
-    """`nbytes` of zeroed, lazily backed pages that start on a huge page's boundary."""
+def _pages(nbytes: int, huge: int | None = None) -> NDArray[np.uint8]:
+    """`nbytes` of zeroed, lazily backed pages that start on a huge page's boundary.
+
+    Args:
+        nbytes: How many.
+        huge: Bytes at the beginning that are to be backed by huge pages; None: all, the last page being shared with
+            nobody.
+    """
     if not _CAN_MAP:
         return np.zeros(nbytes, np.uint8)
+    import mmap
+
     try:
         mapping = mmap.mmap(-1, nbytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError, ValueError) as error:
         raise MemoryError(f"cannot reserve {nbytes} bytes") from error
-    with contextlib.suppress(OSError):  # a kernel built without huge pages
-        mapping.madvise(mmap.MADV_HUGEPAGE)
     whole: NDArray[np.uint8] = np.frombuffer(mapping, np.uint8)  # keeps the mapping alive
     start = -whole.ctypes.data % HUGE_PAGE
+    with contextlib.suppress(OSError):  # a kernel built without huge pages
+        mapping.madvise(mmap.MADV_HUGEPAGE, start, nbytes + HUGE_PAGE - start if huge is None else huge)
     return whole[start : start + nbytes]
 
 
@@ -95,66 +110,108 @@ def available_bytes() -> int:
 
 
 class Arena:
-    """Uninitialised arrays out of blocks of memory that are used again when their last array is gone.
+    """Uninitialised arrays in memory that is used again when nothing refers to it any more.
 
-    A block is lent as one array, the lease; everything carved out of it (and each view, tensor or memoryview made
-    from that) keeps the lease alive, so when the lease ends, nothing refers to the block any more.
+    An array is carved out of a block that is lent for it as one array of bytes, the lease; whatever is made from the
+    array (a view, a tensor, a memoryview) keeps the lease alive, so when the lease ends, nothing refers to the block.
+    Small arrays are left to the C library, which uses their memory again by itself.
     Safe to use from several threads without a lock: the list of free blocks is a deque, whose operations are atomic
     (a lease may end while any line of this class runs, so a lock held here could be asked for twice).
 
     Args:
         keep: Free blocks kept for later; further ones go back to the system.
         keep_bytes: Bytes of free blocks kept for later; None: no matter how large they are.
+
+    Attributes:
+        keep: As above; may be changed.
     """
 
     def __init__(self, keep: int = 4, keep_bytes: int | None = None) -> None:
-        self._keep, self._keep_bytes = keep, keep_bytes
-        self._free: deque[NDArray[np.uint8]] = deque()
-        self._leases: dict[int, weakref.ref[Any]] = {}
+        self.keep, self._keep_bytes = keep, keep_bytes
+        self._free: deque[memoryview] = deque()
+        self._leases: set[_Lease] = set()
 
     @property
     def free_bytes(self) -> int:
         """Bytes held for later use."""
         return sum(len(block) for block in tuple(self._free))
 
-    def arrays(self, specs: Sequence[tuple[Sequence[int], DTypeLike]]) -> list[NDArray[Any]]:
-        """Carve arrays of the given shapes and dtypes out of one block, each on a 64-byte boundary.
+    def arrays(self, specs: Sequence[Spec]) -> list[NDArray[Any]]:
+        """Arrays of the given shapes and dtypes with arbitrary contents; to keep one of them keeps no other."""
+        return [self.array(*spec) if leased(*spec) else np.empty(*spec) for spec in specs]
 
-        Their contents are arbitrary.
-        """
+    def array(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+        """One array with arbitrary contents in a block of its own, on a 64-byte boundary."""
+        kind = np.dtype(dtype)
+        return np.ndarray(shape, kind, self._lend(math.prod(shape) * kind.itemsize))
+
+    def together(self, specs: Sequence[Spec]) -> list[NDArray[Any]]:
+        """Arrays that are kept and given up together, carved out of one block, each on a 64-byte boundary."""
         plan = []
         end = 0
         for shape, dtype in specs:
             kind = np.dtype(dtype)
             plan.append((tuple(shape), kind, end))
             end += -(-math.prod(shape) * kind.itemsize // LINE) * LINE
-        lease = self._lend(self._take(end))
+        lease = self._lend(end)
         return [np.ndarray(shape, kind, lease, start) for shape, kind, start in plan]
 
-    def _take(self, nbytes: int) -> NDArray[np.uint8]:
-        """A free block of at least `nbytes`, but not many times more, or a new one."""
+    def _lend(self, nbytes: int) -> NDArray[np.uint8]:
+        """The bytes of a free block, or of a new one, until nothing refers to them."""
+        block = self._take(max(nbytes, 1))
+        # Its base is a memoryview, no array: NumPy shortens chains of array bases, and would step over the lease.
+        lent: NDArray[np.uint8] = np.frombuffer(block, np.uint8)
+        lease = _Lease(lent, self._end)
+        lease.block = block
+        self._leases.add(lease)
+        return lent
+
+    def _take(self, nbytes: int) -> memoryview:
+        """A free block of at least `nbytes`, but not much more, or a new one."""
         for _ in range(len(self._free)):
             try:
                 block = self._free.popleft()
             except IndexError:  # another thread was faster
                 break
-            if nbytes <= len(block) <= 4 * max(nbytes, HUGE_PAGE):
+            if nbytes <= len(block) <= nbytes + nbytes // 4 + PAGE:
                 return block
             self._free.append(block)
-        return _pages(-(-max(nbytes, 1) // HUGE_PAGE) * HUGE_PAGE)
+        return _block(-(-nbytes // PAGE) * PAGE)
 
-    def _lend(self, block: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        # Its base is a memoryview, no array: NumPy shortens chains of array bases, and would step over the lease.
-        lease: NDArray[np.uint8] = np.frombuffer(block.data, np.uint8)
-        key = id(lease)
+    def _end(self, lease: _Lease) -> None:
+        self._leases.discard(lease)
+        self._free.append(lease.block)
+        while len(self._free) > self.keep or (
+            self._keep_bytes is not None and self._free and self.free_bytes > self._keep_bytes
+        ):
+            self._free.popleft()
 
-        def give_back(_: object) -> None:
-            self._leases.pop(key, None)
-            self._free.append(block)
-            while len(self._free) > self._keep or (
-                self._keep_bytes is not None and self._free and self.free_bytes > self._keep_bytes
-            ):
-                self._free.popleft()
 
-        self._leases[key] = weakref.ref(lease, give_back)
-        return lease
+class _Lease(weakref.ref["NDArray[np.uint8]"]):
+    """Tells when the bytes lent out of `block` are not used any more."""
+
+    __slots__ = ("block",)
+    block: memoryview
+    # As objects: weak references compare what they refer to, and arrays have no hash.
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def leased(shape: Sequence[int], dtype: DTypeLike) -> bool:
+    """Whether an array gets a block of its arena: from 16 KiB on."""
+    return math.prod(shape) * np.dtype(dtype).itemsize >= LEASED
+
+
+def _block(nbytes: int) -> memoryview:
+    """`nbytes` of new memory from the beginning of a page on, in huge pages as far as it fills them.
+
+    All arrays of a batch then reach the end of a cache line at the same row, which makes copying to many of them at
+    once a quarter faster.
+    """
+    if nbytes >= HUGE_PAGE:
+        return _pages(nbytes, nbytes // HUGE_PAGE * HUGE_PAGE).data
+    whole = np.empty(nbytes + PAGE, np.uint8)
+    start = -whole.ctypes.data % PAGE
+    return whole[start : start + nbytes].data

@@ -11,8 +11,7 @@ from math import ceil
 
 import numpy as np
 
-from ._kernels_numpy.ring import MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS
-from ._kernels_numpy.rows import HEAD, STEP, TERMINATED, TRUNCATED
+from ._lanes import HEAD, MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS, STEP, TERMINATED, TRUNCATED
 from ._ring import Ring
 from ._step_parser import Step
 from .errors import ReliveWarning, event, message

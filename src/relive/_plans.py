@@ -5,15 +5,19 @@ The kernels in C++ return the same classes. A plan is immutable and holds intege
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
+from ._frozen import Frozen
 from ._types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 
+if TYPE_CHECKING:
+    from typing import NamedTuple as Record
+else:
+    from ._frozen import Record
 
-@dataclass(frozen=True, kw_only=True)
-class Window:
+
+class Window(Frozen, kw_only=True):
     """Which steps an item can start at, and which rows around such an anchor it needs.
 
     Attributes:
@@ -30,8 +34,7 @@ class Window:
     across: bool = False
 
 
-@dataclass(frozen=True)
-class ColumnLayout:
+class ColumnLayout(Frozen):
     """What a kernel needs to know about a column.
 
     Attributes:
@@ -79,14 +82,14 @@ _WORDS = {
 }
 
 
-class Located(NamedTuple):
+class Located(Record):
     """The slots of ids, valid where an id is drawable, and their `State`s; None where all are drawable."""
 
     slots: Int64
     states: Bytes | None
 
 
-class Changes(NamedTuple):
+class Changes(Record):
     """Which slots became drawable, and which stopped being drawable, since the counters were `seen`.
 
     Attributes:
@@ -102,7 +105,7 @@ class Changes(NamedTuple):
     seen: Int64
 
 
-class Windows(NamedTuple):
+class Windows(Record):
     """The windows that start at drawable slots, each array `[B]`.
 
     Attributes:
@@ -124,14 +127,14 @@ class Windows(NamedTuple):
     truncated: Bool
 
 
-class Expanded(NamedTuple):
+class Expanded(Record):
     """Windows, and copies of the columns' rows at their anchors and successors."""
 
     windows: Windows
     copies: list[Array]
 
 
-class Unrolled(NamedTuple):
+class Unrolled(Record):
     """Sequences of T steps that start at drawable slots, with windows of n steps at each of them.
 
     Attributes:
@@ -162,21 +165,21 @@ class Unrolled(NamedTuple):
     begins: Int64
 
 
-class Sequenced(NamedTuple):
+class Sequenced(Record):
     """Sequences, and copies of the columns' rows at their positions, `[B * (T + n), ...]`, or time first."""
 
     unrolled: Unrolled
     copies: list[Array]
 
 
-class Drawn(NamedTuple):
+class Drawn(Record):
     """Leaves of a tree and their values."""
 
     leaves: Int64
     values: Float64
 
 
-class Sampled(NamedTuple):
+class Sampled(Record):
     """Leaves of a tree, their values, and the importance-sampling weights of what they stand for."""
 
     leaves: Int64
@@ -184,14 +187,14 @@ class Sampled(NamedTuple):
     weights: Float32
 
 
-class Mass(NamedTuple):
+class Mass(Record):
     """Powers of raw priorities, and the largest raw one; NaN where any is not finite."""
 
     values: Float64
     largest: float
 
 
-class RowsRead(NamedTuple):
+class RowsRead(Record):
     """The first row for which there was not enough to read (-1: none), and the CRC-32 of each (0 there)."""
 
     failed: int

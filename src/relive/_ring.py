@@ -9,13 +9,13 @@ row for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from . import _kernels
 from ._arrays import ArraySpec, Memory
-from ._kernel_types import GatherKernel
-from ._kernels_numpy.rows import (
+from ._lanes import (
     COUNTERS,
     CUTS,
     DRAWABLE,
@@ -33,11 +33,13 @@ from ._kernels_numpy.rows import (
     STEPS,
     STORED,
     UNBOOTSTRAPPED,
-    largest_given,
 )
 from ._plans import ColumnLayout, Window
 from ._types import Array, Bytes, Float64, Int64
 from .schema import Column, Schema
+
+if TYPE_CHECKING:
+    from ._kernel_types import GatherKernel
 
 # Fields of up to two cache lines go into the record; longer ones gain nothing there and would keep the others apart.
 _SMALL = 128
@@ -143,6 +145,8 @@ class Ring:
         """The largest priority that rows were given since the counters were `seen`; 0 where none was."""
         if self.given is None or not self._clock[1]:
             return 0.0
+        from ._kernels_numpy.rows import largest_given
+
         return largest_given(self.given, self.counters, seen)
 
     def priorities(self, rows: Int64, default: float) -> Float64:

@@ -7,7 +7,6 @@ rounded to an integer, an integer never wraps, a finite number never becomes inf
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,14 +20,13 @@ FLAGS = ("terminated", "truncated")
 _FLAG = Field((), "bool")
 
 
-@dataclass(frozen=True, slots=True)
 class Step:
     """Canonical data of one call, in the order of the schema's columns; leading axes `[L, T]`, or `[L]` for `add`."""
 
-    values: list[Array]
-    next_values: list[Array] | None
-    terminated: Bool
-    truncated: Bool
+    __slots__ = ("next_values", "terminated", "truncated", "values")
+
+    def __init__(self, values: list[Array], next_values: list[Array] | None, terminated: Bool, truncated: Bool) -> None:
+        self.values, self.next_values, self.terminated, self.truncated = values, next_values, terminated, truncated
 
     def mapped(self, change: Callable[[Array], Array]) -> Step:
         """The same step with `change` applied to every array."""
@@ -36,7 +34,6 @@ class Step:
         return Step([change(array) for array in self.values], later, change(self.terminated), change(self.truncated))
 
 
-@dataclass(frozen=True, slots=True)
 class Lead:
     """The leading axes of one call's data.
 
@@ -46,9 +43,10 @@ class Lead:
         swapped: Whether time comes first.
     """
 
-    shape: tuple[int, int]
-    flat: bool
-    swapped: bool
+    __slots__ = ("flat", "shape", "swapped")
+
+    def __init__(self, shape: tuple[int, int], flat: bool, swapped: bool) -> None:
+        self.shape, self.flat, self.swapped = shape, flat, swapped
 
     def lane_major(self, array: Array) -> Array:
         """`array` with lanes first."""

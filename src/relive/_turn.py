@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -27,6 +26,8 @@ class Turn:
     __slots__ = ("lock", "taken")
 
     def __init__(self) -> None:
+        import threading  # slow to load; what makes the generator has loaded it
+
         self.lock = threading.RLock()
         self.taken: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+else:  # slow to load, and nothing asks for it at run time
+    NDArray = np.ndarray
 
 Array: TypeAlias = NDArray[Any]
 Bool: TypeAlias = NDArray[np.bool_]

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from . import _check, _kernels
+from . import _check, _kernels, items
+from . import storage as storages
 from ._arguments import (
     choice,
     generator,
@@ -31,11 +32,9 @@ from ._turn import Turn
 from ._types import Bool, Float64, Int64
 from .batch import Batch
 from .errors import ArgumentError, ReliveError, event, message
-from .items import Item, Transitions
 from .samplers import Index, Prioritizing, Sampler, Uniform
 from .schema import Schema
 from .stats import Stats, snapshot
-from .storage import Ram, Storage
 
 
 class ReplayBuffer:
@@ -77,9 +76,9 @@ class ReplayBuffer:
         capacity: int,
         *,
         num_envs: int = 1,
-        item: Item | None = None,
+        item: items.Item | None = None,
         sampler: Sampler | None = None,
-        storage: Storage | None = None,
+        storage: storages.Storage | None = None,
         seed: int | np.random.Generator | None = None,
     ) -> None:
         _kernels.warn_once()
@@ -91,9 +90,9 @@ class ReplayBuffer:
         if rows < 1:
             wanted = f"a capacity of at least one row for each of {num_envs} lanes"
             raise ArgumentError(message(wanted, f"`{capacity}`", "ReplayBuffer(capacity)"))
-        self.item: Item = choice(item, Transitions(), ("window", "check", "bind"), "ReplayBuffer(item)")
+        self.item: items.Item = choice(item, items.Transitions(), ("window", "check", "bind"), "ReplayBuffer(item)")
         self.sampler: Sampler = choice(sampler, Uniform(), ("index", "replacement"), "ReplayBuffer(sampler)")
-        self.storage: Storage = choice(storage, Ram(), ("open",), "ReplayBuffer(storage)")
+        self.storage: storages.Storage = choice(storage, storages.Ram(), ("open",), "ReplayBuffer(storage)")
         self.item.check(schema, rows)
         self.rng: Any = generator(seed)
         window, keeps = self.item.window(schema), self.sampler.keeps

@@ -13,7 +13,6 @@ import numpy as np
 from ._fields import Column as Column
 from ._fields import Field as Field
 from ._fields import Tree as Tree
-from ._spaces import fields_of, floating, unstacked
 from .errors import SchemaError, message
 
 # Names of a batch's computed fields, of arguments of `add`, and of methods of a batch.
@@ -120,6 +119,8 @@ class Schema:
         >>> Schema.from_spaces(Box(-1, 1, (11,), "float64"), Discrete(2), float_dtype="float32")
         Schema(obs=Field((11,), 'float32'), action=Field((), 'int64'), reward=Field((), 'float32'))
         """
+        from ._spaces import fields_of, floating, unstacked
+
         stored = None if float_dtype is None else floating(float_dtype)
         obs, action = fields_of(observation_space, "$.obs", stored), fields_of(action_space, "$.action", stored)
         if stack is not None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ._frozen import Frozen
 from ._ring import Ring
 from ._types import Int64
 from .samplers import Report
@@ -13,8 +12,7 @@ from .samplers import Report
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stats:
+class Stats(Frozen, kw_only=True):
     """A snapshot of one buffer.
 
     Attributes:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from . import _kernels, _memory
+from ._types import Array, Bool
+from ._types import Float64 as Float64s
+from ._types import Int64 as Int64s
 from .errors import ArgumentError, NotEnoughData, PriorityError, message
 
-Float64s = NDArray[np.float64]
-Int64s = NDArray[np.int64]
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 _FAN_OUT = 8
 # How far a prefix may lie above the total: what computing it as (i + u) * (total / n) can add by rounding.
@@ -254,7 +256,7 @@ class SumTree:
         return np.ascontiguousarray(np.broadcast_to(numbers, shape)).reshape(-1)
 
 
-def _first(bad: NDArray[np.bool_], values: NDArray[Any]) -> tuple[str, str]:
+def _first(bad: Bool, values: Array) -> tuple[str, str]:
     """Where the first bad value stands, as a subscript, and what it is, with how many there are."""
     flat = bad.reshape(-1)
     first = int(flat.argmax())

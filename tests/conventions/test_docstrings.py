@@ -27,7 +27,7 @@ WITHOUT_EXAMPLE = {"relive.trajectories.Inspection"}  # `inspect` has it
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """The classes and functions a module offers: what it lists, or else what it or a module inside it defines."""
-    for name in getattr(module, "__all__", vars(module)):
+    for name in getattr(module, "__all__", dir(module)):
         value = getattr(module, name)
         if name.startswith("_") or not (inspect.isclass(value) or inspect.isfunction(value)):
             continue

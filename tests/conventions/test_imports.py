@@ -1,20 +1,34 @@
-"""`import relive` loads NumPy and nothing else."""
+"""`import relive` loads NumPy and little else."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
+import pytest
+
+import relive
+
 HEAVY = ["torch", "jax", "ray", "gymnasium", "minari", "safetensors", "matplotlib", "tyro", "rich", "skfolio"]
 
 
+# Each takes a noticeable part of the 6 ms that an import may take.
+SLOW = ["dataclasses", "numpy.typing", "hashlib", "threading", "mmap", "sqlite3", "relive._native", "relive._spaces"]
+SLOW += ["relive._kernels_numpy", "relive._kernel_types", "relive.items.sequences", "relive.samplers.ranked"]
+MOST = 34  # of relive's own modules
+
+
+def all_loaded_after(statement: str) -> list[str]:
+    """The modules that a statement has loaded in a fresh process that has NumPy."""
+    code = f"import sys, numpy\nbefore = set(sys.modules)\n{statement}\nprint(*set(sys.modules) - before)"
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    ).stdout.split()
+
+
 def loaded_after(statement: str) -> list[str]:
-    """The optional packages that a fresh process holds after a statement."""
-    report = f"import sys; print(*[name for name in {HEAVY!r} if name in sys.modules])"
-    run = subprocess.run(
-        [sys.executable, "-c", f"{statement}\n{report}"], capture_output=True, text=True, check=True, timeout=120
-    )
-    return run.stdout.split()
+    """Those of them that are optional packages."""
+    return [name for name in all_loaded_after(statement) if name in HEAVY]
 
 
 def test_importing_and_using_a_buffer_loads_no_optional_package() -> None:
@@ -29,3 +43,22 @@ def test_importing_and_using_a_buffer_loads_no_optional_package() -> None:
 
 def test_meta_a_loaded_package_is_seen() -> None:
     assert loaded_after("import relive, rich") == ["rich"]
+
+
+def test_an_import_loads_what_a_first_buffer_needs() -> None:
+    """Which modules are loaded, and not how long it takes: that would depend on what else the machine does."""
+    loaded = all_loaded_after("import relive")
+    assert not set(SLOW) & set(loaded)
+    assert "relive.buffer" in loaded
+    assert sum(name.startswith("relive") for name in loaded) <= MOST
+
+
+def test_every_public_name_is_there_and_listed() -> None:
+    code = "import relive; print(*[name for name in dir(relive) if name[0] != '_' and getattr(relive, name, 0) is 0])"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+    names = {"Anneal", "Prioritized", "Ranked", "ReplayBuffer", "Sequences", "SumTree", "sequence_priority"}
+    assert names <= set(dir(relive))
+    assert names <= set(relive.__all__)  # for `from relive import *`
+    with pytest.raises(AttributeError, match="no attribute `Nothing`"):
+        relive.Nothing  # noqa: B018

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import subprocess
 import sys
 import threading
@@ -10,8 +11,9 @@ import threading
 import numpy as np
 import pytest
 
+import relive
 from relive import _memory
-from relive._memory import HUGE_PAGE, LINE, Arena, zeros
+from relive._memory import HUGE_PAGE, LEASED, LINE, PAGE, Arena, zeros
 
 SPECS = [((256, 17), "float32"), ((256,), "bool"), ((256, 3, 2), "int64"), ((0, 5), "float64"), ((), "uint8")]
 
@@ -69,15 +71,16 @@ def test_views_keep_the_memory_alive():
 def test_more_than_there_are_addresses():
     with pytest.raises(MemoryError):
         zeros(1 << 60, "float64")
-    with pytest.raises(MemoryError):
-        Arena().arrays([((1 << 60,), "float64")])
+    for make in (Arena().arrays, Arena().together):
+        with pytest.raises(MemoryError):
+            make([((1 << 60,), "float64")])
 
 
 def test_where_nothing_can_be_mapped(monkeypatch):
     """Systems without these calls get ordinary zeros."""
     monkeypatch.setattr(_memory, "_CAN_MAP", False)
     assert not zeros((1 << 20,), "float64").any()
-    assert Arena().arrays(SPECS)[0].shape == (256, 17)
+    assert Arena().array((2 << 20,), "uint16").shape == (2 << 20,)
 
 
 def test_available_bytes_is_the_lowest_limit(monkeypatch):
@@ -96,36 +99,52 @@ def test_available_bytes_is_the_lowest_limit(monkeypatch):
     assert _memory.available_bytes() == 2_000_000
 
 
-def test_arrays_of_an_arena():
-    """As asked for, each on a cache line of its own, writable, not overlapping."""
-    arrays = Arena().arrays(SPECS)
+@pytest.mark.parametrize("how", ["arrays", "together"])
+def test_arrays_of_an_arena(how):
+    """As asked for, writable, not overlapping; those that are lent each on a cache line of its own."""
+    arrays = getattr(Arena(), how)(SPECS)
     assert [(a.shape, a.dtype) for a in arrays] == [(shape, np.dtype(dtype)) for shape, dtype in SPECS]
     for i, array in enumerate(arrays):
-        assert address(array) % LINE == 0
+        assert address(array) % LINE == 0 or (how == "arrays" and array.nbytes < LEASED)
         assert array.flags.c_contiguous
         array[...] = i + 1
     for i, array in enumerate(arrays):
         assert (array == np.full((), i + 1).astype(array.dtype)).all()
-    assert Arena().arrays([]) == []
+    assert getattr(Arena(), how)([]) == []
 
 
 def test_memory_is_used_again_when_the_last_array_is_gone():
     arena = Arena()
-    first = arena.arrays(SPECS)
+    first = arena.together(SPECS)
     where = [address(array) for array in first[:3]]
     kept = first[1]
     del first
     assert arena.free_bytes == 0
-    other = arena.arrays(SPECS)
+    other = arena.together(SPECS)
     assert address(other[0]) != where[0]
     kept[...] = True
     other[1][...] = False
     assert kept.all()
     del kept
-    assert arena.free_bytes == HUGE_PAGE
-    again = arena.arrays(SPECS)
+    nbytes = arena.free_bytes
+    assert sum(array.nbytes for array in other) <= nbytes <= 2 * PAGE + sum(array.nbytes for array in other)
+    again = arena.together(SPECS)
     assert [address(array) for array in again[:3]] == where
     assert arena.free_bytes == 0
+
+
+@pytest.mark.parametrize("kept", range(4))
+def test_one_array_keeps_no_other(kept):
+    """Arrays of a batch have blocks of their own, of about their size; small ones are not the arena's."""
+    arena = Arena()
+    sizes = [LEASED - 1, LEASED, 100_000, 5_000_000]
+    arrays = arena.arrays([((size,), "uint8") for size in sizes])
+    one = arrays[kept]
+    del arrays
+    others = sum(sizes[1:]) - (one.nbytes if kept else 0)
+    assert others <= arena.free_bytes < others + 3 * PAGE
+    del one
+    assert sum(sizes[1:]) <= arena.free_bytes < sum(sizes[1:]) + 3 * PAGE
 
 
 HOLDERS = {
@@ -147,41 +166,41 @@ HOLDERS = {
 
 @pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS.keys())
 def test_whatever_shares_the_memory_keeps_it(holder):
-    """No block is handed out twice while anything made from its arrays can still be read."""
+    """No block is handed out twice while anything made from its array can still be read."""
     arena = Arena()
-    arrays = arena.arrays(SPECS)
-    where = address(arrays[0])
-    shared = holder(arrays[0])
-    del arrays
+    array = arena.array(*SPECS[0])
+    where, nbytes = address(array), array.nbytes
+    shared = holder(array)
+    del array
     gc.collect()
     assert arena.free_bytes == 0
-    assert address(arena.arrays(SPECS)[0]) != where
+    assert address(arena.array(*SPECS[0])) != where
     arena._free.clear()
     del shared
     gc.collect()
-    assert arena.free_bytes == HUGE_PAGE
-    assert address(arena.arrays(SPECS)[0]) == where
+    assert nbytes <= arena.free_bytes < nbytes + PAGE
+    assert address(arena.array(*SPECS[0])) == where
 
 
 def test_free_blocks_are_bounded_and_fit():
-    """Four are kept; a small request does not take a block many times too large, a large one none too small."""
+    """Four are kept; a request does not take a block much too large, nor one too small."""
     arena = Arena(keep=4)
-    many = [arena.arrays([((100,), "float64")]) for _ in range(9)]
+    many = [arena.array((LEASED,), "uint8") for _ in range(9)]
     del many
-    assert arena.free_bytes == 4 * HUGE_PAGE
-    large = arena.arrays([((HUGE_PAGE * 20,), "uint8")])
-    assert arena.free_bytes == 4 * HUGE_PAGE
-    where = address(large[0])
+    assert arena.free_bytes == 4 * LEASED
+    large = arena.array((HUGE_PAGE * 20,), "uint8")
+    assert arena.free_bytes == 4 * LEASED
+    where = address(large)
     del large
-    assert arena.free_bytes == 3 * HUGE_PAGE + 20 * HUGE_PAGE
-    small = arena.arrays([((100,), "float64")])
-    assert address(small[0]) != where
-    assert address(arena.arrays([((HUGE_PAGE * 20,), "uint8")])[0]) == where
+    assert arena.free_bytes == 3 * LEASED + 20 * HUGE_PAGE
+    small = arena.array((HUGE_PAGE * 15,), "uint8")
+    assert address(small) != where
+    assert address(arena.array((HUGE_PAGE * 17,), "uint8")) == where
 
 
 def test_arrays_may_outlive_their_arena():
     arena = Arena()
-    (array,) = arena.arrays([((1000,), "float64")])
+    array = arena.array((1000,), "float64")
     array[:] = 5.0
     del arena
     gc.collect()
@@ -191,7 +210,7 @@ def test_arrays_may_outlive_their_arena():
 
 def test_threads_never_share_a_block():
     """Four threads take, fill, check and drop; a block lent twice would show another thread's number."""
-    arena, wrong = Arena(), []
+    arena, wrong = Arena(keep=4), []
 
     def work(number: int) -> None:
         held = []
@@ -208,4 +227,42 @@ def test_threads_never_share_a_block():
     for thread in threads:
         thread.join()
     assert not wrong
-    assert arena.free_bytes <= 4 * HUGE_PAGE
+    assert arena.free_bytes <= 4 * 5 * PAGE
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory now."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+@pytest.fixture(scope="module")
+def buffer() -> relive.ReplayBuffer:
+    """A batch of 512 has 95 KB."""
+    schema = relive.Schema(obs=relive.Field((17,)), action=relive.Field((6,)))
+    buffer = relive.ReplayBuffer(schema, 600, seed=0)
+    steps = {name: np.ones((600, *field.shape), field.dtype) for name, field in schema.tree.items()}
+    buffer.extend(**steps, next_obs=steps["obs"], terminated=np.zeros(600, bool), truncated=np.zeros(600, bool))
+    return buffer
+
+
+# What a held array costs beside itself: the rest of its last page, and what the C library needs.
+BESIDE = 6 << 10
+CHOICES = {
+    **{f"only {name}": lambda batch, name=name: batch[name] for name in ("reward", "obs", "action", "ids")},
+    "all": lambda batch: tuple(batch.values()),
+}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks the system what the process takes")
+@pytest.mark.parametrize("n", [256, 512, 4096, 40_000])
+@pytest.mark.parametrize("choose", CHOICES.values(), ids=CHOICES.keys())
+def test_a_held_part_of_a_batch_costs_about_its_own_size(choose, n, buffer):
+    """Rewards of 2 KB that are kept for a plot do not keep the batches they came with."""
+    times = 60 if n < 10_000 else 8
+    held = [choose(buffer.sample(n)) for _ in range(3)]
+    before = resident()
+    held = [choose(buffer.sample(n)) for _ in range(times)]
+    parts = [array for part in held for array in (part if isinstance(part, tuple) else (part,))]
+    spare = 4 * sum(array.nbytes for array in buffer.sample(n).values())
+    assert resident() - before <= 1.05 * sum(array.nbytes for array in parts) + BESIDE * len(parts) + spare

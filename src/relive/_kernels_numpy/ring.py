@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 
 from .._journal import Journal
-from .._plans import ColumnLayout, Window
-from .._types import Array, Bool, Bytes, Float64, Int64
-from .rows import (
+from .._lanes import (
     CUTS,
     ENDS,
     HEAD,
+    MANY_BOUNDARIES,
+    MANY_CUTS,
     READY,
+    REPEATED_FINALS,
     REPEATS,
     STEPS,
     STORED,
-    Rows,
 )
+from .._plans import ColumnLayout, Window
+from .._types import Array, Bool, Bytes, Float64, Int64
+from .rows import Rows
 from .writing import Writing
-
-# Notices, as bits; `Notices` in _notices.py has their texts.
-MANY_CUTS, REPEATED_FINALS, MANY_BOUNDARIES = 2, 4, 8
 
 
 class Ring(Rows):

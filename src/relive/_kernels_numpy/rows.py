@@ -9,19 +9,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .._lanes import (
+    CUT,
+    END,
+    FIRST,
+    HEAD,
+    HELD,
+    HISTORY,
+    LOST,
+    MEMORY,
+    OLDEST,
+    READY,
+    START,
+    STEP,
+    TERMINATED,
+    TRUNCATED,
+)
 from .._plans import Changes, ColumnLayout, Located, State, Unrolled, Window, Windows
 from .._types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 
-# Bits of a row's mark. A row without STEP holds an observation only: a successor (boundary row), or, with HISTORY, an
-# older frame of a stream's first observation. FIRST: a stream begins here. START: an item may begin here. LOST on a
-# step: it ended without a final observation; LOST without STEP: this was a step that a cut dropped.
-STEP, TERMINATED, TRUNCATED, CUT, LOST, FIRST, HISTORY, START = 1, 2, 4, 8, 16, 32, 64, 128
-END = TERMINATED | TRUNCATED | CUT
-
-# Columns of the per-lane counters, as `Lane` in native/lanes.hpp describes them.
-HEAD, MEMORY, READY, OLDEST, HELD, STEPS, DRAWABLE, STORED = range(8)
-READY_STEPS, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS = range(8, 13)
-COUNTERS = 16
 SEEN = [OLDEST, READY, HEAD]
 
 

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._journal import Journal
+from .._lanes import DRAWABLE
 from .._plans import Drawn, Sampled
 from .power import mass, power, smallest, weights
 from .ring import Ring
-from .rows import DRAWABLE, largest_given
+from .rows import largest_given
 
 Float64s = NDArray[np.float64]
 Int64s = NDArray[np.int64]

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._journal import Journal
-from .._types import Array, Bool, Bytes, Float64, Int64
-from .rows import (
+from .._lanes import (
     CUT,
     CUTS,
     DRAWABLE,
@@ -34,8 +33,9 @@ from .rows import (
     TERMINATED,
     TRUNCATED,
     UNBOOTSTRAPPED,
-    Rows,
 )
+from .._types import Array, Bool, Bytes, Float64, Int64
+from .rows import Rows
 
 
 class Writing:

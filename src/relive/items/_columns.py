@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from .._types import Array, Int64
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._outputs import Outputs
-from ._protocol import Fields
+
+if TYPE_CHECKING:
+    from ._protocol import Fields
 
 
 def lookback_of(schema: Schema) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from .. import _check
+from .._frozen import Frozen
 from .._memory import Arena
 from .._plans import Unrolled, Window
 from .._ring import Ring
@@ -16,13 +16,16 @@ from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._columns import Frames, check_reward, check_rows, lookback_of, nest
 from ._outputs import Outputs
-from ._protocol import Expander, Fields
+
+if TYPE_CHECKING:
+    from dataclasses import KW_ONLY
+
+    from ._protocol import Expander, Fields
 
 Found: TypeAlias = tuple[tuple[str, ...], Array]
 
 
-@dataclass(frozen=True)
-class Sequences:
+class Sequences(Frozen):
     """Draw `burn_in + length` consecutive steps from each anchor, with n-step targets at every one of them.
 
     With T = `burn_in + length`, `[B, T, ...]` (or `[T, B, ...]`) each:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import _check
+from .._frozen import Frozen
 from .._memory import Arena
 from .._plans import Window
 from .._ring import Ring
@@ -15,11 +16,12 @@ from ..errors import ArgumentError, message
 from ..schema import Schema
 from ._columns import Frames, check_reward, check_rows, lookback_of, nest
 from ._outputs import Outputs
-from ._protocol import Expander, Fields
+
+if TYPE_CHECKING:
+    from ._protocol import Expander, Fields
 
 
-@dataclass(frozen=True, kw_only=True)
-class Transitions:
+class Transitions(Frozen, kw_only=True):
     """Draw n-step transitions: `reward + discount * V(next_obs)` is the right target in every case.
 
     For a window of m steps (m = `n_step`, or fewer where the episode ends or the stream is cut inside):

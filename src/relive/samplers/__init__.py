@@ -1,5 +1,8 @@
 """Which items are drawn. A sampler knows slots and numbers; it never sees data."""
 
+from typing import TYPE_CHECKING
+
+from .._extras import later
 from .._plans import Changes as Changes
 from .._ring import Ring as Ring
 from ._protocol import Draw as Draw
@@ -7,7 +10,11 @@ from ._protocol import Index as Index
 from ._protocol import Prioritizing as Prioritizing
 from ._protocol import Report as Report
 from ._protocol import Sampler as Sampler
-from .anneal import Anneal as Anneal
-from .prioritized import Prioritized as Prioritized
-from .ranked import Ranked as Ranked
 from .uniform import Uniform as Uniform
+
+if TYPE_CHECKING:
+    from .anneal import Anneal as Anneal
+    from .prioritized import Prioritized as Prioritized
+    from .ranked import Ranked as Ranked
+
+__getattr__ = later(__name__, {"Anneal": ".anneal", "Prioritized": ".prioritized", "Ranked": ".ranked"})

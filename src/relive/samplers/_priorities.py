@@ -9,9 +9,9 @@ import numpy as np
 
 from .. import _check, _kernels
 from .._types import Bool, Float64
-from ..errors import ArgumentError, PriorityError, message
+from ..errors import PriorityError, message
 from ..sum_tree import carve
-from ._protocol import Draw, Report
+from ._protocol import Draw, Report, uniforms
 from .anneal import Anneal
 
 # What weights are divided by: the largest in the batch, the largest in the buffer, nothing.
@@ -74,18 +74,6 @@ def _refusal(expected: str, values: Float64, bad: Bool, at: str, remedy: str | N
     where = f"{at}[{', '.join(str(int(axis)) for axis in position)}]"
     got = f"`{values[position]}` ({int(bad.sum())} of {values.size})"
     return PriorityError(message(expected, got, where, remedy))
-
-
-def uniforms(rng: np.random.Generator, n: int) -> Float64:
-    """`n` numbers in [0, 1) by one call of `rng.random(n)`; checked unless `rng` is NumPy's own generator."""
-    if type(rng) is np.random.Generator:
-        return rng.random(n)
-    values = np.ascontiguousarray(rng.random(n), np.float64)
-    if values.shape != (n,) or not bool(((values >= 0) & (values < 1)).all()):
-        inside = values.shape == (n,)
-        got = f"`{values[~((values >= 0) & (values < 1))][0]}`" if inside else f"shape `{values.shape}`"
-        raise ArgumentError(message(f"{n} uniforms in [0, 1)", got, "ReplayBuffer.rng"))
-    return values
 
 
 class ProportionalSampling:

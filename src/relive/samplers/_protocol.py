@@ -7,14 +7,15 @@ opened, so that it survives together with the ring.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from .._arrays import ArraySpec, Memory
+from .._frozen import Frozen
 from .._ring import Ring
 from .._types import Bool, Float32, Float64, Int64
+from ..errors import ArgumentError, message
 
 
 class Draw(NamedTuple):
@@ -24,8 +25,7 @@ class Draw(NamedTuple):
     weights: Float32
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Frozen):
     """What a sampler adds to a buffer's statistics; see `Stats`."""
 
     priority_quantiles: tuple[float, ...] = ()
@@ -95,3 +95,15 @@ class Sampler(Protocol):
     def index(self, ring: Ring, memory: Memory) -> Index:
         """Return an index over the slots of `ring`, whose arrays `memory.host` has under the names of `spec`."""
         ...
+
+
+def uniforms(rng: np.random.Generator, n: int) -> Float64:
+    """`n` numbers in [0, 1) by one call of `rng.random(n)`; checked unless `rng` is NumPy's own generator."""
+    if type(rng) is np.random.Generator:
+        return rng.random(n)
+    values = np.ascontiguousarray(rng.random(n), np.float64)
+    if values.shape != (n,) or not bool(((values >= 0) & (values < 1)).all()):
+        inside = values.shape == (n,)
+        got = f"`{values[~((values >= 0) & (values < 1))][0]}`" if inside else f"shape `{values.shape}`"
+        raise ArgumentError(message(f"{n} uniforms in [0, 1)", got, "ReplayBuffer.rng"))
+    return values

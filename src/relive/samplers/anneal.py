@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .. import _check
+from .._frozen import Frozen
 
 
-@dataclass(frozen=True)
-class Anneal:
+class Anneal(Frozen):
     """Go linearly from `start` to `end` over the first `over` calls of `sample`, then stay.
 
     The first call uses `start` itself. The clock counts calls, not items; several updates per step therefore move it

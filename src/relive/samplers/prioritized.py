@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from .. import sum_tree
 from .._arrays import ArraySpec, Memory
+from .._frozen import Frozen
 from .._ring import Ring
 from .._types import Bool, Float64, Int64
 from ._priorities import ProportionalSampling, check_settings, raw_of
@@ -17,8 +17,7 @@ from ._protocol import Report
 from .anneal import Anneal
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prioritized:
+class Prioritized(Frozen, kw_only=True):
     """Draw item i with probability `p_i**alpha / sum`, where `p_i = |td_error_i| + eps` (proportional prioritization).
 
     A new item gets the largest priority ever set (`initial` until there is one), or what `add(..., priority=...)` says.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from .. import _kernels, _memory, sum_tree
 from .._arrays import ArraySpec, Memory
+from .._frozen import Frozen
 from .._journal import Journal
 from .._ring import Ring
 from .._types import Bool, Float64, Int64
@@ -17,8 +16,7 @@ from ._protocol import Draw, Report
 from .anneal import Anneal
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ranked:
+class Ranked(Frozen, kw_only=True):
     """Draw item i with probability `(1 / rank(i))**alpha / sum`, where rank 1 has the largest `|td_error| + eps`.
 
     Ranks are exact at every draw. Of equal priorities the one that was set earlier ranks higher. A new item gets the

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from .. import _check, _kernels
 from .._arrays import ArraySpec, Memory
+from .._frozen import Frozen
 from .._ring import Ring
 from ..errors import ArgumentError, message
-from ._priorities import uniforms
-from ._protocol import Draw, Report
+from ._protocol import Draw, Report, uniforms
 
 
-@dataclass(frozen=True, kw_only=True)
-class Uniform:
+class Uniform(Frozen, kw_only=True):
     """Draw every drawable item with the same probability, over all lanes together, or every episode.
 
     Args:

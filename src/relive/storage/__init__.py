@@ -1,6 +1,13 @@
 """Where the bytes live. A storage sees names, shapes and dtypes only, not rings, items or samplers."""
 
+from typing import TYPE_CHECKING
+
 from .._arrays import ArraySpec as ArraySpec
 from .._arrays import Memory as Memory
-from ._protocol import Storage as Storage
+from .._extras import later
 from .ram import Ram as Ram
+
+if TYPE_CHECKING:
+    from ._protocol import Storage as Storage
+
+__getattr__ = later(__name__, {"Storage": "._protocol"})

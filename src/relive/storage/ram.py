@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from .. import _memory
 from .._arrays import ArraySpec
+from .._frozen import Frozen
 from .._types import Array
 from ..errors import ArgumentError, event, message
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ram:
+class Ram(Frozen, kw_only=True):
     """Keep the steps in this process's memory.
 
     Pages are reserved lazily: a buffer takes what has been written, not what it may grow to. A buffer that could never

@@ -87,7 +87,7 @@ def _copied(trajectory: Trajectory, layout: Layout, arena: Arena) -> tuple[Block
 def _memory_of(shapes: Sequence[tuple[Sequence[int], Any]], arena: Arena) -> list[Array]:
     """Arrays for a block: from the arena, if they fill at least two of its huge pages."""
     if sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes) >= 2 * HUGE_PAGE:
-        return arena.arrays(shapes)
+        return arena.together(shapes)
     return [np.empty(shape, dtype) for shape, dtype in shapes]
 
 
