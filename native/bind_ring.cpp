@@ -151,12 +151,7 @@ nb::object PyRing::changes(In<int64_t, 2> seen) const {
     Out<std::int64_t> now(std::vector<npy_intp>{npy_intp(ring.lanes), 3});
     const bool known = all_changes(ring, before, reinterpret_cast<Seen*>(now.data), gone, come, rows);
     require(known, "relive._native.Ring.changes: `seen` was never seen");
-    const auto listed = [](const std::vector<int64_t>& values) {
-        Out<std::int64_t> made(std::int64_t(values.size()));
-        if (!values.empty()) std::memcpy(made.data, values.data(), values.size() * sizeof(std::int64_t));
-        return made.array;
-    };
-    return plan(plans().changes, listed(gone), listed(come), listed(rows), now.array);
+    return plan(plans().changes, listed_of(gone), listed_of(come), listed_of(rows), now.array);
 }
 
 }  // namespace relive
@@ -179,7 +174,8 @@ void bind_ring(nanobind::module_& m) {
         .def("locate", &PyRing::locate, nb::arg("ids"))
         .def("stacks", &PyRing::stacks, nb::arg("newest"), nb::arg("frames"), nb::arg("repeat"))
         .def("windows", &PyRing::windows, nb::arg("slots"), nb::arg("discounts"))
-        .def("sequences", &PyRing::sequences, nb::arg("slots"), nb::arg("length"), nb::arg("discounts"))
+        .def("sequences", &PyRing::sequences, nb::arg("slots"), nb::arg("length"), nb::arg("discounts"),
+             nb::arg("listed"))
         .def("fold", &PyRing::fold, nb::arg("column"), nb::arg("starts"), nb::arg("steps"), nb::arg("gammas"))
         .def_static("fold_sequences", &fold_given, nb::arg("rewards"), nb::arg("steps"), nb::arg("gammas"),
                     nb::arg("time_major"));

@@ -23,7 +23,8 @@ void fold(const Rows& ring, const Column& column, const int64_t* starts, const i
     const auto value = [&](int64_t row, size_t w) { return double(reinterpret_cast<const T*>(column.at(row))[w]); };
     for (int64_t i = 0; i < n; ++i) {
         if (i + DEEP < n)
-            for (int64_t k = 0; k < ahead; ++k) RELIVE_PREFETCH(column.at(std::min(starts[i + DEEP] + k * ring.lanes, last)));
+            for (int64_t k = 0; k < ahead; ++k)
+                RELIVE_PREFETCH(column.at(std::min(starts[i + DEEP] + k * ring.lanes, last)));
         for (size_t w = 0; w < width; ++w) {
             double total = value(starts[i], w);
             int64_t row = starts[i];

@@ -25,16 +25,6 @@ struct Windows {
     uint8_t *terminated, *truncated;
 };
 
-// Where the sequences of one draw are written down: position `i` of item `b` at `b * count + i`, or of its `length`.
-struct Unrolled {
-    int64_t *observed, *before;
-    int32_t* steps;
-    float* discount;
-    uint8_t *terminated, *truncated, *mask;
-    int64_t* after;  // these two only across episodes
-    uint8_t* first;
-};
-
 class Rows : public Shape {
 public:
     std::vector<Column> columns;
@@ -61,6 +51,28 @@ public:
         row -= lanes;
         return row < 0 ? row + zero_row() : row;
     }
+    // The row that comes `count` rows after another one of the lane, less than once around.
+    int64_t advanced(int64_t row, int64_t count) const {
+        row += count * lanes;
+        return row < zero_row() ? row : row - zero_row();
+    }
+    // How many rows of a lane lie from `row` up to the end of memory, and up to a later row.
+    int64_t rows_to_wrap(int64_t row) const { return (zero_row() - row + lanes - 1) / lanes; }
+    int64_t distance(int64_t row, int64_t end) const {
+        return (end > row ? end - row : end - row + zero_row()) / lanes;
+    }
+
+    // The storage row of the observation after the step at a storage row; its own where none was given.
+    int64_t successor_of(int64_t row) const {
+        const uint8_t mark = marks[row];
+        if (mark & LOST) return row;
+        int64_t after = next_row(row);
+        // A final observation may have brought older frames of its own.
+        for (int64_t i = 0; mark & END && i < lookback && marks[after] & HISTORY; ++i) after = next_row(after);
+        return after;
+    }
+
+    bool preceded(int64_t row) const { return !(marks[row] & FIRST) && marks[previous_row(row)] & STEP; }
 
     // What samplers know a row of a lane by: its number modulo R. Rows that are still stored need no division.
     int64_t place_of(const Position& lane, int64_t row) const {
@@ -172,25 +184,6 @@ public:
         for (int64_t i = 0; i < n; ++i) stack(newest[i], frames, repeat, out + i * frames);
     }
 
-    // The sequences of `length` steps from `slots` on, with windows of n at each.
-    void sequences(const int64_t* slots, int64_t items, int64_t length, int64_t n, const float* powers,
-                   const Unrolled& out) const {
-        std::vector<uint8_t> found(size_t(across ? length + n : 0));
-        std::vector<int64_t> successors(found.size());
-        for (int64_t b = 0; b < items; ++b) {
-            if (b + 4 < items) prefetch_mark(slots[b + 4], AnyLane{*this});
-            int64_t place, number;
-            split(slots[b], place, number);
-            const Position now = position(number);
-            const int64_t at = storage_row(number, memory_of(now, row_at(now, place)));
-            const int64_t end = storage_row(number, now.memory);
-            if (across)
-                sequence_across(at, end, length, n, powers, b, out, found.data(), successors.data());
-            else
-                sequence_within(at, end, length, n, powers, b, out);
-        }
-    }
-
     void split(int64_t value, int64_t& quotient, int64_t& number) const {
         if (lanes == 1) {
             quotient = value;
@@ -252,8 +245,7 @@ private:
         split(id, row, number);
         const Position now = look(number);
         // In range for all ids but stale and invented ones.
-        if (row < now.head && row >= now.head - rows)
-            RELIVE_PREFETCH(marks + storage_row(number, memory_of(now, row)));
+        if (row < now.head && row >= now.head - rows) RELIVE_PREFETCH(marks + storage_row(number, memory_of(now, row)));
     }
 
     template <typename Look>
@@ -274,130 +266,6 @@ protected:
     int64_t after_(int64_t memory) const { return memory == rows ? 0 : memory + 1; }
     int64_t before_(int64_t memory) const { return memory ? memory - 1 : rows; }
     int64_t newest_of(const Lane& lane) const { return before_(lane.memory); }
-
-    // The storage row of the observation after the step at a storage row; its own where none was given.
-    int64_t successor_of(int64_t row) const {
-        const uint8_t mark = marks[row];
-        if (mark & LOST) return row;
-        int64_t after = next_row(row);
-        // A final observation may have brought older frames of its own.
-        for (int64_t i = 0; mark & END && i < lookback && marks[after] & HISTORY; ++i) after = next_row(after);
-        return after;
-    }
-
-    bool preceded(int64_t row) const { return !(marks[row] & FIRST) && marks[previous_row(row)] & STEP; }
-
-    // Of one episode: its steps stand in successive rows, up to an end or the newest, before `end`.
-    void sequence_within(int64_t at, int64_t end, int64_t length, int64_t n, const float* powers, int64_t b,
-                         const Unrolled& out) const {
-        const int64_t count = length + n;
-        const int64_t most = std::min(count, (end > at ? end - at : end - at + zero_row()) / lanes);
-        const int64_t straight = std::min(most, (zero_row() - at + lanes - 1) / lanes);
-        int64_t steps = steps_to_end(at, straight);
-        int64_t last = at + (steps - 1) * lanes;
-        if (steps == straight && steps < most && !(marks[last] & END)) {
-            const int64_t wrapped = steps_to_end(at + straight * lanes - zero_row(), most - straight);
-            steps += wrapped;
-            last = at + (steps - 1) * lanes - zero_row();
-        }
-        const uint8_t mark = marks[last];
-        const bool ended = mark & END;
-
-        int64_t* observed = out.observed + b * count;
-        int64_t* before = out.before + b * count;
-        const int64_t first = std::min(steps, straight);
-        for (int64_t i = 0; i < first; ++i) observed[i] = at + i * lanes;
-        for (int64_t i = first; i < steps; ++i) observed[i] = at + i * lanes - zero_row();
-        const int64_t after = successor_of(last);
-        for (int64_t i = steps; i < count; ++i) observed[i] = after;
-        before[0] = preceded(at) ? previous_row(at) : zero_row();
-        const int64_t known = std::min(steps + 1, count);
-        for (int64_t i = 1; i < known; ++i) before[i] = observed[i - 1];
-        for (int64_t i = known; i < count; ++i) before[i] = zero_row();
-
-        const int64_t exist = std::min(steps, length), k = b * length;
-        const int64_t whole = ended ? std::clamp<int64_t>(steps - n, 0, length) : exist;  // windows before the end's
-        std::fill_n(out.mask + k, exist, uint8_t(1));
-        std::fill_n(out.mask + k + exist, length - exist, uint8_t(0));
-        std::fill_n(out.steps + k, whole, int32_t(n));
-        std::fill_n(out.discount + k, whole, powers[n]);
-        std::fill_n(out.terminated + k, length, uint8_t(0));
-        std::fill_n(out.truncated + k, length, uint8_t(0));
-        for (int64_t i = whole; i < exist; ++i) {
-            out.steps[k + i] = int32_t(steps - i);
-            out.discount[k + i] = mark & (TERMINATED | LOST) ? 0.0f : powers[steps - i];
-            out.terminated[k + i] = (mark & TERMINATED) != 0;
-            out.truncated[k + i] = (mark & TRUNCATED) != 0;
-        }
-        std::fill_n(out.steps + k + exist, length - exist, int32_t(0));
-        std::fill_n(out.discount + k + exist, length - exist, 0.0f);
-    }
-
-    // How many of the n steps from a storage row on there are up to and with the first that is an end.
-    int64_t steps_to_end(int64_t row, int64_t n) const {
-        constexpr uint64_t ENDS = 0x0101010101010101u * END;
-        const uint8_t* mark = marks + row;
-        int64_t i = 0;
-        for (; lanes == 1 && i + 8 <= n; i += 8) {
-            uint64_t word;
-            std::memcpy(&word, mark + i, 8);
-            if (word & ENDS) break;
-        }
-        while (i < n && !(mark[i * lanes] & END)) ++i;
-        return std::min(i + 1, n);
-    }
-
-    void sequence_across(int64_t at, int64_t newest, int64_t length, int64_t n, const float* powers, int64_t b,
-                         const Unrolled& out, uint8_t* found, int64_t* successors) const {
-        const int64_t count = length + n;
-        walk(at, newest, count, out.observed + b * count, out.before + b * count, out.first + b * count, found,
-             successors);
-        int64_t last = count - 1;  // of the window at i, counted backwards: the nearest end, or n - 1 steps on
-        for (int64_t i = count - 2; i >= 0; --i) {
-            if (found[i] & END) last = i;
-            if (i >= length) continue;
-            const int64_t k = b * length + i;
-            const bool exists = found[i] & STEP;
-            const int64_t end = std::min(last, i + n - 1);
-            const uint8_t mark = exists ? found[end] : 0;
-            out.mask[k] = exists;
-            out.steps[k] = exists ? int32_t(end - i + 1) : 0;
-            out.after[k] = exists ? successors[end] : out.observed[b * count + i + n];
-            out.discount[k] = !exists || mark & (TERMINATED | LOST) ? 0.0f : powers[end - i + 1];
-            out.terminated[k] = (mark & TERMINATED) != 0;
-            out.truncated[k] = (mark & TRUNCATED) != 0;
-        }
-    }
-
-    // What stands at `count` positions from the storage row `at` on, up to `end`, across episodes: rows of observations
-    // and of the steps before them, the marks of the steps, and the rows of their successors.
-    void walk(int64_t at, int64_t end, int64_t count, int64_t* observed, int64_t* before, uint8_t* first, uint8_t* found,
-              int64_t* successors) const {
-        const bool follows = preceded(at);
-        before[0] = follows ? previous_row(at) : zero_row();
-        first[0] = !follows;
-        int64_t i = 0;
-        for (;; ++i) {
-            observed[i] = at;
-            const uint8_t mark = found[i] = marks[at];
-            successors[i] = successor_of(at);
-            if (i + 1 == count) return;
-            before[i + 1] = at;
-            first[i + 1] = mark & END && !(mark & CUT);
-            if (mark & CUT) break;
-            at = next_row(at);
-            while (at != end && !(marks[at] & STEP)) at = next_row(at);
-            if (at == end) break;
-        }
-        const int64_t here = found[i] & CUT ? successors[i] : end;
-        for (++i; i < count; ++i) {
-            observed[i] = successors[i] = here;
-            found[i] = 0;
-            if (i + 1 == count) return;
-            before[i + 1] = zero_row();
-            first[i + 1] = 0;
-        }
-    }
 };
 
 }  // namespace relive

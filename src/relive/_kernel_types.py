@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ._plans import Changes, ColumnLayout, Drawn, Expanded, Located, Mass, RowsRead, Unrolled, Window, Windows
+from ._plans import (
+    Changes,
+    ColumnLayout,
+    Drawn,
+    Expanded,
+    Located,
+    Mass,
+    RowsRead,
+    Sampled,
+    Sequenced,
+    Unrolled,
+    Window,
+    Windows,
+)
 from ._types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 
 
@@ -29,7 +42,7 @@ class RingKernel(Protocol):
     def locate(self, ids: Int64) -> Located: ...
     def stacks(self, newest: Int64, frames: int, repeat: bool) -> Int64: ...
     def windows(self, slots: Int64, discounts: Float32) -> Windows: ...
-    def sequences(self, slots: Int64, length: int, discounts: Float32) -> Unrolled: ...
+    def sequences(self, slots: Int64, length: int, discounts: Float32, listed: bool) -> Unrolled: ...
     def fold(self, column: Array, starts: Int64, steps: Int32, gammas: Float64) -> Array: ...
     @staticmethod
     def fold_sequences(rewards: Array, steps: Int32, gammas: Float64, time_major: bool) -> Array: ...
@@ -49,6 +62,16 @@ class GatherKernel(Protocol):
     def take(self, rows: list[Int64], outs: list[Array]) -> None: ...
     def taken(self, rows: list[Int64]) -> list[Array]: ...
     def expand(self, ring: RingKernel, slots: Int64, discounts: Float32, outs: list[Array] | None) -> Expanded: ...
+    def unroll(
+        self,
+        ring: RingKernel,
+        slots: Int64,
+        length: int,
+        discounts: Float32,
+        time_major: bool,
+        listed: bool,
+        outs: list[Array] | None,
+    ) -> Sequenced: ...
 
 
 class TreeKernel(Protocol):
@@ -60,6 +83,12 @@ class TreeKernel(Protocol):
     def find(self, prefix: Float64) -> Drawn: ...
     def draw(self, u: Float64, stratified: bool) -> Drawn: ...
     def draw_distinct(self, u: Float64) -> Drawn: ...
+    def sample(
+        self, u: Float64, stratified: bool, replacement: bool, scale: int, items: float, beta: float
+    ) -> Sampled: ...
+    def try_update(
+        self, ring: RingKernel, seen: Int64, ids: Any, td_error: Any, initial: float, eps: float, alpha: float
+    ) -> bool: ...
     def refresh(self, ring: RingKernel, seen: Int64, initial: float, alpha: float) -> int: ...
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None, eps: float, alpha: float) -> bool: ...
 

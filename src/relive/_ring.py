@@ -55,8 +55,8 @@ class Ring:
         keeps: What the sampler wants recorded for every row: `"given"` priorities, `"arrival"` (when it became ready).
         notify: Called with the bits of the notices that a write found a reason for.
 
-    The kernel's methods are its own: `write`, `cut`, `changes`, `ids`, `locate`, `stacks`, `windows`,
-    `sequences`, `fold` and `fold_sequences` are documented in `_kernels_numpy/`.
+    The kernel's methods are its own: `write`, `cut`, `changes`, `ids`, `locate`, `stacks`, `windows`, `fold`
+    and `fold_sequences` are documented in `_kernels_numpy/`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Ring:
         self.marks, self.counters, self._clock = memory.host("marks"), memory.host("counters"), memory.host("clock")
         self.rows, self.lanes = len(self.marks) - 1, self.marks.shape[1]
         self.capacity: int = self.lanes * self.rows
-        small = {column.path for column in _small(schema)}
+        small = {column.path for column in _recorded(schema, window)}
         records = memory.host("records")
         self.columns: list[Array] = [
             records[column.path] if column.path in small else memory.host(column.path) for column in schema.columns
@@ -91,18 +91,18 @@ class Ring:
         kernel = self.kernel
         self.write, self.cut, self.changes = kernel.write, kernel.cut, kernel.changes
         self.ids, self.locate, self.stacks = kernel.ids, kernel.locate, kernel.stacks
-        self.windows, self.sequences = kernel.windows, kernel.sequences
+        self.windows = kernel.windows
         self.fold, self.fold_sequences = kernel.fold, kernel.fold_sequences
 
     @staticmethod
-    def spec(schema: Schema, lanes: int, rows: int, keeps: Sequence[str]) -> dict[str, ArraySpec]:
+    def spec(schema: Schema, window: Window, lanes: int, rows: int, keeps: Sequence[str]) -> dict[str, ArraySpec]:
         """The arrays that a ring needs, for `Storage.open`.
 
         Small fields of a step lie together in one record: what a random row costs is the cache lines it touches.
         """
         kept = [column for column in schema.columns if column.field.every is None]
         # The widest first, so that nothing has to be padded but the record's end.
-        small = sorted(_small(schema), key=lambda column: -column.field.dtype.alignment)
+        small = sorted(_recorded(schema, window), key=lambda column: -column.field.dtype.alignment)
         record = np.dtype([(c.path, c.field.dtype, c.field.shape) for c in small], align=True)
         integers = np.dtype(np.int64)
         total = (rows + 1) * lanes + 1
@@ -205,8 +205,11 @@ def slots_of_state(rows: int, every: int) -> int:
     return (rows - 1) // every + 2
 
 
-def _small(schema: Schema) -> list[Column]:
-    return [column for column in schema.columns if column.field.every is None and column.field.nbytes <= _SMALL]
+def _recorded(schema: Schema, window: Window) -> list[Column]:
+    """The columns that lie in the record: small ones, but for rewards that are read over several steps at once."""
+    apart = ("reward",) if window.span > 1 else None
+    kept = [column for column in schema.columns if column.field.every is None and column.keys != apart]
+    return [column for column in kept if column.field.nbytes <= _SMALL]
 
 
 def _layout(column: Column, array: Array) -> ColumnLayout:

@@ -100,7 +100,7 @@ def use(ring: Any) -> None:
         ring.write(**steps_of(3, 3, 7, np.ascontiguousarray))
         ring.cut(np.array([1]))
         ring.windows(slots, np.ones(4, np.float32))
-        ring.sequences(slots, 5, np.ones(3, np.float32))
+        ring.sequences(slots, 5, np.ones(3, np.float32), True)
         ring.stacks(np.arange(STORAGE), 5, True)
         ring.locate(np.arange(-5, 200))
         ring.ids(slots)

@@ -91,6 +91,7 @@ LEGAL = [
     ("a list that no column takes", "Gather.take*", "rows", "one more"),
     ("bytes are copied", "Gather.take", "outs", "first: unaligned"),
     ("windows of one to R steps", "Gather.expand", "discounts", LENGTHS.removesuffix(", empty")),
+    ("bytes are copied", "Gather.unroll", "outs", "None, first: unaligned"),
     ("bytes are copied; None makes new arrays", "Gather.expand", "outs", "None, first: unaligned"),
     ("minima are only reported", "Tree.__init__", "mins", "nan, inf, -1.0"),
     ("any number of leaves", "Tree.get", "indices", LENGTHS),
@@ -98,6 +99,8 @@ LEGAL = [
     ("any number of leaves", "Tree.fill_zero_and_set", "added", LENGTHS),
     ("any number of draws", "Tree.find", "prefix", LENGTHS),
     ("any number of draws", "Tree.draw*", "u", LENGTHS),
+    ("any number of draws", "Tree.sample", "u", LENGTHS.removesuffix(", empty")),
+    ("float32 as well", "Tree.try_update", "td_error", "other size"),
     ("all are kept; single bytes", "Tree.update", "keep", f"None, {SAME}"),
     ("episodes are not followed", "Queue.__init__", "firsts", "None"),
     ("any number of draws", "Queue.draw*", "u", LENGTHS),
@@ -138,7 +141,7 @@ def test_wrong_arguments_are_refused(group: str) -> None:
         allowed = legal(call, argument, spoiler or kind) if argument else []
         taken = result == "returned" or result.endswith(" later")
         used |= set(allowed) if taken else set()
-        declined = result == "declined"  # by `add` and `extend`: Python has the error
+        declined = result == "declined"  # by `add`, `extend` and `try_update`: Python has the error
         refused = declined or (result.endswith("Error") and " " not in result)
         if not taken if kind == "right" or allowed else not refused:
             surprises.append(f"{call}({kind} {argument}: {spoiler}): {result}")

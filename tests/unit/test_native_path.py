@@ -298,3 +298,29 @@ def test_the_step_that_is_said_to_lose_a_final_observation_is_not_counted() -> N
                 buffer.add(**made)
     assert [warning.filename for warning in said] == [__file__]
     assert (buffer.stats().unbootstrapped, buffer.stats().slow_adds) == (4, 0)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda td: td,
+        lambda td: td.astype(np.float32),
+        lambda td: td[:, None],
+        lambda td: td.astype(np.float32)[:, None],
+    ],
+)
+def test_an_update_is_one_call(form: Callable[[np.ndarray], np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the TD errors that networks give; what needs a closer look takes the long way, and the same priorities."""
+    with _kernels.use("native"):
+        buffers = [build(FLAT, lanes=1, sampler=relive.Prioritized()) for _ in range(2)]
+    monkeypatch.setattr(buffers[0], "_index", None)  # the long way asks it
+    monkeypatch.setattr(buffers[1], "_try_update", lambda ids, td: False)
+    td = np.array([0.5, -3.0, 0.0, 2.0])
+    for buffer in buffers:
+        for t in range(20):
+            obs = {"obs": np.full((1, 3), t), "next_obs": np.full((1, 3), t + 1)}
+            buffer.add(**step(FLAT, (1,), 0) | obs)
+        assert buffer.update_priorities(np.array([1, 5, 3, 5]), form(td)) == 4
+    monkeypatch.undo()
+    ids = np.arange(7)
+    np.testing.assert_array_equal(buffers[0].priorities(ids), buffers[1].priorities(ids))

@@ -154,8 +154,11 @@ class Rows:
         rows: Int64 = after * self.num_lanes + lanes
         return rows
 
-    def sequences(self, slots: Int64, length: int, discounts: Float32) -> Unrolled:
-        """The sequences of `length` steps that start at drawable `slots`, with windows at each of them."""
+    def sequences(self, slots: Int64, length: int, discounts: Float32, listed: bool) -> Unrolled:
+        """The sequences of `length` steps that start at drawable `slots`, with windows at each of them.
+
+        `listed`: with the storage rows at their positions.
+        """
         n = len(discounts) - 1
         count = length + n
         lanes, rows = self.rows_at(slots)
@@ -190,8 +193,21 @@ class Rows:
         discount: Float32 = np.where(mask & ((final & (TERMINATED | LOST)) == 0), discounts[steps], np.float32(0))
         terminated, truncated = (final & TERMINATED) > 0, (final & TRUNCATED) > 0
         taken: Int32 = np.where(mask, steps, 0).astype(np.int32)
-        extra = (successors, first) if self.across else (None, None)
-        return Unrolled(observed, before, taken, discount, terminated, truncated, mask, *extra)
+        first[:, 0] = False
+        apart = np.flatnonzero((successors != observed[:, n:]) & self.across)
+        return Unrolled(
+            rows * self.num_lanes + lanes,
+            observed if listed else None,
+            before if listed else None,
+            taken,
+            discount,
+            terminated,
+            truncated,
+            mask,
+            apart,
+            successors.reshape(-1)[apart],
+            np.flatnonzero(first & self.across),
+        )
 
     def _next_steps(self, lanes: Int64, memory: Int64, which: Bool) -> Int64:
         """The memory row of the next step, in the lanes of `which`; the row after the newest if there is none yet."""

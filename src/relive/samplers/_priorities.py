@@ -14,6 +14,9 @@ from ..sum_tree import carve
 from ._protocol import Draw, Report
 from .anneal import Anneal
 
+# What weights are divided by: the largest in the batch, the largest in the buffer, nothing.
+SCALES = ("batch", "buffer", "none")
+
 
 class Settings(Protocol):
     """The settings that `Prioritized` and `Ranked` have in common."""
@@ -44,7 +47,7 @@ def check_settings(settings: Settings) -> None:
             _check.real(value, f"{kind}(beta)", low=0.0)
     else:
         object.__setattr__(settings, "beta", _check.real(settings.beta, f"{kind}(beta)", low=0.0))
-    _check.one_of(settings.weights, ("batch", "buffer", "none"), f"{kind}(weights)")
+    _check.one_of(settings.weights, SCALES, f"{kind}(weights)")
     _check.flag(settings.stratified, f"{kind}(stratified)")
     _check.flag(settings.replacement, f"{kind}(replacement)")
 
@@ -99,10 +102,11 @@ class ProportionalSampling:
     def __init__(
         self, settings: Settings, memory: Float64, state: Float64, capacity: int, items: Callable[[], int]
     ) -> None:
-        self._settings, self._kernels, self._items = settings, _kernels.active(), items
+        self._settings, self._items = settings, items
         sums, mins = carve(memory, capacity)
         self.state, self.leaves = state, sums[0][:capacity]
-        self.tree = self._kernels.Tree(sums, mins, state)
+        self.tree = _kernels.active().Tree(sums, mins, state)
+        self._scale = SCALES.index(settings.weights)
         self._draws = 0
         self._drawn, self._beta = np.empty(0), 0.0  # values of the last draw's leaves, and its beta
 
@@ -118,16 +122,12 @@ class ProportionalSampling:
             beta = settings.beta.at(self._draws) if isinstance(settings.beta, Anneal) else settings.beta
         # Before the generator: of a draw that is interrupted, beta may have moved alone, the generator never.
         self._draws += 1
-        u, tree = uniforms(rng, n), self.tree
-        leaves, values = tree.draw(u, settings.stratified) if settings.replacement else tree.draw_distinct(u)
-        if settings.weights == "batch":
-            reference = self._kernels.smallest(values)
-        elif settings.weights == "buffer":
-            reference = self.state.item(1)
-        else:
-            reference = self.state.item(0) / self._items()
-        self._drawn, self._beta = values, beta
-        return Draw(leaves, self._kernels.weights(values, reference, beta))
+        items = self._items() if self._scale == 2 else 1
+        u = uniforms(rng, n)
+        found = self.tree.sample(u, settings.stratified, settings.replacement, self._scale, items, beta)
+        leaves, self._drawn, weights = found
+        self._beta = beta
+        return Draw(leaves, weights)
 
     def report(self, positive: Float64, exponent: float = 1.0) -> Report:
         """Quantiles of `positive` raised to `exponent`, and the last draw."""
