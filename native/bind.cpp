@@ -8,6 +8,7 @@
 
 #include "bind_ring.hpp"
 
+void bind_add(nanobind::module_& m);
 void bind_files(nanobind::module_& m);
 void bind_gather(nanobind::module_& m);
 void bind_ring(nanobind::module_& m);
@@ -75,6 +76,7 @@ NB_MODULE(_native, m) {
     named = find_plans(m);
     m.doc() = "The kernels in C++; relive._kernels_numpy has the same functions and describes them.";
     m.def("simd", [] { return kernels->name; });
+    bind_add(m);
     bind_samplers(m);
     bind_ring(m);
     bind_gather(m);

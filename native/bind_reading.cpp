@@ -87,14 +87,7 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
         before.emplace(wide);
     }
     const auto flags = [](Out<bool>& out) { return reinterpret_cast<uint8_t*>(out.data); };
-    Unrolled out{steps.data,
-                 discount.data,
-                 flags(terminated),
-                 flags(truncated),
-                 flags(mask),
-                 {},
-                 {},
-                 {}};
+    Unrolled out{steps.data, discount.data, flags(terminated), flags(truncated), flags(mask), {}, {}, {}};
     run(items * count, [&] {
         ring.ids(slots.data, items, ids.data);
         Sequence one, other, *now = &one, *next = &other;

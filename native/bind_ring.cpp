@@ -56,9 +56,9 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, InOut<uint8_t, 2> marks, InOut<
     require(sound_counters(ring), "relive._native.Ring: counters that no ring has");
     if (!PyCallable_Check(notify_.ptr())) throw nb::type_error("relive._native.Ring: `notify` cannot be called");
     for (nb::handle layout : layouts) ring.add_column(laid_out(layout, ring.columns.size() < num_obs));
-    inputs_.prepare(layouts, num_obs);
+    inputs.prepare(layouts, num_obs);
     for (size_t c = 0; c < ring.columns.size(); ++c)
-        require(inputs_.bytes_of(c) == ring.columns[c].given(), "relive._native.Ring: a value of another size");
+        require(inputs.bytes_of(c) == ring.columns[c].given(), "relive._native.Ring: a value of another size");
 }
 
 Column PyRing::laid_out(nb::handle layout, bool observation) {
@@ -93,7 +93,7 @@ std::vector<const char*> PyRing::checked_values(const nb::list& values, size_t c
     for (size_t c = 0; c < count; ++c) {
         const nb::handle value = values[c];
         if (!PyArray_Check(value.ptr()) || !PyArray_ISCARRAY_RO(array(value)) ||
-            PyArray_TYPE(array(value)) != inputs_.type_of(c))
+            PyArray_TYPE(array(value)) != PyArray_TYPE(array(columns_[c])))
             throw nb::type_error("relive._native.Ring.write: a value is not the array it has to be");
         const npy_intp* shape = PyArray_DIMS(array(value));
         require(PyArray_NDIM(array(value)) >= 2 && shape[0] == n && shape[1] == length &&
@@ -111,21 +111,6 @@ void PyRing::notice() {
     if (!found) return;
     pending_ = true;
     notify_(int(found));
-}
-
-nb::object PyRing::push(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs,
-                        nb::handle terminated, nb::handle truncated, nb::dict extras, nb::handle env_ids,
-                        nb::handle priority) {
-    if (pending_) return nb::none();  // until Python has said the notice
-    PyObject* roots[ROOTS] = {obs.ptr(),        action.ptr(),    reward.ptr(),  extras.ptr(),
-                              terminated.ptr(), truncated.ptr(), next_obs.ptr()};
-    if (!inputs_.take(roots, env_ids.ptr(), priority.ptr(), ring.lanes, ring.given != nullptr)) return nb::none();
-    const Steps steps = inputs_.steps();
-    if (ring.watched & UNBOOTSTRAPPED && steps.loses_a_final()) return nb::none();
-    Out<std::int64_t> ids(steps.n);
-    run(steps.n, [&] { ring.write(steps, ids.data); });
-    notice();
-    return ids.array;
 }
 
 nb::object PyRing::write(nb::list values, std::optional<nb::list> nexts, In<bool, 2> terminated, In<bool, 2> truncated,
@@ -181,9 +166,6 @@ void bind_ring(nanobind::module_& m) {
         .def_prop_rw(
             "watched", [](const PyRing& owner) { return int(owner.ring.watched); },
             [](PyRing& owner, uint8_t notices) { owner.watch(notices); })
-        .def("push", &PyRing::push, nb::arg("obs").none(), nb::arg("action").none(), nb::arg("reward").none(),
-             nb::arg("next_obs").none(), nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("extras"),
-             nb::arg("env_ids").none(), nb::arg("priority").none())
         .def("write", &PyRing::write, nb::arg("values"), nb::arg("next_values").none(), nb::arg("terminated"),
              nb::arg("truncated"), nb::arg("lanes"), nb::arg("priority").none())
         .def("cut", &PyRing::cut, nb::arg("lanes"))

@@ -34,8 +34,6 @@ public:
            nb::object window, std::optional<InOut<double, 2>> given, std::optional<InOut<int64_t, 2>> arrival,
            nb::object notify);
 
-    nb::object push(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs, nb::handle terminated,
-                    nb::handle truncated, nb::dict extras, nb::handle env_ids, nb::handle priority);
     nb::object write(nb::list values, std::optional<nb::list> nexts, In<bool, 2> terminated, In<bool, 2> truncated,
                      In<int64_t> numbers, std::optional<In<double, 2>> priority);
     void cut(In<int64_t> numbers);
@@ -63,20 +61,24 @@ public:
         pending_ = false;
     }
 
+    // A notice was noted, and Python has not said it yet.
+    bool pending() const { return pending_; }
+    // Look for notices after a call that wrote.
+    void notice();
+
     Ring ring;
+    Inputs inputs;  // of the call that is being made
 
 private:
     nb::object keep_, notify_;
     nb::list columns_;  // keeps them alive
-    Inputs inputs_;
-    bool pending_ = false;  // a notice was noted and not said yet
+    bool pending_ = false;
 
     Column laid_out(nb::handle layout, bool observation);
     void check_lanes(const In<int64_t>& numbers) const;
     void check_slots(const In<int64_t>& slots) const;
     int64_t check_discounts(const In<float>& discounts) const;
     std::vector<const char*> checked_values(const nb::list& values, size_t count, npy_intp n, npy_intp length) const;
-    void notice();
 };
 
 }  // namespace relive

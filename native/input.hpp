@@ -1,141 +1,31 @@
-// Takes one step's values straight from the caller's arguments, where nothing needs a closer look; `_step_parser.py`
-// looks closer.
+// Takes one call's values straight from the caller's arguments. Nothing is written before all of them are known to be
+// legal; `_step_parser.py` has the errors for those that are not.
 #pragma once
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "checks.hpp"
-#include "numpy_api.hpp"
 #include "ring.hpp"
+#include "values.hpp"
 
 namespace relive {
 
-// The arguments of `add`, of which a column's value is one or lies inside one.
-enum Root { OBS, ACTION, REWARD, EXTRAS, TERMINATED_FLAG, TRUNCATED_FLAG, NEXT_OBS, ROOTS };
+// The arguments whose names do not depend on the schema, which has its extras behind them.
+enum Name { OBS, ACTION, REWARD, NEXT_OBS, TERMINATED_FLAG, TRUNCATED_FLAG, ENV_IDS, PRIORITY, TIME_MAJOR, NAMES };
 
-// One column's value in the caller's mapping: where it stands there, and what it must look like to be taken as it is.
-struct Input {
-    Root root;
-    std::vector<PyObject*> keys;    // the way to it inside nested mappings
-    std::vector<Py_ssize_t> sizes;  // how many keys the mapping at each depth must have
-    int type, stored_type;          // NOTYPE where Python has to look at each value
-    std::vector<npy_intp> shape;
-    size_t row;
-    std::vector<char> staging;  // for values that need a cast
-    const char* pointer = nullptr;
+// A key that leads to a value inside a nested mapping.
+struct Key {
+    PyObject* name;
+    Py_ssize_t siblings;  // keys that the mapping must have; -1: that was seen when the first of them was taken
+    Py_ssize_t position;  // in a tuple, as samples of a `Tuple` space are; -1: none
+};
 
-    // The value among the arguments; null where a mapping is not exactly what the schema says.
-    PyObject* find(PyObject* const* roots) const {
-        PyObject* value = roots[root];
-        for (size_t depth = 0; value && depth < keys.size(); ++depth) {
-            if (!PyDict_CheckExact(value) || PyDict_GET_SIZE(value) != sizes[depth]) return nullptr;
-            value = PyDict_GetItem(value, keys[depth]);
-        }
-        return value;
-    }
-
-    bool take(PyObject* value, npy_intp lanes) {
-        if (!value) return false;
-        if (!PyArray_CheckExact(value)) return lanes == 1 && shape.empty() && take_scalar(value);
-        auto* given = reinterpret_cast<PyArrayObject*>(value);
-        if (!PyArray_IS_C_CONTIGUOUS(given) || !PyArray_ISNOTSWAPPED(given) || !PyArray_ISALIGNED(given)) return false;
-        const npy_intp* sizes_given = PyArray_DIMS(given);
-        const size_t axes = size_t(PyArray_NDIM(given));
-        if (axes == shape.size() + 1) {
-            if (*sizes_given++ != lanes) return false;
-        } else if (axes != shape.size() || lanes != 1) {
-            return false;
-        }
-        for (size_t i = 0; i < shape.size(); ++i)
-            if (sizes_given[i] != shape[i]) return false;
-        if (PyArray_TYPE(given) == type) {
-            pointer = static_cast<const char*>(PyArray_DATA(given));
-            return true;
-        }
-        return type == NPY_FLOAT && PyArray_TYPE(given) == NPY_DOUBLE &&
-               narrow(static_cast<const double*>(PyArray_DATA(given)), size_t(lanes) * row / sizeof(float));
-    }
-
-private:
-    bool narrow(const double* from, size_t n) {  // Gymnasium's vector environments give float64 rewards
-        staging.resize(n * sizeof(float));
-        auto* to = reinterpret_cast<float*>(staging.data());
-        bool fits = true;
-        for (size_t i = 0; i < n; ++i) {
-            to[i] = float(from[i]);
-            fits &= !std::isinf(to[i]) || std::isinf(from[i]);
-        }
-        pointer = staging.data();
-        return fits;
-    }
-
-    template <typename T>
-    bool put(T value) {
-        staging.resize(sizeof(T));
-        std::memcpy(staging.data(), &value, sizeof(T));
-        pointer = staging.data();
-        return true;
-    }
-
-    template <typename T>
-    bool put_integer(long long value) {
-        if (value < 0 && !std::numeric_limits<T>::is_signed) return false;
-        if (static_cast<long long>(static_cast<T>(value)) != value) return false;
-        return put(static_cast<T>(value));
-    }
-
-    bool take_scalar(PyObject* value) {
-        if (type == NPY_BOOL) {
-            if (value == Py_True || value == Py_False) return put(npy_bool(value == Py_True));
-            if (PyArray_IsScalar(value, Bool)) return put(npy_bool(PyArrayScalar_VAL(value, Bool) != 0));
-            return false;
-        }
-        if (type == NPY_FLOAT || type == NPY_DOUBLE) {
-            double number;
-            if (PyFloat_Check(value))  // np.float64 is a float, too
-                number = PyFloat_AS_DOUBLE(value);
-            else if (PyArray_IsScalar(value, Float))
-                number = PyArrayScalar_VAL(value, Float);
-            else
-                return false;
-            if (type == NPY_DOUBLE) return put(number);
-            const float narrowed = float(number);
-            return (!std::isinf(narrowed) || std::isinf(number)) && put(narrowed);
-        }
-        long long integer;
-        if (PyArray_IsScalar(value, Long)) {
-            integer = PyArrayScalar_VAL(value, Long);
-        } else if (PyLong_CheckExact(value)) {
-            int overflow = 0;
-            integer = PyLong_AsLongLongAndOverflow(value, &overflow);
-            if (overflow) return false;
-        } else {
-            return false;
-        }
-        switch (type) {
-            case NPY_INT8:
-                return put_integer<int8_t>(integer);
-            case NPY_UINT8:
-                return put_integer<uint8_t>(integer);
-            case NPY_INT16:
-                return put_integer<int16_t>(integer);
-            case NPY_UINT16:
-                return put_integer<uint16_t>(integer);
-            case NPY_INT32:
-                return put_integer<int32_t>(integer);
-            case NPY_UINT32:
-                return put_integer<uint32_t>(integer);
-            case NPY_INT64:
-                return put_integer<int64_t>(integer);
-            default:
-                return false;
-        }
-    }
+// Where one column's value is among the arguments.
+struct Place {
+    size_t name;
+    std::vector<Key> keys;
 };
 
 // All of a call's arguments.
@@ -145,12 +35,16 @@ public:
     Inputs(const Inputs&) = delete;
     Inputs& operator=(const Inputs&) = delete;
     ~Inputs() {
-        for (auto& input : inputs_)
-            for (PyObject* key : input.keys) Py_DECREF(key);
+        for (PyObject* name : names_) Py_DECREF(name);
+        for (const Place& place : places_)
+            for (const Key& key : place.keys) Py_DECREF(key.name);
     }
 
-    // `layouts` say for every column: array, keys, shape of a value, frames, and whether it can be taken as it is.
+    // `layouts` say for every column: array, keys, shape of a value, and whether its frames are the first axis.
     void prepare(nb::list layouts, size_t num_obs) {
+        for (const char* name :
+             {"obs", "action", "reward", "next_obs", "terminated", "truncated", "env_ids", "priority", "time_major"})
+            names_.push_back(PyUnicode_InternFromString(name));
         std::vector<std::vector<std::string>> paths;
         for (nb::handle layout : layouts) {
             paths.emplace_back();
@@ -158,105 +52,212 @@ public:
             require(!paths.back().empty(), "relive._native.Ring: a column without a name");
         }
         columns_ = paths.size();
-        for (size_t c = 0; c < columns_; ++c) {
-            const std::string& name = paths[c][0];
-            const Root root = name == "obs" ? OBS : name == "action" ? ACTION : name == "reward" ? REWARD : EXTRAS;
-            inputs_.push_back(input_of(layouts[c], c, paths, root));
+        for (size_t c = 0; c < columns_; ++c) add_column(layouts[c], paths, c, name_of(paths[c][0]));
+        for (const Name flag : {TERMINATED_FLAG, TRUNCATED_FLAG}) {
+            places_.push_back({flag, {}});
+            values_.emplace_back(Number::FLAG, 1);
         }
-        for (const Root root : {TERMINATED_FLAG, TRUNCATED_FLAG}) {
-            Input input;
-            input.root = root;
-            input.type = input.stored_type = NPY_BOOL;
-            input.row = 1;
-            inputs_.push_back(std::move(input));
-        }
-        for (size_t c = 0; c < num_obs; ++c) inputs_.push_back(input_of(layouts[c], c, paths, NEXT_OBS));
-        pointers_.resize(inputs_.size());
-        extras_ = children(paths, {}) - 3;  // besides obs, action and reward
+        for (size_t c = 0; c < num_obs; ++c) add_column(layouts[c], paths, c, NEXT_OBS);
+        for (size_t c = 0; c < columns_; ++c)
+            if (places_[c].name == REWARD) reward_ = c;
+        pointers_.resize(values_.size());
+        given_.resize(names_.size());
+        mapping_ = nb::object(nb::module_::import_("collections.abc").attr("Mapping"));
     }
 
-    int type_of(size_t column) const { return inputs_[column].stored_type; }
-    size_t bytes_of(size_t column) const { return inputs_[column].row; }
+    size_t bytes_of(size_t column) const { return values_[column].row(); }
 
-    // Whether all of them can be taken as they are.
-    bool take(PyObject* const* roots, PyObject* env_ids, PyObject* priority, int64_t lanes, bool takes_priority) {
-        if (PyDict_GET_SIZE(roots[EXTRAS]) != extras_) return false;
-        if (!take_lanes(env_ids, lanes) || !take_priority(priority, takes_priority)) return false;
-        has_next_ = roots[NEXT_OBS] != Py_None;
-        const size_t count = has_next_ ? inputs_.size() : columns_ + 2;
+    // Keep hold of all arguments. False with an exception, or where one of them is not legal. This may run Python code:
+    // `ask` is called for values of types that only Python can read.
+    bool acquire(PyObject* const* arguments, PyObject* names, bool several, int64_t lanes, PyObject* ask) {
+        asked_ = false;
+        if (!place(arguments, names, several) || !take_lanes(lanes)) return false;
+        has_next_ = given_[NEXT_OBS];
+        lead_ = Lead{{npy_intp(n_), 1}, 1, n_ == 1, false};
+        if (several && !take_lead()) return false;
+        const size_t count = has_next_ ? values_.size() : columns_ + 2;
+        for (size_t i = 0; i < count; ++i)
+            if (!(several && i == reward_) && !take(i, ask)) return false;
+        return !given_[PRIORITY] || priority_.acquire(Py_NewRef(given_[PRIORITY])) == Value::YES;
+    }
+
+    bool gives_priority() const { return given_[PRIORITY]; }
+    bool asked() const { return asked_; }
+    const Lead& lead() const { return lead_; }
+    bool flat() const { return lead_.axes == 2 && lead_.optional; }
+
+    // Check and convert what was acquired. This runs no Python code.
+    bool settle() {
+        const size_t count = has_next_ ? values_.size() : columns_ + 2;
         for (size_t i = 0; i < count; ++i) {
-            Input& input = inputs_[i];
-            if (!input.take(input.find(roots), npy_intp(n_))) return false;
-            pointers_[i] = input.pointer;
+            if (!values_[i].settle(lead_)) return false;
+            pointers_[i] = values_[i].pointer();
         }
-        return true;
+        return !given_[PRIORITY] || settle_priority();
     }
 
-    // What was taken last.
+    // What was settled last.
     Steps steps() const {
         return {pointers_.data(),
                 has_next_ ? pointers_.data() + columns_ + 2 : nullptr,
                 reinterpret_cast<const uint8_t*>(pointers_[columns_]),
                 reinterpret_cast<const uint8_t*>(pointers_[columns_ + 1]),
-                priorities_.empty() ? nullptr : priorities_.data(),
-                numbers_.empty() ? nullptr : numbers_.data(),
+                given_[PRIORITY] ? priorities_.data() : nullptr,
+                given_[ENV_IDS] ? numbers_.data() : nullptr,
                 n_,
-                1};
+                lead_.axes == 1 ? 1 : lead_.sizes[lead_.swapped ? 0 : 1]};
+    }
+
+    void release() {
+        for (Value& value : values_) value.release();
+        priority_.release();
+        lanes_.release();
     }
 
 private:
-    std::vector<Input> inputs_;  // columns, terminated, truncated, then the observation's columns again for next_obs
+    std::vector<PyObject*> names_, given_;  // of the arguments; what was given for each, null for None
+    std::vector<Value> values_;  // columns, terminated, truncated, then the observation's columns again for next_obs
+    std::vector<Place> places_;  // of each of them
     std::vector<const char*> pointers_;
+    Value lanes_{Number::I64, sizeof(int64_t)}, priority_{Number::F64, sizeof(double)};
     std::vector<int64_t> numbers_, called_;
     std::vector<double> priorities_;
-    size_t columns_ = 0;
-    Py_ssize_t extras_ = 0;
+    nb::object mapping_, known_mapping_;  // Python's abstract class, and a type that is one
+    size_t columns_ = 0, reward_ = 0;
     int64_t n_ = 0, calls_ = 0;
-    bool has_next_ = false;
+    Lead lead_;
+    bool has_next_ = false, asked_ = false;
 
-    // Distinct lanes in an array or a list; None: all of them.
-    bool take_lanes(PyObject* given, int64_t lanes) {
-        numbers_.clear();
-        n_ = lanes;
-        if (given == Py_None) return true;
-        if (is_array<int64_t, 1>(given)) {
-            const auto* from = static_cast<const int64_t*>(PyArray_DATA(array(given)));
-            numbers_.assign(from, from + PyArray_SIZE(array(given)));
-        } else if (PyList_CheckExact(given)) {
-            for (Py_ssize_t i = 0; i < PyList_GET_SIZE(given); ++i) {
-                PyObject* number = PyList_GET_ITEM(given, i);
-                if (!PyLong_CheckExact(number)) return false;
-                int overflow = 0;
-                numbers_.push_back(PyLong_AsLongLongAndOverflow(number, &overflow));
-                if (overflow) return false;
-            }
-        } else {
-            return false;
+    // Sort the arguments by their names. Callers give them in some fixed order: a name is looked for behind the last.
+    bool place(PyObject* const* arguments, PyObject* names, bool several) {
+        std::fill(given_.begin(), given_.end(), nullptr);
+        const Py_ssize_t count = names ? PyTuple_GET_SIZE(names) : 0;
+        size_t at = 0;
+        for (Py_ssize_t i = 0; i < count; ++i, ++at) {
+            if (!find_name(PyTuple_GET_ITEM(names, i), at) || (at == TIME_MAJOR && !several)) return false;
+            given_[at] = arguments[i] == Py_None && at != TIME_MAJOR ? nullptr : arguments[i];
         }
-        n_ = int64_t(numbers_.size());
+        return true;
+    }
+
+    bool find_name(PyObject* name, size_t& at) const {
+        for (size_t tried = 0; tried < names_.size(); ++tried, ++at) {
+            if (at >= names_.size()) at = 0;
+            if (names_[at] == name) return true;
+        }
+        for (at = 0; at < names_.size(); ++at)  // a string that was put together
+            if (PyUnicode_Compare(names_[at], name) == 0) return true;
+        return false;
+    }
+
+    bool take(size_t i, PyObject* ask) {
+        PyObject* found = find(places_[i]);
+        if (!found) return false;
+        const Value::Taken taken = values_[i].acquire(found);
+        if (taken != Value::ASK) return taken == Value::YES;
+        asked_ = true;
+        PyObject* made = PyObject_CallFunction(ask, "nO(nn)iii", Py_ssize_t(i), found, lead_.sizes[0], lead_.sizes[1],
+                                               lead_.axes, int(lead_.optional), int(lead_.swapped));
+        return made && values_[i].accept(made, lead_.count());
+    }
+
+    // A new reference; null where there is nothing, or where a mapping is not exactly what the schema says.
+    PyObject* find(const Place& place) {
+        PyObject* value = given_[place.name];
+        Py_XINCREF(value);
+        for (const Key& key : place.keys) {
+            if (!value) return nullptr;
+            PyObject* child = child_of(value, key);
+            Py_DECREF(value);
+            value = child;
+        }
+        if (value == Py_None) Py_CLEAR(value);
+        return value;
+    }
+
+    PyObject* child_of(PyObject* node, const Key& key) {
+        if (PyDict_CheckExact(node) || PyODict_CheckExact(node)) {
+            if (key.siblings >= 0 && PyDict_GET_SIZE(node) != key.siblings) return nullptr;
+            return Py_XNewRef(PyDict_GetItemWithError(node, key.name));
+        }
+        if (PyTuple_Check(node) || PyList_Check(node)) {
+            const bool there = key.position >= 0 && key.position < PySequence_Fast_GET_SIZE(node);
+            return there ? Py_NewRef(PySequence_Fast_GET_ITEM(node, key.position)) : nullptr;
+        }
+        if (!is_mapping(node) || (key.siblings >= 0 && PyObject_Size(node) != key.siblings)) return nullptr;
+        return PyObject_GetItem(node, key.name);
+    }
+
+    bool is_mapping(PyObject* node) {
+        nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(node)));
+        if (type.is(known_mapping_)) return true;
+        const bool found = PyObject_IsInstance(node, mapping_.ptr()) == 1;
+        if (found) known_mapping_ = nb::borrow(type);
+        return found;
+    }
+
+    // Distinct lanes; None: all of them.
+    bool take_lanes(int64_t lanes) {
+        n_ = lanes;
+        PyObject* given = given_[ENV_IDS];
+        if (!given) return true;
+        given = PyRange_Check(given) ? PySequence_List(given) : Py_NewRef(given);
+        if (!given || lanes_.acquire(given) != Value::YES) return false;
+        lanes_.look();
+        if (lanes_.axes() != 1 || !is_integer(lanes_.given())) return false;
+        n_ = lanes_.length(0);
+        if (n_ > lanes || n_ == 0 || !lanes_.settle({{npy_intp(n_), 1}})) return false;
+        const auto* numbers = reinterpret_cast<const int64_t*>(lanes_.pointer());
+        numbers_.assign(numbers, numbers + n_);
         called_.resize(size_t(lanes));
         ++calls_;
         for (const int64_t number : numbers_) {
             if (number < 0 || number >= lanes || called_[size_t(number)] == calls_) return false;
             called_[size_t(number)] = calls_;
         }
-        return n_ > 0;
+        return true;
     }
 
-    // Finite priorities, none of them negative: a float for all lanes, or an array with one each; None: none.
-    bool take_priority(PyObject* given, bool takes_priority) {
-        priorities_.clear();
-        if (given == Py_None) return true;
-        if (!takes_priority) return false;
-        if (PyFloat_Check(given)) {
-            priorities_.assign(size_t(n_), PyFloat_AS_DOUBLE(given));
-        } else if (is_array<double, 1>(given) && PyArray_SIZE(array(given)) == n_) {
-            const auto* from = static_cast<const double*>(PyArray_DATA(array(given)));
-            priorities_.assign(from, from + n_);
-        } else {
-            return false;
-        }
-        return all_priorities(priorities_.data(), n_);
+    // The leading axes, as the reward has them.
+    bool take_lead() {
+        PyObject* time_major = given_[TIME_MAJOR];
+        if (time_major && !PyBool_Check(time_major)) return false;
+        PyObject* found = find(places_[reward_]);
+        if (!found || values_[reward_].acquire(found) != Value::YES) return false;
+        Value& reward = values_[reward_];
+        reward.look();
+        const int axes = reward.axes() - reward.own_axes();
+        const bool flat = axes == 1 && n_ == 1, swapped = time_major == Py_True && !flat;
+        if (!flat && axes != 2) return false;
+        const npy_intp length = reward.length(flat || swapped ? 0 : 1);
+        lead_ = Lead{{npy_intp(n_), length}, 2, flat, swapped};
+        if (swapped) std::swap(lead_.sizes[0], lead_.sizes[1]);
+        return length > 0;
+    }
+
+    // One for all steps, or one for each; those of a single lane, or of a single moment, without the first axis.
+    bool settle_priority() {
+        priority_.look();
+        const bool number = is_integer(priority_.given()) || priority_.given() >= Number::F16;
+        const auto count = size_t(lead_.count());
+        Lead lead = lead_;
+        lead.optional = lead.sizes[0] == 1;
+        if (!number || !priority_.settle(priority_.axes() ? lead : Lead{{1, 1}, 1, true, false})) return false;
+        const auto* given = reinterpret_cast<const double*>(priority_.pointer());
+        if (priority_.axes())
+            priorities_.assign(given, given + count);
+        else
+            priorities_.assign(count, *given);
+        return all_priorities(priorities_.data(), int64_t(count));
+    }
+
+    size_t name_of(const std::string& name) {
+        for (const Name known : {OBS, ACTION, REWARD})
+            if (name == PyUnicode_AsUTF8(names_[known])) return known;
+        for (size_t at = NAMES; at < names_.size(); ++at)
+            if (name == PyUnicode_AsUTF8(names_[at])) return at;
+        names_.push_back(PyUnicode_InternFromString(name.c_str()));
+        return names_.size() - 1;
     }
 
     static Py_ssize_t children(const std::vector<std::vector<std::string>>& paths,
@@ -270,27 +271,36 @@ private:
         return Py_ssize_t(names.size());
     }
 
-    static Input input_of(nb::handle layout, size_t c, const std::vector<std::vector<std::string>>& paths, Root root) {
+    static Py_ssize_t position_of(const std::string& key) {
+        const bool digits =
+            !key.empty() && key.size() < 10 &&
+            std::all_of(key.begin(), key.end(), [](char letter) { return letter >= '0' && letter <= '9'; });
+        return digits && (key.size() == 1 || key[0] != '0') ? Py_ssize_t(std::stol(key)) : -1;
+    }
+
+    void add_column(nb::handle layout, const std::vector<std::vector<std::string>>& paths, size_t c, size_t name) {
         const std::vector<std::string>& path = paths[c];
+        Place place{name, {}};
+        for (size_t depth = 1; depth < path.size(); ++depth) {
+            const std::vector<std::string> parent(path.begin(), path.begin() + long(depth));
+            const bool first = c == 0 || paths[c - 1].size() <= depth ||
+                               !std::equal(parent.begin(), parent.end(), paths[c - 1].begin());
+            place.keys.push_back({PyUnicode_InternFromString(path[depth].c_str()), first ? children(paths, parent) : -1,
+                                  position_of(path[depth])});
+        }
+        places_.push_back(std::move(place));
         const nb::object column = layout.attr("array");
-        Input input;
-        input.root = root;
-        for (size_t depth = root == EXTRAS ? 0 : 1; depth < path.size(); ++depth) {
-            input.keys.push_back(PyUnicode_InternFromString(path[depth].c_str()));
-            input.sizes.push_back(children(paths, {path.begin(), path.begin() + long(depth)}));
-        }
-        if (root == EXTRAS) input.sizes[0] -= 3;
-        input.row = size_t(PyArray_ITEMSIZE(array(column)));
+        PyArrayObject* rows = array(column);
+        std::vector<npy_intp> shape;
         for (nb::handle axis : layout.attr("shape")) {
-            input.shape.push_back(nb::cast<npy_intp>(axis));
-            require(input.shape.back() >= 0, "relive._native.Ring: a value of another size");
-            input.row *= size_t(input.shape.back());
+            shape.push_back(nb::cast<npy_intp>(axis));
+            require(shape.back() >= 0, "relive._native.Ring: a value of another size");
         }
-        input.stored_type = PyArray_TYPE(array(column));
-        // Text and times of one type can be of different sizes and units.
-        const bool plain = PyTypeNum_ISNUMBER(input.stored_type) || PyTypeNum_ISBOOL(input.stored_type);
-        input.type = plain && nb::cast<bool>(layout.attr("whole")) ? input.stored_type : NPY_NOTYPE;
-        return input;
+        const Number type = number_of(PyArray_DESCR(rows)->kind, size_t(PyArray_ITEMSIZE(rows)));
+        const bool whole = nb::cast<bool>(layout.attr("whole"));
+        require(whole || !shape.empty(), "relive._native.Ring: no frames behind");
+        const bool discrete = name == ACTION && shape.empty() && is_integer(type);
+        values_.emplace_back(type, size_t(PyArray_ITEMSIZE(rows)), std::move(shape), !whole, discrete);
     }
 };
 

@@ -17,13 +17,6 @@ from .schema import Schema
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 
 
-def given(
-    obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any, extras: dict[str, Any]
-) -> dict[str, Any]:
-    named = {"obs": obs, "action": action, "reward": reward, "next_obs": next_obs}
-    return {**named, "terminated": terminated, "truncated": truncated, **extras}
-
-
 def choice(value: Any, default: Any, methods: tuple[str, ...], at: str) -> Any:
     if value is None:
         return default

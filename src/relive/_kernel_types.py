@@ -27,18 +27,6 @@ class RingKernel(Protocol):
 
     watched: int
 
-    def push(
-        self,
-        obs: Any,
-        action: Any,
-        reward: Any,
-        next_obs: Any,
-        terminated: Any,
-        truncated: Any,
-        extras: dict[str, Any],
-        env_ids: Any,
-        priority: Any,
-    ) -> Int64 | None: ...
     def write(
         self,
         values: list[Array],
@@ -58,6 +46,14 @@ class RingKernel(Protocol):
     def fold(self, column: Array, starts: Int64, steps: Int32, gammas: Float64) -> Array: ...
     @staticmethod
     def fold_sequences(rewards: Array, steps: Int32, gammas: Float64, time_major: bool) -> Array: ...
+
+
+class LockKernel(Protocol):
+    """See `Lock` in `_kernels_numpy/calls.py`."""
+
+    def taken(self) -> bool: ...
+    def __enter__(self) -> bool: ...
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None: ...
 
 
 class GatherKernel(Protocol):
@@ -120,6 +116,16 @@ class Kernels(Protocol):
     def copy_steps(self, now: Array, later: Array, out: Array) -> bool: ...
     def scatter_rows(self, blocks: list[Array], which: Int64, rows: Int64, out: Array) -> None: ...
     def read_rows(self, files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRead: ...
+    def adding(
+        self,
+        ring: RingKernel,
+        lock: LockKernel,
+        ask: Callable[..., Array],
+        refresh: Callable[[], object],
+        otherwise: Callable[..., Int64],
+        several: bool,
+    ) -> Callable[..., Int64]: ...
+    def Lock(self) -> LockKernel: ...
     def Ring(
         self,
         columns: Sequence[ColumnLayout],

@@ -28,6 +28,20 @@ def checksums(rows: Array) -> Array: ...
 def copy_steps(now: Array, later: Array, out: Array) -> bool: ...
 def scatter_rows(blocks: list[Array], which: Int64, rows: Int64, out: Array) -> None: ...
 def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRead: ...
+def adding(
+    ring: Ring,
+    lock: Lock,
+    ask: Callable[..., Array],
+    refresh: Callable[[], object],
+    otherwise: Callable[..., Int64],
+    several: bool,
+) -> Callable[..., Int64]: ...
+
+class Lock:
+    def __init__(self) -> None: ...
+    def taken(self) -> bool: ...
+    def __enter__(self) -> bool: ...
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None: ...
 
 class Ring:
     watched: int
@@ -43,18 +57,6 @@ class Ring:
         arrival: Int64 | None,
         notify: Callable[[int], object],
     ) -> None: ...
-    def push(
-        self,
-        obs: Any,
-        action: Any,
-        reward: Any,
-        next_obs: Any,
-        terminated: Any,
-        truncated: Any,
-        extras: dict[str, Any],
-        env_ids: Any,
-        priority: Any,
-    ) -> Int64 | None: ...
     def write(
         self,
         values: list[Array],

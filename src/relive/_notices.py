@@ -6,6 +6,7 @@ says them before it does anything, so that a warning that is turned into an erro
 
 from __future__ import annotations
 
+import sys
 import warnings
 from math import ceil
 
@@ -37,6 +38,7 @@ _TAKE_FINALS = """`next_obs` of a step that ends is the next episode's first obs
     buffer.add(obs=obs, action=action, reward=reward, next_obs=final_obs, terminated=terminated, truncated=truncated)
 """
 _RECORDER = "`relive.gymnasium.Recorder(envs, buffer)` does this for every autoreset mode."
+_OWN = {__name__, "relive._adding", "relive.buffer"}
 
 
 class Notices:
@@ -53,30 +55,41 @@ class Notices:
         """Called by the kernel, under the buffer's lock."""
         self.due |= found
 
-    def say(self, ring: Ring) -> None:
-        """Say what is due; called by the buffer's methods before they do anything."""
+    def say(self, ring: Ring) -> bool:
+        """Say what is due, and whether anything was; called by the buffer's methods before they do anything."""
+        due = bool(self.due)
         for kind, text_of in _TEXTS.items():
             if self.due & kind and self._first_time(kind, ring):
                 text = text_of(ring)
                 if text:
-                    warnings.warn(text, ReliveWarning, stacklevel=3)
+                    _warn(text)
+        return due
 
-    def before(self, step: Step, ring: Ring) -> None:
-        """Say of steps that are about to be stored that truncated ones have no final observation."""
+    def before(self, step: Step, ring: Ring) -> bool:
+        """Say of steps that are about to be stored that truncated ones have no final observation; whether it did."""
         if step.next_values is not None:
-            return
+            return False
         lost = int((step.truncated & ~step.terminated).sum())
-        if lost and self._first_time(UNBOOTSTRAPPED, ring):
-            expected = "a final observation with every truncated step"
-            remedy = "give `next_obs` with it; without, such items are drawn with discount 0"
-            text = message(expected, f"{lost} without", "$.next_obs", remedy)
-            warnings.warn(text, ReliveWarning, stacklevel=3)
+        if not lost or not self._first_time(UNBOOTSTRAPPED, ring):
+            return False
+        expected = "a final observation with every truncated step"
+        remedy = "give `next_obs` with it; without, such items are drawn with discount 0"
+        _warn(message(expected, f"{lost} without", "$.next_obs", remedy))
+        return True
 
     def _first_time(self, kind: int, ring: Ring) -> bool:
         first = bool(ring.kernel.watched & kind)
         ring.kernel.watched &= ~kind
         self.due &= ~kind
         return first
+
+
+def _warn(text: str) -> None:
+    """Warn at the line that called the buffer."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__") in _OWN:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, ReliveWarning, stacklevel=level)
 
 
 def _many_cuts(ring: Ring) -> str:

@@ -57,7 +57,7 @@ class Ring:
         keeps: What the sampler wants recorded for every row: `"given"` priorities, `"arrival"` (when it became ready).
         notify: Called with the bits of the notices that a write found a reason for.
 
-    The kernel's methods are its own: `push`, `write`, `cut`, `changes`, `ids`, `locate`, `stacks`, `windows`, `fold`
+    The kernel's methods are its own: `write`, `cut`, `changes`, `ids`, `locate`, `stacks`, `windows`, `fold`
     and `fold_sequences` are documented in `_kernels_numpy/`.
     """
 
@@ -91,7 +91,7 @@ class Ring:
             notify,
         )
         kernel = self.kernel
-        self.push, self.write, self.cut, self.changes = kernel.push, kernel.write, kernel.cut, kernel.changes
+        self.write, self.cut, self.changes = kernel.write, kernel.cut, kernel.changes
         self.ids, self.locate, self.stacks = kernel.ids, kernel.locate, kernel.stacks
         self.windows = kernel.windows
         self.fold, self.fold_sequences = kernel.fold, kernel.fold_sequences

@@ -64,6 +64,7 @@ class StepParser:
         self._schema = schema
         self._flags = [Column((name,), _FLAG) for name in FLAGS]
         self._next = [Column(("next_obs", *c.keys[1:]), c.field) for c in schema.columns[: schema.num_obs]]
+        self._all = [*schema.columns, *self._flags, *self._next]
 
     def step(self, data: Mapping[str, object], lead: tuple[int, ...], optional: int) -> Step:
         """Parse `data` whose leading axes are `lead`; the first `optional` of these may be left out if they are 1.
@@ -78,6 +79,28 @@ class StepParser:
         if data.get("next_obs") is not None:
             later = [_canonical(_leaf(data, column), column, lead, optional) for column in self._next]
         return Step(values, later, *flags)
+
+    def column(
+        self, number: int, value: object, sizes: tuple[int, int], axes: int, optional: int, swapped: int
+    ) -> Array:
+        """Parse one value for the kernel: column `number` of the schema's, the flags, and those of `next_obs`.
+
+        Args:
+            number: Which one.
+            value: What was given for it.
+            sizes: Of the leading axes, of which there are `axes`.
+            axes: 1 for `add`, 2 for `extend`.
+            optional: As in `step`.
+            swapped: As in `Lead`.
+
+        Returns:
+            The canonical array, lanes first.
+
+        Raises:
+            SchemaError: As in `step`.
+        """
+        array = _canonical(value, self._all[number], sizes[:axes], optional)
+        return Lead(sizes, False, bool(swapped)).lane_major(array)
 
     def lead(self, data: Mapping[str, object], lanes: int, time_major: bool) -> Lead:
         """The leading axes of the data of `lanes` lanes, as the reward has them.
@@ -153,7 +176,8 @@ def _canonical(value: object, column: Column, lead: tuple[int, ...], optional: i
     cast = _cast(array, field.dtype, at).reshape(full)
     if field.stack and field.stack_axis:  # inside, frames come one after the other
         cast = np.moveaxis(cast, -1, len(lead))
-    return np.ascontiguousarray(cast.reshape((*lead, *field.shape)) if field.stack == 1 else cast)
+    made = np.ascontiguousarray(cast.reshape((*lead, *field.shape)) if field.stack == 1 else cast)
+    return made if made.flags.aligned else made.copy()
 
 
 def _cast(array: Array, dtype: np.dtype[Any], at: str) -> Array:

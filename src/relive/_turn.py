@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from . import _kernels
 from .errors import ReliveError, message
 
 
@@ -26,10 +26,8 @@ class Turn:
     __slots__ = ("lock", "taken")
 
     def __init__(self) -> None:
-        import threading  # slow to load; what makes the generator has loaded it
-
-        self.lock = threading.RLock()
-        self.taken: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]
+        self.lock = _kernels.active().Lock()
+        self.taken = self.lock.taken
 
     def alone(self) -> AbstractContextManager[bool]:
         """The lock, for a `with` block that refuses to be entered twice.

@@ -8,15 +8,13 @@ import numpy as np
 
 from . import _check, _kernels, items
 from . import storage as storages
+from ._adding import Adding, shadow
 from ._arguments import (
     choice,
     generator,
-    given,
     identity,
     ids_of,
-    lanes_of,
     no_priorities,
-    raw_priorities,
     readable,
     shortage,
     stale,
@@ -27,7 +25,6 @@ from ._memory import Arena, available_bytes
 from ._notices import ALL, Notices
 from ._plans import State
 from ._ring import Ring
-from ._step_parser import Step, StepParser
 from ._turn import Turn
 from ._types import Bool, Float64, Int64
 from .batch import Batch
@@ -112,11 +109,11 @@ class ReplayBuffer:
         # What most updates are: plain arrays, and ids that can all still be drawn. Not every sampler has a short way.
         self._try_update = getattr(self._index, "try_update", None)
         self._expander = self.item.bind(schema, self._ring, Arena())
-        self._parser = StepParser(schema)
-        self._push = self._ring.push
-        self._all_lanes = np.arange(self.num_envs)
         self._turn = Turn()
-        self._lock, self._taken = self._turn.lock, self._turn.taken  # looked up at every step
+        self._adding = Adding(schema, self._ring, self._index, self.sampler, self._notices, self._turn)
+        self._add, self._extend = self._adding.call(several=False), self._adding.call(several=True)
+        shadow(self, "add", self._add, ReplayBuffer.add)
+        shadow(self, "extend", self._extend, ReplayBuffer.extend)
         self._most = available_bytes() // schema.nbytes
         self._drawn = 0
         self._stale = 0
@@ -171,24 +168,17 @@ class ReplayBuffer:
             ArgumentError: `env_ids` are not distinct lanes, or the sampler has no priorities. Nothing has changed.
             PriorityError: A priority is not finite or negative. Nothing has changed.
         """
-        if self._taken():
-            raise self._turn.refusal()
-        with self._lock:
-            if priority is not None:
-                self._index.refresh()
-            ids = self._push(obs, action, reward, next_obs, terminated, truncated, extras, env_ids, priority)
-        if ids is None and self._notices.due:  # nothing was added: the notice comes first
-            self._notices.say(self._ring)
-            with self._turn.alone():
-                ids = self._push(obs, action, reward, next_obs, terminated, truncated, extras, env_ids, priority)
-        if ids is not None:
-            return ids
-        step = given(obs, action, reward, next_obs, terminated, truncated, extras)
-        lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
-        canonical = self._parser.step(step, (len(lanes),), 1).mapped(lambda array: array[:, None])
-        priorities = raw_priorities(priority, (len(lanes),), self.sampler)
-        self._notices.before(canonical, self._ring)
-        return self._write(canonical, lanes, None if priorities is None else priorities[:, None])[:, 0]
+        return self._add(
+            obs=obs,
+            action=action,
+            reward=reward,
+            next_obs=next_obs,
+            terminated=terminated,
+            truncated=truncated,
+            env_ids=env_ids,
+            priority=priority,
+            **extras,
+        )
 
     def extend(
         self,
@@ -227,16 +217,18 @@ class ReplayBuffer:
         Raises:
             SchemaError, ArgumentError, PriorityError: As in `add`; all or nothing is added.
         """
-        if self._notices.due:
-            self._notices.say(self._ring)
-        lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
-        steps = given(obs, action, reward, next_obs, terminated, truncated, extras)
-        _check.flag(time_major, "ReplayBuffer.extend(time_major)")
-        lead = self._parser.lead(steps, len(lanes), time_major)
-        canonical = self._parser.step(steps, lead.shape, 1 if lead.flat else 0).mapped(lead.lane_major)
-        priorities = raw_priorities(priority, lead.shape, self.sampler)
-        self._notices.before(canonical, self._ring)
-        return lead.as_given(self._write(canonical, lanes, None if priorities is None else lead.lane_major(priorities)))
+        return self._extend(
+            obs=obs,
+            action=action,
+            reward=reward,
+            next_obs=next_obs,
+            terminated=terminated,
+            truncated=truncated,
+            env_ids=env_ids,
+            priority=priority,
+            time_major=time_major,
+            **extras,
+        )
 
     def cut(self, env_ids: Any = None) -> None:
         """End the streams of all lanes, or of `env_ids`, without an end of the episode: a reset in mid-episode.
@@ -247,7 +239,7 @@ class ReplayBuffer:
         Raises:
             ArgumentError: `env_ids` are not distinct lanes.
         """
-        lanes = self._all_lanes if env_ids is None else lanes_of(env_ids, self.num_envs)
+        lanes = self._adding.lanes(env_ids)
         with self._turn.alone():
             self._ring.cut(lanes)
 
@@ -381,7 +373,8 @@ class ReplayBuffer:
             if not nested:
                 self._index.refresh()
             report = self._index.report()
-            return snapshot(self._ring, report, self._last, nbytes=self._nbytes, drawn=self._drawn, stale=self._stale)
+            counts = {"drawn": self._drawn, "stale": self._stale, "slow_adds": self._slow_adds()}
+            return snapshot(self._ring, report, self._last, nbytes=self._nbytes, **counts)
 
     def __repr__(self) -> str:
         choices = f"{self.item!r}, {self.sampler!r}, {self.storage!r}"
@@ -392,12 +385,8 @@ class ReplayBuffer:
         remedy = "copy the batches, or build a second buffer from the same arguments"
         raise ReliveError(event("A buffer cannot be copied or pickled", "ReplayBuffer", remedy))
 
-    def _write(self, step: Step, lanes: Int64, priority: Float64 | None) -> Int64:
-        with self._turn.alone():
-            if priority is not None:
-                # Earlier steps without a priority get the largest so far, which these steps may raise.
-                self._index.refresh()
-            return self._ring.write(step.values, step.next_values, step.terminated, step.truncated, lanes, priority)
+    def _slow_adds(self) -> int:
+        return self._adding.parsed + sum(getattr(call, "asked", 0) for call in (self._add, self._extend))
 
     def _drawable(self, ids: Any, at: str) -> Int64:
         checked = ids_of(ids, at)

@@ -32,6 +32,9 @@ class Stats(Frozen, kw_only=True):
             steps that only reset are added, or where the next episode's first observation is given as the final one.
         stale_updates: Priorities dropped because their item could not be drawn: overwritten, dropped by a cut, or not
             complete yet.
+        slow_adds: Calls of `add` and `extend` in which Python had to read a value, many times slower than the native
+            kernels: an object with `__array__`, a `longdouble`, a cast to complex numbers. With the NumPy kernels,
+            every call.
         beta: Exponent of the last draw's weights; 0 for uniform draws.
         effective_sample_size: `(sum w)**2 / sum w**2` of the last draw's weights: how many equally weighted items it
             is worth.
@@ -57,13 +60,14 @@ class Stats(Frozen, kw_only=True):
     ends: int
     repeated_finals: int
     stale_updates: int
+    slow_adds: int
     beta: float
     effective_sample_size: float
     priority_quantiles: tuple[float, ...]
     age_quantiles: tuple[float, ...]
 
 
-def snapshot(ring: Ring, report: Report, last: Int64, *, nbytes: int, drawn: int, stale: int) -> Stats:
+def snapshot(ring: Ring, report: Report, last: Int64, *, nbytes: int, drawn: int, stale: int, slow_adds: int) -> Stats:
     """The statistics of a buffer whose last draw returned the ids `last`."""
     tally, ages = ring.tally(), ring.ages(last)
     return Stats(
@@ -79,6 +83,7 @@ def snapshot(ring: Ring, report: Report, last: Int64, *, nbytes: int, drawn: int
         ends=tally["ends"],
         repeated_finals=tally["repeats"],
         stale_updates=stale,
+        slow_adds=slow_adds,
         age_quantiles=tuple(np.quantile(ages, _QUANTILES).tolist()) if len(ages) else (),
         **vars(report),
     )

@@ -35,6 +35,7 @@ LAYERS = {
     "relive.storage": 2,
     "relive.items": 3,
     "relive.samplers": 3,
+    "relive._adding": 4,
     "relive._arguments": 4,
     "relive._notices": 4,
     "relive._turn": 4,

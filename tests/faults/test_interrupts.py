@@ -63,6 +63,16 @@ class Streams:
         return {**step, "next_obs": after} if successor else step
 
 
+class Foreign:
+    """Numbers that only Python can read."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._values = values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return self._values
+
+
 def make(sampler: Any) -> relive.ReplayBuffer:
     item = relive.Transitions(n_step=2, gamma=0.5)
     return relive.ReplayBuffer(
@@ -104,7 +114,7 @@ def calls(buffer: relive.ReplayBuffer, streams: Streams) -> dict[str, Callable[[
     whole, part, cut, waiting, several = every
     table: dict[str, Callable[[], object]] = {
         "add": lambda: buffer.add(**whole),
-        "add, parsed in Python": lambda: buffer.add(**whole | {"reward": [1, 2]}),
+        "add, read in Python": lambda: buffer.add(**whole | {"reward": Foreign(whole["reward"])}),
         "add to one lane": lambda: buffer.add(**part, env_ids=[1]),
         "add behind a cut": lambda: buffer.add(**cut),
         "add without a successor": lambda: buffer.add(**waiting),

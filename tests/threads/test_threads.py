@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 import relive
+from relive import _kernels
 
 LANES, ROWS = 4, 64
 
@@ -198,6 +202,62 @@ def test_batches_belong_to_their_callers(size):
 
     run_together(job, job, job)
     assert_whole(buffer.sample(256))
+
+
+BACK_ENDS = ["numpy", *(["native"] if importlib.util.find_spec("relive._native") else [])]
+
+
+@pytest.mark.parametrize("kernels", BACK_ENDS)
+def test_a_lock_lets_in_one_thread_at_a_time(kernels: str) -> None:
+    """Though each lets go of the interpreter while it is inside."""
+    with _kernels.use(kernels) as module:
+        lock = module.Lock()
+    inside: list[int] = []
+
+    def job() -> None:
+        for _ in range(100):
+            with lock, lock:
+                inside.append(1)
+                time.sleep(1e-6)
+                assert len(inside) == 1
+                assert lock.taken()
+                inside.pop()
+
+    run_together(job, job, job, job)
+    assert not lock.taken()
+
+
+@pytest.mark.parametrize("kernels", BACK_ENDS)
+def test_a_thread_that_waits_for_a_lock_can_be_interrupted(kernels: str) -> None:
+    """Ctrl-C reaches it, and the lock goes to the next one."""
+    with _kernels.use(kernels) as module:
+        lock = module.Lock()
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            entered.set()
+            leave.wait(30)
+
+    def on_alarm(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    entered.wait()
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            lock.__enter__()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not lock.taken()
+    leave.set()
+    with lock:
+        assert lock.taken()
+    holder.join(30)
+    assert not lock.taken()
 
 
 def test_a_refused_call_frees_the_lock():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import spoilers
-from border_ring_calls import gather_call, make_gather, make_ring, ring_call
+from border_ring_calls import add_call, gather_call, make_adding, make_gather, make_ring, ring_call
 from border_tools import LANES, ROWS, Call, drawable, guard, guarded, lived, margins_are_whole, native, use
 from spoilers import Spoilers
 
@@ -217,7 +217,7 @@ def function_call(name: str) -> Call:
 def makers() -> dict[str, dict[str, Callable[[], Call]]]:
     """The right calls, by group and by the functions' names in the extension."""
     functions = ["simd", "power", "mass", "weights", "smallest", "checksums", "copy_steps", "scatter_rows", "read_rows"]
-    ring = ["push", "write", "cut", "changes", "ids", "locate", "stacks", "windows", "sequences", "fold"]
+    ring = ["write", "cut", "changes", "ids", "locate", "stacks", "windows", "sequences", "fold"]
     ring += ["fold_sequences", "watched"]
     tree = [
         "get",
@@ -237,7 +237,12 @@ def makers() -> dict[str, dict[str, Callable[[], Call]]]:
         return {f"{kind}.__init__": first, **{f"{kind}.{name}": lambda name=name: call(name) for name in names}}
 
     return {
-        "functions": {name: lambda name=name: function_call(name) for name in functions},
+        "functions": {name: lambda name=name: function_call(name) for name in functions} | {"adding": make_adding},
+        "calls": {"add": lambda: add_call(several=False), "extend": lambda: add_call(several=True)},
+        "Lock": {
+            "Lock.__init__": lambda: Call(native.Lock, {}, {}),
+            "Lock.taken": lambda: Call(native.Lock().taken, {}, {}),
+        },
         "Ring": of("Ring", make_ring, ring_call, ring),
         "Gather": of("Gather", make_gather, gather_call, ["take", "taken", "expand", "unroll"]),
         "Tree": of("Tree", make_tree, tree_call, tree),
@@ -261,8 +266,8 @@ def attempt(call: Call, arguments: dict[str, Any], extra: tuple[Any, ...] = ()) 
         return f"SystemError: {error}"
     except Exception as error:
         return f"{type(error).__name__} later"
-    name = getattr(call.function, "__name__", "")
-    return "declined" if name in ("push", "try_update") and (result is None or result is False) else "returned"
+    declines = type(call.function).__name__ == "Add" or getattr(call.function, "__name__", "") == "try_update"
+    return "declined" if declines and (result is None or result is False) else "returned"
 
 
 def run(group: str) -> None:

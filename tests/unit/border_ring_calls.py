@@ -71,8 +71,6 @@ def ring_call(name: str) -> Call:
     discounting = {**spoilers.numbers(), "too many": lambda a: np.ones(ROWS + 2, np.float32), "one": lambda a: a[:1]}
     numbers = {"lanes": guard([2, 0, 1])}
     lanes = {**spoilers.indices(LANES), "a lane twice": lambda a: np.array([2, 0, 2])}
-    if name == "push":
-        return push_call(ring)
     if name == "write":
         whole = steps_of(3, 2, 16)
         values = spoilers.lists(spoilers.arrays())
@@ -133,32 +131,55 @@ def ring_call(name: str) -> Call:
     return Call(function, given, spoilt)
 
 
-def push_call(ring: Any) -> Call:
-    """Any value may come here: what is not exactly right is left to Python."""
-    values = steps_of(3, 1, 16)
-    obs, action, reward, state = (value[:, 0] for value in values["values"])
+def adding_arguments() -> dict[str, Any]:
+    ring, _ = lived()
+
+    def otherwise(**named: Any) -> None:
+        """What the native call leaves to Python."""
+
+    arguments = {"ring": ring, "lock": native.Lock(), "ask": refuse, "refresh": list, "otherwise": otherwise}
+    return {**arguments, "several": False}
+
+
+def refuse(*arguments: Any) -> None:
+    raise ValueError
+
+
+def make_adding() -> Call:
+    spoilt = {name: spoilers.objects(native.Lock()) for name in ("ring", "ask", "refresh", "otherwise")}
+    ring, _ = lived()
+    return Call(
+        native.adding, adding_arguments(), {**spoilt, "lock": spoilers.objects(ring), "several": spoilers.flags()}
+    )
+
+
+def add_call(several: bool) -> Call:
+    """Any value may come here: what is not legal is left to Python."""
+    length = 2 if several else 1
+    whole = steps_of(3, length, 16)
+
+    def given(values: np.ndarray) -> np.ndarray:
+        return guard(values if several else values[:, 0], values.dtype)
+
+    obs, action, reward, state = (given(value) for value in whole["values"])
     arguments = {
-        "obs": guard(obs, np.float32),
-        "action": guard(action),
-        "reward": guard(reward, np.float32),
-        "next_obs": guard(values["next_values"][0][:, 0], np.float32),
-        "terminated": guard(np.zeros(3), bool),
-        "truncated": guard(np.zeros(3), bool),
-        "extras": {"state": guard(state, np.float32)},
+        "obs": obs,
+        "action": action,
+        "reward": reward,
+        "next_obs": given(whole["next_values"][0]),
+        "terminated": given(whole["terminated"]),
+        "truncated": given(whole["truncated"]),
+        "state": state,
         "env_ids": guard([2, 0, 1]),
-        "priority": guard([0.5, 1.0, 0.0], np.float64),
+        "priority": given(whole["priority"]),
     }
-    spoilt = {name: spoilers.arrays() for name in arguments}
-    spoilt["extras"] = {
-        **spoilers.objects(3),
-        "empty": lambda a: {},
-        "more": lambda a: {**a, "more": a["state"]},
-        "other keys": lambda a: {1: a["state"]},
-        **{f"state: {name}": lambda a, f=f: {"state": f(a["state"])} for name, f in spoilers.arrays().items()},
-    }
+    spoilt: dict[str, Spoilers] = {name: spoilers.arrays() for name in arguments}
     spoilt["env_ids"] = {**spoilers.indices(LANES), "a lane twice": lambda a: np.array([2, 0, 2])}
     spoilt["priority"] = spoilers.numbers(-1.0, np.nan, np.inf)
-    return Call(ring.push, arguments, spoilt)
+    if several:
+        arguments["time_major"], spoilt["time_major"] = False, spoilers.flags()
+    made = {**adding_arguments(), "several": several}
+    return Call(native.adding(**made), arguments, spoilt)
 
 
 def gather_call(name: str) -> Call:

@@ -1,160 +1,307 @@
-"""Ordinary steps go straight to the native ring: a hidden fall-back to Python would cost 50 times as much."""
+"""Whatever is legal goes straight to the native ring, and is stored as the Python code stores it.
+
+A hidden fall-back to Python would cost 50 times as much.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+import gc
+import inspect
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from back_ends import HAS_NATIVE
+from input_forms import DTYPES, LANES, LAYOUTS, MAPPINGS, PRIORITIES, SCALARS, legal, tree_map
 
 import relive
 from relive import _kernels
-from relive._step_parser import StepParser
+from relive.errors import ReliveError
 
-pytestmark = pytest.mark.skipif(
-    _kernels.active().__name__ != "relive._native", reason="without the extension every step is parsed in Python"
+pytestmark = [
+    pytest.mark.skipif(not HAS_NATIVE, reason="there is no extension"),
+    pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning"),
+]
+# A field of every dtype; an observation as a `Tuple` space has it, with frames behind.
+SCHEMA = relive.Schema(
+    obs={"0": relive.Field((5, 7), "uint8", stack=4, stack_axis=-1), "1": relive.Field((3,))},
+    action=relive.Field((), "int64"),
+    **{dtype: relive.Field((2,), dtype) for dtype in DTYPES},
+    number=relive.Field(),
 )
-STEPS = 100
 FLAT = relive.Schema(obs=relive.Field((3,)), action=relive.Field((), "int64"))
-NESTED = relive.Schema(
-    obs={"camera": relive.Field((4, 4), "uint8", stack=2), "pose": relive.Field((3,))},
-    action=relive.Field((2,)),
-    log_prob=relive.Field(),
-)
+SAMPLERS = {
+    "prioritized": relive.Prioritized(),
+    "ranked": relive.Ranked(),
+    "over episodes": relive.Uniform(over="episodes"),
+    "without replacement": relive.Uniform(replacement=False),
+}
+ITEMS = {"n-step": relive.Transitions(n_step=3), "sequences": relive.Sequences(4, burn_in=2)}
 
 
-@pytest.fixture(name="parsed")
-def _parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts the calls of every method of the parser."""
-    calls: Counter[str] = Counter()
-
-    def counting(name: str, method: object) -> object:
-        def counted(*arguments: object, **named: object) -> object:
-            calls[name] += 1
-            return method(*arguments, **named)
-
-        return counted
-
-    for name, method in list(vars(StepParser).items()):
-        if callable(method) and not name.startswith("__"):
-            monkeypatch.setattr(StepParser, name, counting(name, method))
-    return calls
+def build(schema: relive.Schema = SCHEMA, lanes: int = 2, **choices: Any) -> relive.ReplayBuffer:
+    return relive.ReplayBuffer(schema, 40 * lanes, num_envs=lanes, seed=0, **choices)
 
 
-def step(schema: relive.Schema, t: int, lanes: int) -> dict[str, object]:
-    """One step of every lane: arrays of the schema's dtypes, an end now and then."""
+def fields_of(schema: relive.Schema) -> dict[str, Any]:
+    flag = relive.Field((), "bool")
+    return {**schema.tree, "next_obs": schema.tree["obs"], "terminated": flag, "truncated": flag}
 
-    def value(field: object, at: int) -> object:
+
+def step(schema: relive.Schema, lead: tuple[int, ...], t: int, most: int = 2) -> dict[str, Any]:
+    """Small numbers, arrays of the schema's dtypes; every fifth step ends an episode."""
+    rng = np.random.default_rng(t)
+
+    def value(field: Any) -> Any:
         if isinstance(field, dict):
-            return {name: value(child, at) for name, child in field.items()}
-        return np.full((lanes, *field.full_shape), at % 200, field.dtype)
+            return {name: value(child) for name, child in field.items()}
+        return rng.integers(0, most, (*lead, *field.full_shape)).astype(field.dtype)
 
-    made = {name: value(field, t) for name, field in schema.tree.items()}
-    ended = np.full(lanes, t % 10 == 9)
-    return {
-        **made,
-        "next_obs": value(schema.tree["obs"], t + 1),
-        "terminated": ended,
-        "truncated": ~ended & (t % 7 == 6),
-    }
+    made = {name: value(field) for name, field in fields_of(schema).items()}
+    return {**made, "terminated": np.full(lead, t % 5 == 4), "truncated": np.full(lead, t % 7 == 6)}
 
 
-def without_axis(made: dict[str, object]) -> dict[str, object]:
-    return {name: without_axis(value) if isinstance(value, dict) else value[0] for name, value in made.items()}
+def given(change: Callable[[np.ndarray, relive.Field], Any], made: dict[str, Any], schema: Any = SCHEMA) -> Any:
+    return {name: tree_map(change, value, fields_of(schema)[name]) for name, value in made.items()}
 
 
-def add(buffer: relive.ReplayBuffer, form: str = "arrays") -> None:
-    """Add a hundred steps in one of the forms that environments give."""
-    for t in range(STEPS):
-        made = step(buffer.schema, t, buffer.num_envs)
-        if form == "no lane axis":
-            made = without_axis(made)
-        if form == "Python numbers":
-            made = {**without_axis(made), "reward": 0.5, "action": 1, "terminated": t % 10 == 9, "truncated": False}
-        if form.startswith("no next_obs"):
-            del made["next_obs"]
-        if form == "no next_obs, no time limit":
-            made["truncated"] = np.zeros(buffer.num_envs, bool)
-        if form in NAMED:
-            made["env_ids"] = NAMED[form](buffer.num_envs)
-        if form in PRIORITIES:
-            made["priority"] = PRIORITIES[form](buffer.num_envs)
-        if form == "lists":
-            made = {name: value.tolist() for name, value in made.items()}
-        buffer.add(**made)
+def stored(calls: list[tuple[str, dict[str, Any]]], **choices: Any) -> tuple[list[Any], int]:
+    """What a buffer holds after some calls, and how many of these Python had to help with."""
+    buffer = build(**choices)
+    ids = [getattr(buffer, name)(**arguments) for name, arguments in calls]
+    held = np.unique(np.concatenate([part.ravel() for part in ids]))
+    states = buffer._ring.locate(held)[1]
+    held = held if states is None else held[states == 0]
+    batch = buffer.read(held)
+    arrays = [*ids, *leaves(batch)]
+    if buffer.sampler.prioritizes:
+        arrays.append(buffer.priorities(held))
+    return [(part.dtype, part.shape, part.tobytes()) for part in arrays], buffer.stats().slow_adds
 
 
-NAMED = {
-    "lanes in an array": lambda lanes: np.arange(lanes)[::-1].copy(),
-    "lanes in a list": lambda lanes: [*range(lanes)],
-}
-PRIORITIES = {"one priority": lambda lanes: 0.5, "priorities": lambda lanes: np.full(lanes, 0.5)}
+def leaves(value: Any) -> list[np.ndarray]:
+    return [leaf for child in value.values() for leaf in leaves(child)] if hasattr(value, "values") else [value]
 
 
-def build(schema: relive.Schema = FLAT, lanes: int = 1, **choices: object) -> relive.ReplayBuffer:
-    return relive.ReplayBuffer(schema, 50 * lanes, num_envs=lanes, seed=0, **choices)
+def assert_native(calls: list[tuple[str, dict[str, Any]]], **choices: Any) -> None:
+    """The same bits as in Python, and without it."""
+    with _kernels.use("numpy"):
+        wanted, parsed = stored(calls, **choices)
+    with _kernels.use("native"):
+        found, slow = stored(calls, **choices)
+    assert parsed == len(calls)
+    assert found == wanted
+    assert slow == 0
 
 
-TABLE = {
-    "one lane": (lambda: build(), "arrays"),
-    "one lane, no lane axis": (lambda: build(), "no lane axis"),
-    "one lane, Python numbers": (lambda: build(), "Python numbers"),
-    "no next_obs": (lambda: build(lanes=2), "no next_obs, no time limit"),
-    "lanes in an array": (lambda: build(lanes=2), "lanes in an array"),
-    "lanes in a list": (lambda: build(lanes=2), "lanes in a list"),
-    "64 lanes": (lambda: build(lanes=64), "arrays"),
-    "nested, stacked, extras": (lambda: build(NESTED, lanes=3), "arrays"),
-    "prioritized": (lambda: build(lanes=2, sampler=relive.Prioritized()), "arrays"),
-    "one priority": (lambda: build(lanes=2, sampler=relive.Prioritized()), "one priority"),
-    "priorities": (lambda: build(lanes=2, sampler=relive.Prioritized()), "priorities"),
-    "ranked": (lambda: build(lanes=2, sampler=relive.Ranked()), "arrays"),
-    "ranked, priorities": (lambda: build(lanes=2, sampler=relive.Ranked()), "priorities"),
-    "over episodes": (lambda: build(lanes=2, sampler=relive.Uniform(over="episodes")), "arrays"),
-    "without replacement": (lambda: build(lanes=2, sampler=relive.Uniform(replacement=False)), "arrays"),
-    "n-step": (lambda: build(lanes=2, item=relive.Transitions(n_step=3)), "arrays"),
-    "sequences": (lambda: build(lanes=2, item=relive.Sequences(4, burn_in=2)), "arrays"),
-}
+def calls_with(change: Callable[[np.ndarray, relive.Field], Any], lanes: int = 2) -> list[tuple[str, dict[str, Any]]]:
+    """Steps of all lanes one by one, and several together in every arrangement of the leading axes."""
+    calls = [("add", given(change, step(SCHEMA, (lanes,), t))) for t in range(7)]
+    calls.append(("extend", given(change, step(SCHEMA, (lanes, 3), 7))))
+    calls.append(("extend", given(change, step(SCHEMA, (3, lanes), 8)) | {"time_major": True}))
+    return calls + ([("extend", given(change, step(SCHEMA, (3,), 9)))] if lanes == 1 else [])
 
 
-@pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
-@pytest.mark.parametrize("name", TABLE)
-def test_ordinary_steps_are_not_parsed_in_python(name: str, parsed: Counter[str]) -> None:
-    make, form = TABLE[name]
-    buffer = make()
-    add(buffer, form)
-    assert not parsed
-    assert buffer.stats().added == STEPS * buffer.num_envs
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout(name: str, lanes: int) -> None:
+    if "tensor" in name:
+        pytest.importorskip("torch")
+    assert_native(calls_with(lambda array, field: LAYOUTS[name](array), lanes), lanes=lanes)
 
 
-@pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
-def test_only_the_first_step_that_loses_a_final_observation_is_parsed(parsed: Counter[str]) -> None:
-    """Python warns before it is stored; the others take the native path."""
-    buffer = build(lanes=2)
-    add(buffer, "no next_obs")
-    assert parsed["step"] == 1
-    assert buffer.stats().unbootstrapped > 1
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype(dtype: str, lanes: int) -> None:
+    """And with strides, too."""
+
+    def change(array: np.ndarray, field: relive.Field) -> np.ndarray:
+        return array.astype(dtype) if legal(dtype, field) else array
+
+    assert_native(calls_with(change, lanes), lanes=lanes)
+    assert_native(calls_with(lambda a, field: LAYOUTS["not contiguous"](change(a, field)), lanes), lanes=lanes)
 
 
-@pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
-def test_some_of_64_lanes_are_not_parsed_in_python(parsed: Counter[str]) -> None:
-    """One lane fewer is what every step after an episode's end looks like in Gymnasium's NEXT_STEP mode."""
-    buffer = build(lanes=64)
+@pytest.mark.parametrize("name", SCALARS)
+def test_every_number(name: str) -> None:
+    """For one lane, whose axis is left out."""
+    if "tensor" in name:
+        pytest.importorskip("torch")
+    dtype = {"int": "int64", "float": "float64", "0-d": "bool", "a tensor": "bool"}.get(name, name)
+
+    def change(array: np.ndarray, field: relive.Field) -> Any:
+        return SCALARS[name](array[0]) if array.ndim == 1 and legal(dtype, field) else array[0]
+
+    assert_native([("add", given(change, step(SCHEMA, (1,), t))) for t in range(7)], lanes=1)
+
+
+@pytest.mark.parametrize("name", MAPPINGS)
+def test_every_mapping(name: str) -> None:
+    calls = calls_with(lambda array, field: array)
+    for _, made in calls:
+        made |= {part: MAPPINGS[name](made[part]) for part in ("obs", "next_obs")}
+    assert_native(calls)
+
+
+@pytest.mark.parametrize("name", LANES)
+def test_every_kind_of_lanes(name: str) -> None:
+    if "tensor" in name:
+        pytest.importorskip("torch")
+    lanes = LANES[name]([3, 2, 1])
+    calls = [("add", step(SCHEMA, (3,), t) | {"env_ids": lanes}) for t in range(4)]
+    assert_native([*calls, ("extend", step(SCHEMA, (3, 2), 4) | {"env_ids": lanes})], lanes=4)
+
+
+@pytest.mark.parametrize("sampler", ["prioritized", "ranked"])
+@pytest.mark.parametrize("name", PRIORITIES)
+def test_every_kind_of_priority(name: str, sampler: str) -> None:
+    if "tensor" in name:
+        pytest.importorskip("torch")
+    calls = []
+    for t, lead in enumerate([(2,), (2,), (2, 3), (2,)]):
+        calls.append(("add", step(FLAT, (2,), 2 * t)))  # gets the largest so far, whatever comes next
+        priority = PRIORITIES[name](t + 1.0 + np.arange(np.prod(lead)).reshape(lead))
+        calls.append(("extend" if len(lead) > 1 else "add", step(FLAT, lead, 2 * t + 1) | {"priority": priority}))
+    assert_native(calls, schema=FLAT, sampler=SAMPLERS[sampler])
+
+
+@pytest.mark.parametrize("choice", [*SAMPLERS, *ITEMS])
+def test_every_sampler_and_item(choice: str) -> None:
+    choices: dict[str, Any] = {"sampler": SAMPLERS[choice]} if choice in SAMPLERS else {"item": ITEMS[choice]}
+    calls = [("add", step(FLAT, (2,), t)) for t in range(50)] + [("extend", step(FLAT, (2, 30), 50))]
+    for _, made in calls[::3]:
+        del made["next_obs"]
+    assert_native(calls, schema=FLAT, **choices)
+
+
+def test_a_list_of_lanes_that_leaves_out_one_of_64() -> None:
+    """What every step after an episode's end looks like in Gymnasium's NEXT_STEP mode."""
     live = np.delete(np.arange(64), 17)
-    for t in range(9):
-        made = step(buffer.schema, t, 64)
-        buffer.add(**{name: value[live] for name, value in made.items()}, env_ids=live)
-    assert not parsed
-    assert buffer.stats().added == 9 * 63
+    assert_native([("add", step(FLAT, (63,), t) | {"env_ids": live}) for t in range(5)], schema=FLAT, lanes=64)
 
 
-@pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
-def test_meta_a_parsed_step_is_counted(parsed: Counter[str]) -> None:
-    add(build(), "lists")
-    assert sum(parsed.values()) >= STEPS
+def test_discrete_actions_as_columns() -> None:
+    calls = [("add", step(FLAT, (2,), 0)), ("extend", step(FLAT, (2, 3), 1))]
+    for _, made in calls:
+        made["action"] = made["action"][..., None]
+    assert_native(calls, schema=FLAT)
+
+
+class Foreign:
+    """Something that only Python can make an array of."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._values = values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return self._values
+
+
+@pytest.mark.parametrize("form", [Foreign, lambda values: values.astype(np.longdouble)], ids=["object", "longdouble"])
+def test_a_value_that_needs_python_is_stored_and_counted(form: Callable[[np.ndarray], Any]) -> None:
+    calls = [("add", step(SCHEMA, (2,), t)) for t in range(4)] + [("extend", step(SCHEMA, (3, 2), 9))]
+    calls[-1][1]["time_major"] = True
+    for _, made in calls[1:]:
+        made["obs"] = {**made["obs"], "1": form(made["obs"]["1"])}
+    with _kernels.use("numpy"):
+        wanted, _ = stored(calls)
+    with _kernels.use("native"):
+        assert stored(calls) == (wanted, len(calls) - 1)
+
+
+def test_a_buffer_is_freed_as_soon_as_it_is_gone() -> None:
+    """Its memory must not wait for the garbage collector."""
+    gc.disable()
+    try:
+        with _kernels.use("native"):
+            buffer = build(FLAT)
+        buffer.add(**step(FLAT, (2,), 0))
+        marks = weakref.ref(buffer._ring.marks)
+        del buffer
+        assert marks() is None
+    finally:
+        gc.enable()
+
+
+def test_add_looks_like_the_method_that_it_stands_for() -> None:
+    """And a subclass's own method is called."""
+
+    class Counting(relive.ReplayBuffer):
+        calls = 0
+
+        def add(self, **arguments: Any) -> Any:
+            self.calls += 1
+            return super().add(**arguments)
+
+    with _kernels.use("native"):
+        buffer, counting = build(FLAT), Counting(FLAT, 80, num_envs=2)
+    for name in ("add", "extend"):
+        mine, method = getattr(buffer, name), getattr(relive.ReplayBuffer, name)
+        assert type(mine).__name__ == "Add"
+        assert (mine.__name__, mine.__doc__) == (name, method.__doc__)
+        parameters = list(inspect.signature(method).parameters.values())
+        assert list(inspect.signature(mine).parameters.values()) == parameters[1:]
+    for t in range(3):
+        counting.add(**step(FLAT, (2,), t))
+    assert (counting.calls, counting.stats().added, counting.stats().slow_adds) == (3, 6, 0)
+
+
+# Where a cast could round, wrap or overflow.
+EDGES = [0.0, -0.0, 1.0, -1.0, 0.1, 1 / 3, 2.0**-14, 2.0**-24, 2.0**-25, 3 * 2.0**-25, 2.0**-149, 2.0**-150, 5e-324]
+EDGES += [2049.0, 2051.0, 65503.9, 65504.0, 65519.9, 65520.0, 65536.0, 3.4028235677973366e38, 3.5e38, 1e300]
+EDGES += [np.inf, -np.inf, np.nan, 16777217.0, 2.0**53 + 2]
+INTEGER_EDGES = [0, 1, 2, 127, 128, 255, 256, 2049, 2051, 32767, 32768, 65519, 65520, 2**24 + 1, 2**31 - 1, 2**31]
+INTEGER_EDGES += [2**32 - 1, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -1, -128, -129, -(2**31) - 1, -(2**63)]
+
+
+def outcome(buffer: relive.ReplayBuffer, value: np.ndarray) -> Any:
+    made = step(buffer.schema, (), 0)
+    try:
+        return buffer.read(buffer.add(**{**made, "value": value}))["value"].tobytes()
+    except ReliveError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("target", DTYPES)
+def test_casts_give_the_bits_and_the_errors_of_numpy(target: str) -> None:
+    schema = relive.Schema(obs=relive.Field(), action=relive.Field(), value=relive.Field((1,), target))
+    several = relive.Schema(obs=relive.Field(), action=relive.Field(), value=relive.Field((300,), target))
+    buffers = []
+    for kernels in ("numpy", "native"):
+        with _kernels.use(kernels):
+            buffers.append((build(schema, lanes=1), build(several, lanes=1)))
+    for source in DTYPES:
+        edges = EDGES if "float" in source else INTEGER_EDGES
+        limits = None if "float" in source or source == "bool" else np.iinfo(source)
+        fitting = [edge for edge in edges if limits is None or limits.min <= edge <= limits.max]
+        with np.errstate(over="ignore"):
+            values = np.array(fitting).astype(source) if limits is None else np.array(fitting, source)
+        found = []
+        for single, many in buffers:
+            ones = [outcome(single, value.reshape(1)) for value in values]
+            most = [value for value, one in zip(values, ones, strict=True) if isinstance(one, bytes)] or [values[0]]
+            found.append([*ones, outcome(many, np.resize(np.array(most), 300))])
+        assert found[0] == found[1], source
+
+
+def test_the_step_that_is_said_to_lose_a_final_observation_is_not_counted() -> None:
+    with _kernels.use("native"):
+        buffer = build(FLAT)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for t in range(15):
+                made = step(FLAT, (2,), t)
+                del made["next_obs"]
+                buffer.add(**made)
+    assert [warning.filename for warning in said] == [__file__]
+    assert (buffer.stats().unbootstrapped, buffer.stats().slow_adds) == (4, 0)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "form",
     [
         lambda td: td,
         lambda td: td.astype(np.float32),
@@ -162,16 +309,18 @@ def test_meta_a_parsed_step_is_counted(parsed: Counter[str]) -> None:
         lambda td: td.astype(np.float32)[:, None],
     ],
 )
-def test_an_update_is_one_call(given, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_is_one_call(form: Callable[[np.ndarray], np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the TD errors that networks give; what needs a closer look takes the long way, and the same priorities."""
-    buffers = [relive.ReplayBuffer(FLAT, 50, sampler=relive.Prioritized(), seed=0) for _ in range(2)]
+    with _kernels.use("native"):
+        buffers = [build(FLAT, lanes=1, sampler=relive.Prioritized()) for _ in range(2)]
     monkeypatch.setattr(buffers[0], "_index", None)  # the long way asks it
     monkeypatch.setattr(buffers[1], "_try_update", lambda ids, td: False)
     td = np.array([0.5, -3.0, 0.0, 2.0])
     for buffer in buffers:
         for t in range(20):
-            buffer.add(**step(FLAT, t, 1))
-        assert buffer.update_priorities(np.array([1, 5, 3, 5]), given(td)) == 4
+            obs = {"obs": np.full((1, 3), t), "next_obs": np.full((1, 3), t + 1)}
+            buffer.add(**step(FLAT, (1,), 0) | obs)
+        assert buffer.update_priorities(np.array([1, 5, 3, 5]), form(td)) == 4
     monkeypatch.undo()
     ids = np.arange(7)
     np.testing.assert_array_equal(buffers[0].priorities(ids), buffers[1].priorities(ids))

@@ -37,6 +37,7 @@ TYPES = {
     "Bool": "numpy.ndarray[bool]",
     "Array": "object",
     "Window": "object",
+    "Lock": "relive._native.Lock",
     "Ring": "relive._native.Ring",
     "Any": "object",
 }
@@ -138,6 +139,8 @@ def test_meta_a_change_of_the_extension_is_noticed() -> None:
 def test_the_numpy_kernels_have_the_same_arguments() -> None:
     for name, signature in said_by_the_stub(STUB).items():
         kind, _, method = name.rpartition(".")
+        if method in ("__enter__", "__exit__"):
+            continue  # the interpreter's own
         function = getattr(getattr(_kernels_numpy, kind) if kind else _kernels_numpy, method)
         assert list(inspect.signature(function).parameters) == [argument for argument, *_ in signature], name
 
@@ -163,6 +166,8 @@ def test_results_are_what_the_stub_says() -> None:
 
     makers = {name: make for calls in border_calls.makers().values() for name, make in calls.items()}
     for name, function in functions_in(ast.parse(STUB).body).items():
+        if name.endswith(("__enter__", "__exit__")):
+            continue
         call = makers[name]()
         result = call.function(**call.arguments)
         said = ast.unparse(function.returns).removesuffix(" | None") if function.returns else ""
@@ -174,4 +179,6 @@ def test_results_are_what_the_stub_says() -> None:
             assert isinstance(result, np.ndarray), name
             assert result.dtype == DTYPES.get(said, result.dtype), name
         else:
-            assert type(result).__name__ == {"None": "NoneType"}.get(said, said.partition("[")[0]), name
+            assert type(result).__name__ == {"None": "NoneType", "Callable": "Add"}.get(
+                said.partition("[")[0], said.partition("[")[0]
+            ), name

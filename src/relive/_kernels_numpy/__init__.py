@@ -5,6 +5,7 @@ Names, arguments and results are those of `relive._native`; draws are equal to t
 
 from __future__ import annotations
 
+from relive._kernels_numpy.calls import Lock, adding
 from relive._kernels_numpy.files import checksums, copy_steps, read_rows, scatter_rows
 from relive._kernels_numpy.gather import Gather
 from relive._kernels_numpy.power import mass, power, smallest, weights
@@ -14,9 +15,11 @@ from relive._kernels_numpy.tree import Tree
 
 __all__ = [
     "Gather",
+    "Lock",
     "Queue",
     "Ring",
     "Tree",
+    "adding",
     "checksums",
     "copy_steps",
     "mass",

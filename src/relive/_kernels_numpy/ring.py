@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -56,21 +55,6 @@ class Ring(Rows):
         super().__init__(columns, num_obs, marks, counters, window)
         self.clock, self.given, self.arrival = clock, given, arrival
         self.watched, self._notify = 0, notify
-
-    def push(
-        self,
-        obs: Any,
-        action: Any,
-        reward: Any,
-        next_obs: Any,
-        terminated: Any,
-        truncated: Any,
-        extras: dict[str, Any],
-        env_ids: Any,
-        priority: Any,
-    ) -> Int64 | None:
-        """The native kernel's short way for plain values; here always None: the step has to be parsed in Python."""
-        return None
 
     def write(
         self,

@@ -1,0 +1,102 @@
+"""`add` and `extend` in Python: all of them with the NumPy kernels; with the native ones what these leave to Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import numpy as np
+
+from . import _check, _kernels
+from ._arguments import lanes_of, raw_priorities
+from ._notices import Notices
+from ._ring import Ring
+from ._step_parser import Step, StepParser
+from ._turn import Turn
+from ._types import Float64, Int64
+from .samplers import Index, Sampler
+from .schema import Schema
+
+
+class Adding:
+    """What writes to a buffer's ring. It does not know the buffer, whose memory is so freed as soon as it is gone.
+
+    A native kernel's call leaves to Python what is not legal, since the errors are here; calls that have a notice to
+    say; and single values of rare types, which `StepParser.column` reads.
+
+    Attributes:
+        parsed: Calls whose values were read here, but for those that a native kernel left here for a notice.
+    """
+
+    def __init__(
+        self, schema: Schema, ring: Ring, index: Index, sampler: Sampler, notices: Notices, turn: Turn
+    ) -> None:
+        self._ring, self._index, self._sampler, self._notices, self._turn = ring, index, sampler, notices, turn
+        self._parser = StepParser(schema)
+        self._all_lanes = np.arange(ring.lanes)
+        self._native = False
+        self.parsed = 0
+
+    def call(self, several: bool) -> Callable[..., Int64]:
+        """The fastest `add`, or `extend`, that the kernel has."""
+        otherwise = self.extend if several else self.add
+        ask, refresh = self._parser.column, self._index.refresh
+        made = _kernels.active().adding(self._ring.kernel, self._turn.lock, ask, refresh, otherwise, several)
+        self._native = made != otherwise
+        return made
+
+    def lanes(self, env_ids: Any) -> Int64:
+        """The lanes that a call is about."""
+        return self._all_lanes if env_ids is None else lanes_of(env_ids, self._ring.lanes)
+
+    def add(self, *, env_ids: Any = None, priority: Any = None, **step: Any) -> Int64:
+        """`ReplayBuffer.add`."""
+        if self._turn.taken():
+            raise self._turn.refusal()
+        noticed = self._notices.say(self._ring)
+        lanes = self.lanes(env_ids)
+        canonical = self._parser.step(_in_order(step), (len(lanes),), 1).mapped(lambda array: array[:, None])
+        priorities = raw_priorities(priority, (len(lanes),), self._sampler)
+        noticed |= self._notices.before(canonical, self._ring)
+        return self._write(canonical, lanes, None if priorities is None else priorities[:, None], noticed)[:, 0]
+
+    def extend(self, *, env_ids: Any = None, priority: Any = None, time_major: bool = False, **steps: Any) -> Int64:
+        """`ReplayBuffer.extend`."""
+        noticed = self._notices.say(self._ring)
+        lanes = self.lanes(env_ids)
+        _check.flag(time_major, "ReplayBuffer.extend(time_major)")
+        steps = _in_order(steps)
+        lead = self._parser.lead(steps, len(lanes), time_major)
+        canonical = self._parser.step(steps, lead.shape, 1 if lead.flat else 0).mapped(lead.lane_major)
+        priorities = raw_priorities(priority, lead.shape, self._sampler)
+        noticed |= self._notices.before(canonical, self._ring)
+        raw = None if priorities is None else lead.lane_major(priorities)
+        return lead.as_given(self._write(canonical, lanes, raw, noticed))
+
+    def _write(self, step: Step, lanes: Int64, priority: Float64 | None, noticed: bool) -> Int64:
+        with self._turn.alone():
+            if priority is not None:
+                # Earlier steps without a priority get the largest so far, which these steps may raise.
+                self._index.refresh()
+            ids = self._ring.write(step.values, step.next_values, step.terminated, step.truncated, lanes, priority)
+            self.parsed += not (noticed and self._native)
+            return ids
+
+
+def _in_order(step: dict[str, Any]) -> dict[str, Any]:
+    """The fields in the order in which they are checked, whatever order they were given in."""
+    return {**dict.fromkeys(("obs", "action", "reward", "next_obs", "terminated", "truncated")), **step}
+
+
+def shadow(buffer: object, name: str, call: Callable[..., Int64], method: Callable[..., Int64]) -> None:
+    """Let a native `call` stand for a buffer's `method`, whose frame would take longer than the call.
+
+    It has the method's name, docstring and signature. A method that a subclass overrides stays.
+    """
+    if getattr(type(buffer), name) is not method or not hasattr(call, "asked"):
+        return
+    for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(call, attribute, getattr(method, attribute))
+    call.__wrapped__ = MethodType(method, name)  # type: ignore[attr-defined]  # `inspect.signature` looks there
+    vars(buffer)[name] = call
