@@ -6,9 +6,16 @@
 #include <cstring>
 
 #if defined(__GNUC__) || defined(__clang__)
+// The empty statement is for GCC, which takes a function that only prefetches for one without effect and drops its
+// calls.
+#define RELIVE_FETCH(address, write, cache)        \
+    do {                                           \
+        __builtin_prefetch(address, write, cache); \
+        __asm__ volatile("");                      \
+    } while (false)
 // Into the second cache: the first one's few miss buffers would bound how many rows can be on their way.
-#define RELIVE_PREFETCH(address) __builtin_prefetch(address, 0, 2)
-#define RELIVE_PREFETCH_WRITE(address) __builtin_prefetch(address, 1, 3)
+#define RELIVE_PREFETCH(address) RELIVE_FETCH(address, 0, 2)
+#define RELIVE_PREFETCH_WRITE(address) RELIVE_FETCH(address, 1, 3)
 #else
 #define RELIVE_PREFETCH(address) ((void)(address))
 #define RELIVE_PREFETCH_WRITE(address) ((void)(address))
