@@ -10,6 +10,7 @@
 
 void bind_files(nanobind::module_& m);
 void bind_gather(nanobind::module_& m);
+void bind_ranked(nanobind::module_& m);
 void bind_ring(nanobind::module_& m);
 void bind_samplers(nanobind::module_& m);
 
@@ -76,6 +77,7 @@ NB_MODULE(_native, m) {
     m.doc() = "The kernels in C++; relive._kernels_numpy has the same functions and describes them.";
     m.def("simd", [] { return kernels->name; });
     bind_samplers(m);
+    bind_ranked(m);
     bind_ring(m);
     bind_gather(m);
     bind_files(m);

@@ -372,8 +372,8 @@ class ReplayBuffer:
         with self._turn.lock:
             if not nested:
                 self._index.refresh()
-            report = self._index.report()
-            return snapshot(self._ring, report, self._last, nbytes=self._nbytes, drawn=self._drawn, stale=self._stale)
+            compute = snapshot(self._ring, self._index.report(), self._last, self._nbytes, self._drawn, self._stale)
+        return compute()
 
     def __repr__(self) -> str:
         choices = f"{self.item!r}, {self.sampler!r}, {self.storage!r}"

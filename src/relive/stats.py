@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -65,12 +67,28 @@ class Stats:
     age_quantiles: tuple[float, ...]
 
 
-def snapshot(ring: Ring, report: Report, last: Int64, *, nbytes: int, drawn: int, stale: int) -> Stats:
-    """The statistics of a buffer whose last draw returned the ids `last`."""
-    tally, ages = ring.tally(), ring.ages(last)
+def snapshot(
+    ring: Ring, report: Callable[[], Report], last: Int64, nbytes: int, drawn: int, stale: int
+) -> Callable[[], Stats]:
+    """Take the statistics of a buffer whose last draw returned the ids `last`.
+
+    What can be computed later is left to the function that is returned, which looks at the buffer no more.
+    """
+    return partial(_stats, ring.tally(), ring.ages(last), report, ring.capacity, nbytes, drawn, stale)
+
+
+def _stats(
+    tally: Mapping[str, int],
+    ages: Int64,
+    report: Callable[[], Report],
+    capacity: int,
+    nbytes: int,
+    drawn: int,
+    stale: int,
+) -> Stats:
     return Stats(
         size=tally["stored"],
-        capacity=ring.capacity,
+        capacity=capacity,
         drawable=tally["drawable"],
         nbytes=nbytes,
         added=tally["added"],
@@ -82,5 +100,5 @@ def snapshot(ring: Ring, report: Report, last: Int64, *, nbytes: int, drawn: int
         repeated_finals=tally["repeats"],
         stale_updates=stale,
         age_quantiles=tuple(np.quantile(ages, _QUANTILES).tolist()) if len(ages) else (),
-        **vars(report),
+        **vars(report()),
     )

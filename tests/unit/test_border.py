@@ -17,7 +17,7 @@ import pytest
 from back_ends import HAS_NATIVE, run_python
 
 pytestmark = pytest.mark.skipif(not HAS_NATIVE, reason="there is no extension")
-GROUPS = ["functions", "Ring", "Gather", "Tree", "Queue"]
+GROUPS = ["functions", "Ring", "Gather", "Tree", "Ranks", "Queue"]
 LEAST = 20
 
 LENGTHS = "one fewer, one more, one fewer across, one more across, empty"
@@ -86,6 +86,10 @@ LEGAL = [
     ("any number of draws", "Tree.find", "prefix", LENGTHS),
     ("any number of draws", "Tree.draw*", "u", LENGTHS),
     ("all are kept; single bytes", "Tree.update", "keep", f"None, {SAME}"),
+    ("looked at when the order is rebuilt", "Ranks.__init__", "raw", "nan, inf, -1.0"),
+    ("any times", "Ranks.__init__", "stamps", f"{-(2**63)}, {2**63 - 1}"),
+    ("any number of draws", "Ranks.draw*", "u", LENGTHS),
+    ("all are kept; single bytes", "Ranks.update", "keep", f"None, {SAME}"),
     ("episodes are not followed", "Queue.__init__", "firsts", "None"),
     ("any number of draws", "Queue.draw*", "u", LENGTHS),
 ]
@@ -150,7 +154,7 @@ def test_no_function_is_forgotten() -> None:
 
 def test_what_a_kernel_works_on_lives_as_long_as_the_kernel() -> None:
     """Whatever becomes of the lists that it was made from, and of the ring that a queue follows."""
-    from border_calls import queue_arguments
+    from border_calls import queue_arguments, ranks_arguments
     from border_tools import native, ring_arguments
 
     from relive.sum_tree import allocate
@@ -167,11 +171,14 @@ def test_what_a_kernel_works_on_lives_as_long_as_the_kernel() -> None:
     arrays += [weakref.ref(array) for array in (*sums, *mins, state)]
     kernels.append(native.Tree(sums, mins, state))
     sums.clear(), mins.clear()
+    ranks = ranks_arguments()
+    arrays += [weakref.ref(ranks[name]) for name in ("order", "raw", "stamps", "state")]
+    kernels.append(native.Ranks(**ranks))
     queue = queue_arguments()
     arrays += [weakref.ref(array) for name, array in queue.items() if name != "ring"]
     kernels.append(native.Queue(**queue))
     arguments["columns"].clear()
-    del arguments, state, queue
+    del arguments, state, ranks, queue
     gc.collect()
     assert all(array() is not None for array in arrays)
     kernels[-1].refresh()

@@ -38,6 +38,7 @@ TYPES = {
     "Array": "object",
     "Window": "object",
     "Ring": "relive._native.Ring",
+    "Tree": "relive._native.Tree",
     "Any": "object",
 }
 DTYPES = {"Float64": "float64", "Float32": "float32", "Int64": "int64"}
