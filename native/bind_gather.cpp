@@ -11,7 +11,10 @@ public:
         require(columns.size() == picks.size(), "relive._native.Gather: one pick for every column");
         for (nb::handle column : columns) columns_.emplace_back(column);
         for (nb::handle pick : picks) picks_.push_back(nb::cast<size_t>(pick));
-        for (std::size_t c = 0; c < columns_.size(); ++c) add_to_spans(spans_, columns_[c].column, picks_[c]);
+        for (std::size_t c = 0; c < columns_.size(); ++c) {
+            add_to_spans(spans_, columns_[c].column, picks_[c]);
+            add_to_spans(records_, columns_[c].column, 0);
+        }
     }
 
     void take(nb::list rows, nb::list outs) const {
@@ -40,10 +43,81 @@ public:
         return plan(plans().expanded, windows, outs);
     }
 
+    // What stands at the positions of sequences: observations (pick 0), or the steps before them (pick 1).
+    nb::object unroll(const PyRing& owner, In<int64_t> slots, int64_t length, In<float> discounts, bool time_major,
+                      bool listed, std::optional<nb::list> given) const {
+        for (std::size_t c = 0; c < columns_.size(); ++c)
+            require(picks_[c] < 2 && columns_[c].rows == owner.ring.zero_row() + 1,
+                    "relive._native.Gather.unroll: columns of another ring");
+        const npy_intp items = npy_intp(slots.size), positions = npy_intp(length + discounts.size - 1);
+        require(length >= 1 && length <= owner.ring.rows && discounts.size <= owner.ring.rows + 1,
+                "relive._native.Gather.unroll: longer than a lane");
+        nb::list outs = given ? *given : fresh_outs(items * positions);
+        const std::vector<char*> to = outputs(outs, items * positions);
+        const Ring& ring = owner.ring;
+        nb::object plan_of = owner.sequences_of(
+            slots, length, discounts, listed, [&](int64_t item, const Sequence& sequence, const Sequence* next) {
+                for (std::size_t c = 0; c < columns_.size(); ++c) {
+                    if (next) fetch(ring, *next, c);
+                    const std::size_t row = columns_[c].column.row;
+                    const std::size_t step = row * std::size_t(time_major ? items : 1);
+                    Copy copy{ring, columns_[c].column, to[c] + row * std::size_t(time_major ? item : item * positions),
+                              step, positions};
+                    if (picks_[c]) {
+                        copy.rows(sequence.before, 1);
+                        for (const Run& run : sequence.runs) copy.rows(run.row, run.count);
+                        copy.repeat(ring.zero_row());
+                    } else {
+                        for (const Run& run : sequence.runs) copy.rows(run.row, run.count);
+                        copy.repeat(sequence.behind);
+                    }
+                }
+            });
+        return plan(plans().sequenced, plan_of, outs);
+    }
+
 private:
+    // Fills the positions of one item's column, one after the other.
+    struct Copy {
+        const Ring& ring;
+        const Column& column;
+        char* to;
+        std::size_t step;
+        std::int64_t left;
+
+        void rows(std::int64_t row, std::int64_t count) {
+            for (count = std::min(count, left); count > 0;) {
+                const std::int64_t straight = row == ring.zero_row() ? 1 : std::min(count, ring.rows_to_wrap(row));
+                strip(row, column.stride * std::size_t(ring.lanes), straight);
+                count -= straight;
+                if (count > 0) row = ring.advanced(row, straight);
+            }
+        }
+        void repeat(std::int64_t row) { strip(row, 0, left); }
+
+    private:
+        void strip(std::int64_t row, std::size_t from_step, std::int64_t count) {
+            chosen().copy_strip({column.at(row), to, column.row, from_step, step}, count);
+            to += step * std::size_t(count);
+            left -= count;
+        }
+    };
+
+    // A share of the next sequence's rows is fetched while each column of the present one is copied.
+    void fetch(const Ring& ring, const Sequence& next, std::size_t part) const {
+        const auto parts = std::int64_t(columns_.size());
+        for (const Run& run : next.runs) {
+            const std::int64_t begin = run.count * std::int64_t(part) / parts;
+            const std::int64_t end = run.count * (std::int64_t(part) + 1) / parts;
+            std::int64_t row = ring.advanced(run.row, begin);
+            for (std::int64_t i = begin; i < end; ++i, row = ring.next_row(row))
+                for (const Span& span : records_) prefetch_row(span.data + std::size_t(row) * span.stride, span.bytes);
+        }
+    }
+
     nb::tuple keep_;  // not the list, which may change
     std::vector<RowArray> columns_;
-    std::vector<Span> spans_;
+    std::vector<Span> spans_, records_;  // what a row of all columns touches: by picks, and as if there were one list
     std::vector<size_t> picks_;
 
     std::vector<const std::int64_t*> lists(const nb::list& rows, npy_intp& n) const {
@@ -81,16 +155,26 @@ private:
         return outs;
     }
 
-    void copy(const std::int64_t* const* rows, const nb::list& outs, npy_intp n) const {
+    // Where each column's n rows go.
+    std::vector<char*> outputs(const nb::list& outs, npy_intp n) const {
         require(outs.size() == columns_.size(), "relive._native.Gather: one output for every column");
+        std::vector<char*> to;
+        for (std::size_t c = 0; c < columns_.size(); ++c) {
+            const RowArray out(outs[c], true);
+            require(out.rows == n && out.column.row == columns_[c].column.row && out.type == columns_[c].type &&
+                        (n <= 1 || out.column.stride == columns_[c].column.row),
+                    "relive._native.Gather: an output of another shape");
+            to.push_back(out.column.data);
+        }
+        return to;
+    }
+
+    void copy(const std::int64_t* const* rows, const nb::list& outs, npy_intp n) const {
+        const std::vector<char*> to = outputs(outs, n);
         std::vector<Job> jobs;
         for (std::size_t c = 0; c < columns_.size(); ++c) {
             const Column& column = columns_[c].column;
-            const RowArray out(outs[c], true);
-            require(out.rows == n && out.column.row == column.row && out.type == columns_[c].type &&
-                        (n <= 1 || out.column.stride == column.row),
-                    "relive._native.Gather: an output of another shape");
-            jobs.push_back({column.data, out.column.data, rows[picks_[c]], column.row, column.stride});
+            jobs.push_back({column.data, to[c], rows[picks_[c]], column.row, column.stride});
         }
         std::vector<Fetch> fetches;
         for (const Span& span : spans_) fetches.push_back({span.data, rows[span.pick], span.bytes, span.stride});
@@ -107,6 +191,8 @@ void bind_gather(nanobind::module_& m) {
         .def(nb::init<nb::list, nb::list>(), nb::arg("columns"), nb::arg("picks"))
         .def("take", &PyGather::take, nb::arg("rows"), nb::arg("outs"))
         .def("taken", &PyGather::taken, nb::arg("rows"))
+        .def("unroll", &PyGather::unroll, nb::arg("ring"), nb::arg("slots"), nb::arg("length"), nb::arg("discounts"),
+             nb::arg("time_major"), nb::arg("listed"), nb::arg("outs").none())
         .def("expand", &PyGather::expand, nb::arg("ring"), nb::arg("slots"), nb::arg("discounts"),
              nb::arg("outs").none());
 }

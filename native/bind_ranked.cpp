@@ -50,19 +50,17 @@ public:
         return ranks_.update(slots.data, td_error.data, kept, slots.size, eps);
     }
 
-    nb::object draw(In<double> u, bool stratified) {
-        require(!u.size || ranks_.size() > 0, "relive._native.Ranks.draw: nothing has a rank");
-        return drawn(u, [&](const Tree& tree, std::int64_t* index, double* value) {
-            chosen().draw(tree, u.data, u.size, stratified, index, value);
-        });
-    }
+    nb::object draw(In<double> u, bool stratified) { return named(drawn(u, stratified, true)); }
+    nb::object draw_distinct(In<double> u) { return named(drawn(u, false, false)); }
 
-    nb::object draw_distinct(In<double> u) {
-        require(u.size <= ranks_.size(), "relive._native.Ranks.draw_distinct: more than there are");
-        Scratch<double> scratch(u.size * tree_.tree().levels);
-        return drawn(u, [&](Tree& tree, std::int64_t* index, double* value) {
-            chosen().draw_distinct(tree, u.data, u.size, index, value, scratch.data());
-        });
+    // As the tree's own, of slots instead of ranks.
+    nb::object sample(In<double> u, bool stratified, bool replacement, int scale, double items, double beta) {
+        require(u.size > 0 && scale >= 0 && scale <= 2 && items > 0, "relive._native.Ranks.sample: nothing to draw");
+        const Found found = drawn(u, stratified, replacement);
+        Out<float> weight(u.size);
+        const double reference = tree_.reference(scale, items, found.values.data, u.size);
+        run(u.size, [&] { chosen().weights(found.values.data, u.size, reference, beta, weight.data); });
+        return plan(plans().sampled, found.slots.array, found.values.array, weight.array);
     }
 
 private:
@@ -70,16 +68,31 @@ private:
     Ranks ranks_;
     nb::object arrays_;  // keeps them alive
 
-    template <typename Draw>
-    nb::object drawn(const In<double>& u, Draw&& draw) {
+    struct Found {
+        Out<std::int64_t> slots;
+        Out<double> values;
+    };
+
+    static nb::object named(const Found& found) { return plan(plans().drawn, found.slots.array, found.values.array); }
+
+    Found drawn(const In<double>& u, bool stratified, bool replacement) {
         require(all_uniforms(u.data, u.size), NO_UNIFORM);
+        require(u.size <= (replacement && ranks_.size() ? u.size : ranks_.size()),
+                "relive._native.Ranks: more than there are");
         ranks_.fit();
-        Out<std::int64_t> slots(u.size);
-        Out<double> values(u.size);
-        run(u.size, [&] { draw(tree_.tree(), slots.data, values.data); });
-        within(slots.data, u.size, ranks_.size(), "relive._native.Ranks: a tree over other ranks");
-        run(u.size, [&] { chosen().ranked(ranks_.order, slots.data, u.size, slots.data); });
-        return plan(plans().drawn, slots.array, values.array);
+        Found found{Out<std::int64_t>(u.size), Out<double>(u.size)};
+        Tree& tree = tree_.tree();
+        Scratch<double> scratch(replacement ? 0 : u.size * tree.levels);
+        std::int64_t* slots = found.slots.data;
+        run(u.size, [&] {
+            if (replacement)
+                chosen().draw(tree, u.data, u.size, stratified, slots, found.values.data);
+            else
+                chosen().draw_distinct(tree, u.data, u.size, slots, found.values.data, scratch.data());
+        });
+        within(slots, u.size, ranks_.size(), "relive._native.Ranks: a tree over other ranks");
+        run(u.size, [&] { chosen().ranked(ranks_.order, slots, u.size, slots); });
+        return found;
     }
 };
 
@@ -103,5 +116,7 @@ void bind_ranked(nanobind::module_& m) {
         .def("refresh", &PyRanks::refresh, nb::arg("ring"), nb::arg("seen"), nb::arg("initial"))
         .def("update", &PyRanks::update, nb::arg("slots"), nb::arg("td_error"), nb::arg("keep").none(), nb::arg("eps"))
         .def("draw", &PyRanks::draw, nb::arg("u"), nb::arg("stratified"))
-        .def("draw_distinct", &PyRanks::draw_distinct, nb::arg("u"));
+        .def("draw_distinct", &PyRanks::draw_distinct, nb::arg("u"))
+        .def("sample", &PyRanks::sample, nb::arg("u"), nb::arg("stratified"), nb::arg("replacement"), nb::arg("scale"),
+             nb::arg("items"), nb::arg("beta"));
 }

@@ -64,36 +64,52 @@ nb::object PyRing::windows(In<int64_t> slots, In<float> discounts) const {
     return windows_of(slots, discounts, at, after);
 }
 
-nb::object PyRing::sequences(In<int64_t> slots, int64_t length, In<float> discounts) const {
+nb::object PyRing::sequences(In<int64_t> slots, int64_t length, In<float> discounts, bool listed) const {
+    return sequences_of(slots, length, discounts, listed, nullptr);
+}
+
+nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const In<float>& discounts, bool listed,
+                                const Copies& copies) const {
     check_slots(slots);
-    const int64_t n = check_discounts(discounts);
+    const int64_t n = check_discounts(discounts), items = slots.size;
     require(length >= 1 && length <= ring.rows && length + n - 1 <= ring.rows,
             "relive._native.Ring.sequences: longer than a lane");
-    const npy_intp items = npy_intp(slots.size), count = npy_intp(length + n);
-    const std::vector<npy_intp> wide{items, count}, narrow{items, npy_intp(length)};
-    Out<std::int64_t> observed(wide), before(wide);
+    const Sequences sequences(ring, length, n, discounts.data);
+    const int64_t count = sequences.positions();
+    const std::vector<npy_intp> wide{npy_intp(items), npy_intp(count)}, narrow{npy_intp(items), npy_intp(length)};
+    Out<std::int64_t> ids(items);
     Out<std::int32_t> steps(narrow);
     Out<float> discount(narrow);
     Out<bool> terminated(narrow), truncated(narrow), mask(narrow);
-    std::optional<Out<std::int64_t>> after;
-    std::optional<Out<bool>> first;
-    if (ring.across) {
-        after.emplace(narrow);
-        first.emplace(wide);
+    std::optional<Out<std::int64_t>> observed, before;
+    if (listed) {
+        observed.emplace(wide);
+        before.emplace(wide);
     }
     const auto flags = [](Out<bool>& out) { return reinterpret_cast<uint8_t*>(out.data); };
-    const Unrolled out{observed.data,
-                       before.data,
-                       steps.data,
-                       discount.data,
-                       flags(terminated),
-                       flags(truncated),
-                       flags(mask),
-                       after ? after->data : nullptr,
-                       first ? flags(*first) : nullptr};
-    run(items * count, [&] { ring.sequences(slots.data, items, length, n, discounts.data, out); });
-    return plan(plans().unrolled, observed.array, before.array, steps.array, discount.array, terminated.array,
-                truncated.array, mask.array, after ? after->array : nb::none(), first ? first->array : nb::none());
+    Unrolled out{steps.data,
+                 discount.data,
+                 flags(terminated),
+                 flags(truncated),
+                 flags(mask),
+                 {},
+                 {},
+                 {}};
+    run(items * count, [&] {
+        ring.ids(slots.data, items, ids.data);
+        Sequence one, other, *now = &one, *next = &other;
+        if (items) sequences.find(slots.data[0], *now);
+        for (int64_t b = 0; b < items; ++b, std::swap(now, next)) {
+            if (b + 1 < items) sequences.find(slots.data[b + 1], *next);
+            sequences.windows(*now, b, out);
+            if (listed) sequences.list(*now, observed->data + b * count, before->data + b * count);
+            if (copies) copies(b, *now, b + 1 < items ? next : nullptr);
+        }
+    });
+    const auto or_none = [](auto& made) { return made ? made->array : nb::none(); };
+    return plan(plans().unrolled, ids.array, or_none(observed), or_none(before), steps.array, discount.array,
+                terminated.array, truncated.array, mask.array, listed_of(out.apart), listed_of(out.successors),
+                listed_of(out.begins));
 }
 
 nb::object PyRing::stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const {

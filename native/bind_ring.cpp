@@ -29,13 +29,13 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, InOut<uint8_t, 2> marks, InOut<
     : keep_(nb::make_tuple(marks.object, counters.object, clock.object, given ? nb::borrow(given->object) : nb::none(),
                            arrival ? nb::borrow(arrival->object) : nb::none())),
       notify_(std::move(notify)) {
-    ring.lanes = marks.shape[0];
-    ring.rows = marks.shape[1] - 1;
+    ring.lanes = marks.shape[1];
+    ring.rows = marks.shape[0] - 1;
     ring.prepare();
     require(ring.lanes >= 1 && ring.rows >= 1, "relive._native.Ring: no lane, or no row in it");
     require(counters.shape[0] == ring.lanes && counters.shape[1] * sizeof(int64_t) == sizeof(Lane) && clock.size == 2,
             "relive._native.Ring: counters of another shape");
-    const auto agrees = [&](const npy_intp* shape) { return shape[0] == ring.lanes && shape[1] == ring.stretch(); };
+    const auto agrees = [&](const npy_intp* shape) { return shape[0] == ring.stretch() && shape[1] == ring.lanes; };
     require((!given || agrees(given->shape)) && (!arrival || agrees(arrival->shape)),
             "relive._native.Ring: bookkeeping of another shape");
     require(num_obs >= 1 && num_obs <= layouts.size(), "relive._native.Ring: more observations than columns, or none");
@@ -166,12 +166,7 @@ nb::object PyRing::changes(In<int64_t, 2> seen) const {
     Out<std::int64_t> now(std::vector<npy_intp>{npy_intp(ring.lanes), 3});
     const bool known = all_changes(ring, before, reinterpret_cast<Seen*>(now.data), gone, come, rows);
     require(known, "relive._native.Ring.changes: `seen` was never seen");
-    const auto listed = [](const std::vector<int64_t>& values) {
-        Out<std::int64_t> made(std::int64_t(values.size()));
-        if (!values.empty()) std::memcpy(made.data, values.data(), values.size() * sizeof(std::int64_t));
-        return made.array;
-    };
-    return plan(plans().changes, listed(gone), listed(come), listed(rows), now.array);
+    return plan(plans().changes, listed_of(gone), listed_of(come), listed_of(rows), now.array);
 }
 
 }  // namespace relive
@@ -197,7 +192,8 @@ void bind_ring(nanobind::module_& m) {
         .def("locate", &PyRing::locate, nb::arg("ids"))
         .def("stacks", &PyRing::stacks, nb::arg("newest"), nb::arg("frames"), nb::arg("repeat"))
         .def("windows", &PyRing::windows, nb::arg("slots"), nb::arg("discounts"))
-        .def("sequences", &PyRing::sequences, nb::arg("slots"), nb::arg("length"), nb::arg("discounts"))
+        .def("sequences", &PyRing::sequences, nb::arg("slots"), nb::arg("length"), nb::arg("discounts"),
+             nb::arg("listed"))
         .def("fold", &PyRing::fold, nb::arg("column"), nb::arg("starts"), nb::arg("steps"), nb::arg("gammas"))
         .def_static("fold_sequences", &fold_given, nb::arg("rewards"), nb::arg("steps"), nb::arg("gammas"),
                     nb::arg("time_major"));

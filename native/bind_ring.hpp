@@ -1,16 +1,19 @@
 // The ring as a Python object: arguments are checked here, so that no call can read or write outside its arrays.
 #pragma once
 
+#include <functional>
+
 #include "input.hpp"
 #include "kernels.hpp"
 #include "numpy_api.hpp"
 #include "ring.hpp"
+#include "sequences.hpp"
 
 namespace relive {
 
 // The named tuples of relive/_plans.py that results are made of.
 struct Plans {
-    PyTypeObject *windows, *expanded, *unrolled, *located, *changes, *drawn, *mass, *read;
+    PyTypeObject *windows, *expanded, *unrolled, *sequenced, *located, *changes, *drawn, *sampled, *mass, *read;
 };
 const Plans& plans();
 
@@ -40,13 +43,19 @@ public:
     nb::object ids(In<int64_t> slots) const;
     nb::object locate(In<int64_t> ids) const;
     nb::object windows(In<int64_t> slots, In<float> discounts) const;
-    nb::object sequences(In<int64_t> slots, int64_t length, In<float> discounts) const;
+    nb::object sequences(In<int64_t> slots, int64_t length, In<float> discounts, bool listed) const;
     nb::object stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const;
     nb::object fold(nb::handle column, In<int64_t> starts, In<int32_t> steps, In<double> gammas) const;
 
     // The windows at checked slots, as a plan; `at` and `after` are the lists of storage rows in it.
     nb::object windows_of(const In<int64_t>& slots, const In<float>& discounts, const int64_t*& at,
                           const int64_t*& after) const;
+
+    // The sequences at checked slots, as a plan. `copies`, if given, is called for each of them, in order, with the one
+    // after it (null behind the last).
+    using Copies = std::function<void(int64_t item, const Sequence& sequence, const Sequence* next)>;
+    nb::object sequences_of(const In<int64_t>& slots, int64_t length, const In<float>& discounts, bool listed,
+                            const Copies& copies) const;
 
     // Which notices are still to be said; set again whenever one has been said.
     void watch(uint8_t notices) {

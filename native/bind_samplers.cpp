@@ -133,6 +133,10 @@ void bind_samplers(nanobind::module_& m) {
         .def("find", &SumTree::find, nb::arg("prefix"))
         .def("draw", &SumTree::draw, nb::arg("u"), nb::arg("stratified"))
         .def("draw_distinct", &SumTree::draw_distinct, nb::arg("u"))
+        .def("sample", &SumTree::sample, nb::arg("u"), nb::arg("stratified"), nb::arg("replacement"), nb::arg("scale"),
+             nb::arg("items"), nb::arg("beta"))
+        .def("try_update", &SumTree::try_update, nb::arg("ring"), nb::arg("seen"), nb::arg("ids").none(),
+             nb::arg("td_error").none(), nb::arg("initial"), nb::arg("eps"), nb::arg("alpha"))
         .def("refresh", &SumTree::refresh, nb::arg("ring"), nb::arg("seen"), nb::arg("initial"), nb::arg("alpha"))
         .def("update", &SumTree::update, nb::arg("slots"), nb::arg("td_error"), nb::arg("keep").none(), nb::arg("eps"),
              nb::arg("alpha"));

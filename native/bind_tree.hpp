@@ -109,6 +109,56 @@ public:
         return plan(plans().drawn, index.array, value.array);
     }
 
+    // A draw and the weights of what was drawn, (values / reference) ** -beta. `scale` says what the reference is: the
+    // smallest value of the batch (0), of the tree (1), or the mean of `items` leaves (2).
+    nb::object sample(In<double> u, bool stratified, bool replacement, int scale, double items, double beta) {
+        require(all_uniforms(u.data, u.size), NO_UNIFORM);
+        require(u.size > 0 && scale >= 0 && scale <= 2 && items > 0, "relive._native.Tree.sample: nothing to draw");
+        require(replacement || double(u.size) <= tree_.state[2], "relive._native.Tree.sample: more than there are");
+        Out<std::int64_t> index(u.size);
+        Out<double> value(u.size);
+        Out<float> weight(u.size);
+        Scratch<double> scratch(replacement ? 0 : u.size * tree_.levels);
+        run(u.size, [&] {
+            const Kernels& kernels = chosen();
+            if (replacement)
+                kernels.draw(tree_, u.data, u.size, stratified, index.data, value.data);
+            else
+                kernels.draw_distinct(tree_, u.data, u.size, index.data, value.data, scratch.data());
+            kernels.weights(value.data, u.size, reference(scale, items, value.data, u.size), beta, weight.data);
+        });
+        return plan(plans().sampled, index.array, value.array, weight.array);
+    }
+
+    // `refresh`, `locate` and `update` in one, of ids that all are drawable and TD errors that are plain floats, one
+    // each. False, and no priority has changed, where anything needs a closer look.
+    bool try_update(const PyRing& ring, InOut<std::int64_t, 2> seen, nb::handle ids, nb::handle td_error,
+                    double initial, double eps, double alpha) {
+        require_priority(initial);
+        require_priority(eps);
+        In<std::int64_t> which;
+        if (!which.take(ids)) return false;
+        const std::int64_t n = which.size;
+        const bool wide = is_array<double, 0>(td_error), narrow = !wide && is_array<float, 0>(td_error);
+        if (!wide && !narrow) return false;
+        const int axes = PyArray_NDIM(array(td_error));
+        if (PyArray_SIZE(array(td_error)) != n || axes < 1 || axes > 2 || PyArray_DIM(array(td_error), 0) != n)
+            return false;
+        slots_.resize(size_t(n));
+        states_.resize(size_t(n));
+        bool all = true;
+        run(n, [&] { all = ring.ring.locate(which.data, n, slots_.data(), states_.data()); });
+        if (!all) return false;
+        const auto* errors = static_cast<const double*>(wide ? PyArray_DATA(array(td_error)) : nullptr);
+        if (narrow) {
+            const auto* given = static_cast<const float*>(PyArray_DATA(array(td_error)));
+            errors_.assign(given, given + n);
+            errors = errors_.data();
+        }
+        refresh(ring, seen, initial, alpha);
+        return priorities_.update(tree_, slots_.data(), errors, nullptr, n, eps, alpha);
+    }
+
     int64_t refresh(const PyRing& ring, InOut<std::int64_t, 2> seen, double initial, double alpha) {
         require_priority(initial);
         require(ring.ring.capacity() <= tree_.groups[0] * FAN_OUT, "relive._native.Tree.refresh: a larger ring");
@@ -124,14 +174,18 @@ public:
         return priorities_.update(tree_, slots.data, td_error.data, kept, slots.size, eps, alpha);
     }
 
-    // Whether slots of this ring are leaves.
-    bool holds(const Ring& ring) const { return ring.capacity() <= tree_.groups[0] * FAN_OUT; }
+    double reference(int scale, double items, const double* values, std::int64_t n) const {
+        return scale == 0 ? chosen().smallest(values, n) : scale == 1 ? tree_.state[1] : tree_.state[0] / items;
+    }
     Tree& tree() { return tree_; }
 
 private:
     static constexpr const char* NO_LEAF = "relive._native.Tree: a leaf that is negative or not finite";
     Tree tree_;
     Priorities priorities_;
+    std::vector<std::int64_t> slots_;  // of the last `try_update`, kept for the next one
+    std::vector<std::uint8_t> states_;
+    std::vector<double> errors_;
     nb::object arrays_;  // keeps them alive
 
     static InOut<double> level(nb::handle array) {

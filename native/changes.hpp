@@ -45,7 +45,7 @@ void each_change(const Rows& ring, int64_t number, const Seen& seen, const Seen&
     for (int64_t row = moved.gone_from; row < moved.gone_to; ++row, next()) gone(slot);
     slot = ring.place_of(at, moved.come_from) * ring.lanes + number;
     for (int64_t row = moved.come_from; row < moved.come_to; ++row, next()) {
-        const int64_t storage_row = number * ring.stretch() + ring.memory_of(at, row);
+        const int64_t storage_row = ring.storage_row(number, ring.memory_of(at, row));
         if ((ring.marks[storage_row] & ANCHOR) == ANCHOR) come(slot, storage_row);
     }
 }

@@ -56,7 +56,7 @@ inline bool waits_for_its_steps(const Rows& ring, int64_t number) {
     const Lane& lane = ring.lane_of[number];
     int64_t steps = 0;
     for (int64_t row = lane.ready; row < lane.head; ++row)
-        steps += ring.marks[number * ring.stretch() + ring.memory_of(lane, row)] & STEP;
+        steps += ring.marks[ring.storage_row(number, ring.memory_of(lane, row))] & STEP;
     return lane.steps >= lane.ready_steps && lane.steps - lane.ready_steps <= steps;
 }
 

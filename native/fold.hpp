@@ -23,14 +23,13 @@ void fold(const Rows& ring, const Column& column, const int64_t* starts, const i
     const auto value = [&](int64_t row, size_t w) { return double(reinterpret_cast<const T*>(column.at(row))[w]); };
     for (int64_t i = 0; i < n; ++i) {
         if (i + DEEP < n)
-            for (int64_t k = 0; k < ahead; ++k) RELIVE_PREFETCH(column.at(std::min(starts[i + DEEP] + k, last)));
-        // Only a window of more than one row can wrap, and only then is the lane's first row of interest.
-        const int64_t first = steps[i] > 1 ? starts[i] - starts[i] % ring.stretch() : starts[i];
+            for (int64_t k = 0; k < ahead; ++k)
+                RELIVE_PREFETCH(column.at(std::min(starts[i + DEEP] + k * ring.lanes, last)));
         for (size_t w = 0; w < width; ++w) {
             double total = value(starts[i], w);
             int64_t row = starts[i];
             for (int32_t k = 1; k < steps[i]; ++k) {
-                if (++row == first + ring.stretch()) row = first;
+                row = ring.next_row(row);
                 total += gammas[k] * value(row, w);
             }
             out[size_t(i) * width + w] = T(total);

@@ -35,54 +35,35 @@ static inline void copy_rows(const Job& job, int64_t begin, int64_t end) {
 }
 
 template <typename Copy>
-static inline void copy_run(const Job& job, int64_t begin, int64_t end, Copy copy) {
-    const char* from = job.from + size_t(job.rows[begin]) * job.stride;
-    for (int64_t i = begin; i < end; ++i, from += job.stride) copy(job.to + size_t(i) * job.row, from, job.row);
+static inline void copy_strip(const Strip& strip, int64_t n, Copy copy) {
+    const char* from = strip.from;
+    char* to = strip.to;
+    for (int64_t i = 0; i < n; ++i, from += strip.from_step, to += strip.to_step) copy(to, from, strip.row);
 }
 
-// Rows that follow each other.
-static inline void copy_run(const Job& job, int64_t begin, int64_t end) {
-    if (job.row == job.stride) {
-        std::memcpy(job.to + size_t(begin) * job.row, job.from + size_t(job.rows[begin]) * job.stride,
-                    size_t(end - begin) * job.row);
+static inline void copy_strip(const Strip& strip, int64_t n) {
+    if (strip.row == strip.from_step && strip.row == strip.to_step) {
+        if (n > 0) std::memcpy(strip.to, strip.from, strip.row * size_t(n));
         return;
     }
-    switch (job.row) {
+    switch (strip.row) {
         case 4:
-            return copy_run(job, begin, end, [](char* to, const char* from, size_t) { copy_block<4>(to, from); });
+            return copy_strip(strip, n, [](char* to, const char* from, size_t) { copy_block<4>(to, from); });
         case 8:
-            return copy_run(job, begin, end, [](char* to, const char* from, size_t) { copy_block<8>(to, from); });
+            return copy_strip(strip, n, [](char* to, const char* from, size_t) { copy_block<8>(to, from); });
         case 24:
-            return copy_run(job, begin, end, [](char* to, const char* from, size_t) { copy_block<24>(to, from); });
+            return copy_strip(strip, n, [](char* to, const char* from, size_t) { copy_block<24>(to, from); });
         default:
-            return copy_run(job, begin, end, copy_row);
+            break;
     }
-}
-
-// Sequences of rows: within each the hardware's prefetcher sees what is wanted next, and only its start is a surprise.
-static inline void gather_runs(const Job* jobs, size_t count, const Fetch* fetches, size_t spans, int64_t n) {
-    constexpr int64_t LONGEST = 32;
-    const int64_t* rows = jobs[0].rows;
-    for (int64_t begin = 0, end; begin < n; begin = end) {
-        const int64_t most = begin + LONGEST < n ? begin + LONGEST : n;
-        for (end = begin + 1; end < most && rows[end] == rows[end - 1] + 1; ++end);
-        for (size_t f = 0; f < spans && end < n; ++f) {
-            const char* next = fetches[f].from + size_t(rows[end]) * fetches[f].stride;
-            for (size_t offset = 0; offset < 1024; offset += 64) RELIVE_PREFETCH(next + offset);
-        }
-        for (size_t c = 0; c < count; ++c) copy_run(jobs[c], begin, end);
-    }
-}
-
-static inline bool are_runs(const Job* jobs, size_t count, int64_t n) {
-    const int64_t* rows = jobs[0].rows;
-    for (size_t c = 1; c < count; ++c)
-        if (jobs[c].rows != rows) return false;
-    return n >= 64 && rows[8] == rows[4] + 4 && rows[16] == rows[8] + 8;
+    if (strip.row < 16) return copy_strip(strip, n, copy_row);
+    if (strip.row < 32) return copy_strip(strip, n, copy_head<16>);
+    if (strip.row < 64) return copy_strip(strip, n, copy_head<32>);
+    if (strip.row < 128) return copy_strip(strip, n, copy_head<64>);
+    copy_strip(strip, n, copy_row);
 }
 
 static inline void gather(const Job* jobs, size_t count, const Fetch* fetches, size_t spans, int64_t n) {
-    if (count && are_runs(jobs, count, n)) return gather_runs(jobs, count, fetches, spans, n);
     constexpr int64_t TOGETHER = 4, AHEAD = 16;
     for (int64_t begin = -AHEAD; begin < n; begin += TOGETHER) {
         const int64_t fetch = begin + AHEAD, fetched = fetch + TOGETHER < n ? fetch + TOGETHER : n;

@@ -38,7 +38,19 @@ constexpr double NOT_A_NUMBER = NAN;
 }  // namespace
 
 const Kernels table = {
-    RELIVE_TEXT(RELIVE_SET), find, draw, draw_distinct, write, reorder, ranked, power, mass, weights, smallest, gather,
+    RELIVE_TEXT(RELIVE_SET),
+    find,
+    draw,
+    draw_distinct,
+    write,
+    reorder,
+    ranked,
+    power,
+    mass,
+    weights,
+    smallest,
+    gather,
+    copy_strip,
 };
 
 }  // namespace relive::RELIVE_SET

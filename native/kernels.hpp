@@ -64,6 +64,13 @@ struct Job {
     std::size_t stride;  // from one row of `from` to the next
 };
 
+// Rows at even distances, to be copied to even distances.
+struct Strip {
+    const char* from;
+    char* to;
+    std::size_t row, from_step, to_step;  // bytes
+};
+
 // Bytes of one row that several columns share, to be fetched together.
 struct Fetch {
     const char* from;
@@ -93,6 +100,7 @@ struct Kernels {
     void (*weights)(const double* values, std::int64_t n, double reference, double beta, float* result);
     double (*smallest)(const double* values, std::int64_t n);
     void (*gather)(const Job* jobs, std::size_t count, const Fetch* fetches, std::size_t spans, std::int64_t n);
+    void (*copy_strip)(const Strip& strip, std::int64_t n);
 };
 
 // The build that was chosen at import.

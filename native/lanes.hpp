@@ -63,7 +63,7 @@ struct Shape {
 };
 
 struct Column {
-    char* data;           // L * (R + 1) rows, lane after lane, then one row of zeros
+    char* data;           // (R + 1) * L rows, lanes side by side, then one row of zeros
     size_t row;           // bytes of one row
     size_t stride;        // from one row to the next; more than `row` where fields share a record
     int64_t frames = 1;   // that a given value has, oldest first; the newest is stored

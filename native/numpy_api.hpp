@@ -17,6 +17,7 @@
 #include <numpy/arrayscalars.h>
 
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
@@ -120,6 +121,12 @@ struct Out {
         data = static_cast<T*>(PyArray_DATA(relive::array(array)));
     }
 };
+
+inline nb::object listed_of(const std::vector<std::int64_t>& values) {
+    Out<std::int64_t> made(std::int64_t(values.size()));
+    if (!values.empty()) std::memcpy(made.data, values.data(), values.size() * sizeof(std::int64_t));
+    return made.array;
+}
 
 // Results with names: an instance of one of the named tuples in relive/_plans.py.
 template <typename... Parts>

@@ -87,7 +87,7 @@ private:
     void raise_by_given(const Ring& ring, int64_t number, const Seen& before, const Seen& now) {
         const Position at = ring.position(number, now.head);
         for (int64_t row = std::max(before.head, now.head - ring.rows); row < now.head; ++row)
-            largest = std::max(largest, -ring.given[number * ring.stretch() + ring.memory_of(at, row)]);
+            largest = std::max(largest, -ring.given[ring.storage_row(number, ring.memory_of(at, row))]);
     }
 
     void sort_by_arrival(const int64_t* arrival) {

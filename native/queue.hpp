@@ -149,9 +149,9 @@ private:
         k = lane.come % rows;
         int64_t place = ring.place_of(at, range.come_from);
         for (int64_t row = range.come_from; row < range.come_to; ++row) {
-            const int64_t memory = ring.memory_of(at, row);
-            if ((ring.marks[number * ring.stretch() + memory] & ANCHOR) == ANCHOR) {
-                if (firsts && !goes_on(ring, number, memory, lane_places[(k ? k : rows) - 1], place, lane))
+            const int64_t here = ring.storage_row(number, ring.memory_of(at, row));
+            if ((ring.marks[here] & ANCHOR) == ANCHOR) {
+                if (firsts && !goes_on(ring, here, lane_places[(k ? k : rows) - 1], place, lane))
                     firsts[number * rows + lane.episodes_come++ % rows] = T(k);
                 lane_places[k] = T(place);
                 ++lane.come;
@@ -163,10 +163,9 @@ private:
     }
 
     // Whether an anchor belongs to the episode of the one before: that stands `starts` steps before it in one stream.
-    static bool goes_on(const Rows& ring, int64_t number, int64_t memory, int64_t before, int64_t place,
-                        const Ends& lane) {
+    static bool goes_on(const Rows& ring, int64_t row, int64_t before, int64_t place, const Ends& lane) {
         return lane.come > lane.gone && before == (place + ring.rows - ring.starts % ring.rows) % ring.rows &&
-               !ring.begins_since(number, memory, ring.starts);
+               !ring.begins_since(row, ring.starts);
     }
 
     // Episodes whose last anchor went; `lane` has its anchors counted already, `ends` not yet.

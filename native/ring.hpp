@@ -104,7 +104,6 @@ private:
         return clock ? std::atomic_ref<int64_t>(*clock).fetch_add(1, std::memory_order_relaxed) : 0;
     }
 
-    int64_t storage_row(int64_t number, int64_t memory) const { return number * stretch() + memory; }
     uint8_t& mark(int64_t number, int64_t memory) const { return marks[storage_row(number, memory)]; }
 
     char* cell(size_t column, int64_t number, int64_t memory) const {
@@ -198,7 +197,7 @@ private:
     }
 
     void keep(const Column& column, int64_t number, int64_t row, const char* value) const {
-        const int64_t at = number * column.slots + row / column.every % column.slots;
+        const int64_t at = row / column.every % column.slots * lanes + number;
         copy_row(column.at(at), value, column.row);
     }
 
@@ -368,14 +367,19 @@ private:
             lane.drawable += (mark(number, memory) & ANCHOR) == ANCHOR;
             if (arrival) arrival[storage_row(number, memory)] = now;
         }
-        const int64_t head = lane.head, held = lane.held, ready = lane.ready;
-        lane.head = shown.head;
-        lane.held = shown.held;
-        lane.ready = shown.ready;
-        shown = lane;
-        publish(shown.head, head);
-        publish(shown.held, held);
-        publish(shown.ready, ready);
+        shown.memory = lane.memory;
+        shown.oldest = lane.oldest;
+        shown.steps = lane.steps;
+        shown.drawable = lane.drawable;
+        shown.stored = lane.stored;
+        shown.ready_steps = lane.ready_steps;
+        shown.cuts = lane.cuts;
+        shown.unbootstrapped = lane.unbootstrapped;
+        shown.ends = lane.ends;
+        shown.repeats = lane.repeats;
+        publish(shown.head, lane.head);
+        publish(shown.held, lane.held);
+        publish(shown.ready, lane.ready);
     }
 
     // The newest step's successor was never seen: only its observation is of use, as the successor of the step before,

@@ -25,16 +25,6 @@ struct Windows {
     uint8_t *terminated, *truncated;
 };
 
-// Where the sequences of one draw are written down: position `i` of item `b` at `b * count + i`, or of its `length`.
-struct Unrolled {
-    int64_t *observed, *before;
-    int32_t* steps;
-    float* discount;
-    uint8_t *terminated, *truncated, *mask;
-    int64_t* after;  // these two only across episodes
-    uint8_t* first;
-};
-
 class Rows : public Shape {
 public:
     std::vector<Column> columns;
@@ -49,6 +39,40 @@ public:
     int64_t stretch() const { return rows + 1; }
     int64_t zero_row() const { return lanes * stretch(); }
     int64_t capacity() const { return lanes * rows; }
+
+    // Where a lane's row stands in the columns: rows of all lanes at one time lie together, so a lane's next row is
+    // `lanes` further on.
+    int64_t storage_row(int64_t number, int64_t memory) const { return memory * lanes + number; }
+    int64_t next_row(int64_t row) const {
+        row += lanes;
+        return row < zero_row() ? row : row - zero_row();
+    }
+    int64_t previous_row(int64_t row) const {
+        row -= lanes;
+        return row < 0 ? row + zero_row() : row;
+    }
+    // The row that comes `count` rows after another one of the lane, less than once around.
+    int64_t advanced(int64_t row, int64_t count) const {
+        row += count * lanes;
+        return row < zero_row() ? row : row - zero_row();
+    }
+    // How many rows of a lane lie from `row` up to the end of memory, and up to a later row.
+    int64_t rows_to_wrap(int64_t row) const { return (zero_row() - row + lanes - 1) / lanes; }
+    int64_t distance(int64_t row, int64_t end) const {
+        return (end > row ? end - row : end - row + zero_row()) / lanes;
+    }
+
+    // The storage row of the observation after the step at a storage row; its own where none was given.
+    int64_t successor_of(int64_t row) const {
+        const uint8_t mark = marks[row];
+        if (mark & LOST) return row;
+        int64_t after = next_row(row);
+        // A final observation may have brought older frames of its own.
+        for (int64_t i = 0; mark & END && i < lookback && marks[after] & HISTORY; ++i) after = next_row(after);
+        return after;
+    }
+
+    bool preceded(int64_t row) const { return !(marks[row] & FIRST) && marks[previous_row(row)] & STEP; }
 
     // What samplers know a row of a lane by: its number modulo R. Rows that are still stored need no division.
     int64_t place_of(const Position& lane, int64_t row) const {
@@ -103,26 +127,22 @@ public:
         });
     }
 
-    // Whether a stream begins in one of the last `count` rows of a lane up to the one at `memory`.
-    bool begins_since(int64_t number, int64_t memory, int64_t count) const {
-        const uint8_t* lane_marks = marks + number * stretch();
-        for (int64_t i = 0; i < std::min(count, rows); ++i) {
-            if (lane_marks[memory] & FIRST) return true;
-            memory = before_(memory);
-        }
+    // Whether a stream begins in one of the last `count` rows of a lane up to a storage row.
+    bool begins_since(int64_t row, int64_t count) const {
+        for (int64_t i = 0; i < std::min(count, rows); ++i, row = previous_row(row))
+            if (marks[row] & FIRST) return true;
         return false;
     }
 
-    // The window of at most n steps from the row at `memory` on.
-    Window window(int64_t number, int64_t memory, int64_t n) const {
-        const int64_t base = number * stretch();
-        int64_t last = memory;
+    // The window of at most n steps from a storage row on.
+    Window window(int64_t row, int64_t n) const {
+        int64_t last = row;
         int32_t steps = 1;
-        while (steps < n && !(marks[base + last] & END)) {
-            last = after_(last);
+        while (steps < n && !(marks[last] & END)) {
+            last = next_row(last);
             ++steps;
         }
-        return {base + memory, successor_of(number, last), steps, marks[base + last]};
+        return {row, successor_of(last), steps, marks[last]};
     }
 
     void windows(const int64_t* slots, int64_t count, int64_t n, const float* powers, const Windows& out) const {
@@ -134,7 +154,7 @@ public:
                 split(slots[i], place, number);
                 const Position now = look(number);
                 const int64_t row = row_at(now, place);
-                const Window found = window(number, memory_of(now, row), n);
+                const Window found = window(storage_row(number, memory_of(now, row)), n);
                 out.ids[i] = row * lanes + number;
                 out.at[i] = found.at;
                 out.after[i] = found.after;
@@ -148,41 +168,20 @@ public:
 
     // The storage rows of as many frames, oldest first, of which the last stands at the storage row `newest`.
     void stack(int64_t newest, int64_t frames, bool repeat, int64_t* out) const {
-        const int64_t base = newest / stretch() * stretch();
-        int64_t memory = newest - base, row = newest;
-        bool begun = marks[newest] & FIRST;
-        out[frames - 1] = newest;
+        int64_t row = out[frames - 1] = newest;
+        bool begun = marks[row] & FIRST;
         for (int64_t i = frames - 2; i >= 0; --i) {
             if (begun) {
                 out[i] = repeat ? row : zero_row();
                 continue;
             }
-            memory = before_(memory);
-            out[i] = row = base + memory;
+            out[i] = row = previous_row(row);
             begun = marks[row] & FIRST;
         }
     }
 
     void stacks(const int64_t* newest, int64_t n, int64_t frames, bool repeat, int64_t* out) const {
         for (int64_t i = 0; i < n; ++i) stack(newest[i], frames, repeat, out + i * frames);
-    }
-
-    // The sequences of `length` steps from `slots` on, with windows of n at each.
-    void sequences(const int64_t* slots, int64_t items, int64_t length, int64_t n, const float* powers,
-                   const Unrolled& out) const {
-        std::vector<uint8_t> found(size_t(across ? length + n : 0));
-        std::vector<int64_t> successors(found.size());
-        for (int64_t b = 0; b < items; ++b) {
-            if (b + 4 < items) prefetch_mark(slots[b + 4], AnyLane{*this});
-            int64_t place, number;
-            split(slots[b], place, number);
-            const Position now = position(number);
-            const int64_t memory = memory_of(now, row_at(now, place));
-            if (across)
-                sequence_across(number, memory, length, n, powers, b, out, found.data(), successors.data());
-            else
-                sequence_within(number, memory, length, n, powers, b, out);
-        }
     }
 
     void split(int64_t value, int64_t& quotient, int64_t& number) const {
@@ -232,7 +231,7 @@ private:
         const Position now = look(number);
         if (row >= now.head) return NEVER_ISSUED;
         if (row < look.oldest(number)) return OVERWRITTEN;
-        const uint8_t mark = marks[number * stretch() + memory_of(now, row)];
+        const uint8_t mark = marks[storage_row(number, memory_of(now, row))];
         if (!(mark & STEP)) return mark & LOST ? DROPPED : NEVER_ISSUED;
         if (!(mark & START)) return NO_START;
         if (row >= look.ready(number)) return INCOMPLETE;
@@ -246,7 +245,7 @@ private:
         split(id, row, number);
         const Position now = look(number);
         // In range for all ids but stale and invented ones.
-        if (row < now.head && row >= now.head - rows) RELIVE_PREFETCH(marks + number * stretch() + memory_of(now, row));
+        if (row < now.head && row >= now.head - rows) RELIVE_PREFETCH(marks + storage_row(number, memory_of(now, row)));
     }
 
     template <typename Look>
@@ -254,7 +253,7 @@ private:
         int64_t place, number;
         split(slot, place, number);
         const Position now = look(number);
-        RELIVE_PREFETCH(marks + number * stretch() + memory_of(now, row_at(now, place)));
+        RELIVE_PREFETCH(marks + storage_row(number, memory_of(now, row_at(now, place))));
     }
 
     // The first rows of the laps in which a reader last saw a lane: through its memory, and through its places.
@@ -267,132 +266,6 @@ protected:
     int64_t after_(int64_t memory) const { return memory == rows ? 0 : memory + 1; }
     int64_t before_(int64_t memory) const { return memory ? memory - 1 : rows; }
     int64_t newest_of(const Lane& lane) const { return before_(lane.memory); }
-
-    // The storage row of the observation after the step at `memory`; its own where none was given.
-    int64_t successor_of(int64_t number, int64_t memory) const {
-        const int64_t base = number * stretch();
-        const uint8_t mark = marks[base + memory];
-        if (mark & LOST) return base + memory;
-        int64_t after = after_(memory);
-        // A final observation may have brought older frames of its own.
-        for (int64_t i = 0; mark & END && i < lookback && marks[base + after] & HISTORY; ++i) after = after_(after);
-        return base + after;
-    }
-
-    bool preceded(const uint8_t* lane_marks, int64_t memory) const {
-        return !(lane_marks[memory] & FIRST) && lane_marks[before_(memory)] & STEP;
-    }
-
-    // Of one episode: its steps stand in successive rows, up to an end or the newest.
-    void sequence_within(int64_t number, int64_t memory, int64_t length, int64_t n, const float* powers, int64_t b,
-                         const Unrolled& out) const {
-        const int64_t base = number * stretch(), count = length + n, head = position(number).memory;
-        const uint8_t* lane_marks = marks + base;
-        const int64_t most = std::min(count, head > memory ? head - memory : head - memory + stretch());
-        const int64_t straight = std::min(most, stretch() - memory);
-        int64_t steps = steps_to_end(lane_marks + memory, straight);
-        if (steps == straight && !(lane_marks[memory + steps - 1] & END))
-            steps += steps_to_end(lane_marks, most - straight);
-        const int64_t last = memory + steps - 1 < stretch() ? memory + steps - 1 : memory + steps - 1 - stretch();
-        const uint8_t mark = lane_marks[last];
-        const bool ended = mark & END;
-
-        int64_t* observed = out.observed + b * count;
-        int64_t* before = out.before + b * count;
-        const int64_t first = std::min(steps, stretch() - memory);
-        for (int64_t i = 0; i < first; ++i) observed[i] = base + memory + i;
-        for (int64_t i = first; i < steps; ++i) observed[i] = base + i - first;
-        const int64_t after = successor_of(number, last);
-        for (int64_t i = steps; i < count; ++i) observed[i] = after;
-        before[0] = preceded(lane_marks, memory) ? base + before_(memory) : zero_row();
-        const int64_t known = std::min(steps + 1, count);
-        for (int64_t i = 1; i < known; ++i) before[i] = observed[i - 1];
-        for (int64_t i = known; i < count; ++i) before[i] = zero_row();
-
-        const int64_t exist = std::min(steps, length), k = b * length;
-        const int64_t whole = ended ? std::clamp<int64_t>(steps - n, 0, length) : exist;  // windows before the end's
-        std::fill_n(out.mask + k, exist, uint8_t(1));
-        std::fill_n(out.mask + k + exist, length - exist, uint8_t(0));
-        std::fill_n(out.steps + k, whole, int32_t(n));
-        std::fill_n(out.discount + k, whole, powers[n]);
-        std::fill_n(out.terminated + k, length, uint8_t(0));
-        std::fill_n(out.truncated + k, length, uint8_t(0));
-        for (int64_t i = whole; i < exist; ++i) {
-            out.steps[k + i] = int32_t(steps - i);
-            out.discount[k + i] = mark & (TERMINATED | LOST) ? 0.0f : powers[steps - i];
-            out.terminated[k + i] = (mark & TERMINATED) != 0;
-            out.truncated[k + i] = (mark & TRUNCATED) != 0;
-        }
-        std::fill_n(out.steps + k + exist, length - exist, int32_t(0));
-        std::fill_n(out.discount + k + exist, length - exist, 0.0f);
-    }
-
-    // How many of the steps marked by `n` successive bytes there are up to and with the first that is an end.
-    static int64_t steps_to_end(const uint8_t* lane_marks, int64_t n) {
-        constexpr uint64_t ENDS = 0x0101010101010101u * END;
-        int64_t i = 0;
-        for (; i + 8 <= n; i += 8) {
-            uint64_t word;
-            std::memcpy(&word, lane_marks + i, 8);
-            if (word & ENDS) break;
-        }
-        while (i < n && !(lane_marks[i] & END)) ++i;
-        return std::min(i + 1, n);
-    }
-
-    void sequence_across(int64_t number, int64_t memory, int64_t length, int64_t n, const float* powers, int64_t b,
-                         const Unrolled& out, uint8_t* found, int64_t* successors) const {
-        const int64_t count = length + n;
-        walk(number, memory, count, out.observed + b * count, out.before + b * count, out.first + b * count, found,
-             successors);
-        int64_t last = count - 1;  // of the window at i, counted backwards: the nearest end, or n - 1 steps on
-        for (int64_t i = count - 2; i >= 0; --i) {
-            if (found[i] & END) last = i;
-            if (i >= length) continue;
-            const int64_t k = b * length + i;
-            const bool exists = found[i] & STEP;
-            const int64_t end = std::min(last, i + n - 1);
-            const uint8_t mark = exists ? found[end] : 0;
-            out.mask[k] = exists;
-            out.steps[k] = exists ? int32_t(end - i + 1) : 0;
-            out.after[k] = exists ? successors[end] : out.observed[b * count + i + n];
-            out.discount[k] = !exists || mark & (TERMINATED | LOST) ? 0.0f : powers[end - i + 1];
-            out.terminated[k] = (mark & TERMINATED) != 0;
-            out.truncated[k] = (mark & TRUNCATED) != 0;
-        }
-    }
-
-    // What stands at `count` positions from `memory` on, across episodes: rows of observations and of the steps before
-    // them, the marks of the steps, and the rows of their successors.
-    void walk(int64_t number, int64_t memory, int64_t count, int64_t* observed, int64_t* before, uint8_t* first,
-              uint8_t* found, int64_t* successors) const {
-        const int64_t base = number * stretch(), head = position(number).memory;
-        const uint8_t* lane_marks = marks + base;
-        const bool follows = preceded(lane_marks, memory);
-        before[0] = follows ? base + before_(memory) : zero_row();
-        first[0] = !follows;
-        int64_t i = 0;
-        for (;; ++i) {
-            observed[i] = base + memory;
-            const uint8_t mark = found[i] = lane_marks[memory];
-            successors[i] = successor_of(number, memory);
-            if (i + 1 == count) return;
-            before[i + 1] = base + memory;
-            first[i + 1] = mark & END && !(mark & CUT);
-            if (mark & CUT) break;
-            memory = after_(memory);
-            while (memory != head && !(lane_marks[memory] & STEP)) memory = after_(memory);
-            if (memory == head) break;
-        }
-        const int64_t here = found[i] & CUT ? successors[i] : base + head;
-        for (++i; i < count; ++i) {
-            observed[i] = successors[i] = here;
-            found[i] = 0;
-            if (i + 1 == count) return;
-            before[i + 1] = zero_row();
-            first[i + 1] = 0;
-        }
-    }
 };
 
 }  // namespace relive

@@ -125,9 +125,9 @@ def _mode(ring: Ring) -> str | None:
     for lane in range(ring.lanes):
         head = int(ring.counters[lane, HEAD])
         rows = np.arange(max(0, head - ring.rows), head) % (ring.rows + 1)
-        steps = rows[(ring.marks[lane, rows] & STEP) > 0]
-        follows_end = (ring.marks[lane, steps[:-1]] & (TERMINATED | TRUNCATED)) > 0
-        rewards = ring.reward[lane * (ring.rows + 1) + steps[1:]]
+        steps = rows[(ring.marks[rows, lane] & STEP) > 0]
+        follows_end = (ring.marks[steps[:-1], lane] & (TERMINATED | TRUNCATED)) > 0
+        rewards = ring.reward[steps[1:] * ring.lanes + lane]
         rewarded = (rewards != 0).any(axis=tuple(range(1, rewards.ndim)))
         after_ends.append(rewarded[follows_end])
         others.append(rewarded[~follows_end])

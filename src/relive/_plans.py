@@ -135,26 +135,38 @@ class Unrolled(NamedTuple):
     """Sequences of T steps that start at drawable slots, with windows of n steps at each of them.
 
     Attributes:
-        observed: Storage rows of the observations, `[B, T + n]`.
-        before: Storage rows of the steps before them; the row of zeros where there is none.
+        ids: The anchors' ids, `[B]`.
+        observed: Storage rows of the observations, `[B, T + n]`; None where nobody asked for them.
+        before: Storage rows of the steps before them; the row of zeros where there is none. None likewise.
         steps: Steps of the window at each step, `[B, T]`, like all that follow but `first`.
         discount: Its discount.
         terminated: The flags of its last step.
         truncated: Likewise.
         mask: Which steps exist.
-        after: Across episodes the storage rows of the windows' successors; else None, since `observed` has them.
-        first: Across episodes the positions at which an episode begins, `[B, T + n]`; else None.
+        apart: Across episodes the windows whose successor is not the observation n positions on, as indices into
+            `[B * T]`; like those that follow, `[E]` with few entries.
+        successors: The storage rows of their successors.
+        begins: Across episodes the positions behind an end, as indices into `[B * (T + n)]`.
     """
 
-    observed: Int64
-    before: Int64
+    ids: Int64
+    observed: Int64 | None
+    before: Int64 | None
     steps: Int32
     discount: Float32
     terminated: Bool
     truncated: Bool
     mask: Bool
-    after: Int64 | None
-    first: Bool | None
+    apart: Int64
+    successors: Int64
+    begins: Int64
+
+
+class Sequenced(NamedTuple):
+    """Sequences, and copies of the columns' rows at their positions, `[B * (T + n), ...]`, or time first."""
+
+    unrolled: Unrolled
+    copies: list[Array]
 
 
 class Drawn(NamedTuple):
@@ -162,6 +174,14 @@ class Drawn(NamedTuple):
 
     leaves: Int64
     values: Float64
+
+
+class Sampled(NamedTuple):
+    """Leaves of a tree, their values, and the importance-sampling weights of what they stand for."""
+
+    leaves: Int64
+    values: Float64
+    weights: Float32
 
 
 class Mass(NamedTuple):

@@ -55,8 +55,8 @@ class Ring:
         keeps: What the sampler wants recorded for every row: `"given"` priorities, `"arrival"` (when it became ready).
         notify: Called with the bits of the notices that a write found a reason for.
 
-    The kernel's methods are its own: `push`, `write`, `cut`, `changes`, `ids`, `locate`, `stacks`, `windows`,
-    `sequences`, `fold` and `fold_sequences` are documented in `_kernels_numpy/`.
+    The kernel's methods are its own: `push`, `write`, `cut`, `changes`, `ids`, `locate`, `stacks`, `windows`, `fold`
+    and `fold_sequences` are documented in `_kernels_numpy/`.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Ring:
     ) -> None:
         self.window = window
         self.marks, self.counters, self._clock = memory.host("marks"), memory.host("counters"), memory.host("clock")
-        self.lanes, self.rows = len(self.marks), self.marks.shape[1] - 1
+        self.rows, self.lanes = len(self.marks) - 1, self.marks.shape[1]
         self.capacity: int = self.lanes * self.rows
-        small = {column.path for column in _small(schema)}
+        small = {column.path for column in _recorded(schema, window)}
         records = memory.host("records")
         self.columns: list[Array] = [
             records[column.path] if column.path in small else memory.host(column.path) for column in schema.columns
@@ -91,24 +91,24 @@ class Ring:
         kernel = self.kernel
         self.push, self.write, self.cut, self.changes = kernel.push, kernel.write, kernel.cut, kernel.changes
         self.ids, self.locate, self.stacks = kernel.ids, kernel.locate, kernel.stacks
-        self.windows, self.sequences = kernel.windows, kernel.sequences
+        self.windows = kernel.windows
         self.fold, self.fold_sequences = kernel.fold, kernel.fold_sequences
 
     @staticmethod
-    def spec(schema: Schema, lanes: int, rows: int, keeps: Sequence[str]) -> dict[str, ArraySpec]:
+    def spec(schema: Schema, window: Window, lanes: int, rows: int, keeps: Sequence[str]) -> dict[str, ArraySpec]:
         """The arrays that a ring needs, for `Storage.open`.
 
         Small fields of a step lie together in one record: what a random row costs is the cache lines it touches.
         """
         kept = [column for column in schema.columns if column.field.every is None]
         # The widest first, so that nothing has to be padded but the record's end.
-        small = sorted(_small(schema), key=lambda column: -column.field.dtype.alignment)
+        small = sorted(_recorded(schema, window), key=lambda column: -column.field.dtype.alignment)
         record = np.dtype([(c.path, c.field.dtype, c.field.shape) for c in small], align=True)
         integers = np.dtype(np.int64)
-        total = lanes * (rows + 1) + 1
+        total = (rows + 1) * lanes + 1
         large = {c.path: ArraySpec((total, *c.field.shape), c.field.dtype) for c in kept if c not in small}
         states = {
-            c.path: ArraySpec((lanes * slots_of_state(rows, c.field.every), *c.field.shape), c.field.dtype)
+            c.path: ArraySpec((slots_of_state(rows, c.field.every) * lanes, *c.field.shape), c.field.dtype)
             for c in schema.columns
             if c.field.every is not None
         }
@@ -116,10 +116,10 @@ class Ring:
             **large,
             **states,
             "records": ArraySpec((total,), record),
-            "marks": ArraySpec((lanes, rows + 1), np.dtype(np.uint8)),
+            "marks": ArraySpec((rows + 1, lanes), np.dtype(np.uint8)),
             "counters": ArraySpec((lanes, COUNTERS), integers),
             "clock": ArraySpec((2,), integers),
-            **{name: ArraySpec((lanes, rows + 1), BOOKKEEPING[name]) for name in keeps},
+            **{name: ArraySpec((rows + 1, lanes), BOOKKEEPING[name]) for name in keeps},
         }
 
     def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> GatherKernel:
@@ -137,7 +137,7 @@ class Ring:
         """Where fields that are kept at every `every`-th step are stored for the steps `ids`."""
         rows, lanes = np.divmod(ids, self.lanes)
         slots = slots_of_state(self.rows, every)
-        return np.asarray(lanes * slots + rows // every % slots)
+        return np.asarray(rows // every % slots * self.lanes + lanes)
 
     def largest_given(self, seen: Int64) -> float:
         """The largest priority that rows were given since the counters were `seen`; 0 where none was."""
@@ -178,8 +178,8 @@ def _recover(marks: Bytes, counters: Int64, window: Window) -> None:
     A lane's `head` is moved once all before it stands, so everything else follows from it and from the marks. Where
     the last call came to its end, nothing changes.
     """
-    rows = marks.shape[1] - 1
-    for lane, mark in zip(counters, marks, strict=True):
+    rows = len(marks) - 1
+    for lane, mark in zip(counters, marks.T, strict=True):
         head, oldest = int(lane[HEAD]), int(lane[OLDEST])
         first = max(0, head - rows)
         ready = max(int(lane[READY]), first)
@@ -205,8 +205,11 @@ def slots_of_state(rows: int, every: int) -> int:
     return (rows - 1) // every + 2
 
 
-def _small(schema: Schema) -> list[Column]:
-    return [column for column in schema.columns if column.field.every is None and column.field.nbytes <= _SMALL]
+def _recorded(schema: Schema, window: Window) -> list[Column]:
+    """The columns that lie in the record: small ones, but for rewards that are read over several steps at once."""
+    apart = ("reward",) if window.span > 1 else None
+    kept = [column for column in schema.columns if column.field.every is None and column.keys != apart]
+    return [column for column in kept if column.field.nbytes <= _SMALL]
 
 
 def _layout(column: Column, array: Array) -> ColumnLayout:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -20,19 +21,30 @@ class Batch(Mapping[str, Any]):
     ((2, 4), np.float64(2.0), ['obs', 'reward'])
     """
 
-    __slots__ = ("_fields",)
+    __slots__ = ("__dict__", "_fields")
+    _fields: Mapping[str, Any]
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        self._fields = fields
+        _set_fields(self, fields)
 
     def __getitem__(self, name: str) -> Any:
         value = self._fields[name]
         return Batch(value) if type(value) is dict else value
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_") and name in self._fields:
-            return self[name]
-        raise AttributeError(f"a batch has no field `{name}`; it has {', '.join(self)}")
+        fields = self._fields
+        if name.startswith("_") or name not in fields:
+            raise AttributeError(f"a batch has no field `{name}`; it has {', '.join(self)}")
+        # From the first look on fields are attributes: learners read several, and each would cost a Python call.
+        if type(fields) is dict and dict not in set(map(type, fields.values())) and _METHODS.isdisjoint(fields):
+            _set_attributes(self, fields)
+        return self[name]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a batch is read-only; `{name}` of another batch: `Batch({{**batch, {name!r}: ...}})`")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a batch is read-only; it has {', '.join(self)}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -59,10 +71,9 @@ class Batch(Mapping[str, Any]):
         Raises:
             MissingExtra: PyTorch is not installed.
         """
-        with needs("torch", "Batch.torch"):
-            import torch
+        torch: Any = sys.modules.get("torch") or _torch()
         if device is None:
-            return self.map(torch.from_numpy)
+            return _Changed(self._fields, torch.from_numpy)
         return self.map(lambda array: torch.from_numpy(array).to(device))
 
     def jax(self) -> Batch:
@@ -80,6 +91,50 @@ class Batch(Mapping[str, Any]):
         with needs("jax", "Batch.jax"):
             import jax
         return self.map(jax.numpy.from_dlpack)
+
+
+class _Changed(Batch):
+    """A batch whose fields are changed when they are first looked at: most learners need only some of them."""
+
+    __slots__ = ("_change",)
+    _change: Callable[[Any], Any]
+
+    def __init__(self, fields: Mapping[str, Any], change: Callable[[Any], Any]) -> None:
+        _set_fields(self, fields)
+        _Changed.__dict__["_change"].__set__(self, change)
+
+    def __getitem__(self, name: str) -> Any:
+        known = self.__dict__
+        if name in known:
+            return known[name]
+        value = self._fields[name]
+        changed = _Changed(value, self._change) if type(value) is dict else self._change(value)
+        if name not in _METHODS:
+            known[name] = changed
+        return changed
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._fields:
+            return super().__getattr__(name)
+        return self[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Batch, (_mapped(self._change, self._fields),)
+
+    def map(self, change: Callable[[Any], Any]) -> Batch:
+        """Return a batch with `change` applied to every array."""
+        return Batch(_mapped(lambda value: change(self._change(value)), self._fields))
+
+
+_set_fields = Batch.__dict__["_fields"].__set__
+_set_attributes = Batch.__dict__["__dict__"].__set__
+_METHODS = frozenset(dir(Batch))  # fields of these names are reached by key
+
+
+def _torch() -> Any:
+    with needs("torch", "Batch.torch"):
+        import torch
+    return torch
 
 
 def _mapped(change: Callable[[Any], Any], fields: Mapping[str, Any]) -> dict[str, Any]:

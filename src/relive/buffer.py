@@ -97,7 +97,10 @@ class ReplayBuffer:
         self.item.check(schema, rows)
         self.rng: Any = generator(seed)
         window, keeps = self.item.window(schema), self.sampler.keeps
-        of_ring, of_sampler = Ring.spec(schema, self.num_envs, rows, keeps), self.sampler.spec(self.num_envs, rows)
+        of_ring, of_sampler = (
+            Ring.spec(schema, window, self.num_envs, rows, keeps),
+            self.sampler.spec(self.num_envs, rows),
+        )
         self._nbytes = sum(wanted.nbytes for wanted in of_ring.values())
         spec = {f"ring/{name}": wanted for name, wanted in of_ring.items()}
         spec |= {f"sampler/{name}": wanted for name, wanted in of_sampler.items()}
@@ -107,6 +110,8 @@ class ReplayBuffer:
         self._ring.kernel.watched = ALL
         self._index: Index = self.sampler.index(self._ring, Section(memory, "sampler/"))
         self._prioritizing = cast(Prioritizing, self._index) if self.sampler.prioritizes else None
+        # What most updates are: plain arrays, and ids that can all still be drawn. Not every sampler has a short way.
+        self._try_update = getattr(self._index, "try_update", None)
         self._expander = self.item.bind(schema, self._ring, Arena())
         self._parser = StepParser(schema)
         self._push = self._ring.push
@@ -332,6 +337,10 @@ class ReplayBuffer:
             StaleId: An id was never issued. Nothing has changed.
             ArgumentError: The sampler has no priorities.
         """
+        if self._try_update is not None:
+            with self._turn.alone():
+                if self._try_update(ids, td_error):
+                    return len(ids)
         checked = ids_of(ids, "ReplayBuffer.update_priorities")
         errors = td_errors(td_error, checked)
         with self._turn.alone():

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import spoilers
 from border_ring_calls import gather_call, make_gather, make_ring, ring_call
-from border_tools import LANES, ROWS, Call, guard, guarded, lived, margins_are_whole, native, use
+from border_tools import LANES, ROWS, Call, drawable, guard, guarded, lived, margins_are_whole, native, use
 from spoilers import Spoilers
 
 from relive.sum_tree import allocate
@@ -55,6 +55,30 @@ def tree_call(name: str) -> Call:
         "draw_distinct": (
             {"u": guard([0.1, 0.5, 0.9], np.float64)},
             {"u": {**uniforms["u"], "too many": lambda a: np.full(101, 0.5)}},
+        ),
+        "sample": (
+            {"u": guard([0.1, 0.5, 0.9], np.float64), "stratified": True, "replacement": False, "scale": 2}
+            | {"items": 3.0, "beta": 0.4},
+            {"u": {**uniforms["u"], "too many": lambda a: np.full(101, 0.5)}, "stratified": spoilers.flags()}
+            | {"replacement": spoilers.flags(), "scale": spoilers.whole_numbers(-1, 3)}
+            | {"items": spoilers.floats(0.0, -1.0, np.nan), "beta": spoilers.floats()},
+        ),
+        "try_update": (
+            {
+                "ring": ring,
+                "seen": guard(np.zeros((LANES, 3))),
+                "ids": guard(ring.ids(drawable(ring))[:3]),
+                "td_error": halves,
+            }
+            | {"initial": 1.0, "eps": 0.1, "alpha": 0.6},
+            {
+                "ring": spoilers.objects(tree),
+                "seen": spoilers.writable(spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))),
+                "ids": {**index, "overwritten": lambda a: a * 0, "never issued": lambda a: a + 2**40},
+                "td_error": spoilers.numbers(np.nan, np.inf),
+                "initial": spoilers.floats(-1.0, np.nan, np.inf),
+                **floats,
+            },
         ),
         "refresh": (
             {"ring": ring, "seen": guard(np.zeros((LANES, 3))), "initial": 1.0, "alpha": 0.6},
@@ -147,6 +171,12 @@ def ranks_call(name: str) -> Call:
         "rebuild": ({}, {}),
         "draw": ({"u": u, "stratified": True}, {"u": uniforms, "stratified": spoilers.flags()}),
         "draw_distinct": ({"u": u}, {"u": {**uniforms, "too many": lambda a: np.full(25, 0.5)}}),
+        "sample": (
+            {"u": u, "stratified": True, "replacement": False, "scale": 2, "items": 3.0, "beta": 0.4},
+            {"u": {**uniforms, "too many": lambda a: np.full(25, 0.5)}, "stratified": spoilers.flags()}
+            | {"replacement": spoilers.flags(), "scale": spoilers.whole_numbers(-1, 3)}
+            | {"items": spoilers.floats(0.0, -1.0, np.nan), "beta": spoilers.floats()},
+        ),
         "refresh": (
             {"ring": ring, "seen": guard(np.zeros((LANES, 3))), "initial": 1.0},
             {
@@ -269,8 +299,19 @@ def makers() -> dict[str, dict[str, Callable[[], Call]]]:
     functions += ["checksums", "copy_steps", "scatter_rows", "read_rows"]
     ring = ["push", "write", "cut", "changes", "ids", "locate", "stacks", "windows", "sequences", "fold"]
     ring += ["fold_sequences", "watched"]
-    tree = ["get", "set", "fill_zero_and_set", "find", "draw", "draw_distinct", "refresh", "update"]
-    ranks = ["rebuild", "refresh", "update", "draw", "draw_distinct"]
+    tree = [
+        "get",
+        "set",
+        "fill_zero_and_set",
+        "find",
+        "draw",
+        "draw_distinct",
+        "sample",
+        "try_update",
+        "refresh",
+        "update",
+    ]
+    ranks = ["rebuild", "refresh", "update", "draw", "draw_distinct", "sample"]
     queue = ["refresh", "draw", "draw_distinct", "draw_episodes"]
 
     def of(kind: str, first: Callable[[], Call], call: Callable[[str], Call], names: list[str]) -> dict[str, Any]:
@@ -279,7 +320,7 @@ def makers() -> dict[str, dict[str, Callable[[], Call]]]:
     return {
         "functions": {name: lambda name=name: function_call(name) for name in functions},
         "Ring": of("Ring", make_ring, ring_call, ring),
-        "Gather": of("Gather", make_gather, gather_call, ["take", "taken", "expand"]),
+        "Gather": of("Gather", make_gather, gather_call, ["take", "taken", "expand", "unroll"]),
         "Tree": of("Tree", make_tree, tree_call, tree),
         "Ranks": of("Ranks", make_ranks, ranks_call, ranks),
         "Queue": of("Queue", make_queue, queue_call, queue),
@@ -302,7 +343,8 @@ def attempt(call: Call, arguments: dict[str, Any], extra: tuple[Any, ...] = ()) 
         return f"SystemError: {error}"
     except Exception as error:
         return f"{type(error).__name__} later"
-    return "declined" if result is None and getattr(call.function, "__name__", "") == "push" else "returned"
+    name = getattr(call.function, "__name__", "")
+    return "declined" if name in ("push", "try_update") and (result is None or result is False) else "returned"
 
 
 def run(group: str) -> None:

@@ -100,11 +100,12 @@ def ring_call(name: str) -> Call:
             {"slots": spoilers.indices(LANES * ROWS), "discounts": discounting},
         ),
         "sequences": (
-            {"slots": slots, "length": 4, "discounts": discounts},
+            {"slots": slots, "length": 4, "discounts": discounts, "listed": True},
             {
                 "slots": spoilers.indices(LANES * ROWS),
                 "length": spoilers.whole_numbers(-1, 0, 8, 2**62, 2**63 - 1, 2**64),
                 "discounts": discounting,
+                "listed": spoilers.flags(),
             },
         ),
         "fold": (
@@ -182,6 +183,26 @@ def gather_call(name: str) -> Call:
                 "ring": spoilers.objects(gather),
                 "slots": spoilers.indices(LANES * ROWS),
                 "discounts": spoilers.numbers(),
+                "outs": written,
+            },
+        ),
+        "unroll": (
+            {
+                "ring": ring,
+                "slots": slots,
+                "length": 4,
+                "discounts": guard(np.ones(3), np.float32),
+                "time_major": True,
+                "listed": True,
+                "outs": [guard(column[:6].repeat(6, axis=0), column.dtype) for column in columns],
+            },
+            {
+                "ring": spoilers.objects(gather),
+                "slots": spoilers.indices(LANES * ROWS),
+                "length": spoilers.whole_numbers(-1, 0, 8, 2**62, 2**63 - 1, 2**64),
+                "discounts": spoilers.numbers(),
+                "time_major": spoilers.flags(),
+                "listed": spoilers.flags(),
                 "outs": written,
             },
         ),

@@ -59,7 +59,7 @@ def ring_arguments(across: bool = False) -> dict[str, Any]:
         ColumnLayout(guard(np.zeros(STORAGE + 1), np.float32), ("reward",), (), 1, False, 0, True),
         ColumnLayout(guard(np.zeros((LANES * 5, 2)), np.float32), ("state",), (2,), 1, False, 2, True),
     ]
-    marks, counters = guard(np.zeros((LANES, ROWS + 1)), np.uint8), guard(np.zeros((LANES, 16)))
+    marks, counters = guard(np.zeros((ROWS + 1, LANES)), np.uint8), guard(np.zeros((LANES, 16)))
     given, arrival = guard(np.zeros(marks.shape), np.float64), guard(np.zeros(marks.shape))
     return dict(
         zip(ENTRIES, [columns, 1, marks, counters, guard([0, 0]), window(across), given, arrival, print], strict=True)
@@ -100,7 +100,7 @@ def use(ring: Any) -> None:
         ring.write(**steps_of(3, 3, 7, np.ascontiguousarray))
         ring.cut(np.array([1]))
         ring.windows(slots, np.ones(4, np.float32))
-        ring.sequences(slots, 5, np.ones(3, np.float32))
+        ring.sequences(slots, 5, np.ones(3, np.float32), True)
         ring.stacks(np.arange(STORAGE), 5, True)
         ring.locate(np.arange(-5, 200))
         ring.ids(slots)

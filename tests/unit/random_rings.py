@@ -18,7 +18,7 @@ SCHEMA = relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "u
 
 def ring_of(module: ModuleType, lanes: int, rows: int, window: Window, keeps: tuple[str, ...] = ()) -> Ring:
     """An empty ring on a back end."""
-    spec = {f"ring/{name}": wanted for name, wanted in Ring.spec(SCHEMA, lanes, rows, keeps).items()}
+    spec = {f"ring/{name}": wanted for name, wanted in Ring.spec(SCHEMA, window, lanes, rows, keeps).items()}
     memory = relive.Ram().open(spec, b"")
     with _kernels.use("numpy" if module.__name__.endswith("numpy") else "native"):
         return Ring(SCHEMA, window, Section(memory, "ring/"), keeps, lambda found: None)

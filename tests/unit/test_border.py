@@ -78,6 +78,7 @@ LEGAL = [
     ("a list that no column takes", "Gather.take*", "rows", "one more"),
     ("bytes are copied", "Gather.take", "outs", "first: unaligned"),
     ("windows of one to R steps", "Gather.expand", "discounts", LENGTHS.removesuffix(", empty")),
+    ("bytes are copied", "Gather.unroll", "outs", "None, first: unaligned"),
     ("bytes are copied; None makes new arrays", "Gather.expand", "outs", "None, first: unaligned"),
     ("minima are only reported", "Tree.__init__", "mins", "nan, inf, -1.0"),
     ("any number of leaves", "Tree.get", "indices", LENGTHS),
@@ -85,6 +86,8 @@ LEGAL = [
     ("any number of leaves", "Tree.fill_zero_and_set", "added", LENGTHS),
     ("any number of draws", "Tree.find", "prefix", LENGTHS),
     ("any number of draws", "Tree.draw*", "u", LENGTHS),
+    ("any number of draws", "*.sample", "u", LENGTHS.removesuffix(", empty")),
+    ("float32 as well", "Tree.try_update", "td_error", "other size"),
     ("all are kept; single bytes", "Tree.update", "keep", f"None, {SAME}"),
     ("looked at when the order is rebuilt", "Ranks.__init__", "raw", "nan, inf, -1.0"),
     ("any times", "Ranks.__init__", "stamps", f"{-(2**63)}, {2**63 - 1}"),
@@ -129,7 +132,7 @@ def test_wrong_arguments_are_refused(group: str) -> None:
         allowed = legal(call, argument, spoiler) if kind == "argument" else []
         taken = result == "returned" or result.endswith(" later")
         used |= set(allowed) if taken else set()
-        declined = result == "declined" and kind == "argument"  # by `push`: Python looks closer
+        declined = result == "declined" and kind == "argument"  # by `push` or `try_update`: Python looks closer
         refused = declined or (result.endswith("Error") and " " not in result)
         if not taken if kind == "right" or allowed else not refused:
             surprises.append(f"{call}({kind} {argument}: {spoiler}): {result}")

@@ -151,3 +151,27 @@ def test_some_of_64_lanes_are_not_parsed_in_python(parsed: Counter[str]) -> None
 def test_meta_a_parsed_step_is_counted(parsed: Counter[str]) -> None:
     add(build(), "lists")
     assert sum(parsed.values()) >= STEPS
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda td: td,
+        lambda td: td.astype(np.float32),
+        lambda td: td[:, None],
+        lambda td: td.astype(np.float32)[:, None],
+    ],
+)
+def test_an_update_is_one_call(given, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the TD errors that networks give; what needs a closer look takes the long way, and the same priorities."""
+    buffers = [relive.ReplayBuffer(FLAT, 50, sampler=relive.Prioritized(), seed=0) for _ in range(2)]
+    monkeypatch.setattr(buffers[0], "_index", None)  # the long way asks it
+    monkeypatch.setattr(buffers[1], "_try_update", lambda ids, td: False)
+    td = np.array([0.5, -3.0, 0.0, 2.0])
+    for buffer in buffers:
+        for t in range(20):
+            buffer.add(**step(FLAT, t, 1))
+        assert buffer.update_priorities(np.array([1, 5, 3, 5]), given(td)) == 4
+    monkeypatch.undo()
+    ids = np.arange(7)
+    np.testing.assert_array_equal(buffers[0].priorities(ids), buffers[1].priorities(ids))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .._plans import Expanded
+import numpy as np
+
+from .._plans import Expanded, Sequenced
 from .._types import Array, Float32, Int64
 from .rows import Rows
 
@@ -30,6 +32,29 @@ class Gather:
         else:
             self.take(rows, outs)
         return Expanded(windows, outs)
+
+    def unroll(
+        self,
+        ring: Rows,
+        slots: Int64,
+        length: int,
+        discounts: Float32,
+        time_major: bool,
+        listed: bool,
+        outs: list[Array] | None,
+    ) -> Sequenced:
+        """The sequences at `slots`, and what stands at their positions, in `outs` or in new arrays.
+
+        Columns of pick 0 are read at the observations, those of pick 1 at the steps before them.
+        """
+        plan = ring.sequences(slots, length, discounts, True)
+        lists = np.asarray(plan.observed), np.asarray(plan.before)
+        rows = [each.T.reshape(-1) if time_major else each.reshape(-1) for each in lists]
+        if outs is None:
+            outs = self.taken(rows)
+        else:
+            self.take(rows, outs)
+        return Sequenced(plan if listed else plan._replace(observed=None, before=None), outs)
 
     def taken(self, rows: Sequence[Int64]) -> list[Array]:
         """The same in new arrays."""

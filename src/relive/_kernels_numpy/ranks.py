@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._journal import Journal
-from .._plans import Drawn
+from .._plans import Drawn, Sampled
 from .._types import Bool, Float64, Int64
 from .order import Order
 from .power import power
@@ -94,6 +94,12 @@ class Ranks:
         self._fit_tree()
         ranks, values = self._tree.draw_distinct(u)
         return Drawn(self._order.slots(ranks), values)
+
+    def sample(self, u: Float64, stratified: bool, replacement: bool, scale: int, items: float, beta: float) -> Sampled:
+        """A draw and its weights, as `Tree.sample`, of slots instead of ranks."""
+        self._fit_tree()
+        ranks, values, weights = self._tree.sample(u, stratified, replacement, scale, items, beta)
+        return Sampled(self._order.slots(ranks), values, weights)
 
     def _stamp(self, journal: Journal, slots: Int64) -> NDArray[np.bool_]:
         """Note that `slots` are set now, one after the other; which of them are not set again in this call."""

@@ -32,12 +32,12 @@ class Ring(Rows):
     Args:
         columns: The layout of every column, those of the observation first.
         num_obs: How many of these there are.
-        marks: uint8 `[L, R + 1]`.
+        marks: uint8 `[R + 1, L]`.
         counters: int64 `[L, 16]`.
         clock: int64 `[2]`: the next value of `arrival`, and whether a priority was ever given.
         window: What an item needs around an anchor.
-        given: float64 `[L, R + 1]`: minus the priority that a row was given, +0.0 for none; None: not kept.
-        arrival: int64 `[L, R + 1]`: orders rows of all lanes by when they became ready; None: not kept.
+        given: float64 `[R + 1, L]`: minus the priority that a row was given, +0.0 for none; None: not kept.
+        arrival: int64 `[R + 1, L]`: orders rows of all lanes by when they became ready; None: not kept.
         notify: Called with the watched notices that a call found a reason for.
     """
 

@@ -26,20 +26,20 @@ SEEN = [OLDEST, READY, HEAD]
 
 
 class Column:
-    """One field: `rows` is all of its storage, `lanes` the part of it that belongs to lanes, `[L, R + 1, ...]`."""
+    """One field: `rows` is all of its storage, `lanes` the part of it that belongs to lanes, `[R + 1, L, ...]`."""
 
     def __init__(self, layout: ColumnLayout, lanes: int, stretch: int) -> None:
         self.rows, self.frames, self.repeat, self.every = layout.array, layout.frames, layout.repeat, layout.every
         end = len(self.rows) if self.every else lanes * stretch
-        self.lanes: Array = self.rows[:end].reshape(lanes, -1, *self.rows.shape[1:])
+        self.lanes: Array = self.rows[:end].reshape(-1, lanes, *self.rows.shape[1:])
 
 
 class Rows:
     """Reads the arrays of a ring.
 
-    Columns have `L * (R + 1)` rows, lane after lane, then one row of zeros. A row is at `row % (R + 1)` in its lane's
-    memory; the row after the newest step already holds that step's successor. A *slot* is `row % R * L + lane`; an id
-    is `row * L + lane`, so that `slot == id % (R * L)`.
+    Columns have `(R + 1) * L` rows, those of all lanes at one time together, then one row of zeros. A row is at
+    `row % (R + 1)` in its lane's memory; the row after the newest step already holds that step's successor. An id is
+    `row * L + lane`, its *slot* `id % (R * L)`, its *storage row* `id % ((R + 1) * L)`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Rows:
         self.marks, self.counters = marks, counters
         self.span, self.lookback = window.span, window.lookback
         self.starts, self.across = window.starts, window.across
-        self.num_lanes, self.stretch = marks.shape
+        self.stretch, self.num_lanes = marks.shape
         self.rows = self.stretch - 1
         self.num_obs = num_obs
         self.columns = [Column(layout, self.num_lanes, self.stretch) for layout in columns]
@@ -71,7 +71,7 @@ class Rows:
     def locate(self, ids: Int64) -> Located:
         """The slots of `ids`, and their `State`s; None where all are drawable."""
         rows, lanes = np.divmod(ids, self.num_lanes)
-        marks = self.marks[lanes, rows % self.stretch]
+        marks = self.marks[rows % self.stretch, lanes]
         states = np.zeros(len(ids), np.uint8)
         states[rows >= self.counters[lanes, READY]] = State.INCOMPLETE
         states[(marks & START) == 0] = State.NO_START
@@ -88,7 +88,7 @@ class Rows:
 
     def open_lanes(self, lanes: Int64) -> Bool:
         """Whether the newest row is a step that has not ended its episode and was not cut."""
-        marks = self.marks[lanes, (self.counters[lanes, MEMORY] - 1) % self.stretch]
+        marks = self.marks[(self.counters[lanes, MEMORY] - 1) % self.stretch, lanes]
         return np.asarray((self.counters[lanes, HEAD] > 0) & ((marks & (STEP | END)) == STEP))
 
     def changes(self, seen: Int64) -> Changes:
@@ -98,16 +98,16 @@ class Rows:
         lanes, rows = _ranges(oldest_then, np.minimum(oldest, ready_then))
         gone = rows % self.rows * self.num_lanes + lanes
         lanes, rows = _ranges(np.maximum(ready_then, oldest), ready)
-        anchors = (self.marks[lanes, rows % self.stretch] & (STEP | START)) == STEP | START
+        anchors = (self.marks[rows % self.stretch, lanes] & (STEP | START)) == STEP | START
         lanes, rows = lanes[anchors], rows[anchors]
         come = rows % self.rows * self.num_lanes + lanes
-        return Changes(gone, come, lanes * self.stretch + rows % self.stretch, now)
+        return Changes(gone, come, rows % self.stretch * self.num_lanes + lanes, now)
 
     def begins_since(self, lanes: Int64, rows: Int64, count: int) -> Bool:
         """Whether a stream begins in one of the last `count` rows up to each of `rows`."""
         begins = np.zeros(len(rows), bool)
         for back in range(min(count, self.rows)):
-            begins |= (self.marks[lanes, (rows - back) % self.stretch] & FIRST) > 0
+            begins |= (self.marks[(rows - back) % self.stretch, lanes] & FIRST) > 0
         return begins
 
     def stacks(self, newest: Int64, frames: int, repeat: bool) -> Int64:
@@ -115,15 +115,15 @@ class Rows:
 
         Before the stream's first frame, that frame is repeated, or the row of zeros is used.
         """
-        lanes, memory = np.divmod(newest, self.stretch)
+        memory, lanes = np.divmod(newest, self.num_lanes)
         rows = np.empty((*newest.shape, frames), np.int64)
         rows[..., -1] = newest
-        begun = (self.marks[lanes, memory] & FIRST) > 0
+        begun = (self.marks[memory, lanes] & FIRST) > 0
         for age in range(1, frames):
             memory = np.where(begun, memory, (memory - 1) % self.stretch)
             padding = rows[..., -age] if repeat else self.zero_row
-            rows[..., -1 - age] = np.where(begun, padding, lanes * self.stretch + memory)
-            begun |= (self.marks[lanes, memory] & FIRST) > 0
+            rows[..., -1 - age] = np.where(begun, padding, memory * self.num_lanes + lanes)
+            begun |= (self.marks[memory, lanes] & FIRST) > 0
         return rows
 
     def windows(self, slots: Int64, discounts: Float32) -> Windows:
@@ -131,31 +131,34 @@ class Rows:
         lanes, rows = self.rows_at(slots)
         memory = rows % self.stretch
         steps = np.ones(len(slots), np.int32)
-        mark = self.marks[lanes, memory]
+        mark = self.marks[memory, lanes]
         for _ in range(len(discounts) - 2):
             going = (mark & END) == 0
             steps += going
-            mark = np.where(going, self.marks[lanes, (memory + steps - 1) % self.stretch], mark)
+            mark = np.where(going, self.marks[(memory + steps - 1) % self.stretch, lanes], mark)
         after = self._successors(lanes, (memory + steps - 1) % self.stretch)
         terminated, truncated = (mark & TERMINATED) > 0, (mark & TRUNCATED) > 0
         discount = np.where(terminated | ((mark & LOST) > 0), np.float32(0), discounts[steps])
-        at = lanes * self.stretch + memory
+        at = memory * self.num_lanes + lanes
         return Windows(rows * self.num_lanes + lanes, at, after, steps, discount, terminated, truncated)
 
     def _successors(self, lanes: Int64, memory: Int64) -> Int64:
         """The storage rows of the observations after the steps at `memory`; their own where none was given."""
-        marks = self.marks[lanes, memory]
+        marks = self.marks[memory, lanes]
         lost = (marks & LOST) > 0
         after = np.where(lost, memory, (memory + 1) % self.stretch)
         older = ~lost & ((marks & END) > 0)
         for _ in range(self.lookback):  # a final observation may have brought older frames of its own
-            older &= (self.marks[lanes, after] & HISTORY) > 0
+            older &= (self.marks[after, lanes] & HISTORY) > 0
             after = np.where(older, (after + 1) % self.stretch, after)
-        rows: Int64 = lanes * self.stretch + after
+        rows: Int64 = after * self.num_lanes + lanes
         return rows
 
-    def sequences(self, slots: Int64, length: int, discounts: Float32) -> Unrolled:
-        """The sequences of `length` steps that start at drawable `slots`, with windows at each of them."""
+    def sequences(self, slots: Int64, length: int, discounts: Float32, listed: bool) -> Unrolled:
+        """The sequences of `length` steps that start at drawable `slots`, with windows at each of them.
+
+        `listed`: with the storage rows at their positions.
+        """
         n = len(discounts) - 1
         count = length + n
         lanes, rows = self.rows_at(slots)
@@ -166,13 +169,13 @@ class Rows:
         marks, after = np.zeros(shape, np.uint8), np.empty(shape, np.int64)
         first: Bool = np.zeros(shape, bool)
         earlier = (memory - 1) % self.stretch
-        preceded = ((self.marks[lanes, memory] & FIRST) == 0) & ((self.marks[lanes, earlier] & STEP) > 0)
-        before[preceded, 0] = (lanes * self.stretch + earlier)[preceded]
+        preceded = ((self.marks[memory, lanes] & FIRST) == 0) & ((self.marks[earlier, lanes] & STEP) > 0)
+        before[preceded, 0] = (earlier * self.num_lanes + lanes)[preceded]
         first[:, 0] = ~preceded
-        going, here = np.ones(len(slots), bool), lanes * self.stretch + memory
+        going, here = np.ones(len(slots), bool), memory * self.num_lanes + lanes
         for i in range(count):
             observed[:, i] = here
-            marks[going, i] = self.marks[lanes, memory][going]
+            marks[going, i] = self.marks[memory, lanes][going]
             after[:, i] = np.where(going, self._successors(lanes, memory), here)
             if i + 1 == count:
                 break
@@ -180,7 +183,7 @@ class Rows:
             ends = (marks[:, i] & (CUT if self.across else END)) > 0
             first[:, i + 1] = going & ~ends & ((marks[:, i] & END) > 0)
             memory = self._next_steps(lanes, memory, going & ~ends)
-            here = np.where(ends, after[:, i], lanes * self.stretch + memory)
+            here = np.where(ends, after[:, i], memory * self.num_lanes + lanes)
             here = np.where(going, here, observed[:, i])
             going = going & ~ends & (memory != self.counters[lanes, MEMORY])
         steps, last = self._sequence_windows(marks, length, n)
@@ -190,15 +193,28 @@ class Rows:
         discount: Float32 = np.where(mask & ((final & (TERMINATED | LOST)) == 0), discounts[steps], np.float32(0))
         terminated, truncated = (final & TERMINATED) > 0, (final & TRUNCATED) > 0
         taken: Int32 = np.where(mask, steps, 0).astype(np.int32)
-        extra = (successors, first) if self.across else (None, None)
-        return Unrolled(observed, before, taken, discount, terminated, truncated, mask, *extra)
+        first[:, 0] = False
+        apart = np.flatnonzero((successors != observed[:, n:]) & self.across)
+        return Unrolled(
+            rows * self.num_lanes + lanes,
+            observed if listed else None,
+            before if listed else None,
+            taken,
+            discount,
+            terminated,
+            truncated,
+            mask,
+            apart,
+            successors.reshape(-1)[apart],
+            np.flatnonzero(first & self.across),
+        )
 
     def _next_steps(self, lanes: Int64, memory: Int64, which: Bool) -> Int64:
         """The memory row of the next step, in the lanes of `which`; the row after the newest if there is none yet."""
         end = self.counters[lanes, MEMORY]
         after = np.where(which, (memory + 1) % self.stretch, memory)
         while True:
-            passing = which & (after != end) & ((self.marks[lanes, after] & STEP) == 0)
+            passing = which & (after != end) & ((self.marks[after, lanes] & STEP) == 0)
             if not passing.any():
                 return after
             after = np.where(passing, (after + 1) % self.stretch, after)
@@ -214,11 +230,10 @@ class Rows:
 
     def fold(self, column: Array, starts: Int64, steps: Int32, gammas: Float64) -> Array:
         """The discounted sums over `steps` rows of `column` from storage rows `starts` on, in its dtype."""
-        lanes, memory = np.divmod(starts, self.stretch)
         wide = (-1,) + (1,) * (column.ndim - 1)
         total = column[starts].astype(np.float64)
         for k in range(1, len(gammas)):
-            rows = lanes * self.stretch + (memory + k) % self.stretch
+            rows = (starts + k * self.num_lanes) % self.zero_row
             total += np.where((k < steps).reshape(wide), gammas[k] * column[rows], 0.0)
         return total.astype(column.dtype)
 
@@ -246,5 +261,5 @@ def _ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:
 
 def largest_given(given: Float64, counters: Int64, seen: Int64) -> float:
     """The largest priority that rows were given since the counters were `seen`; 0 where none was."""
-    lanes, rows = _ranges(np.maximum(seen[:, 2], counters[:, HEAD] - given.shape[1] + 1), counters[:, HEAD])
-    return float((-given[lanes, rows % given.shape[1]]).max(initial=0.0))
+    lanes, rows = _ranges(np.maximum(seen[:, 2], counters[:, HEAD] - given.shape[0] + 1), counters[:, HEAD])
+    return float((-given[rows % given.shape[0], lanes]).max(initial=0.0))

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._journal import Journal
-from .._plans import Changes, Drawn
-from .power import mass, power
+from .._plans import Changes, Drawn, Sampled
+from .power import mass, power, smallest, weights
 from .ring import Ring
 from .rows import DRAWABLE, largest_given
 
@@ -194,6 +195,24 @@ class Tree:
             indices[i] = self._find_one(uniform * total, hidden)
             total = self._hide(int(indices[i]), hidden)
         return Drawn(indices, self._leaves[indices])
+
+    def sample(
+        self, u: Float64s, stratified: bool, replacement: bool, scale: int, items: float, beta: float
+    ) -> Sampled:
+        """A draw and its weights `(value / reference) ** -beta`.
+
+        The reference is the smallest value in the batch (scale 0), in the tree (1), or the mean of `items` leaves (2).
+        """
+        leaves, values = self.draw(u, stratified) if replacement else self.draw_distinct(u)
+        least, total = float(self.state[1]), float(self.state[0])
+        reference = smallest(values) if scale == 0 else least if scale == 1 else total / items
+        return Sampled(leaves, values, weights(values, reference, beta))
+
+    def try_update(
+        self, ring: Ring, seen: Int64s, ids: Any, td_error: Any, initial: float, eps: float, alpha: float
+    ) -> bool:
+        """The native kernel's short way for plain arguments; here always False: they have to be looked at in Python."""
+        return False
 
     def _group(self, level: int, node: int, hidden: dict[tuple[int, int], list[float]]) -> list[float]:
         """The eight entries of one node, but for what is hidden."""

@@ -11,7 +11,7 @@ from .. import _check
 from .._memory import Arena
 from .._plans import Unrolled, Window
 from .._ring import Ring
-from .._types import Array, Bool, Int32, Int64
+from .._types import Array, Int64
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._columns import Frames, check_reward, check_rows, lookback_of, nest
@@ -113,7 +113,7 @@ class Sequences:
 
 
 class _Sequences:
-    """Plans rows, then copies the observations, and what each two of them have between them."""
+    """Has all columns copied run by run in one call; stacks of frames, by lists of rows, in a second one."""
 
     def __init__(self, item: Sequences, schema: Schema, ring: Ring, arena: Arena) -> None:
         self._item, self._ring = item, ring
@@ -121,63 +121,72 @@ class _Sequences:
         self._gammas, self._discounts = powers, powers.astype(np.float32)
         columns = list(zip(schema.columns, ring.columns, strict=True))
         observations, others = columns[: schema.num_obs], columns[schema.num_obs :]
-        self._plain = _Copies([c for c in observations if not c[0].field.stack], ring, arena)
+        plain = [c for c in observations if not c[0].field.stack]
+        steps = [c for c in others if c[0].field.every is None]
         stacked = [c for c in observations if c[0].field.stack]
+        self._plain_keys, self._step_keys = ([column.keys for column, _ in chosen] for chosen in (plain, steps))
+        arrays = [array for _, array in plain + steps]
+        self._outputs = Outputs(arrays, arena)
+        self._gather = ring.gather(arrays, [0] * len(plain) + [1] * len(steps))
+        self._plain = _Copies(plain, ring, arena)
         self._frames = Frames([c for c, _ in stacked], [array for _, array in stacked], ring, arena)
         self._frame_keys = [c.keys for c, _ in stacked]
-        self._steps = _Copies([c for c in others if c[0].field.every is None], ring, arena)
         self._states = [(c[0].field.every, _Copies([c], ring, arena)) for c in others if c[0].field.every is not None]
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the sequences that start at `slots`."""
-        item, length = self._item, self._item.steps
-        ids = self._ring.ids(slots)
-        plan = self._ring.sequences(slots, length, self._discounts)
+        item, listed = self._item, bool(self._frame_keys)
+        positions = item.steps + item.n_step
+        outs = self._outputs.of(len(slots) * positions)
+        kernel = self._ring.kernel
+        plan, copies = self._gather.unroll(kernel, slots, item.steps, self._discounts, item.time_major, listed, outs)
         if item.time_major:
-            plan = Unrolled._make(None if part is None else np.ascontiguousarray(part.T) for part in plan)
-        found = self._observations(plan.observed, plan.after) + self._between(plan.before, plan.first, plan.steps)
-        for every, copies in self._states:
-            found += copies.of(self._ring.state_rows(ids, every))
+            plan = _time_first(plan, positions)
+        axes = (positions, len(slots)) if item.time_major else (len(slots), positions)
+        shaped = [array.reshape(*axes, *array.shape[1:]) for array in copies]
+        plain = len(self._plain_keys)
+        found = self._observations(list(zip(self._plain_keys, shaped[:plain], strict=True)), plan)
+        found += self._between(list(zip(self._step_keys, shaped[plain:], strict=True)), plan)
+        for every, states in self._states:
+            found += states.of(self._ring.state_rows(plan.ids, every))
         fields = nest([keys for keys, _ in found], [array for _, array in found])
         fields.update(discount=plan.discount, terminated=plan.terminated, truncated=plan.truncated)
-        fields.update(steps=plan.steps, mask=plan.mask, ids=ids)
+        fields.update(steps=plan.steps, mask=plan.mask, ids=plan.ids)
         return fields
 
-    def _observations(self, observed: Int64, after: Int64 | None) -> list[Found]:
+    def _observations(self, plain: list[Found], plan: Unrolled) -> list[Found]:
         """`all_obs`, and `obs` and `next_obs` as views of it; `next_obs` of its own where ends make it differ."""
         n, length = self._item.n_step, self._item.steps
-        differs = after is not None and not np.array_equal(after, self._times(observed, n, length))
-        later = self._copied(after) if after is not None and differs else None
+        copied = plain + (self._stacks(plan.observed) if plan.observed is not None else [])
         found: list[Found] = []
-        for i, ((_, *rest), array) in enumerate(self._copied(observed)):
+        for (_, *rest), array in copied:
             found.append((("all_obs", *rest), array))
             found.append((("obs", *rest), self._times(array, 0, length)))
-            found.append((("next_obs", *rest), later[i][1] if later else self._times(array, n, length)))
+            found.append((("next_obs", *rest), self._times(array, n, length)))
+        if len(plan.apart):
+            successors = self._plain.of(plan.successors) + self._stacks(plan.successors)
+            for i, (_, values) in enumerate(successors):
+                keys, array = found[3 * i + 2]
+                found[3 * i + 2] = keys, _with(array, plan.apart, values)
         return found
 
-    def _copied(self, rows: Int64) -> list[Found]:
-        return self._plain.of(rows) + list(zip(self._frame_keys, self._frames.of(rows), strict=True))
+    def _stacks(self, rows: Int64) -> list[Found]:
+        return list(zip(self._frame_keys, self._frames.of(rows), strict=True))
 
-    def _between(self, before: Int64, first: Bool | None, steps: Int32) -> list[Found]:
+    def _between(self, copied: list[Found], plan: Unrolled) -> list[Found]:
         """The steps' other fields; actions and rewards a second time, as the previous ones."""
         length = self._item.steps
         found: list[Found] = []
-        for keys, array in self._steps.of(before):
+        for keys, array in copied:
             found.append((keys, self._times(array, 1, length)))
             if keys[0] in ("action", "reward"):
-                previous = self._reset(array, first)
+                previous = _with(array, plan.begins, 0) if len(plan.begins) else array
                 found.append(((f"all_prev_{keys[0]}", *keys[1:]), previous))
                 found.append(((f"prev_{keys[0]}", *keys[1:]), self._times(previous, 0, length)))
             if keys == ("reward",) and self._item.n_step > 1:
-                folded = self._ring.fold_sequences(array, steps, self._gammas, self._item.time_major)
+                folded = self._ring.fold_sequences(array, plan.steps, self._gammas, self._item.time_major)
                 found[-3] = (keys, folded)
         return found
-
-    def _reset(self, array: Array, first: Bool | None) -> Array:
-        """`array` with zeros where an episode begins; at the anchor there are zeros already."""
-        if first is None or not self._times(first, 1, first.size).any():
-            return array
-        return np.where(_widened(first, array), np.zeros((), array.dtype), array)
 
     def _times(self, array: Array, start: int, length: int) -> Array:
         chosen = slice(start, start + length)
@@ -201,5 +210,22 @@ class _Copies:
         return list(zip(self._keys, shaped, strict=True))
 
 
-def _widened(which: Bool, array: Array) -> Bool:
-    return which.reshape(which.shape + (1,) * (array.ndim - which.ndim))
+def _time_first(plan: Unrolled, positions: int) -> Unrolled:
+    """The same plan with time as the first axis."""
+    items, length = plan.mask.shape
+    lists = {name: np.ascontiguousarray(part.T) for name, part in plan._asdict().items() if np.ndim(part) == 2}
+    apart, begins = _transposed(plan.apart, items, length), _transposed(plan.begins, items, positions)
+    return plan._replace(**lists, apart=apart, begins=begins)
+
+
+def _transposed(at: Int64, items: int, length: int) -> Int64:
+    """Indices into `[items * length]` as indices into `[length * items]`."""
+    b, t = np.divmod(at, length)
+    return np.asarray(t * items + b)
+
+
+def _with(array: Array, at: Int64, values: object) -> Array:
+    """A copy of `array`, `[M, N, ...]`, that has `values` at the indices `at` of its first two axes."""
+    changed = np.array(array, order="C")
+    changed.reshape(-1, *array.shape[2:])[at] = values
+    return changed

@@ -8,12 +8,15 @@ from typing import Protocol
 
 import numpy as np
 
-from .. import _check, _kernels
-from .._plans import Drawn
+from .. import _check
+from .._plans import Sampled
 from .._types import Bool, Float64
 from ..errors import ArgumentError, PriorityError, message
 from ._protocol import Draw, Report
 from .anneal import Anneal
+
+# What weights are divided by: the largest in the batch, the largest in the buffer, nothing.
+SCALES = ("batch", "buffer", "none")
 
 
 class Settings(Protocol):
@@ -45,7 +48,7 @@ def check_settings(settings: Settings) -> None:
             _check.real(value, f"{kind}(beta)", low=0.0)
     else:
         object.__setattr__(settings, "beta", _check.real(settings.beta, f"{kind}(beta)", low=0.0))
-    _check.one_of(settings.weights, ("batch", "buffer", "none"), f"{kind}(weights)")
+    _check.one_of(settings.weights, SCALES, f"{kind}(weights)")
     _check.flag(settings.stratified, f"{kind}(stratified)")
     _check.flag(settings.replacement, f"{kind}(replacement)")
 
@@ -86,8 +89,9 @@ def uniforms(rng: np.random.Generator, n: int) -> Float64:
 class Weighted(Protocol):
     """A kernel that draws in proportion to numbers, whose state begins with their sum and their smallest."""
 
-    def draw(self, u: Float64, stratified: bool) -> Drawn: ...
-    def draw_distinct(self, u: Float64) -> Drawn: ...
+    def sample(
+        self, u: Float64, stratified: bool, replacement: bool, scale: int, items: float, beta: float
+    ) -> Sampled: ...
 
 
 class ProportionalSampling:
@@ -100,8 +104,8 @@ class ProportionalSampling:
     """
 
     def __init__(self, settings: Settings, weighted: Weighted, state: Float64) -> None:
-        self._settings, self._kernels = settings, _kernels.active()
-        self._weighted, self.state = weighted, state
+        self._settings, self._weighted, self.state = settings, weighted, state
+        self._scale = SCALES.index(settings.weights)
         self._draws = 0
         self._drawn, self._beta = np.empty(0), 0.0  # numbers of the last draw's slots, and its beta
 
@@ -112,16 +116,12 @@ class ProportionalSampling:
             beta = settings.beta.at(self._draws) if isinstance(settings.beta, Anneal) else settings.beta
         # Before the generator: of a draw that is interrupted, beta may have moved alone, the generator never.
         self._draws += 1
-        u, weighted = uniforms(rng, n), self._weighted
-        slots, values = weighted.draw(u, settings.stratified) if settings.replacement else weighted.draw_distinct(u)
-        if settings.weights == "batch":
-            reference = self._kernels.smallest(values)
-        elif settings.weights == "buffer":
-            reference = self.state.item(1)
-        else:
-            reference = self.state.item(0) / self.state.item(4)
-        self._drawn, self._beta = values, beta
-        return Draw(slots, self._kernels.weights(values, reference, beta))
+        items = self.state.item(4) if self._scale == 2 else 1.0
+        u = uniforms(rng, n)
+        found = self._weighted.sample(u, settings.stratified, settings.replacement, self._scale, items, beta)
+        slots, self._drawn, weights = found
+        self._beta = beta
+        return Draw(slots, weights)
 
     def report(self, priorities: Float64, exponent: float = 1.0) -> Callable[[], Report]:
         """Quantiles of the positive `priorities` raised to `exponent`, and the last draw."""

@@ -102,6 +102,12 @@ class _Prioritized:
         self.draw = self._sampling.draw
         seen = memory.host("priorities.seen")
         self.refresh = partial(self._tree.refresh, ring.kernel, seen, settings.initial, settings.alpha)
+        self._try_update, self._seen, self._kernel = self._tree.try_update, seen, ring.kernel
+
+    def try_update(self, ids: object, td_error: object) -> bool:
+        """`update` for ids that can all be drawn, where arguments are plain arrays; False, and no change, otherwise."""
+        own = self._settings
+        return self._try_update(self._kernel, self._seen, ids, td_error, own.initial, own.eps, own.alpha)
 
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:
         if not self._tree.update(slots, td_error, keep, self._settings.eps, self._settings.alpha):
