@@ -19,6 +19,7 @@ NAMES = (
     "add_batch",
     "uniform_sample",
     "per_cycle",
+    "samplers",
     "n_step",
     "sequences",
     "atari",

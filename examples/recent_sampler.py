@@ -6,6 +6,7 @@ python examples/recent_sampler.py --k 3
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,9 +68,9 @@ class RecentIndex:
         which = np.minimum((rng.random(n) * len(slots)).astype(np.int64), len(slots) - 1)
         return Draw(slots[which], np.ones(n, np.float32))
 
-    def report(self) -> Report:
+    def report(self) -> Callable[[], Report]:
         """Nothing to add to `buffer.stats()`."""
-        return Report()
+        return Report
 
 
 class TestRecent(SamplerContract):

@@ -11,6 +11,7 @@
 void bind_add(nanobind::module_& m);
 void bind_files(nanobind::module_& m);
 void bind_gather(nanobind::module_& m);
+void bind_ranked(nanobind::module_& m);
 void bind_ring(nanobind::module_& m);
 void bind_samplers(nanobind::module_& m);
 
@@ -78,6 +79,7 @@ NB_MODULE(_native, m) {
     m.def("simd", [] { return kernels->name; });
     bind_add(m);
     bind_samplers(m);
+    bind_ranked(m);
     bind_ring(m);
     bind_gather(m);
     bind_files(m);

@@ -31,13 +31,26 @@ constexpr double INFINITE = HUGE_VAL;
 constexpr double NOT_A_NUMBER = NAN;
 
 #include "node.hpp"
+#include "order.hpp"
 #include "power.hpp"
 #include "tree.hpp"
 
 }  // namespace
 
 const Kernels table = {
-    RELIVE_TEXT(RELIVE_SET), find, draw, draw_distinct, write, power, mass, weights, smallest, gather, copy_strip,
+    RELIVE_TEXT(RELIVE_SET),
+    find,
+    draw,
+    draw_distinct,
+    write,
+    reorder,
+    ranked,
+    power,
+    mass,
+    weights,
+    smallest,
+    gather,
+    copy_strip,
 };
 
 }  // namespace relive::RELIVE_SET

@@ -50,6 +50,29 @@ inline int search(const double* x, double& target, Scan& scan) {
     return child;
 }
 
+// Whether that child is the one; then `target` becomes relative to it. Nothing waits for the count, other than in
+// `search`: the child is known already.
+inline bool leads_to(int child, const double* x, double& target, Scan& scan) {
+    const __m512i zero = _mm512_setzero_si512();
+    const __m512d node = _mm512_loadu_pd(x);
+    __m512d s = node;
+    s = _mm512_add_pd(s, _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(s), zero, 7)));
+    s = _mm512_add_pd(s, _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(s), zero, 6)));
+    s = _mm512_add_pd(s, _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(s), zero, 4)));
+    _mm512_store_pd(scan.entries + 8, s);
+    const unsigned passed = _mm512_cmp_pd_mask(s, _mm512_set1_pd(target), _CMP_LE_OQ);
+    if (__builtin_popcount(passed) != child || !(x[child] > 0.0)) return false;
+    target -= scan.entries[7 + child];
+    return true;
+}
+
+// One entry of a node, written as a whole line, which the next draws read as one.
+inline void replace(double* x, int j, double value) {
+    const __m512d changed =
+        _mm512_mask_mov_pd(_mm512_loadu_pd(x), static_cast<__mmask8>(1u << j), _mm512_set1_pd(value));
+    _mm512_storeu_pd(x, changed);
+}
+
 #elif defined(__AVX2__)
 
 inline int search(const double* x, double& target, Scan& scan) {
@@ -120,6 +143,19 @@ inline int search(const double* x, double& target, Scan& scan) {
     target -= scan.entries[7 + child];
     return child;
 }
+
+#endif
+
+#if !defined(__AVX512F__)
+
+inline bool leads_to(int child, const double* x, double& target, Scan& scan) {
+    double rest = target;
+    if (search(x, rest, scan) != child) return false;
+    target = rest;
+    return true;
+}
+
+inline void replace(double* x, int j, double value) { x[j] = value; }
 
 #endif
 

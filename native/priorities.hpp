@@ -1,8 +1,11 @@
 // A sum tree that follows a ring: its leaves are powers of priorities at the slots that can be drawn, 0 elsewhere.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "changes.hpp"
@@ -17,17 +20,24 @@ inline void leaves(const Tree& tree, const int64_t* indices, int64_t n, double* 
     for (int64_t i = 0; i < n; ++i) values[i] = tree.sums[0][indices[i]];
 }
 
-class Priorities {
+// What came and went in a ring since somebody looked, and the priorities of what came.
+class News {
 public:
-    // Take in what changed since `seen`, which moves on. New items get the priority that they were given, or else the
-    // largest ever set or given, or else `initial`. Returns how many items have a positive priority.
-    int64_t refresh(Tree& tree, const Ring& ring, Seen* seen, double initial, double alpha) {
-        gone_.clear();
-        come_.clear();
+    std::vector<int64_t> gone, come;
+    std::vector<double> values;  // of what came: what it was given, or else the largest ever set or given, or `initial`
+    double largest = 0.0;
+    int64_t items = 0;  // in the ring now
+    bool same = false;  // one value stands for all
+
+    // Nothing changes but what is gathered here; `seen` moves on when `settle` is called.
+    void gather(const Ring& ring, const Seen* seen, double largest_so_far, double initial) {
+        gone.clear();
+        come.clear();
         rows_.clear();
-        const bool gives = ring.given && observe(*ring.any_given);
-        int64_t items = 0;
         moved_.clear();
+        const bool gives = ring.given && observe(*ring.any_given);
+        largest = largest_so_far;
+        items = 0;
         for (int64_t number = 0; number < ring.lanes; ++number) {
             const Lane& lane = ring.lane_of[number];
             const Seen now = look(lane);
@@ -36,31 +46,78 @@ public:
             if (!plausible(ring, before, now)) throw std::invalid_argument("relive._native: `seen` was never seen");
             if (now.oldest == before.oldest && now.ready == before.ready && now.head == before.head) continue;
             moved_.push_back({number, now});
-            if (gives) raise_by_given(tree, ring, number, before, now);
+            if (gives) raise_by_given(ring, number, before, now);
             each_change(
-                ring, number, before, now, [&](int64_t slot) { gone_.push_back(slot); },
+                ring, number, before, now, [&](int64_t slot) { gone.push_back(slot); },
                 [&](int64_t slot, int64_t row) {
-                    come_.push_back(slot);
+                    come.push_back(slot);
                     rows_.push_back(row);
                 });
         }
-        tree.state[ITEMS] = double(items);
-        if (gone_.empty() && come_.empty()) {
-            settle(seen);
-            return int64_t(tree.state[2]);
+        if (ring.arrival && ring.lanes > 1) sort_by_arrival(ring.arrival);
+        same = !gives;
+        values.assign(same ? 1 : come.size(), largest > 0 ? largest : initial);
+        for (size_t i = 0; gives && i < come.size(); ++i)
+            if (std::signbit(ring.given[rows_[i]])) values[i] = -ring.given[rows_[i]];
+    }
+
+    double value(size_t i) const { return values[same ? 0 : i]; }
+
+    void settle(Seen* seen) {
+        for (const Look& look : moved_) seen[look.number] = look.now;
+        for (auto* list : {&gone, &come, &rows_}) give_back(*list);
+        give_back(values);
+    }
+
+    // What a refresh after thousands of steps needed, later calls do not.
+    template <typename T>
+    static void give_back(std::vector<T>& list) {
+        constexpr size_t KEPT = 1 << 15;
+        if (list.capacity() > KEPT) std::vector<T>().swap(list);
+    }
+
+private:
+    struct Look {
+        int64_t number;
+        Seen now;
+    };
+    std::vector<int64_t> rows_;
+    std::vector<Look> moved_;
+
+    void raise_by_given(const Ring& ring, int64_t number, const Seen& before, const Seen& now) {
+        const Position at = ring.position(number, now.head);
+        for (int64_t row = std::max(before.head, now.head - ring.rows); row < now.head; ++row)
+            largest = std::max(largest, -ring.given[ring.storage_row(number, ring.memory_of(at, row))]);
+    }
+
+    void sort_by_arrival(const int64_t* arrival) {
+        const auto earlier = [arrival](int64_t one, int64_t other) { return arrival[one] < arrival[other]; };
+        if (std::is_sorted(rows_.begin(), rows_.end(), earlier)) return;
+        std::vector<std::pair<int64_t, int64_t>> both(rows_.size());
+        for (size_t i = 0; i < both.size(); ++i) both[i] = {rows_[i], come[i]};
+        std::stable_sort(both.begin(), both.end(),
+                         [&](const auto& one, const auto& other) { return earlier(one.first, other.first); });
+        for (size_t i = 0; i < both.size(); ++i) std::tie(rows_[i], come[i]) = both[i];
+    }
+};
+
+class Priorities {
+public:
+    // Take in what changed since `seen`, which moves on. Returns how many items have a positive priority.
+    int64_t refresh(Tree& tree, const Ring& ring, Seen* seen, double initial, double alpha) {
+        news_.gather(ring, seen, tree.state[LARGEST], initial);
+        const auto gone = int64_t(news_.gone.size()), come = int64_t(news_.come.size());
+        scratch_.resize(size_t(gone + come));
+        tree.state[LARGEST] = news_.largest;
+        tree.state[ITEMS] = double(news_.items);
+        if (gone + come > 0) {
+            double* values = news_.values.data();
+            chosen().power(values, int64_t(news_.values.size()), alpha, values);
+            chosen().write(tree, {news_.gone.data(), gone, news_.come.data(), come, values, !news_.same},
+                           scratch_.data());
         }
-        const double usual = tree.state[LARGEST] > 0 ? tree.state[LARGEST] : initial;
-        values_.assign(gives ? come_.size() : 1, usual);
-        for (size_t i = 0; gives && i < come_.size(); ++i)
-            if (std::signbit(ring.given[rows_[i]])) values_[i] = -ring.given[rows_[i]];
-        chosen().power(values_.data(), int64_t(values_.size()), alpha, values_.data());
-        scratch_.resize(gone_.size() + come_.size());
-        chosen().write(
-            tree, {gone_.data(), int64_t(gone_.size()), come_.data(), int64_t(come_.size()), values_.data(), gives},
-            scratch_.data());
-        settle(seen);
-        for (auto* list : {&gone_, &come_, &rows_, &scratch_}) give_back(*list);
-        give_back(values_);
+        news_.settle(seen);
+        News::give_back(scratch_);
         return int64_t(tree.state[2]);
     }
 
@@ -94,32 +151,9 @@ public:
     }
 
 private:
-    struct Look {
-        int64_t number;
-        Seen now;
-    };
-    std::vector<int64_t> gone_, come_, rows_, scratch_;
+    News news_;
+    std::vector<int64_t> come_, scratch_;
     std::vector<double> values_, raw_;
-    std::vector<Look> moved_;
-
-    // What a refresh after thousands of steps needed, later calls do not.
-    template <typename T>
-    static void give_back(std::vector<T>& list) {
-        constexpr size_t KEPT = 1 << 15;
-        if (list.capacity() > KEPT) std::vector<T>().swap(list);
-    }
-
-    void settle(Seen* seen) const {
-        for (const Look& look : moved_) seen[look.number] = look.now;
-    }
-
-    static void raise_by_given(Tree& tree, const Ring& ring, int64_t number, const Seen& before, const Seen& now) {
-        const Position at = ring.position(number, now.head);
-        for (int64_t row = std::max(before.head, now.head - ring.rows); row < now.head; ++row) {
-            const double given = -ring.given[ring.storage_row(number, ring.memory_of(at, row))];
-            tree.state[LARGEST] = std::max(tree.state[LARGEST], given);
-        }
-    }
 };
 
 }  // namespace relive

@@ -1,7 +1,8 @@
 // The sum tree's algorithms. Included by kernels.cpp inside the namespace of one instruction set.
 
-constexpr std::int64_t BLOCK = 64;  // draws that go down the tree together, so that their cache misses overlap
-constexpr std::int64_t FEW = 3;     // up to here groups of leaves go up the tree one by one
+constexpr std::int64_t BLOCK = 64;    // draws that go down the tree together, so that their cache misses overlap
+constexpr std::int64_t GUESSED = 16;  // draws without replacement that are guessed together
+constexpr std::int64_t FEW = 3;       // up to here groups of leaves go up the tree one by one
 
 // Take up to BLOCK targets from the root to the leaves.
 inline void descend(const Tree& tree, double* target, std::int64_t n, std::int64_t* index, double* value) {
@@ -147,26 +148,52 @@ void write(Tree& tree, const Writes& w, std::int64_t* groups) {
         rebuild(tree, groups, count);
 }
 
-void draw_distinct(Tree& tree, const double* u, std::int64_t n, std::int64_t* index, double* value,
-                   std::int64_t* groups) {
+// Draw one leaf and hide it from the next draws; returns the total that is left. `index` holds a guess, which says
+// where most steps down will lead: the processor takes them without waiting for the ones above. `before` notes what is
+// hidden at every level. A hidden leaf is negative, so that its value lasts if the process is killed here.
+inline double draw_and_hide(Tree& tree, double target, std::int64_t& index, double& value, double* before, Scan& scan) {
+    std::int64_t node = 0;
+    for (int level = tree.levels - 1; level > 0; --level) {
+        const double* sums = tree.sums[level] + node * FAN_OUT;
+        const std::int64_t next = index >> 3 * level;
+        if (next / FAN_OUT == node && leads_to(static_cast<int>(next % FAN_OUT), sums, target, scan))
+            node = next;
+        else
+            node = node * FAN_OUT + search(sums, target, scan);
+    }
+    alignas(64) double leaves[FAN_OUT];
+    double* all = tree.sums[0] + node * FAN_OUT;
+    for (int j = 0; j < FAN_OUT; ++j) leaves[j] = all[j] > 0.0 ? all[j] : 0.0;
+    int j = search(leaves, target, scan);
+    index = node * FAN_OUT + j;
+    value = before[0] = leaves[j];
+    double sum = sum8_with(leaves, j, 0.0);
+    replace(all, j, -value);
+    for (int level = 1; level < tree.levels; ++level) {
+        j = static_cast<int>(node % FAN_OUT);
+        node /= FAN_OUT;
+        double* sums = tree.sums[level] + node * FAN_OUT;
+        before[level] = sums[j];
+        const double above = sum8_with(sums, j, sum);
+        replace(sums, j, sum);
+        sum = above;
+    }
+    return sum;
+}
+
+void draw_distinct(Tree& tree, const double* u, std::int64_t n, std::int64_t* index, double* value, double* before) {
+    Scan scan;
+    double target[GUESSED];
     double total = tree.state[0];
-    for (std::int64_t i = 0; i < n; ++i) {
-        double target = u[i] * total;
-        descend(tree, &target, 1, index + i, value + i);
-        // Hide the leaf from the next draws, in the sums alone.
-        std::int64_t at = index[i];
-        total = 0.0;
-        for (int level = 0; level < tree.levels; ++level, at /= FAN_OUT) {
-            const int j = static_cast<int>(at % FAN_OUT);
-            double* node = tree.sums[level] + (at - j);
-            const double above = sum8_with(node, j, total);
-            node[j] = total;
-            total = above;
-        }
+    for (std::int64_t start = 0, end; start < n; start = end) {
+        end = n - start < GUESSED ? n : start + GUESSED;
+        // Where these draws would lead if they hid nothing from each other; their lines come together.
+        for (std::int64_t i = start; i < end; ++i) target[i - start] = u[i] * total;
+        descend(tree, target, end - start, index + start, value + start);
+        for (std::int64_t i = start; i < end; ++i)
+            total = draw_and_hide(tree, u[i] * total, index[i], value[i], before + i * tree.levels, scan);
     }
-    for (std::int64_t i = 0; i < n; ++i) {
-        tree.sums[0][index[i]] = value[i];
-        groups[i] = index[i] / FAN_OUT;
-    }
-    rebuild(tree, groups, n);
+    for (std::int64_t i = n - 1; i >= 0; --i)
+        for (int level = 0; level < tree.levels; ++level)
+            tree.sums[level][index[i] >> 3 * level] = before[i * tree.levels + level];
 }

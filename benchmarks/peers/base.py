@@ -28,6 +28,7 @@ class Spec:
     n_step: int = 1
     length: int = 1
     starts: int = 1
+    sampler: str = ""  # one of relive's own, for the question that compares them
 
 
 class Unsupported(Exception):

@@ -24,12 +24,19 @@ class Relive(Peer):
             capacity=spec.capacity,
             num_envs=spec.num_envs,
             item=self.item(spec),
-            sampler=relive.Prioritized(alpha=ALPHA, beta=BETA) if spec.prioritized else relive.Uniform(),
+            sampler=self.sampler(spec),
             seed=0,
         )
 
     def item(self, spec: Spec) -> Any:
         return self.lib.Transitions(n_step=spec.n_step, gamma=GAMMA)
+
+    def sampler(self, spec: Spec) -> Any:
+        relive, settings = self.lib, {"replacement": not spec.sampler.endswith("-distinct")}
+        if spec.prioritized:
+            kind = relive.Ranked if spec.sampler == "ranked" else relive.Prioritized
+            return kind(alpha=ALPHA, beta=BETA, **settings)
+        return relive.Uniform(over="episodes" if spec.sampler == "episodes" else "steps", **settings)
 
     def fill(self, count: int) -> None:
         for block in blocks(count, obs_size=self.obs_size):

@@ -372,9 +372,10 @@ class ReplayBuffer:
         with self._turn.lock:
             if not nested:
                 self._index.refresh()
-            report = self._index.report()
-            counts = {"drawn": self._drawn, "stale": self._stale, "slow_adds": self._slow_adds()}
-            return snapshot(self._ring, report, self._last, nbytes=self._nbytes, **counts)
+            counts = {"nbytes": self._nbytes, "drawn": self._drawn, "stale_updates": self._stale}
+            counts["slow_adds"] = self._slow_adds()
+            compute = snapshot(self._ring, self._index.report(), self._last, counts)
+        return compute()
 
     def __repr__(self) -> str:
         choices = f"{self.item!r}, {self.sampler!r}, {self.storage!r}"

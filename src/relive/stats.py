@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+
 import numpy as np
 
 from ._frozen import Frozen
@@ -67,23 +70,30 @@ class Stats(Frozen, kw_only=True):
     age_quantiles: tuple[float, ...]
 
 
-def snapshot(ring: Ring, report: Report, last: Int64, *, nbytes: int, drawn: int, stale: int, slow_adds: int) -> Stats:
-    """The statistics of a buffer whose last draw returned the ids `last`."""
-    tally, ages = ring.tally(), ring.ages(last)
+def snapshot(ring: Ring, report: Callable[[], Report], last: Int64, counts: Mapping[str, int]) -> Callable[[], Stats]:
+    """Take the statistics of a buffer whose last draw returned the ids `last`.
+
+    What can be computed later is left to the function that is returned, which looks at the buffer no more.
+    """
+    return partial(_stats, ring.tally(), ring.ages(last), report, {"capacity": ring.capacity, **counts})
+
+
+def _stats(tally: Mapping[str, int], ages: Int64, report: Callable[[], Report], counts: Mapping[str, int]) -> Stats:
+    added = tally["added"]
     return Stats(
         size=tally["stored"],
-        capacity=ring.capacity,
         drawable=tally["drawable"],
-        nbytes=nbytes,
-        added=tally["added"],
-        drawn=drawn,
-        replay_ratio=drawn / tally["added"] if tally["added"] else 0.0,
+        added=added,
+        replay_ratio=counts["drawn"] / added if added else 0.0,
         cuts=tally["cuts"],
         unbootstrapped=tally["unbootstrapped"],
         ends=tally["ends"],
         repeated_finals=tally["repeats"],
-        stale_updates=stale,
-        slow_adds=slow_adds,
         age_quantiles=tuple(np.quantile(ages, _QUANTILES).tolist()) if len(ages) else (),
-        **vars(report),
+        capacity=counts["capacity"],
+        nbytes=counts["nbytes"],
+        drawn=counts["drawn"],
+        stale_updates=counts["stale_updates"],
+        slow_adds=counts["slow_adds"],
+        **vars(report()),
     )

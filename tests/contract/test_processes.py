@@ -175,7 +175,9 @@ def test_a_killed_buffer_opens_again(sampler: relive.Uniform, tmp_path: Path) ->
         for t in range(first, 10**9, 3):
             for lane in (0, 1):
                 buffer.extend(**{**steps(300, t, 3, lane), "truncated": [[False, False, t % 4 == 0]]})
-            buffer.sample(8)
+            ids = buffer.sample(64).ids
+            if sampler.prioritizes:
+                buffer.update_priorities(ids, 1.0 + ids % 3)
             if t == first + 99:
                 os.write(started, b"!")
 
@@ -187,9 +189,26 @@ def test_a_killed_buffer_opens_again(sampler: relive.Uniform, tmp_path: Path) ->
         os.close(ready)
         os.close(started)
         buffer = build()
-        assert not torn(buffer.sample(200)).any()
+        batch = buffer.sample(200)
+        assert not torn(batch).any()
+        assert (buffer.priorities(batch.ids) >= 1).all()
         assert buffer.stats().drawable == len(set(buffer.sample(4000).ids.tolist()))
         buffer.cut()
+
+
+@native
+def test_a_draw_that_was_killed_halfway_leaves_its_items_their_priorities() -> None:
+    """Without replacement, what is drawn is hidden in the storage's own arrays until the draw ends."""
+    storage, sampler = Forked(), relive.Prioritized(replacement=False)
+    buffer = make(2, 50, 1, sampler=sampler, storage=storage)
+    ids = buffer.extend(**steps(2, 0, 40, 0), priority=np.arange(1.0, 41.0)[None])[0]
+    buffer.sample(20)
+    before = buffer.priorities(ids)
+    storage._arrays["sampler/priorities"][:9] *= -1  # as `draw_and_hide` leaves them
+    storage._arrays["sampler/priorities.state"][2] = 0
+    buffer = make(2, 50, 1, sampler=sampler, storage=storage)
+    np.testing.assert_array_equal(buffer.priorities(ids), before)
+    assert sorted(buffer.sample(40).ids) == sorted(ids)
 
 
 # What is published when a call ends, in this order. A kill may come before any of it: the counters that keep their old

@@ -275,3 +275,23 @@ def test_a_refused_call_frees_the_lock():
 
     run_together(wrong, wrong, lambda: writer_of(buffer, 0, 50))
     assert buffer.stats().added == 50
+
+
+@pytest.mark.parametrize("sampler", [relive.Prioritized(), relive.Ranked()], ids=repr)
+def test_statistics_are_computed_outside_of_the_lock(sampler: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads wait for a copy of the priorities, not for sorting them."""
+    buffer = make(sampler)
+    writer_of(buffer, 0, 50)
+    ids = buffer.sample(9).ids
+    buffer.update_priorities(ids, np.arange(9.0))
+    expected = np.sort(buffer.priorities(np.unique(ids)))[-1]
+    inside, quantile = [], np.quantile
+
+    def watched(*arguments: object) -> np.ndarray:
+        inside.append(buffer._turn.taken())
+        return quantile(*arguments)
+
+    monkeypatch.setattr(np, "quantile", watched)
+    assert buffer.stats().priority_quantiles[-1] == pytest.approx(expected)
+    assert inside
+    assert not any(inside)

@@ -121,6 +121,84 @@ def make_tree() -> Call:
     return Call(native.Tree, arguments, spoilt, then)
 
 
+def ranks_arguments() -> dict[str, Any]:
+    """A ranking of 24 slots, half of which have a priority already."""
+    raw = np.where(np.arange(24) % 2, np.arange(24.0) % 7, 0.0)
+    return {
+        "tree": native.Tree(*allocate(24)),
+        "order": guard(np.zeros(native.order_size(24)), np.float64),
+        "raw": guard(raw, np.float64),
+        "stamps": guard(np.arange(24)[::-1]),
+        "state": guard([3.0, 24.0], np.float64),
+        "alpha": 0.7,
+    }
+
+
+def draw_ranks(ranks: Any) -> None:
+    """Every slot that a ranking gives is one of its own."""
+    ranks.rebuild()
+    for turn in range(3):
+        drawn = [ranks.draw(np.linspace(0, 1, 30, endpoint=False), True), ranks.draw_distinct(np.full(9, 0.5))]
+        if not all(((slots >= 0) & (slots < 24)).all() for slots, _ in drawn):
+            raise SystemError("a slot that there is not")
+        ranks.update(np.arange(24), np.arange(24.0) % (2 + turn), None, 0.5)
+
+
+def make_ranks() -> Call:
+    spoilt = {name: spoilers.writable(spoilers.arrays()) for name in ("order", "raw", "stamps", "state")}
+    spoilt["order"] |= {"full": lambda a: np.full_like(a, 1.5), "an entry": lambda a: np.append(a[:-1], 1e-300)}
+    spoilt["raw"] |= {f"{bad}": lambda a, bad=bad: np.full_like(a, bad) for bad in (np.nan, np.inf, -1.0)}
+    spoilt["stamps"] |= {f"{bad}": lambda a, bad=bad: np.full_like(a, bad) for bad in (-(2**63), 2**63 - 1)}
+    spoilt["state"] |= spoilers.numbers(np.nan, np.inf, -1.0, 1e300)
+    spoilt["alpha"] = spoilers.floats(-1.0, np.nan, np.inf)
+    spoilt["tree"] = spoilers.objects(lived()[0])
+    spoilt["tree"] |= {"smaller": lambda tree: native.Tree(*allocate(16)), "not empty": _not_empty}
+    return Call(native.Ranks, ranks_arguments(), spoilt, draw_ranks)
+
+
+def _not_empty(tree: Any) -> Any:
+    tree.set(np.arange(3), np.ones(3))
+    return tree
+
+
+def ranks_call(name: str) -> Call:
+    ranks, ring = native.Ranks(**ranks_arguments()), lived()[0]
+    ranks.rebuild()
+    uniforms = spoilers.numbers(-0.1, 1.0, 2.0, np.nan, np.inf, -np.inf)
+    three, halves = guard([5, 23, 5]), guard([0.5, 2.0, 0.0], np.float64)
+    u = guard([0.1, 0.5, 0.9], np.float64)
+    calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
+        "rebuild": ({}, {}),
+        "draw": ({"u": u, "stratified": True}, {"u": uniforms, "stratified": spoilers.flags()}),
+        "draw_distinct": ({"u": u}, {"u": {**uniforms, "too many": lambda a: np.full(25, 0.5)}}),
+        "sample": (
+            {"u": u, "stratified": True, "replacement": False, "scale": 2, "items": 3.0, "beta": 0.4},
+            {"u": {**uniforms, "too many": lambda a: np.full(25, 0.5)}, "stratified": spoilers.flags()}
+            | {"replacement": spoilers.flags(), "scale": spoilers.whole_numbers(-1, 3)}
+            | {"items": spoilers.floats(0.0, -1.0, np.nan), "beta": spoilers.floats()},
+        ),
+        "refresh": (
+            {"ring": ring, "seen": guard(np.zeros((LANES, 3))), "initial": 1.0},
+            {
+                "ring": spoilers.objects(ranks),
+                "seen": spoilers.writable(spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))),
+                "initial": spoilers.floats(-1.0, np.nan, np.inf),
+            },
+        ),
+        "update": (
+            {"slots": three, "td_error": halves, "keep": guard([True, False, True], bool), "eps": 0.1},
+            {
+                "slots": spoilers.indices(24),
+                "td_error": spoilers.numbers(),
+                "keep": spoilers.numbers(),
+                "eps": spoilers.floats(-1.0, np.nan, np.inf),
+            },
+        ),
+    }
+    arguments, spoilt = calls[name]
+    return Call(getattr(ranks, name), arguments, spoilt)
+
+
 def queue_arguments() -> dict[str, Any]:
     ring, _ = lived()
     places, firsts = (guard(np.zeros((LANES, ROWS)), np.int32) for _ in range(2))
@@ -175,6 +253,7 @@ def function_call(name: str) -> Call:
             {"values": floats, "reference": 0.1, "beta": 0.5},
             {"values": spoilers.numbers(), "reference": spoilers.floats(), "beta": spoilers.floats()},
         ),
+        "order_size": ({"capacity": 100}, {"capacity": spoilers.whole_numbers(-1, 0, 2**31, 2**62, 2**64)}),
         "smallest": ({"values": floats}, {"values": spoilers.numbers()}),
         "checksums": ({"rows": block}, {"rows": spoilers.arrays()}),
         "copy_steps": (
@@ -216,7 +295,8 @@ def function_call(name: str) -> Call:
 
 def makers() -> dict[str, dict[str, Callable[[], Call]]]:
     """The right calls, by group and by the functions' names in the extension."""
-    functions = ["simd", "power", "mass", "weights", "smallest", "checksums", "copy_steps", "scatter_rows", "read_rows"]
+    functions = ["simd", "power", "mass", "weights", "smallest", "order_size"]
+    functions += ["checksums", "copy_steps", "scatter_rows", "read_rows"]
     ring = ["write", "cut", "changes", "ids", "locate", "stacks", "windows", "sequences", "fold"]
     ring += ["fold_sequences", "watched"]
     tree = [
@@ -231,6 +311,7 @@ def makers() -> dict[str, dict[str, Callable[[], Call]]]:
         "refresh",
         "update",
     ]
+    ranks = ["rebuild", "refresh", "update", "draw", "draw_distinct", "sample"]
     queue = ["refresh", "draw", "draw_distinct", "draw_episodes"]
 
     def of(kind: str, first: Callable[[], Call], call: Callable[[str], Call], names: list[str]) -> dict[str, Any]:
@@ -246,6 +327,7 @@ def makers() -> dict[str, dict[str, Callable[[], Call]]]:
         "Ring": of("Ring", make_ring, ring_call, ring),
         "Gather": of("Gather", make_gather, gather_call, ["take", "taken", "expand", "unroll"]),
         "Tree": of("Tree", make_tree, tree_call, tree),
+        "Ranks": of("Ranks", make_ranks, ranks_call, ranks),
         "Queue": of("Queue", make_queue, queue_call, queue),
     }
 

@@ -17,7 +17,7 @@ import pytest
 from back_ends import HAS_NATIVE, run_python
 
 pytestmark = pytest.mark.skipif(not HAS_NATIVE, reason="there is no extension")
-GROUPS = ["functions", "calls", "Lock", "Ring", "Gather", "Tree", "Queue"]
+GROUPS = ["functions", "calls", "Lock", "Ring", "Gather", "Tree", "Ranks", "Queue"]
 LEAST = 20
 
 LENGTHS = "one fewer, one more, one fewer across, one more across, empty"
@@ -99,9 +99,13 @@ LEGAL = [
     ("any number of leaves", "Tree.fill_zero_and_set", "added", LENGTHS),
     ("any number of draws", "Tree.find", "prefix", LENGTHS),
     ("any number of draws", "Tree.draw*", "u", LENGTHS),
-    ("any number of draws", "Tree.sample", "u", LENGTHS.removesuffix(", empty")),
+    ("any number of draws", "*.sample", "u", LENGTHS.removesuffix(", empty")),
     ("float32 as well", "Tree.try_update", "td_error", "other size"),
     ("all are kept; single bytes", "Tree.update", "keep", f"None, {SAME}"),
+    ("looked at when the order is rebuilt", "Ranks.__init__", "raw", "nan, inf, -1.0"),
+    ("any times", "Ranks.__init__", "stamps", f"{-(2**63)}, {2**63 - 1}"),
+    ("any number of draws", "Ranks.draw*", "u", LENGTHS),
+    ("all are kept; single bytes", "Ranks.update", "keep", f"None, {SAME}"),
     ("episodes are not followed", "Queue.__init__", "firsts", "None"),
     ("any number of draws", "Queue.draw*", "u", LENGTHS),
 ]
@@ -166,7 +170,7 @@ def test_no_function_is_forgotten() -> None:
 
 def test_what_a_kernel_works_on_lives_as_long_as_the_kernel() -> None:
     """Whatever becomes of the lists that it was made from, and of the ring that a queue follows."""
-    from border_calls import queue_arguments
+    from border_calls import queue_arguments, ranks_arguments
     from border_tools import native, ring_arguments
 
     from relive.sum_tree import allocate
@@ -184,11 +188,14 @@ def test_what_a_kernel_works_on_lives_as_long_as_the_kernel() -> None:
     arrays += [weakref.ref(array) for array in (*sums, *mins, state)]
     kernels.append(native.Tree(sums, mins, state))
     sums.clear(), mins.clear()
+    ranks = ranks_arguments()
+    arrays += [weakref.ref(ranks[name]) for name in ("order", "raw", "stamps", "state")]
+    kernels.append(native.Ranks(**ranks))
     queue = queue_arguments()
     arrays += [weakref.ref(array) for name, array in queue.items() if name != "ring"]
     kernels.append(native.Queue(**queue))
     arguments["columns"].clear()
-    del arguments, state, queue
+    del arguments, state, ranks, queue
     gc.collect()
     assert all(array() is not None for array in arrays)
     kernels[-1].refresh()

@@ -39,6 +39,7 @@ TYPES = {
     "Window": "object",
     "Lock": "relive._native.Lock",
     "Ring": "relive._native.Ring",
+    "Tree": "relive._native.Tree",
     "Any": "object",
 }
 DTYPES = {"Float64": "float64", "Float32": "float32", "Int64": "int64"}

@@ -10,6 +10,7 @@ from relive._kernels_numpy.files import checksums, copy_steps, read_rows, scatte
 from relive._kernels_numpy.gather import Gather
 from relive._kernels_numpy.power import mass, power, smallest, weights
 from relive._kernels_numpy.queue import Queue
+from relive._kernels_numpy.ranks import Ranks, order_size
 from relive._kernels_numpy.ring import Ring
 from relive._kernels_numpy.tree import Tree
 
@@ -17,12 +18,14 @@ __all__ = [
     "Gather",
     "Lock",
     "Queue",
+    "Ranks",
     "Ring",
     "Tree",
     "adding",
     "checksums",
     "copy_steps",
     "mass",
+    "order_size",
     "power",
     "read_rows",
     "scatter_rows",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .._journal import Journal
 from .._lanes import DRAWABLE
-from .._plans import Drawn, Sampled
+from .._plans import Changes, Drawn, Sampled
 from .power import mass, power, smallest, weights
 from .ring import Ring
 from .rows import largest_given
@@ -67,6 +67,19 @@ def _search_exactly(group: list[float], target: float) -> tuple[int, float]:
     return last, group[last]
 
 
+def news(ring: Ring, seen: Int64s, largest: float, initial: float) -> tuple[Changes, float, Float64s]:
+    """What changed in `ring` since `seen`, the largest raw priority so far, and those of the slots that came.
+
+    They have what they were given, or else the largest that was ever set or given, or else `initial`.
+    """
+    changes = ring.changes(seen)
+    if ring.given is None or not ring.clock[1]:
+        return changes, largest, np.full(len(changes.come), largest or initial)
+    largest = max(largest, largest_given(ring.given, ring.counters, seen))
+    given = ring.given.reshape(-1)[changes.rows]
+    return changes, largest, np.where(np.signbit(given), -given, largest or initial)
+
+
 class Tree:
     """Sums of non-negative leaves over arrays that the caller owns; every input is valid already.
 
@@ -81,7 +94,7 @@ class Tree:
         self._leaves = sums[0]
         self._sums = [level.reshape(-1, FAN_OUT) for level in sums]
         self._mins = [level.reshape(-1, FAN_OUT) for level in mins]
-        self._state = state
+        self.state = state
 
     def get(self, indices: Int64s) -> Float64s:
         """The leaves at `indices`."""
@@ -103,22 +116,14 @@ class Tree:
         Leaves become powers of the raw priorities of new items: what they were given, or else the largest that was
         ever set or given, or else `initial`.
         """
-        changes = ring.changes(seen)
+        changes, largest, raw = news(ring, seen, float(self.state[LARGEST]), initial)
         with Journal() as journal:
-            journal.put(self._state, ITEMS, ring.counters[:, DRAWABLE].sum())
-            if np.array_equal(seen, changes.seen):
-                return int(self._state[2])
-            gives = ring.given is not None and bool(ring.clock[1])
-            if gives:
-                largest = largest_given(np.asarray(ring.given), ring.counters, seen)
-                journal.put(self._state, LARGEST, max(self._state[LARGEST], largest))
-            raw = np.full(len(changes.come), float(self._state[LARGEST]) or initial)
-            if gives:
-                given = np.asarray(ring.given).reshape(-1)[changes.rows]
-                raw = np.where(np.signbit(given), -given, raw)
-            self._replace(journal, changes.gone, changes.come, power(raw, alpha))
-            journal.put(seen, slice(None), changes.seen)
-        return int(self._state[2])
+            journal.put(self.state, ITEMS, ring.counters[:, DRAWABLE].sum())
+            journal.put(self.state, LARGEST, largest)
+            if not np.array_equal(seen, changes.seen):
+                self._replace(journal, changes.gone, changes.come, power(raw, alpha))
+                journal.put(seen, slice(None), changes.seen)
+        return int(self.state[2])
 
     def update(
         self, slots: Int64s, td_error: Float64s, keep: NDArray[np.bool_] | None, eps: float, alpha: float
@@ -135,7 +140,7 @@ class Tree:
         with Journal() as journal:
             self._write(journal, slots, values)
             won = np.abs(td_error[self._leaves[slots] == values]) + eps
-            journal.put(self._state, LARGEST, max(self._state[LARGEST], won.max(initial=0.0)))
+            journal.put(self.state, LARGEST, max(self.state[LARGEST], won.max(initial=0.0)))
         return True
 
     def _replace(self, journal: Journal, removed: Int64s, added: Int64s, values: Float64s) -> None:
@@ -145,8 +150,8 @@ class Tree:
         touched = np.unique(indices)
         positive = np.count_nonzero(self._leaves[touched])
         journal.put(self._leaves, indices, values)
-        now = self._state[2] + np.count_nonzero(self._leaves[touched]) - positive
-        journal.put(self._state, 2, now)
+        now = self.state[2] + np.count_nonzero(self._leaves[touched]) - positive
+        journal.put(self.state, 2, now)
         self._rebuild(journal, touched)
 
     def find(self, prefix: Float64s) -> Drawn:
@@ -174,7 +179,7 @@ class Tree:
 
         Stratified: the i-th uniform is a point inside the i-th of `len(u)` equal slices of the total.
         """
-        total = self._state[0]
+        total = self.state[0]
         if stratified:
             return self.find((np.arange(len(u)) + u) * (total / len(u)) if len(u) else u)
         return self.find(u * total)
@@ -185,7 +190,7 @@ class Tree:
         At most as many as there are positive leaves.
         """
         indices = np.empty(len(u), np.int64)
-        total = float(self._state[0])
+        total = float(self.state[0])
         hidden: dict[tuple[int, int], list[float]] = {}
         for i, uniform in enumerate(u.tolist()):
             indices[i] = self._find_one(uniform * total, hidden)
@@ -200,7 +205,7 @@ class Tree:
         The reference is the smallest value in the batch (scale 0), in the tree (1), or the mean of `items` leaves (2).
         """
         leaves, values = self.draw(u, stratified) if replacement else self.draw_distinct(u)
-        least, total = float(self._state[1]), float(self._state[0])
+        least, total = float(self.state[1]), float(self.state[0])
         reference = smallest(values) if scale == 0 else least if scale == 1 else total / items
         return Sampled(leaves, values, weights(values, reference, beta))
 
@@ -255,5 +260,5 @@ class Tree:
                 journal.put(self._sums[level + 1].reshape(-1), groups, sums)
                 journal.put(self._mins[level].reshape(-1), groups, mins)
             elif len(groups):
-                journal.put(self._state, 0, sums[0])
-                journal.put(self._state, 1, mins[0] if mins[0] > 0.0 else math.inf)
+                journal.put(self.state, 0, sums[0])
+                journal.put(self.state, 1, mins[0] if mins[0] > 0.0 else math.inf)

@@ -17,6 +17,7 @@ QUESTIONS = (
     "add_batch",
     "uniform_sample",
     "per_cycle",
+    "samplers",
     "n_step",
     "sequences",
     "atari",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from .. import _check, _kernels
+from .. import _check
+from .._plans import Sampled
 from .._types import Bool, Float64
 from ..errors import PriorityError, message
-from ..sum_tree import carve
 from ._protocol import Draw, Report, uniforms
 from .anneal import Anneal
 
@@ -59,14 +60,11 @@ def check_given(priority: Float64) -> None:
         raise _refusal("a finite priority >= 0", priority, bad, "$.priority")
 
 
-def raw_of(td_error: Float64, eps: float) -> Float64:
-    """The raw priorities `|td_error| + eps`; refuse those that are not finite."""
+def unfit(td_error: Float64, eps: float) -> PriorityError:
+    """The error about the TD errors whose priority `|td_error| + eps` is not finite."""
     with np.errstate(over="ignore"):  # a finite error can have an infinite priority
-        raw: Float64 = np.abs(td_error) + eps
-    finite = np.isfinite(raw)
-    if not finite.all():
-        raise _refusal("a finite TD error", td_error, ~finite, "$.td_error", "check the loss")
-    return raw
+        bad = ~np.isfinite(np.abs(td_error) + eps)
+    return _refusal("a finite TD error", td_error, bad, "$.td_error", "check the loss")
 
 
 def _refusal(expected: str, values: Float64, bad: Bool, at: str, remedy: str | None = None) -> PriorityError:
@@ -76,54 +74,54 @@ def _refusal(expected: str, values: Float64, bad: Bool, at: str, remedy: str | N
     return PriorityError(message(expected, got, where, remedy))
 
 
+class Weighted(Protocol):
+    """A kernel that draws in proportion to numbers, whose state begins with their sum and their smallest."""
+
+    def sample(
+        self, u: Float64, stratified: bool, replacement: bool, scale: int, items: float, beta: float
+    ) -> Sampled: ...
+
+
 class ProportionalSampling:
-    """Draws leaves of a sum tree in proportion to their values, with the weights that correct for it.
+    """Draws slots in proportion to numbers, with the weights that correct for it.
 
     Args:
         settings: Those of the sampler.
-        memory: float64, `sum_tree.size(capacity)` numbers.
-        state: float64 `[sum_tree.STATE]`.
-        capacity: Leaves.
-        items: Returns the N of the weights.
+        weighted: The kernel that draws.
+        state: That of the kernel's sum tree; see `Tree` in `_kernels_numpy/tree.py`.
     """
 
-    def __init__(
-        self, settings: Settings, memory: Float64, state: Float64, capacity: int, items: Callable[[], int]
-    ) -> None:
-        self._settings, self._items = settings, items
-        sums, mins = carve(memory, capacity)
-        self.state, self.leaves = state, sums[0][:capacity]
-        self.tree = _kernels.active().Tree(sums, mins, state)
+    def __init__(self, settings: Settings, weighted: Weighted, state: Float64) -> None:
+        self._settings, self._weighted, self.state = settings, weighted, state
         self._scale = SCALES.index(settings.weights)
         self._draws = 0
-        self._drawn, self._beta = np.empty(0), 0.0  # values of the last draw's leaves, and its beta
-
-    def rebuild(self) -> None:
-        """Compute sums, minima and the count of positive leaves from the leaves, as a killed process left them."""
-        self.tree.set(np.arange(len(self.leaves)), self.leaves.copy())
-        self.state[2] = np.count_nonzero(self.leaves > 0)
+        self._drawn, self._beta = np.empty(0), 0.0  # numbers of the last draw's slots, and its beta
 
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
-        """Return `n` leaves and their importance-sampling weights."""
+        """Return `n` slots and their importance-sampling weights."""
         settings = self._settings
         if beta is None:
             beta = settings.beta.at(self._draws) if isinstance(settings.beta, Anneal) else settings.beta
         # Before the generator: of a draw that is interrupted, beta may have moved alone, the generator never.
         self._draws += 1
-        items = self._items() if self._scale == 2 else 1
+        items = self.state.item(4) if self._scale == 2 else 1.0
         u = uniforms(rng, n)
-        found = self.tree.sample(u, settings.stratified, settings.replacement, self._scale, items, beta)
-        leaves, self._drawn, weights = found
+        found = self._weighted.sample(u, settings.stratified, settings.replacement, self._scale, items, beta)
+        slots, self._drawn, weights = found
         self._beta = beta
-        return Draw(leaves, weights)
+        return Draw(slots, weights)
 
-    def report(self, positive: Float64, exponent: float = 1.0) -> Report:
-        """Quantiles of `positive` raised to `exponent`, and the last draw."""
-        quantiles = np.quantile(positive, (0.0, 0.25, 0.5, 0.75, 1.0)) if len(positive) else np.empty(0)
-        values, beta = self._drawn, self._beta
-        weights = (values.min() / values) ** beta if len(values) else values
-        return Report(
-            priority_quantiles=tuple(float(value) for value in quantiles**exponent),
-            effective_sample_size=float(weights.sum() ** 2 / (weights**2).sum()) if len(values) else 0.0,
-            beta=beta,
-        )
+    def report(self, priorities: Float64, exponent: float = 1.0) -> Callable[[], Report]:
+        """Quantiles of the positive `priorities` raised to `exponent`, and the last draw."""
+        return partial(_report, priorities.copy(), exponent, self._drawn, self._beta)
+
+
+def _report(priorities: Float64, exponent: float, drawn: Float64, beta: float) -> Report:
+    positive = priorities[priorities > 0]
+    quantiles = np.quantile(positive, (0.0, 0.25, 0.5, 0.75, 1.0)) if len(positive) else np.empty(0)
+    weights = (drawn.min() / drawn) ** beta if len(drawn) else drawn
+    return Report(
+        priority_quantiles=tuple(float(value) for value in quantiles**exponent),
+        effective_sample_size=float(weights.sum() ** 2 / (weights**2).sum()) if len(drawn) else 0.0,
+        beta=beta,
+    )

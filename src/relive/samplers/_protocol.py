@@ -7,6 +7,7 @@ opened, so that it survives together with the ring.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -47,8 +48,8 @@ class Index(Protocol):
         """Draw `n` slots, using one call of `rng.random(n)`; the last `refresh` has returned at least 1."""
         ...
 
-    def report(self) -> Report:
-        """What the sampler adds to a buffer's statistics."""
+    def report(self) -> Callable[[], Report]:
+        """Take what the statistics need; the function that is returned computes them, outside of the buffer's lock."""
         ...
 
 

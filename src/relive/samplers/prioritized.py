@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from .. import sum_tree
+from .. import _kernels, sum_tree
 from .._arrays import ArraySpec, Memory
 from .._frozen import Frozen
 from .._ring import Ring
 from .._types import Bool, Float64, Int64
-from ._priorities import ProportionalSampling, check_settings, raw_of
+from ._priorities import ProportionalSampling, check_settings, unfit
 from ._protocol import Report
 from .anneal import Anneal
 
@@ -88,12 +89,16 @@ class _Prioritized:
         state = memory.host("priorities.state")
         if memory.fresh:
             state[1] = math.inf
-        self._sampling = ProportionalSampling(
-            settings, memory.host("priorities"), state, ring.capacity, lambda: int(state[4])
-        )
-        self._tree, self.draw = self._sampling.tree, self._sampling.draw
+        sums, mins = sum_tree.carve(memory.host("priorities"), ring.capacity)
+        self._leaves = sums[0][: ring.capacity]
+        self._tree = _kernels.active().Tree(sums, mins, state)
         if not memory.fresh:
-            self._sampling.rebuild()
+            # Sums, minima and counts may be those of a call that a kill ended halfway; a leaf that was drawn is then
+            # negative, where nothing is drawn twice.
+            self._tree.set(np.arange(ring.capacity), np.abs(self._leaves))
+            state[2] = np.count_nonzero(self._leaves > 0)
+        self._sampling = ProportionalSampling(settings, self._tree, state)
+        self.draw = self._sampling.draw
         seen = memory.host("priorities.seen")
         self.refresh = partial(self._tree.refresh, ring.kernel, seen, settings.initial, settings.alpha)
         self._try_update, self._seen, self._kernel = self._tree.try_update, seen, ring.kernel
@@ -105,13 +110,13 @@ class _Prioritized:
 
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:
         if not self._tree.update(slots, td_error, keep, self._settings.eps, self._settings.alpha):
-            raw_of(td_error, self._settings.eps)  # raises, and names the first that is not finite
+            raise unfit(td_error, self._settings.eps)
 
     def priorities(self, slots: Int64) -> Float64:
         values: Float64 = self._tree.get(slots)
         alpha = self._settings.alpha
         return values ** (1 / alpha) if alpha > 0 else (values > 0).astype(np.float64)
 
-    def report(self) -> Report:
-        leaves, alpha = self._sampling.leaves, self._settings.alpha
-        return self._sampling.report(leaves[leaves > 0], 1 / alpha if alpha > 0 else 1.0)
+    def report(self) -> Callable[[], Report]:
+        alpha = self._settings.alpha
+        return self._sampling.report(self._leaves, 1 / alpha if alpha > 0 else 1.0)

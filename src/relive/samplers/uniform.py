@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from .. import _check, _kernels
@@ -91,5 +94,5 @@ class _Uniform:
             self._ones = np.ones(n, np.float32)
         return Draw(self._draw(uniforms(rng, n)), self._ones.copy())
 
-    def report(self) -> Report:
-        return Report(effective_sample_size=float(len(self._ones)))
+    def report(self) -> Callable[[], Report]:
+        return partial(Report, effective_sample_size=float(len(self._ones)))

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import _memory
 from .._journal import Journal
 from .._types import Array, Float64, Int64
 
@@ -27,13 +26,17 @@ class Order:
     The main part is one sorted array. Changes since it was last merged are kept beside it: the positions in it that no
     longer count (holes), and the latecomers, sorted, each with the main position before which it belongs. Both lists
     are short, and every change and draw passes over them; once these passes have cost as much as a merge, one is made.
+
+    Args:
+        memory: Zeros, two float64 numbers a slot.
     """
 
-    def __init__(self, capacity: int) -> None:
-        dtype = np.dtype(np.int32 if capacity < 2**31 else np.int64)
-        self._keys = _memory.zeros((capacity,), np.float64)  # negated priorities, so that they ascend
-        self._main = _memory.zeros((capacity,), dtype)
-        self._where = _memory.zeros((capacity,), dtype)  # 1 + position in the main part; -1 a latecomer; 0 unknown
+    def __init__(self, memory: Float64) -> None:
+        capacity = len(memory) // 2
+        numbers = memory[capacity:].view(np.int32)
+        self._keys = memory[:capacity]  # negated priorities, so that they ascend
+        # The slots; and of each 1 + its position in the main part, or -1 if it is a latecomer, or 0 if it is unknown.
+        self._main, self._where = numbers[:capacity], numbers[capacity:]
         self._length = 0
         self._holes = np.empty(0, np.int64)
         self._late_keys = np.empty(0, np.float64)

@@ -1,0 +1,206 @@
+// The sum tree, bound to arrays that Python owns.
+#pragma once
+
+#include <memory>
+
+#include "bind_ring.hpp"
+#include "checks.hpp"
+#include "priorities.hpp"
+
+namespace relive {
+
+// Room for a list of numbers: on the stack while it is short.
+template <typename T>
+class Scratch {
+public:
+    explicit Scratch(std::int64_t size) {
+        if (size > FEW) many_.reset(new T[static_cast<std::size_t>(size)]);
+    }
+    T* data() { return many_ ? many_.get() : few_; }
+
+private:
+    static constexpr std::int64_t FEW = 512;
+    T few_[FEW];
+    std::unique_ptr<T[]> many_;
+};
+
+inline Seen* seen_of(const PyRing& owner, const InOut<int64_t, 2>& seen) {
+    require(seen.shape[0] == owner.ring.lanes && seen.shape[1] == 3, "relive._native: `seen` is not `[L, 3]`");
+    return reinterpret_cast<Seen*>(seen.data);
+}
+
+constexpr const char* NO_UNIFORM = "relive._native: a uniform outside [0, 1)";
+
+inline void require_priority(double value) {
+    require(all_priorities(&value, 1), "relive._native: a priority that is negative or not finite");
+}
+
+class SumTree {
+public:
+    SumTree(nb::list sums, nb::list mins, InOut<double> state)
+        : arrays_(nb::make_tuple(nb::tuple(sums), nb::tuple(mins), state.object)) {
+        const std::size_t levels = sums.size();
+        require(levels >= 1 && levels <= MAX_LEVELS && mins.size() == levels - 1 && state.size == STATE_SIZE,
+                "relive._native.Tree: levels of wrong lengths");
+        tree_.levels = static_cast<int>(levels);
+        tree_.state = state.data;
+        std::int64_t expected = level(sums[0]).size;
+        for (std::size_t l = 0; l < levels; ++l) {
+            const auto given = level(sums[l]);
+            bool good = expected >= FAN_OUT && expected % FAN_OUT == 0 && given.size == expected;
+            tree_.sums[l] = given.data;
+            if (l > 0) {
+                const auto least = level(mins[l - 1]);
+                tree_.mins[l - 1] = least.data;
+                good = good && least.size == expected;
+            }
+            require(good, "relive._native.Tree: levels of wrong lengths");
+            tree_.groups[l] = expected / FAN_OUT;
+            expected = (tree_.groups[l] + FAN_OUT - 1) / FAN_OUT * FAN_OUT;
+        }
+        require(tree_.groups[levels - 1] == 1, "relive._native.Tree: levels of wrong lengths");
+        require(sound_padding(tree_), "relive._native.Tree: sums of groups that do not exist");
+    }
+
+    nb::object get(In<std::int64_t> indices) const {
+        check(indices);
+        Out<double> values(indices.size);
+        leaves(tree_, indices.data, indices.size, values.data);
+        return values.array;
+    }
+
+    void set(In<std::int64_t> indices, In<double> values) {
+        check(indices);
+        require(values.size == indices.size, "relive._native.Tree.set: lengths differ");
+        require(all_priorities(values.data, values.size), NO_LEAF);
+        write({nullptr, 0, indices.data, indices.size, values.data, 1});
+    }
+
+    void fill_zero_and_set(In<std::int64_t> removed, In<std::int64_t> added, double value) {
+        check(removed);
+        check(added);
+        require(all_priorities(&value, 1), NO_LEAF);
+        write({removed.data, removed.size, added.data, added.size, &value, 0});
+    }
+
+    nb::object find(In<double> prefix) const {
+        require(all_numbers(prefix.data, prefix.size), "relive._native.Tree.find: a prefix is NaN");
+        Out<std::int64_t> index(prefix.size);
+        Out<double> value(prefix.size);
+        run(prefix.size, [&] { chosen().find(tree_, prefix.data, prefix.size, index.data, value.data); });
+        return plan(plans().drawn, index.array, value.array);
+    }
+
+    nb::object draw(In<double> u, bool stratified) const {
+        require(all_uniforms(u.data, u.size), NO_UNIFORM);
+        Out<std::int64_t> index(u.size);
+        Out<double> value(u.size);
+        run(u.size, [&] { chosen().draw(tree_, u.data, u.size, stratified, index.data, value.data); });
+        return plan(plans().drawn, index.array, value.array);
+    }
+
+    nb::object draw_distinct(In<double> u) {
+        require(all_uniforms(u.data, u.size), NO_UNIFORM);
+        require(double(u.size) <= tree_.state[2], "relive._native.Tree.draw_distinct: more than there are");
+        Out<std::int64_t> index(u.size);
+        Out<double> value(u.size);
+        Scratch<double> scratch(u.size * tree_.levels);
+        run(u.size, [&] { chosen().draw_distinct(tree_, u.data, u.size, index.data, value.data, scratch.data()); });
+        return plan(plans().drawn, index.array, value.array);
+    }
+
+    // A draw and the weights of what was drawn, (values / reference) ** -beta. `scale` says what the reference is: the
+    // smallest value of the batch (0), of the tree (1), or the mean of `items` leaves (2).
+    nb::object sample(In<double> u, bool stratified, bool replacement, int scale, double items, double beta) {
+        require(all_uniforms(u.data, u.size), NO_UNIFORM);
+        require(u.size > 0 && scale >= 0 && scale <= 2 && items > 0, "relive._native.Tree.sample: nothing to draw");
+        require(replacement || double(u.size) <= tree_.state[2], "relive._native.Tree.sample: more than there are");
+        Out<std::int64_t> index(u.size);
+        Out<double> value(u.size);
+        Out<float> weight(u.size);
+        Scratch<double> scratch(replacement ? 0 : u.size * tree_.levels);
+        run(u.size, [&] {
+            const Kernels& kernels = chosen();
+            if (replacement)
+                kernels.draw(tree_, u.data, u.size, stratified, index.data, value.data);
+            else
+                kernels.draw_distinct(tree_, u.data, u.size, index.data, value.data, scratch.data());
+            kernels.weights(value.data, u.size, reference(scale, items, value.data, u.size), beta, weight.data);
+        });
+        return plan(plans().sampled, index.array, value.array, weight.array);
+    }
+
+    // `refresh`, `locate` and `update` in one, of ids that all are drawable and TD errors that are plain floats, one
+    // each. False, and no priority has changed, where anything needs a closer look.
+    bool try_update(const PyRing& ring, InOut<std::int64_t, 2> seen, nb::handle ids, nb::handle td_error,
+                    double initial, double eps, double alpha) {
+        require_priority(initial);
+        require_priority(eps);
+        In<std::int64_t> which;
+        if (!which.take(ids)) return false;
+        const std::int64_t n = which.size;
+        const bool wide = is_array<double, 0>(td_error), narrow = !wide && is_array<float, 0>(td_error);
+        if (!wide && !narrow) return false;
+        const int axes = PyArray_NDIM(array(td_error));
+        if (PyArray_SIZE(array(td_error)) != n || axes < 1 || axes > 2 || PyArray_DIM(array(td_error), 0) != n)
+            return false;
+        slots_.resize(size_t(n));
+        states_.resize(size_t(n));
+        bool all = true;
+        run(n, [&] { all = ring.ring.locate(which.data, n, slots_.data(), states_.data()); });
+        if (!all) return false;
+        const auto* errors = static_cast<const double*>(wide ? PyArray_DATA(array(td_error)) : nullptr);
+        if (narrow) {
+            const auto* given = static_cast<const float*>(PyArray_DATA(array(td_error)));
+            errors_.assign(given, given + n);
+            errors = errors_.data();
+        }
+        refresh(ring, seen, initial, alpha);
+        return priorities_.update(tree_, slots_.data(), errors, nullptr, n, eps, alpha);
+    }
+
+    int64_t refresh(const PyRing& ring, InOut<std::int64_t, 2> seen, double initial, double alpha) {
+        require_priority(initial);
+        require(ring.ring.capacity() <= tree_.groups[0] * FAN_OUT, "relive._native.Tree.refresh: a larger ring");
+        return priorities_.refresh(tree_, ring.ring, seen_of(ring, seen), initial, alpha);
+    }
+
+    bool update(In<std::int64_t> slots, In<double> td_error, std::optional<In<bool>> keep, double eps, double alpha) {
+        check(slots);
+        require_priority(eps);
+        require(td_error.size == slots.size && (!keep || keep->size == slots.size),
+                "relive._native.Tree.update: lengths differ");
+        const auto* kept = keep ? reinterpret_cast<const std::uint8_t*>(keep->data) : nullptr;
+        return priorities_.update(tree_, slots.data, td_error.data, kept, slots.size, eps, alpha);
+    }
+
+    double reference(int scale, double items, const double* values, std::int64_t n) const {
+        return scale == 0 ? chosen().smallest(values, n) : scale == 1 ? tree_.state[1] : tree_.state[0] / items;
+    }
+    Tree& tree() { return tree_; }
+
+private:
+    static constexpr const char* NO_LEAF = "relive._native.Tree: a leaf that is negative or not finite";
+    Tree tree_;
+    Priorities priorities_;
+    std::vector<std::int64_t> slots_;  // of the last `try_update`, kept for the next one
+    std::vector<std::uint8_t> states_;
+    std::vector<double> errors_;
+    nb::object arrays_;  // keeps them alive
+
+    static InOut<double> level(nb::handle array) {
+        return taken<InOut<double>>(array, "relive._native.Tree: a level is not the writable array it has to be");
+    }
+
+    void check(const In<std::int64_t>& indices) const {
+        within(indices.data, indices.size, tree_.groups[0] * FAN_OUT, "relive._native.Tree: no such leaf");
+    }
+
+    void write(const Writes& writes) {
+        const std::int64_t count = writes.removed_count + writes.added_count;
+        Scratch<std::int64_t> scratch(count);
+        run(count, [&] { chosen().write(tree_, writes, scratch.data()); });
+    }
+};
+
+}  // namespace relive
