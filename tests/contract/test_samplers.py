@@ -106,6 +106,7 @@ def test_meta_a_broken_promise_is_found(fault: str) -> None:
         def buffer(self, seed: int = 1) -> relive.ReplayBuffer:
             made = super().buffer(seed)
             made.__class__ = type("Broken", (Faulty,), {"fault": fault})
+            vars(made).pop("extend", None)  # the native call, which stands before the method
             return made
 
     for name in FAULTS[fault]:
