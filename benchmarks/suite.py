@@ -16,6 +16,7 @@ from benchmarks.question import FULL, QUICK, TINY, Answer, Question, Scale
 
 NAMES = (
     "add_one",
+    "add_inputs",
     "add_batch",
     "uniform_sample",
     "per_cycle",

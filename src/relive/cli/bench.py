@@ -14,6 +14,7 @@ from ..errors import ArgumentError, message
 
 QUESTIONS = (
     "add_one",
+    "add_inputs",
     "add_batch",
     "uniform_sample",
     "per_cycle",
