@@ -69,7 +69,7 @@ def noise_share(data: Data, td_error: TdError, *, items: int = 20_000, seed: int
     """Estimate which share of the squared TD error is noise, from a memory and a critic as they are.
 
     Args:
-        data: A `ReplayBuffer` of transitions (of sequences it is refused), or a mapping with `obs` (arrays `[N, ...]`, nested or not) and `action`
+        data: A `ReplayBuffer` of transitions, or a mapping with `obs` (arrays `[N, ...]`, nested or not) and `action`
             `[N, ...]`, in the order of time. A buffer is drawn from without changing what it draws next; draws that
             are not uniform are corrected for.
         td_error: The TD errors `[N]`; for a buffer a function that takes a batch of NumPy arrays and returns one TD
@@ -78,7 +78,7 @@ def noise_share(data: Data, td_error: TdError, *, items: int = 20_000, seed: int
         seed: Decides draws and nets.
 
     Raises:
-        ArgumentError: `data` lacks a field or holds one of another length, or is a buffer of sequences; `td_error` is no
+        ArgumentError: `data` lacks a field, holds one of another length, or is a buffer of sequences; `td_error` is no
             function for a buffer; observation and action have more than 4,096 numbers.
         PriorityError: TD errors are of the wrong length, not finite, or all 0.
         NotEnoughData: Fewer than 500 different items.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,8 +113,7 @@ def pairs(
     if int(learner.episodes or 0) < learner.eval_every:
         wanted = f"at least --eval-every ({learner.eval_every})"
         raise ArgumentError(message(wanted, f"`{learner.episodes}`", "--episodes"))
-    evaluate: Any = envs.evaluate
-    evaluator = functools.partial(evaluate, episodes=learner.eval_episodes, seed=HELD_OUT_SEED, **learner.market)
+    evaluator = envs.Episodes(learner.eval_episodes, HELD_OUT_SEED, **learner.market)
     rules = {threshold: float(evaluator(envs.ThresholdPolicy(threshold)).mean()) for threshold in THRESHOLDS}
     best = max(rules, key=lambda threshold: rules[threshold])
     study = Study(
