@@ -86,7 +86,9 @@ def test_every_command_is_on_some_page_and_shows_an_example() -> None:
 
 
 def test_the_script_for_the_evidence_runs_the_commands_of_the_page() -> None:
-    script = re.findall(r"^compare \w+ (.+)$", (ROOT / "docs" / "evidence.sh").read_text(encoding="utf-8"), re.MULTILINE)
+    script = re.findall(
+        r"^compare \w+ (.+)$", (ROOT / "docs" / "evidence.sh").read_text(encoding="utf-8"), re.MULTILINE
+    )
     page = {line.removeprefix("relive compare ") for line in shell_text(read(ROOT / "docs" / "evidence.md"))}
     assert len(script) > 4
     assert set(script) <= page
