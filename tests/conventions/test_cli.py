@@ -85,6 +85,15 @@ def test_every_command_is_on_some_page_and_shows_an_example() -> None:
         assert "Example:" in help_of(command), command
 
 
+def test_the_script_for_the_evidence_runs_the_commands_of_the_page() -> None:
+    script = re.findall(
+        r"^compare \w+ (.+)$", (ROOT / "docs" / "evidence.sh").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    page = {line.removeprefix("relive compare ") for line in shell_text(read(ROOT / "docs" / "evidence.md"))}
+    assert len(script) > 4
+    assert set(script) <= page
+
+
 def test_meta_uses_are_found() -> None:
     page = "`relive compare pairs --quick` or\n\n```sh\n.venv/bin/relive train sac --env-id X # no --no\n```\n"
     page += "`import relive`\n"

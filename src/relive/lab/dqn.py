@@ -93,14 +93,30 @@ class DQNTrainer(QTrainer[DQNConfig, QNet]):
         return lambda obs: self._spaces.to_env(self._choose(self._spaces.batch_of(obs)[0], epsilon, rng))
 
     def _learn(self, t: Any) -> Tensor:
-        value = self._net(t.obs).gather(1, t.action.long().sub(self._spaces.first).unsqueeze(1)).squeeze(1)
-        error = value - self._targets(t.reward, t.discount, t.next_obs)
-        c = self.config
+        c, (value, error) = self.config, self._judge(t)
         loss = (t.weights * (0.5 * loss_of(error, c.critic_loss, c.huber_threshold))).mean()
         self._descend(loss, c.tau)
         self._seen = {"loss/q": loss.detach(), "train/mean_q": value.detach()}
         size: Tensor = error.detach().abs()
         return size
+
+    def _judge(self, t: Any) -> tuple[Tensor, Tensor]:
+        """Return values of the actions that were taken, and their TD errors, both `[B]`."""
+        value = self._net(t.obs).gather(1, t.action.long().sub(self._spaces.first).unsqueeze(1)).squeeze(1)
+        return value, value - self._targets(t.reward, t.discount, t.next_obs)
+
+    @torch.no_grad()
+    def td_error(self, batch: Any) -> npt.NDArray[np.float32]:
+        """Return the TD errors of a batch of the buffer's, float32 `[B]`.
+
+        >>> trainer = DQNTrainer(DQNConfig(total_steps=50, start_steps=20, batch_size=8, eval_every=0))
+        >>> result = trainer.train()
+        >>> trainer.td_error(trainer.buffer.sample(3)).shape
+        (3,)
+        """
+        t = batch.torch(None if self._device.type == "cpu" else self._device)
+        error: npt.NDArray[np.float32] = self._judge(t)[1].cpu().numpy()
+        return error
 
     @torch.no_grad()
     def _targets(self, reward: Tensor, discount: Tensor, next_obs: Tensor) -> Tensor:

@@ -78,8 +78,8 @@ def noise_share(data: Data, td_error: TdError, *, items: int = 20_000, seed: int
         seed: Decides draws and nets.
 
     Raises:
-        ArgumentError: `data` lacks a field or holds one of another length, `td_error` is no function for a buffer, or
-            observation and action have more than 4,096 numbers.
+        ArgumentError: `data` lacks a field, holds one of another length, or is a buffer of sequences; `td_error` is no
+            function for a buffer; observation and action have more than 4,096 numbers.
         PriorityError: TD errors are of the wrong length, not finite, or all 0.
         NotEnoughData: Fewer than 500 different items.
 
@@ -118,6 +118,9 @@ def _drawn(buffer: relive.ReplayBuffer, td_error: TdError, items: int, seed: int
     if not callable(td_error):
         got = f"`{type(td_error).__name__}`"
         raise ArgumentError(message("a function from batches to TD errors", got, f"{AT}(td_error)"))
+    if isinstance(buffer.item, relive.Sequences):
+        remedy = "pass a mapping with the state of your recurrent net as `obs`"
+        raise ArgumentError(message("a buffer of transitions", f"`{buffer.item}`", f"{AT}(data)", remedy))
     own, buffer.rng = buffer.rng, np.random.default_rng(seed)
     try:
         batch = buffer.sample(items, beta=1.0 if buffer.sampler.prioritizes else None)

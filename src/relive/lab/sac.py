@@ -196,6 +196,13 @@ class SACTrainer(Trainer[SACConfig]):
         model = self._reward_noise
         return parts if model is None else {**parts, "noise": model.net, "noise_optimizer": model.optimizer}
 
+    def _restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        model = self._reward_noise
+        if "noise_sums" not in tensors:
+            self._reward_noise = None  # not in the file: what predicts noise stays as it is, untrained
+        super()._restore(tensors, facts)
+        self._reward_noise = model
+
     def _tensors(self) -> dict[str, Tensor]:
         noise = {} if self._reward_noise is None else {"noise_sums": self._reward_noise.sums}
         return {"log_alpha": self._log_alpha, **noise}

@@ -154,9 +154,9 @@ def test_the_arms_of_a_comparison_differ_in_one_flag() -> None:
 
 
 def test_quick_takes_few_seeds_and_fewer_episodes() -> None:
-    assert PairsLearner().resolved(quick=True).episodes == 300
-    assert PairsLearner(mode="dislocation").resolved(quick=True).episodes == 900
+    assert PairsLearner().resolved(quick=True).episodes == 400
+    assert PairsLearner(mode="dislocation").resolved(quick=True).episodes == 1_200
     assert PairsLearner(episodes=77).resolved(quick=True).episodes == 77
     assert list(Runs(seeds=10, first_seed=5).chosen()) == list(range(5, 15))
-    assert list(Runs(first_seed=5, quick=True).chosen()) == [5, 6, 7, 8]
+    assert list(Runs(first_seed=5, quick=True).chosen()) == [5, 6, 7, 8, 9, 10]
     assert list(Runs(seeds=2, quick=True).chosen()) == [0, 1]

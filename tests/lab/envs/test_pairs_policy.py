@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import gymnasium
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from relive.errors import ArgumentError
-from relive.lab.envs import ThresholdPolicy, evaluate
+from relive.lab.envs import Episodes, ThresholdPolicy, evaluate
 
 
 def seen(spread: float, position: float) -> np.ndarray:
@@ -51,6 +52,16 @@ def test_threshold_rule(spread: float, position: float, expected: float) -> None
 def test_reference_returns(threshold: float, settings: dict[str, Any], expected: float, margin: float) -> None:
     returns = evaluate(ThresholdPolicy(threshold), episodes=2000, seed=0, **settings)
     assert returns.mean() == pytest.approx(expected, abs=margin)
+
+
+def test_the_same_episodes_can_be_played_again() -> None:
+    settings = {"horizon": 60, "cost": 1.0}
+    held_out = Episodes(4, 20, **settings)
+    for threshold in (2.0, 1.0, 2.0):
+        policy = ThresholdPolicy(threshold)
+        expected = evaluate(policy, episodes=4, seed=20, **settings)
+        assert np.array_equal(held_out(policy), expected)
+        assert np.array_equal(pickle.loads(pickle.dumps(held_out))(policy), expected)
 
 
 def test_evaluate_runs_the_environment() -> None:

@@ -126,6 +126,13 @@ def test_what_is_refused(error: type[Exception], change: dict[str, Any], td: Any
     assert str(caught.value).startswith(f"Expected {text}")
 
 
+def test_sequences_are_refused() -> None:
+    schema = relive.Schema(obs=relive.Field((1,)), action=relive.Field((1,)))
+    buffer = relive.ReplayBuffer(schema, 100, item=relive.Sequences(4))
+    with pytest.raises(ArgumentError, match=r"^Expected a buffer of transitions, got `Sequences\(length=4"):
+        noise_share(buffer, lambda batch: batch.reward)
+
+
 def test_a_buffer_wants_a_function_and_enough_items() -> None:
     data, td = items(0.5)
     buffer = filled(relive.Uniform(), td, data)

@@ -58,6 +58,13 @@ def test_the_loss_is_the_weighted_mean_of_hubers(double: bool, monkeypatch: pyte
     assert trainer._scalars()["loss/q"] == pytest.approx(expected.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("double", [False, True])
+def test_td_errors_are_those_of_the_loss(double: bool) -> None:
+    trainer = trained(double=double, n_step=2)
+    batch = trainer.buffer.sample(16)
+    np.testing.assert_allclose(trainer.td_error(batch), errors(trainer, batch), rtol=1e-5)
+
+
 def test_the_loss_can_be_half_of_the_square(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trained(critic_loss="mse")
     error = errors(trainer, fixed(trainer, monkeypatch))

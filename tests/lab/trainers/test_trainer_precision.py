@@ -86,6 +86,20 @@ def test_a_run_draws_by_the_priorities_of_its_noise() -> None:
     np.testing.assert_allclose(trainer.buffer.priorities(np.array(list(variance))), expected + 1e-6, rtol=1e-6)
 
 
+def test_a_learner_saved_without_its_noise_learns_the_noise_anew(tmp_path: Path) -> None:
+    old = SACTrainer(small(), make_env=Toy)
+    old.train()
+    old.save(tmp_path / "learner.safetensors")
+    for changes in ({"measure_noise": True}, {"use_per": True, "priority": "precision"}):
+        new = SACTrainer.load(tmp_path / "learner.safetensors", make_env=Toy, total_steps=240, **changes)
+        assert all(torch.equal(a, b) for a, b in zip(old._critic_weights, new._critic_weights, strict=True))
+        model = new._reward_noise
+        assert model is not None
+        assert model.sums.tolist() == [0.0, 0.0, 0.0]
+        assert new.train().updates == 80 + 80
+        assert 0.0 < model.share <= 1.0
+
+
 class Steady(Toy):
     """A toy whose reward is 1 with noise that is the same everywhere."""
 

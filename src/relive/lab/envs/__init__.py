@@ -17,12 +17,13 @@ with needs("gymnasium", "relive.lab.envs"):
 
 from relive.lab.envs.market import SyntheticMarket
 from relive.lab.envs.pairs_trading import PairsTradingEnv
-from relive.lab.envs.policy import ThresholdPolicy, evaluate
+from relive.lab.envs.policy import Episodes, ThresholdPolicy, evaluate
 from relive.lab.envs.prices import HistoricalMarket
 from relive.lab.envs.tmaze import TMazeEnv
 from relive.lab.envs.vector import PairsTradingVectorEnv
 
 __all__ = [
+    "Episodes",
     "HistoricalMarket",
     "PairsTradingEnv",
     "PairsTradingVectorEnv",

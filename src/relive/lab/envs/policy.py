@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,39 @@ class ThresholdPolicy:
         return np.where(np.abs(spread) > self.threshold, -np.sign(spread), held).astype(np.float32)
 
 
+class Episodes:
+    """A fixed set of episodes, simulated once, that any number of policies can be run on.
+
+    Args:
+        count: how many; episode i has the prices of an environment seeded with `seed + i`.
+        seed: a non-negative integer.
+        **settings: as for `evaluate`.
+
+    >>> held_out = Episodes(200, seed=0)
+    >>> bool((held_out(ThresholdPolicy(2.0)) == evaluate(ThresholdPolicy(2.0), episodes=200)).all())
+    True
+    """
+
+    def __init__(self, count: int, seed: int, **settings: Any) -> None:
+        _check.integer(count, f"{ENV}(episodes)", minimum=1)
+        _check.integer(seed, f"{ENV}(seed)", minimum=0)
+        if "num_envs" in settings:
+            got, remedy = f"`{settings['num_envs']!r}`", "one lane runs one episode"
+            raise ArgumentError(message("`episodes`", got, f"{ENV}(num_envs)", remedy))
+        self._start = PairsTradingVectorEnv(count, **settings)
+        self._obs, _ = self._start.reset(seed=seed)
+
+    def __call__(self, policy: Policy) -> Floats:
+        """Return what the policy earns in each episode, float64 `[count]`; see `evaluate`."""
+        # Steps bind new arrays and write to none, so a shallow copy begins at the first bar each time.
+        envs, obs = copy.copy(self._start), self._obs.copy()
+        returns = np.zeros(envs.num_envs)
+        for _ in range(envs.market.horizon):
+            obs, reward, _, _, _ = envs.step(policy(obs))
+            returns += reward
+        return returns
+
+
 def evaluate(policy: Policy, *, episodes: int = 1000, seed: int = 0, **settings: Any) -> Floats:
     """Run a policy on a fixed set of episodes, all at once; the same seed and settings give the same prices.
 
@@ -62,15 +96,4 @@ def evaluate(policy: Policy, *, episodes: int = 1000, seed: int = 0, **settings:
     >>> bool(1.4 < returns.mean() < 2.3)
     True
     """
-    _check.integer(episodes, f"{ENV}(episodes)", minimum=1)
-    _check.integer(seed, f"{ENV}(seed)", minimum=0)
-    if "num_envs" in settings:
-        got, remedy = f"`{settings['num_envs']!r}`", "one lane runs one episode"
-        raise ArgumentError(message("`episodes`", got, f"{ENV}(num_envs)", remedy))
-    envs = PairsTradingVectorEnv(episodes, **settings)
-    obs, _ = envs.reset(seed=seed)
-    returns = np.zeros(episodes)
-    for _ in range(envs.market.horizon):
-        obs, reward, _, _, _ = envs.step(policy(obs))
-        returns += reward
-    return returns
+    return Episodes(episodes, seed, **settings)(policy)

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Every comparison of docs/evidence.md, one after the other, with the same seeds: `bash docs/evidence.sh [FOLDER]`.
+# It takes hours; evidence.md says how many. Comparisons that came to their end are not run again.
+set -euo pipefail
+folder=${1:-runs/evidence}
+
+compare() {
+    local name=$1
+    shift
+    if [[ ! -e $folder/$name/done ]]; then
+        relive compare "$@" --out "$folder/$name"
+        touch "$folder/$name/done"
+    fi
+}
+
+compare cliffwalk cliffwalk
+compare tmaze tmaze
+compare pendulum pendulum --seeds 10 --first-seed 6400 --arms uniform td precision
+compare break pairs --seeds 30 --first-seed 6000 --arms uniform td precision
+compare cost pairs --cost 1.5 --seeds 30 --first-seed 6100 --arms uniform td precision
+compare dislocation pairs --mode dislocation --loss huber --seeds 30 --first-seed 6300 --arms uniform td
