@@ -63,14 +63,9 @@ public:
                     const std::size_t step = row * std::size_t(time_major ? items : 1);
                     Copy copy{ring, columns_[c].column, to[c] + row * std::size_t(time_major ? item : item * positions),
                               step, positions};
-                    if (picks_[c]) {
-                        copy.rows(sequence.before, 1);
-                        for (const Run& run : sequence.runs) copy.rows(run.row, run.count);
-                        copy.repeat(ring.zero_row());
-                    } else {
-                        for (const Run& run : sequence.runs) copy.rows(run.row, run.count);
-                        copy.repeat(sequence.behind);
-                    }
+                    if (picks_[c]) copy.repeat(sequence.before, 1);
+                    for (const Run& run : sequence.runs) copy.run(sequence.number, run);
+                    copy.repeat(picks_[c] ? ring.zero_row() : sequence.behind, copy.left);
                 }
             });
         return plan(plans().sequenced, plan_of, outs);
@@ -85,15 +80,16 @@ private:
         std::size_t step;
         std::int64_t left;
 
-        void rows(std::int64_t row, std::int64_t count) {
-            for (count = std::min(count, left); count > 0;) {
-                const std::int64_t straight = row == ring.zero_row() ? 1 : std::min(count, ring.rows_to_wrap(row));
-                strip(row, column.stride * std::size_t(ring.lanes), straight);
-                count -= straight;
-                if (count > 0) row = ring.advanced(row, straight);
+        void run(std::int64_t number, const Run& steps) {
+            std::int64_t count = std::min(steps.count, left);
+            for (std::int64_t memory = steps.memory; count > 0;) {
+                const std::int64_t n = std::min(count, ring.together(memory));
+                strip(ring.storage_row(number, memory), column.stride, n);
+                memory = (memory + n) % ring.depth;
+                count -= n;
             }
         }
-        void repeat(std::int64_t row) { strip(row, 0, left); }
+        void repeat(std::int64_t row, std::int64_t count) { strip(row, 0, count); }
 
     private:
         void strip(std::int64_t row, std::size_t from_step, std::int64_t count) {
@@ -109,7 +105,7 @@ private:
         for (const Run& run : next.runs) {
             const std::int64_t begin = run.count * std::int64_t(part) / parts;
             const std::int64_t end = run.count * (std::int64_t(part) + 1) / parts;
-            std::int64_t row = ring.advanced(run.row, begin);
+            std::int64_t row = ring.storage_row(next.number, (run.memory + begin) % ring.depth);
             for (std::int64_t i = begin; i < end; ++i, row = ring.next_row(row))
                 for (const Span& span : records_) prefetch_row(span.data + std::size_t(row) * span.stride, span.bytes);
         }

@@ -107,7 +107,7 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
 
 nb::object PyRing::stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const {
     within(newest.data, newest.size, ring.zero_row(), "relive._native.Ring.stacks: a row outside the ring");
-    require(frames >= 1 && frames <= ring.stretch() + 1, "relive._native.Ring.stacks: more frames than a lane holds");
+    require(frames >= 1 && frames <= ring.depth, "relive._native.Ring.stacks: more frames than a lane holds");
     std::vector<npy_intp> shape(newest.shape, newest.shape + newest.axes);
     shape.push_back(npy_intp(frames));
     Out<std::int64_t> rows(shape);

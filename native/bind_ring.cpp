@@ -23,19 +23,22 @@ RowArray::RowArray(nb::handle object, bool writable) {
     type = PyArray_TYPE(given);
 }
 
-PyRing::PyRing(nb::list layouts, size_t num_obs, InOut<uint8_t, 2> marks, InOut<int64_t, 2> counters,
-               InOut<int64_t> clock, nb::object window, std::optional<InOut<double, 2>> given,
-               std::optional<InOut<int64_t, 2>> arrival, nb::object notify)
+PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, InOut<uint8_t, 3> marks, InOut<int64_t, 2> counters,
+               InOut<int64_t> clock, nb::object window, std::optional<InOut<double, 3>> given,
+               std::optional<InOut<int64_t, 3>> arrival, nb::object notify)
     : keep_(nb::make_tuple(marks.object, counters.object, clock.object, given ? nb::borrow(given->object) : nb::none(),
                            arrival ? nb::borrow(arrival->object) : nb::none())),
       notify_(std::move(notify)) {
     ring.lanes = marks.shape[1];
-    ring.rows = marks.shape[0] - 1;
+    ring.rows = rows;
+    ring.depth = marks.shape[0] * marks.shape[2];
+    while (ring.block() < marks.shape[2]) ++ring.bits;
     ring.prepare();
-    require(ring.lanes >= 1 && ring.rows >= 1, "relive._native.Ring: no lane, or no row in it");
+    require(ring.lanes >= 1 && rows >= 1 && rows < ring.depth && ring.block() == marks.shape[2],
+            "relive._native.Ring: no lane, no row in it, or blocks of another size");
     require(counters.shape[0] == ring.lanes && counters.shape[1] * sizeof(int64_t) == sizeof(Lane) && clock.size == 2,
             "relive._native.Ring: counters of another shape");
-    const auto agrees = [&](const npy_intp* shape) { return shape[0] == ring.stretch() && shape[1] == ring.lanes; };
+    const auto agrees = [&](const npy_intp* shape) { return std::equal(shape, shape + 3, marks.shape); };
     require((!given || agrees(given->shape)) && (!arrival || agrees(arrival->shape)),
             "relive._native.Ring: bookkeeping of another shape");
     require(num_obs >= 1 && num_obs <= layouts.size(), "relive._native.Ring: more observations than columns, or none");
@@ -51,7 +54,7 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, InOut<uint8_t, 2> marks, InOut<
     ring.starts = nb::cast<int64_t>(window.attr("starts"));
     ring.across = nb::cast<bool>(window.attr("across"));
     require(ring.span >= 1 && ring.lookback >= 0 && ring.starts >= 1 && ring.span <= ring.rows &&
-                ring.lookback < ring.stretch(),
+                ring.lookback <= ring.rows,
             "relive._native.Ring: a window that no lane can hold");
     require(sound_counters(ring), "relive._native.Ring: counters that no ring has");
     if (!PyCallable_Check(notify_.ptr())) throw nb::type_error("relive._native.Ring: `notify` cannot be called");
@@ -159,10 +162,10 @@ nb::object PyRing::changes(In<int64_t, 2> seen) const {
 void bind_ring(nanobind::module_& m) {
     using namespace relive;
     nb::class_<PyRing>(m, "Ring")
-        .def(nb::init<nb::list, size_t, InOut<uint8_t, 2>, InOut<int64_t, 2>, InOut<int64_t>, nb::object,
-                      std::optional<InOut<double, 2>>, std::optional<InOut<int64_t, 2>>, nb::object>(),
-             nb::arg("columns"), nb::arg("num_obs"), nb::arg("marks"), nb::arg("counters"), nb::arg("clock"),
-             nb::arg("window"), nb::arg("given").none(), nb::arg("arrival").none(), nb::arg("notify"))
+        .def(nb::init<nb::list, size_t, int64_t, InOut<uint8_t, 3>, InOut<int64_t, 2>, InOut<int64_t>, nb::object,
+                      std::optional<InOut<double, 3>>, std::optional<InOut<int64_t, 3>>, nb::object>(),
+             nb::arg("columns"), nb::arg("num_obs"), nb::arg("rows"), nb::arg("marks"), nb::arg("counters"),
+             nb::arg("clock"), nb::arg("window"), nb::arg("given").none(), nb::arg("arrival").none(), nb::arg("notify"))
         .def_prop_rw(
             "watched", [](const PyRing& owner) { return int(owner.ring.watched); },
             [](PyRing& owner, uint8_t notices) { owner.watch(notices); })

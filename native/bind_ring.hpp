@@ -30,9 +30,9 @@ nb::object fold_given(nb::handle rewards, In<int32_t, 2> steps, In<double> gamma
 
 class PyRing {
 public:
-    PyRing(nb::list layouts, size_t num_obs, InOut<uint8_t, 2> marks, InOut<int64_t, 2> counters, InOut<int64_t> clock,
-           nb::object window, std::optional<InOut<double, 2>> given, std::optional<InOut<int64_t, 2>> arrival,
-           nb::object notify);
+    PyRing(nb::list layouts, size_t num_obs, int64_t rows, InOut<uint8_t, 3> marks, InOut<int64_t, 2> counters,
+           InOut<int64_t> clock, nb::object window, std::optional<InOut<double, 3>> given,
+           std::optional<InOut<int64_t, 3>> arrival, nb::object notify);
 
     nb::object write(nb::list values, std::optional<nb::list> nexts, In<bool, 2> terminated, In<bool, 2> truncated,
                      In<int64_t> numbers, std::optional<In<double, 2>> priority);

@@ -68,9 +68,9 @@ inline bool sound_counters(const Rows& ring) {
         const auto* counters = reinterpret_cast<const int64_t*>(&lane);
         for (const int64_t* counter = counters; counter < lane.unused; ++counter)
             good &= *counter >= 0 && *counter < LIMIT / ring.lanes;
-        good = good && lane.memory == lane.head % ring.stretch() && lane.oldest <= lane.head &&
-               lane.ready <= lane.head && lane.oldest >= lane.head - ring.rows && lane.ready >= lane.head - ring.rows &&
-               lane.held <= lane.head && lane.drawable <= ring.rows && lane.stored <= ring.rows &&
+        good = good && lane.memory == lane.head % ring.depth && lane.oldest <= lane.head && lane.ready <= lane.head &&
+               lane.oldest >= lane.head - ring.rows && lane.ready >= lane.head - ring.rows && lane.held <= lane.head &&
+               lane.drawable <= ring.rows && lane.stored <= ring.rows &&
                (!ring.across || waits_for_its_steps(ring, number));
     }
     return good;

@@ -31,7 +31,7 @@ enum State : uint8_t { DRAWABLE, OVERWRITTEN, INCOMPLETE, NEVER_ISSUED, NO_START
 // One lane's counters, as they lie in the array `counters[L, 16]`; an uneventful step needs the first cache line alone.
 struct Lane {
     int64_t head;            // rows ever written
-    int64_t memory;          // head % (R + 1): where in the lane's memory the next row goes
+    int64_t memory;          // head % depth: where in the lane's memory the next row goes
     int64_t ready;           // the first row that is not known to be drawable yet
     int64_t oldest;          // the first row whose own older rows, as far as an item needs them, are all stored
     int64_t held;            // `head` where that row already holds the successor of the newest step
@@ -58,12 +58,15 @@ struct Position {
 // Which lanes and rows a ring has, and how far around an anchor an item looks.
 struct Shape {
     int64_t lanes = 0, rows = 0;
+    int64_t depth =
+        0;         // rows of one lane in memory: `rows` that count as capacity, the one after the newest, spare ones
+    int bits = 0;  // of a block: so many rows of a lane, as a power of two, lie together
     int64_t span = 0, lookback = 0, starts = 1;
     bool across = false;
 };
 
 struct Column {
-    char* data;           // (R + 1) * L rows, lanes side by side, then one row of zeros
+    char* data;           // depth * L rows, as `Rows` lays them out, then one row of zeros
     size_t row;           // bytes of one row
     size_t stride;        // from one row to the next; more than `row` where fields share a record
     int64_t frames = 1;   // that a given value has, oldest first; the newest is stored

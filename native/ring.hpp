@@ -152,7 +152,7 @@ private:
             observe_at(next, number, memory);
             mark(number, memory) = begins;
         } else {
-            make_room(number, lane, lane.head - stretch());
+            make_room(number, lane, lane.head - depth);
             observe_at(next, number, lane.memory);
             mark(number, lane.memory) = 0;
             lane.held = lane.head;
@@ -300,7 +300,7 @@ private:
                 drop(number, lane);
             }
         }
-        make_room(number, lane, lane.head - stretch());
+        make_room(number, lane, lane.head - depth);
         ++lane.head;
         lane.memory = after_(lane.memory);
         return memory;

@@ -35,33 +35,25 @@ public:
     double* given = nullptr;     // -priority where one was given (-0.0 is a given zero), else +0.0
     int64_t* arrival = nullptr;  // orders rows by when they became ready
 
-    // Rows of one lane in memory: those that count as capacity, and the one after the newest.
-    int64_t stretch() const { return rows + 1; }
-    int64_t zero_row() const { return lanes * stretch(); }
+    int64_t zero_row() const { return lanes * depth; }
     int64_t capacity() const { return lanes * rows; }
 
-    // Where a lane's row stands in the columns: rows of all lanes at one time lie together, so a lane's next row is
-    // `lanes` further on.
-    int64_t storage_row(int64_t number, int64_t memory) const { return memory * lanes + number; }
+    // Where a lane's row stands in the columns: a block of each lane, lane after lane, then the next block of each.
+    int64_t block() const { return int64_t(1) << bits; }
+    int64_t storage_row(int64_t number, int64_t memory) const {
+        return (((memory >> bits) * lanes + number) << bits) | (memory & (block() - 1));
+    }
     int64_t next_row(int64_t row) const {
-        row += lanes;
+        if (++row & (block() - 1)) return row;
+        row += (lanes - 1) << bits;
         return row < zero_row() ? row : row - zero_row();
     }
     int64_t previous_row(int64_t row) const {
-        row -= lanes;
-        return row < 0 ? row + zero_row() : row;
+        if (!(row & (block() - 1))) row -= (lanes - 1) << bits;
+        return row > 0 ? row - 1 : row - 1 + zero_row();
     }
-    // The row that comes `count` rows after another one of the lane, less than once around.
-    int64_t advanced(int64_t row, int64_t count) const {
-        row += count * lanes;
-        return row < zero_row() ? row : row - zero_row();
-    }
-    // How many rows of a lane lie from `row` up to the end of memory, and up to a later row.
-    int64_t rows_to_wrap(int64_t row) const { return (zero_row() - row + lanes - 1) / lanes; }
-    int64_t distance(int64_t row, int64_t end) const {
-        return (end > row ? end - row : end - row + zero_row()) / lanes;
-    }
-
+    // How many rows of a lane lie one after the other in memory, from one of them on.
+    int64_t together(int64_t memory) const { return lanes == 1 ? depth - memory : block() - (memory & (block() - 1)); }
     // The storage row of the observation after the step at a storage row; its own where none was given.
     int64_t successor_of(int64_t row) const {
         const uint8_t mark = marks[row];
@@ -201,16 +193,16 @@ public:
     Position position(int64_t number) const { return position(number, observe(lane_of[number].head)); }
     Position position(int64_t number, int64_t head) const {
         Lap& lap = laps_[size_t(number)];
-        if (uint64_t(head - lap.memory) >= uint64_t(stretch())) lap.memory = head / stretch() * stretch();
+        if (uint64_t(head - lap.memory) >= uint64_t(depth)) lap.memory = head / depth * depth;
         if (uint64_t(head - lap.places) >= uint64_t(rows)) lap.places = head / rows * rows;
         return {head, head - lap.memory, head - lap.places};
     }
 
-    // Where in its lane's memory one of the last R + 1 rows stands. A writer has its lane, readers a position.
+    // Where in its lane's memory one of the last `depth` rows stands. A writer has its lane, readers a position.
     template <typename At>
     int64_t memory_of(const At& lane, int64_t row) const {
         const int64_t memory = lane.memory - (lane.head - row);
-        return memory + ((memory >> 63) & stretch());
+        return memory + ((memory >> 63) & depth);
     }
 
     // The newest row that samplers know by `place`.
@@ -263,8 +255,8 @@ private:
     mutable std::vector<Lap> laps_;
 
 protected:
-    int64_t after_(int64_t memory) const { return memory == rows ? 0 : memory + 1; }
-    int64_t before_(int64_t memory) const { return memory ? memory - 1 : rows; }
+    int64_t after_(int64_t memory) const { return memory + 1 == depth ? 0 : memory + 1; }
+    int64_t before_(int64_t memory) const { return (memory ? memory : depth) - 1; }
     int64_t newest_of(const Lane& lane) const { return before_(lane.memory); }
 };
 

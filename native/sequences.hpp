@@ -10,9 +10,9 @@
 
 namespace relive {
 
-// Successive steps of a lane, from a storage row on; the last of them has the mark `mark`.
+// Successive steps of a lane, from a place in its memory on; the last one is at the storage row `last`.
 struct Run {
-    int64_t row, count, last;
+    int64_t memory, count, last;
     uint8_t mark;
 };
 
@@ -20,12 +20,12 @@ struct Run {
 // behind them.
 struct Sequence {
     std::vector<Run> runs;
-    int64_t before = 0, behind = 0, steps = 0;
+    int64_t number = 0, before = 0, behind = 0, steps = 0;  // `number`: of the lane
 
     // The storage row of the observation at a position.
     int64_t at(const Rows& ring, int64_t position) const {
         for (const Run& run : runs) {
-            if (position < run.count) return ring.advanced(run.row, position);
+            if (position < run.count) return ring.storage_row(number, (run.memory + position) % ring.depth);
             position -= run.count;
         }
         return behind;
@@ -51,24 +51,27 @@ public:
 
     // The sequence that starts at a drawable slot.
     void find(int64_t slot, Sequence& out) const {
-        int64_t place, number;
-        ring_.split(slot, place, number);
-        const Position now = ring_.position(number);
-        int64_t at = ring_.storage_row(number, ring_.memory_of(now, ring_.row_at(now, place)));
-        const int64_t end = ring_.storage_row(number, now.memory);
+        int64_t place;
+        ring_.split(slot, place, out.number);
+        const Position now = ring_.position(out.number);
+        const int64_t depth = ring_.depth, end = now.memory;
+        int64_t memory = ring_.memory_of(now, ring_.row_at(now, place));
+        const int64_t at = ring_.storage_row(out.number, memory);
         out.runs.clear();
         out.steps = 0;
         out.before = ring_.preceded(at) ? ring_.previous_row(at) : ring_.zero_row();
         while (true) {
-            const Run run = run_from(at, std::min(positions() - out.steps, ring_.distance(at, end)));
+            const int64_t known = end > memory ? end - memory : end - memory + depth;
+            const Run run = run_from(out.number, memory, std::min(positions() - out.steps, known));
             out.runs.push_back(run);
             out.steps += run.count;
             out.behind = run.mark & END ? ring_.successor_of(run.last) : ring_.next_row(run.last);
             if (out.steps == positions() || run.mark & CUT || !(run.mark & END) || !ring_.across) return;
-            at = ring_.next_row(run.last);
-            while (at != end && !(ring_.marks[at] & STEP)) at = ring_.next_row(at);
-            out.behind = end;
-            if (at == end) return;
+            memory = (memory + run.count) % depth;
+            while (memory != end && !(ring_.marks[ring_.storage_row(out.number, memory)] & STEP))
+                memory = memory + 1 == depth ? 0 : memory + 1;
+            out.behind = ring_.storage_row(out.number, end);
+            if (memory == end) return;
         }
     }
 
@@ -103,7 +106,10 @@ public:
     void list(const Sequence& sequence, int64_t* observed, int64_t* before) const {
         int64_t i = 0;
         for (const Run& run : sequence.runs)
-            for (int64_t k = 0, row = run.row; k < run.count; ++k, row = ring_.next_row(row)) observed[i++] = row;
+            for (int64_t k = 0, row = ring_.storage_row(sequence.number, run.memory); k < run.count; ++k) {
+                observed[i++] = row;
+                row = ring_.next_row(row);
+            }
         std::fill(observed + i, observed + positions(), sequence.behind);
         before[0] = sequence.before;
         const int64_t known = std::min(sequence.steps + 1, positions());
@@ -116,29 +122,30 @@ private:
     int64_t length_, n_;
     const float* powers_;
 
-    // Up to `most` steps from a row on, up to and with the first that is an end.
-    Run run_from(int64_t row, int64_t most) const {
-        const int64_t straight = std::min(most, ring_.rows_to_wrap(row));
-        int64_t count = steps_to_end(row, straight);
-        if (count == straight && count < most && !(ring_.marks[ring_.advanced(row, count - 1)] & END))
-            count += steps_to_end(ring_.advanced(row, count), most - straight);
-        const int64_t last = ring_.advanced(row, count - 1);
-        return {row, count, last, ring_.marks[last]};
+    // Up to `most` steps, up to and with the first that is an end.
+    Run run_from(int64_t number, int64_t memory, int64_t most) const {
+        int64_t count = 0, row = 0;
+        for (int64_t at = memory; count < most; at = at == ring_.depth ? 0 : at) {
+            const int64_t n = std::min(most - count, ring_.together(at));
+            const int64_t found = steps_to_end(ring_.marks + ring_.storage_row(number, at), n);
+            row = ring_.storage_row(number, at + found - 1);
+            count += found;
+            at += found;
+            if (ring_.marks[row] & END) break;
+        }
+        return {memory, count, row, ring_.marks[row]};
     }
 
-    // How many of the n steps from a storage row on, which lie in one stretch of memory, there are up to and with the
-    // first that is an end.
-    int64_t steps_to_end(int64_t row, int64_t n) const {
+    // How many of the steps marked by `n` successive bytes there are up to and with the first that is an end.
+    static int64_t steps_to_end(const uint8_t* mark, int64_t n) {
         constexpr uint64_t ENDS = 0x0101010101010101u * END;
-        const uint8_t* mark = ring_.marks + row;
-        const int64_t lanes = ring_.lanes;
         int64_t i = 0;
-        for (; lanes == 1 && i + 8 <= n; i += 8) {
+        for (; i + 8 <= n; i += 8) {
             uint64_t word;
             std::memcpy(&word, mark + i, 8);
             if (word & ENDS) break;
         }
-        while (i < n && !(mark[i * lanes] & END)) ++i;
+        while (i < n && !(mark[i] & END)) ++i;
         return std::min(i + 1, n);
     }
 

@@ -144,6 +144,7 @@ class Kernels(Protocol):
         self,
         columns: Sequence[ColumnLayout],
         num_obs: int,
+        rows: int,
         marks: Bytes,
         counters: Int64,
         clock: Int64,

@@ -1,4 +1,10 @@
-"""Numbers that the ring's arrays hold: bits of a row's mark, columns of a lane's counters, bits of the notices."""
+"""What the ring's arrays hold, as bits and columns, and where in them a row is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._types import Int64
 
 # Bits of a row's mark. A row without STEP holds an observation only: a successor (boundary row), or, with HISTORY, an
 # older frame of a stream's first observation. FIRST: a stream begins here. START: an item may begin here. LOST on a
@@ -13,3 +19,26 @@ COUNTERS = 16
 
 # Notices, as bits; `Notices` in _notices.py has their texts.
 MANY_CUTS, REPEATED_FINALS, MANY_BOUNDARIES = 2, 4, 8
+
+# Rows of a lane that lie together, where a lane has that many blocks at least.
+_BLOCK, _LEAST = 32, 8
+
+
+def block_of(lanes: int, rows: int) -> int:
+    """How many rows of a lane lie together in memory, a power of two; one lane needs no blocks."""
+    block = _BLOCK if lanes > 1 else 1
+    while block > 1 and block * _LEAST > rows:
+        block //= 2
+    return block
+
+
+def depth_of(lanes: int, rows: int) -> int:
+    """How many rows a lane has in memory: whole blocks, for `rows` of capacity and the one after the newest."""
+    block = block_of(lanes, rows)
+    return (rows // block + 1) * block
+
+
+def place_of(memory: Int64, lanes: Int64 | int, block: int) -> tuple[Int64, Int64 | int, Int64]:
+    """The index in an array `[blocks, L, K]` of rows in the memory of their lanes."""
+    blocks, within = np.divmod(memory, block)
+    return blocks, lanes, within

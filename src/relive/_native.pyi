@@ -50,6 +50,7 @@ class Ring:
         self,
         columns: list[ColumnLayout],
         num_obs: int,
+        rows: int,
         marks: Bytes,
         counters: Int64,
         clock: Int64,

@@ -136,10 +136,10 @@ def _mode(ring: Ring) -> str | None:
     after_ends, others = [], []
     for lane in range(ring.lanes):
         head = int(ring.counters[lane, HEAD])
-        rows = np.arange(max(0, head - ring.rows), head) % (ring.rows + 1)
-        steps = rows[(ring.marks[rows, lane] & STEP) > 0]
-        follows_end = (ring.marks[steps[:-1], lane] & (TERMINATED | TRUNCATED)) > 0
-        rewards = ring.reward[steps[1:] * ring.lanes + lane]
+        rows = np.arange(max(0, head - ring.rows), head)
+        steps = rows[(ring.marks[ring.at(rows, lane)] & STEP) > 0]
+        follows_end = (ring.marks[ring.at(steps[:-1], lane)] & (TERMINATED | TRUNCATED)) > 0
+        rewards = ring.reward[ring.storage(steps[1:], lane)]
         rewarded = (rewards != 0).any(axis=tuple(range(1, rewards.ndim)))
         after_ends.append(rewarded[follows_end])
         others.append(rewarded[~follows_end])

@@ -33,6 +33,9 @@ from ._lanes import (
     STEPS,
     STORED,
     UNBOOTSTRAPPED,
+    block_of,
+    depth_of,
+    place_of,
 )
 from ._plans import ColumnLayout, Window
 from ._types import Array, Bytes, Float64, Int64
@@ -53,6 +56,7 @@ class Ring:
     Args:
         schema: What one step holds.
         window: Which steps items start at, and which rows around them they need.
+        rows: R, the rows of a lane that count as capacity.
         memory: Has the arrays of `Ring.spec`.
         keeps: What the sampler wants recorded for every row: `"given"` priorities, `"arrival"` (when it became ready).
         notify: Called with the bits of the notices that a write found a reason for.
@@ -62,11 +66,17 @@ class Ring:
     """
 
     def __init__(
-        self, schema: Schema, window: Window, memory: Memory, keeps: Sequence[str], notify: Callable[[int], object]
+        self,
+        schema: Schema,
+        window: Window,
+        rows: int,
+        memory: Memory,
+        keeps: Sequence[str],
+        notify: Callable[[int], object],
     ) -> None:
         self.window = window
         self.marks, self.counters, self._clock = memory.host("marks"), memory.host("counters"), memory.host("clock")
-        self.rows, self.lanes = len(self.marks) - 1, self.marks.shape[1]
+        self.rows, self.lanes = rows, self.marks.shape[1]
         self.capacity: int = self.lanes * self.rows
         small = {column.path for column in _recorded(schema, window)}
         records = memory.host("records")
@@ -74,7 +84,7 @@ class Ring:
             records[column.path] if column.path in small else memory.host(column.path) for column in schema.columns
         ]
         if not memory.fresh:
-            _recover(self.marks, self.counters, window)
+            _recover(self.marks, rows, self.counters, window)
         self.reward = self.columns[next(i for i, column in enumerate(schema.columns) if column.keys == ("reward",))]
         kept = {name: memory.host(name) if name in keeps else None for name in BOOKKEEPING}
         self.given, self.arrival = kept["given"], kept["arrival"]
@@ -82,6 +92,7 @@ class Ring:
         self.kernel = self._kernels.Ring(
             [_layout(column, array) for column, array in zip(schema.columns, self.columns, strict=True)],
             schema.num_obs,
+            rows,
             self.marks,
             self.counters,
             self._clock,
@@ -107,7 +118,8 @@ class Ring:
         small = sorted(_recorded(schema, window), key=lambda column: -column.field.dtype.alignment)
         record = np.dtype([(c.path, c.field.dtype, c.field.shape) for c in small], align=True)
         integers = np.dtype(np.int64)
-        total = (rows + 1) * lanes + 1
+        depth, block = depth_of(lanes, rows), block_of(lanes, rows)
+        total, blocks = depth * lanes + 1, (depth // block, lanes, block)
         large = {c.path: ArraySpec((total, *c.field.shape), c.field.dtype) for c in kept if c not in small}
         states = {
             c.path: ArraySpec((slots_of_state(rows, c.field.every) * lanes, *c.field.shape), c.field.dtype)
@@ -118,15 +130,25 @@ class Ring:
             **large,
             **states,
             "records": ArraySpec((total,), record),
-            "marks": ArraySpec((rows + 1, lanes), np.dtype(np.uint8)),
+            "marks": ArraySpec(blocks, np.dtype(np.uint8)),
             "counters": ArraySpec((lanes, COUNTERS), integers),
             "clock": ArraySpec((2,), integers),
-            **{name: ArraySpec((rows + 1, lanes), BOOKKEEPING[name]) for name in keeps},
+            **{name: ArraySpec(blocks, BOOKKEEPING[name]) for name in keeps},
         }
 
     def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> GatherKernel:
         """A kernel that copies rows of `columns`; see `Gather` in `_kernels_numpy/gather.py`."""
         return self._kernels.Gather(list(columns), list(picks))
+
+    def at(self, rows: Int64, lane: int) -> tuple[Int64, Int64 | int, Int64]:
+        """Where rows of a lane are, as an index of `marks`, `given` and `arrival`."""
+        blocks, _, block = self.marks.shape
+        return place_of(rows % (blocks * block), lane, block)
+
+    def storage(self, rows: Int64, lane: int) -> Int64:
+        """Where rows of a lane are in the columns."""
+        blocks, _, within = self.at(rows, lane)
+        return np.asarray((blocks * self.lanes + lane) * self.marks.shape[2] + within)
 
     def tally(self) -> Mapping[str, int]:
         """Sums over all lanes: steps added and stored, items, cuts, missing final observations, ends, repeats."""
@@ -147,7 +169,7 @@ class Ring:
             return 0.0
         from ._kernels_numpy.rows import largest_given
 
-        return largest_given(self.given, self.counters, seen)
+        return largest_given(self.given, self.rows, self.counters, seen)
 
     def priorities(self, rows: Int64, default: float) -> Float64:
         """The raw priorities that the storage rows `rows` were given, `default` where they were given none."""
@@ -176,22 +198,22 @@ class Ring:
         return np.asarray(self.counters[ids % self.lanes, HEAD] - 1 - ids // self.lanes)
 
 
-def _recover(marks: Bytes, counters: Int64, window: Window) -> None:
+def _recover(marks: Bytes, rows: int, counters: Int64, window: Window) -> None:
     """Put right what a writer left that was killed in the middle of a call.
 
     A lane's `head` is moved once all before it stands, so everything else follows from it and from the marks. Where
     the last call came to its end, nothing changes.
     """
-    rows = len(marks) - 1
-    for lane, mark in zip(counters, marks.T, strict=True):
+    depth, block = marks[:, 0].size, marks.shape[2]
+    for number, lane in enumerate(counters):
         head, oldest = int(lane[HEAD]), int(lane[OLDEST])
         first = max(0, head - rows)
         ready = max(int(lane[READY]), first)
-        kept = mark.take(np.arange(first, head), mode="wrap")
+        kept = marks[place_of(np.arange(first, head) % depth, number, block)]
         anchors = (kept & (STEP | START)) == STEP | START
-        lane[[MEMORY, READY]] = head % (rows + 1), ready
+        lane[[MEMORY, READY]] = head % depth, ready
         if head and lane[HELD] == head:
-            mark[head % (rows + 1)] = 0  # an observation, whatever was to become of it
+            marks[place_of(np.asarray(head % depth), number, block)] = 0  # an observation, whatever was to become of it
         lane[STORED] = np.count_nonzero(kept & STEP)
         lane[DRAWABLE] = np.count_nonzero(anchors[max(0, oldest - first) : ready - first])
         if anchors.any():

@@ -102,7 +102,7 @@ class ReplayBuffer:
         spec |= {f"sampler/{name}": wanted for name, wanted in of_sampler.items()}
         memory = self.storage.open(spec, identity(schema, self.num_envs, rows, window, self.sampler))
         self._notices = Notices()
-        self._ring = Ring(schema, window, Section(memory, "ring/"), keeps, self._notices.note)
+        self._ring = Ring(schema, window, rows, Section(memory, "ring/"), keeps, self._notices.note)
         self._ring.kernel.watched = ALL
         self._index: Index = self.sampler.index(self._ring, Section(memory, "sampler/"))
         self._prioritizing = cast(Prioritizing, self._index) if self.sampler.prioritizes else None

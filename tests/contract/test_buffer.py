@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import relive
+from relive._lanes import depth_of
 
 
 def make(num_envs=1, **choices):
@@ -199,7 +200,7 @@ def test_counters_do_not_overflow(start):
     """Ten laps across the edges of smaller integers, on a ring made to believe it is that old."""
     lanes, rows = 3, 16
     buffer = make(num_envs=lanes, item=relive.Transitions(n_step=2, gamma=0.5), sampler=relive.Prioritized(), seed=0)
-    buffer._ring.counters[:, :9] = [start, start % (rows + 1), start, start, 0, start, 0, 0, start]
+    buffer._ring.counters[:, :9] = [start, start % depth_of(lanes, rows), start, start, 0, start, 0, 0, start]
     for t in range(10 * rows):
         ids = buffer.add(**{name: value[:, 0] for name, value in steps(lanes, 1, start=t).items()})
         np.testing.assert_array_equal(ids, (start + t) * lanes + np.arange(lanes))

@@ -17,7 +17,7 @@ from relive._plans import ColumnLayout, Window
 native: ModuleType = _native  # type: ignore[assignment]
 LANES, ROWS = 3, 8
 STORAGE = LANES * (ROWS + 1)
-ENTRIES = ["columns", "num_obs", "marks", "counters", "clock", "window", "given", "arrival", "notify"]
+ENTRIES = ["columns", "num_obs", "rows", "marks", "counters", "clock", "window", "given", "arrival", "notify"]
 # A sanitizer sees what is read and written behind an array, if nothing lies there.
 MARGIN = 0 if "libasan" in os.environ.get("LD_PRELOAD", "") else 256
 guarded: list[np.ndarray] = []
@@ -59,10 +59,14 @@ def ring_arguments(across: bool = False) -> dict[str, Any]:
         ColumnLayout(guard(np.zeros(STORAGE + 1), np.float32), ("reward",), (), 1, False, 0, True),
         ColumnLayout(guard(np.zeros((LANES * 5, 2)), np.float32), ("state",), (2,), 1, False, 2, True),
     ]
-    marks, counters = guard(np.zeros((ROWS + 1, LANES)), np.uint8), guard(np.zeros((LANES, 16)))
+    marks, counters = guard(np.zeros((ROWS + 1, LANES, 1)), np.uint8), guard(np.zeros((LANES, 16)))
     given, arrival = guard(np.zeros(marks.shape), np.float64), guard(np.zeros(marks.shape))
     return dict(
-        zip(ENTRIES, [columns, 1, marks, counters, guard([0, 0]), window(across), given, arrival, print], strict=True)
+        zip(
+            ENTRIES,
+            [columns, 1, ROWS, marks, counters, guard([0, 0]), window(across), given, arrival, print],
+            strict=True,
+        )
     )
 
 

@@ -21,7 +21,7 @@ def ring_of(module: ModuleType, lanes: int, rows: int, window: Window, keeps: tu
     spec = {f"ring/{name}": wanted for name, wanted in Ring.spec(SCHEMA, window, lanes, rows, keeps).items()}
     memory = relive.Ram().open(spec, b"")
     with _kernels.use("numpy" if module.__name__.endswith("numpy") else "native"):
-        return Ring(SCHEMA, window, Section(memory, "ring/"), keeps, lambda found: None)
+        return Ring(SCHEMA, window, rows, Section(memory, "ring/"), keeps, lambda found: None)
 
 
 @dataclass

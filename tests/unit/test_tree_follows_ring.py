@@ -69,7 +69,7 @@ def test_random_lives(lanes, rows, starts, gives, seed):
 def given_to(ring, key: int, usual: float) -> float:
     """The priority that a step was given, or the usual one."""
     row, lane = divmod(key, ring.lanes)
-    given = float(ring.given[row % (ring.rows + 1), lane])
+    given = float(ring.given[ring.at(np.asarray(row), lane)])
     return -given if np.signbit(given) else usual
 
 

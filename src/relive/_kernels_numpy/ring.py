@@ -31,12 +31,13 @@ class Ring(Rows):
     Args:
         columns: The layout of every column, those of the observation first.
         num_obs: How many of these there are.
-        marks: uint8 `[R + 1, L]`.
+        rows: R, the rows of a lane that count as capacity.
+        marks: uint8 `[blocks, L, K]`, where `blocks * K` is more than R.
         counters: int64 `[L, 16]`.
         clock: int64 `[2]`: the next value of `arrival`, and whether a priority was ever given.
         window: What an item needs around an anchor.
-        given: float64 `[R + 1, L]`: minus the priority that a row was given, +0.0 for none; None: not kept.
-        arrival: int64 `[R + 1, L]`: orders rows of all lanes by when they became ready; None: not kept.
+        given: float64, like `marks`: minus the priority that a row was given, +0.0 for none; None: not kept.
+        arrival: int64, like `marks`: orders rows of all lanes by when they became ready; None: not kept.
         notify: Called with the watched notices that a call found a reason for.
     """
 
@@ -44,6 +45,7 @@ class Ring(Rows):
         self,
         columns: Sequence[ColumnLayout],
         num_obs: int,
+        rows: int,
         marks: Bytes,
         counters: Int64,
         clock: Int64,
@@ -52,7 +54,7 @@ class Ring(Rows):
         arrival: Int64 | None,
         notify: Callable[[int], object],
     ) -> None:
-        super().__init__(columns, num_obs, marks, counters, window)
+        super().__init__(columns, num_obs, rows, marks, counters, window)
         self.clock, self.given, self.arrival = clock, given, arrival
         self.watched, self._notify = 0, notify
 

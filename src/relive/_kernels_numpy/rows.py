@@ -24,6 +24,7 @@ from .._lanes import (
     STEP,
     TERMINATED,
     TRUNCATED,
+    place_of,
 )
 from .._plans import Changes, ColumnLayout, Located, State, Unrolled, Window, Windows
 from .._types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
@@ -32,33 +33,53 @@ SEEN = [OLDEST, READY, HEAD]
 
 
 class Column:
-    """One field: `rows` is all of its storage, `lanes` the part of it that belongs to lanes, `[R + 1, L, ...]`."""
+    """One field: `rows` is all of its storage, `lanes` the part of it that belongs to lanes, `[blocks, L, K, ...]`."""
 
-    def __init__(self, layout: ColumnLayout, lanes: int, stretch: int) -> None:
+    def __init__(self, layout: ColumnLayout, lanes: int, depth: int, block: int) -> None:
         self.rows, self.frames, self.repeat, self.every = layout.array, layout.frames, layout.repeat, layout.every
-        end = len(self.rows) if self.every else lanes * stretch
-        self.lanes: Array = self.rows[:end].reshape(-1, lanes, *self.rows.shape[1:])
+        own = self.rows.shape[1:]
+        # State has rows of its own, `[slots, L, ...]`.
+        self.lanes: Array = (
+            self.rows.reshape(-1, lanes, *own)
+            if self.every
+            else self.rows[: lanes * depth].reshape(-1, lanes, block, *own)
+        )
 
 
 class Rows:
     """Reads the arrays of a ring.
 
-    Columns have `(R + 1) * L` rows, those of all lanes at one time together, then one row of zeros. A row is at
-    `row % (R + 1)` in its lane's memory; the row after the newest step already holds that step's successor. An id is
-    `row * L + lane`, its *slot* `id % (R * L)`, its *storage row* `id % ((R + 1) * L)`.
+    Columns have `depth * L` rows and one row of zeros. A row of a lane is at `row % depth` in its lane's memory, which
+    is more than R rows deep: the row after the newest step already holds that step's successor. K rows of a lane lie
+    together, a *block*; the next block of the lane follows after those of the other lanes. An id is `row * L + lane`,
+    its *slot* `id % (R * L)`.
     """
 
     def __init__(
-        self, columns: Sequence[ColumnLayout], num_obs: int, marks: Bytes, counters: Int64, window: Window
+        self, columns: Sequence[ColumnLayout], num_obs: int, rows: int, marks: Bytes, counters: Int64, window: Window
     ) -> None:
         self.marks, self.counters = marks, counters
         self.span, self.lookback = window.span, window.lookback
         self.starts, self.across = window.starts, window.across
-        self.stretch, self.num_lanes = marks.shape
-        self.rows = self.stretch - 1
+        blocks, self.num_lanes, self.block = marks.shape
+        self.depth, self.rows = blocks * self.block, rows
         self.num_obs = num_obs
-        self.columns = [Column(layout, self.num_lanes, self.stretch) for layout in columns]
-        self.zero_row = self.num_lanes * self.stretch
+        self.columns = [Column(layout, self.num_lanes, self.depth, self.block) for layout in columns]
+        self.zero_row = self.num_lanes * self.depth
+
+    def at(self, memory: Int64, lanes: Int64 | int) -> tuple[Int64, Int64 | int, Int64]:
+        """Where rows of lanes are, as an index of `marks` and of columns."""
+        return place_of(memory % self.depth, lanes, self.block)
+
+    def storage(self, memory: Int64, lanes: Int64) -> Int64:
+        """Where rows of lanes are among all rows of a column."""
+        blocks, _, within = self.at(memory, lanes)
+        return np.asarray((blocks * self.num_lanes + lanes) * self.block + within)
+
+    def place(self, rows: Int64) -> tuple[Int64, Int64]:
+        """Where storage rows are in the memory of their lanes, and the lanes."""
+        blocks, lanes = np.divmod(rows // self.block, self.num_lanes)
+        return blocks * self.block + rows % self.block, lanes
 
     def rows_at(self, slots: Int64) -> tuple[Int64, Int64]:
         """The lanes of `slots`, and the newest rows that have them."""
@@ -77,7 +98,7 @@ class Rows:
     def locate(self, ids: Int64) -> Located:
         """The slots of `ids`, and their `State`s; None where all are drawable."""
         rows, lanes = np.divmod(ids, self.num_lanes)
-        marks = self.marks[rows % self.stretch, lanes]
+        marks = self.marks[self.at(rows, lanes)]
         states = np.zeros(len(ids), np.uint8)
         states[rows >= self.counters[lanes, READY]] = State.INCOMPLETE
         states[(marks & START) == 0] = State.NO_START
@@ -94,7 +115,7 @@ class Rows:
 
     def open_lanes(self, lanes: Int64) -> Bool:
         """Whether the newest row is a step that has not ended its episode and was not cut."""
-        marks = self.marks[(self.counters[lanes, MEMORY] - 1) % self.stretch, lanes]
+        marks = self.marks[self.at(self.counters[lanes, MEMORY] - 1, lanes)]
         return np.asarray((self.counters[lanes, HEAD] > 0) & ((marks & (STEP | END)) == STEP))
 
     def changes(self, seen: Int64) -> Changes:
@@ -104,16 +125,16 @@ class Rows:
         lanes, rows = _ranges(oldest_then, np.minimum(oldest, ready_then))
         gone = rows % self.rows * self.num_lanes + lanes
         lanes, rows = _ranges(np.maximum(ready_then, oldest), ready)
-        anchors = (self.marks[rows % self.stretch, lanes] & (STEP | START)) == STEP | START
+        anchors = (self.marks[self.at(rows, lanes)] & (STEP | START)) == STEP | START
         lanes, rows = lanes[anchors], rows[anchors]
         come = rows % self.rows * self.num_lanes + lanes
-        return Changes(gone, come, rows % self.stretch * self.num_lanes + lanes, now)
+        return Changes(gone, come, self.storage(rows, lanes), now)
 
     def begins_since(self, lanes: Int64, rows: Int64, count: int) -> Bool:
         """Whether a stream begins in one of the last `count` rows up to each of `rows`."""
         begins = np.zeros(len(rows), bool)
         for back in range(min(count, self.rows)):
-            begins |= (self.marks[(rows - back) % self.stretch, lanes] & FIRST) > 0
+            begins |= (self.marks[self.at(rows - back, lanes)] & FIRST) > 0
         return begins
 
     def stacks(self, newest: Int64, frames: int, repeat: bool) -> Int64:
@@ -121,43 +142,43 @@ class Rows:
 
         Before the stream's first frame, that frame is repeated, or the row of zeros is used.
         """
-        memory, lanes = np.divmod(newest, self.num_lanes)
+        memory, lanes = self.place(newest)
         rows = np.empty((*newest.shape, frames), np.int64)
         rows[..., -1] = newest
-        begun = (self.marks[memory, lanes] & FIRST) > 0
+        begun = (self.marks[self.at(memory, lanes)] & FIRST) > 0
         for age in range(1, frames):
-            memory = np.where(begun, memory, (memory - 1) % self.stretch)
+            memory = np.where(begun, memory, (memory - 1) % self.depth)
             padding = rows[..., -age] if repeat else self.zero_row
-            rows[..., -1 - age] = np.where(begun, padding, memory * self.num_lanes + lanes)
-            begun |= (self.marks[memory, lanes] & FIRST) > 0
+            rows[..., -1 - age] = np.where(begun, padding, self.storage(memory, lanes))
+            begun |= (self.marks[self.at(memory, lanes)] & FIRST) > 0
         return rows
 
     def windows(self, slots: Int64, discounts: Float32) -> Windows:
         """The windows of `len(discounts) - 1` steps at most that start at drawable `slots`."""
         lanes, rows = self.rows_at(slots)
-        memory = rows % self.stretch
+        memory = rows % self.depth
         steps = np.ones(len(slots), np.int32)
-        mark = self.marks[memory, lanes]
+        mark = self.marks[self.at(memory, lanes)]
         for _ in range(len(discounts) - 2):
             going = (mark & END) == 0
             steps += going
-            mark = np.where(going, self.marks[(memory + steps - 1) % self.stretch, lanes], mark)
-        after = self._successors(lanes, (memory + steps - 1) % self.stretch)
+            mark = np.where(going, self.marks[self.at(memory + steps - 1, lanes)], mark)
+        after = self._successors(lanes, (memory + steps - 1) % self.depth)
         terminated, truncated = (mark & TERMINATED) > 0, (mark & TRUNCATED) > 0
         discount = np.where(terminated | ((mark & LOST) > 0), np.float32(0), discounts[steps])
-        at = memory * self.num_lanes + lanes
+        at = self.storage(memory, lanes)
         return Windows(rows * self.num_lanes + lanes, at, after, steps, discount, terminated, truncated)
 
     def _successors(self, lanes: Int64, memory: Int64) -> Int64:
         """The storage rows of the observations after the steps at `memory`; their own where none was given."""
-        marks = self.marks[memory, lanes]
+        marks = self.marks[self.at(memory, lanes)]
         lost = (marks & LOST) > 0
-        after = np.where(lost, memory, (memory + 1) % self.stretch)
+        after = np.where(lost, memory, (memory + 1) % self.depth)
         older = ~lost & ((marks & END) > 0)
         for _ in range(self.lookback):  # a final observation may have brought older frames of its own
-            older &= (self.marks[after, lanes] & HISTORY) > 0
-            after = np.where(older, (after + 1) % self.stretch, after)
-        rows: Int64 = after * self.num_lanes + lanes
+            older &= (self.marks[self.at(after, lanes)] & HISTORY) > 0
+            after = np.where(older, (after + 1) % self.depth, after)
+        rows: Int64 = self.storage(after, lanes)
         return rows
 
     def sequences(self, slots: Int64, length: int, discounts: Float32, listed: bool) -> Unrolled:
@@ -168,20 +189,22 @@ class Rows:
         n = len(discounts) - 1
         count = length + n
         lanes, rows = self.rows_at(slots)
-        memory = rows % self.stretch
+        memory = rows % self.depth
         shape = (len(slots), count)
         observed: Int64 = np.empty(shape, np.int64)
         before: Int64 = np.full(shape, self.zero_row)
         marks, after = np.zeros(shape, np.uint8), np.empty(shape, np.int64)
         first: Bool = np.zeros(shape, bool)
-        earlier = (memory - 1) % self.stretch
-        preceded = ((self.marks[memory, lanes] & FIRST) == 0) & ((self.marks[earlier, lanes] & STEP) > 0)
-        before[preceded, 0] = (earlier * self.num_lanes + lanes)[preceded]
+        earlier = (memory - 1) % self.depth
+        preceded = ((self.marks[self.at(memory, lanes)] & FIRST) == 0) & (
+            (self.marks[self.at(earlier, lanes)] & STEP) > 0
+        )
+        before[preceded, 0] = (self.storage(earlier, lanes))[preceded]
         first[:, 0] = ~preceded
-        going, here = np.ones(len(slots), bool), memory * self.num_lanes + lanes
+        going, here = np.ones(len(slots), bool), self.storage(memory, lanes)
         for i in range(count):
             observed[:, i] = here
-            marks[going, i] = self.marks[memory, lanes][going]
+            marks[going, i] = self.marks[self.at(memory, lanes)][going]
             after[:, i] = np.where(going, self._successors(lanes, memory), here)
             if i + 1 == count:
                 break
@@ -189,7 +212,7 @@ class Rows:
             ends = (marks[:, i] & (CUT if self.across else END)) > 0
             first[:, i + 1] = going & ~ends & ((marks[:, i] & END) > 0)
             memory = self._next_steps(lanes, memory, going & ~ends)
-            here = np.where(ends, after[:, i], memory * self.num_lanes + lanes)
+            here = np.where(ends, after[:, i], self.storage(memory, lanes))
             here = np.where(going, here, observed[:, i])
             going = going & ~ends & (memory != self.counters[lanes, MEMORY])
         steps, last = self._sequence_windows(marks, length, n)
@@ -218,12 +241,12 @@ class Rows:
     def _next_steps(self, lanes: Int64, memory: Int64, which: Bool) -> Int64:
         """The memory row of the next step, in the lanes of `which`; the row after the newest if there is none yet."""
         end = self.counters[lanes, MEMORY]
-        after = np.where(which, (memory + 1) % self.stretch, memory)
+        after = np.where(which, (memory + 1) % self.depth, memory)
         while True:
-            passing = which & (after != end) & ((self.marks[after, lanes] & STEP) == 0)
+            passing = which & (after != end) & ((self.marks[self.at(after, lanes)] & STEP) == 0)
             if not passing.any():
                 return after
-            after = np.where(passing, (after + 1) % self.stretch, after)
+            after = np.where(passing, (after + 1) % self.depth, after)
 
     @staticmethod
     def _sequence_windows(marks: Bytes, length: int, n: int) -> tuple[Int64, Int64]:
@@ -236,10 +259,11 @@ class Rows:
 
     def fold(self, column: Array, starts: Int64, steps: Int32, gammas: Float64) -> Array:
         """The discounted sums over `steps` rows of `column` from storage rows `starts` on, in its dtype."""
+        memory, lanes = self.place(starts)
         wide = (-1,) + (1,) * (column.ndim - 1)
         total = column[starts].astype(np.float64)
         for k in range(1, len(gammas)):
-            rows = (starts + k * self.num_lanes) % self.zero_row
+            rows = self.storage(memory + k, lanes)
             total += np.where((k < steps).reshape(wide), gammas[k] * column[rows], 0.0)
         return total.astype(column.dtype)
 
@@ -265,7 +289,8 @@ def _ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:
     return lanes, np.repeat(first, counts) + np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def largest_given(given: Float64, counters: Int64, seen: Int64) -> float:
+def largest_given(given: Float64, rows: int, counters: Int64, seen: Int64) -> float:
     """The largest priority that rows were given since the counters were `seen`; 0 where none was."""
-    lanes, rows = _ranges(np.maximum(seen[:, 2], counters[:, HEAD] - given.shape[0] + 1), counters[:, HEAD])
-    return float((-given[rows % given.shape[0], lanes]).max(initial=0.0))
+    lanes, fresh = _ranges(np.maximum(seen[:, 2], counters[:, HEAD] - rows), counters[:, HEAD])
+    blocks, _, block = given.shape
+    return float((-given[place_of(fresh % (blocks * block), lanes, block)]).max(initial=0.0))

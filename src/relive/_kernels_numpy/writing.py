@@ -76,7 +76,7 @@ class Writing:
         memory, rows = self._claim(lanes)
         self._store(values, lanes, memory, rows)
         if self._given is not None and self._clock[1]:
-            self._journal.put(self._given, (memory, lanes), 0.0 if priority is None else -priority)
+            self._journal.put(self._given, ring.at(memory, lanes), 0.0 if priority is None else -priority)
         number = counters[lanes, STEPS]
         flags = TERMINATED * terminated | TRUNCATED * truncated | START * (number % ring.starts == 0)
         self._mark(lanes, memory, STEP | flags | marks)
@@ -85,7 +85,7 @@ class Writing:
         self._count(lanes, HELD, 0)
         ended, apart = terminated | truncated, np.zeros(len(lanes), bool)
         if nexts is None:
-            self._mark(lanes[ended], memory[ended], self._marks[memory, lanes][ended] | LOST)
+            self._mark(lanes[ended], memory[ended], self._marks[ring.at(memory, lanes)][ended] | LOST)
             self._add(lanes, UNBOOTSTRAPPED, truncated & ~terminated)
         else:
             apart = self._succeed(lanes, memory, obs, nexts, ended)
@@ -96,8 +96,8 @@ class Writing:
 
     def close(self, lanes: Int64) -> None:
         """The streams of `lanes` were cut: the rows that hold their successors become boundary rows."""
-        newest = (self._counters[lanes, MEMORY] - 1) % self._ring.stretch
-        self._mark(lanes, newest, self._marks[newest, lanes] | CUT)
+        newest = (self._counters[lanes, MEMORY] - 1) % self._ring.depth
+        self._mark(lanes, newest, self._marks[self._ring.at(newest, lanes)] | CUT)
         self._claim(lanes)
         self._count(lanes, HELD, 0)
         self._all_ready(lanes)
@@ -109,15 +109,15 @@ class Writing:
         Its outcome is unknown, so the step is dropped; its observation stays as the successor of the step before.
         """
         ring, counters = self._ring, self._counters
-        newest = (counters[lanes, MEMORY] - 1) % ring.stretch
-        self._mark(lanes, newest, self._marks[newest, lanes] & FIRST | LOST)
+        newest = (counters[lanes, MEMORY] - 1) % ring.depth
+        self._mark(lanes, newest, self._marks[self._ring.at(newest, lanes)] & FIRST | LOST)
         # The step before it may belong to an earlier episode, whose end is followed by observations only.
         seeking, behind = lanes, 2
         while behind <= min(ring.rows, 2 * ring.lookback + 3):
             seeking = seeking[counters[seeking, HEAD] >= behind]
-            before = (counters[seeking, MEMORY] - behind) % ring.stretch
-            found = (self._marks[before, seeking] & STEP) > 0
-            self._mark(seeking[found], before[found], self._marks[before, seeking][found] | CUT)
+            before = (counters[seeking, MEMORY] - behind) % ring.depth
+            found = (self._marks[ring.at(before, seeking)] & STEP) > 0
+            self._mark(seeking[found], before[found], self._marks[ring.at(before, seeking)][found] | CUT)
             seeking, behind = seeking[~found], behind + 1
         self._all_ready(lanes)
         self._add(lanes, CUTS, 1)
@@ -130,7 +130,7 @@ class Writing:
         first = np.maximum(self._counted[lanes], counters[lanes, OLDEST])
         for offset in range(int((ready - first).max(initial=0))):
             among = first + offset < ready
-            marks = self._marks[(first + offset)[among] % ring.stretch, lanes[among]]
+            marks = self._marks[ring.at((first + offset)[among], lanes[among])]
             self._add(lanes[among], DRAWABLE, (marks & (STEP | START)) == STEP | START)
         self._counted[lanes] = ready
 
@@ -141,11 +141,11 @@ class Writing:
             return
         for i, lane in enumerate(lanes.tolist()):
             rows = np.arange(max(ready[i], counters[lane, OLDEST]), counters[lane, READY])
-            self._journal.put(self._arrival, (rows % ring.stretch, lane), self._clock[0] + i)
+            self._journal.put(self._arrival, ring.at(rows, lane), self._clock[0] + i)
         self._journal.put(self._clock, 0, self._clock[0] + len(lanes))
 
     def _mark(self, lanes: Int64, memory: Int64, marks: Any) -> None:
-        self._journal.put(self._marks, (memory, lanes), marks)
+        self._journal.put(self._marks, self._ring.at(memory, lanes), marks)
 
     def _count(self, lanes: Int64, counter: int, value: Any) -> None:
         self._journal.put(self._counters, (lanes, counter), value)
@@ -159,11 +159,11 @@ class Writing:
         held = ring.holds(lanes)
         differs = np.zeros(len(lanes), bool)
         for column, value in zip(ring.columns, self._newest_frames(obs), strict=False):
-            differs |= _unequal(column.lanes[counters[lanes, MEMORY], lanes], value)
+            differs |= _unequal(column.lanes[ring.at(counters[lanes, MEMORY], lanes)], value)
         older = np.zeros(len(lanes), bool)
         open_ = np.flatnonzero(ring.open_lanes(lanes))
         at = lanes[open_]
-        newest = (counters[at, MEMORY] - 1) % ring.stretch * ring.num_lanes + at
+        newest = ring.storage(counters[at, MEMORY] - 1, at)
         for column, value in zip(ring.columns, obs, strict=False):
             if column.frames > 1:
                 expected = column.rows[ring.stacks(newest, column.frames - 1, column.repeat)]
@@ -174,17 +174,17 @@ class Writing:
     def _look_back(self, lanes: Int64, obs: Sequence[Array]) -> None:
         """Count episodes whose final observation is a new one, and those whose next stream begins with it."""
         ring, counters = self._ring, self._counters
-        final = (counters[lanes, MEMORY] - 1) % ring.stretch
-        stands = (counters[lanes, HEAD] > 0) & ((self._marks[final, lanes] & (STEP | LOST)) == 0)
+        final = (counters[lanes, MEMORY] - 1) % ring.depth
+        stands = (counters[lanes, HEAD] > 0) & ((self._marks[ring.at(final, lanes)] & (STEP | LOST)) == 0)
         last = final
         for age in range(1, min(ring.rows, ring.lookback + 2)):
-            step = (self._marks[last, lanes] & STEP) > 0
-            last = np.where(~step & (counters[lanes, HEAD] > age), (last - 1) % ring.stretch, last)
-        stands &= (self._marks[last, lanes] & (TERMINATED | TRUNCATED)) > 0
+            step = (self._marks[ring.at(last, lanes)] & STEP) > 0
+            last = np.where(~step & (counters[lanes, HEAD] > age), (last - 1) % ring.depth, last)
+        stands &= (self._marks[ring.at(last, lanes)] & (TERMINATED | TRUNCATED)) > 0
         moved, same = np.zeros(len(lanes), bool), np.ones(len(lanes), bool)
         for column, value in zip(ring.columns, self._newest_frames(obs), strict=False):
-            moved |= _unequal(column.lanes[last, lanes], column.lanes[final, lanes])
-            same &= ~_unequal(value, column.lanes[final, lanes])
+            moved |= _unequal(column.lanes[ring.at(last, lanes)], column.lanes[ring.at(final, lanes)])
+            same &= ~_unequal(value, column.lanes[ring.at(final, lanes)])
         self._add(lanes, ENDS, stands & moved)
         self._add(lanes, REPEATS, stands & moved & same)
 
@@ -204,7 +204,7 @@ class Writing:
             self._mark(lanes[chosen], memory, HISTORY | FIRST * (needed[chosen] == age))
             for column, value in stacked:
                 if age < column.frames:
-                    self._journal.put(column.lanes, (memory, lanes[chosen]), value[chosen, -1 - age])
+                    self._journal.put(column.lanes, ring.at(memory, lanes[chosen]), value[chosen, -1 - age])
         marks: Bytes = (FIRST * (first & (needed == 0))).astype(np.uint8)
         return marks
 
@@ -220,7 +220,7 @@ class Writing:
                 where = rows[kept] // column.every % len(column.lanes)
                 self._journal.put(column.lanes, (where, lanes[kept]), value[kept])
             else:
-                self._journal.put(column.lanes, (memory, lanes), value)
+                self._journal.put(column.lanes, ring.at(memory, lanes), value)
 
     def _succeed(self, lanes: Int64, memory: Int64, obs: Sequence[Array], nexts: Sequence[Array], ended: Bool) -> Bool:
         """Put `nexts` into the rows after the steps; where the episode ended, these become boundary rows at once.
@@ -233,7 +233,7 @@ class Writing:
             if column.frames > 1:
                 apart |= _unequal(value[:, 1:], later[:, :-1])
         cut = apart & ~ended
-        self._mark(lanes[cut], memory[cut], self._marks[memory, lanes][cut] | CUT)
+        self._mark(lanes[cut], memory[cut], self._marks[ring.at(memory, lanes)][cut] | CUT)
         self._add(lanes, CUTS, cut)
         over = ended | apart
         last = [value[over] for value in nexts]
@@ -250,7 +250,7 @@ class Writing:
 
     def _observe(self, lanes: Int64, memory: Int64, obs: Sequence[Array]) -> None:
         for column, value in zip(self._ring.columns, obs, strict=False):
-            self._journal.put(column.lanes, (memory, lanes), value)
+            self._journal.put(column.lanes, self._ring.at(memory, lanes), value)
 
     def _claim(self, lanes: Int64) -> tuple[Int64, Int64]:
         """Take the next row of each lane; the row R rows before it is overwritten. Memory rows and row numbers."""
@@ -258,7 +258,7 @@ class Writing:
         memory, rows = counters[lanes, MEMORY], counters[lanes, HEAD]
         full = rows >= ring.rows
         old, gone = lanes[full], rows[full] - ring.rows
-        was_step = (self._marks[gone % ring.stretch, old] & STEP) > 0
+        was_step = (self._marks[ring.at(gone, old)] & STEP) > 0
         self._add(old, STORED, -was_step.astype(np.int64))
         late = counters[old, READY] == gone
         self._add(old, READY_STEPS, late & was_step)
@@ -266,16 +266,16 @@ class Writing:
         self._drop(old[counters[old, OLDEST] == gone])
         for _ in range(ring.lookback):  # rows whose own older rows are gone, up to where a stream begins
             oldest = counters[old, OLDEST]
-            begins = (self._marks[oldest % ring.stretch, old] & FIRST) > 0
+            begins = (self._marks[ring.at(oldest, old)] & FIRST) > 0
             self._drop(old[(oldest <= gone + ring.lookback) & ~begins])
         self._count(lanes, HEAD, rows + 1)
-        self._count(lanes, MEMORY, (memory + 1) % ring.stretch)
+        self._count(lanes, MEMORY, (memory + 1) % ring.depth)
         return memory, rows
 
     def _drop(self, lanes: Int64) -> None:
         """The oldest row of those lanes can no longer be drawn."""
         oldest = self._counters[lanes, OLDEST]
-        anchors = (self._marks[oldest % self._ring.stretch, lanes] & (STEP | START)) == STEP | START
+        anchors = (self._marks[self._ring.at(oldest, lanes)] & (STEP | START)) == STEP | START
         counted = anchors & (oldest < self._counted[lanes])
         self._add(lanes, DRAWABLE, -counted.astype(np.int64))
         self._add(lanes, OLDEST, 1)
@@ -293,7 +293,7 @@ class Writing:
             ready = lanes[known > ring.span]
             if not len(ready):
                 return
-            marks = self._marks[counters[ready, READY] % ring.stretch, ready]
+            marks = self._marks[ring.at(counters[ready, READY], ready)]
             self._add(ready, READY_STEPS, (marks & STEP) > 0)
             self._add(ready, READY, 1)
 
