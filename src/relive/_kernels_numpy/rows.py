@@ -33,17 +33,10 @@ SEEN = [OLDEST, READY, HEAD]
 
 
 class Column:
-    """One field: `rows` is all of its storage, `lanes` the part of it that belongs to lanes, `[blocks, L, K, ...]`."""
+    """One field: all of its storage, and how values are kept in it."""
 
-    def __init__(self, layout: ColumnLayout, lanes: int, depth: int, block: int) -> None:
+    def __init__(self, layout: ColumnLayout) -> None:
         self.rows, self.frames, self.repeat, self.every = layout.array, layout.frames, layout.repeat, layout.every
-        own = self.rows.shape[1:]
-        # State has rows of its own, `[slots, L, ...]`.
-        self.lanes: Array = (
-            self.rows.reshape(-1, lanes, *own)
-            if self.every
-            else self.rows[: lanes * depth].reshape(-1, lanes, block, *own)
-        )
 
 
 class Rows:
@@ -64,7 +57,7 @@ class Rows:
         blocks, self.num_lanes, self.block = marks.shape
         self.depth, self.rows = blocks * self.block, rows
         self.num_obs = num_obs
-        self.columns = [Column(layout, self.num_lanes, self.depth, self.block) for layout in columns]
+        self.columns = [Column(layout) for layout in columns]
         self.zero_row = self.num_lanes * self.depth
 
     def at(self, memory: Int64, lanes: Int64 | int) -> tuple[Int64, Int64 | int, Int64]:

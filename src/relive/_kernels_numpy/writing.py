@@ -159,7 +159,7 @@ class Writing:
         held = ring.holds(lanes)
         differs = np.zeros(len(lanes), bool)
         for column, value in zip(ring.columns, self._newest_frames(obs), strict=False):
-            differs |= _unequal(column.lanes[ring.at(counters[lanes, MEMORY], lanes)], value)
+            differs |= _unequal(column.rows[ring.storage(counters[lanes, MEMORY], lanes)], value)
         older = np.zeros(len(lanes), bool)
         open_ = np.flatnonzero(ring.open_lanes(lanes))
         at = lanes[open_]
@@ -183,8 +183,8 @@ class Writing:
         stands &= (self._marks[ring.at(last, lanes)] & (TERMINATED | TRUNCATED)) > 0
         moved, same = np.zeros(len(lanes), bool), np.ones(len(lanes), bool)
         for column, value in zip(ring.columns, self._newest_frames(obs), strict=False):
-            moved |= _unequal(column.lanes[ring.at(last, lanes)], column.lanes[ring.at(final, lanes)])
-            same &= ~_unequal(value, column.lanes[ring.at(final, lanes)])
+            moved |= _unequal(column.rows[ring.storage(last, lanes)], column.rows[ring.storage(final, lanes)])
+            same &= ~_unequal(value, column.rows[ring.storage(final, lanes)])
         self._add(lanes, ENDS, stands & moved)
         self._add(lanes, REPEATS, stands & moved & same)
 
@@ -204,7 +204,7 @@ class Writing:
             self._mark(lanes[chosen], memory, HISTORY | FIRST * (needed[chosen] == age))
             for column, value in stacked:
                 if age < column.frames:
-                    self._journal.put(column.lanes, ring.at(memory, lanes[chosen]), value[chosen, -1 - age])
+                    self._journal.put(column.rows, ring.storage(memory, lanes[chosen]), value[chosen, -1 - age])
         marks: Bytes = (FIRST * (first & (needed == 0))).astype(np.uint8)
         return marks
 
@@ -217,10 +217,10 @@ class Writing:
         for column, value in zip(ring.columns, values, strict=True):
             if column.every:
                 kept = self._counters[lanes, STEPS] % column.every == 0
-                where = rows[kept] // column.every % len(column.lanes)
-                self._journal.put(column.lanes, (where, lanes[kept]), value[kept])
+                slots = rows[kept] // column.every % (len(column.rows) // ring.num_lanes)
+                self._journal.put(column.rows, slots * ring.num_lanes + lanes[kept], value[kept])
             else:
-                self._journal.put(column.lanes, ring.at(memory, lanes), value)
+                self._journal.put(column.rows, ring.storage(memory, lanes), value)
 
     def _succeed(self, lanes: Int64, memory: Int64, obs: Sequence[Array], nexts: Sequence[Array], ended: Bool) -> Bool:
         """Put `nexts` into the rows after the steps; where the episode ended, these become boundary rows at once.
@@ -250,7 +250,7 @@ class Writing:
 
     def _observe(self, lanes: Int64, memory: Int64, obs: Sequence[Array]) -> None:
         for column, value in zip(self._ring.columns, obs, strict=False):
-            self._journal.put(column.lanes, self._ring.at(memory, lanes), value)
+            self._journal.put(column.rows, self._ring.storage(memory, lanes), value)
 
     def _claim(self, lanes: Int64) -> tuple[Int64, Int64]:
         """Take the next row of each lane; the row R rows before it is overwritten. Memory rows and row numbers."""
