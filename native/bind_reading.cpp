@@ -64,16 +64,12 @@ nb::object PyRing::windows(In<int64_t> slots, In<float> discounts) const {
     return windows_of(slots, discounts, at, after);
 }
 
-nb::object PyRing::sequences(In<int64_t> slots, int64_t length, In<float> discounts, bool listed) const {
-    return sequences_of(slots, length, discounts, listed, nullptr);
-}
-
 nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const In<float>& discounts, bool listed,
                                 const Copies& copies) const {
     check_slots(slots);
     const int64_t n = check_discounts(discounts), items = slots.size;
     require(length >= 1 && length <= ring.rows && length + n - 1 <= ring.rows,
-            "relive._native.Ring.sequences: longer than a lane");
+            "relive._native.Gather.unroll: longer than a lane");
     const Sequences sequences(ring, length, n, discounts.data);
     const int64_t count = sequences.positions();
     const std::vector<npy_intp> wide{npy_intp(items), npy_intp(count)}, narrow{npy_intp(items), npy_intp(length)};
@@ -96,7 +92,7 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
             if (b + 1 < items) sequences.find(slots.data[b + 1], *next);
             sequences.windows(*now, b, out);
             if (listed) sequences.list(*now, observed->data + b * count, before->data + b * count);
-            if (copies) copies(b, *now, b + 1 < items ? next : nullptr);
+            copies(b, *now, b + 1 < items ? next : nullptr);
         }
     });
     const auto or_none = [](auto& made) { return made ? made->array : nb::none(); };

@@ -177,8 +177,6 @@ void bind_ring(nanobind::module_& m) {
         .def("locate", &PyRing::locate, nb::arg("ids"))
         .def("stacks", &PyRing::stacks, nb::arg("newest"), nb::arg("frames"), nb::arg("repeat"))
         .def("windows", &PyRing::windows, nb::arg("slots"), nb::arg("discounts"))
-        .def("sequences", &PyRing::sequences, nb::arg("slots"), nb::arg("length"), nb::arg("discounts"),
-             nb::arg("listed"))
         .def("fold", &PyRing::fold, nb::arg("column"), nb::arg("starts"), nb::arg("steps"), nb::arg("gammas"))
         .def_static("fold_sequences", &fold_given, nb::arg("rewards"), nb::arg("steps"), nb::arg("gammas"),
                     nb::arg("time_major"));

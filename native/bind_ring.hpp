@@ -41,7 +41,6 @@ public:
     nb::object ids(In<int64_t> slots) const;
     nb::object locate(In<int64_t> ids) const;
     nb::object windows(In<int64_t> slots, In<float> discounts) const;
-    nb::object sequences(In<int64_t> slots, int64_t length, In<float> discounts, bool listed) const;
     nb::object stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const;
     nb::object fold(nb::handle column, In<int64_t> starts, In<int32_t> steps, In<double> gammas) const;
 
@@ -49,7 +48,7 @@ public:
     nb::object windows_of(const In<int64_t>& slots, const In<float>& discounts, const int64_t*& at,
                           const int64_t*& after) const;
 
-    // The sequences at checked slots, as a plan. `copies`, if given, is called for each of them, in order, with the one
+    // The sequences at checked slots, as a plan. `copies` is called for each of them, in order, with the one
     // after it (null behind the last).
     using Copies = std::function<void(int64_t item, const Sequence& sequence, const Sequence* next)>;
     nb::object sequences_of(const In<int64_t>& slots, int64_t length, const In<float>& discounts, bool listed,

@@ -34,15 +34,20 @@ struct alignas(64) Scan {
 
 #if defined(__AVX512F__)
 
-inline int search(const double* x, double& target, Scan& scan) {
+// Puts the inclusive scan of a node where `scan` has it; which of its entries are not above the target, as bits.
+inline unsigned passed_by(double target, __m512d node, Scan& scan) {
     const __m512i zero = _mm512_setzero_si512();
-    const __m512d node = _mm512_loadu_pd(x);
     __m512d s = node;
     s = _mm512_add_pd(s, _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(s), zero, 7)));
     s = _mm512_add_pd(s, _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(s), zero, 6)));
     s = _mm512_add_pd(s, _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(s), zero, 4)));
     _mm512_store_pd(scan.entries + 8, s);
-    const unsigned passed = _mm512_cmp_pd_mask(s, _mm512_set1_pd(target), _CMP_LE_OQ);
+    return _mm512_cmp_pd_mask(s, _mm512_set1_pd(target), _CMP_LE_OQ);
+}
+
+inline int search(const double* x, double& target, Scan& scan) {
+    const __m512d node = _mm512_loadu_pd(x);
+    const unsigned passed = passed_by(target, node, scan);
     const unsigned positive = _mm512_cmp_pd_mask(node, _mm512_setzero_pd(), _CMP_GT_OQ);
     const int child = __builtin_popcount(passed);
     if (RELIVE_UNLIKELY(!((positive >> child) & 1))) return search_exactly(x, target);
@@ -53,14 +58,7 @@ inline int search(const double* x, double& target, Scan& scan) {
 // Whether that child is the one; then `target` becomes relative to it. Nothing waits for the count, other than in
 // `search`: the child is known already.
 inline bool leads_to(int child, const double* x, double& target, Scan& scan) {
-    const __m512i zero = _mm512_setzero_si512();
-    const __m512d node = _mm512_loadu_pd(x);
-    __m512d s = node;
-    s = _mm512_add_pd(s, _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(s), zero, 7)));
-    s = _mm512_add_pd(s, _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(s), zero, 6)));
-    s = _mm512_add_pd(s, _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(s), zero, 4)));
-    _mm512_store_pd(scan.entries + 8, s);
-    const unsigned passed = _mm512_cmp_pd_mask(s, _mm512_set1_pd(target), _CMP_LE_OQ);
+    const unsigned passed = passed_by(target, _mm512_loadu_pd(x), scan);
     if (__builtin_popcount(passed) != child || !(x[child] > 0.0)) return false;
     target -= scan.entries[7 + child];
     return true;

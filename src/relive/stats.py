@@ -35,9 +35,9 @@ class Stats(Frozen, kw_only=True):
             steps that only reset are added, or where the next episode's first observation is given as the final one.
         stale_updates: Priorities dropped because their item could not be drawn: overwritten, dropped by a cut, or not
             complete yet.
-        slow_adds: Calls of `add` and `extend` in which Python had to read a value, many times slower than the native
-            kernels: an object with `__array__`, a `longdouble`, a cast to complex numbers. With the NumPy kernels,
-            every call.
+        slow_adds: Calls of `add` and `extend` by this process in which Python had to read a value, many times slower
+            than the native kernels: an object with `__array__`, a `longdouble`, a cast to complex numbers. With the
+            NumPy kernels, every call.
         beta: Exponent of the last draw's weights; 0 for uniform draws.
         effective_sample_size: `(sum w)**2 / sum w**2` of the last draw's weights: how many equally weighted items it
             is worth.

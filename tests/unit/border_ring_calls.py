@@ -97,15 +97,6 @@ def ring_call(name: str) -> Call:
             {"slots": slots, "discounts": discounts},
             {"slots": spoilers.indices(LANES * ROWS), "discounts": discounting},
         ),
-        "sequences": (
-            {"slots": slots, "length": 4, "discounts": discounts, "listed": True},
-            {
-                "slots": spoilers.indices(LANES * ROWS),
-                "length": spoilers.whole_numbers(-1, 0, 8, 2**62, 2**63 - 1, 2**64),
-                "discounts": discounting,
-                "listed": spoilers.flags(),
-            },
-        ),
         "fold": (
             {"column": reward, "starts": guard([1, 2, 8]), **folds},
             {"column": spoilers.arrays(), "starts": rows, "steps": counted, "gammas": spoilers.numbers()},

@@ -97,6 +97,11 @@ def drawable(ring: Any) -> np.ndarray:
     return guard(ring.changes(np.zeros((LANES, 3), np.int64)).come[:6])
 
 
+def unroll(ring: Any, slots: np.ndarray) -> None:
+    gather = native.Gather([np.zeros(STORAGE + 1), np.zeros(STORAGE + 1, np.float32)], [0, 1])
+    gather.unroll(ring, slots, 5, np.ones(3, np.float32), False, True, None)
+
+
 def use(ring: Any) -> None:
     """Call whatever reads or writes a ring; what it answers does not matter."""
     slots = np.arange(LANES * ROWS)
@@ -104,7 +109,7 @@ def use(ring: Any) -> None:
         ring.write(**steps_of(3, 3, 7, np.ascontiguousarray))
         ring.cut(np.array([1]))
         ring.windows(slots, np.ones(4, np.float32))
-        ring.sequences(slots, 5, np.ones(3, np.float32), True)
+        unroll(ring, slots)
         ring.stacks(np.arange(STORAGE), 5, True)
         ring.locate(np.arange(-5, 200))
         ring.ids(slots)

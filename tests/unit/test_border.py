@@ -77,8 +77,6 @@ LEGAL = [
     ("rows of any shape", "Ring.stacks", "newest", f"{LENGTHS}, one axis more, 0-d"),
     ("any number of slots", "Ring.windows", "slots", LENGTHS),
     ("windows of one to R steps", "Ring.windows", "discounts", LENGTHS.removesuffix(", empty")),
-    ("any number of slots", "Ring.sequences", "slots", LENGTHS),
-    ("windows of one to R steps", "Ring.sequences", "discounts", LENGTHS.removesuffix(", empty")),
     ("float32 or float64, a field of a record", "Ring.fold", "column", "other size, strided"),
     ("more powers than are needed", "Ring.fold", "gammas", "one more, one more across"),
     ("float32 or float64, longer than needed", "Ring.fold_sequences", "rewards", "other size, one more across"),

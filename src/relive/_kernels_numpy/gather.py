@@ -47,7 +47,7 @@ class Gather:
 
         Columns of pick 0 are read at the observations, those of pick 1 at the steps before them.
         """
-        plan = ring.sequences(slots, length, discounts, True)
+        plan = ring.sequences(slots, length, discounts)
         lists = np.asarray(plan.observed), np.asarray(plan.before)
         rows = [each.T.reshape(-1) if time_major else each.reshape(-1) for each in lists]
         if outs is None:

@@ -174,11 +174,8 @@ class Rows:
         rows: Int64 = self.storage(after, lanes)
         return rows
 
-    def sequences(self, slots: Int64, length: int, discounts: Float32, listed: bool) -> Unrolled:
-        """The sequences of `length` steps that start at drawable `slots`, with windows at each of them.
-
-        `listed`: with the storage rows at their positions.
-        """
+    def sequences(self, slots: Int64, length: int, discounts: Float32) -> Unrolled:
+        """The sequences of `length` steps that start at drawable `slots`, with windows at each of them."""
         n = len(discounts) - 1
         count = length + n
         lanes, rows = self.rows_at(slots)
@@ -219,8 +216,8 @@ class Rows:
         apart = np.flatnonzero((successors != observed[:, n:]) & self.across)
         return Unrolled(
             rows * self.num_lanes + lanes,
-            observed if listed else None,
-            before if listed else None,
+            observed,
+            before,
             taken,
             discount,
             terminated,

@@ -200,8 +200,10 @@ class SACTrainer(Trainer[SACConfig]):
         model = self._reward_noise
         if "noise_sums" not in tensors:
             self._reward_noise = None  # not in the file: what predicts noise stays as it is, untrained
-        super()._restore(tensors, facts)
-        self._reward_noise = model
+        try:
+            super()._restore(tensors, facts)
+        finally:
+            self._reward_noise = model
 
     def _tensors(self) -> dict[str, Tensor]:
         noise = {} if self._reward_noise is None else {"noise_sums": self._reward_noise.sums}
