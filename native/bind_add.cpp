@@ -36,6 +36,7 @@ nb::object attempt(Add& add, PyObject* const* arguments, PyObject* names) {
     if (!inputs.settle()) return {};
     const Steps steps = inputs.steps();
     if (ring.watched & UNBOOTSTRAPPED && steps.loses_a_final()) return {};
+    if (owner.reaches_limit(steps)) return {};
     const bool one_axis = !add.several || inputs.flat();
     const npy_intp count = npy_intp(steps.n * steps.length);
     Out<std::int64_t> ids =

@@ -157,6 +157,23 @@ nb::object PyRing::changes(In<int64_t, 2> seen) const {
     return plan(plans().changes, listed_of(gone), listed_of(come), listed_of(rows), now.array);
 }
 
+void PyRing::limit(std::optional<InOut<int64_t>> limits) {
+    if (limits) require(limits->size == ring.lanes, "relive._native.Ring.limit: not one for each lane");
+    limit_ = limits ? limits->data : nullptr;
+    limits_ = limits ? nb::borrow(limits->object) : nb::none();
+}
+
+bool PyRing::reaches_limit(const Steps& steps) const {
+    if (!limit_) return false;
+    // A step takes a row, one for a final observation, and with both of them older frames.
+    const int64_t most = (2 + 2 * ring.lookback) * (steps.length + 1);
+    for (int64_t i = 0; i < steps.n; ++i) {
+        const int64_t lane = steps.numbers ? steps.numbers[i] : i;
+        if (ring.lane_of[lane].head + most > limit_[lane]) return true;
+    }
+    return false;
+}
+
 }  // namespace relive
 
 void bind_ring(nanobind::module_& m) {
@@ -169,6 +186,7 @@ void bind_ring(nanobind::module_& m) {
         .def_prop_rw(
             "watched", [](const PyRing& owner) { return int(owner.ring.watched); },
             [](PyRing& owner, uint8_t notices) { owner.watch(notices); })
+        .def("limit", &PyRing::limit, nb::arg("limits").none())
         .def("write", &PyRing::write, nb::arg("values"), nb::arg("next_values").none(), nb::arg("terminated"),
              nb::arg("truncated"), nb::arg("lanes"), nb::arg("priority").none())
         .def("cut", &PyRing::cut, nb::arg("lanes"))

@@ -65,11 +65,16 @@ public:
     // Look for notices after a call that wrote.
     void notice();
 
+    // Until further notice a lane whose `head` could pass its entry is left to Python; None: no lane is.
+    void limit(std::optional<InOut<int64_t>> limits);
+    bool reaches_limit(const Steps& steps) const;
+
     Ring ring;
     Inputs inputs;  // of the call that is being made
 
 private:
-    nb::object keep_, notify_;
+    nb::object keep_, notify_, limits_;
+    const int64_t* limit_ = nullptr;
     nb::list columns_;  // keeps them alive
     bool pending_ = false;
 

@@ -11,6 +11,7 @@ from ._extras import later as _later
 from .batch import Batch as Batch
 from .buffer import ReplayBuffer as ReplayBuffer
 from .errors import ArgumentError as ArgumentError
+from .errors import CorruptionError as CorruptionError
 from .errors import MissingExtra as MissingExtra
 from .errors import NotEnoughData as NotEnoughData
 from .errors import PriorityError as PriorityError
@@ -27,6 +28,8 @@ from .stats import Stats as Stats
 from .storage import Ram as Ram
 
 if _TYPE_CHECKING:
+    from .checkpoints._loading import load as load
+    from .checkpoints._saving import Saved as Saved
     from .items import Sequences as Sequences
     from .items import precision_priority as precision_priority
     from .items import sequence_priority as sequence_priority
@@ -43,9 +46,11 @@ _LATER = {
     "Prioritized": ".samplers",
     "Ranked": ".samplers",
     "Sequences": ".items",
+    "Saved": ".checkpoints._saving",
     "SumTree": ".sum_tree",
     "Trajectory": ".trajectories",
     "TrajectoryReplayBuffer": ".trajectories",
+    "load": ".checkpoints._loading",
     "precision_priority": ".items",
     "sequence_priority": ".items",
 }

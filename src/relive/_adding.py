@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import MethodType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +17,20 @@ from ._turn import Turn
 from ._types import Float64, Int64
 from .samplers import Index, Sampler
 from .schema import Schema
+
+
+class Guard(Protocol):
+    """Has to be asked before rows are overwritten; see `checkpoints/_guard.py`.
+
+    Attributes:
+        limits: The `head` that each lane may reach before, int64 `[L]`.
+    """
+
+    limits: Int64
+
+    def before(self, lanes: Int64, steps: int) -> None:
+        """`steps` steps of each of `lanes` are about to be written."""
+        ...
 
 
 class Adding:
@@ -36,6 +50,7 @@ class Adding:
         self._parser = StepParser(schema)
         self._all_lanes = np.arange(ring.lanes)
         self._native = False
+        self._guard: Guard | None = None
         self.parsed = 0
 
     def call(self, several: bool) -> Callable[..., Int64]:
@@ -49,6 +64,18 @@ class Adding:
     def lanes(self, env_ids: Any) -> Int64:
         """The lanes that a call is about."""
         return self._all_lanes if env_ids is None else lanes_of(env_ids, self._ring.lanes)
+
+    def watch(self, guard: Guard | None) -> None:
+        """Ask `guard` before rows are overwritten; None: nobody any more."""
+        self._guard = guard
+        self._ring.kernel.limit(None if guard is None else guard.limits)
+
+    def cut(self, lanes: Int64) -> None:
+        """`ReplayBuffer.cut`."""
+        with self._turn.alone():
+            if self._guard is not None:
+                self._guard.before(lanes, 1)
+            self._ring.cut(lanes)
 
     def add(self, *, env_ids: Any = None, priority: Any = None, **step: Any) -> Int64:
         """`ReplayBuffer.add`."""
@@ -79,8 +106,10 @@ class Adding:
             if priority is not None:
                 # Earlier steps without a priority get the largest so far, which these steps may raise.
                 self._index.refresh()
+            if self._guard is not None:
+                self._guard.before(lanes, step.terminated.shape[1])
             ids = self._ring.write(step.values, step.next_values, step.terminated, step.truncated, lanes, priority)
-            self.parsed += not (noticed and self._native)
+            self.parsed += not ((noticed or self._guard is not None) and self._native)
             return ids
 
 

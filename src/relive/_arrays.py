@@ -17,10 +17,14 @@ class ArraySpec(Frozen):
     Attributes:
         shape: Sizes of its axes.
         dtype: Element type; a structured one for records of several fields.
+        saved: What a save keeps of it: all (`"whole"`); its first `lanes * rows` entries, one for each slot, from which
+            the rest can be made again (`"slots"`); or nothing, since all of it can be made again (`"rebuilt"`), or it
+            has the ring's counters at the last `refresh`, `[L, 3]` (`"seen"`).
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    saved: str = "whole"
 
     @property
     def nbytes(self) -> int:

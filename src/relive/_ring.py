@@ -75,7 +75,7 @@ class Ring:
         notify: Callable[[int], object],
     ) -> None:
         self.window = window
-        self.marks, self.counters, self._clock = memory.host("marks"), memory.host("counters"), memory.host("clock")
+        self.marks, self.counters, self.clock = memory.host("marks"), memory.host("counters"), memory.host("clock")
         self.rows, self.lanes = rows, self.marks.shape[1]
         self.capacity: int = self.lanes * self.rows
         small = {column.path for column in _recorded(schema, window)}
@@ -95,7 +95,7 @@ class Ring:
             rows,
             self.marks,
             self.counters,
-            self._clock,
+            self.clock,
             window,
             self.given,
             self.arrival,
@@ -140,15 +140,21 @@ class Ring:
         """A kernel that copies rows of `columns`; see `Gather` in `_kernels_numpy/gather.py`."""
         return self._kernels.Gather(list(columns), list(picks))
 
-    def at(self, rows: Int64, lane: int) -> tuple[Int64, Int64 | int, Int64]:
+    def at(self, rows: Int64, lane: Int64 | int) -> tuple[Int64, Int64 | int, Int64]:
         """Where rows of a lane are, as an index of `marks`, `given` and `arrival`."""
         blocks, _, block = self.marks.shape
         return place_of(rows % (blocks * block), lane, block)
 
-    def storage(self, rows: Int64, lane: int) -> Int64:
+    def storage(self, rows: Int64, lane: Int64 | int) -> Int64:
         """Where rows of a lane are in the columns."""
         blocks, _, within = self.at(rows, lane)
         return np.asarray((blocks * self.lanes + lane) * self.marks.shape[2] + within)
+
+    def units(self, rows: Int64, lanes: Int64 | int, every: int | None) -> Int64:
+        """Where a column that is kept at every `every`-th step has `rows` of `lanes`: a unit is `every` rows."""
+        if every is None:
+            return self.storage(rows, lanes)
+        return np.asarray(rows // every % slots_of_state(self.rows, every) * self.lanes + lanes)
 
     def tally(self) -> Mapping[str, int]:
         """Sums over all lanes: steps added and stored, items, cuts, missing final observations, ends, repeats."""
@@ -160,12 +166,11 @@ class Ring:
     def state_rows(self, ids: Int64, every: int) -> Int64:
         """Where fields that are kept at every `every`-th step are stored for the steps `ids`."""
         rows, lanes = np.divmod(ids, self.lanes)
-        slots = slots_of_state(self.rows, every)
-        return np.asarray(rows // every % slots * self.lanes + lanes)
+        return self.units(rows, lanes, every)
 
     def largest_given(self, seen: Int64) -> float:
         """The largest priority that rows were given since the counters were `seen`; 0 where none was."""
-        if self.given is None or not self._clock[1]:
+        if self.given is None or not self.clock[1]:
             return 0.0
         from ._kernels_numpy.rows import largest_given
 
@@ -173,7 +178,7 @@ class Ring:
 
     def priorities(self, rows: Int64, default: float) -> Float64:
         """The raw priorities that the storage rows `rows` were given, `default` where they were given none."""
-        if self.given is None or not self._clock[1]:
+        if self.given is None or not self.clock[1]:
             return np.full(len(rows), default)
         given = self.given.reshape(-1)[rows]
         return np.where(np.signbit(given), -given, default)

@@ -23,18 +23,19 @@ from ._arguments import (
 from ._arrays import Section
 from ._memory import Arena, available_bytes
 from ._notices import ALL, Notices
+from ._persistent import Persistent
 from ._plans import State
 from ._ring import Ring
 from ._turn import Turn
 from ._types import Bool, Float64, Int64
 from .batch import Batch
-from .errors import ArgumentError, ReliveError, event, message
+from .errors import ArgumentError, message
 from .samplers import Index, Prioritizing, Sampler, Uniform
 from .schema import Schema
 from .stats import Stats, snapshot
 
 
-class ReplayBuffer:
+class ReplayBuffer(Persistent):
     """Store what agents experience; sample it back under an explicit distribution.
 
     Args:
@@ -104,7 +105,8 @@ class ReplayBuffer:
         self._notices = Notices()
         self._ring = Ring(schema, window, rows, Section(memory, "ring/"), keeps, self._notices.note)
         self._ring.kernel.watched = ALL
-        self._index: Index = self.sampler.index(self._ring, Section(memory, "sampler/"))
+        self._of_sampler = Section(memory, "sampler/")
+        self._index: Index = self.sampler.index(self._ring, self._of_sampler)
         self._prioritizing = cast(Prioritizing, self._index) if self.sampler.prioritizes else None
         # What most updates are: plain arrays, and ids that can all still be drawn. Not every sampler has a short way.
         self._try_update = getattr(self._index, "try_update", None)
@@ -115,9 +117,7 @@ class ReplayBuffer:
         shadow(self, "add", self._add, ReplayBuffer.add)
         shadow(self, "extend", self._extend, ReplayBuffer.extend)
         self._most = available_bytes() // schema.nbytes
-        self._drawn = 0
-        self._stale = 0
-        self._last: Int64 = np.empty(0, np.int64)
+        super().__init__()
 
     @property
     def capacity(self) -> int:
@@ -240,8 +240,7 @@ class ReplayBuffer:
             ArgumentError: `env_ids` are not distinct lanes.
         """
         lanes = self._adding.lanes(env_ids)
-        with self._turn.alone():
-            self._ring.cut(lanes)
+        self._adding.cut(lanes)
 
     def sample(self, batch_size: int, *, beta: float | None = None) -> Batch:
         """Draw items by the sampler's rule.
@@ -278,7 +277,7 @@ class ReplayBuffer:
             self._drawn += batch_size
             fields = self._expander.expand(slots, self.rng)
             fields["weights"] = weights
-            self._last = fields["ids"].copy()
+            self._last_ids, self._last_weights = fields["ids"].copy(), weights.copy()
             return Batch(fields)
 
     def read(self, ids: Any) -> Batch:
@@ -374,17 +373,13 @@ class ReplayBuffer:
                 self._index.refresh()
             counts = {"nbytes": self._nbytes, "drawn": self._drawn, "stale_updates": self._stale}
             counts["slow_adds"] = self._slow_adds()
-            compute = snapshot(self._ring, self._index.report(), self._last, counts)
+            compute = snapshot(self._ring, self._index.report(), self._last_ids, self._last_weights, counts)
         return compute()
 
     def __repr__(self) -> str:
         choices = f"{self.item!r}, {self.sampler!r}, {self.storage!r}"
         steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
         return f"ReplayBuffer({steps}, {choices}, {readable(self._nbytes)} when full)"
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        remedy = "copy the batches, or build a second buffer from the same arguments"
-        raise ReliveError(event("A buffer cannot be copied or pickled", "ReplayBuffer", remedy))
 
     def _slow_adds(self) -> int:
         return self._adding.parsed + sum(getattr(call, "asked", 0) for call in (self._add, self._extend))

@@ -37,6 +37,10 @@ class StorageError(ReliveError, OSError):
     """A directory or a file that cannot be used: damaged, of another kind, in use by another writer, or full."""
 
 
+class CorruptionError(StorageError):
+    """A file whose contents are not those that were written; the message names the file, and where in it."""
+
+
 class MissingExtra(ReliveError, ImportError):
     """An optional dependency is not installed; the message names the command that installs it."""
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ._frozen import Frozen
 from ._ring import Ring
-from ._types import Int64
+from ._types import Float32, Int64
 from .samplers import Report
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -70,16 +70,21 @@ class Stats(Frozen, kw_only=True):
     age_quantiles: tuple[float, ...]
 
 
-def snapshot(ring: Ring, report: Callable[[], Report], last: Int64, counts: Mapping[str, int]) -> Callable[[], Stats]:
-    """Take the statistics of a buffer whose last draw returned the ids `last`.
+def snapshot(
+    ring: Ring, report: Callable[[], Report], ids: Int64, weights: Float32, counts: Mapping[str, int]
+) -> Callable[[], Stats]:
+    """Take the statistics of a buffer whose last draw returned `ids` with `weights`.
 
     What can be computed later is left to the function that is returned, which looks at the buffer no more.
     """
-    return partial(_stats, ring.tally(), ring.ages(last), report, {"capacity": ring.capacity, **counts})
+    return partial(_stats, ring.tally(), ring.ages(ids), weights, report, {"capacity": ring.capacity, **counts})
 
 
-def _stats(tally: Mapping[str, int], ages: Int64, report: Callable[[], Report], counts: Mapping[str, int]) -> Stats:
+def _stats(
+    tally: Mapping[str, int], ages: Int64, weights: Float32, report: Callable[[], Report], counts: Mapping[str, int]
+) -> Stats:
     added = tally["added"]
+    wide = weights.astype(np.float64)
     return Stats(
         size=tally["stored"],
         drawable=tally["drawable"],
@@ -95,5 +100,6 @@ def _stats(tally: Mapping[str, int], ages: Int64, report: Callable[[], Report], 
         drawn=counts["drawn"],
         stale_updates=counts["stale_updates"],
         slow_adds=counts["slow_adds"],
+        effective_sample_size=float(wide.sum() ** 2 / (wide**2).sum()) if len(wide) else 0.0,
         **vars(report()),
     )

@@ -20,7 +20,9 @@ LAYERS = {
     "relive._lanes": 0,
     "relive._plans": 0,
     "relive._terminal": 0,
+    "relive._generators": 0,
     "relive._fields": 1,
+    "relive._files": 1,
     "relive._kernel_types": 1,
     "relive._kernels": 1,
     "relive._kernels_numpy": 1,
@@ -38,10 +40,13 @@ LAYERS = {
     "relive._adding": 4,
     "relive._arguments": 4,
     "relive._notices": 4,
+    "relive._persistent": 4,
     "relive._turn": 4,
     "relive.batch": 4,
     "relive.buffer": 4,
     "relive.stats": 4,
+    "relive.checkpoints": 4,
+    "relive.checkpoints._loading": 5,
     "relive.trajectories": 5,
     "relive.lab._fields": 6,
     "relive.lab.envs": 6,
@@ -53,7 +58,7 @@ LAYERS = {
     "relive.cli": 8,
 }
 # Packages without import circles of any kind: imports inside functions and for type checkers count, too.
-WITHOUT_CIRCLES = ["relive.cli", "relive.lab", "relive.trajectories"]
+WITHOUT_CIRCLES = ["relive.checkpoints", "relive.cli", "relive.lab", "relive.trajectories"]
 # Neighbours in a layer that know nothing of each other.
 APART = [
     ("relive.storage", "relive._ring"),

@@ -17,7 +17,7 @@ from unittest import mock
 
 from power import Archive, Event, World
 
-from relive.trajectories import _files
+from relive import _files
 from relive.trajectories._catalog import NAME, Catalog
 
 

@@ -1,6 +1,6 @@
 """A seam between the package and the system: every call on trajectory files is counted, and may fail or be cut short.
 
-`relive.trajectories._files` makes these calls, and the NumPy kernels read rows; both name the module `os`, which this
+`relive._files` makes these calls, and the NumPy kernels read rows; both name the module `os`, which this
 puts itself in place of.
 """
 
@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from relive import _kernels
+from relive import _files, _kernels
 from relive._kernels_numpy import files as kernels
-from relive.trajectories import _files
 
 CALLS = ["open", "write", "fsync", "rename", "unlink", "link", "pread", "preadv", "read", "scandir", "close", "fstat"]
 

@@ -83,6 +83,7 @@ def ring_call(name: str) -> Call:
     folds = {"steps": three, "gammas": guard(np.ones(4), np.float64)}
     calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
         "cut": (numbers, {"lanes": lanes}),
+        "limit": ({"limits": guard(np.full(LANES, 2**62))}, {"limits": spoilers.arrays()}),
         "changes": (
             {"seen": guard(np.zeros((LANES, 3)))},
             {"seen": spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))},

@@ -71,6 +71,7 @@ LEGAL = [
     ("None leaves it out", "Ring.write", "next_values", "None"),
     ("single bytes", "Ring.write", "t*", SAME),
     ("no priorities", "Ring.write", "priority", "None"),
+    ("no limit", "Ring.limit", "limits", "None"),
     ("fewer lanes", "Ring.cut", "lanes", "one fewer, one fewer across, empty"),
     ("any number of slots", "Ring.ids", "slots", LENGTHS),
     ("any number of ids, issued or not", "Ring.locate", "ids", f"{LENGTHS}, -1, 27, {2**62}, {2**63 - 1}, {-(2**63)}"),

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from relive._files import Folder
 from relive.errors import MissingExtra, SchemaError, StorageError
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, convert
-from relive.trajectories._files import Folder
 from relive.trajectories._snapshot import Snapshot
 
 

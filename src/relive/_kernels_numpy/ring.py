@@ -87,6 +87,9 @@ class Ring(Rows):
         self._notice(lanes, before)
         return ids
 
+    def limit(self, limits: Int64 | None) -> None:
+        """The native kernel leaves calls that could move a lane's `head` past its entry to Python; here all are."""
+
     def cut(self, lanes: Int64) -> None:
         """End the streams of `lanes` that are open."""
         before = self.counters[lanes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -89,39 +89,33 @@ class ProportionalSampling:
         settings: Those of the sampler.
         weighted: The kernel that draws.
         state: That of the kernel's sum tree; see `Tree` in `_kernels_numpy/tree.py`.
+        draws: float64 `[2]`: how many there were, and the last one's beta.
     """
 
-    def __init__(self, settings: Settings, weighted: Weighted, state: Float64) -> None:
+    def __init__(self, settings: Settings, weighted: Weighted, state: Float64, draws: Float64) -> None:
         self._settings, self._weighted, self.state = settings, weighted, state
         self._scale = SCALES.index(settings.weights)
-        self._draws = 0
-        self._drawn, self._beta = np.empty(0), 0.0  # numbers of the last draw's slots, and its beta
+        self._draws: Any = draws.data  # single entries of a memoryview are read and written faster
 
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
         """Return `n` slots and their importance-sampling weights."""
-        settings = self._settings
+        settings, draws = self._settings, self._draws
         if beta is None:
-            beta = settings.beta.at(self._draws) if isinstance(settings.beta, Anneal) else settings.beta
+            beta = settings.beta.at(int(draws[0])) if isinstance(settings.beta, Anneal) else settings.beta
         # Before the generator: of a draw that is interrupted, beta may have moved alone, the generator never.
-        self._draws += 1
+        draws[0] += 1.0
+        draws[1] = beta
         items = self.state.item(4) if self._scale == 2 else 1.0
         u = uniforms(rng, n)
         found = self._weighted.sample(u, settings.stratified, settings.replacement, self._scale, items, beta)
-        slots, self._drawn, weights = found
-        self._beta = beta
-        return Draw(slots, weights)
+        return Draw(found.leaves, found.weights)
 
     def report(self, priorities: Float64, exponent: float = 1.0) -> Callable[[], Report]:
-        """Quantiles of the positive `priorities` raised to `exponent`, and the last draw."""
-        return partial(_report, priorities.copy(), exponent, self._drawn, self._beta)
+        """Quantiles of the positive `priorities` raised to `exponent`, and the last draw's beta."""
+        return partial(_report, priorities.copy(), exponent, self._draws[1])
 
 
-def _report(priorities: Float64, exponent: float, drawn: Float64, beta: float) -> Report:
+def _report(priorities: Float64, exponent: float, beta: float) -> Report:
     positive = priorities[priorities > 0]
     quantiles = np.quantile(positive, (0.0, 0.25, 0.5, 0.75, 1.0)) if len(positive) else np.empty(0)
-    weights = (drawn.min() / drawn) ** beta if len(drawn) else drawn
-    return Report(
-        priority_quantiles=tuple(float(value) for value in quantiles**exponent),
-        effective_sample_size=float(weights.sum() ** 2 / (weights**2).sum()) if len(drawn) else 0.0,
-        beta=beta,
-    )
+    return Report(tuple(float(value) for value in quantiles**exponent), beta)

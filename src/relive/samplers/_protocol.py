@@ -30,8 +30,21 @@ class Report(Frozen):
     """What a sampler adds to a buffer's statistics; see `Stats`."""
 
     priority_quantiles: tuple[float, ...] = ()
-    effective_sample_size: float = 0.0
     beta: float = 0.0
+
+
+class Carried(NamedTuple):
+    """What another sampler is given of saved priorities.
+
+    Attributes:
+        raw: A raw priority for each item, float64 `[n]`.
+        order: The larger, the later it was set, int64 `[n]`.
+        largest: The largest that was ever set; 0 if there was none.
+    """
+
+    raw: Float64
+    order: Int64
+    largest: float
 
 
 class Index(Protocol):

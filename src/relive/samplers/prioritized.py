@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from .._frozen import Frozen
 from .._ring import Ring
 from .._types import Bool, Float64, Int64
 from ._priorities import ProportionalSampling, check_settings, unfit
-from ._protocol import Report
+from ._protocol import Carried, Report
 from .anneal import Anneal
 
 
@@ -71,10 +71,16 @@ class Prioritized(Frozen, kw_only=True):
         """A sum tree over the slots, its state, and the ring's counters at the last look."""
         numbers = np.dtype(np.float64)
         return {
-            "priorities": ArraySpec((sum_tree.size(lanes * rows),), numbers),
+            "priorities": ArraySpec((sum_tree.size(lanes * rows),), numbers, "slots"),
             "priorities.state": ArraySpec((sum_tree.STATE,), numbers),
-            "priorities.seen": ArraySpec((lanes, 3), np.dtype(np.int64)),
+            "priorities.seen": ArraySpec((lanes, 3), np.dtype(np.int64), "seen"),
+            "priorities.draws": ArraySpec((2,), numbers),
         }
+
+    def carried(self, slots: Mapping[str, Float64], whole: Mapping[str, Float64]) -> Carried:
+        """The raw priorities in what was saved of the arrays of `spec`."""
+        raw = _raw(slots["priorities"], self.alpha)
+        return Carried(raw, np.arange(len(raw)), float(whole["priorities.state"][3]))
 
     def index(self, ring: Ring, memory: Memory) -> _Prioritized:
         """Return an index over the slots of `ring`."""
@@ -97,7 +103,7 @@ class _Prioritized:
             # negative, where nothing is drawn twice.
             self._tree.set(np.arange(ring.capacity), np.abs(self._leaves))
             state[2] = np.count_nonzero(self._leaves > 0)
-        self._sampling = ProportionalSampling(settings, self._tree, state)
+        self._sampling = ProportionalSampling(settings, self._tree, state, memory.host("priorities.draws"))
         self.draw = self._sampling.draw
         seen = memory.host("priorities.seen")
         self.refresh = partial(self._tree.refresh, ring.kernel, seen, settings.initial, settings.alpha)
@@ -113,10 +119,17 @@ class _Prioritized:
             raise unfit(td_error, self._settings.eps)
 
     def priorities(self, slots: Int64) -> Float64:
-        values: Float64 = self._tree.get(slots)
-        alpha = self._settings.alpha
-        return values ** (1 / alpha) if alpha > 0 else (values > 0).astype(np.float64)
+        return _raw(self._tree.get(slots), self._settings.alpha)
+
+    def adopt(self, slots: Int64, raw: Float64, largest: float) -> None:
+        self._tree.update(slots, raw, None, 0.0, self._settings.alpha)
+        self._sampling.state[3] = largest
 
     def report(self) -> Callable[[], Report]:
         alpha = self._settings.alpha
         return self._sampling.report(self._leaves, 1 / alpha if alpha > 0 else 1.0)
+
+
+def _raw(values: Float64, alpha: float) -> Float64:
+    """The raw priorities of leaves."""
+    return values ** (1 / alpha) if alpha > 0 else (values > 0).astype(np.float64)

@@ -88,10 +88,11 @@ class Ranked(Frozen, kw_only=True):
             raise ArgumentError(message("fewer than 2**31 rows", f"`{lanes * rows}`", "Ranked.spec(lanes, rows)"))
         numbers, integers = np.dtype(np.float64), np.dtype(np.int64)
         return {
-            "ranks": ArraySpec((lanes * rows,), numbers),
-            "ranks.stamps": ArraySpec((lanes * rows,), integers),
+            "ranks": ArraySpec((lanes * rows,), numbers, "slots"),
+            "ranks.stamps": ArraySpec((lanes * rows,), integers, "slots"),
             "ranks.state": ArraySpec((2,), numbers),
-            "ranks.seen": ArraySpec((lanes, 3), integers),
+            "ranks.seen": ArraySpec((lanes, 3), integers, "seen"),
+            "ranks.draws": ArraySpec((2,), numbers),
         }
 
     def index(self, ring: Ring, memory: Memory) -> _Ranked:
@@ -115,7 +116,7 @@ class _Ranked:
         self._ranks = kernels.Ranks(tree, self._places, self._raw, memory.host("ranks.stamps"), state, settings.alpha)
         if not memory.fresh:
             self._ranks.rebuild()
-        self._sampling = ProportionalSampling(settings, self._ranks, tree_state)
+        self._sampling = ProportionalSampling(settings, self._ranks, tree_state, memory.host("ranks.draws"))
         self.draw, self.priorities = self._sampling.draw, self._raw.__getitem__
         self.refresh = partial(self._ranks.refresh, ring.kernel, memory.host("ranks.seen"), settings.initial)
 

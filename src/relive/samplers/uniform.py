@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
@@ -57,13 +56,13 @@ class Uniform(Frozen, kw_only=True):
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
         """A queue of anchors per lane, where episodes begin in it, and counters."""
-        numbers = ArraySpec((lanes, rows), np.dtype(np.int32 if lanes * rows < 2**31 else np.int64))
+        numbers = ArraySpec((lanes, rows), np.dtype(np.int32 if lanes * rows < 2**31 else np.int64), "rebuilt")
         integers = np.dtype(np.int64)
         return {
             "anchors": numbers,
             **({"anchors.episodes": numbers} if self.over == "episodes" else {}),
-            "anchors.ends": ArraySpec((lanes, 4), integers),
-            "anchors.seen": ArraySpec((lanes, 3), integers),
+            "anchors.ends": ArraySpec((lanes, 4), integers, "rebuilt"),
+            "anchors.seen": ArraySpec((lanes, 3), integers, "rebuilt"),
         }
 
     def index(self, ring: Ring, memory: Memory) -> _Uniform:
@@ -95,4 +94,4 @@ class _Uniform:
         return Draw(self._draw(uniforms(rng, n)), self._ones.copy())
 
     def report(self) -> Callable[[], Report]:
-        return partial(Report, effective_sample_size=float(len(self._ones)))
+        return Report

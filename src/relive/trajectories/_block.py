@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from .. import _kernels
+from .._files import Folder, read_at, read_into, reported, size_of
 from .._memory import HUGE_PAGE, Arena
 from .._types import Array
 from ..errors import SchemaError, StorageError, event, message
 from ._entry import Entry, file_name, mismatch
-from ._files import Folder, read_at, read_into, reported, size_of
 from ._layout import MOST_HEADER, MOST_WEIGHTS, Header, Layout, Plan, columns_of, parse, plan_of
 from .trajectory import Path, Trajectory
 

@@ -6,13 +6,13 @@ import contextlib
 import os
 from typing import Any
 
+from .._files import Folder
 from ..errors import StorageError, message
 from . import rlinf
 from ._block import file_of
 from ._catalog import NAME, Catalog, read
 from ._draws import Draws, restored
 from ._entry import Entry, file_name
-from ._files import Folder
 from ._loading import linked, part_of, read_elsewhere, take_in
 from ._snapshot import Snapshot, Stored
 from ._source import SafetensorsSource

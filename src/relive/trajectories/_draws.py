@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .._extras import needs
+from .._generators import generator_of, state_of
 from .._types import Int64
 from ..errors import StorageError, event
 
@@ -48,7 +49,7 @@ class NumpyDraws:
     def state(self) -> str:
         """The bit generator's state, as JSON."""
         facts = {"kind": self.kind, "seed": self.seed, "drawn": self._drawn}
-        return json.dumps({**facts, "state": self.rng.bit_generator.state}, default=np.ndarray.tolist)
+        return json.dumps({**facts, "state": state_of(self.rng)})
 
 
 class TorchDraws:
@@ -97,22 +98,9 @@ def restored(text: str, path: str) -> Draws:
             draws = TorchDraws(_number(saved["seed"]))
             draws.restore(saved["state"])
             return draws
-        return NumpyDraws(np.random.Generator(_bits(saved["state"])), _number(saved["seed"]), drawn=True)
+        return NumpyDraws(generator_of(saved["state"]), _number(saved["seed"]), drawn=True)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
         raise StorageError(event(f"Invalid generator state ({str(error)[:60]})", path)) from None
-
-
-def _bits(state: Any) -> np.random.BitGenerator:
-    """The bit generator of a state. NumPy does not check positions in its buffers, so they are checked here."""
-    name = state["bit_generator"]
-    if name not in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"):
-        raise ValueError(f"unknown bit generator {name!r}"[:60])
-    position, most = (state["state"]["pos"], 624) if name == "MT19937" else (state.get("buffer_pos", 0), 4)
-    if type(position) is not int or not 0 <= position <= most:
-        raise ValueError(f"invalid position {position!r}"[:60])
-    bits: np.random.BitGenerator = getattr(np.random, name)()
-    bits.state = state
-    return bits
 
 
 def _number(value: Any) -> int:

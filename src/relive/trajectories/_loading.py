@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 
+from .._files import TEMPORARY, Folder
 from ..errors import StorageError
 from ._catalog import Catalog
 from ._entry import Entry, file_name, id_of
-from ._files import TEMPORARY, Folder
 from ._source import Source
 from ._store import Store
 

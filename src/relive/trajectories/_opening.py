@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import zlib
 
+from .._files import TEMPORARY, Folder, read_at, size_of
 from ..errors import StorageError, event, message
 from . import rlinf
 from ._block import read_header
 from ._catalog import NAME, Catalog, read
 from ._entry import MOST_ID, Entry, file_name, id_of
-from ._files import TEMPORARY, Folder, read_at, size_of
 from ._loading import HALF_LOADED, finish
 from ._store import Store
 

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .. import _kernels
+from .._files import Folder, let_go, reported, size_of
 from .._memory import Arena
 from .._types import Array, Int64
 from ..errors import StorageError, event, message
 from ._block import Block, read_block, read_header
 from ._entry import Entry, file_name, mismatch
-from ._files import Folder, let_go, reported, size_of
 from ._layout import Layout, Plan
 from .trajectory import Path
 

@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from .._files import Folder
 from .._memory import Arena
 from .._types import Int64
 from ..errors import SchemaError, StorageError, message
@@ -19,7 +20,6 @@ from ._block import Block, check_storable, file_size
 from ._cache import Cache
 from ._catalog import Catalog
 from ._entry import Entry, file_name
-from ._files import Folder
 from ._index import NO_FILE, Index, entries_of
 from ._layout import Column, Difference, columns_of, difference
 from ._source import SafetensorsSource, Source

@@ -6,11 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from .._files import Folder
 from ..errors import StorageError, event
 from ._block import Block, file_of
 from ._catalog import Catalog
 from ._entry import Entry, file_name
-from ._files import Folder
 
 
 class Writer:

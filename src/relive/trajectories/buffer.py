@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _check, _memory
+from .._files import Folder
 from ..batch import Batch
 from ..errors import ArgumentError, NotEnoughData, ReliveWarning, StorageError, event, message
 from . import _checkpoint, _opening
 from ._block import packed
 from ._cache import Cache
 from ._draws import Draws, NumpyDraws
-from ._files import Folder
 from ._store import Store
 from .trajectory import Trajectory, nested
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._files import TEMPORARY, Folder
 from .._memory import Arena
 from ..errors import StorageError, event
 from ._block import read_block
 from ._catalog import read
 from ._entry import Entry, file_name
-from ._files import TEMPORARY, Folder
 
 
 @dataclass(frozen=True)

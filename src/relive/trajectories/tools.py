@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from .. import _check
+from .._files import Folder
 from ..errors import ArgumentError, SchemaError, StorageError, message
 from . import _checkpoint, rlinf
 from ._block import file_of
 from ._cache import Cache
 from ._draws import Draws
 from ._entry import Entry, file_name
-from ._files import Folder
 from ._layout import difference
 from ._snapshot import Snapshot, Stored
 from ._source import SafetensorsSource

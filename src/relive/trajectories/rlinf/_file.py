@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ..._files import read_at, size_of
 from ...errors import StorageError, event
-from .._files import read_at, size_of
 from ..trajectory import Path
 from ._opcodes import Call, Handle, Named, Span, value
 

@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from ..._files import Folder, read_at, size_of
 from ...errors import StorageError, event
 from .._entry import Entry
-from .._files import Folder, read_at, size_of
 
 METADATA = "metadata.json"
 GENERATOR = "relive_generator.json"

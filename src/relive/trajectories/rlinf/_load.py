@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..._files import Folder
 from ...errors import ArgumentError, MissingExtra, ReliveWarning, StorageError, event, message
 from .._block import file_of
 from .._draws import Draws, NumpyDraws, TorchDraws, restored
 from .._entry import Entry
-from .._files import Folder
 from .._layout import Layout
 from .._loading import part_of, read_elsewhere, staged_name, take_in
 from .._store import Store

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._files import Folder, read_into
 from ..._memory import Arena
 from ..._types import Array, Int64
 from ...errors import SchemaError, StorageError, event, message
 from .._block import Block, packed
 from .._entry import Entry
-from .._files import Folder, read_into
 from .._layout import MOST_WEIGHTS, Column, Layout, difference
 from .._source import Request
 from ..trajectory import LEADING, TRAILING, Path, Trajectory, nested

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from ..._extras import needs
+from ..._files import Folder
 from ..._types import Array
 from ...errors import SchemaError, StorageError, message
 from .._block import Block
 from .._catalog import NAME
-from .._files import Folder
 from .._layout import Layout
 from .._snapshot import Snapshot, Stored
 from ..trajectory import nested

@@ -1,4 +1,4 @@
-"""Every system call on the files of a directory of trajectories.
+"""Every system call on the files of a directory that relive writes: trajectories, or saves of a buffer.
 
 Names are relative to an open directory; symbolic links are never followed. New files are written under a temporary
 name, synced and renamed; only their owner can read them.
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from ..errors import StorageError, event, message
+from .errors import StorageError, event, message
 
 TEMPORARY = ".tmp-"
 _MODE = 0o600

@@ -1,0 +1,90 @@
+"""What a buffer was built from, as JSON, and back. No class is looked up by a name that a file gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import items, samplers, storage
+from .._frozen import Frozen
+from ..errors import ReliveError
+from ..schema import Field, Schema
+
+_KNOWN: tuple[type[Frozen], ...] = (
+    items.Transitions,
+    items.Sequences,
+    samplers.Uniform,
+    samplers.Prioritized,
+    samplers.Ranked,
+    samplers.Anneal,
+    storage.Ram,
+)
+_BY_NAME = {kind.__name__: kind for kind in _KNOWN}
+_DEEPEST = 30
+
+
+def described(choice: object) -> dict[str, Any]:
+    """An item, a sampler or a storage as JSON; one of a user's own by its class's name and its text."""
+    if type(choice) not in _KNOWN:
+        return {"kind": f"{type(choice).__module__}.{type(choice).__qualname__}", "text": repr(choice)}
+    values = {name: described(value) if isinstance(value, Frozen) else value for name, value in vars(choice).items()}
+    return {"kind": type(choice).__name__, **values}
+
+
+def built(facts: Any) -> Any:
+    """The choice that `described` gave; None for one that is not relive's own.
+
+    Raises:
+        ValueError, KeyError, TypeError: The facts are damaged.
+    """
+    values = dict(facts)
+    kind = _BY_NAME.get(values.pop("kind"))
+    if kind is None:
+        return None
+    for name, value in values.items():
+        if isinstance(value, dict):
+            values[name] = built(value)
+        elif not isinstance(value, int | float | str | None):
+            raise ValueError(f"invalid {name}")
+    try:
+        return kind(**values)
+    except ReliveError as error:
+        raise ValueError(str(error)) from None
+
+
+def fields_of(schema: Schema) -> dict[str, Any]:
+    """A schema as JSON: objects for mappings, lists for fields."""
+    return {name: _field(tree) for name, tree in schema.tree.items()}
+
+
+def schema_of(facts: Any) -> Schema:
+    """The schema that `fields_of` described.
+
+    Raises:
+        ValueError, KeyError, TypeError: The facts are damaged.
+    """
+    try:
+        return Schema(**{name: _tree(entry, 1) for name, entry in facts.items()})
+    except ReliveError as error:
+        raise ValueError(str(error)) from None
+
+
+def _field(tree: Any) -> Any:
+    if not isinstance(tree, Field):
+        return {name: _field(child) for name, child in tree.items()}
+    stack = [] if tree.stack is None else [{"stack": tree.stack, "pad": tree.pad, "stack_axis": tree.stack_axis}]
+    every = [] if tree.every is None else [{"every": tree.every}]
+    return [tree.dtype.name, list(tree.shape), *stack, *every]
+
+
+def _tree(facts: Any, depth: int) -> Any:
+    if depth > _DEEPEST:
+        raise ValueError("fields are nested too deep")
+    if isinstance(facts, dict):
+        return {name: _tree(entry, depth + 1) for name, entry in facts.items()}
+    dtype, shape, *more = facts
+    if not isinstance(dtype, str) or not isinstance(shape, list):
+        raise ValueError("invalid field")
+    options: dict[str, Any] = {}
+    for entry in more:
+        options |= entry
+    return Field(tuple(shape), dtype, **options)

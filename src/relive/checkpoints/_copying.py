@@ -1,0 +1,90 @@
+"""A buffer as objects that can be pickled, and a buffer of them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .._arrays import ArraySpec, Memory
+from .._frozen import Frozen
+from .._ring import Ring
+from .._types import Array, Int64
+from ..items import Item
+from ..samplers import Sampler
+from ..schema import Column, Schema
+from ..storage import Ram
+from ._filling import Filled, fill_ring, fill_sampler
+from ._instant import Facts, Instant, Source
+from ._lane import lanes_of
+from ._names import CLOCK, WHOLE
+
+
+class Copy(Frozen):
+    """All of a buffer.
+
+    Attributes:
+        schema: What one step holds.
+        item: What a draw expands to.
+        sampler: Which items are drawn.
+        rows: Rows of a lane.
+        identity: Names the buffer and its copies.
+        facts: What is in no array.
+        arrays: The small arrays, by name.
+        columns: The units of every column that are stored, lane by lane.
+    """
+
+    schema: Schema
+    item: Item
+    sampler: Sampler
+    rows: int
+    identity: str
+    facts: Facts
+    arrays: dict[str, Array]
+    columns: list[Array]
+
+
+def copied(source: Source, identity: str) -> Copy:
+    """A copy of a buffer, made under its lock."""
+    ring = source.ring
+    with source.turn.alone():
+        instant = Instant(source)
+        first, head = instant.first.tolist(), instant.head.tolist()
+        columns = [
+            np.concatenate(
+                [array[_places(ring, *ends, column)] for ends in zip(range(ring.lanes), first, head, strict=True)]
+            )
+            for column, array in zip(source.schema.columns, ring.columns, strict=True)
+        ]
+    arrays = instant.arrays()
+    return Copy(source.schema, source.item, source.sampler, ring.rows, identity, instant.facts, arrays, columns)
+
+
+def rebuilt(kind: Callable[..., Any], copy: Copy) -> Any:
+    """A buffer of class `kind` that goes on like the one that was copied."""
+    arrays, sampler = copy.arrays, copy.sampler
+    lanes = lanes_of(arrays, copy.rows)
+
+    def fill(spec: Mapping[str, ArraySpec], memory: Memory) -> None:
+        fill_ring(memory, lanes, arrays[CLOCK], spec)
+        whole = {name.removeprefix(WHOLE): array for name, array in arrays.items() if name.startswith(WHOLE)}
+        fill_sampler(memory, sampler, lanes, copy.rows, whole, "ReplayBuffer")
+
+    choices = {"num_envs": len(lanes), "item": copy.item, "sampler": sampler, "seed": copy.facts.rng}
+    storage = Filled(Ram(), fill, fresh=False)
+    buffer = kind(copy.schema, len(lanes) * copy.rows, **choices, storage=storage)
+    ring = buffer._ring
+    for column, array, values in zip(copy.schema.columns, ring.columns, copy.columns, strict=True):
+        places = [_places(ring, number, lane.first, lane.head, column) for number, lane in enumerate(lanes)]
+        array[np.concatenate(places)] = values
+    buffer.storage = storage.storage
+    buffer._restore(copy.facts)
+    buffer._name = copy.identity
+    return buffer
+
+
+def _places(ring: Ring, lane: int, first: int, head: int, column: Column) -> Int64:
+    """Where the units of a column are that have a lane's stored rows, and the observation after them."""
+    every = column.field.every or 1
+    return ring.units(np.arange(first // every, head // every + 1) * every, lane, column.field.every)

@@ -1,0 +1,89 @@
+"""Putting what was saved into the arrays of a new buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from .._arrays import ArraySpec, Memory
+from .._lanes import HEAD, OLDEST, READY, place_of
+from .._types import Array, Int64
+from ..errors import CorruptionError, StorageError, message
+from ..samplers import Sampler
+from ..storage import Storage
+from ._lane import Lane
+
+
+class Filled:
+    """A storage that opens `storage` and fills its arrays before anybody has seen them.
+
+    Attributes:
+        storage: Where the bytes live.
+
+    Args:
+        storage: As above.
+        fill: Fills the arrays, given their specification and all of them.
+        fresh: Whether the arrays are to be taken for new ones; False: for those that an earlier buffer left.
+    """
+
+    def __init__(
+        self, storage: Storage, fill: Callable[[Mapping[str, ArraySpec], Memory], None], *, fresh: bool
+    ) -> None:
+        self.storage, self._fill, self._fresh = storage, fill, fresh
+
+    def open(self, spec: Mapping[str, ArraySpec], identity: bytes) -> Memory:
+        """As in `Storage`."""
+        memory = self.storage.open(spec, identity)
+        if not memory.fresh:
+            raise StorageError(message("a storage without arrays of an earlier buffer", "one with them", "$.storage"))
+        self._fill(spec, memory)
+        return _Memory(memory, self._fresh)
+
+
+class _Memory:
+    def __init__(self, memory: Memory, fresh: bool) -> None:
+        self.fresh, self.host = fresh, memory.host
+
+
+def fill_ring(memory: Memory, lanes: Sequence[Lane], clock: Int64, names: Mapping[str, ArraySpec]) -> None:
+    """Fill the ring's counters and what it keeps for each row."""
+    marks = memory.host("ring/marks")
+    blocks, _, block = marks.shape
+    memory.host("ring/clock")[:] = clock
+    kept = [name for name in ("given", "arrival") if f"ring/{name}" in names]
+    for number, lane in enumerate(lanes):
+        memory.host("ring/counters")[number] = lane.counters
+        at = place_of(np.arange(lane.first, lane.head) % (blocks * block), number, block)
+        marks[at] = lane.marks
+        for name in kept:
+            if name in lane.kept:
+                memory.host(f"ring/{name}")[at] = lane.kept[name]
+
+
+def fill_sampler(
+    memory: Memory, sampler: Sampler, lanes: Sequence[Lane], rows: int, whole: Mapping[str, Array], at: str
+) -> None:
+    """Fill the sampler's arrays with those of the same sampler over the same rows.
+
+    Raises:
+        CorruptionError: An array is missing or has another shape, or holds what is not a number.
+    """
+    for name, wanted in sampler.spec(len(lanes), rows).items():
+        array = memory.host(f"sampler/{name}")
+        if wanted.saved == "slots":
+            places = array[: len(lanes) * rows].reshape(rows, len(lanes))
+            for number, lane in enumerate(lanes):
+                values = lane.slots.get(name)
+                if values is None or values.dtype != array.dtype or not np.isfinite(values).all():
+                    raise CorruptionError(message(f"finite numbers in `{name}`", "others", at))
+                places[np.arange(lane.first, lane.head) % rows, number] = values
+        elif wanted.saved == "seen":
+            array[:] = [lane.counters[[OLDEST, READY, HEAD]] for lane in lanes]
+        elif wanted.saved == "whole":
+            found = whole.get(name)
+            if found is None or found.shape != array.shape or found.dtype != array.dtype:
+                raise CorruptionError(message(f"`{name}` of shape `{array.shape}`", "another array", at))
+            if np.isnan(found).any():
+                raise CorruptionError(message(f"numbers in `{name}`", "NaN", at))
+            array[:] = found

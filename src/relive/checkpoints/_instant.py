@@ -1,0 +1,162 @@
+"""The small arrays of a buffer at one instant: everything but the steps' fields.
+
+Copying them takes milliseconds, under the buffer's lock. They are put in order afterwards: what the ring and the
+sampler keep for each row is saved for the rows that are stored, lane by lane, whatever the capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._adding import Guard
+from .._arrays import ArraySpec, Memory
+from .._frozen import Frozen
+from .._generators import state_of
+from .._lanes import HEAD
+from .._ring import Ring
+from .._turn import Turn
+from .._types import Array, Float32, Int64
+from ..errors import ArgumentError, message
+from ..items import Item
+from ..samplers import Sampler
+from ..schema import Schema
+from ..storage import Storage
+from ._lane import oldest_rows
+from ._names import CLOCK, COUNTERS, LAST_IDS, LAST_WEIGHTS, NEXT, ROWS, SLOTS, WHOLE
+
+
+class Facts(Frozen):
+    """What a buffer knows that is in no array of its storage.
+
+    Attributes:
+        rng: The generator.
+        counts: `drawn`, `stale_updates`, `slow_adds`.
+        last_ids: The ids of the last batch.
+        last_weights: Its weights.
+    """
+
+    rng: np.random.Generator
+    counts: dict[str, int]
+    last_ids: Int64
+    last_weights: Float32
+
+
+class Source(Frozen):
+    """A buffer as it is saved.
+
+    Attributes:
+        schema: What one step holds.
+        item: What a draw expands to.
+        sampler: Which items are drawn.
+        storage: Where the bytes live.
+        ring: The steps.
+        memory: The arrays of the sampler.
+        refresh: Lets the sampler take in what changed.
+        turn: Whose turn it is to call.
+        facts: What is in no array, now.
+        watch: Called with what has to be asked before rows are overwritten, or with None.
+    """
+
+    schema: Schema
+    item: Item
+    sampler: Sampler
+    storage: Storage
+    ring: Ring
+    memory: Memory
+    refresh: Callable[[], object]
+    turn: Turn
+    facts: Callable[[], Facts]
+    watch: Callable[[Guard | None], None]
+
+
+class Instant:
+    """Copies of the arrays of `source`, made under its lock.
+
+    Attributes:
+        facts: What is in no array.
+        first: The oldest row of each lane that is stored, int64 `[L]`.
+        head: The row after the newest.
+    """
+
+    def __init__(self, source: Source) -> None:
+        ring, sampler, memory = source.ring, source.sampler, source.memory
+        source.refresh()
+        self._ring, self._schema = ring, source.schema
+        self.facts = source.facts()
+        self._spec = sampler.spec(ring.lanes, ring.rows)
+        self._counters, self._clock = ring.counters.copy(), ring.clock.copy()
+        kept = {"marks": ring.marks, "given": ring.given, "arrival": ring.arrival}
+        self._rows = {name: array.copy() for name, array in kept.items() if array is not None}
+        self._sampler = {name: _saved(memory.host(name), wanted, ring.capacity) for name, wanted in self._spec.items()}
+        self.head = self._counters[:, HEAD]
+        self.first: Int64 = oldest_rows(self._counters, ring.rows)
+        lanes = np.arange(ring.lanes)
+        self._next = {
+            name_of(column.keys): array[ring.units(self.head, lanes, column.field.every)]
+            for column, array in zip(source.schema.columns, ring.columns, strict=True)
+        }
+
+    def generator(self) -> dict[str, Any]:
+        """The generator's state as JSON.
+
+        Raises:
+            ArgumentError: It is not one of NumPy's.
+        """
+        rng = self.facts.rng
+        try:
+            if type(rng) is np.random.Generator:
+                return state_of(rng)
+            got = type(rng).__name__
+        except (ValueError, TypeError, KeyError):
+            got = type(rng.bit_generator).__name__
+        raise ArgumentError(message("a generator of NumPy's", f"`{got}`", "ReplayBuffer.rng", "set `buffer.rng`"))
+
+    def arrays(self) -> dict[str, Array]:
+        """All of them by name, those of rows and slots in the order of the rows that are stored, lane by lane."""
+        named = {ROWS + name: self._of_rows(array) for name, array in self._rows.items()}
+        for name, array in self._sampler.items():
+            if self._spec[name].saved == "slots":
+                named[SLOTS + name] = self._of_slots(array)
+            elif array.size:
+                named[WHOLE + name] = array
+        named |= {NEXT + name: array for name, array in self._next.items()}
+        facts = self.facts
+        return {
+            COUNTERS: self._counters,
+            CLOCK: self._clock,
+            LAST_IDS: facts.last_ids,
+            LAST_WEIGHTS: facts.last_weights,
+            **named,
+        }
+
+    def _of_rows(self, blocks: Array) -> Array:
+        ring = self._ring
+        parts = [
+            blocks[ring.at(np.arange(first, head), lane)]
+            for lane, (first, head) in enumerate(zip(self.first.tolist(), self.head.tolist(), strict=True))
+        ]
+        return np.concatenate(parts)
+
+    def _of_slots(self, slots: Array) -> Array:
+        ring = self._ring
+        places = slots.reshape(ring.rows, ring.lanes)
+        parts = [
+            places[np.arange(first, head) % ring.rows, lane]
+            for lane, (first, head) in enumerate(zip(self.first.tolist(), self.head.tolist(), strict=True))
+        ]
+        return np.concatenate(parts)
+
+
+def name_of(keys: tuple[str, ...]) -> str:
+    """The name of a field in a file."""
+    return ".".join(keys)
+
+
+def _saved(array: Array, wanted: ArraySpec, capacity: int) -> Array:
+    """A copy of what has to be saved of an array: all of it, an entry for every slot, or nothing."""
+    if wanted.saved in ("rebuilt", "seen"):
+        return np.empty(0, array.dtype)
+    return (array[:capacity] if wanted.saved == "slots" else array).copy()

@@ -1,0 +1,168 @@
+"""One lane of a saved buffer: its counters, and what ring and sampler keep for each of its rows.
+
+They change when the same rows are to be drawn as other items, or in a ring of another size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .._frozen import Frozen
+from .._lanes import (
+    COUNTERS,
+    CUT,
+    DRAWABLE,
+    END,
+    FIRST,
+    FLOOR,
+    HEAD,
+    HELD,
+    LOST,
+    MEMORY,
+    OLDEST,
+    READY,
+    READY_STEPS,
+    START,
+    STEP,
+    STEPS,
+    STORED,
+    depth_of,
+)
+from .._plans import Window
+from .._types import Array, Bytes, Int64
+from . import _names as names
+
+
+class Lane(Frozen):
+    """The rows `[first, head)` of a lane.
+
+    Attributes:
+        counters: int64 `[16]`.
+        first: The oldest row.
+        marks: uint8, one for each row, like those that follow.
+        kept: What the ring records for each row: `given`, `arrival`.
+        slots: What the sampler keeps for each row.
+    """
+
+    counters: Int64
+    first: int
+    marks: Bytes
+    kept: Mapping[str, Array]
+    slots: Mapping[str, Array]
+
+    @property
+    def head(self) -> int:
+        """The row after the newest."""
+        return int(self.counters[HEAD])
+
+    def anchors(self) -> Int64:
+        """The rows whose items can be drawn."""
+        first = max(int(self.counters[OLDEST]), self.first)
+        marks = self.marks[first - self.first : int(self.counters[READY]) - self.first]
+        return first + np.flatnonzero((marks & (STEP | START)) == STEP | START)
+
+    def fits(self) -> bool:
+        """Whether its counters can be those of these rows."""
+        c = self.counters
+        inside = all(self.first <= c[row] <= c[HEAD] for row in (OLDEST, READY)) and self.first >= 0
+        counted = len(self.marks) == c[HEAD] - self.first and 0 <= c[STEPS] < 2**62 and c[HEAD] < 2**62
+        return bool(inside and counted and c[HELD] in (0, c[HEAD]))
+
+    def refitted(self, window: Window, lanes: int, rows: int) -> Lane:
+        """The same lane as one of `lanes` in a ring of `rows` rows, under the window of another item.
+
+        Args:
+            window: That item's.
+            lanes: Lanes of the ring.
+            rows: Rows of its lanes.
+        """
+        head, held = self.head, int(self.counters[HELD] > 0)
+        first = max(self.first, head - rows)
+        cut = first - self.first
+        marks = self.marks[cut:].copy()
+        numbers = self._numbers()[cut:]
+        steps = (marks & STEP) > 0
+        marks[steps] = (marks[steps] & ~np.uint8(START)) | START * (numbers[steps] % window.starts == 0)
+        counters: Int64 = np.zeros(COUNTERS, np.int64)
+        counters[:] = self.counters
+        oldest = first + _without_past(marks, window.lookback if first else 0)
+        ready = first + (_ready_across if window.across else _ready)(marks, held, window.span)
+        anchors = (marks & (STEP | START)) == STEP | START
+        ready = max(ready, min(oldest, head))
+        counters[[OLDEST, READY, HELD, FLOOR]] = oldest, ready, held * head, first
+        counters[MEMORY] = head % depth_of(lanes, rows)
+        counters[STORED] = np.count_nonzero(steps)
+        counters[DRAWABLE] = np.count_nonzero(anchors[oldest - first : max(ready, oldest) - first])
+        counters[READY_STEPS] = counters[STEPS] - np.count_nonzero(steps[ready - first :])
+        kept = {name: array[cut:] for name, array in self.kept.items()}
+        return Lane(counters, first, marks, kept, {name: array[cut:] for name, array in self.slots.items()})
+
+    def _numbers(self) -> Int64:
+        """The number of each step in its lane; that of the step before where a row is none."""
+        counted = ((self.marks & STEP) > 0) | ((self.marks & (STEP | LOST)) == LOST)
+        since: Any = np.cumsum(counted)
+        return np.asarray(self.counters[STEPS] - (since[-1] if len(since) else 0) + since - 1)
+
+
+def _without_past(marks: Bytes, lookback: int) -> int:
+    """How many of the first rows cannot be drawn, since rows before them are read with them and are gone."""
+    for count in range(min(lookback, len(marks))):
+        if marks[count] & FIRST:
+            return count
+    return min(lookback, len(marks))
+
+
+def _ready(marks: Bytes, held: int, span: int) -> int:
+    """The first row whose window is not complete: those of earlier streams are."""
+    closed = np.flatnonzero((marks & (STEP | END)) != STEP)
+    begin = int(closed[-1]) + 1 if len(closed) else 0
+    return min(max(begin, len(marks) - span + held), len(marks))
+
+
+def _ready_across(marks: Bytes, held: int, span: int) -> int:
+    """Likewise where only a cut ends an item."""
+    cuts = np.flatnonzero(((marks & CUT) > 0) | ((marks & (STEP | LOST)) == LOST))
+    begin = int(cuts[-1]) + 1 if len(cuts) else 0
+    steps = begin + np.flatnonzero(marks[begin:] & STEP)
+    complete = len(steps) + held - span
+    return int(steps[complete - 1]) + 1 if complete > 0 else begin
+
+
+def oldest_rows(counters: Int64, rows: int) -> Int64:
+    """The oldest row of each lane that is stored."""
+    return np.maximum(counters[:, HEAD] - rows, counters[:, FLOOR])
+
+
+def lanes_of(arrays: Mapping[str, Array], rows: int) -> list[Lane]:
+    """The lanes in the small arrays of a save, of a ring whose lanes have `rows` rows.
+
+    Raises:
+        ValueError, KeyError: The arrays do not fit each other.
+    """
+    counters, clock, marks = arrays[names.COUNTERS], arrays[names.CLOCK], arrays[names.MARKS]
+    if counters.shape[1:] != (COUNTERS,) or clock.shape != (2,) or not counters.dtype == clock.dtype == np.int64:
+        raise ValueError("invalid counters")
+    heads = counters[:, HEAD]
+    firsts = oldest_rows(counters, rows)
+    if (
+        (heads < firsts).any()
+        or (firsts < 0).any()
+        or marks.dtype != np.uint8
+        or marks.shape != (int((heads - firsts).sum()),)
+    ):
+        raise ValueError("rows are missing")
+    by_row = {name: array for name, array in arrays.items() if name.startswith((names.ROWS, names.SLOTS))}
+    if any(array.shape != marks.shape for array in by_row.values()):
+        raise ValueError("arrays of different lengths")
+    found, end = [], 0
+    for row, first in zip(counters, firsts.tolist(), strict=True):
+        begin, end = end, end + int(row[HEAD]) - first
+        kept, slots = (
+            {name.removeprefix(kind): array[begin:end] for name, array in by_row.items() if name.startswith(kind)}
+            for kind in (names.ROWS, names.SLOTS)
+        )
+        found.append(Lane(row, first, marks[begin:end], kept, slots))
+    return found

@@ -1,0 +1,269 @@
+"""Building a buffer from saves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .. import _check
+from .._arguments import identity, integers
+from .._arrays import ArraySpec, Memory
+from .._files import Folder
+from .._lanes import HEAD
+from .._plans import State
+from .._types import Int64
+from ..buffer import ReplayBuffer
+from ..errors import ArgumentError, CorruptionError, StorageError, event, message
+from ..items import Item
+from ..samplers import Carried, Sampler
+from ..storage import Ram, Storage
+from . import _manifest
+from ._choices import built
+from ._filling import Filled, fill_ring, fill_sampler
+from ._instant import Facts
+from ._manifest import damaged
+from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS
+from ._reading import OpenSave
+
+Path: TypeAlias = "str | os.PathLike[str]"
+
+
+def load(
+    path: Path | Sequence[Path],
+    *,
+    number: int | None = None,
+    lanes: Sequence[int] | Sequence[Sequence[int]] | None = None,
+    capacity: int | None = None,
+    item: Item | None = None,
+    sampler: Sampler | None = None,
+    storage: Storage | None = None,
+    seed: int | np.random.Generator | None = None,
+) -> ReplayBuffer:
+    """Build the buffer that `ReplayBuffer.save` saved.
+
+    With `path` alone it goes on exactly as the one that was saved would have: ids, batches, weights and statistics, to
+    the bit. The other arguments load the same steps under other choices: ids stay, and so do priorities, where both
+    samplers have them.
+
+    Args:
+        path: The directory; or several, whose lanes become those of one buffer, one directory after the other.
+        number: A save that `keep=` kept; None: the newest.
+        lanes: The lanes to load, in this order; with several directories a list for each. Lane k of the result is the
+            k-th of them, and its ids follow from that: `row * num_envs + lane`. None: all.
+        capacity: Rows over all lanes. A smaller one keeps the newest rows of each lane; a larger one brings nothing
+            back that was overwritten.
+        item: What a draw expands to; None: as it was saved.
+        sampler: Which items are drawn. One with other settings gets the raw priorities, the largest of them included,
+            as they are, and an `Anneal` begins anew; where the saved one had no priorities, they are `initial`.
+        storage: Where the bytes live.
+        seed: A new generator; None: the saved one goes on, or a fresh one if lanes are chosen.
+
+    Raises:
+        StorageError: No complete save is there, or it cannot be read.
+        CorruptionError: The save is damaged. The message names the file and the offset, and, if it is the newest, the
+            last sound one.
+        ArgumentError: A choice that does not fit the steps, or one that has to be given, because it is a class of the
+            user's own.
+
+    >>> import numpy as np, relive, tempfile
+    >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000, seed=0)
+    >>> ids = buffer.add(obs=np.zeros(3), action=0.5, reward=1, next_obs=np.ones(3), terminated=False, truncated=False)
+    >>> path = tempfile.mkdtemp()
+    >>> saved = buffer.save(path)
+    >>> relive.load(path).sample(2).reward.tolist()
+    [1.0, 1.0]
+    """
+    several = not isinstance(path, str | os.PathLike)
+    paths: list[Any] = [*path] if isinstance(path, Sequence) and several else [path]
+    if not paths:
+        raise ArgumentError(message("at least one directory", "none", "load(path)"))
+    if number is not None:
+        number = _check.integer(number, "load(number)", minimum=1)
+    with ExitStack() as open_files:
+        folders = [open_files.enter_context(closing(Folder(each))) for each in paths]
+        try:
+            saves = [open_files.enter_context(_opened(folder, number)) for folder in folders]
+            chosen = _chosen(lanes, saves, several)
+            found = _Loading(saves, chosen, capacity, item, sampler, storage)
+            return found.buffer(seed, alone=lanes is None and len(saves) == 1)
+        except CorruptionError as error:
+            if number is not None or several:
+                raise
+            raise _with_remedy(error, folders[0]) from None
+
+
+def _opened(folder: Folder, number: int | None) -> OpenSave:
+    numbers = _manifest.numbers(folder)
+    if not numbers:
+        raise StorageError(message("a complete save of a buffer", "none", folder.path))
+    if number is not None and number not in numbers:
+        raise StorageError(message(f"one of the saves {sorted(numbers)}", f"`{number}`", "load(number)"))
+    return OpenSave(folder, numbers[0] if number is None else number)
+
+
+def _with_remedy(error: CorruptionError, folder: Folder) -> CorruptionError:
+    """The error about the newest save, with the number of the last sound one."""
+    for number in _manifest.numbers(folder)[1:]:
+        try:
+            with OpenSave(folder, number) as save:
+                if next(save.damage(), None) is None:
+                    remedy = f"save {number} is sound; `relive.load(path, number={number})` loads it"
+                    return CorruptionError(event(f"The newest save is damaged ({error})", folder.path, remedy))
+        except StorageError:
+            continue
+    return error
+
+
+def _chosen(lanes: Any, saves: Sequence[OpenSave], several: bool) -> list[Int64]:
+    """The lanes of each save that are to be loaded."""
+    if lanes is None:
+        return [np.arange(len(save.lanes)) for save in saves]
+    lists = lanes if several else [lanes]
+    if len(lists) != len(saves):
+        raise ArgumentError(
+            message(f"a list of lanes for each of {len(saves)} directories", f"{len(lists)}", "$.lanes")
+        )
+    chosen = [integers(each, "$.lanes") for each in lists]
+    for each, save in zip(chosen, saves, strict=True):
+        outside = (each < 0) | (each >= len(save.lanes))
+        if outside.any() or len(np.unique(each)) != len(each):
+            raise ArgumentError(
+                message(f"distinct lanes from 0 to {len(save.lanes) - 1}", f"`{each.tolist()}`", "$.lanes")
+            )
+    if not sum(map(len, chosen)):
+        raise ArgumentError(message("at least one lane", "none", "$.lanes"))
+    return chosen
+
+
+class _Loading:
+    """What is to be built, and from what."""
+
+    def __init__(
+        self,
+        saves: Sequence[OpenSave],
+        chosen: Sequence[Int64],
+        capacity: int | None,
+        item: Item | None,
+        sampler: Sampler | None,
+        storage: Storage | None,
+    ) -> None:
+        self._saves, self._chosen = saves, chosen
+        first = saves[0]
+        self.schema = first.schema
+        for save in saves[1:]:
+            if save.schema != self.schema:
+                raise ArgumentError(message(f"saves of one schema, `{self.schema!r}`", f"`{save.schema!r}`", save.at))
+        facts = first.manifest.choices
+        self.item: Item = _choice("item", item, facts, first.at)
+        self.sampler: Sampler = _choice("sampler", sampler, facts, first.at)
+        with damaged(first.at):
+            self.storage: Storage = storage or built(facts["storage"]) or Ram()
+        self.num_envs = sum(map(len, chosen))
+        self.rows = max(save.rows for save in saves)
+        if capacity is not None:
+            self.rows = _check.integer(capacity, "load(capacity)", minimum=self.num_envs) // self.num_envs
+        self.item.check(self.schema, self.rows)
+        self.window = self.item.window(self.schema)
+
+    def buffer(self, seed: int | np.random.Generator | None, *, alone: bool) -> ReplayBuffer:
+        """The buffer. `alone`: it has all lanes of one save, with which later saves go on."""
+        first = self._saves[0]
+        digest = identity(self.schema, self.num_envs, self.rows, self.window, self.sampler).hex()
+        same = alone and digest == first.manifest.choices["digest"]
+        fill = self._fill_exactly if same else self._fill_ring
+        buffer = ReplayBuffer(
+            self.schema,
+            self.num_envs * self.rows,
+            num_envs=self.num_envs,
+            item=self.item,
+            sampler=self.sampler,
+            storage=Filled(self.storage, fill, fresh=not same),
+            seed=first.rng if alone and seed is None else seed,
+        )
+        self._fill_columns(buffer)
+        counts, arrays = first.manifest.counts, first.arrays
+        facts = Facts(buffer.rng, counts, arrays[LAST_IDS], arrays[LAST_WEIGHTS])
+        buffer.storage = self.storage
+        if alone:
+            buffer._restore(facts)
+        if not same:
+            self._carry_priorities(buffer)
+        if alone:
+            buffer._continue(first.manifest.identity, first.basis)
+        return buffer
+
+    def _fill_exactly(self, spec: Mapping[str, ArraySpec], memory: Memory) -> None:
+        save = self._saves[0]
+        fill_ring(memory, save.lanes, save.arrays[CLOCK], spec)
+        fill_sampler(memory, self.sampler, save.lanes, self.rows, save.whole(), save.at)
+
+    def _fill_ring(self, spec: Mapping[str, ArraySpec], memory: Memory) -> None:
+        lanes = [
+            save.lanes[lane].refitted(self.window, self.num_envs, self.rows)
+            for save, chosen in zip(self._saves, self._chosen, strict=True)
+            for lane in chosen
+        ]
+        clock = np.max([save.arrays[CLOCK] for save in self._saves], axis=0)
+        fill_ring(memory, lanes, clock, spec)
+
+    def _fill_columns(self, buffer: ReplayBuffer) -> None:
+        """Copy the steps to the ring, column by column."""
+        ring, begin = buffer._ring, 0
+        heads = ring.counters[:, HEAD]
+        for save, chosen in zip(self._saves, self._chosen, strict=True):
+            place = {lane: begin + i for i, lane in enumerate(chosen.tolist())}
+            for column, array in zip(self.schema.columns, ring.columns, strict=True):
+                every = column.field.every or 1
+                for piece in save.column(column):
+                    lane = place.get(piece.lane)
+                    if lane is None:
+                        continue
+                    least = max(0, int(heads[lane]) - self.rows) // every
+                    units = np.arange(max(piece.first, least), piece.first + len(piece.values))
+                    at = ring.units(units * every, lane, column.field.every)
+                    array[at] = piece.values[len(piece.values) - len(units) :]
+            begin += len(chosen)
+
+    def _carry_priorities(self, buffer: ReplayBuffer) -> None:
+        """Give the items the priorities that they had under another sampler, the earliest set first."""
+        buffer._index.refresh()
+        adopt = getattr(buffer._index, "adopt", None)
+        if adopt is None:
+            return
+        begin, found = 0, []
+        for save, chosen in zip(self._saves, self._chosen, strict=True):
+            with damaged(save.at):
+                saved = built(save.manifest.choices["sampler"])
+            carry: Callable[..., Carried] | None = getattr(saved, "carried", None)
+            if carry is None:
+                return
+            for i, lane in enumerate(save.lanes[number] for number in chosen):
+                rows = lane.anchors()
+                carried = carry({n: a[rows - lane.first] for n, a in lane.slots.items()}, save.whole())
+                found.append((rows * self.num_envs + begin + i, carried))
+            begin += len(chosen)
+        ids = np.concatenate([each for each, _ in found])
+        raw = np.concatenate([carried.raw for _, carried in found])
+        order = np.argsort(np.concatenate([carried.order for _, carried in found]), kind="stable")
+        located = buffer._ring.locate(ids)
+        if located.states is not None:
+            order = order[located.states[order] == State.DRAWABLE]
+        if not (np.isfinite(raw) & (raw >= 0)).all():
+            raise CorruptionError(event("Priorities that are not finite", self._saves[0].at))
+        adopt(located.slots[order], raw[order], max(carried.largest for _, carried in found))
+
+
+def _choice(name: str, given: Any, facts: Mapping[str, Any], at: str) -> Any:
+    """A choice that was given, or the saved one."""
+    if given is not None:
+        return given
+    with damaged(at):
+        found = built(facts[name])
+    if found is None:
+        wanted, got = f"`{name}=`", f"none, and the save has one of `{str(facts[name]['kind'])[:80]}`"
+        raise ArgumentError(message(wanted, got, f"load({name})", "give an equal one"))
+    return found

@@ -1,0 +1,160 @@
+"""The manifest of one save: which files it consists of, and what a buffer has to be built like to hold them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from .._files import Folder, read_at, size_of
+from .._frozen import Frozen
+from ..errors import CorruptionError, StorageError, event, message
+
+FORMAT = "relive.buffer.1"
+_MOST = 4 << 20
+_DIGITS = 10
+
+
+class File(Frozen):
+    """A file of a save.
+
+    Attributes:
+        number: The save that wrote it.
+        nbytes: Its size.
+        checksum: The CRC-32 of its header and its table of checksums.
+    """
+
+    number: int
+    nbytes: int
+    checksum: int
+
+
+class Manifest(Frozen, kw_only=True):
+    """All of a save but its arrays.
+
+    Attributes:
+        number: Saves of a directory count up from 1.
+        identity: Names the buffer; a directory has saves of one buffer only.
+        token: Names this save.
+        choices: `schema`, `num_envs`, `rows`, `item`, `sampler`, `storage` and `digest`, which decide what arrays mean.
+        counts: Numbers of the buffer that are in no array.
+        generator: The state of its generator.
+        state: The file of the small arrays.
+        steps: The files of the steps, the oldest first.
+    """
+
+    number: int
+    identity: str
+    token: str
+    choices: dict[str, Any]
+    counts: dict[str, int]
+    generator: dict[str, Any]
+    state: File
+    steps: tuple[File, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files of the save but the manifest."""
+        return sum(file.nbytes for file in (self.state, *self.steps))
+
+    @property
+    def files(self) -> list[tuple[str, File]]:
+        """The names of its files, the state's first."""
+        return [(state_name(self.state.number), self.state)] + [(steps_name(f.number), f) for f in self.steps]
+
+    def dumped(self) -> bytes:
+        """The manifest as JSON, with a checksum of the rest."""
+        facts = {"format": FORMAT, **vars(self), "state": vars(self.state), "steps": [vars(f) for f in self.steps]}
+        return _text({**facts, "checksum": zlib.crc32(_text(facts))})
+
+
+def _text(facts: dict[str, Any]) -> bytes:
+    return json.dumps(facts, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def manifest_name(number: int) -> str:
+    """The name of a manifest."""
+    return f"save-{number:0{_DIGITS}d}.json"
+
+
+def state_name(number: int) -> str:
+    """The name of a file of small arrays."""
+    return f"state-{number:0{_DIGITS}d}.safetensors"
+
+
+def steps_name(number: int) -> str:
+    """The name of a file of steps."""
+    return f"steps-{number:0{_DIGITS}d}.safetensors"
+
+
+def number_of(name: str) -> int | None:
+    """The number in the name of a file that a save wrote; None for other files."""
+    digits = name.partition("-")[2][:_DIGITS]
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    number = int(digits)
+    return number if name in (manifest_name(number), state_name(number), steps_name(number)) else None
+
+
+def numbers(folder: Folder) -> list[int]:
+    """The numbers of the complete saves of a directory, the newest first."""
+    found = ((number_of(name), name) for name in folder.sizes())
+    return sorted((n for n, name in found if n is not None and name == manifest_name(n)), reverse=True)
+
+
+def read(folder: Folder, number: int) -> Manifest:
+    """Read a manifest; every value is checked before it is used.
+
+    Raises:
+        CorruptionError: It is damaged.
+        StorageError: It is missing, cannot be read, or of a later format.
+    """
+    name = manifest_name(number)
+    at = f"{folder.path}/{name}"
+    with folder.reading(name) as fd:
+        size = size_of(fd)
+        if size > _MOST:
+            raise CorruptionError(message(f"a manifest of at most {_MOST} bytes", f"{size}", at))
+        raw = read_at(fd, 0, size)
+    with damaged(at):
+        facts = json.loads(raw)
+        checksum = facts.pop("checksum")
+        if _text({**facts, "checksum": checksum}) != raw or zlib.crc32(_text(facts)) != checksum:
+            raise ValueError("it does not match its checksum")
+        if facts["format"] != FORMAT:
+            remedy = "a later version of relive wrote it"
+            raise StorageError(message(f"the format `{FORMAT}`", f"`{str(facts['format'])[:40]}`", at, remedy))
+        return _manifest(facts, number)
+
+
+@contextlib.contextmanager
+def damaged(at: str) -> Iterator[None]:
+    """Turn what damaged facts raise into a `CorruptionError` about `at`."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise CorruptionError(event(f"Invalid contents ({str(error)[:80]})", at)) from None
+
+
+def _manifest(facts: dict[str, Any], number: int) -> Manifest:
+    if facts.pop("format") != FORMAT or facts["number"] != number:
+        raise ValueError("it has another number")
+    facts["state"], facts["steps"] = _file(facts["state"]), tuple(_file(file) for file in facts["steps"])
+    manifest = Manifest(**facts)
+    if manifest.state.number != number or not all(f.number <= number for f in manifest.steps):
+        raise ValueError("it names later files")
+    for value in (*manifest.counts.values(), manifest.choices["num_envs"], manifest.choices["rows"]):
+        if type(value) is not int or not 0 <= value < 2**62:
+            raise ValueError(f"invalid number {value!r}"[:60])
+    if not all(isinstance(text, str) for text in (manifest.identity, manifest.token, manifest.choices["digest"])):
+        raise ValueError("invalid identity")
+    return manifest
+
+
+def _file(facts: dict[str, Any]) -> File:
+    file = File(**facts)
+    if not all(type(value) is int and 0 <= value < 2**62 for value in vars(file).values()) or not file.number:
+        raise ValueError("invalid file")
+    return file

@@ -1,0 +1,177 @@
+"""One save as it is read: its manifest, its small arrays, and its steps, every byte compared with a checksum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import numpy as np
+
+from .._files import Folder
+from .._generators import generator_of
+from .._plans import Window
+from .._types import Array
+from ..errors import CorruptionError, StorageError, event, message
+from ..schema import Column, Schema
+from . import _manifest
+from ._choices import schema_of
+from ._instant import name_of
+from ._lane import Lane, lanes_of
+from ._manifest import File, Manifest, damaged
+from ._names import COUNTERS, NEXT, WHOLE
+from ._saving import Basis, Part
+from ._steps import RANGES, in_units, rows_in
+from ._tensors import TensorReader
+
+_PIECE = 1 << 20  # bytes of a column that are read at once
+
+
+class Piece:
+    """Consecutive units of a lane's column."""
+
+    def __init__(self, lane: int, first: int, values: Array) -> None:
+        self.lane, self.first, self.values = lane, first, values
+
+
+class OpenSave:
+    """A save of a directory; to be closed, or used in a `with` block.
+
+    Args:
+        folder: The directory.
+        number: The save.
+
+    Attributes:
+        manifest: What it consists of.
+        schema: What one step holds.
+        lanes: The lanes' counters and rows.
+        arrays: All small arrays by name.
+
+    Raises:
+        CorruptionError: Something is damaged.
+        StorageError: Something cannot be read.
+    """
+
+    def __init__(self, folder: Folder, number: int) -> None:
+        self.manifest: Manifest = _manifest.read(folder, number)
+        self.at = f"{folder.path}/{_manifest.manifest_name(number)}"
+        self._folder, self._open = folder, ExitStack()
+        facts = self.manifest.choices
+        with damaged(self.at):
+            self.schema: Schema = schema_of(facts["schema"])
+            self.rng = generator_of(self.manifest.generator)
+            self.window = Window(**facts["window"])
+            if not all(type(value) in (int, bool) and 0 <= value < 2**62 for value in vars(self.window).values()):
+                raise ValueError("invalid window")
+        self.rows: int = facts["rows"]
+        try:
+            with self._reader(_manifest.state_name(number), self.manifest.state) as state, damaged(state.at):
+                self.lanes = self._lanes_of(state, facts["num_envs"])
+            self.parts = [self._part(file) for file in self.manifest.steps]
+            self._check_ranges()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close its files."""
+        self._open.close()
+
+    def __enter__(self) -> OpenSave:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def basis(self) -> Basis:
+        """What a further save of the same buffer can build upon."""
+        head = np.array([lane.head for lane in self.lanes])
+        return Basis(self.manifest.token, head, tuple(part for part, _ in self.parts))
+
+    def column(self, column: Column) -> Iterator[Piece]:
+        """All units of a column, piece by piece, the open ones last."""
+        name, field = name_of(column.keys), column.field
+        width = max(1, _PIECE // field.nbytes)
+        for part, reader in self.parts:
+            units = in_units(part.ranges, field.every)
+            self._check_shape(reader, name, column, rows_in(units))
+            ends = np.cumsum(units[:, 2] - units[:, 1])
+            for begin in range(0, int(ends[-1]) if len(ends) else 0, width):
+                end = min(begin + width, int(ends[-1]))
+                values = _typed(reader.rows(name, begin, end), column)
+                for i in range(int(np.searchsorted(ends, begin, "right")), len(units)):
+                    lane, first, last = units[i].tolist()
+                    start = int(ends[i]) - (last - first)  # where the range begins in the file
+                    low, high = max(begin, start), min(end, start + last - first)
+                    if low >= end:
+                        break
+                    if low < high:
+                        yield Piece(lane, first + low - start, values[low - begin : high - begin])
+        following = self.arrays[NEXT + name]
+        if following.shape[: 1 + len(field.shape)] != (len(self.lanes), *field.shape):
+            raise CorruptionError(event(f"`{name}` has another shape than the schema says", self.at))
+        for lane, values in zip(range(len(self.lanes)), _typed(following, column), strict=True):
+            yield Piece(lane, self.lanes[lane].head // (field.every or 1), values[None])
+
+    def damage(self) -> Iterator[str]:
+        """Where data do not match their checksums, file by file; all of it is read."""
+        for name, file in self.manifest.files:
+            with self._reader(name, file) as reader:
+                for offset in reader.damage():
+                    yield f"{reader.at}, offset {offset}"
+
+    def _reader(self, name: str, file: File) -> TensorReader:
+        if name not in self._folder.sizes():
+            raise CorruptionError(message(f"the file `{name}`", "none", self._folder.path))
+        return TensorReader(self._folder, name, file.nbytes, file.checksum)
+
+    def _part(self, file: File) -> tuple[Part, TensorReader]:
+        reader = self._open.enter_context(self._reader(_manifest.steps_name(file.number), file))
+        with damaged(reader.at):
+            ranges = reader.rows(RANGES)
+            lane, first, last = ranges.T
+            if ranges.dtype != np.int64 or not ((lane >= 0) & (lane < len(self.lanes))).all():
+                raise ValueError("invalid lanes")
+            heads = np.array([each.head for each in self.lanes])[lane]
+            if not ((first >= 0) & (first < last) & (last <= heads)).all():
+                raise ValueError("invalid rows")
+        return Part(file, ranges), reader
+
+    def _check_ranges(self) -> None:
+        """Every stored row is in one file."""
+        firsts = np.array([lane.first for lane in self.lanes])
+        ranges = np.concatenate([np.empty((0, 3), np.int64), *(part.ranges for part, _ in self.parts)])
+        low = np.maximum(ranges[:, 1], firsts[ranges[:, 0]])
+        live = ranges[low < ranges[:, 2]]
+        low = low[low < ranges[:, 2]]
+        counts = np.bincount(live[:, 0], live[:, 2] - low, len(firsts))
+        if (counts != [lane.head - lane.first for lane in self.lanes]).any():
+            raise CorruptionError(event("Its files do not have each of its rows once", self.at))
+
+    def _check_shape(self, reader: TensorReader, name: str, column: Column, count: int) -> None:
+        tensor = reader.tensors.get(name)
+        if tensor is None or tensor.shape[: 1 + len(column.field.shape)] != (count, *column.field.shape):
+            raise CorruptionError(event(f"`{name}` has another shape than the schema says", reader.at))
+
+    def _lanes_of(self, state: TensorReader, lanes: int) -> list[Lane]:
+        self.arrays = {name: state.rows(name) for name in state.tensors}
+        if len(self.arrays[COUNTERS]) != lanes:
+            raise ValueError("counters of other lanes")
+        found = lanes_of(self.arrays, self.rows)
+        if not all(lane.fits() for lane in found):
+            raise ValueError("counters that do not fit the rows")
+        return found
+
+    def whole(self) -> dict[str, Array]:
+        """The sampler's arrays that are neither by slot nor made again."""
+        return {name.removeprefix(WHOLE): a for name, a in self.arrays.items() if name.startswith(WHOLE)}
+
+
+def _typed(values: Array, column: Column) -> Array:
+    """Values in the column's dtype: complex numbers are stored as pairs."""
+    kind = column.field.dtype
+    if kind.char == "D" and values.dtype == np.float64:
+        return np.ascontiguousarray(values).view(kind)[..., 0]
+    if values.dtype != kind:
+        raise StorageError(message(f"`{kind}`", f"`{values.dtype}`", column.path))
+    return values

@@ -1,0 +1,304 @@
+"""Saving a buffer: the files in an order in which a kill or a loss of power leaves a complete save behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from .. import _check
+from .._arguments import identity
+from .._files import TEMPORARY, Folder
+from .._frozen import Frozen
+from .._types import Int64
+from ..errors import CorruptionError, StorageError, message
+from . import _manifest
+from ._choices import described, fields_of
+from ._guard import Guard
+from ._instant import Instant, Source
+from ._manifest import File, Manifest
+from ._steps import clipped, ranges_of, rows_in, steps_writer
+from ._tensors import Tensor, TensorWriter
+
+STATE_FORMAT = "relive.state.1"
+_MOST_FILES = 32  # files of steps that a save consists of
+
+
+class Saved:
+    """What a save wrote.
+
+    Attributes:
+        path: The directory.
+        number: The save's number in it, from 1 on; `relive.load(path, number=...)` takes it.
+
+    `bytes_written`, `bytes_total` and `seconds` wait for the save's end.
+
+    >>> import relive, tempfile
+    >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
+    >>> saved = buffer.save(tempfile.mkdtemp(), wait=False)
+    >>> saved.wait().number
+    1
+    """
+
+    def __init__(self, path: str, number: int) -> None:
+        self.path, self.number = path, number
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._written, self._total, self._seconds = 0, 0, 0.0
+
+    def wait(self, timeout: float | None = None) -> Saved:
+        """Wait until the save is complete; returns it.
+
+        Args:
+            timeout: Seconds after which to give up; None: never.
+
+        Raises:
+            StorageError: It could not be written; the save before it is what `load` finds.
+            TimeoutError: It goes on longer than `timeout`.
+        """
+        if not self._ended.wait(timeout):
+            raise TimeoutError(f"the save is not complete after {timeout} s")
+        if self._error is not None:
+            error, self._error = self._error, None  # said once
+            raise error
+        return self
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._ended.is_set()
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that this save wrote."""
+        return self.wait()._written
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of all files that it consists of, those of earlier saves among them."""
+        return self.wait()._total
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.wait()._seconds
+
+    def __repr__(self) -> str:
+        if not self.done:
+            return f"Saved({self.path!r}, number={self.number}, not complete yet)"
+        sizes = f"bytes_written={self._written}, bytes_total={self._total}, seconds={self._seconds:.3f}"
+        return f"Saved({self.path!r}, number={self.number}, {sizes})"
+
+
+class Part(Frozen):
+    """A file of steps, and the ranges of rows in it, int64 `[n, 3]`."""
+
+    file: File
+    ranges: Int64
+
+
+class Basis(Frozen):
+    """The last save of a buffer, which the next one can build upon.
+
+    Attributes:
+        token: Names the save.
+        head: The row after the newest of each lane, then.
+        parts: Its files of steps.
+    """
+
+    token: str
+    head: Int64
+    parts: tuple[Part, ...]
+
+
+class Saver:
+    """Saves one buffer, again and again.
+
+    Args:
+        source: The buffer.
+        name: Its identity.
+        basis: The save that it was loaded from.
+    """
+
+    def __init__(self, source: Source, name: str, basis: Basis | None = None) -> None:
+        self._source, self._identity, self._basis = source, name, basis
+        self._last: Saved | None = None
+        self._lock = threading.Lock()
+
+    def save(self, path: str, keep: int, wait: bool) -> Saved:
+        """`ReplayBuffer.save`."""
+        keep = _check.integer(keep, "ReplayBuffer.save(keep)", minimum=1)
+        _check.flag(wait, "ReplayBuffer.save(wait)")
+        with self._lock:
+            if self._last is not None:
+                self._last.wait()
+            task = _Task(self._source, Folder(path, create=True), self._identity, self._basis, keep)
+            self._last = saved = task.saved
+
+            def run() -> None:
+                self._basis = task.run() or self._basis
+
+            if not wait:
+                threading.Thread(target=run, name="relive-save").start()
+        if wait:
+            run()
+            saved.wait()
+        return saved
+
+
+class _Task:
+    """One save, from the instant on that it saves."""
+
+    def __init__(self, source: Source, folder: Folder, name: str, basis: Basis | None, keep: int) -> None:
+        self._start = time.perf_counter()
+        self._source, self._folder, self._identity, self._keep = source, folder, name, keep
+        try:
+            folder.lock()
+            found = self._manifests()
+            self._number = 1 + max([0, *_manifest.numbers(folder)])
+            with source.turn.alone():
+                self._instant = Instant(source)
+                generator = self._instant.generator()
+                self._kept, new = _planned(self._instant, basis if self._continues(found, basis) else None)
+                self._guard = Guard(source.schema, source.ring, new)
+                source.watch(self._guard)
+            self._new, self._generator = new, generator
+        except BaseException:
+            source.watch(None)
+            folder.close()
+            raise
+        self.saved = Saved(folder.path, self._number)
+
+    def run(self) -> Basis | None:
+        """Write the files; what the next save can build upon, None if this one failed."""
+        try:
+            return self._run()
+        except BaseException as error:
+            self.saved._error = error
+            return None
+        finally:
+            self._source.watch(None)
+            self._folder.close()
+            self.saved._ended.set()
+
+    def _run(self) -> Basis:
+        folder, number = self._folder, self._number
+        before = self._folder.sizes()
+        parts, written = list(self._kept), 0
+        if len(self._new):
+            writer = steps_writer(self._source.schema, self._source.ring, self._new, self._guard)
+            parts.append(Part(_written(folder, _manifest.steps_name(number), number, writer), self._new))
+            written += writer.nbytes
+        self._source.watch(None)
+        arrays = self._instant.arrays()
+        tensors = {name: Tensor.of(array.dtype, array.shape) for name, array in arrays.items()}
+        pieces = {name: iter([np.ascontiguousarray(array)]) for name, array in arrays.items()}
+        state = TensorWriter(tensors, pieces, {"format": STATE_FORMAT})
+        manifest = Manifest(
+            number=number,
+            identity=self._identity,
+            token=os.urandom(16).hex(),
+            choices=choices_of(self._source),
+            counts=self._instant.facts.counts,
+            generator=self._generator,
+            state=_written(folder, _manifest.state_name(number), number, state),
+            steps=tuple(part.file for part in parts),
+        )
+        # The files are there for good before the manifest says that they are.
+        folder.sync()
+        text = manifest.dumped()
+        folder.write(_manifest.manifest_name(number), [text])
+        folder.sync()
+        self._prune(manifest, before)
+        self.saved._written, self.saved._total = written + state.nbytes + len(text), manifest.nbytes + len(text)
+        self.saved._seconds = time.perf_counter() - self._start
+        return Basis(manifest.token, self._instant.head, tuple(parts))
+
+    def _manifests(self) -> list[Manifest]:
+        """The saves of the directory, which have to be this buffer's."""
+        folder = self._folder
+        if strangers := [name for name in folder.sizes() if name.startswith("index.sqlite")]:
+            what = message("an empty directory, or one of this buffer's saves", f"`{strangers[0]}`", folder.path)
+            raise StorageError(what)
+        found, damage = [], None
+        for number in _manifest.numbers(folder):
+            try:
+                found.append(_manifest.read(folder, number))
+            except CorruptionError as error:
+                damage = error
+        if damage is not None and not found:
+            raise damage
+        if found and found[0].identity != self._identity:
+            remedy = "save to another directory; a buffer that goes on with these saves comes from `relive.load`"
+            wanted = "an empty directory, or one of this buffer's saves"
+            raise StorageError(message(wanted, "saves of another buffer", folder.path, remedy))
+        return found
+
+    def _continues(self, found: Sequence[Manifest], basis: Basis | None) -> bool:
+        """Whether the directory has the save that this buffer made last, with all its files."""
+        if basis is None or all(manifest.token != basis.token for manifest in found):
+            return False
+        sizes = self._folder.sizes()
+        return all(sizes.get(_manifest.steps_name(p.file.number)) == p.file.nbytes for p in basis.parts)
+
+    def _prune(self, manifest: Manifest, before: dict[str, int]) -> None:
+        """Delete saves beyond `keep`, and what unfinished ones left."""
+        folder = self._folder
+        kept = _manifest.numbers(folder)[: self._keep]
+        old = [name for name in before if name.endswith(".json") and _manifest.number_of(name) not in {None, *kept}]
+        for name in old:
+            folder.remove(name)
+        if old:
+            folder.sync()  # before their files go
+        try:
+            manifests = [manifest if n == manifest.number else _manifest.read(folder, n) for n in kept]
+        except CorruptionError:
+            return  # which files it needs is not known
+        needed = {name for each in manifests for name, _ in each.files}
+        for name in before:
+            ours = _manifest.number_of(name) is not None and not name.endswith(".json")
+            if name.startswith(TEMPORARY) or (ours and name not in needed):
+                folder.remove(name)
+
+
+def choices_of(source: Source) -> dict[str, object]:
+    """What a buffer was built from, as JSON."""
+    ring = source.ring
+    digest = identity(source.schema, ring.lanes, ring.rows, ring.window, source.sampler)
+    return {
+        "schema": fields_of(source.schema),
+        "num_envs": ring.lanes,
+        "rows": ring.rows,
+        "item": described(source.item),
+        "sampler": described(source.sampler),
+        "storage": described(source.storage),
+        "window": dict(vars(ring.window)),
+        "digest": digest.hex(),
+    }
+
+
+def _written(folder: Folder, name: str, number: int, writer: TensorWriter) -> File:
+    folder.write(name, writer.parts())
+    return File(number, writer.nbytes, writer.checksum)
+
+
+def _planned(instant: Instant, basis: Basis | None) -> tuple[list[Part], Int64]:
+    """The files of the last save that go on being used, and the rows that have to be written.
+
+    A file of which less than half is still stored is not used any more, and neither are the smallest where there are
+    many; what is still stored of them is written again.
+    """
+    lanes = np.arange(len(instant.head))
+    if basis is None:
+        return [], ranges_of(lanes, instant.first, instant.head)
+    live = [(rows_in(clipped(part.ranges, instant.first)), part) for part in basis.parts]
+    useful = sorted((count, part.file.number) for count, part in live if 2 * count >= rows_in(part.ranges) > 0)
+    most = _MOST_FILES - 1
+    numbers = {number for _, number in (useful if len(useful) <= most else useful[-(most // 2) :])}
+    kept = [part for part in basis.parts if part.file.number in numbers]
+    again = [clipped(part.ranges, instant.first) for part in basis.parts if part.file.number not in numbers]
+    new = np.concatenate([*again, ranges_of(lanes, np.maximum(basis.head, instant.first), instant.head)])
+    return kept, np.ascontiguousarray(new[np.lexsort((new[:, 1], new[:, 0]))])

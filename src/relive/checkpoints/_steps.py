@@ -1,0 +1,64 @@
+"""The rows of a buffer's steps, as files hold them: ranges of lanes, and the columns' values one range after another.
+
+A column has an entry for every row of a range; a field with `every=k` has one for every *unit* of k rows that begins in
+front of the range's end. Units that are still being written are not among them: a save has these beside the lanes'
+counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from .._ring import Ring
+from .._types import Array, Int64
+from ..schema import Schema
+from ._guard import Guard
+from ._instant import name_of
+from ._tensors import Tensor, TensorWriter
+
+RANGES = "relive/ranges"
+FORMAT = "relive.steps.1"
+_PIECE = 1 << 20  # bytes that are copied at once
+
+
+def ranges_of(lanes: Sequence[int] | Int64, first: Int64, last: Int64) -> Int64:
+    """The ranges `[first, last)` of rows of lanes that are not empty, int64 `[n, 3]`: lane, first, last."""
+    found = np.stack([np.asarray(lanes, np.int64), first, last], axis=1)
+    return np.ascontiguousarray(found[first < last])
+
+
+def clipped(ranges: Int64, first: Int64) -> Int64:
+    """What is left of ranges where the rows before `first` of their lanes are left out."""
+    return ranges_of(ranges[:, 0], np.maximum(ranges[:, 1], first[ranges[:, 0]]), ranges[:, 2])
+
+
+def rows_in(ranges: Int64) -> int:
+    """How many rows are in ranges."""
+    return int((ranges[:, 2] - ranges[:, 1]).sum())
+
+
+def in_units(ranges: Int64, every: int | None) -> Int64:
+    """Ranges in units of `every` rows."""
+    if every is None:
+        return ranges
+    return np.concatenate([ranges[:, :1], ranges[:, 1:] // every], axis=1)
+
+
+def steps_writer(schema: Schema, ring: Ring, ranges: Int64, guard: Guard) -> TensorWriter:
+    """The file of the rows in `ranges`."""
+    tensors = {RANGES: Tensor(ranges.dtype, ranges.shape)}
+    pieces: dict[str, Iterator[Array]] = {RANGES: iter([ranges])}
+    for number, column in enumerate(schema.columns):
+        field, name = column.field, name_of(column.keys)
+        units = in_units(ranges, field.every)
+        tensors[name] = Tensor.of(field.dtype, (rows_in(units), *field.shape))
+        pieces[name] = _pieces(guard, number, units, max(1, _PIECE // field.nbytes))
+    return TensorWriter(tensors, pieces, {"format": FORMAT})
+
+
+def _pieces(guard: Guard, column: int, units: Int64, most: int) -> Iterator[Array]:
+    for lane, first, last in units.tolist():
+        for begin in range(first, last, most):
+            yield guard.read(column, lane, begin, min(begin + most, last))

@@ -1,0 +1,177 @@
+"""A buffer that is saved and loaded, or copied, in the middle of a program goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import pickle
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from configs import Config, configs
+from full_oracle import assert_same_buffer, most_frames, stacks_of
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from programs import Call, attempt, programs, vars_of
+from wild_envs import CUTS
+
+import relive
+from relive import _kernels
+from relive.testing._lives import BACK_ENDS
+from relive.testing.agreement import assert_same_batch, is_refused
+from relive.testing.strategies import lane_subsets, raw_priorities, scripts
+
+pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+WAYS = ["save", "save", "save", "save without waiting", "pickle", "deepcopy", "go on"]
+
+
+def passed_on(buffer: relive.ReplayBuffer, way: str, path: str, keep: int) -> relive.ReplayBuffer:
+    """The buffer after it has been saved and loaded, or copied."""
+    if way == "pickle":
+        return pickle.loads(pickle.dumps(buffer))
+    if way == "deepcopy":
+        return copy.deepcopy(buffer)
+    saved = buffer.save(path, keep=keep, wait=way != "save without waiting").wait()
+    return buffer if way == "go on" else relive.load(path, number=saved.number)
+
+
+@contextlib.contextmanager
+def kernels(names: list[str]) -> Iterator[Any]:
+    """A function that goes on with the next of these back ends."""
+    with contextlib.ExitStack() as stack:
+        left = iter(names)
+        yield lambda: stack.enter_context(_kernels.use(next(left)))
+
+
+def results_of(buffer: relive.ReplayBuffer, call: Call) -> list[Any]:
+    name, arguments = call
+    if name == "read_all":
+        return [attempt(buffer.read, {"ids": [key]}) for key in arguments["ids"]]
+    return [attempt(getattr(buffer, name), arguments)]
+
+
+def all_of(buffer: relive.ReplayBuffer) -> dict[str, Any]:
+    """Every statistic but the count of calls that each kernel counts in its own way; and the generator."""
+    stats = {name: value for name, value in vars(buffer.stats()).items() if name != "slow_adds"}
+    return {**stats, "rng": buffer.rng.bit_generator.state["state"], "counters": buffer._ring.counters.tolist()}
+
+
+@given(programs(spoiled=False), st.data())
+@settings(max_examples=settings().max_examples // 2)
+def test_a_loaded_buffer_goes_on_exactly(program: tuple[Config, list[Call]], data: st.DataObject) -> None:
+    """Ids, batches, weights, refusals and statistics, whatever was saved into the directory before; on both kernels."""
+    config, calls = program
+    moments = data.draw(st.dictionaries(st.integers(0, len(calls) - 1), st.sampled_from(WAYS), min_size=1, max_size=4))
+    names = data.draw(st.lists(st.sampled_from(BACK_ENDS), min_size=len(moments) + 1, max_size=len(moments) + 1))
+    keep = data.draw(st.integers(1, 3))
+    alone = config.build()
+    with tempfile.TemporaryDirectory() as path, kernels(names) as next_kernels:
+        next_kernels()
+        buffer = config.build()
+        for number, call in enumerate(calls):
+            for ours, theirs in zip(results_of(buffer, call), results_of(alone, call), strict=True):
+                if isinstance(ours, relive.Batch):
+                    assert_same_batch(ours, theirs, rtol=1e-6)
+                else:
+                    np.testing.assert_array_equal(ours, theirs)
+            if number in moments:
+                next_kernels()
+                buffer = passed_on(buffer, moments[number], path, keep)
+                assert all_of(buffer) == all_of(alone)
+        assert vars_of(buffer.stats()) == vars_of(alone.stats())
+
+
+def fitting(config: Config, other: Config, rows: int) -> Config:
+    """`other` over the steps of `config`: with its schema, and `rows` rows at most."""
+    frames = most_frames(stacks_of(config.fields.tree["obs"]))
+    least = other.n_step + frames - 1
+    starts = 1
+    if other.sequences is not None:
+        starts = other.sequences["starts"]
+        least = other.sequences["length"] + other.sequences["burn_in"] + other.n_step - 1 + max(frames - 1, 1)
+    assume(starts % (config.every or 1) == 0)
+    same = {"schema": config.schema, "num_envs": config.num_envs, "every": config.every}
+    return dataclasses.replace(other, **same, rows=least + rows)
+
+
+@given(configs(), configs(), st.data())
+@settings(max_examples=settings().max_examples // 2)
+def test_the_same_steps_under_other_choices(config: Config, other: Config, data: st.DataObject) -> None:
+    """Another item, sampler, capacity: what can be drawn is what the oracle of these choices has, then and later."""
+    wanted = fitting(config, other, data.draw(st.integers(0, 12)))
+    buffer, envs = config.build(), config.envs()
+    oracle = dataclasses.replace(wanted, rows=min(wanted.rows, config.rows)).oracle()
+
+    def feed(*buffers: relive.ReplayBuffer) -> None:
+        lanes = data.draw(lane_subsets(config.num_envs))
+        if data.draw(st.integers(0, 5)) == 0:
+            oracle.cut(lanes)
+            for each in buffers:
+                each.cut(env_ids=lanes)
+            return
+        script = dataclasses.replace(data.draw(scripts(False, CUTS)), priorities=None)
+        steps = envs.rollout(lanes, data.draw(st.integers(1, config.rows + 4)), script)
+        ids = oracle.extend(lanes, steps)
+        for each in buffers:
+            np.testing.assert_array_equal(each.extend(**steps, env_ids=lanes), ids)
+
+    for _ in range(data.draw(st.integers(1, 5))):
+        feed(buffer)
+        if config.sampler is not None and buffer.can_sample(3):
+            batch = buffer.sample(3)
+            buffer.update_priorities(batch.ids, data.draw(st.lists(raw_priorities(), min_size=3, max_size=3)))
+    with tempfile.TemporaryDirectory() as path:
+        buffer.save(path)
+        model = wanted.build()
+        choices = {"capacity": model.capacity, "item": model.item, "sampler": model.sampler}
+        loaded = relive.load(path, **choices)
+        assert_same_buffer(loaded, oracle, wanted.whole)
+        assert_carried(buffer, loaded)
+        # Ids and what further saves build upon stay what they were.
+        loaded.save(path)
+        assert_same_batch(relive.load(path).read(list(oracle.items())), loaded.read(list(oracle.items())))
+    if wanted.rows <= config.rows:
+        for _ in range(data.draw(st.integers(0, 4))):
+            feed(loaded)
+            assert_same_buffer(loaded, oracle, wanted.whole)
+
+
+def assert_carried(buffer: relive.ReplayBuffer, loaded: relive.ReplayBuffer) -> None:
+    """Raw priorities are those of before where both samplers have them, else `initial`."""
+    rows = range(buffer.num_envs * int(buffer._ring.counters[:, 0].max(initial=0)))
+    both = [key for key in rows if not (is_refused(buffer, key) or is_refused(loaded, key))]
+    if both and loaded.sampler.prioritizes:
+        known = buffer.sampler.prioritizes and buffer.sampler.alpha > 0 and loaded.sampler.alpha > 0
+        expected = buffer.priorities(both) if known else None
+        if known:
+            np.testing.assert_allclose(loaded.priorities(both), expected, rtol=1e-12)
+        elif not buffer.sampler.prioritizes and loaded.sampler.alpha > 0:
+            np.testing.assert_allclose(loaded.priorities(both), loaded.sampler.initial, rtol=1e-12)
+
+
+@given(programs(spoiled=False), st.data())
+@settings(max_examples=settings().max_examples // 4)
+def test_lanes_can_be_chosen(program: tuple[Config, list[Call]], data: st.DataObject) -> None:
+    """Lanes of one save, or of several, become those of a new buffer; row and contents stay."""
+    config, calls = program
+    buffer = config.build()
+    for call in calls:
+        results_of(buffer, call)
+    lanes = data.draw(lane_subsets(config.num_envs))
+    with tempfile.TemporaryDirectory() as path:
+        buffer.save(path)
+        twice = relive.load([path, path], lanes=[lanes, lanes[:1]], seed=1)
+        once = relive.load(path, lanes=lanes, seed=1)
+    for loaded, origins in ((twice, [*lanes, lanes[0]]), (once, lanes)):
+        assert loaded.num_envs == len(origins)
+        heads = loaded._ring.counters[:, 0].tolist()
+        for lane, origin in enumerate(origins):
+            for row in range(heads[lane]):
+                key, before = row * len(origins) + lane, row * config.num_envs + origin
+                assert is_refused(loaded, key) == is_refused(buffer, before)
+                if not is_refused(loaded, key):
+                    assert_same_batch(loaded.read([key]), buffer.read([before]), without=("ids",))
