@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._types import Int64
+from ._types import Array, Int64
 
 # Bits of a row's mark. A row without STEP holds an observation only: a successor (boundary row), or, with HISTORY, an
 # older frame of a stream's first observation. FIRST: a stream begins here. START: an item may begin here. LOST on a
@@ -42,3 +42,32 @@ def place_of(memory: Int64, lanes: Int64 | int, block: int) -> tuple[Int64, Int6
     """The index in an array `[blocks, L, K]` of rows in the memory of their lanes."""
     blocks, within = np.divmod(memory, block)
     return blocks, lanes, within
+
+
+def ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:
+    """The rows `[first, last)` of every lane, one lane after the other: lanes and rows."""
+    counts = np.maximum(last - first, 0)
+    lanes = np.repeat(np.arange(len(counts)), counts)
+    return lanes, np.repeat(first, counts) + np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def get_rows(array: Array, lane: int, first: int, last: int) -> Array:
+    """The rows `[first, last)` of a lane in an array `[blocks, L, K, ...]`; a view where they lie together."""
+    blocks, _, block = array.shape[:3]
+    begin, skipped = divmod(first % (blocks * block), block)
+    end = begin + -(-(skipped + last - first) // block)
+    of_lane = array[:, lane]
+    found = of_lane[begin:end] if end <= blocks else np.concatenate([of_lane[begin:], of_lane[: end - blocks]])
+    return found.reshape(-1, *array.shape[3:])[skipped : skipped + last - first]
+
+
+def set_rows(array: Array, lane: int, first: int, values: Array) -> None:
+    """Write the rows of a lane from `first` on into an array `[blocks, L, K, ...]`."""
+    blocks, _, block = array.shape[:3]
+    if block > 1:
+        array[place_of(np.arange(first, first + len(values)) % (blocks * block), lane, block)] = values
+        return
+    begin = first % blocks
+    until = min(blocks - begin, len(values))  # the lane's memory ends there
+    array[begin : begin + until, lane, 0] = values[:until]
+    array[: len(values) - until, lane, 0] = values[until:]

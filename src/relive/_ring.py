@@ -150,6 +150,10 @@ class Ring:
         blocks, _, within = self.at(rows, lane)
         return np.asarray((blocks * self.lanes + lane) * self.marks.shape[2] + within)
 
+    def blocks(self, column: Array) -> Array:
+        """A column of one entry a row, by blocks, lanes and rows of a block, as `marks` is."""
+        return column[:-1].reshape(*self.marks.shape, *column.shape[1:])
+
     def units(self, rows: Int64, lanes: Int64 | int, every: int | None) -> Int64:
         """Where a column that is kept at every `every`-th step has `rows` of `lanes`: a unit is `every` rows."""
         if every is None:

@@ -25,6 +25,7 @@ from .._lanes import (
     TERMINATED,
     TRUNCATED,
     place_of,
+    ranges,
 )
 from .._plans import Changes, ColumnLayout, Located, State, Unrolled, Window, Windows
 from .._types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
@@ -115,9 +116,9 @@ class Rows:
         """Which slots became drawable, and which stopped being drawable, since the counters `[L, 3]` were `seen`."""
         now = self.counters[:, SEEN]
         (oldest, ready, _), (oldest_then, ready_then, _) = now.T, seen.T
-        lanes, rows = _ranges(oldest_then, np.minimum(oldest, ready_then))
+        lanes, rows = ranges(oldest_then, np.minimum(oldest, ready_then))
         gone = rows % self.rows * self.num_lanes + lanes
-        lanes, rows = _ranges(np.maximum(ready_then, oldest), ready)
+        lanes, rows = ranges(np.maximum(ready_then, oldest), ready)
         anchors = (self.marks[self.at(rows, lanes)] & (STEP | START)) == STEP | START
         lanes, rows = lanes[anchors], rows[anchors]
         come = rows % self.rows * self.num_lanes + lanes
@@ -272,15 +273,8 @@ class Rows:
         return total.astype(rewards.dtype)
 
 
-def _ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:
-    """The rows `[first, last)` of every lane, one lane after the other: lanes and rows."""
-    counts = np.maximum(last - first, 0)
-    lanes = np.repeat(np.arange(len(counts)), counts)
-    return lanes, np.repeat(first, counts) + np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)
-
-
 def largest_given(given: Float64, rows: int, counters: Int64, seen: Int64) -> float:
     """The largest priority that rows were given since the counters were `seen`; 0 where none was."""
-    lanes, fresh = _ranges(np.maximum(seen[:, 2], counters[:, HEAD] - rows), counters[:, HEAD])
+    lanes, fresh = ranges(np.maximum(seen[:, 2], counters[:, HEAD] - rows), counters[:, HEAD])
     blocks, _, block = given.shape
     return float((-given[place_of(fresh % (blocks * block), lanes, block)]).max(initial=0.0))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from .._arrays import ArraySpec, Memory
-from .._lanes import HEAD, OLDEST, READY, place_of
+from .._lanes import HEAD, OLDEST, READY, set_rows
 from .._types import Array, Int64
 from ..errors import CorruptionError, StorageError, message
 from ..samplers import Sampler
@@ -49,16 +49,14 @@ class _Memory:
 def fill_ring(memory: Memory, lanes: Sequence[Lane], clock: Int64, names: Mapping[str, ArraySpec]) -> None:
     """Fill the ring's counters and what it keeps for each row."""
     marks = memory.host("ring/marks")
-    blocks, _, block = marks.shape
     memory.host("ring/clock")[:] = clock
     kept = [name for name in ("given", "arrival") if f"ring/{name}" in names]
     for number, lane in enumerate(lanes):
         memory.host("ring/counters")[number] = lane.counters
-        at = place_of(np.arange(lane.first, lane.head) % (blocks * block), number, block)
-        marks[at] = lane.marks
+        set_rows(marks, number, lane.first, lane.marks)
         for name in kept:
             if name in lane.kept:
-                memory.host(f"ring/{name}")[at] = lane.kept[name]
+                set_rows(memory.host(f"ring/{name}"), number, lane.first, lane.kept[name])
 
 
 def fill_sampler(
@@ -72,12 +70,12 @@ def fill_sampler(
     for name, wanted in sampler.spec(len(lanes), rows).items():
         array = memory.host(f"sampler/{name}")
         if wanted.saved == "slots":
-            places = array[: len(lanes) * rows].reshape(rows, len(lanes))
+            places = array[: len(lanes) * rows].reshape(rows, len(lanes), 1)
             for number, lane in enumerate(lanes):
                 values = lane.slots.get(name)
                 if values is None or values.dtype != array.dtype or not np.isfinite(values).all():
                     raise CorruptionError(message(f"finite numbers in `{name}`", "others", at))
-                places[np.arange(lane.first, lane.head) % rows, number] = values
+                set_rows(places, number, lane.first, values)
         elif wanted.saved == "seen":
             array[:] = [lane.counters[[OLDEST, READY, HEAD]] for lane in lanes]
         elif wanted.saved == "whole":

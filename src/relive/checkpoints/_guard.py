@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .._lanes import HEAD
+from .._lanes import HEAD, get_rows, ranges
 from .._ring import Ring
 from .._types import Array, Int64
 from ..schema import Schema
@@ -21,10 +21,30 @@ _PIECE = 1 << 20  # bytes that one call copies at least, so that few calls have 
 
 
 class _Kept:
-    """Copies of the rows `[first, last)` of a lane, one array for each column, in its units."""
+    """Copies of rows of some lanes.
 
-    def __init__(self, first: int, last: int, columns: Sequence[Array]) -> None:
-        self.first, self.last, self.columns = first, last, columns
+    Attributes:
+        lanes: The lanes, int64 `[n]`.
+        first: The first row of each that was copied.
+        last: The row after the last.
+        columns: For each column the copied units, one lane after the other.
+        ends: For each column where each lane's units end in it.
+    """
+
+    def __init__(self, ring: Ring, every: Sequence[int | None], lanes: Int64, first: Int64, last: Int64) -> None:
+        self.lanes, self.first, self.last = lanes, first, last
+        self.columns: list[Array] = []
+        self.ends: list[Int64] = []
+        for array, kept in zip(ring.columns, every, strict=True):
+            begin, end = first // (kept or 1), -(-last // (kept or 1))
+            which, units = ranges(begin, end)
+            self.columns.append(array[ring.units(units * (kept or 1), lanes[which], kept)])
+            self.ends.append(np.cumsum(end - begin))
+
+    def units(self, column: int, i: int) -> Array:
+        """The units of a column of the i-th of the lanes."""
+        ends = self.ends[column]
+        return self.columns[column][ends[i - 1] if i else 0 : ends[i]]
 
 
 class Guard:
@@ -45,41 +65,36 @@ class Guard:
         self.limits: Int64 = np.full(ring.lanes, _NEVER)
         np.minimum.at(self.limits, ranges[:, 0], ranges[:, 1] + ring.rows)
         np.maximum.at(self._end, ranges[:, 0], ranges[:, 2])
-        self._kept: dict[int, list[_Kept]] = {}
+        self._kept: dict[int, list[tuple[_Kept, int]]] = {}  # by lane, with its place among the lanes
         self._step = max(1, _PIECE // schema.nbytes)
         # A step takes a row, one for a final observation, and with both of them older frames.
         self._most = 2 + 2 * ring.window.lookback
 
     def before(self, lanes: Int64, steps: int) -> None:
         """Copy what `steps` steps of each of `lanes` may overwrite; called under the buffer's lock."""
-        heads = self._ring.counters[lanes, HEAD] + self._most * (steps + 1)
-        for lane, head in zip(lanes.tolist(), heads.tolist(), strict=True):
-            if head > self.limits[lane]:
-                self._keep(lane, head - self._ring.rows)
+        until = self._ring.counters[lanes, HEAD] + self._most * (steps + 1) - self._ring.rows
+        late = until > self.limits[lanes] - self._ring.rows
+        if not late.any():
+            return
+        lanes, until = lanes[late], until[late]
+        first = self.limits[lanes] - self._ring.rows
+        last = np.minimum(np.maximum(until, first + max(1, self._step // len(lanes))), self._end[lanes])
+        kept = _Kept(self._ring, self._every, lanes, first, last)
+        for i, lane in enumerate(lanes.tolist()):
+            self._kept.setdefault(lane, []).append((kept, i))
+        self.limits[lanes] = np.where(last < self._end[lanes], last + self._ring.rows, _NEVER)
 
     def read(self, column: int, lane: int, first: int, last: int) -> Array:
         """The units `[first, last)` of a column, as they were at the instant of the save."""
-        found = self._copy(column, lane, first, last)
-        limit = int(self.limits[lane])  # after the copy: what was overwritten meanwhile has been kept before
-        every = self._every[column] or 1
-        for kept in self._kept.get(lane, ()) if first * every < limit - self._ring.rows else ():
-            begin, end = max(first, kept.first // every), min(last, -(-kept.last // every))
+        ring, array, every = self._ring, self._ring.columns[column], self._every[column]
+        if every is None:
+            found = get_rows(ring.blocks(array), lane, first, last).copy()
+        else:
+            found = array[ring.units(np.arange(first, last) * every, lane, every)]
+        # After the copy: what was overwritten meanwhile has been kept before.
+        for kept, i in self._kept.get(lane, ()):
+            offset = int(kept.first[i]) // (every or 1)
+            begin, end = max(first, offset), min(last, -(-int(kept.last[i]) // (every or 1)))
             if begin < end:
-                offset = kept.first // every
-                found[begin - first : end - first] = kept.columns[column][begin - offset : end - offset]
+                found[begin - first : end - first] = kept.units(column, i)[begin - offset : end - offset]
         return found
-
-    def _keep(self, lane: int, last: int) -> None:
-        first = int(self.limits[lane]) - self._ring.rows
-        last = min(max(last, first + self._step), int(self._end[lane]))
-        columns = []
-        for number, every in enumerate(self._every):
-            k = every or 1
-            columns.append(self._copy(number, lane, first // k, -(-last // k)))
-        self._kept.setdefault(lane, []).append(_Kept(first, last, columns))
-        self.limits[lane] = last + self._ring.rows if last < self._end[lane] else _NEVER
-
-    def _copy(self, column: int, lane: int, first: int, last: int) -> Array:
-        every = self._every[column]
-        rows = np.arange(first, last) * (every or 1)
-        return self._ring.columns[column][self._ring.units(rows, lane, every)]

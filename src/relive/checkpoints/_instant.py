@@ -15,7 +15,7 @@ from .._adding import Guard
 from .._arrays import ArraySpec, Memory
 from .._frozen import Frozen
 from .._generators import state_of
-from .._lanes import HEAD
+from .._lanes import HEAD, get_rows
 from .._ring import Ring
 from .._turn import Turn
 from .._types import Array, Float32, Int64
@@ -88,7 +88,9 @@ class Instant:
         self.facts = source.facts()
         self._spec = sampler.spec(ring.lanes, ring.rows)
         self._counters, self._clock = ring.counters.copy(), ring.clock.copy()
-        kept = {"marks": ring.marks, "given": ring.given, "arrival": ring.arrival}
+        # Until a priority is given, nothing is noted.
+        given = ring.given if self._clock[1] else None
+        kept = {"marks": ring.marks, "given": given, "arrival": ring.arrival}
         self._rows = {name: array.copy() for name, array in kept.items() if array is not None}
         self._sampler = {name: _saved(memory.host(name), wanted, ring.capacity) for name, wanted in self._spec.items()}
         self.head = self._counters[:, HEAD]
@@ -133,18 +135,17 @@ class Instant:
         }
 
     def _of_rows(self, blocks: Array) -> Array:
-        ring = self._ring
         parts = [
-            blocks[ring.at(np.arange(first, head), lane)]
+            get_rows(blocks, lane, first, head)
             for lane, (first, head) in enumerate(zip(self.first.tolist(), self.head.tolist(), strict=True))
         ]
         return np.concatenate(parts)
 
     def _of_slots(self, slots: Array) -> Array:
         ring = self._ring
-        places = slots.reshape(ring.rows, ring.lanes)
+        places = slots.reshape(ring.rows, ring.lanes, 1)
         parts = [
-            places[np.arange(first, head) % ring.rows, lane]
+            get_rows(places, lane, first, head)
             for lane, (first, head) in enumerate(zip(self.first.tolist(), self.head.tolist(), strict=True))
         ]
         return np.concatenate(parts)

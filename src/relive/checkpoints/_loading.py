@@ -13,7 +13,7 @@ from .. import _check
 from .._arguments import identity, integers
 from .._arrays import ArraySpec, Memory
 from .._files import Folder
-from .._lanes import HEAD
+from .._lanes import HEAD, set_rows
 from .._plans import State
 from .._types import Int64
 from ..buffer import ReplayBuffer
@@ -217,15 +217,17 @@ class _Loading:
         for save, chosen in zip(self._saves, self._chosen, strict=True):
             place = {lane: begin + i for i, lane in enumerate(chosen.tolist())}
             for column, array in zip(self.schema.columns, ring.columns, strict=True):
-                every = column.field.every or 1
+                every = column.field.every
                 for piece in save.column(column):
                     lane = place.get(piece.lane)
                     if lane is None:
                         continue
-                    least = max(0, int(heads[lane]) - self.rows) // every
-                    units = np.arange(max(piece.first, least), piece.first + len(piece.values))
-                    at = ring.units(units * every, lane, column.field.every)
-                    array[at] = piece.values[len(piece.values) - len(units) :]
+                    least = max(0, int(heads[lane]) - self.rows) // (every or 1)
+                    first, values = max(piece.first, least), piece.values[max(0, least - piece.first) :]
+                    if every is None:
+                        set_rows(ring.blocks(array), lane, first, values)
+                    else:
+                        array[ring.units(np.arange(first, first + len(values)) * every, lane, every)] = values
             begin += len(chosen)
 
     def _carry_priorities(self, buffer: ReplayBuffer) -> None:
