@@ -25,6 +25,7 @@ from ._memory import Arena, available_bytes
 from ._notices import ALL, Notices
 from ._plans import State
 from ._ring import Ring
+from ._stored import Stored
 from ._turn import Turn
 from ._types import Bool, Float64, Int64
 from .batch import Batch
@@ -34,7 +35,7 @@ from .schema import Schema
 from .stats import Stats, snapshot
 
 
-class ReplayBuffer:
+class ReplayBuffer(Stored):
     """Store what agents experience; sample it back under an explicit distribution.
 
     Args:
@@ -118,15 +119,6 @@ class ReplayBuffer:
         self._drawn = 0
         self._stale = 0
         self._last: Int64 = np.empty(0, np.int64)
-
-    @property
-    def capacity(self) -> int:
-        """Rows over all lanes: `num_envs * (capacity // num_envs)`."""
-        return self._ring.capacity
-
-    def __len__(self) -> int:
-        """Steps stored now; boundary rows do not count."""
-        return self._ring.stored
 
     def add(
         self,
