@@ -127,7 +127,7 @@ public:
         int64_t row, number;
         split(id, row, number);
         const Position now = position(number);
-        const int64_t first = std::max(observe(lane_of[number].cleared), now.head - rows);
+        const int64_t first = now.head - rows;
         if (row < first || row >= now.head) return -1;
         int64_t at = storage_row(number, memory_of(now, row));
         if (!(marks[at] & STEP)) return -1;

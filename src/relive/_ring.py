@@ -142,12 +142,12 @@ class Ring:
         """A kernel that copies rows of `columns`; see `Gather` in `_kernels_numpy/gather.py`."""
         return self._kernels.Gather(list(columns), list(picks))
 
-    def at(self, rows: Int64, lane: int | Int64) -> tuple[Int64, Int64 | int, Int64]:
+    def at(self, rows: Int64, lane: Int64 | int) -> tuple[Int64, Int64 | int, Int64]:
         """Where rows of a lane are, as an index of `marks`, `given` and `arrival`."""
         blocks, _, block = self.marks.shape
         return place_of(rows % (blocks * block), lane, block)
 
-    def storage(self, rows: Int64, lane: int | Int64) -> Int64:
+    def storage(self, rows: Int64, lane: Int64 | int) -> Int64:
         """Where rows of a lane are in the columns."""
         blocks, _, within = self.at(rows, lane)
         return np.asarray((blocks * self.lanes + lane) * self.marks.shape[2] + within)

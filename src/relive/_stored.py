@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _check
 from ._arguments import ids_of, integers, stale
-from ._lanes import CLEARED, HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED
+from ._lanes import HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED
 from ._plans import Followed
 from ._ring import Ring
 from ._turn import Turn
@@ -150,8 +150,8 @@ class _Places:
         self._lanes, self._head = np.arange(ring.lanes)[:, None], ring.counters[:, [HEAD]]
         self._ahead = (np.arange(ring.rows) - self._head) % ring.rows  # how many stored rows are older
         self._rows = self._head - ring.rows + self._ahead
-        marks = ring.marks[ring.at(self._rows, self._lanes)]
-        self._marks = np.where(self._rows >= ring.counters[:, [CLEARED]], marks, 0)
+        self._at = ring.storage(self._rows, self._lanes)
+        self._marks = ring.marks.reshape(-1)[self._at]
         self._steps: Bool = (self._marks & STEP) > 0
 
     def column(self, path: str) -> Array:
@@ -165,7 +165,7 @@ class _Places:
             return self._steps & ((self._marks & flags[path]) > 0)
         every = self._schema.columns[fields[path]].field.every
         if every is None:
-            kept, at = self._steps, ring.storage(self._rows, self._lanes)
+            kept, at = self._steps, self._at
         else:
             kept = self._steps & (self._numbers() % every == 0)
             at = ring.state_rows(self._rows * ring.lanes + self._lanes, every)

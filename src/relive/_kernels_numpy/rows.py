@@ -109,7 +109,7 @@ class Rows:
         """
         rows, lanes = np.divmod(ids, self.num_lanes)
         head = self.counters[lanes, HEAD]
-        first = np.maximum(self.counters[lanes, CLEARED], head - self.rows)
+        first = head - self.rows
         stored = (ids >= 0) & (rows >= first) & (rows < head) & ((self.marks[self.at(rows, lanes)] & STEP) > 0)
         made, going = np.zeros(len(ids), np.int64), stored & (steps != 0)
         while going.any():
