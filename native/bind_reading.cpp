@@ -37,6 +37,15 @@ nb::object PyRing::locate(In<int64_t> ids) const {
     return plan(plans().located, slots.array, all ? nb::none() : states.array);
 }
 
+nb::object PyRing::follow(In<int64_t> ids, In<int64_t> steps) const {
+    require(ids.size == steps.size, "relive._native.Ring.follow: shapes differ");
+    Out<std::int64_t> reached(ids.size), made(ids.size);
+    run(ids.size, [&] {
+        for (int64_t i = 0; i < ids.size; ++i) reached.data[i] = ring.follow(ids.data[i], steps.data[i], made.data[i]);
+    });
+    return plan(plans().followed, reached.array, made.array);
+}
+
 nb::object PyRing::windows_of(const In<int64_t>& slots, const In<float>& discounts, const int64_t*& rows_at,
                               const int64_t*& rows_after) const {
     check_slots(slots);

@@ -70,7 +70,7 @@ inline bool sound_counters(const Rows& ring) {
             good &= *counter >= 0 && *counter < LIMIT / ring.lanes;
         good = good && lane.memory == lane.head % ring.depth && lane.oldest <= lane.head && lane.ready <= lane.head &&
                lane.oldest >= lane.head - ring.rows && lane.ready >= lane.head - ring.rows && lane.held <= lane.head &&
-               lane.drawable <= ring.rows && lane.stored <= ring.rows &&
+               lane.drawable <= ring.rows && lane.stored <= ring.rows && lane.cleared <= lane.oldest &&
                (!ring.across || waits_for_its_steps(ring, number));
     }
     return good;

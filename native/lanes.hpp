@@ -43,7 +43,7 @@ struct Lane {
     int64_t unbootstrapped;  // truncated steps without a final observation
     int64_t ends;            // episodes that ended with an observation unlike the one before it
     int64_t repeats;         // streams that began with the final observation of such an episode
-    int64_t floor;           // the first row that was ever stored here: a loaded ring may lack older ones
+    int64_t cleared;         // rows before this one were emptied out, or never stored in this ring
     int64_t unused[2];
 
     // A writer may be killed at any moment: `held` names its row, so that it never speaks of another one.

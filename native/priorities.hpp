@@ -36,7 +36,8 @@ public:
         rows_.clear();
         moved_.clear();
         const bool gives = ring.given && observe(*ring.any_given);
-        largest = largest_so_far;
+        bool cleared = false;
+        largest = 0.0;
         items = 0;
         for (int64_t number = 0; number < ring.lanes; ++number) {
             const Lane& lane = ring.lane_of[number];
@@ -46,6 +47,7 @@ public:
             if (!plausible(ring, before, now)) throw std::invalid_argument("relive._native: `seen` was never seen");
             if (now.oldest == before.oldest && now.ready == before.ready && now.head == before.head) continue;
             moved_.push_back({number, now});
+            cleared |= lane.cleared > before.oldest;
             if (gives) raise_by_given(ring, number, before, now);
             each_change(
                 ring, number, before, now, [&](int64_t slot) { gone.push_back(slot); },
@@ -55,6 +57,7 @@ public:
                 });
         }
         if (ring.arrival && ring.lanes > 1) sort_by_arrival(ring.arrival);
+        if (!cleared) largest = std::max(largest, largest_so_far);
         same = !gives;
         values.assign(same ? 1 : come.size(), largest > 0 ? largest : initial);
         for (size_t i = 0; gives && i < come.size(); ++i)
@@ -86,7 +89,8 @@ private:
 
     void raise_by_given(const Ring& ring, int64_t number, const Seen& before, const Seen& now) {
         const Position at = ring.position(number, now.head);
-        for (int64_t row = std::max(before.head, now.head - ring.rows); row < now.head; ++row)
+        const int64_t from = std::max({before.head, now.head - ring.rows, ring.lane_of[number].cleared});
+        for (int64_t row = from; row < now.head; ++row)
             largest = std::max(largest, -ring.given[ring.storage_row(number, ring.memory_of(at, row))]);
     }
 

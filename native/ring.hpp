@@ -40,7 +40,7 @@ public:
         if (ends >= 20 && sum(&Lane::repeats) * 10 >= ends * 9) found |= REPEATED_FINALS;
         for (int64_t number = 0; number < lanes; ++number) {
             const Lane& lane = lane_of[number];
-            if (lane.head > rows && (rows - lane.stored) * 100 > rows * 3) found |= MANY_BOUNDARIES;
+            if (full(lane) && (rows - lane.stored) * 100 > rows * 3) found |= MANY_BOUNDARIES;
         }
         return found & watched;
     }
@@ -181,6 +181,9 @@ private:
         const int64_t at = row / column.every % column.slots * lanes + number;
         copy_row(column.at(at), value, column.row);
     }
+
+    // Whether more rows were written, since the lane was last empty, than it has.
+    bool full(const Lane& lane) const { return lane.head - lane.cleared > rows; }
 
     // Whether the newest row is a step that has not ended its episode and was not cut.
     bool open(int64_t number, const Lane& lane) const {
@@ -342,7 +345,7 @@ private:
     // Show the lane as it is now: `head`, which says that all before it stands, and then what depends on it.
     void finish(int64_t number, Lane& lane, int64_t now) {
         Lane& shown = lane_of[number];
-        notable_ |= lane.cuts != shown.cuts || lane.ends != shown.ends || (lane.head > rows && shown.head <= rows);
+        notable_ |= lane.cuts != shown.cuts || lane.ends != shown.ends || (full(lane) && !full(shown));
         for (int64_t row = std::max(shown.ready, lane.oldest); row < lane.ready; ++row) {
             const int64_t memory = memory_of(lane, row);
             lane.drawable += (mark(number, memory) & ANCHOR) == ANCHOR;

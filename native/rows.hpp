@@ -119,6 +119,29 @@ public:
         });
     }
 
+    // Walks as many steps on (back, where negative) in the stream of a stored step, no further than it goes. Returns
+    // the id it comes to, and sets `made` to the steps it took; -1 and 0 where `id` is not that of a stored step.
+    int64_t follow(int64_t id, int64_t steps, int64_t& made) const {
+        made = 0;
+        if (id < 0) return -1;
+        int64_t row, number;
+        split(id, row, number);
+        const Position now = position(number);
+        const int64_t first = now.head - rows;
+        if (row < first || row >= now.head) return -1;
+        int64_t at = storage_row(number, memory_of(now, row));
+        if (!(marks[at] & STEP)) return -1;
+        for (; made < steps && row + made + 1 < now.head && !(marks[at] & END); ++made) {
+            at = next_row(at);
+            if (!(marks[at] & STEP)) break;
+        }
+        for (; made > steps && row + made > first; --made) {
+            at = previous_row(at);
+            if ((marks[at] & (STEP | END)) != STEP) break;
+        }
+        return id + made * lanes;
+    }
+
     // Whether a stream begins in one of the last `count` rows of a lane up to a storage row.
     bool begins_since(int64_t row, int64_t count) const {
         for (int64_t i = 0; i < std::min(count, rows); ++i, row = previous_row(row))

@@ -100,6 +100,10 @@ class FullOracle(OracleBuffer):
             self.raise_highest(steps["priority"].max())
         return super().extend(lanes, steps)
 
+    def clear(self) -> None:
+        super().clear()
+        self.highest = None
+
     def older(self, anchor: Anchor) -> int:
         return max(super().older(anchor), min(self.frames - 1, anchor.position + anchor.episode.history))
 

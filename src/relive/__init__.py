@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from ._extras import later as _later
+from ._plans import Followed as Followed
 from .batch import Batch as Batch
 from .buffer import ReplayBuffer as ReplayBuffer
 from .errors import ArgumentError as ArgumentError

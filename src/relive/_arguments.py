@@ -113,11 +113,11 @@ def no_priorities(sampler: Sampler, at: str) -> ArgumentError:
     return ArgumentError(message("a sampler with priorities", got, at, "use `Prioritized()`"))
 
 
-def stale(ids: Int64, states: Bytes, bad: Bool, at: str) -> StaleId:
+def stale(ids: Int64, states: Bytes, bad: Bool, at: str, wanted: str = "drawable items") -> StaleId:
     """Which of `ids` cannot be used, and why the first of them cannot."""
     first = int(np.flatnonzero(bad)[0])
     got = f"`{ids[first]}`, {State(int(states[first])).words} ({int(bad.sum())} of {len(ids)})"
-    return StaleId(message("ids of drawable items", got, at))
+    return StaleId(message(f"ids of {wanted}", got, at))
 
 
 def shortage(least: int, items: int, drawable: int, waiting: int, span: int) -> NotEnoughData:

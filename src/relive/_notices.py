@@ -12,7 +12,7 @@ from math import ceil
 
 import numpy as np
 
-from ._lanes import HEAD, MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS, STEP, TERMINATED, TRUNCATED
+from ._lanes import CLEARED, HEAD, MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS, STEP, TERMINATED, TRUNCATED
 from ._ring import Ring
 from ._step_parser import Step
 from .errors import ReliveWarning, event, message
@@ -117,7 +117,8 @@ def _many_boundaries(ring: Ring) -> str | None:
     tally = ring.tally()
     if tally["cuts"] * 10 > tally["added"]:
         return None  # it is cuts that take the rows: they have a notice of their own
-    stored, used = ring.stored, int(np.minimum(ring.counters[:, HEAD], ring.rows).sum())
+    stored = ring.stored
+    used = int(np.minimum(ring.counters[:, HEAD] - ring.counters[:, CLEARED], ring.rows).sum())
     kept = max(stored, 1) / max(used, 1)
     enough = ring.lanes * (ceil(ring.rows / kept) + 1)
     what = f"Of {ring.capacity} rows about {round(ring.capacity * kept)} hold steps, the others final observations"

@@ -89,6 +89,23 @@ class Located(Record):
     states: Bytes | None
 
 
+class Followed(Record):
+    """Where `ReplayBuffer.follow` came to; unpacks as a pair.
+
+    Attributes:
+        ids: The ids of the steps reached, int64 `[B]`.
+        steps: How many steps were made, int64 `[B]`: as many as were asked for, or fewer; negative ones go back.
+
+    >>> import numpy as np
+    >>> ids, steps = Followed(np.array([7, 9]), np.array([2, -1]))
+    >>> ids.tolist(), steps.tolist()
+    ([7, 9], [2, -1])
+    """
+
+    ids: Int64
+    steps: Int64
+
+
 class Changes(Record):
     """Which slots became drawable, and which stopped being drawable, since the counters were `seen`.
 

@@ -15,7 +15,9 @@ import numpy as np
 
 from . import _kernels
 from ._arrays import ArraySpec, Memory
+from ._journal import Journal
 from ._lanes import (
+    CLEARED,
     COUNTERS,
     CUTS,
     DRAWABLE,
@@ -187,6 +189,21 @@ class Ring:
         given = self.given.reshape(-1)[rows]
         return np.where(np.signbit(given), -given, default)
 
+    def clear(self) -> None:
+        """Empty all lanes; their next rows have the numbers that they would have had."""
+        counters, all_lanes = self.counters, slice(None)
+        with Journal() as journal:
+            journal.put(counters, (all_lanes, CLEARED), counters[:, HEAD])  # from here on the clear can be finished
+            journal.put(counters, (all_lanes, OLDEST), counters[:, HEAD])
+            journal.put(self.marks, all_lanes, 0)
+            journal.put(counters, (all_lanes, [DRAWABLE, STORED, HELD]), 0)
+            journal.put(counters, (all_lanes, READY_STEPS), counters[:, STEPS])
+            journal.put(counters, (all_lanes, READY), counters[:, HEAD])
+
+    def cleared(self, seen: Int64) -> bool:
+        """Whether the lanes were emptied since the counters were `seen`: a sampler then is to be as it was when new."""
+        return bool((self.counters[:, CLEARED] > seen[:, 0]).any())
+
     @property
     def drawable(self) -> int:
         """Drawable items, those of probability 0 included."""
@@ -216,8 +233,11 @@ def _recover(marks: Bytes, rows: int, counters: Int64, window: Window) -> None:
     depth, block = marks[:, 0].size, marks.shape[2]
     for number, lane in enumerate(counters):
         head, oldest = int(lane[HEAD]), int(lane[OLDEST])
-        first = max(0, head - rows)
-        ready = max(int(lane[READY]), first)
+        first = max(int(lane[CLEARED]), head - rows)
+        oldest, ready = max(oldest, int(lane[CLEARED])), max(int(lane[READY]), first)
+        lane[OLDEST] = oldest
+        if lane[CLEARED] == head:  # nothing was added since; the clear itself may not have come to its end
+            marks[place_of(np.arange(max(0, head - rows), head) % depth, number, block)] = lane[HELD] = 0
         kept = marks[place_of(np.arange(first, head) % depth, number, block)]
         anchors = (kept & (STEP | START)) == STEP | START
         lane[[MEMORY, READY]] = head % depth, ready

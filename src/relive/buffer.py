@@ -26,6 +26,7 @@ from ._notices import ALL, Notices
 from ._persistent import Persistent
 from ._plans import State
 from ._ring import Ring
+from ._stored import Stored
 from ._turn import Turn
 from ._types import Bool, Float64, Int64
 from .batch import Batch
@@ -35,7 +36,7 @@ from .schema import Schema
 from .stats import Stats, snapshot
 
 
-class ReplayBuffer(Persistent):
+class ReplayBuffer(Stored, Persistent):
     """Store what agents experience; sample it back under an explicit distribution.
 
     Args:
@@ -118,15 +119,6 @@ class ReplayBuffer(Persistent):
         shadow(self, "extend", self._extend, ReplayBuffer.extend)
         self._most = available_bytes() // schema.nbytes
         super().__init__()
-
-    @property
-    def capacity(self) -> int:
-        """Rows over all lanes: `num_envs * (capacity // num_envs)`."""
-        return self._ring.capacity
-
-    def __len__(self) -> int:
-        """Steps stored now; boundary rows do not count."""
-        return self._ring.stored
 
     def add(
         self,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,7 @@ import pytest
 
 import relive
 from relive import _kernels
-from relive.errors import ArgumentError, ReliveError, StaleId
+from relive.errors import ArgumentError, StaleId
 from relive.testing._lives import BACK_ENDS
 
 SAMPLERS = {
@@ -128,19 +126,6 @@ def test_uniforms_that_are_none(sampler: str, kernels: str) -> None:
         assert len(buffer.sample(4).ids) == 4
     buffer.rng = rng
     np.testing.assert_array_equal(buffer.sample(4).ids, twin.sample(4).ids)
-
-
-COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": pickle.dumps}
-
-
-@pytest.mark.parametrize("sampler", ["uniform", "prioritized", "ranked"])
-@pytest.mark.parametrize("name", COPIES)
-def test_a_copy_is_refused_in_words(name: str, sampler: str) -> None:
-    buffer = make(sampler)
-    add(buffer, 0)
-    with pytest.raises(ReliveError, match=r"A buffer cannot be copied or pickled - at `ReplayBuffer`"):
-        COPIES[name](buffer)
-    assert buffer.sample(1).ids.tolist() == [0]
 
 
 @both

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -18,6 +19,7 @@ from test_samplers import SAMPLERS
 import relive
 from relive import _kernels
 from relive._kernels_numpy.rows import HEAD, HELD, OLDEST, READY
+from relive.testing.agreement import assert_same_batch
 
 pytestmark = pytest.mark.filterwarnings("ignore:Expected:relive.errors.ReliveWarning")
 native = pytest.mark.skipif("_native" not in _kernels.active().__name__, reason="lanes are published by native kernels")
@@ -214,6 +216,33 @@ def test_a_draw_that_was_killed_halfway_leaves_its_items_their_priorities() -> N
     buffer = make(2, 50, 1, sampler=sampler, storage=storage)
     np.testing.assert_array_equal(buffer.priorities(ids), before)
     assert sorted(buffer.sample(40).ids) == sorted(ids)
+
+
+@native
+@pytest.mark.parametrize("stores", range(1, 6))
+def test_a_clear_that_was_killed_halfway_ends_when_the_buffer_opens(stores: int, monkeypatch) -> None:
+    storage, item = Forked(), relive.Sequences(2, across_episodes=True)
+    make(2, 9, 2, item=item, storage=storage).extend(**steps(2, 0, 30, 0))
+    made = itertools.count()
+
+    def put(journal, array, key, value):
+        if next(made) == stores:
+            raise SystemExit
+        array[key] = value
+
+    doomed = make(2, 9, 2, item=item, storage=storage)
+    with monkeypatch.context() as patch:
+        patch.setattr("relive._journal.Journal.put", put)
+        patch.setattr("relive._journal.Journal.__exit__", lambda *_: None)
+        with pytest.raises(SystemExit):
+            doomed.clear()
+    buffer, new = make(2, 9, 2, item=item, storage=storage), make(2, 9, 2, item=item)
+    for t in range(30, 50):
+        for each in (buffer, new):
+            each.extend(**steps(2, t, 1, 0))
+        assert (len(buffer), buffer.stats().drawable) == (len(new), new.stats().drawable)
+        if new.can_sample(1):
+            assert_same_batch(buffer.sample(1), new.sample(1), without=("ids",))
 
 
 # What is published when a call ends, in this order. A kill may come before any of it: the counters that keep their old

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import relive
+from relive._lanes import CLEARED
 from relive.testing import SamplerContract
 
 SAMPLERS = {
@@ -70,6 +71,12 @@ class Faulty(relive.ReplayBuffer):
             return super().update_priorities(ids[::-1], td_error[::-1])
         return super().update_priorities(ids, td_error)
 
+    def clear(self):
+        if self.fault != "clear does nothing":
+            super().clear()
+        if self.fault == "clear leaves the largest priority":
+            self._ring.counters[:, CLEARED] = 0
+
     def extend(self, **arguments):
         if self.fault == "extend is not add" and arguments.get("priority") is None:
             arguments["reward"] = np.asarray(arguments["reward"]) + 1
@@ -95,6 +102,8 @@ FAULTS = {
     "the first duplicate counts": ["test_priorities_name_their_step"],
     "extend is not add": ["test_extend_equals_repeated_adds"],
     "a zero is a small priority": ["test_priorities_name_their_step"],
+    "clear does nothing": ["test_a_cleared_buffer_begins_again"],
+    "clear leaves the largest priority": ["test_a_cleared_buffer_begins_again"],
 }
 
 

@@ -120,6 +120,7 @@ def calls(buffer: relive.ReplayBuffer, streams: Streams) -> dict[str, Callable[[
         "add without a successor": lambda: buffer.add(**waiting),
         "extend": lambda: buffer.extend(**several),
         "cut": buffer.cut,
+        "clear": buffer.clear,
         "sample": lambda: buffer.sample(4),
         "can_sample": lambda: buffer.can_sample(3),
         "stats": buffer.stats,
@@ -145,10 +146,9 @@ def seen(buffer: relive.ReplayBuffer, streams: Streams) -> list[Any]:
         views += [stats.repeated_finals, stats.priority_quantiles]
         ids = [i for i in range(LANES * int(buffer._ring.counters[:, 0].max())) if readable(buffer, i)]
         views += [ids, dict(buffer.read(ids)), buffer.priorities(ids)]
-        batch = buffer.sample(3)
-        views.append(dict(batch))
+        views.append(dict(buffer.sample(3)) if buffer.can_sample(3) else None)
         if prioritizes(buffer):
-            views.append(buffer.update_priorities(ids[-4:], np.arange(4.0) + round_))
+            views.append(buffer.update_priorities(ids[-4:], np.arange(4.0)[: len(ids)] + round_))
         buffer.add(**further.step(jump=2000))
     return views
 

@@ -74,6 +74,7 @@ def test_changing_calls_are_refused_inside_a_call(sampler: str, kernels: str) ->
     step, ids = streams.step(), [20]
     inner: list[Callable[[], Any]] = [lambda: buffer.add(**step), lambda: buffer.sample(3), lambda: buffer.read(ids)]
     inner += [buffer.cut, lambda: buffer.extend(**{key: value[:, None] for key, value in step.items()})]
+    inner += [buffer.clear, lambda: buffer.follow(ids, 1), lambda: buffer.column("reward")]
     if prioritizes(buffer):
         inner.append(lambda: buffer.update_priorities(ids, [1.0]))
     refused = []

@@ -242,6 +242,8 @@ def test_few_finals_and_many_cuts_say_nothing_of_the_capacity(kernels: str) -> N
     with _kernels.use(kernels):
         buffer = flat(200)
         assert episodes(buffer, 10, 40, lambda number: 1000.0 + number, lambda number: -1.0 - number) == []
+        buffer.clear()  # now it has room
+        assert episodes(buffer, 2, 40, lambda number: 3000.0 + number, lambda number: -1.0 - number) == []
         cut = flat(50)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -17,6 +17,7 @@ from relive.testing.nests import tree_map
 from relive.testing.strategies import lane_subsets, raw_priorities, scripts
 
 Call = tuple[str, dict[str, Any]]
+NAMES = ["add", "add", "extend", "extend", "sample", "sample", "update_priorities", "cut", "follow"]
 
 # Other ways to hand over an array: some mean the same, some must be refused, and both back ends must agree on which.
 FORMS: dict[str, Callable[[np.ndarray], Any]] = {
@@ -75,7 +76,7 @@ def programs(draw: st.DrawFn, spoiled: bool = True) -> tuple[Config, list[Call]]
     calls: list[Call] = []
     issued = [0]
     for _ in range(draw(st.integers(2, 14))):
-        name = draw(st.sampled_from(["add", "add", "extend", "extend", "sample", "sample", "update_priorities", "cut"]))
+        name = draw(st.sampled_from([*2 * NAMES, "clear"]))
         if name in ("add", "extend"):
             lanes = draw(lane_subsets(config.num_envs))
             steps = 1 if name == "add" else draw(st.integers(1, config.rows + 4))
@@ -92,6 +93,11 @@ def programs(draw: st.DrawFn, spoiled: bool = True) -> tuple[Config, list[Call]]
             issued += ids.ravel().tolist()
         elif name == "cut":
             calls.append((name, {"env_ids": draw(lane_subsets(config.num_envs))}))
+        elif name == "clear":
+            calls.append((name, {}))
+        elif name == "follow":
+            ids = draw(st.lists(st.sampled_from(issued[-9:]), max_size=9))
+            calls.append((name, {"ids": ids, "steps": draw(st.integers(-5, 2 * config.rows))}))
         elif name == "sample":
             calls.append((name, {"batch_size": draw(st.integers(1, 70))}))
         else:
@@ -130,7 +136,9 @@ def assert_same_results(ours: list[Any], theirs: list[Any]) -> None:
     """Every call gave the same, refusals included."""
     for one, other in zip(ours, theirs, strict=True):
         assert type(one) is type(other), (one, other)
-        if hasattr(one, "ids"):
+        if isinstance(one, tuple):
+            np.testing.assert_array_equal(one, other)
+        elif hasattr(one, "ids"):
             assert_same_batch(one, other, rtol=1e-6)
         elif isinstance(one, np.ndarray):
             np.testing.assert_array_equal(one, other)

@@ -19,6 +19,7 @@ from wild_envs import CUTS
 
 import relive
 from relive.testing import GO, STAY, Script, assert_items
+from relive.testing.agreement import check_bytes
 from relive.testing.nests import leaves, tree_map
 from relive.testing.strategies import lane_subsets, raw_priorities, scripts
 
@@ -89,6 +90,48 @@ class ReplayMachine(RuleBasedStateMachine):
         self.oracle.cut(lanes)
         self.envs.reset(lanes)
 
+    @rule(often=st.integers(0, 3))
+    def clear(self, often):
+        """Seldom, or nothing would ever come to wrap."""
+        if not often:
+            self.buffer.clear()
+            self.oracle.clear()
+
+    @rule(data=st.data())
+    def follow(self, data):
+        """Far and near; what is not stored is refused."""
+        stored = sorted(self.oracle.anchors())
+        if stored:
+            ids = data.draw(st.lists(st.sampled_from(stored), max_size=9))
+            far = st.integers(-3 * self.config.rows, 3 * self.config.rows)
+            steps = data.draw(st.lists(far, min_size=len(ids), max_size=len(ids)) | far)
+            reached, made = self.buffer.follow(ids, steps)
+            each = steps if isinstance(steps, list) else [steps] * len(ids)
+            assert list(zip(reached.tolist(), made.tolist(), strict=True)) == self.oracle.follow(ids, each)
+        gone = {*range(max(stored, default=0) + 2 * self.config.num_envs)} - {*stored}
+        for key in data.draw(st.lists(st.sampled_from(sorted(gone)), max_size=3)) if gone else ():
+            with pytest.raises(relive.errors.StaleId, match="ids of stored steps"):
+                self.buffer.follow([*stored, key], 1)
+
+    @rule()
+    def columns(self):
+        """Every field of every stored step at its place, as it is stored, and zeros elsewhere."""
+        steps = [anchor.step for _, anchor in sorted(self.oracle.anchors().items())]
+        ids = np.array(sorted(self.oracle.anchors()), np.int64)
+        lanes, places = ids % self.config.num_envs, ids // self.config.num_envs % self.config.rows
+        for column in self.buffer.schema.columns:
+            field, name = column.field, column.path.removeprefix("$.")
+            want = np.zeros((self.config.num_envs, self.config.rows, *field.shape), field.dtype)
+            for step, lane, place in zip(steps, lanes, places, strict=True):
+                value = {"obs": step.obs, "action": step.action, "reward": step.reward, **step.extras}
+                for key in column.keys:
+                    value = value[key]
+                if field.stack is not None:
+                    value = np.take(value, -1, axis=field.stack_axis)
+                if step.number % (field.every or 1) == 0:
+                    want[lane, place] = value
+            check_bytes(self.buffer.column(name), want, name)
+
     @rule(data=st.data())
     def read_some(self, data):
         items = self.oracle.items()
@@ -114,7 +157,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     def overwritten(self, key):
         lane = self.oracle.lanes[key % self.config.num_envs]
-        return key // self.config.num_envs < lane.rows - self.config.rows
+        return key // self.config.num_envs < max(lane.rows - self.config.rows, lane.cleared)
 
     @rule(n=st.integers(1, 40), beta=st.none() | st.sampled_from([0.0, 0.5, 1.0]))
     def sample(self, n, beta):

@@ -46,7 +46,7 @@ def make_ring() -> Call:
     windows |= {f"{name}=0": lambda a, name=name: replace(a, **{name: 0}) for name in ("span", "lookback", "starts")}
     windows["across=None"] = lambda a: replace(a, across=None)
     counters = spoilers.writable(spoilers.arrays())
-    for counter in range(13):
+    for counter in range(14):
         for value in (-1, 9, 1000, 2**62, 2**63 - 1):
             counters[f"{counter}={value}"] = spoilers.put_in_column(counter, value)
     bookkeeping = spoilers.writable(spoilers.arrays())
@@ -90,6 +90,7 @@ def ring_call(name: str) -> Call:
         ),
         "ids": ({"slots": slots}, {"slots": spoilers.indices(LANES * ROWS)}),
         "locate": ({"ids": guard([5, 6, 40])}, {"ids": rows}),
+        "follow": ({"ids": guard([5, 6, 40]), "steps": guard([2, -2, 0])}, {"ids": rows, "steps": rows}),
         "stacks": (
             {"newest": guard([1, 2, 3]), "frames": 3, "repeat": True},
             {"newest": rows, "frames": spoilers.whole_numbers(-1, 0, 11, 2**62, 2**64), "repeat": spoilers.flags()},

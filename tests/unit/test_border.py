@@ -23,7 +23,7 @@ LEAST = 20
 LENGTHS = "one fewer, one more, one fewer across, one more across, empty"
 SAME = "other byte order, unaligned"
 BYTES = f"other kind, structured, {SAME}"
-COUNTERS = ", ".join(["4=9", *(f"{c}={value}" for c in (5, 8, 9, 10, 11, 12) for value in (9, 1000))])
+COUNTERS = ", ".join(["4=9", "13=9", *(f"{c}={value}" for c in (5, 8, 9, 10, 11, 12) for value in (9, 1000))])
 FORMS = "a list, a tuple, a buffer, other size, other byte order, unaligned, strided, backwards"
 LEGAL_OF_BOTH = [
     ("any numbers", "[!t]*", FORMS),
@@ -75,6 +75,8 @@ LEGAL = [
     ("fewer lanes", "Ring.cut", "lanes", "one fewer, one fewer across, empty"),
     ("any number of slots", "Ring.ids", "slots", LENGTHS),
     ("any number of ids, issued or not", "Ring.locate", "ids", f"{LENGTHS}, -1, 27, {2**62}, {2**63 - 1}, {-(2**63)}"),
+    ("any ids, issued or not", "Ring.follow", "ids", f"-1, 27, {2**62}, {2**63 - 1}, {-(2**63)}"),
+    ("any number of steps", "Ring.follow", "steps", f"-1, 27, {2**62}, {2**63 - 1}, {-(2**63)}"),
     ("rows of any shape", "Ring.stacks", "newest", f"{LENGTHS}, one axis more, 0-d"),
     ("any number of slots", "Ring.windows", "slots", LENGTHS),
     ("windows of one to R steps", "Ring.windows", "discounts", LENGTHS.removesuffix(", empty")),

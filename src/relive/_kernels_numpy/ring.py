@@ -8,6 +8,7 @@ import numpy as np
 
 from .._journal import Journal
 from .._lanes import (
+    CLEARED,
     CUTS,
     ENDS,
     HEAD,
@@ -108,7 +109,7 @@ class Ring(Rows):
     def _notice(self, lanes: Int64, before: Int64) -> None:
         """Check the notices if this call cut a stream, began one after an end, or filled a lane."""
         now = self.counters[lanes]
-        filled = (now[:, HEAD] > self.rows) & (before[:, HEAD] <= self.rows)
+        filled = self._full(now) & ~self._full(before)
         if not (filled.any() or (now[:, [CUTS, ENDS]] != before[:, [CUTS, ENDS]]).any()):
             return
         sums = self.counters.sum(axis=0)
@@ -117,8 +118,12 @@ class Ring(Rows):
             found |= MANY_CUTS
         if sums[ENDS] >= 20 and sums[REPEATS] * 10 >= sums[ENDS] * 9:
             found |= REPEATED_FINALS
-        wrapped = self.counters[self.counters[:, HEAD] > self.rows]
-        if ((self.rows - wrapped[:, STORED]) * 100 > self.rows * 3).any():
+        full = self.counters[self._full(self.counters)]
+        if ((self.rows - full[:, STORED]) * 100 > self.rows * 3).any():
             found |= MANY_BOUNDARIES
         if found & self.watched:
             self._notify(found & self.watched)
+
+    def _full(self, counters: Int64) -> Bool:
+        """Whether more rows were written, since the lane was last empty, than it has."""
+        return np.asarray(counters[:, HEAD] - counters[:, CLEARED] > self.rows)

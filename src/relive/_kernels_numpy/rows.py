@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .._lanes import (
+    CLEARED,
     CUT,
     END,
     FIRST,
@@ -27,7 +28,7 @@ from .._lanes import (
     place_of,
     ranges,
 )
-from .._plans import Changes, ColumnLayout, Located, State, Unrolled, Window, Windows
+from .._plans import Changes, ColumnLayout, Followed, Located, State, Unrolled, Window, Windows
 from .._types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 
 SEEN = [OLDEST, READY, HEAD]
@@ -101,6 +102,26 @@ class Rows:
         states[rows < self.counters[lanes, OLDEST]] = State.OVERWRITTEN
         states[(ids < 0) | (rows >= self.counters[lanes, HEAD])] = State.NEVER_ISSUED
         return Located(ids % (self.num_lanes * self.rows), states if states.any() else None)
+
+    def follow(self, ids: Int64, steps: Int64) -> Followed:
+        """The steps that many steps later (earlier, where negative) in the same stream, no further than it goes.
+
+        The id is -1 where `ids` has none of a stored step.
+        """
+        rows, lanes = np.divmod(ids, self.num_lanes)
+        head = self.counters[lanes, HEAD]
+        first = head - self.rows
+        stored = (ids >= 0) & (rows >= first) & (rows < head) & ((self.marks[self.at(rows, lanes)] & STEP) > 0)
+        made, going = np.zeros(len(ids), np.int64), stored & (steps != 0)
+        while going.any():
+            earlier = rows + made - (steps < 0)  # of the two rows that the next step goes between
+            before, after = self.marks[self.at(earlier, lanes)], self.marks[self.at(earlier + 1, lanes)]
+            going &= (
+                (earlier >= first) & (earlier + 1 < head) & ((before & (STEP | END)) == STEP) & ((after & STEP) > 0)
+            )
+            made += np.sign(steps) * going
+            going &= made != steps
+        return Followed(np.where(stored, ids + made * self.num_lanes, -1), made)
 
     def holds(self, lanes: Int64) -> Bool:
         """Whether the row after the newest step already holds its successor."""
@@ -275,6 +296,7 @@ class Rows:
 
 def largest_given(given: Float64, rows: int, counters: Int64, seen: Int64) -> float:
     """The largest priority that rows were given since the counters were `seen`; 0 where none was."""
-    lanes, fresh = ranges(np.maximum(seen[:, 2], counters[:, HEAD] - rows), counters[:, HEAD])
+    first = np.maximum(counters[:, CLEARED], counters[:, HEAD] - rows)
+    lanes, fresh = ranges(np.maximum(seen[:, 2], first), counters[:, HEAD])
     blocks, _, block = given.shape
     return float((-given[place_of(fresh % (blocks * block), lanes, block)]).max(initial=0.0))

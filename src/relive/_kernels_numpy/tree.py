@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._journal import Journal
-from .._lanes import DRAWABLE
+from .._lanes import CLEARED, DRAWABLE
 from .._plans import Changes, Drawn, Sampled
 from .power import mass, power, smallest, weights
 from .ring import Ring
@@ -73,6 +73,8 @@ def news(ring: Ring, seen: Int64s, largest: float, initial: float) -> tuple[Chan
     They have what they were given, or else the largest that was ever set or given, or else `initial`.
     """
     changes = ring.changes(seen)
+    if (ring.counters[:, CLEARED] > seen[:, 0]).any():
+        largest = 0.0
     if ring.given is None or not ring.clock[1]:
         return changes, largest, np.full(len(changes.come), largest or initial)
     largest = max(largest, largest_given(ring.given, ring.rows, ring.counters, seen))

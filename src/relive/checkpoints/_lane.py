@@ -12,12 +12,12 @@ import numpy as np
 
 from .._frozen import Frozen
 from .._lanes import (
+    CLEARED,
     COUNTERS,
     CUT,
     DRAWABLE,
     END,
     FIRST,
-    FLOOR,
     HEAD,
     HELD,
     LOST,
@@ -92,7 +92,9 @@ class Lane(Frozen):
         ready = first + (_ready_across if window.across else _ready)(marks, held, window.span)
         anchors = (marks & (STEP | START)) == STEP | START
         ready = max(ready, min(oldest, head))
-        counters[[OLDEST, READY, HELD, FLOOR]] = oldest, ready, held * head, first
+        counters[[OLDEST, READY, HELD]] = oldest, ready, held * head
+        if first > head - rows:  # the ring has room for older rows, and they are not there
+            counters[CLEARED] = first
         counters[MEMORY] = head % depth_of(lanes, rows)
         counters[STORED] = np.count_nonzero(steps)
         counters[DRAWABLE] = np.count_nonzero(anchors[oldest - first : max(ready, oldest) - first])
@@ -133,7 +135,7 @@ def _ready_across(marks: Bytes, held: int, span: int) -> int:
 
 def oldest_rows(counters: Int64, rows: int) -> Int64:
     """The oldest row of each lane that is stored."""
-    return np.maximum(counters[:, HEAD] - rows, counters[:, FLOOR])
+    return np.maximum(counters[:, HEAD] - rows, counters[:, CLEARED])
 
 
 def lanes_of(arrays: Mapping[str, Array], rows: int) -> list[Lane]:

@@ -53,6 +53,7 @@ class Index(Protocol):
     def refresh(self) -> int:
         """Take in what changed in the ring; return how many slots a draw can return.
 
+        Where `ring.cleared(seen)`, also forget what earlier priorities have left, such as the largest of them.
         All or nothing: a call that raises has changed nothing.
         """
         ...

@@ -164,6 +164,27 @@ class SamplerContract(Contract):
                 np.testing.assert_array_equal(together.priorities(ids), one_by_one.priorities(ids))
             check(together.can_sample(3) is one_by_one.can_sample(3), "`can_sample` differs")
 
+    def test_a_cleared_buffer_begins_again(self) -> None:
+        """Nothing is left to draw; then steps come and go as in a new buffer, with its priorities."""
+        (buffer, oracle), new, names = self.filled(), self.buffer(), dict[int, int]()
+        buffer.sample(3)
+        if self.sampler.prioritizes:
+            buffer.update_priorities(sorted(oracle.drawable)[:2], [50.0, 70.0])
+            script = Script([GO], [STAY], give_next=True, priorities=[90.0])  # which nobody has asked for yet
+            feed(buffer, Call([0], SyntheticEnvs(buffer.schema, LANES).rollout([0], 2, script)), oracle)
+        buffer.clear()
+        oracle.clear()
+        check(not buffer.can_sample(1), "a cleared buffer can be sampled")
+        refuses(NotEnoughData, buffer.sample, 3)
+        for call in map(without_priorities, life(buffer, 40, seed=1)):
+            names |= zip(feed(buffer, call, oracle).ravel().tolist(), feed(new, call).ravel().tolist(), strict=True)
+            check(buffer.can_sample(3) is new.can_sample(3), "`can_sample` differs")
+            drawn = set(buffer.sample(3).ids.tolist()) if buffer.can_sample(3) else set()
+            check(drawn <= oracle.drawable, f"ids {sorted(drawn - oracle.drawable)} were drawn")
+            ids = sorted(oracle.drawable)
+            ours, theirs = buffer.priorities(ids), new.priorities([names[key] for key in ids])
+            np.testing.assert_array_equal(ours, theirs, err_msg="priorities; see `Ring.cleared`")
+
     def test_an_empty_buffer_refuses(self) -> None:
         """With `NotEnoughData`, and without moving the generator or a count."""
         buffer = self.buffer()

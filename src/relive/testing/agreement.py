@@ -118,7 +118,26 @@ def assert_same_buffer(
         assert_items(batch, list(items.values()), whole)
     for key in oracle.undrawable()[probe % 3 :: 3]:
         check(is_refused(buffer, key), f"id {key} was read and should not be drawable")
+    assert_same_streams(buffer, oracle, probe)
     stats, lanes = buffer.stats(), oracle.lanes
     got = (stats.added, stats.cuts, stats.size, stats.drawable)
     want = (sum(lane.steps for lane in lanes), sum(lane.cuts for lane in lanes), len(oracle.anchors()), len(items))
     check(got == want, f"(added, cuts, size, drawable) are {got}, not {want}")
+
+
+def assert_same_streams(buffer: ReplayBuffer, oracle: OracleBuffer, probe: int = 0) -> None:
+    """Stored steps are those of the oracle, at their places, and some steps on or back lead where they do there."""
+    anchors = oracle.anchors()
+    ids = np.array(sorted(anchors), np.int64)
+    steps = (np.arange(len(ids)) + probe) % 11 - 5
+    reached, made = buffer.follow(ids, steps)
+    want = oracle.follow(ids.tolist(), steps.tolist())
+    check(list(zip(reached.tolist(), made.tolist(), strict=True)) == want, f"{steps} steps from {ids}")
+    check((buffer.follow(reached, -made).ids == ids).all(), "back is not where the steps began")
+    places = np.full((oracle.num_envs, oracle.rows_per_lane), -1)
+    places[ids % oracle.num_envs, ids // oracle.num_envs % oracle.rows_per_lane] = ids
+    np.testing.assert_array_equal(buffer.column("ids"), places, err_msg="ids")
+    for name in ("terminated", "truncated"):
+        want_flags = np.zeros(places.shape, bool)
+        want_flags[places >= 0] = [getattr(anchors[key].step, name) for key in places[places >= 0].tolist()]
+        np.testing.assert_array_equal(buffer.column(name), want_flags, err_msg=name)

@@ -10,7 +10,8 @@ needs goes. Stacked frames may need further rows, which this model does not have
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,7 +56,7 @@ class Lane:
 
     def __init__(self) -> None:
         self.episodes: list[Episode] = []
-        self.rows = self.cuts = self.steps = 0
+        self.rows = self.cuts = self.steps = self.cleared = 0
 
     def history(self, obs: Nested) -> int:
         """Rows of older frames that an observation needs at the start of a stream."""
@@ -226,6 +227,26 @@ class OracleBuffer:
         for lane in lanes:
             self.lanes[lane].cut()
         self.refresh()
+
+    def clear(self) -> None:
+        """Forget all steps; rows are numbered on."""
+        for lane in self.lanes:
+            lane.episodes.clear()
+            lane.cleared = lane.rows
+        self.refresh()
+
+    def follow(self, ids: Iterable[int], steps: Iterable[int]) -> list[tuple[int, int]]:
+        """Where so many steps on (or back) lead to from each of some stored steps, and how many of them there are."""
+        anchors, found = self.anchors(), []
+        for key, wanted in zip(ids, steps, strict=True):
+            anchor = here = anchors[key]
+            way = 1 if wanted > 0 else -1
+            for _ in range(abs(wanted)):
+                stands = 0 <= here.position + way < len(here.episode.steps)
+                there = replace(here, position=here.position + way) if stands else here
+                here = there if there.step.row >= self.oldest(there.lane) else here
+            found.append((here.step.row * self.num_envs + key % self.num_envs, here.position - anchor.position))
+        return found
 
     def refresh(self) -> None:
         """Find out which ids can be drawn now. An item that is complete stays so."""

@@ -1,0 +1,157 @@
+"""Directories of saves: what is written, kept, and refused."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relive
+from relive.errors import ArgumentError, ReliveError, StorageError
+from relive.testing.agreement import assert_same_batch
+
+pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+LANES = 2
+
+
+def make(capacity: int = 400, **choices: Any) -> relive.ReplayBuffer:
+    schema = relive.Schema(obs=relive.Field((17,)), action=relive.Field((6,)))
+    return relive.ReplayBuffer(schema, capacity, num_envs=LANES, seed=3, **choices)
+
+
+def fill(buffer: relive.ReplayBuffer, steps: int) -> None:
+    rng, shape = np.random.default_rng(buffer.stats().added), (LANES, steps)
+    obs = rng.random((LANES, steps + 1, 17), np.float32)
+    values = {"action": rng.random((*shape, 6)), "reward": rng.random(shape), "terminated": rng.random(shape) < 0.03}
+    buffer.extend(obs=obs[:, :-1], next_obs=obs[:, 1:], truncated=np.zeros(shape, bool), **values)
+
+
+def files(path: Path) -> dict[str, int]:
+    return {each.name: each.stat().st_size for each in path.iterdir() if each.name != "lock"}
+
+
+def test_a_second_save_writes_what_is_new(tmp_path: Path) -> None:
+    buffer = make(40_000, sampler=relive.Prioritized())
+    fill(buffer, 18_000)
+    first = buffer.save(tmp_path)
+    fill(buffer, 180)
+    second = buffer.save(tmp_path)
+    assert (first.number, second.number) == (1, 2)
+    assert first.bytes_written == first.bytes_total
+    assert second.bytes_written < 0.03 * first.bytes_total + 8 * len(buffer)
+    assert second.bytes_total == sum(files(tmp_path).values())
+    assert relive.load(tmp_path).stats().added == 36_360
+
+
+def test_a_directory_stays_small(tmp_path: Path) -> None:
+    """Rows that were overwritten go, and files do not become many, however often is saved."""
+    buffer = make()
+    for _ in range(120):
+        fill(buffer, 7)
+        buffer.save(tmp_path / "often")
+    fresh = pickle.loads(pickle.dumps(buffer)).save(tmp_path / "once")
+    assert sum(files(tmp_path / "often").values()) < 3 * fresh.bytes_total
+    assert len(files(tmp_path / "often")) < 40
+
+
+def test_saves_are_kept(tmp_path: Path) -> None:
+    buffer, expected = make(), []
+    for _ in range(5):
+        fill(buffer, 30)
+        buffer.save(tmp_path, keep=3)
+        expected.append(pickle.loads(pickle.dumps(buffer)).sample(8))
+    assert sorted(name for name in files(tmp_path) if name.endswith(".json")) == [
+        f"save-{number:010d}.json" for number in (3, 4, 5)
+    ]
+    for number in (3, 4, 5):
+        assert_same_batch(relive.load(tmp_path, number=number).sample(8), expected[number - 1])
+    with pytest.raises(StorageError, match=r"Expected one of the saves \[3, 4, 5\], got `2`"):
+        relive.load(tmp_path, number=2)
+    # What went on from an earlier save does not build upon files that it does not share.
+    older = relive.load(tmp_path, number=3)
+    fill(older, 11)
+    expected_older = pickle.loads(pickle.dumps(older)).sample(8)
+    assert older.save(tmp_path, keep=3).number == 6
+    assert_same_batch(relive.load(tmp_path).sample(8), expected_older)
+    fill(buffer, 5)
+    assert buffer.save(tmp_path, keep=1).number == 7
+    assert relive.load(tmp_path).stats().added == buffer.stats().added
+    assert sum(name.endswith(".json") for name in files(tmp_path)) == 1
+
+
+def test_what_is_saved_without_waiting_is_an_instant(tmp_path: Path) -> None:
+    buffer = make()
+    fill(buffer, 300)
+    expected = pickle.loads(pickle.dumps(buffer))
+    saved = buffer.save(tmp_path, wait=False)
+    fill(buffer, 900)
+    assert re.fullmatch(r"Saved\(.*, number=1, .*\)", repr(saved))
+    assert saved.wait() is saved
+    assert saved.done
+    assert saved.seconds > 0
+    assert_same_batch(relive.load(tmp_path).sample(64), expected.sample(64))
+
+
+class Mine(relive.Uniform):
+    """A sampler of a user's own."""
+
+
+def test_choices_of_a_users_own_are_given_again(tmp_path: Path) -> None:
+    buffer = make(sampler=Mine())
+    fill(buffer, 50)
+    buffer.save(tmp_path)
+    with pytest.raises(ArgumentError, match=r"Expected `sampler=`, got none, and the save has one of `.*Mine`"):
+        relive.load(tmp_path)
+    assert_same_batch(relive.load(tmp_path, sampler=Mine()).sample(9), buffer.sample(9))
+
+
+REFUSED = {
+    "an empty directory": (
+        lambda path: relive.load(path),
+        StorageError,
+        "Expected a complete save of a buffer, got none",
+    ),
+    "another buffer's": (lambda path: (make().save(path), make().save(path)), StorageError, "saves of another buffer"),
+    "no saves to keep": (lambda path: make().save(path, keep=0), ArgumentError, "ReplayBuffer.save(keep)"),
+    "a wish": (lambda path: make().save(path, wait="no"), ArgumentError, "ReplayBuffer.save(wait)"),
+    "a lane": (
+        lambda path: (make().save(path), relive.load(path, lanes=[2])),
+        ArgumentError,
+        "distinct lanes from 0 to 1",
+    ),
+    "lists of lanes": (
+        lambda path: (make().save(path), relive.load([path, path], lanes=[[0]])),
+        ArgumentError,
+        "a list of lanes for each of 2 directories",
+    ),
+    "too small": (lambda path: (make().save(path), relive.load(path, capacity=1)), ArgumentError, "load(capacity)"),
+    "a long window": (
+        lambda path: (make().save(path), relive.load(path, item=relive.Transitions(n_step=300))),
+        ReliveError,
+        "Transitions(n_step)",
+    ),
+    "a file": (lambda path: relive.load(path / "x"), StorageError, "a directory"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused(name: str, tmp_path: Path) -> None:
+    call, error, text = REFUSED[name]
+    with pytest.raises(error, match=re.escape(text)):
+        call(tmp_path)
+
+
+def test_a_generator_that_is_not_numpys_is_refused(tmp_path: Path) -> None:
+    buffer = make()
+    buffer.rng = object()
+    with pytest.raises(ArgumentError, match="a generator of NumPy's"):
+        buffer.save(tmp_path)
+    assert not files(tmp_path)
+    buffer.rng = np.random.Generator(np.random.Philox(4))
+    fill(buffer, 20)
+    buffer.save(tmp_path)
+    assert_same_batch(relive.load(tmp_path).sample(9), buffer.sample(9))
