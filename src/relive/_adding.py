@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import MethodType
 from typing import Any, Protocol
+from weakref import ref
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class Adding:
         self._parser = StepParser(schema)
         self._all_lanes = np.arange(ring.lanes)
         self._native = False
-        self._guard: Guard | None = None
+        self._watching: Callable[[], Guard | None] = _nobody
         self.parsed = 0
 
     def call(self, several: bool) -> Callable[..., Int64]:
@@ -65,16 +66,15 @@ class Adding:
         """The lanes that a call is about."""
         return self._all_lanes if env_ids is None else lanes_of(env_ids, self._ring.lanes)
 
-    def watch(self, guard: Guard | None) -> None:
-        """Ask `guard` before rows are overwritten; None: nobody any more."""
-        self._guard = guard
-        self._ring.kernel.limit(None if guard is None else guard.limits)
+    def watch(self, guard: Guard) -> None:
+        """Ask `guard` before rows are overwritten, as long as anybody else has it."""
+        self._watching = ref(guard)
+        self._ring.kernel.limit(guard.limits)
 
     def cut(self, lanes: Int64) -> None:
         """`ReplayBuffer.cut`."""
         with self._turn.alone():
-            if self._guard is not None:
-                self._guard.before(lanes, 1)
+            self._ask_guard(lanes, 1)
             self._ring.cut(lanes)
 
     def add(self, *, env_ids: Any = None, priority: Any = None, **step: Any) -> Int64:
@@ -106,11 +106,24 @@ class Adding:
             if priority is not None:
                 # Earlier steps without a priority get the largest so far, which these steps may raise.
                 self._index.refresh()
-            if self._guard is not None:
-                self._guard.before(lanes, step.terminated.shape[1])
+            guarded = self._ask_guard(lanes, step.terminated.shape[1])
             ids = self._ring.write(step.values, step.next_values, step.terminated, step.truncated, lanes, priority)
-            self.parsed += not ((noticed or self._guard is not None) and self._native)
+            self.parsed += not ((noticed or guarded) and self._native)
             return ids
+
+    def _ask_guard(self, lanes: Int64, steps: int) -> bool:
+        """Let the guard know which rows are about to be overwritten; whether there is one."""
+        guard = self._watching()
+        if guard is not None:
+            guard.before(lanes, steps)
+        elif self._watching is not _nobody:
+            self._watching = _nobody
+            self._ring.kernel.limit(None)
+        return guard is not None
+
+
+def _nobody() -> None:
+    """Stands for a reference to a guard."""
 
 
 def _in_order(step: dict[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Source(Frozen):
         refresh: Lets the sampler take in what changed.
         turn: Whose turn it is to call.
         facts: What is in no array, now.
-        watch: Called with what has to be asked before rows are overwritten, or with None.
+        watch: Called with what has to be asked before rows are overwritten, as long as it is there.
     """
 
     schema: Schema
@@ -69,7 +69,7 @@ class Source(Frozen):
     refresh: Callable[[], object]
     turn: Turn
     facts: Callable[[], Facts]
-    watch: Callable[[Guard | None], None]
+    watch: Callable[[Guard], None]
 
 
 class Instant:

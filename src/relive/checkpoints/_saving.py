@@ -63,7 +63,10 @@ class Saved:
             raise TimeoutError(f"the save is not complete after {timeout} s")
         if self._error is not None:
             error, self._error = self._error, None  # said once
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # or it would keep itself, and all that it has seen
         return self
 
     @property
@@ -126,27 +129,30 @@ class Saver:
     def __init__(self, source: Source, name: str, basis: Basis | None = None) -> None:
         self._source, self._identity, self._basis = source, name, basis
         self._last: Saved | None = None
-        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.RLock()
 
     def save(self, path: str, keep: int, wait: bool) -> Saved:
         """`ReplayBuffer.save`."""
         keep = _check.integer(keep, "ReplayBuffer.save(keep)", minimum=1)
         _check.flag(wait, "ReplayBuffer.save(wait)")
         with self._lock:
-            if self._last is not None:
-                self._last.wait()
+            if self._thread is not None:
+                self._thread.join()
+            if self._last is not None and self._last.done:
+                self._last.wait()  # raises an error that nobody has seen yet
             task = _Task(self._source, Folder(path, create=True), self._identity, self._basis, keep)
-            self._last = saved = task.saved
+            self._last = task.saved
 
             def run() -> None:
                 self._basis = task.run() or self._basis
 
             if not wait:
-                threading.Thread(target=run, name="relive-save").start()
-        if wait:
+                self._thread = threading.Thread(target=run, name="relive-save")
+                self._thread.start()
+                return task.saved
             run()
-            saved.wait()
-        return saved
+            return task.saved.wait()
 
 
 class _Task:
@@ -163,11 +169,11 @@ class _Task:
                 self._instant = Instant(source)
                 generator = self._instant.generator()
                 self._kept, new = _planned(self._instant, basis if self._continues(found, basis) else None)
-                self._guard = Guard(source.schema, source.ring, new)
+                # It lives as long as this task, whatever ends it.
+                self._guard: Guard | None = Guard(source.schema, source.ring, new)
                 source.watch(self._guard)
             self._new, self._generator = new, generator
         except BaseException:
-            source.watch(None)
             folder.close()
             raise
         self.saved = Saved(folder.path, self._number)
@@ -180,7 +186,7 @@ class _Task:
             self.saved._error = error
             return None
         finally:
-            self._source.watch(None)
+            self._guard = None
             self._folder.close()
             self.saved._ended.set()
 
@@ -188,11 +194,12 @@ class _Task:
         folder, number = self._folder, self._number
         before = self._folder.sizes()
         parts, written = list(self._kept), 0
-        if len(self._new):
-            writer = steps_writer(self._source.schema, self._source.ring, self._new, self._guard)
+        if self._guard is not None and len(self._new):
+            writer = steps_writer(self._source.schema, self._guard, self._new)
             parts.append(Part(_written(folder, _manifest.steps_name(number), number, writer), self._new))
             written += writer.nbytes
-        self._source.watch(None)
+            del writer
+        self._guard = None
         arrays = self._instant.arrays()
         tensors = {name: Tensor.of(array.dtype, array.shape) for name, array in arrays.items()}
         pieces = {name: iter([np.ascontiguousarray(array)]) for name, array in arrays.items()}

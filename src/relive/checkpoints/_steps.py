@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .._ring import Ring
 from .._types import Array, Int64
 from ..schema import Schema
 from ._guard import Guard
@@ -46,7 +45,7 @@ def in_units(ranges: Int64, every: int | None) -> Int64:
     return np.concatenate([ranges[:, :1], ranges[:, 1:] // every], axis=1)
 
 
-def steps_writer(schema: Schema, ring: Ring, ranges: Int64, guard: Guard) -> TensorWriter:
+def steps_writer(schema: Schema, guard: Guard, ranges: Int64) -> TensorWriter:
     """The file of the rows in `ranges`."""
     tensors = {RANGES: Tensor(ranges.dtype, ranges.shape)}
     pieces: dict[str, Iterator[Array]] = {RANGES: iter([ranges])}
