@@ -247,7 +247,7 @@ def test_a_save_interrupted_at_any_line_is_complete_or_not_there(tmp_path: Path)
     states = [relive.load(tmp_path), pickle.loads(pickle.dumps(buffer))]
     expected = [seen(state, streams) for state in states]
     lines = run(lambda: pickle.loads(pickle.dumps(buffer)).save(tmp_path / "elsewhere"))
-    for at in range(0, len(lines), 13):
+    for at in range(0, len(lines), 41):
         with contextlib.suppress(Interrupt):
             run(lambda: buffer.save(tmp_path), interrupted_at(at))
         gc.collect()  # what an interrupt leaves may refer to itself
