@@ -68,7 +68,6 @@ public:
         values_.resize(slots_.size());
         for (size_t i = 0; i < slots_.size(); ++i) {
             values_[i] = raw[slots_[i]];
-            state[MOST] = std::max(state[MOST], values_[i]);
             state[CLOCK] = std::max(state[CLOCK], double(stamps[slots_[i]] + 1));
         }
         chosen().reorder(order, nullptr, 0, slots_.data(), values_.data(), int64_t(slots_.size()));

@@ -43,8 +43,7 @@ class Ranks:
         """Put what `raw` and `stamps` hold in order, as a killed process left them."""
         known = np.flatnonzero(self._raw > 0)
         with Journal() as journal:
-            for entry, values in ((LARGEST, self._raw[known]), (CLOCK, self._stamps[known] + 1)):
-                journal.put(self._state, entry, max(self._state[entry], values.max(initial=0)))
+            journal.put(self._state, CLOCK, max(self._state[CLOCK], (self._stamps[known] + 1).max(initial=0)))
             by_age = known[np.argsort(self._stamps[known], kind="stable")]
             self._order.replace(journal, known[:0], by_age, self._raw[by_age])
 

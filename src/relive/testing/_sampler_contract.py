@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 from itertools import chain
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from .. import _kernels
 from ..batch import Batch
 from ..buffer import ReplayBuffer
+from ..checkpoints._loading import load
 from ..errors import ArgumentError, NotEnoughData, SchemaError
 from ..items import Transitions
 from ..samplers import Sampler
@@ -163,6 +165,23 @@ class SamplerContract(Contract):
                 assert_same_batch(together.read(ids), one_by_one.read(ids))
                 np.testing.assert_array_equal(together.priorities(ids), one_by_one.priorities(ids))
             check(together.can_sample(3) is one_by_one.can_sample(3), "`can_sample` differs")
+
+    def test_a_saved_buffer_goes_on(self) -> None:
+        """One that was loaded, or copied, draws what the one that was saved draws, then and later."""
+        (buffer, _), calls = self.filled(), list(life(self.buffer(), 12, seed=2))
+        with tempfile.TemporaryDirectory() as path:
+            for few in range(0, len(calls), 4):
+                buffer.save(path)
+                twins = [load(path, item=buffer.item, sampler=buffer.sampler), copy.deepcopy(buffer)]
+                for call in calls[few : few + 4]:
+                    batches = []
+                    for each in (buffer, *twins):
+                        feed(each, without_priorities(call))
+                        batches.append(each.sample(4))
+                        if self.sampler.prioritizes:
+                            each.update_priorities(batches[-1].ids, np.sin(batches[-1].ids))
+                    for other in batches[1:]:
+                        assert_same_batch(batches[0], other)
 
     def test_a_cleared_buffer_begins_again(self) -> None:
         """Nothing is left to draw; then steps come and go as in a new buffer, with its priorities."""
