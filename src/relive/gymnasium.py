@@ -129,6 +129,32 @@ class Recorder:
         self._obs, self._started = copied(obs), True
         return obs, info
 
+    def resume(self, obs: Any, ended: Any = None) -> None:
+        """Go on in the middle of episodes, without a reset: the environment was put back where another one stood.
+
+        With a buffer that was saved at the same moment, the next step continues the streams; nothing is cut.
+
+        Args:
+            obs: What the environment returned last, as `step` and `reset` return it.
+            ended: Which lanes' episodes that step ended; None: no lane's. In SAME_STEP mode it does not matter.
+
+        >>> import gymnasium, relive, tempfile
+        >>> env, path = gymnasium.make("CartPole-v1").unwrapped, tempfile.mkdtemp()
+        >>> schema = relive.Schema.from_spaces(env.observation_space, env.action_space)
+        >>> recorder = Recorder(env, relive.ReplayBuffer(schema, 1000))
+        >>> _ = recorder.reset(seed=0)
+        >>> obs, *_ = recorder.step(0)
+        >>> saved = recorder.buffer.save(path)
+        >>> recorder = Recorder(env, relive.load(path))  # the same environment here, which stands where it stood
+        >>> recorder.resume(obs)
+        >>> _ = recorder.step(1)
+        >>> recorder.buffer.stats().cuts
+        0
+        """
+        self._obs, self._started = copied(obs), True
+        waits = np.zeros(self._lanes, bool) if ended is None else np.atleast_1d(np.array(ended, bool))
+        self._ended = waits & (self._mode is not AutoresetMode.SAME_STEP)
+
     def step(self, action: Any, **extras: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the environment and store the step.
 

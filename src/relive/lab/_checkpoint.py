@@ -17,18 +17,19 @@ from relive.errors import ArgumentError, message
 with needs("train", "relive.lab"):
     import safetensors.torch
 
-FORMAT = "relive-learner-1"
+FORMAT = "relive-learner-2"
 
 
-def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], text: str, buffer: int) -> None:
     """Write tensors and JSON facts to `path`, readable by the owner alone; OSError where the folder cannot be written.
 
+    `buffer` is the number of the buffer's save that belongs to them.
     The file is complete or as it was before: it is written under another name, synced, and renamed.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    data = safetensors.torch.save(contiguous, metadata={"format": FORMAT, "facts": json.dumps(facts)})
+    data = safetensors.torch.save(contiguous, metadata={"format": FORMAT, "facts": text, "buffer": f"{buffer}"})
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -52,7 +53,7 @@ def read(path: str | os.PathLike[str], at: str) -> tuple[dict[str, Tensor], dict
         tensors = safetensors.torch.load(data)
         if notes["format"] != FORMAT:
             raise ValueError(notes["format"])
-        facts: dict[str, Any] = json.loads(notes["facts"])
+        facts: dict[str, Any] = {**json.loads(notes["facts"]), "buffer": int(notes["buffer"])}
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         got, remedy = f"`{path}` ({error})", "it is damaged or another kind of file"
         raise ArgumentError(message(f"a file of format `{FORMAT}`", got, at, remedy)) from error

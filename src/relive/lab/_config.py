@@ -93,11 +93,11 @@ class TrainerConfig:
     eval_episodes: int = 10
     """Episodes of an evaluation; their seeds are the same in every evaluation of every run."""
     log_dir: str | None = None
-    """Folder for TensorBoard events and checkpoints."""
+    """Folder for TensorBoard events."""
     log_every: int = 1_000
     """Environment steps between two TensorBoard entries."""
-    checkpoint_every: int = 0
-    """Environment steps between two checkpoints in `log_dir`; 0 writes none."""
+    save_every: int = 0
+    """Environment steps between two saves of the run; 0 saves it at its end alone."""
     device: str = "cpu"
     """PyTorch device of the nets."""
     torch_threads: int | None = None
@@ -108,7 +108,7 @@ class TrainerConfig:
         fields.integers("num_envs", "total_steps", "n_step", "buffer_capacity", "batch_size", minimum=1)
         fields.integers("update_every", "updates_per_step", "eval_episodes", "log_every", minimum=1)
         fields.integers("per_beta_anneal_steps", minimum=1)
-        fields.integers("seed", "start_steps", "eval_every", "checkpoint_every", minimum=0)
+        fields.integers("seed", "start_steps", "eval_every", "save_every", minimum=0)
         fields.numbers("per_alpha", "per_beta_start", "per_beta_end", "gamma", low=0.0, high=1.0)
         fields.numbers("learning_rate", "huber_threshold", above=0.0)
         fields.choice("critic_loss", "mse", "huber")
@@ -121,8 +121,6 @@ class TrainerConfig:
             raise fields.refusal("env_kwargs", "a mapping of keyword arguments")
         if self.batch_size > self.buffer_capacity:
             raise fields.refusal("batch_size", f"at most buffer_capacity ({self.buffer_capacity})")
-        if self.checkpoint_every and self.log_dir is None:
-            raise fields.refusal("log_dir", "a folder, because checkpoint_every is set")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,8 @@ class Log:
         self._history: dict[str, list[Any]] = {name: [] for name in HISTORY}
         self._written = 0
         self._mark = (0, time.perf_counter())
-        self._writer: Any = None if config.log_dir is None else _writer(config)
+        self._config = config
+        self._writer: Any = None
 
     def episode(self, step: int, value: float) -> None:
         """Note the return of a training episode that ended at `step`."""
@@ -54,7 +55,9 @@ class Log:
         return self._writer is not None
 
     def start(self, step: int) -> None:
-        """Begin to measure speed."""
+        """Begin to measure speed, and open the TensorBoard file; entries of later steps are those of a killed run."""
+        if self._writer is None and self._config.log_dir is not None:
+            self._writer = _writer(self._config, step)
         self._mark = (step, time.perf_counter())
 
     def write(self, step: int, buffer: ReplayBuffer, scalars: dict[str, float]) -> None:
@@ -97,11 +100,14 @@ class Log:
         """Return the history as tensors, for a checkpoint."""
         return {f"history.{name}": torch.from_numpy(array) for name, array in self.arrays().items()}
 
-    def restore(self, tensors: dict[str, Tensor], seconds: float) -> None:
+    def facts(self) -> dict[str, Any]:
+        """Return the rest, for a checkpoint."""
+        return {"seconds": self.seconds, "written": self._written}
+
+    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Take over the history of a checkpoint."""
-        self.seconds = seconds
+        self.seconds, self._written = facts["seconds"], facts["written"]
         self._history = {name: list(tensors[f"history.{name}"].numpy()) for name in HISTORY}
-        self._written = len(self._history["episode_returns"])
 
     def flush(self) -> None:
         """Push TensorBoard events to the file."""
@@ -114,7 +120,7 @@ class Log:
             self._writer.close()
 
 
-def _writer(config: TrainerConfig) -> Any:
+def _writer(config: TrainerConfig, step: int) -> Any:
     with needs("train", f"{type(config).__name__}(log_dir)"):
         from torch.utils.tensorboard import SummaryWriter
-    return SummaryWriter(config.log_dir)
+    return SummaryWriter(config.log_dir, purge_step=step + 1 if step else None)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import json
 import os
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -18,7 +20,8 @@ import numpy.typing as npt
 
 import relive
 from relive._extras import needs
-from relive.errors import ArgumentError, message
+from relive._generators import generator_of, state_of
+from relive.errors import ArgumentError, ReliveError, ReliveWarning, event, message
 from relive.lab._config import TrainerConfig
 
 with needs("train", "relive.lab"):
@@ -30,6 +33,7 @@ from relive.gymnasium import Recorder
 from relive.lab import _checkpoint
 from relive.lab._env import Act, MakeEnv, makers, play, vectorize
 from relive.lab._log import Log
+from relive.lab._plain import Packer, Unpacker, Unrestorable
 from relive.lab._results import Progress, TrainResult
 
 Evaluator = Callable[[Act], npt.NDArray[Any]]
@@ -38,6 +42,10 @@ Config = TypeVar("Config", bound=TrainerConfig)
 # Evaluation episodes start from the same seeds in every run, far from any that training is likely to use.
 EVAL_SEED, EVAL_LANES = 1_000_000, 16
 REPORT_SECONDS = 0.2
+LEARNER, BUFFER = "learner.safetensors", "buffer"  # a saved run
+# A kill between the two writes of a save leaves, of the buffer's last two saves, the one that the learner's file names.
+# After a save that was not completed all are kept: there may be any number that no learner names.
+KEEP, KEEP_ALL = 2, 1_000_000
 
 
 class Trainer(abc.ABC, Generic[Config]):
@@ -55,7 +63,10 @@ class Trainer(abc.ABC, Generic[Config]):
         envs = vectorize(self._wrapped(make), config.num_envs)
         self.step = self.updates = 0
         self._seen: dict[str, Tensor] = {}
-        self._seed(resumed_at=0)
+        self._obs: npt.NDArray[Any] | None = None  # None: episodes have to begin
+        self._home: Path | None = None  # where the run was saved last
+        self._keep = KEEP_ALL
+        self._seed()
         self._build_learner(envs)
         self._build_buffer(envs)
         self._log = Log(config)
@@ -81,6 +92,13 @@ class Trainer(abc.ABC, Generic[Config]):
     def _begin(self) -> None:
         """Prepare for new episodes in all environments."""
 
+    def _carried(self) -> dict[str, npt.NDArray[Any]]:
+        """Return what acting keeps from step to step, for a save."""
+        return {}
+
+    def _carry(self, carried: dict[str, npt.NDArray[Any]]) -> None:
+        """Take over what `_carried` returned; KeyError or ValueError if it does not fit."""
+
     @abc.abstractmethod
     def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Choose actions, step with `_do`, and return the next observations."""
@@ -105,16 +123,23 @@ class Trainer(abc.ABC, Generic[Config]):
     def _parts(self) -> dict[str, Any]:
         """Return the nets and optimizers of a checkpoint, by name."""
 
+    def _generators(self) -> dict[str, torch.Generator]:
+        """Return the generators of a checkpoint, by name."""
+        return {"generator": self._generator}
+
     def _tensors(self) -> dict[str, Tensor]:
         """Return further tensors of a checkpoint, by name; a restored learner has their values copied into them."""
         return {}
 
     # Set-up -----------------------------------------------------------------------------------------------------------
 
-    def _seed(self, resumed_at: int) -> None:
+    def _seeds(self) -> list[int]:
         # Hashed, not added: the lanes of one run must not live through the episodes of the next run's lanes.
-        seeds = np.random.SeedSequence((self.config.seed, resumed_at)).generate_state(3 + self.config.num_envs)
-        self._buffer_seed, torch_seed, act_seed, *self._env_seeds = seeds.tolist()
+        seeds = np.random.SeedSequence((self.config.seed, self.step)).generate_state(3 + self.config.num_envs)
+        return [int(seed) for seed in seeds]
+
+    def _seed(self) -> None:
+        self._buffer_seed, torch_seed, act_seed, *_ = self._seeds()
         self._rng = np.random.default_rng(act_seed)
         try:
             self._device = torch.device(self.config.device)
@@ -132,10 +157,7 @@ class Trainer(abc.ABC, Generic[Config]):
         c = self.config
         if not c.use_per:
             return relive.Uniform()
-        # A resumed learner continues the schedule from where it stopped.
-        line = relive.Anneal(c.per_beta_start, c.per_beta_end, over=c.per_beta_anneal_steps)
-        left = max(c.per_beta_anneal_steps - self.updates, 1)
-        beta = relive.Anneal(line.at(self.updates), c.per_beta_end, over=left)
+        beta = relive.Anneal(c.per_beta_start, c.per_beta_end, over=c.per_beta_anneal_steps)
         return relive.Prioritized(alpha=c.per_alpha, beta=beta)
 
     def _build_buffer(self, envs: Any) -> None:
@@ -143,26 +165,34 @@ class Trainer(abc.ABC, Generic[Config]):
         choices: dict[str, Any] = {"item": self._item(), "sampler": self._sampler(), "seed": self._buffer_seed}
         self.buffer = relive.ReplayBuffer(self._schema(envs), c.buffer_capacity, num_envs=c.num_envs, **choices)
         self._envs = Recorder(envs, self.buffer)
-        self._collected = 0
 
     # Training ---------------------------------------------------------------------------------------------------------
 
-    def train(self, progress: Callable[[Progress], object] | None = None) -> TrainResult:
+    def train(
+        self,
+        progress: Callable[[Progress], object] | None = None,
+        *,
+        out: str | os.PathLike[str] | None = None,
+    ) -> TrainResult:
         """Train until `config.total_steps` environment steps are done, and return everything seen so far.
 
         Args:
-            progress: Called a few times a second and after every evaluation. Returning False ends the run there; the
-                learner can be saved, and another call of `train` continues.
+            progress: Called a few times a second and after every evaluation. Returning False ends the run there;
+                another call of `train` goes on.
+            out: A folder to save the run in, as `save` does: at the start, every `config.save_every` steps, and at
+                the end. None saves nothing.
+
+        Raises:
+            StorageError: `out` cannot be written, or another run is saved there.
         """
         c, reported = self.config, 0.0
-        obs, _ = self._envs.reset(seed=self._env_seeds)
-        self._env_seeds = None  # another call continues with new episodes
-        self._running = np.zeros(c.num_envs)
-        self._begin()
+        if out is not None and self._home != Path(out).absolute():
+            self.save(out)
         self._log.start(self.step)
         while self.step < c.total_steps:
             started = time.perf_counter()
-            obs = self._interact(obs)
+            obs, self._obs = self._reset() if self._obs is None else self._obs, None
+            self._obs = self._interact(obs)
             for _ in range(self._updates_due()):
                 self._update()
             evaluated = self._passed(c.eval_every)
@@ -172,14 +202,23 @@ class Trainer(abc.ABC, Generic[Config]):
                 self._log.write(self.step, self.buffer, self._scalars())
             now = time.perf_counter()
             self._log.seconds += now - started
-            if c.log_dir is not None and self._passed(c.checkpoint_every):
-                self.save(Path(c.log_dir) / "learner.safetensors")
+            if out is not None and self._passed(c.save_every) and self.step < c.total_steps:
+                self.save(out)
             if progress and (evaluated or now - reported > REPORT_SECONDS or self.step >= c.total_steps):
                 reported = now
                 if progress(self._log.progress(self.step, c.total_steps, self.updates)) is False:
                     break
         self._log.flush()
+        if out is not None:
+            self.save(out)
         return self.result
+
+    def _reset(self) -> npt.NDArray[Any]:
+        """Begin new episodes in all environments."""
+        obs: npt.NDArray[Any] = self._envs.reset(seed=self._seeds()[3:])[0]
+        self._running = np.zeros(self.config.num_envs)
+        self._begin()
+        return obs
 
     @property
     def result(self) -> TrainResult:
@@ -197,7 +236,7 @@ class Trainer(abc.ABC, Generic[Config]):
         """
         obs, reward, terminated, truncated, _ = self._envs.step(action, **extras)
         ended = terminated | truncated
-        self.step, self._collected = self.step + len(reward), self._collected + len(reward)
+        self.step += len(reward)
         self._running += reward
         for lane in np.flatnonzero(ended):
             self._log.episode(self.step, float(self._running[lane]))
@@ -205,11 +244,10 @@ class Trainer(abc.ABC, Generic[Config]):
         return obs, reward, ended
 
     def _updates_due(self) -> int:
-        # Counted over all lanes. After a resumption the policy fills the empty buffer before updates continue.
-        c = self.config
-        if self._collected <= c.start_steps or not self.buffer.can_sample(1):
+        c = self.config  # steps are counted over all lanes
+        if self.step <= c.start_steps or not self.buffer.can_sample(1):
             return 0
-        rounds = self._collected // c.update_every - (self._collected - c.num_envs) // c.update_every
+        rounds = self.step // c.update_every - (self.step - c.num_envs) // c.update_every
         return rounds * c.updates_per_step
 
     def _update(self) -> None:
@@ -251,24 +289,38 @@ class Trainer(abc.ABC, Generic[Config]):
     # Checkpoints ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the learner as one safetensors file: nets, optimizers, counters, generators, history; not the buffer.
+        """Save the run in a folder, for `load`: the learner, the buffer, all generators, and the environments.
 
-        The file is readable by its owner alone, and replaced whole or not at all.
+        The learner is the file `learner.safetensors` with nets, optimizers, counters, generators, the history, and
+        where the environments stand; the buffer is the folder `buffer`, of which later saves write what is new. The
+        save is complete or not there, whenever the process is killed. Only their owner can read the files.
 
         Raises:
             ArgumentError: `env_kwargs` hold what JSON cannot write.
-            OSError: The file cannot be written.
+            StorageError: Another run is saved there, or the buffer cannot be written.
+            OSError: The learner's file cannot be written.
         """
-        name = type(self).__name__
-        tensors = {**_checkpoint.pack(self._parts()), **self._tensors(), **self._log.tensors()}
-        tensors["generator"] = self._generator.get_state()
+        name, home, packer = type(self).__name__, Path(path).absolute(), Packer()
+        generators = {key: each.get_state() for key, each in self._generators().items()}
+        tensors = {**_checkpoint.pack(self._parts()), **self._tensors(), **generators, **self._log.tensors()}
         config = dataclasses.asdict(dataclasses.replace(self.config, env_kwargs=dict(self.config.env_kwargs)))
-        facts: dict[str, Any] = {"trainer": name, "config": config, "rng": self._rng.bit_generator.state}
-        facts |= {"step": self.step, "updates": self.updates, "seconds": self._log.seconds}
+        facts: dict[str, Any] = {"trainer": name, "config": config, "rng": state_of(self._rng), **self._log.facts()}
+        facts |= {"step": self.step, "updates": self.updates, "episodes": None}
+        if self._obs is not None:
+            try:
+                now = {"obs": self._obs, "returns": self._running, **self._carried()}
+                facts["episodes"] = {"now": packer.pack(now), "envs": packer.pack(self._envs.env)}
+                tensors |= {f"episodes.{key}": torch.from_numpy(each) for key, each in packer.arrays.items()}
+            except Unrestorable as error:
+                facts["why"] = str(error)
         try:
-            _checkpoint.write(path, tensors, facts)
+            text = json.dumps(facts)
         except TypeError as error:
             raise ArgumentError(message("env_kwargs that JSON can write", f"`{error}`", f"{name}.save")) from error
+        keep, self._keep = self._keep if self._home == home else KEEP_ALL, KEEP_ALL
+        saved = self.buffer.save(home / BUFFER, keep=keep)
+        _checkpoint.write(home / LEARNER, tensors, text, saved.number)
+        self._home, self._keep = home, KEEP
 
     @classmethod
     def load(
@@ -279,46 +331,70 @@ class Trainer(abc.ABC, Generic[Config]):
         evaluator: Evaluator | None = None,
         **changes: Any,
     ) -> Self:
-        """Rebuild a trainer from a file of `save`; `train` then continues where it stopped.
+        """Rebuild a trainer from a folder of `save`; `train` then goes on as if nothing had happened, to the bit.
 
-        The replay buffer is empty and the environments start new episodes: the policy itself fills the buffer for
-        `start_steps` steps before updates continue.
+        Where an environment cannot be put back into its state, new episodes begin, and a `ReliveWarning` says so.
 
         Args:
-            path: The file.
+            path: The folder.
             make_env: As in the constructor.
             evaluator: As in the constructor.
-            **changes: Settings that differ from now on, such as `total_steps`.
+            **changes: Settings that differ from now on, such as `total_steps`. `seed` and `num_envs` cannot; with other
+                `env_id` or `env_kwargs` new episodes begin.
 
         Raises:
-            FileNotFoundError: There is no such file.
-            ArgumentError: The file is damaged, or does not fit the environment or the changed configuration.
+            FileNotFoundError: No run is saved there.
+            ArgumentError: The learner's file is damaged, or does not fit the environment or the changed configuration.
+            CorruptionError: The buffer is damaged; as `relive.load` says it.
         """
-        at = f"{cls.__name__}.load"
-        tensors, facts = _checkpoint.read(path, at)
-        wrote = facts.get("trainer", "SACTrainer")  # missing in the first files
-        if wrote != cls.__name__:
-            got, remedy = f"`{path}` of `{wrote}`", f"`{wrote}.load` reads it"
+        at, home = f"{cls.__name__}.load", Path(path).absolute()
+        tensors, facts = _checkpoint.read(home / LEARNER, at)
+        if facts["trainer"] != cls.__name__:
+            got, remedy = f"`{path}` of `{facts['trainer']}`", f"`{facts['trainer']}.load` reads it"
             raise ArgumentError(message(f"a learner of `{cls.__name__}`", got, at, remedy))
         if unknown := set(changes) - {field.name for field in dataclasses.fields(cls.config_type)}:
             wanted = f"fields of `{cls.config_type.__name__}`"
             raise ArgumentError(message(wanted, f"`{min(unknown)}`", f"{at}(changes)"))
-        config: Any = cls.config_type(**{**facts["config"], **changes})
+        before = facts["config"]
+        for name in ("seed", "num_envs"):
+            if changes.get(name, before[name]) != before[name]:
+                raise ArgumentError(message(f"{before[name]}, as in the run", f"`{changes[name]}`", f"{at}({name})"))
+        config: Any = cls.config_type(**{**before, **changes})
         trainer = cls(config, make_env=make_env, evaluator=evaluator)
         try:
-            trainer._restore(tensors, facts)
-        except (RuntimeError, KeyError, ValueError) as error:
+            trainer._restore(tensors, facts, home)
+        except ReliveError:
+            raise
+        except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
             wanted = "a learner that fits this environment and configuration"
             raise ArgumentError(message(wanted, f"`{path}` ({error})", at)) from error
         return trainer
 
-    def _restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        self.step, self.updates = facts["step"], facts["updates"]
-        self._seed(resumed_at=self.step)
-        self._build_buffer(self._envs.env)
-        self._rng.bit_generator.state = facts["rng"]
-        self._generator.set_state(tensors["generator"])
+    def _restore(self, tensors: dict[str, Tensor], facts: dict[str, Any], home: Path) -> None:
+        c = self.config
+        self.step, self.updates, self._rng = facts["step"], facts["updates"], generator_of(facts["rng"])
+        for name, generator in self._generators().items():
+            generator.set_state(tensors[name])
         for name, tensor in self._tensors().items():
             tensor.copy_(tensors[name])
-        self._log.restore(tensors, facts["seconds"])
+        self._log.restore(tensors, facts)
         _checkpoint.unpack(tensors, self._parts())
+        envs, schema = self._envs.env, self.buffer.schema
+        choices: dict[str, Any] = {"capacity": c.buffer_capacity, "item": self._item(), "sampler": self._sampler()}
+        self.buffer = relive.load(home / BUFFER, number=facts["buffer"], **choices)
+        if self.buffer.schema != schema:
+            raise ValueError(f"its buffer stores `{self.buffer.schema!r}`")
+        self._envs = Recorder(envs, self.buffer)
+        same = all(facts["config"][name] == getattr(c, name) for name in ("env_id", "env_kwargs"))
+        if facts["episodes"] is not None and same:
+            unpacker = Unpacker(lambda name: tensors[f"episodes.{name}"].numpy())
+            now = unpacker.unpack(facts["episodes"]["now"])
+            unpacker.unpack(facts["episodes"]["envs"], envs)
+            self._obs, self._running = now["obs"], now["returns"]
+            self._carry(now)
+            self._envs.resume(self._obs)
+        elif self.step:
+            why = facts.get("why", "it has other settings")
+            what = f"New episodes begin: the environment cannot be put back into its state ({why})"
+            warnings.warn(event(what, f"{type(self).__name__}.load"), ReliveWarning, stacklevel=3)
+        self._home = home

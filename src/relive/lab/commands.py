@@ -1,10 +1,12 @@
-"""The lab's commands: `relive train` (progress bar, checkpoint, curve) and `relive compare`."""
+"""The lab's commands: `relive train` (progress bar, saves, curve) and `relive compare`."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from relive._terminal import INTERRUPTED, console, interruptible, progress, say, say_files
+from relive.errors import ReliveWarning
 from relive.lab import DQNConfig, Progress, R2D2Config, SACConfig, TrainerConfig, TrainResult
 from relive.lab.studies import cliffwalk, pairs, tmaze
 from relive.lab.studies._conduct import new_figure
@@ -26,9 +29,21 @@ Example: relive train {example}
 
 Args:
     run: Settings of the run.
-    out: Folder for learner.safetensors, curve.png and result.json; by default named after the run, in runs/.
-    resume: A learner.safetensors to continue from; options other than their defaults replace its settings.
+    saving: Where the run is saved, and how often.
 """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Saving:
+    """Where the run is saved, and how often."""
+
+    out: Path | None = None
+    """Folder for the run (learner.safetensors and the replay buffer), curve.png and result.json; by default a new one
+    in runs/, named after the run, or that of --resume."""
+    save_every: int | None = None
+    """Environment steps between two saves; the run is also saved at its end and on Ctrl-C."""
+    resume: Path | None = None
+    """Folder of a run to go on with, as if it had not ended; options that are given replace its settings."""
 
 
 def _command(
@@ -40,14 +55,19 @@ def _command(
     """
     # Checks are left to `kind`: raised while options are parsed, its refusals would not read as written.
     unchecked = {"__doc__": "Settings of the run.", "__post_init__": lambda self: None}
-    options = dataclasses.make_dataclass("Options", (), bases=(kind,), namespace=unchecked, frozen=True, kw_only=True)
+    hidden = [("save_every", tyro.conf.Suppress[int], 0)]  # it is with the others on saving
+    options = dataclasses.make_dataclass(
+        "Options", hidden, bases=(kind,), namespace=unchecked, frozen=True, kw_only=True
+    )
     name, default = example.split()[0], options()
     offered = default if start is None else options(**_changes(start, default))
 
-    def command(run: Any = offered, out: Path | None = None, resume: Path | None = None) -> int:
-        return _train(name, kind, _changes(run, default), out, resume)
+    def command(run: Any = offered, saving: Any = Saving()) -> int:
+        every = {} if saving.save_every is None else {"save_every": saving.save_every}
+        return _train(name, kind, _changes(run, default) | every, saving.out, saving.resume)
 
     command.__annotations__["run"] = tyro.conf.OmitArgPrefixes[options]  # type: ignore[misc, valid-type]
+    command.__annotations__["saving"] = tyro.conf.OmitArgPrefixes[Saving]
     command.__doc__ = HELP.format(summary=summary, example=example)
     return {name: command}
 
@@ -83,17 +103,22 @@ def _train(name: str, kind: type[TrainerConfig], changes: dict[str, Any], out: P
         if resume is None:
             config = kind(**changes)
             trainer = trainer_of(config)(config)
+            out = _folder(name, config) if out is None else out
         else:
-            trainer = trainer_of(kind()).load(resume, **changes)
-        out = _folder(name, trainer.config) if out is None else out
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always", ReliveWarning)
+                trainer = trainer_of(kind()).load(resume, **changes)
+            for warning in said:
+                say(screen, f"{warning.message}")
+            out = resume if out is None else out
         with progress(screen, "training", note=True, transient=False) as bars:
-            result = trainer.train(_reporter(bars, trainer.config.total_steps, stop.is_set))
-            paths = _write(name, trainer, result, out)  # before anything is printed, which may fail
+            result = trainer.train(_reporter(bars, trainer.config.total_steps, stop.is_set), out=out)
+            paths = _write(name, trainer.config, result, out)  # before anything is printed, which may fail
     trainer.close()
     screen.print(_table(name, trainer.config, result))
     say_files(screen, paths)
     if result.steps < trainer.config.total_steps:
-        say(screen, f"Stopped. Go on with: relive train {name} --resume {paths[0]} --out {out}")
+        say(screen, f"Stopped. Go on with: relive train {name} --resume {out}")
         return INTERRUPTED
     return 0
 
@@ -104,8 +129,11 @@ def _changes(options: TrainerConfig, default: TrainerConfig) -> dict[str, Any]:
 
 
 def _folder(name: str, config: TrainerConfig) -> Path:
+    """Return a folder that is not there yet, named after the run."""
     env = config.env_id.replace("/", "-").replace(":", "-")
-    return Path("runs") / f"{name}-{env}-{_replay(config)}-seed{config.seed}"
+    first = Path("runs") / f"{name}-{env}-{_replay(config)}-seed{config.seed}"
+    others = (first.with_name(f"{first.name}-{k}") for k in itertools.count(2))
+    return next(path for path in itertools.chain([first], others) if not path.exists())
 
 
 def _replay(config: TrainerConfig) -> str:
@@ -149,18 +177,16 @@ def _table(name: str, config: TrainerConfig, result: TrainResult) -> Table:
     return table
 
 
-def _write(name: str, trainer: Any, result: TrainResult, folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
+def _write(name: str, config: TrainerConfig, result: TrainResult, folder: Path) -> list[Path]:
     learner, picture, data = (folder / name for name in ("learner.safetensors", "curve.png", "result.json"))
-    trainer.save(learner)
-    content = {"config": dataclasses.asdict(trainer.config), **dataclasses.asdict(result)}
+    content = {"config": dataclasses.asdict(config), **dataclasses.asdict(result)}
     data.write_text(json.dumps(content, indent=2, default=np.ndarray.tolist) + "\n", encoding="utf-8")
     figure, axes = new_figure()
     if len(result.episode_returns):
         axes.plot(result.episode_steps, result.episode_returns, ".", markersize=3, alpha=0.5, label="training episodes")
     if len(result.eval_returns):
         axes.plot(result.eval_steps, result.eval_returns.mean(axis=1), "-o", markersize=3, label="evaluation, mean")
-    axes.set(xlabel="environment steps", ylabel="return", title=f"{name.upper()} on {trainer.config.env_id}")
+    axes.set(xlabel="environment steps", ylabel="return", title=f"{name.upper()} on {config.env_id}")
     if axes.has_data():
         axes.legend(frameon=False)
     figure.savefig(picture, dpi=120)

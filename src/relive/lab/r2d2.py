@@ -84,6 +84,17 @@ class R2D2Trainer(QTrainer[R2D2Config, RecurrentQNet]):
     def _begin(self) -> None:
         self._memory = self.memory(self.config.num_envs)
 
+    def _carried(self) -> dict[str, npt.NDArray[Any]]:
+        memory = self._memory
+        return {"state": memory.state, "action": memory.action, "reward": memory.reward, "first": memory.first}
+
+    def _carry(self, carried: dict[str, npt.NDArray[Any]]) -> None:
+        self._begin()
+        for name, before in self._carried().items():
+            if (carried[name].shape, carried[name].dtype) != (before.shape, before.dtype):
+                raise ValueError(f"a memory of another size, `{name}`")
+            setattr(self._memory, name, carried[name])
+
     def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
         memory = self._memory
         before = {"first": memory.first} | ({"state": memory.state} if self.config.state == "stored" else {})

@@ -14,6 +14,7 @@ is in `_trainer.py`.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,14 +197,17 @@ class SACTrainer(Trainer[SACConfig]):
         model = self._reward_noise
         return parts if model is None else {**parts, "noise": model.net, "noise_optimizer": model.optimizer}
 
-    def _restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    def _restore(self, tensors: dict[str, Tensor], facts: dict[str, Any], home: Path) -> None:
         model = self._reward_noise
         if "noise_sums" not in tensors:
             self._reward_noise = None  # not in the file: what predicts noise stays as it is, untrained
         try:
-            super()._restore(tensors, facts)
+            super()._restore(tensors, facts, home)
         finally:
             self._reward_noise = model
+
+    def _generators(self) -> dict[str, torch.Generator]:
+        return {**super()._generators(), "generator.td_error": self._aside}
 
     def _tensors(self) -> dict[str, Tensor]:
         noise = {} if self._reward_noise is None else {"noise_sums": self._reward_noise.sums}

@@ -26,12 +26,12 @@ def test_a_run_leaves_a_learner_and_numbers(tmp_path: Path, capsys: pytest.Captu
     found = json.loads((tmp_path / "result.json").read_text())
     assert found["config"]["frame_stack"] == 2
     assert found["eval_steps"] == [150, 300]
-    assert DQNTrainer.load(tmp_path / "learner.safetensors").config.dueling is True
+    assert DQNTrainer.load(tmp_path).config.dueling is True
 
 
 def test_the_wrong_trainer_says_which_is_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CARTPOLE, "--total-steps", "120", "--out", str(tmp_path)]) == 0
-    assert main(["train", "sac", "--resume", str(tmp_path / "learner.safetensors")]) == 2
+    assert main(["train", "sac", "--resume", str(tmp_path)]) == 2
     assert "`DQNTrainer.load` reads it" in capsys.readouterr().err
 
 
@@ -49,7 +49,7 @@ def test_an_atari_game_gets_settings_of_its_own(tmp_path: Path, capsys: pytest.C
 def test_a_resumed_game_keeps_the_settings_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(commands, "_train", lambda name, kind, changes, out, resume: seen.append(changes))
-    for more in ([], ["--resume", "learner.safetensors"]):
+    for more in ([], ["--resume", "run"]):
         main(["train", "dqn", "--env-id", "ALE/Pong-v5", "--tau", "0.5", *more])
     given: dict[str, Any] = {"env_id": "ALE/Pong-v5", "tau": 0.5}
     assert DQNConfig(**seen[0]) == DQNConfig.atari(**given)

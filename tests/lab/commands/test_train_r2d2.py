@@ -23,10 +23,10 @@ def test_a_run_leaves_a_learner_a_picture_and_numbers_and_goes_on(
     found = json.loads((tmp_path / "a" / "result.json").read_text())
     assert (found["steps"], found["updates"]) == (400, 20)
     assert found["config"]["explore_weights"] == [4.0, 1.0, 1.0, 1.0]
-    again = ["--resume", str(tmp_path / "a" / "learner.safetensors"), "--out", str(tmp_path / "b")]
+    again = ["--resume", str(tmp_path / "a"), "--out", str(tmp_path / "b")]
     assert main(["train", "r2d2", *again, "--total-steps", "800"]) == 0
     longer = json.loads((tmp_path / "b" / "result.json").read_text())
-    assert (longer["steps"], longer["updates"], longer["config"]["state"]) == (800, 40, "zero")
+    assert (longer["steps"], longer["updates"], longer["config"]["state"]) == (800, 60, "zero")
 
 
 def test_what_does_not_fit_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

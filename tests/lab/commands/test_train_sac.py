@@ -31,20 +31,40 @@ def test_a_run_leaves_a_learner_a_curve_and_numbers(tmp_path: Path, capsys: pyte
     found = json.loads((out / "result.json").read_text())
     assert found["eval_steps"] == [200, 400]
     assert found["config"]["use_per"] is True
-    assert SACTrainer.load(out / "learner.safetensors").updates == 300
+    assert SACTrainer.load(out).updates == 300
 
 
-def test_a_run_goes_on_from_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    precise = ["--use-per", "--priority", "precision", "--critic-loss", "huber"]
-    assert main([*PENDULUM, *precise, "--seed", "5", "--total-steps", "200", "--out", str(tmp_path)]) == 0
+def test_a_run_goes_on_from_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    precise = ["--use-per", "--priority", "precision", "--critic-loss", "huber", "--save-every", "150"]
+    out = str(tmp_path)
+    assert main([*PENDULUM, *precise, "--seed", "5", "--total-steps", "200", "--out", out]) == 0
     assert re.search(r"replay +│ precision, 1-step", capsys.readouterr().out)
-    learner = str(tmp_path / "learner.safetensors")
-    assert main(["train", "sac", "--resume", learner, "--total-steps", "500", "--out", str(tmp_path)]) == 0
-    assert re.search(r"environment steps +│ 500", capsys.readouterr().out)
-    trainer = SACTrainer.load(learner)
-    assert (trainer.config.seed, trainer.config.batch_size, trainer.step) == (5, 16, 500)
-    # 100 updates before, and 200 after 100 steps that filled the buffer again.
-    assert trainer.updates == 300
+    assert main(["train", "sac", "--resume", out, "--total-steps", "300"]) == 0
+    assert re.search(r"environment steps +│ 300", capsys.readouterr().out)
+    trainer = SACTrainer.load(tmp_path)
+    assert (trainer.config.seed, trainer.config.batch_size, trainer.step) == (5, 16, 300)
+    assert (trainer.updates, trainer.config.save_every) == (200, 150)
+    assert main([*PENDULUM, "--total-steps", "200", "--out", out]) == 2
+    assert "saves of another buffer" in capsys.readouterr().err
+
+
+def test_a_run_gets_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert main([*PENDULUM, "--total-steps", "50"]) == 0
+    names = ["sac-Pendulum-v1-uniform-seed0", "sac-Pendulum-v1-uniform-seed0-2"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == names
+
+
+def test_saving_has_a_group_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "sac", "--help"])
+    _, group = capsys.readouterr().out.split(" saving options ")
+    assert [word for word in ("--out", "--save-every", "--resume", "--seed") if f"{word} " in group] == [
+        "--out",
+        "--save-every",
+        "--resume",
+    ]
 
 
 def test_arguments_of_the_environment_are_typed(tmp_path: Path) -> None:
@@ -57,12 +77,12 @@ def test_arguments_of_the_environment_are_typed(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_saves_what_was_reached(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "relive", *PENDULUM, "--total-steps", "1000000", "--eval-every", "100"]
-    command += ["--log-dir", str(tmp_path / "events"), "--checkpoint-every", "200", "--out", str(tmp_path)]
-    first = tmp_path / "events" / "learner.safetensors"
+    command += ["--save-every", "200", "--out", str(tmp_path)]
+    third = tmp_path / "buffer" / "save-0000000003.json"  # the first is of step 0
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as run:
         try:
-            while run.poll() is None and not first.exists():
+            while run.poll() is None and not third.exists():
                 time.sleep(0.05)
             run.send_signal(signal.SIGINT)
             out, error = run.communicate(timeout=60)
@@ -70,5 +90,5 @@ def test_ctrl_c_saves_what_was_reached(tmp_path: Path) -> None:
             run.kill()
     assert run.returncode == 130, error
     assert "Traceback" not in error
-    assert f"relive train sac --resume {tmp_path / 'learner.safetensors'}" in out
-    assert SACTrainer.load(tmp_path / "learner.safetensors").step >= 200
+    assert f"relive train sac --resume {tmp_path}" in out
+    assert SACTrainer.load(tmp_path).step >= 400

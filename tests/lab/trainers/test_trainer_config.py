@@ -60,11 +60,6 @@ def test_a_bad_value_is_refused_by_name(name: str, value: Any, text: str) -> Non
         SACConfig(**{name: value})
 
 
-def test_checkpoints_want_a_folder() -> None:
-    with pytest.raises(ArgumentError, match=re.escape("at `SACConfig(log_dir)`")):
-        SACConfig(checkpoint_every=100)
-
-
 def test_settings_are_frozen_and_by_keyword_only() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         SACConfig().seed = 1  # type: ignore[misc]

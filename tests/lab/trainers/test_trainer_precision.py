@@ -89,14 +89,14 @@ def test_a_run_draws_by_the_priorities_of_its_noise() -> None:
 def test_a_learner_saved_without_its_noise_learns_the_noise_anew(tmp_path: Path) -> None:
     old = SACTrainer(small(), make_env=Toy)
     old.train()
-    old.save(tmp_path / "learner.safetensors")
+    old.save(tmp_path)
     for changes in ({"measure_noise": True}, {"use_per": True, "priority": "precision"}):
-        new = SACTrainer.load(tmp_path / "learner.safetensors", make_env=Toy, total_steps=240, **changes)
+        new = SACTrainer.load(tmp_path, make_env=Toy, total_steps=240, **changes)
         assert all(torch.equal(a, b) for a, b in zip(old._critic_weights, new._critic_weights, strict=True))
         model = new._reward_noise
         assert model is not None
         assert model.sums.tolist() == [0.0, 0.0, 0.0]
-        assert new.train().updates == 80 + 80
+        assert new.train().updates == 80 + 120
         assert 0.0 < model.share <= 1.0
 
 
@@ -143,27 +143,6 @@ def test_tensorboard_gets_the_share(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     assert {"noise/share", "noise/variance", "noise/effective_batch"} <= set(events.Tags()["scalars"])
-
-
-def test_a_resumed_learner_knows_the_noise_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = SACTrainer(precise(), make_env=Toy)
-    old.train()
-    old.save(tmp_path / "learner.safetensors")
-    new = SACTrainer.load(tmp_path / "learner.safetensors", make_env=Toy)
-    batches = [old.buffer.sample(16) for _ in range(3)]
-    handed: list[np.ndarray] = []
-    for trainer in (old, new):
-        stream = iter(batches)
-        monkeypatch.setattr(trainer.buffer, "sample", lambda n, stream=stream: next(stream))
-        monkeypatch.setattr(trainer.buffer, "priorities", lambda ids: np.full(len(ids), 2.0))
-        monkeypatch.setattr(trainer.buffer, "update_priorities", lambda ids, error: handed.append(error))
-        for _ in batches:
-            trainer._update()
-    assert all(np.array_equal(a, b) for a, b in zip(handed[:3], handed[3:], strict=True))
-    before, after = ({**_checkpoint.pack(t._parts()), **t._tensors()} for t in (old, new))
-    assert any(name.startswith("noise_optimizer.0.exp_avg") for name in before)
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 @pytest.mark.parametrize("threshold", [0.3, 1.0, 5.0])

@@ -170,22 +170,6 @@ def test_no_round_of_evaluation_remembers_the_one_before(monkeypatch: pytest.Mon
         assert seen[1].any()
 
 
-def test_a_resumed_learner_is_the_same_to_the_bit(tmp_path: Path) -> None:
-    path = tmp_path / "learner.safetensors"
-    old = R2D2Trainer(small(use_per=True, hidden_sizes=(6,), explore_weights=(1, 1, 1)), make_env=Walk)
-    old.train()
-    old.save(path)
-    new = R2D2Trainer.load(path, make_env=Walk, total_steps=480)
-    before, after = (_checkpoint.pack(trainer._parts()) for trainer in (old, new))
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    assert any(name.startswith("net.lstm.") for name in before)
-    assert new.config.hidden_sizes == (6,)
-    result = new.train()
-    # 120 of the 240 further steps fill the buffer again.
-    assert (result.steps, result.updates) == (480, 60)
-
-
 def test_tensorboard_gets_returns_losses_and_the_buffer(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

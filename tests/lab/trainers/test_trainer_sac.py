@@ -161,7 +161,7 @@ def test_progress_can_end_a_run_which_then_goes_on() -> None:
 def test_tensorboard_gets_returns_losses_and_the_buffer(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    config = small(log_dir=str(tmp_path), log_every=30, checkpoint_every=50, use_per=True)
+    config = small(log_dir=str(tmp_path), log_every=30, use_per=True)
     trainer = SACTrainer(config, make_env=Toy)
     trainer.train()
     trainer.close()
@@ -171,7 +171,6 @@ def test_tensorboard_gets_returns_losses_and_the_buffer(tmp_path: Path) -> None:
     assert {"train/return", "eval/return", "loss/critic", "loss/actor", "loss/alpha"} <= tags
     assert {"buffer/size", "buffer/replay_ratio", "buffer/beta", "buffer/priority_50", "buffer/age_max"} <= tags
     assert [event.step for event in events.Scalars("buffer/size")] == [30, 60, 90, 120]
-    assert (tmp_path / "learner.safetensors").exists()
 
 
 class Odd(Toy):

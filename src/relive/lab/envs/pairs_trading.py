@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import fields
 from typing import Any
 
@@ -105,15 +106,56 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
         """Draw the prices of a new episode and start flat; no `options` are known."""
         super().reset(seed=seed)
-        self.episode = episode = self.market.sample(self.np_random)
-        # Python numbers: reading one costs a fraction of indexing an array.
-        self._moves: list[float] = episode.move.tolist()
-        self._facts = list(zip(*(facts.tolist() for facts in (episode.z, episode.spread, episode.regime)), strict=True))
+        episode = self._begin()
         self._bar, self._cost = 0, 0.0
         self._positions, self._profits = [0.0], [0.0]
         if self.render_mode == "human":
             self.render()
         return episode.observations[0].copy(), self._info()
+
+    def _begin(self) -> Observed:
+        """Draw the prices of an episode."""
+        self._drawn_by = copy.deepcopy(self.np_random)
+        self.episode = episode = self.market.sample(self.np_random)
+        # Python numbers: reading one costs a fraction of indexing an array.
+        self._moves: list[float] = episode.move.tolist()
+        self._facts = list(zip(*(facts.tolist() for facts in (episode.z, episode.spread, episode.regime)), strict=True))
+        return episode
+
+    def state(self) -> dict[str, Any]:
+        """Return where the environment stands, for `restore`: the generator as it drew the prices and as it is, and what
+        was done.
+
+        >>> env, other = PairsTradingEnv(), PairsTradingEnv()
+        >>> _ = env.reset(seed=0), env.step([0.5])
+        >>> other.restore(env.state())
+        >>> other.step([1.0])[1] == env.step([1.0])[1]
+        True
+        """
+        if self.episode is None:
+            return {"generator": self.np_random}
+        done = {"positions": self._positions, "profits": self._profits, "cost": self._cost}
+        return {"generator": self.np_random, "drawn_by": self._drawn_by, **done}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where another environment with the same arguments stood.
+
+        Raises:
+            ArgumentError: It is not a state of such an environment.
+        """
+        positions, profits = (state.get(name, []) for name in ("positions", "profits"))
+        generators = [state.get("generator"), state.get("drawn_by", state.get("generator"))]
+        numbers = [*positions, *profits, state.get("cost", 0.0)]
+        fits = len(positions) == len(profits) <= self.market.horizon + 1 and {*map(type, numbers)} == {float}
+        if not fits or not all(isinstance(each, np.random.Generator) for each in generators):
+            raise ArgumentError(message("what `state` returned", f"`{[*state]!r}`", f"{ENV}.restore"))
+        now, drawn_by = copy.deepcopy(generators)
+        if positions:
+            self.np_random = drawn_by
+            self._begin()
+            self._bar, self._cost = len(positions) - 1, state["cost"]
+            self._positions, self._profits = [*positions], [*profits]
+        self.np_random = now
 
     def step(
         self, action: npt.NDArray[np.float32]
