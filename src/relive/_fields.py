@@ -143,3 +143,8 @@ class Column(Frozen):
     def path(self) -> str:
         """The leaf's path as error messages write it, such as `$.obs.camera`."""
         return "$." + ".".join(self.keys)
+
+
+def is_image(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    """Whether values look like images: `uint8` `[H, W]`, `[H, W, C]` or `[C, H, W]`."""
+    return dtype == np.uint8 and len(shape) in (2, 3) and sorted(shape)[-2] >= 8

@@ -122,3 +122,7 @@ class Persistent:
 
         self._name = identity
         self._saver = Saver(self._source(), identity, basis)
+
+    def _rename(self) -> None:
+        """Be another buffer than the one whose saves this one was loaded from."""
+        self._name, self._saver = "", None

@@ -48,6 +48,7 @@ LAYERS = {
     "relive.stats": 4,
     "relive.checkpoints": 4,
     "relive.checkpoints._loading": 5,
+    "relive.checkpoints.salvage": 5,
     "relive.trajectories": 5,
     "relive.lab._fields": 6,
     "relive.lab.envs": 6,

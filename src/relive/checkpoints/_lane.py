@@ -79,13 +79,21 @@ class Lane(Frozen):
             lanes: Lanes of the ring.
             rows: Rows of its lanes.
         """
-        head, held = self.head, int(self.counters[HELD] > 0)
-        first = max(self.first, head - rows)
+        first = max(self.first, self.head - rows)
         cut = first - self.first
         marks = self.marks[cut:].copy()
         numbers = self._numbers()[cut:]
         steps = (marks & STEP) > 0
         marks[steps] = (marks[steps] & ~np.uint8(START)) | START * (numbers[steps] % window.starts == 0)
+        kept = {name: array[cut:] for name, array in self.kept.items()}
+        slots = {name: array[cut:] for name, array in self.slots.items()}
+        return Lane(self.counters, first, marks, kept, slots).counted(window, lanes, rows)
+
+    def counted(self, window: Window, lanes: int, rows: int) -> Lane:
+        """The same lane with the counters that follow from its marks; arguments as for `refitted`."""
+        head, first, marks = self.head, self.first, self.marks
+        held = int(self.counters[HELD] > 0)
+        steps = (marks & STEP) > 0
         counters: Int64 = np.zeros(COUNTERS, np.int64)
         counters[:] = self.counters
         oldest = first + _without_past(marks, window.lookback if first else 0)
@@ -99,8 +107,7 @@ class Lane(Frozen):
         counters[STORED] = np.count_nonzero(steps)
         counters[DRAWABLE] = np.count_nonzero(anchors[oldest - first : max(ready, oldest) - first])
         counters[READY_STEPS] = counters[STEPS] - np.count_nonzero(steps[ready - first :])
-        kept = {name: array[cut:] for name, array in self.kept.items()}
-        return Lane(counters, first, marks, kept, {name: array[cut:] for name, array in self.slots.items()})
+        return Lane(counters, first, marks, self.kept, self.slots)
 
     def _numbers(self) -> Int64:
         """The number of each step in its lane; that of the step before where a row is none."""

@@ -88,7 +88,7 @@ def load(
         try:
             saves = [open_files.enter_context(_opened(folder, number)) for folder in folders]
             chosen = _chosen(lanes, saves, several)
-            found = _Loading(saves, chosen, capacity, item, sampler, storage)
+            found = Loading(saves, chosen, capacity, item, sampler, storage)
             return found.buffer(seed, alone=lanes is None and len(saves) == 1)
         except CorruptionError as error:
             if number is not None or several:
@@ -139,7 +139,7 @@ def _chosen(lanes: Any, saves: Sequence[OpenSave], several: bool) -> list[Int64]
     return chosen
 
 
-class _Loading:
+class Loading:
     """What is to be built, and from what."""
 
     def __init__(

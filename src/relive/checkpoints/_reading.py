@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from .._files import Folder
 from .._generators import generator_of
 from .._plans import Window
-from .._types import Array
+from .._types import Array, Int64
 from ..errors import CorruptionError, StorageError, event, message
 from ..schema import Column, Schema
 from . import _manifest
@@ -66,8 +66,7 @@ class OpenSave:
         try:
             with self._reader(_manifest.state_name(number), self.manifest.state) as state, damaged(state.at):
                 self.lanes = self._lanes_of(state, facts["num_envs"])
-            self.parts = [self._part(file) for file in self.manifest.steps]
-            self._check_ranges()
+            self.parts = self._parts()
         except BaseException:
             self.close()
             raise
@@ -113,6 +112,18 @@ class OpenSave:
         for lane, values in zip(range(len(self.lanes)), _typed(following, column), strict=True):
             yield Piece(lane, self.lanes[lane].head // (field.every or 1), values[None])
 
+    def value(self, column: Column, lane: int, row: int) -> Array:
+        """What one row of a lane has in a column without `every`."""
+        name = name_of(column.keys)
+        for part, reader in self.parts:
+            lanes, first, last = part.ranges.T
+            found = np.flatnonzero((lanes == lane) & (first <= row) & (row < last))
+            if len(found):
+                at = int((last - first)[: found[0]].sum()) + row - int(first[found[0]])
+                value: Array = _typed(reader.rows(name, at, at + 1), column)[0]
+                return value
+        raise KeyError(row)
+
     def damage(self) -> Iterator[str]:
         """Where data do not match their checksums, file by file; all of it is read."""
         for name, file in self.manifest.files:
@@ -125,22 +136,28 @@ class OpenSave:
             raise CorruptionError(message(f"the file `{name}`", "none", self._folder.path))
         return TensorReader(self._folder, name, file.nbytes, file.checksum)
 
-    def _part(self, file: File) -> tuple[Part, TensorReader]:
-        reader = self._open.enter_context(self._reader(_manifest.steps_name(file.number), file))
-        with damaged(reader.at):
-            ranges = reader.rows(RANGES)
-            lane, first, last = ranges.T
-            if ranges.dtype != np.int64 or not ((lane >= 0) & (lane < len(self.lanes))).all():
-                raise ValueError("invalid lanes")
-            heads = np.array([each.head for each in self.lanes])[lane]
-            if not ((first >= 0) & (first < last) & (last <= heads)).all():
-                raise ValueError("invalid rows")
-        return Part(file, ranges), reader
+    def _parts(self) -> list[tuple[Part, TensorReader]]:
+        found = []
+        for file in self.manifest.steps:
+            reader = self._open.enter_context(self._reader(_manifest.steps_name(file.number), file))
+            with damaged(reader.at):
+                found.append((Part(file, self._checked(reader.rows(RANGES))), reader))
+        self._check_ranges(found)
+        return found
 
-    def _check_ranges(self) -> None:
+    def _checked(self, ranges: Array) -> Int64:
+        lane, first, last = ranges.T
+        if ranges.dtype != np.int64 or not ((lane >= 0) & (lane < len(self.lanes))).all():
+            raise ValueError("invalid lanes")
+        heads = np.array([each.head for each in self.lanes])[lane]
+        if not ((first >= 0) & (first < last) & (last <= heads)).all():
+            raise ValueError("invalid rows")
+        return ranges
+
+    def _check_ranges(self, parts: Sequence[tuple[Part, TensorReader]]) -> None:
         """Every stored row is in one file."""
         firsts = np.array([lane.first for lane in self.lanes])
-        ranges = np.concatenate([np.empty((0, 3), np.int64), *(part.ranges for part, _ in self.parts)])
+        ranges = np.concatenate([np.empty((0, 3), np.int64), *(part.ranges for part, _ in parts)])
         low = np.maximum(ranges[:, 1], firsts[ranges[:, 0]])
         live = ranges[low < ranges[:, 2]]
         low = low[low < ranges[:, 2]]

@@ -7,6 +7,7 @@ counters.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -54,7 +55,8 @@ def steps_writer(schema: Schema, guard: Guard, ranges: Int64) -> TensorWriter:
         units = in_units(ranges, field.every)
         tensors[name] = Tensor.of(field.dtype, (rows_in(units), *field.shape))
         pieces[name] = _pieces(guard, number, units, max(1, _PIECE // field.nbytes))
-    return TensorWriter(tensors, pieces, {"format": FORMAT})
+    # A checksum of their own: where the ranges are, there are fields, too, in the same chunk.
+    return TensorWriter(tensors, pieces, {"format": FORMAT, RANGES: str(zlib.crc32(ranges.data))})
 
 
 def _pieces(guard: Guard, column: int, units: Int64, most: int) -> Iterator[Array]:

@@ -78,6 +78,7 @@ def _commands(arguments: Sequence[str]) -> Any:
         app.command(group, name=name, help=help_text)
     app.command(name="inspect")(inspect.inspect)
     app.command(name="verify")(inspect.verify)
+    app.command(name="salvage")(inspect.salvage)
     app.command(name="convert")(trajectories.convert)
     bench = _bench()
     if bench is not None:

@@ -1,72 +1,186 @@
-"""`relive inspect` and `relive verify`: summarise a directory of trajectories, and check it for damage."""
+"""`relive inspect`, `relive verify` and `relive salvage`: saved buffers and directories of trajectories."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
+import numpy as np
 import tyro
+from rich.console import Console
 from rich.table import Table
 
 from relive import trajectories
-from relive._terminal import INTERRUPTED, console, interruptible, progress, say
+from relive._terminal import INTERRUPTED, console, interruptible, progress, say, say_files
+from relive.checkpoints import inspection
+from relive.checkpoints import salvage as salvaging
+from relive.cli import _report
+
+Report = Callable[[int, int], None]
 
 
 class _Stopped(Exception):
     """Ctrl-C between two files."""
 
 
-def inspect(directory: tyro.conf.Positional[Path]) -> int:
-    """Summarise a directory of trajectories: counts, bytes, fields, lengths, and missing files.
+def inspect(
+    directory: tyro.conf.Positional[Path],
+    html: Path | None = None,
+    number: int | None = None,
+) -> int:
+    """Summarise a saved buffer or a directory of trajectories: counts, fields, bytes, lengths, missing files.
 
-    Only the index is read. The exit status is 1 if files in the index are missing.
+    Of trajectories only the index is read; with `--html`, their files, too. The exit status is 1 if files in the index
+    are missing.
 
-    Example: relive inspect runs/replay
+    Example: relive inspect runs/replay --html report.html
 
     Args:
-        directory: The directory of trajectories.
+        directory: The directory.
+        html: Also write a page with plots to this file. It needs nothing but itself.
+        number: Which save of a buffer that was saved with `keep`; the newest unless given.
     """
     screen = console()
-    found = trajectories.inspect(directory)
-    screen.print(_summary(found))
-    if found.fields:
-        screen.print(_fields(found))
-    for names, what in ((found.missing, "missing or of another size"), (found.unknown, "not in the index")):
-        for name in names:
-            say(screen, f"{name}: {what}")
-    return 0 if found.healthy else 1
+    healthy = True
+    if inspection.is_saved(directory):
+        saved = inspection.inspect(directory, number)
+        screen.print(_summary_of_save(saved))
+        table = Table("field", "dtype", "shape", "bytes")
+        for name, dtype, shape, nbytes in saved.fields:
+            table.add_row(name, dtype, str(shape), f"{nbytes:,}")
+        screen.print(table)
+        for name in saved.unused:
+            say(screen, f"{name}: no complete save needs it")
+        page = _report.of_save(saved) if html else ""
+    else:
+        found = trajectories.inspect(directory)
+        screen.print(_summary(found))
+        if found.fields:
+            screen.print(_fields(found))
+        for names, what in ((found.missing, "missing or of another size"), (found.unknown, "not in the index")):
+            for name in names:
+                say(screen, f"{name}: {what}")
+        healthy = found.healthy
+        page = _report.of_trajectories(found) if html else ""
+    if html:
+        html.write_text(page, encoding="utf-8")
+        say_files(screen, [html])
+    return 0 if healthy else 1
 
 
 def verify(directory: tyro.conf.Positional[Path]) -> int:
-    """Read every file of a directory of trajectories and compare it with its checksums.
+    """Read every file of a saved buffer or of a directory of trajectories and compare it with its checksums.
 
-    Lists damaged files. The exit status is 1 if there are any.
+    Lists what is damaged. The exit status is 1 if anything is.
 
     Example: relive verify runs/replay
 
     Args:
-        directory: The directory of trajectories.
+        directory: The directory.
     """
     screen = console()
+    saved = inspection.is_saved(directory)
+
+    def read(report: Report) -> list[str]:
+        if saved:
+            return inspection.verify(directory, report)
+        return [reason for _, reason in trajectories.verify(directory, report)]
+
+    bad, done = _watched(screen, "verifying", read)
+    if bad is None:
+        screen.print(f"Stopped after {done} files.")
+        return INTERRUPTED
+    for reason in bad:
+        screen.print(reason, style="red", markup=False, highlight=False, soft_wrap=True)
+    if saved:
+        screen.print(f"{len(bad)} places are damaged." if bad else f"All {done} files are intact.")
+    else:
+        screen.print(
+            f"{len(bad)} of {done} trajectories are damaged." if bad else f"All {done} trajectories are intact."
+        )
+    return 1 if bad else 0
+
+
+def salvage(
+    source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SOURCE")],
+    target: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TARGET")],
+) -> int:
+    """Write what is sound in a damaged directory to a new one; the damaged one is not changed.
+
+    Of a saved buffer every step that can be read, with its id and its priority: streams are cut where steps are lost,
+    and what can be drawn is what it was. Of trajectories all that are sound, as a whole. Says what is lost.
+
+    Example: relive salvage runs/replay runs/salvaged
+
+    Args:
+        source: Directory to read.
+        target: Directory to write, new or empty.
+    """
+    screen = console()
+    if inspection.is_saved(source):
+        found = salvaging.salvage(source, target)
+        for problem in found.problems:
+            say(screen, problem)
+        for lane, (lost, stored) in enumerate(zip(found.lost, found.stored, strict=True)):
+            if lost:
+                say(screen, f"lane {lane}: {lost:,} of {stored:,} steps are lost")
+        kept, total = sum(found.stored) - sum(found.lost), sum(found.stored)
+        say(screen, f"{kept:,} of {total:,} steps of save {found.number} written to {target}.")
+        return 0
+    bad, done = _watched(screen, "salvaging", lambda report: trajectories.salvage(source, target, report))
+    if bad is None:
+        screen.print("Stopped; nothing was written.")
+        return INTERRUPTED
+    for reason in bad:
+        say(screen, reason)
+    say(screen, f"{done - len(bad)} of {done} trajectories written to {target}.")
+    return 0
+
+
+def _watched(screen: Console, label: str, read: Callable[[Report], list[str]]) -> tuple[list[str] | None, int]:
+    """What `read` returns, None after Ctrl-C, and how many files it has read."""
     done = 0
     try:
-        with interruptible() as stop, progress(screen, "verifying") as bars:
+        with interruptible() as stop, progress(screen, label) as bars:
             task = bars.add_task("", total=None)
 
-            def report(read: int, total: int) -> None:
+            def report(count: int, total: int) -> None:
                 nonlocal done
-                done = read
-                bars.update(task, completed=read, total=total)
+                done = count
+                bars.update(task, completed=count, total=total)
                 if stop.is_set():
                     raise _Stopped
 
-            bad = trajectories.verify(directory, report)
+            return read(report), done
     except _Stopped:
-        screen.print(f"Stopped after {done} files.")
-        return INTERRUPTED
-    for _, reason in bad:
-        screen.print(reason, style="red", markup=False, highlight=False, soft_wrap=True)
-    screen.print(f"{len(bad)} of {done} trajectories are damaged." if bad else f"All {done} trajectories are intact.")
-    return 1 if bad else 0
+        return None, done
+
+
+def _summary_of_save(found: inspection.Inspection) -> Table:
+    table = Table(title=found.path, title_justify="left", show_header=False)
+    saves = ", ".join(f"{number} ({nbytes:,} bytes)" for number, nbytes in found.saves)
+    table.add_row("saves", saves)
+    table.add_row("this one", f"{found.number}, {len(found.files)} files")
+    for name, text in found.choices.items():
+        table.add_row(name, text)
+    table.add_row("steps", f"{found.stored.sum():,} stored, {found.added:,} added")
+    least, most = found.stored.min(), found.stored.max()
+    each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    table.add_row("lanes", f"{found.lanes:,} of {found.rows:,} rows, {each} steps stored in each")
+    table.add_row("items", f"{len(found.ages):,} can be drawn, {found.drawn:,} drawn, {found.cuts:,} cuts")
+    if len(found.lengths):
+        numbers = _range(found.lengths, "{:,.0f}")
+        table.add_row("episodes", f"{len(found.lengths):,} stored as a whole, steps {numbers}")
+    for name, values in (("returns", found.returns), ("rewards", found.rewards), ("priorities", found.priorities)):
+        if len(values):
+            table.add_row(name, f"{_range(values, '{:.4g}')}, mean {values.mean():.4g}")
+    return table
+
+
+def _range(values: np.ndarray, form: str) -> str:
+    numbers = (values.min(), np.median(values), values.max())
+    return "smallest {}, median {}, largest {}".format(*map(form.format, numbers))
 
 
 def _summary(found: trajectories.Inspection) -> Table:

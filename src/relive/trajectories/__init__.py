@@ -2,11 +2,14 @@
 
 from .buffer import Durability as Durability
 from .buffer import TrajectoryReplayBuffer as TrajectoryReplayBuffer
+from .inspection import Contents as Contents
 from .inspection import Inspection as Inspection
+from .inspection import contents as contents
 from .inspection import inspect as inspect
 from .inspection import verify as verify
 from .mixture import Mixture as Mixture
 from .prefetch import Prefetch as Prefetch
+from .salvage import salvage as salvage
 from .tools import convert as convert
 from .tools import extract_interventions as extract_interventions
 from .tools import merge as merge

@@ -50,7 +50,7 @@ def open_directory(store: Store, folder: Folder, queue_bytes: int) -> str | None
         for name in [*unfinished, *map(file_name, removed)]:
             folder.remove(name)
         new = [id_ for id_ in found if counter <= id_ < MOST_ID and id_ not in known]
-        adopted = [entry for id_ in new for entry in [_entry(folder, id_)] if entry is not None]
+        adopted = [entry for id_ in new for entry in [entry_of(folder, id_)] if entry is not None]
         counter = max([counter, *(entry.id + 1 for entry in [*whole, *adopted])])
         if adopted:
             catalog.add(adopted, {"counter": counter})
@@ -77,7 +77,7 @@ def _count(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def _entry(folder: Folder, id_: int) -> Entry | None:
+def entry_of(folder: Folder, id_: int) -> Entry | None:
     """The entry that a file should have in the index, None if the file is not a complete trajectory."""
     name = file_name(id_)
     try:

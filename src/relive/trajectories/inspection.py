@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 
+from .._fields import is_image
 from .._files import TEMPORARY, Folder
+from .._frozen import Frozen
 from .._memory import Arena
+from .._types import Array, Float64, Int64
 from ..errors import StorageError, event
 from ._block import read_block
 from ._catalog import read
 from ._entry import Entry, file_name
+
+_MOST_FILES, _EXAMPLES = 256, 12
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,69 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     )
 
 
+class Contents(Frozen, kw_only=True):
+    """What is in the files of a directory; of more than 256 trajectories, in 256 that are spread evenly.
+
+    Attributes:
+        read: How many files were read.
+        lengths: Steps of every trajectory, int64 `[N]`.
+        nbytes: Bytes of every trajectory's file, int64 `[N]`.
+        rewards: Every number in the field `rewards`, float64; empty without one.
+        returns: Their sums over each environment's steps in a trajectory, float64.
+        images: For each field of images its name and up to 12 examples: id, step, environment, image.
+    """
+
+    read: int
+    lengths: Int64
+    nbytes: Int64
+    rewards: Float64
+    returns: Float64
+    images: tuple[tuple[str, list[tuple[int, int, int, Array]]], ...]
+
+
+def contents(path: str | os.PathLike[str]) -> Contents:
+    """Read what is in the files of a directory; those that are damaged are left out.
+
+    Raises:
+        StorageError: Its index is missing or damaged.
+
+    >>> import tempfile, numpy as np
+    >>> from relive.trajectories import Trajectory, TrajectoryReplayBuffer
+    >>> path = tempfile.mkdtemp()
+    >>> with TrajectoryReplayBuffer(path) as buffer:
+    ...     buffer.add_trajectories([Trajectory(rewards=np.ones((8, 2)), actions=np.zeros((8, 2, 3)))])
+    >>> contents(path).returns.tolist()
+    [8.0, 8.0]
+    """
+    rewards, returns, read_files = [np.empty(0)], [np.empty(0)], 0
+    images: dict[str, list[tuple[int, int, int, Array]]] = {}
+    with closing(Folder(path)) as folder:
+        entries, _ = read(folder.path)
+        chosen = np.unique(np.linspace(0, len(entries) - 1, _MOST_FILES).astype(int)) if entries else ()
+        shown = set(np.unique(np.linspace(0, len(chosen) - 1, _EXAMPLES).astype(int))) if entries else set()
+        for number, entry in enumerate(entries[at] for at in chosen):
+            try:
+                fields = read_block(folder, entry, Arena()).fields()
+            except StorageError:
+                continue
+            read_files += 1
+            for keys, array in fields.items():
+                if keys == ("rewards",):
+                    rewards.append(array.astype(np.float64).reshape(-1))
+                    returns.append(array.astype(np.float64).sum(axis=(0, *range(2, array.ndim))))
+                elif number in shown and keys[0] == "curr_obs" and is_image(array.dtype, array.shape[2:]):
+                    step, env = number * 7 % entry.length, number % entry.width
+                    images.setdefault(".".join(keys), []).append((entry.id, step, env, array[step, env].copy()))
+    return Contents(
+        read=read_files,
+        lengths=np.array([entry.length for entry in entries], np.int64),
+        nbytes=np.array([entry.bytes for entry in entries], np.int64),
+        rewards=np.concatenate(rewards),
+        returns=np.concatenate(returns),
+        images=tuple(sorted(images.items())),
+    )
+
+
 def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> list[tuple[str, str]]:
     """Read every file of a directory and compare it with its checksums.
 
@@ -133,7 +202,7 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | 
         arena = Arena()
         for done, entry in enumerate(entries, 1):
             try:
-                _verify(folder, entry, arena)
+                verify_file(folder, entry, arena)
             except StorageError as error:
                 bad.append((file_name(entry.id), str(error)))
             if progress is not None:
@@ -143,7 +212,12 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | 
     return bad
 
 
-def _verify(folder: Folder, entry: Entry, arena: Arena) -> None:
+def verify_file(folder: Folder, entry: Entry, arena: Arena) -> None:
+    """Read a trajectory's file and compare it with its checksums and its entry.
+
+    Raises:
+        StorageError: It is missing or damaged.
+    """
     block = read_block(folder, entry, arena)
     shape, given = (block.length, block.width, block.layout), (block.max_episode_length, block.model_weights_id)
     if (*shape, *given) != (*entry[1:4], entry.max_episode_length, entry.model_weights_id):

@@ -1,0 +1,288 @@
+"""Inspect a directory of saves, and verify its checksums."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from .._fields import is_image
+from .._files import TEMPORARY, Folder
+from .._frozen import Frozen
+from .._lanes import CUTS, END, FIRST, STEP, STEPS, TERMINATED, TRUNCATED
+from .._types import Array, Bool, Bytes, Float64, Int64
+from ..errors import StorageError, message
+from ..samplers import Prioritized, Ranked, Sampler, Uniform
+from ..schema import Column, Schema
+from . import _manifest
+from ._choices import built
+from ._instant import name_of
+from ._lane import Lane
+from ._manifest import Manifest, damaged
+from ._reading import OpenSave
+from ._tensors import TensorReader
+
+Progress = Callable[[int, int], None]
+_EXAMPLES = 12
+
+
+class Inspection(Frozen, kw_only=True):
+    """The newest save of a directory, or the one that was asked for.
+
+    Attributes:
+        path: The directory.
+        number: The save.
+        saves: All complete saves, the newest first: number, and bytes of its files.
+        files: The files of the save: name and bytes.
+        unused: Files that no complete save needs.
+        schema: What one step holds.
+        fields: For each field its name, `dtype`, shape, and the bytes of its stored values.
+        choices: `item`, `sampler` and `storage` as text.
+        lanes: Number of lanes.
+        rows: Rows of a lane.
+        stored: Steps stored in each lane, int64 `[L]`.
+        finals: Rows of each lane that hold only an observation, int64 `[L]`.
+        added: Steps ever added.
+        drawn: Items ever drawn.
+        cuts: Streams cut.
+        lengths: Steps of each episode that is stored as a whole, int64 `[E]`.
+        returns: Sums of its rewards, float64 `[E]`; empty unless rewards are single numbers.
+        rewards: Those of all stored steps, float64.
+        ages: Rows of its lane that are newer, for each item that can be drawn, int64 `[N]`.
+        priorities: Their raw priorities, float64 `[N]`; empty without priorities.
+        shares: Their probabilities times N, float64 `[N]`: 1 is an even share. Empty where the sampler is not known.
+        images: For each field of images its name and up to 12 examples, spread over the stored steps: lane, row, image.
+
+    `inspect` has an example.
+    """
+
+    path: str
+    number: int
+    saves: tuple[tuple[int, int], ...]
+    files: tuple[tuple[str, int], ...]
+    unused: tuple[str, ...]
+    schema: Schema
+    fields: tuple[tuple[str, str, tuple[int, ...], int], ...]
+    choices: dict[str, str]
+    lanes: int
+    rows: int
+    stored: Int64
+    finals: Int64
+    added: int
+    drawn: int
+    cuts: int
+    lengths: Int64
+    returns: Float64
+    rewards: Float64
+    ages: Int64
+    priorities: Float64
+    shares: Float64
+    images: tuple[tuple[str, list[tuple[int, int, Array]]], ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the save's files."""
+        return sum(size for _, size in self.files)
+
+
+def is_saved(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory has saves of a buffer."""
+    with closing(Folder(path)) as folder:
+        return bool(_manifest.numbers(folder))
+
+
+def inspect(path: str | os.PathLike[str], number: int | None = None) -> Inspection:
+    """Inspect a save: its manifest, its small arrays, the rewards, and a few images are read.
+
+    Args:
+        path: The directory.
+        number: The save; None: the newest.
+
+    Raises:
+        StorageError: There is none, or it cannot be read.
+        CorruptionError: What is read is damaged.
+
+    >>> import numpy as np, relive, tempfile
+    >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
+    >>> ids = buffer.add(obs=np.zeros(3), action=0.5, reward=1, next_obs=np.ones(3), terminated=True, truncated=False)
+    >>> path = tempfile.mkdtemp()
+    >>> saved = buffer.save(path)
+    >>> found = inspect(path)
+    >>> found.stored.tolist(), found.rewards.tolist(), found.lengths.tolist()
+    ([1], [1.0], [1])
+    """
+    with closing(Folder(path)) as folder:
+        sizes = folder.sizes()
+        numbers = _complete(folder)
+        manifests = {n: _manifest.read(folder, n) for n in numbers}
+        chosen = numbers[0] if number is None else number
+        if chosen not in manifests:
+            raise StorageError(message(f"one of the saves {sorted(numbers)}", f"`{chosen}`", "inspect(number)"))
+        needed = {name for each in manifests.values() for name, _ in each.files}
+        ours = [n for n in sizes if _manifest.number_of(n) is not None and not n.endswith(".json")]
+        with OpenSave(folder, chosen) as save:
+            return Inspection(
+                path=folder.path,
+                number=chosen,
+                saves=tuple((n, manifests[n].nbytes) for n in numbers),
+                files=tuple((name, file.nbytes) for name, file in save.manifest.files),
+                unused=tuple(sorted([n for n in sizes if n.startswith(TEMPORARY)] + [*{*ours} - needed])),
+                **_contents(save),
+            )
+
+
+def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> list[str]:
+    """Read every file of every complete save and compare all bytes with their checksums.
+
+    Args:
+        path: The directory; it is not changed.
+        progress: Called after each file with the number of files read so far, and of all files.
+
+    Returns:
+        What is damaged, with file and offset; empty if nothing is.
+
+    Raises:
+        StorageError: There is no complete save.
+
+    >>> import relive, tempfile
+    >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
+    >>> path = tempfile.mkdtemp()
+    >>> saved = buffer.save(path)
+    >>> verify(path)
+    []
+    """
+    found: list[str] = []
+    with closing(Folder(path)) as folder:
+        numbers = _complete(folder)
+        manifests: list[Manifest] = []
+        for number in numbers:
+            try:
+                manifests.append(_manifest.read(folder, number))
+            except StorageError as error:
+                found.append(str(error))
+        # Several saves share files.
+        files = {(name, *vars(file).values()): (name, file) for each in manifests for name, file in each.files}
+        for done, (name, file) in enumerate(files.values(), len(found) + 1):
+            try:
+                with TensorReader(folder, name, file.nbytes, file.checksum) as reader:
+                    found += [f"{reader.at}, offset {offset}: not what was written" for offset in reader.damage()]
+            except StorageError as error:
+                found.append(str(error))
+            if progress is not None:
+                progress(done, len(files) + len(numbers) - len(manifests))
+        for number in [] if found else numbers:  # files that are sound may still not fit each other
+            try:
+                OpenSave(folder, number).close()
+            except StorageError as error:
+                found.append(str(error))
+    return found
+
+
+def _complete(folder: Folder) -> list[int]:
+    numbers = _manifest.numbers(folder)
+    if not numbers:
+        raise StorageError(message("a complete save of a buffer", "none", folder.path))
+    return numbers
+
+
+def _contents(save: OpenSave) -> dict[str, Any]:
+    lanes, facts = save.lanes, save.manifest.choices
+    with damaged(save.at):
+        choices = {name: built(facts[name]) for name in ("item", "sampler", "storage")}
+        texts = {name: repr(each) if each is not None else str(facts[name]["text"]) for name, each in choices.items()}
+    counters = np.stack([lane.counters for lane in lanes])
+    steps = [(lane.marks & STEP) > 0 for lane in lanes]
+    rewards = _rewards(save, steps)
+    whole = [_episodes(lane.marks) for lane in lanes]
+    lengths = np.concatenate([ends - begins for begins, ends in whole])
+    single = not save.schema.reward.shape
+    returns = [
+        np.array([part[begin:end].sum() for begin, end in zip(*each, strict=True)])
+        for part, each in zip(rewards, whole, strict=True)
+    ]
+    items = [lane.anchors() for lane in lanes]
+    images = [c for c in save.schema.columns if is_image(c.field.dtype, c.field.shape) and not c.field.every]
+    priorities, shares = _draws(save, choices["sampler"], lanes, items)
+    return {
+        "schema": save.schema,
+        "fields": tuple(_field(save, column) for column in save.schema.columns),
+        "choices": texts,
+        "lanes": len(lanes),
+        "rows": save.rows,
+        "stored": np.array([np.count_nonzero(each) for each in steps]),
+        "finals": np.array([np.count_nonzero(~each) for each in steps]),
+        "added": int(counters[:, STEPS].sum()),
+        "drawn": save.manifest.counts["drawn"],
+        "cuts": int(counters[:, CUTS].sum()),
+        "lengths": lengths,
+        "returns": np.concatenate(returns) if single else np.empty(0),
+        "rewards": np.concatenate(rewards).reshape(-1),
+        "ages": np.concatenate([lane.head - 1 - rows for lane, rows in zip(lanes, items, strict=True)]),
+        "priorities": priorities,
+        "shares": shares,
+        "images": tuple((name_of(column.keys), _examples(save, column, steps)) for column in images),
+    }
+
+
+def _rewards(save: OpenSave, steps: list[Bool]) -> list[Float64]:
+    """The rewards of each lane's steps, float64."""
+    column = next(column for column in save.schema.columns if column.keys == ("reward",))
+    found = [np.zeros((len(each), *column.field.shape)) for each in steps]
+    for piece in save.column(column):
+        lane = save.lanes[piece.lane]
+        low, high = max(piece.first, lane.first), min(piece.first + len(piece.values), lane.head)
+        if low < high:
+            values = piece.values[low - piece.first : high - piece.first]
+            found[piece.lane][low - lane.first : high - lane.first] = values
+    return [part[each] for part, each in zip(found, steps, strict=True)]
+
+
+def _episodes(marks: Bytes) -> tuple[Int64, Int64]:
+    """Where the episodes that are stored as a whole begin and end among a lane's steps."""
+    kept = marks[(marks & STEP) > 0]
+    ends = np.flatnonzero(kept & END) + 1
+    begins = np.append(0, ends[:-1]) if len(ends) else ends
+    whole = ((kept[ends - 1] & (TERMINATED | TRUNCATED)) > 0) & ((kept[begins] & FIRST) > 0)
+    return begins[whole], ends[whole]
+
+
+def _draws(save: OpenSave, sampler: Sampler | None, lanes: list[Lane], items: list[Int64]) -> tuple[Float64, Float64]:
+    """The raw priorities of the items, and their shares of the draws."""
+    slots = {
+        name: np.concatenate([lane.slots[name][rows - lane.first] for lane, rows in zip(lanes, items, strict=True)])
+        for name in lanes[0].slots
+    }
+    raw = mass = np.empty(0)
+    with damaged(save.at):
+        if isinstance(sampler, Uniform) and sampler.over == "steps":
+            mass = np.ones(sum(map(len, items)))
+        elif isinstance(sampler, Prioritized):
+            mass = slots["priorities"]
+            raw = sampler.carried(slots, save.whole()).raw
+        elif isinstance(sampler, Ranked):
+            raw = slots["ranks"]
+            mass = np.empty(len(raw))
+            mass[np.lexsort((slots["ranks.stamps"], -raw))] = np.arange(1.0, len(raw) + 1) ** -sampler.alpha
+            mass *= raw > 0
+    total = mass.sum()
+    return raw, mass * (len(mass) / total) if total > 0 else np.empty(0)
+
+
+def _field(save: OpenSave, column: Column) -> tuple[str, str, tuple[int, ...], int]:
+    field, every = column.field, column.field.every or 1
+    units = sum(lane.head // every - lane.first // every for lane in save.lanes)
+    return name_of(column.keys), field.dtype.name, field.full_shape, units * field.nbytes
+
+
+def _examples(save: OpenSave, column: Column, steps: list[Bool]) -> list[tuple[int, int, Array]]:
+    """Values of up to 12 steps; of stacks the newest frame."""
+    ends = np.cumsum([np.count_nonzero(each) for each in steps])
+    found = []
+    for at in np.unique(np.linspace(0, ends[-1] - 1, _EXAMPLES).astype(int)) if ends[-1] else ():
+        lane = int(np.searchsorted(ends, at, "right"))
+        row = save.lanes[lane].first + int(np.flatnonzero(steps[lane])[at - ends[lane]])
+        found.append((lane, row, save.value(column, lane, row)))
+    return found

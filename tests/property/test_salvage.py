@@ -1,0 +1,84 @@
+"""What is salvaged from a damaged save is what it was, bit for bit; what is not damaged is not lost."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+from configs import Config
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from programs import Call, attempt, programs
+from wild_envs import CUTS
+
+import relive
+from relive.checkpoints import _tensors
+from relive.checkpoints.salvage import salvage
+from relive.testing.agreement import assert_same_batch, is_refused
+from relive.testing.strategies import scripts
+
+pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+CHUNK = 16  # so that a file of a few hundred bytes has several
+
+
+def run(config: Config, calls: list[Call]) -> relive.ReplayBuffer:
+    buffer = config.build()
+    for name, arguments in calls:
+        if name != "read_all":
+            attempt(getattr(buffer, name), arguments)
+    return buffer
+
+
+def flip(path: Path, places: list[float]) -> None:
+    """Damage the data of files of steps, not their headers and checksums; seldom which rows they have."""
+    files = sorted(path.glob("steps-*"))
+    for place in places if files else []:
+        file = files[int(place * 1000) % len(files)]
+        raw = bytearray(file.read_bytes())
+        start = 8 + int.from_bytes(raw[:8], "little")
+        offsets = {name: entry["data_offsets"] for name, entry in json.loads(raw[8:start]).items() if "dtype" in entry}
+        first = offsets["relive/ranges"][1] if place > 0.1 else 0
+        end = offsets["relive/crc32"][0]
+        raw[start + first + int(place * (end - first))] ^= 1 + int(place * 254)
+        file.write_bytes(raw)
+
+
+@given(programs(spoiled=False), st.data())
+@settings(max_examples=settings().max_examples // 2)
+def test_what_is_salvaged_is_what_it_was(program: tuple[Config, list[Call]], data: st.DataObject) -> None:
+    config, calls = program
+    buffer = run(config, calls)
+    with tempfile.TemporaryDirectory() as name, mock.patch.multiple(_tensors, CHUNK=CHUNK, _STAGE=16 * CHUNK):
+        source, target = Path(name) / "source", Path(name) / "target"
+        buffer.save(source)
+        places = data.draw(st.lists(st.floats(0, 1, exclude_max=True), max_size=4))
+        flip(source, places)
+        before = {file.name: file.read_bytes() for file in source.iterdir()}
+        found = salvage(source, target)
+        assert {file.name: file.read_bytes() for file in source.iterdir()} == before
+        loaded = relive.load(target)
+    stored = buffer._ring.counters[:, 7]
+    np.testing.assert_array_equal(found.stored, stored)
+    np.testing.assert_array_equal(np.subtract(stored, found.lost), loaded._ring.counters[:, 7])
+    rows = range(buffer.num_envs * int(buffer._ring.counters[:, 0].max(initial=0)))
+    items = [key for key in rows if not is_refused(loaded, key)]
+    if not places:
+        assert items == [key for key in rows if not is_refused(buffer, key)]
+    if items:
+        assert_same_batch(loaded.read(items), buffer.read(items))
+        if buffer.sampler.prioritizes:
+            np.testing.assert_array_equal(loaded.priorities(items), buffer.priorities(items))
+    assert loaded.stats().drawable == len(items)
+    if loaded.can_sample(1):
+        assert set(loaded.sample(64 if loaded.sampler.replacement else 1).ids.tolist()) <= set(items)
+    # It is a buffer like any other: further steps come after what is left, and what it has can be drawn as before.
+    goes_on = config.envs().rollout([0], data.draw(st.integers(1, 4)), data.draw(scripts(False, CUTS)))
+    loaded.extend(**goes_on, env_ids=[0])
+    left = [key for key in items if not is_refused(loaded, key)]
+    if left:
+        assert_same_batch(loaded.read(left), buffer.read(left))
+    event(f"lost: {min(sum(found.lost), 3)}, left: {min(len(items), 3)}, {config.sequences is not None}")
