@@ -36,14 +36,13 @@ class Folder:
             raise StorageError(message("a directory", f"`{error.strerror}`", self.path)) from error
         self._lock: int | None = None
 
-    def lock(self) -> None:
-        """Become the only writer of the directory, until `close` or the end of the process."""
+    def lock(self, remedy: str) -> None:
+        """Become the only writer of the directory, until `close` or the end of the process; `remedy`: if it has one."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             self._lock = os.open("lock", flags, _MODE, dir_fd=self._fd)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            remedy = "close the buffer that writes to it, or load the directory with `load_checkpoint`"
             what = f"Could not lock the directory ({error.strerror})"
             raise StorageError(event(what, self.path, remedy)) from error
 
@@ -158,7 +157,9 @@ def _make(path: str) -> None:
     above = [os.path.dirname(path)]
     while not os.path.isdir(above[-1]):
         above.append(os.path.dirname(above[-1]))
-    os.makedirs(path, mode=0o700, exist_ok=True)
+    for made in (*above[-2::-1], path):  # `os.makedirs` would let everybody in that the umask lets in
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(made, 0o700)
     for parent in reversed(above):
         # Other file systems are not ours to sync, and a directory that cannot be read cannot be synced.
         if os.stat(parent).st_dev == os.stat(path).st_dev and os.access(parent, os.R_OK):

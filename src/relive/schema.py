@@ -50,6 +50,9 @@ class Schema:
             if name in RESERVED:
                 remedy = "relive gives that name a meaning of its own; choose another"
                 raise SchemaError(message("a field name that is free", f"`{name}`", f"$.{name}", remedy))
+            if not name.isidentifier() or name.startswith("_"):
+                wanted = "an identifier without a leading underscore"
+                raise SchemaError(message(wanted, f"`{name!r}`", "Schema(**extras)"))
             self._tree[name] = _checked_tree(value, f"$.{name}")
         self.columns: tuple[Column, ...] = tuple(_leaves(self._tree, ()))
         self.num_obs: int = sum(column.keys[0] == "obs" for column in self.columns)

@@ -74,7 +74,7 @@ class Recorder:
         directory = self._opened[fd]
         return directory, self.world.directories[directory].live
 
-    def _after_makedirs(self, _: None, path: str, mode: int = 0o777, exist_ok: bool = False) -> None:
+    def _after_mkdir(self, _: None, path: str, mode: int = 0o777) -> None:
         name = self.name_of(path)
         for end in [*(k for k, letter in enumerate(name) if letter == "/"), len(name)]:
             if name[:end] not in self.world.directories:

@@ -4,47 +4,47 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .. import items, samplers, storage
 from .._frozen import Frozen
 from ..errors import ReliveError
 from ..schema import Field, Schema
 
-_KNOWN: tuple[type[Frozen], ...] = (
-    items.Transitions,
-    items.Sequences,
-    samplers.Uniform,
-    samplers.Prioritized,
-    samplers.Ranked,
-    samplers.Anneal,
-    storage.Ram,
-)
-_BY_NAME = {kind.__name__: kind for kind in _KNOWN}
+_KNOWN: dict[str, tuple[type[Frozen], ...]] = {
+    "item": (items.Transitions, items.Sequences),
+    "sampler": (samplers.Uniform, samplers.Prioritized, samplers.Ranked),
+    "beta": (samplers.Anneal,),
+    "storage": (storage.Ram,),
+}
+_KINDS = {kind for kinds in _KNOWN.values() for kind in kinds}
+_DTYPES = {np.dtype(code).name for code in "?bBhHiIlLqQefdFD"}  # any other text is read as a list of fields
 _DEEPEST = 30
 
 
 def described(choice: object) -> dict[str, Any]:
     """An item, a sampler or a storage as JSON; one of a user's own by its class's name and its text."""
-    if type(choice) not in _KNOWN:
+    if type(choice) not in _KINDS:
         return {"kind": f"{type(choice).__module__}.{type(choice).__qualname__}", "text": repr(choice)}
     values = {name: described(value) if isinstance(value, Frozen) else value for name, value in vars(choice).items()}
     return {"kind": type(choice).__name__, **values}
 
 
-def built(facts: Any) -> Any:
-    """The choice that `described` gave; None for one that is not relive's own.
+def built(name: str, facts: Any) -> Any:
+    """The `"item"`, `"sampler"` or `"storage"` that `described` gave; None for one that is not relive's own.
 
     Raises:
         ValueError, KeyError, TypeError: The facts are damaged.
     """
-    values = dict(facts)
-    kind = _BY_NAME.get(values.pop("kind"))
+    values = {**facts}
+    kind = {kind.__name__: kind for kind in _KNOWN[name]}.get(values.pop("kind"))
     if kind is None:
         return None
-    for name, value in values.items():
+    for key, value in values.items():
         if isinstance(value, dict):
-            values[name] = built(value)
+            values[key] = built(key, value)
         elif not isinstance(value, int | float | str | None):
-            raise ValueError(f"invalid {name}")
+            raise ValueError(f"invalid {key}")
     try:
         return kind(**values)
     except ReliveError as error:
@@ -82,7 +82,7 @@ def _tree(facts: Any, depth: int) -> Any:
     if isinstance(facts, dict):
         return {name: _tree(entry, depth + 1) for name, entry in facts.items()}
     dtype, shape, *more = facts
-    if not isinstance(dtype, str) or not isinstance(shape, list):
+    if dtype not in _DTYPES or not isinstance(shape, list):
         raise ValueError("invalid field")
     options: dict[str, Any] = {}
     for entry in more:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from .._arrays import ArraySpec, Memory
 from .._lanes import HEAD, OLDEST, READY, set_rows
 from .._types import Array, Int64
-from ..errors import CorruptionError, StorageError, message
+from ..errors import StorageError, message
 from ..samplers import Sampler
 from ..storage import Storage
 from ._lane import Lane
+from ._manifest import damaged
 
 
 class Filled:
@@ -65,23 +64,36 @@ def fill_sampler(
     """Fill the sampler's arrays with those of the same sampler over the same rows.
 
     Raises:
-        CorruptionError: An array is missing or has another shape, or holds what is not a number.
+        CorruptionError: They are not those of such a sampler.
     """
+    with damaged(at):
+        check_sampler(sampler, lanes, rows, whole)
     for name, wanted in sampler.spec(len(lanes), rows).items():
         array = memory.host(f"sampler/{name}")
         if wanted.saved == "slots":
             places = array[: len(lanes) * rows].reshape(rows, len(lanes), 1)
             for number, lane in enumerate(lanes):
-                values = lane.slots.get(name)
-                if values is None or values.dtype != array.dtype or not np.isfinite(values).all():
-                    raise CorruptionError(message(f"finite numbers in `{name}`", "others", at))
-                set_rows(places, number, lane.first, values)
+                set_rows(places, number, lane.first, lane.slots[name])
         elif wanted.saved == "seen":
             array[:] = [lane.counters[[OLDEST, READY, HEAD]] for lane in lanes]
         elif wanted.saved == "whole":
-            found = whole.get(name)
-            if found is None or found.shape != array.shape or found.dtype != array.dtype:
-                raise CorruptionError(message(f"`{name}` of shape `{array.shape}`", "another array", at))
-            if np.isnan(found).any():
-                raise CorruptionError(message(f"numbers in `{name}`", "NaN", at))
-            array[:] = found
+            array[:] = whole.get(name, 0)
+
+
+def check_sampler(sampler: Sampler, lanes: Sequence[Lane], rows: int, whole: Mapping[str, Array]) -> None:
+    """Check that saved arrays can be those of a sampler.
+
+    Raises:
+        ValueError, KeyError: They cannot.
+    """
+    for name, wanted in sampler.spec(len(lanes), rows).items():
+        if wanted.saved == "slots":
+            good = all(lane.slots[name].dtype == wanted.dtype for lane in lanes)
+        else:
+            found = whole[name] if wanted.saved == "whole" and wanted.nbytes else None
+            good = found is None or (found.shape == wanted.shape and found.dtype == wanted.dtype)
+        if not good:
+            raise ValueError(f"invalid {name}")
+    sound: Callable[..., bool] | None = getattr(sampler, "sound", None)
+    if sound is not None and not all(sound(lane.slots, whole, lane.anchors() - lane.first) for lane in lanes):
+        raise ValueError("invalid priorities")

@@ -70,6 +70,11 @@ class Guard:
         # A step takes a row, one for a final observation, and with both of them older frames.
         self._most = 2 + 2 * ring.window.lookback
 
+    def close(self) -> None:
+        """The rows have been written: let go of the copies."""
+        self.limits[:] = _NEVER
+        self._kept.clear()
+
     def before(self, lanes: Int64, steps: int) -> None:
         """Copy what `steps` steps of each of `lanes` may overwrite; called under the buffer's lock."""
         until = self._ring.counters[lanes, HEAD] + self._most * (steps + 1) - self._ring.rows

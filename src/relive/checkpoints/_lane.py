@@ -35,6 +35,8 @@ from .._plans import Window
 from .._types import Array, Bytes, Int64
 from . import _names as names
 
+MOST = 2**62  # ids stay below it
+
 
 class Lane(Frozen):
     """The rows `[first, head)` of a lane.
@@ -64,12 +66,12 @@ class Lane(Frozen):
         marks = self.marks[first - self.first : int(self.counters[READY]) - self.first]
         return first + np.flatnonzero((marks & (STEP | START)) == STEP | START)
 
-    def fits(self) -> bool:
-        """Whether its counters can be those of these rows."""
-        c = self.counters
-        inside = all(self.first <= c[row] <= c[HEAD] for row in (OLDEST, READY)) and self.first >= 0
-        counted = len(self.marks) == c[HEAD] - self.first and 0 <= c[STEPS] < 2**62 and c[HEAD] < 2**62
-        return bool(inside and counted and c[HELD] in (0, c[HEAD]))
+    def fits(self, window: Window, lanes: int, rows: int) -> bool:
+        """Whether its counters can be those of these rows: no item can be drawn that is not whole."""
+        c, counted = self.counters, self.refitted(window, lanes, rows).counters
+        inside = counted[OLDEST] <= c[OLDEST] <= c[HEAD] and self.first <= c[READY] <= counted[READY]
+        same = [MEMORY, STORED, *([READY_STEPS] if window.across else [])]
+        return bool(inside and c[HELD] in (0, c[HEAD]) and (c[same] == counted[same]).all())
 
     def refitted(self, window: Window, lanes: int, rows: int) -> Lane:
         """The same lane as one of `lanes` in a ring of `rows` rows, under the window of another item.
@@ -154,18 +156,20 @@ def lanes_of(arrays: Mapping[str, Array], rows: int) -> list[Lane]:
     counters, clock, marks = arrays[names.COUNTERS], arrays[names.CLOCK], arrays[names.MARKS]
     if counters.shape[1:] != (COUNTERS,) or clock.shape != (2,) or not counters.dtype == clock.dtype == np.int64:
         raise ValueError("invalid counters")
+    if (counters < 0).any() or (counters >= MOST // len(counters)).any() or not 0 <= clock[0] < MOST:
+        raise ValueError("counters out of range")
     heads = counters[:, HEAD]
     firsts = oldest_rows(counters, rows)
-    if (
-        (heads < firsts).any()
-        or (firsts < 0).any()
-        or marks.dtype != np.uint8
-        or marks.shape != (int((heads - firsts).sum()),)
-    ):
+    if (heads < firsts).any() or marks.dtype != np.uint8 or marks.shape != (sum((heads - firsts).tolist()),):
         raise ValueError("rows are missing")
     by_row = {name: array for name, array in arrays.items() if name.startswith((names.ROWS, names.SLOTS))}
     if any(array.shape != marks.shape for array in by_row.values()):
         raise ValueError("arrays of different lengths")
+    given, arrival = arrays.get(names.GIVEN), arrays.get(names.ARRIVAL)
+    if given is not None and not (given.dtype == np.float64 and ((given <= 0) & (given > -np.inf)).all()):
+        raise ValueError("invalid priorities")
+    if arrival is not None and not (arrival.dtype == np.int64 and ((arrival >= 0) & (arrival <= clock[0])).all()):
+        raise ValueError("invalid arrivals")
     found, end = [], 0
     for row, first in zip(counters, firsts.tolist(), strict=True):
         begin, end = end, end + int(row[HEAD]) - first

@@ -23,8 +23,9 @@ from ..samplers import Carried, Sampler
 from ..storage import Ram, Storage
 from . import _manifest
 from ._choices import built
-from ._filling import Filled, fill_ring, fill_sampler
+from ._filling import Filled, check_sampler, fill_ring, fill_sampler
 from ._instant import Facts
+from ._lane import MOST
 from ._manifest import damaged
 from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS
 from ._reading import OpenSave
@@ -97,12 +98,18 @@ def load(
 
 
 def _opened(folder: Folder, number: int | None) -> OpenSave:
-    numbers = _manifest.numbers(folder)
-    if not numbers:
-        raise StorageError(message("a complete save of a buffer", "none", folder.path))
-    if number is not None and number not in numbers:
-        raise StorageError(message(f"one of the saves {sorted(numbers)}", f"`{number}`", "load(number)"))
-    return OpenSave(folder, numbers[0] if number is None else number)
+    while True:
+        numbers = _manifest.numbers(folder)
+        if not numbers:
+            raise StorageError(message("a complete save of a buffer", "none", folder.path))
+        wanted = numbers[0] if number is None else number
+        if wanted not in numbers:
+            raise StorageError(message(f"one of the saves {sorted(numbers)}", f"`{wanted}`", "load(number)"))
+        try:
+            return OpenSave(folder, wanted)
+        except StorageError:
+            if wanted in _manifest.numbers(folder):  # else a later save has just replaced it
+                raise
 
 
 def _with_remedy(error: CorruptionError, folder: Folder) -> CorruptionError:
@@ -161,12 +168,15 @@ class Loading:
         self.item: Item = _choice("item", item, facts, first.at)
         self.sampler: Sampler = _choice("sampler", sampler, facts, first.at)
         with damaged(first.at):
-            self.storage: Storage = storage or built(facts["storage"]) or Ram()
+            self.storage: Storage = storage or built("storage", facts["storage"]) or Ram()
         self.num_envs = sum(map(len, chosen))
         self.rows = max(save.rows for save in saves)
         if capacity is not None:
             self.rows = _check.integer(capacity, "load(capacity)", minimum=self.num_envs) // self.num_envs
         self.item.check(self.schema, self.rows)
+        for save in saves:
+            if any(lane.head >= MOST // self.num_envs for lane in save.lanes):
+                raise ArgumentError(message("ids below 2**62", "larger ones", save.at, "load fewer lanes"))
         self.window = self.item.window(self.schema)
 
     def buffer(self, seed: int | np.random.Generator | None, *, alone: bool) -> ReplayBuffer:
@@ -198,6 +208,8 @@ class Loading:
 
     def _fill_exactly(self, spec: Mapping[str, ArraySpec], memory: Memory) -> None:
         save = self._saves[0]
+        if not all(lane.fits(self.window, self.num_envs, self.rows) for lane in save.lanes):
+            raise CorruptionError(event("Counters that do not fit the rows", save.at))
         fill_ring(memory, save.lanes, save.arrays[CLOCK], spec)
         fill_sampler(memory, self.sampler, save.lanes, self.rows, save.whole(), save.at)
 
@@ -239,10 +251,11 @@ class Loading:
         begin, found = 0, []
         for save, chosen in zip(self._saves, self._chosen, strict=True):
             with damaged(save.at):
-                saved = built(save.manifest.choices["sampler"])
-            carry: Callable[..., Carried] | None = getattr(saved, "carried", None)
-            if carry is None:
-                return
+                saved = built("sampler", save.manifest.choices["sampler"])
+                carry: Callable[..., Carried] | None = getattr(saved, "carried", None)
+                if carry is None:
+                    return
+                check_sampler(saved, save.lanes, save.rows, save.whole())
             for i, lane in enumerate(save.lanes[number] for number in chosen):
                 rows = lane.anchors()
                 carried = carry({n: a[rows - lane.first] for n, a in lane.slots.items()}, save.whole())
@@ -264,7 +277,7 @@ def _choice(name: str, given: Any, facts: Mapping[str, Any], at: str) -> Any:
     if given is not None:
         return given
     with damaged(at):
-        found = built(facts[name])
+        found = built(name, facts[name])
     if found is None:
         wanted, got = f"`{name}=`", f"none, and the save has one of `{str(facts[name]['kind'])[:80]}`"
         raise ArgumentError(message(wanted, got, f"load({name})", "give an equal one"))

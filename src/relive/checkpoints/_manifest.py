@@ -8,13 +8,18 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from .._files import Folder, read_at, size_of
 from .._frozen import Frozen
-from ..errors import CorruptionError, StorageError, event, message
+from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 
 FORMAT = "relive.buffer.1"
-_MOST = 4 << 20
+MOST_FILES = 32  # of steps
+COUNTS = ("drawn", "stale_updates", "slow_adds")
+_MOST = 1 << 20
 _DIGITS = 10
+_CHECKSUM = b',\n "checksum": '
 
 
 class File(Frozen):
@@ -65,13 +70,20 @@ class Manifest(Frozen, kw_only=True):
         return [(state_name(self.state.number), self.state)] + [(steps_name(f.number), f) for f in self.steps]
 
     def dumped(self) -> bytes:
-        """The manifest as JSON, with a checksum of the rest."""
+        """The manifest as JSON, whose last entry is the CRC-32 of all before it.
+
+        Raises:
+            ArgumentError: It would be too long to be read again.
+        """
         facts = {"format": FORMAT, **vars(self), "state": vars(self.state), "steps": [vars(f) for f in self.steps]}
-        return _text({**facts, "checksum": zlib.crc32(_text(facts))})
+        text = json.dumps(facts, indent=1, allow_nan=False).encode().removesuffix(b"\n}")
+        if len(text) > _MOST - 100:
+            raise ArgumentError(message("a schema of fewer fields", f"a manifest of {len(text)} bytes", "$"))
+        return text + _last_of(text)
 
 
-def _text(facts: dict[str, Any]) -> bytes:
-    return json.dumps(facts, indent=1, allow_nan=False).encode() + b"\n"
+def _last_of(text: bytes) -> bytes:
+    return b"%s%d\n}\n" % (_CHECKSUM, zlib.crc32(text))
 
 
 def manifest_name(number: int) -> str:
@@ -119,10 +131,10 @@ def read(folder: Folder, number: int) -> Manifest:
             raise CorruptionError(message(f"a manifest of at most {_MOST} bytes", f"{size}", at))
         raw = read_at(fd, 0, size)
     with damaged(at):
-        facts = json.loads(raw)
-        checksum = facts.pop("checksum")
-        if _text({**facts, "checksum": checksum}) != raw or zlib.crc32(_text(facts)) != checksum:
+        text = raw.rpartition(_CHECKSUM)[0]
+        if raw != text + _last_of(text):
             raise ValueError("it does not match its checksum")
+        facts = json.loads(text + b"}", object_pairs_hook=_distinct)
         if facts["format"] != FORMAT:
             remedy = "a later version of relive wrote it"
             raise StorageError(message(f"the format `{FORMAT}`", f"`{str(facts['format'])[:40]}`", at, remedy))
@@ -134,8 +146,17 @@ def damaged(at: str) -> Iterator[None]:
     """Turn what damaged facts raise into a `CorruptionError` about `at`."""
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except StorageError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptionError(event(f"Invalid contents ({str(error)[:80]})", at)) from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    facts = dict(pairs)
+    if len(facts) != len(pairs):
+        raise ValueError("a key twice")
+    return facts
 
 
 def _manifest(facts: dict[str, Any], number: int) -> Manifest:
@@ -143,11 +164,15 @@ def _manifest(facts: dict[str, Any], number: int) -> Manifest:
         raise ValueError("it has another number")
     facts["state"], facts["steps"] = _file(facts["state"]), tuple(_file(file) for file in facts["steps"])
     manifest = Manifest(**facts)
-    if manifest.state.number != number or not all(f.number <= number for f in manifest.steps):
-        raise ValueError("it names later files")
-    for value in (*manifest.counts.values(), manifest.choices["num_envs"], manifest.choices["rows"]):
+    files = [0, *(file.number for file in manifest.steps), number + 1]
+    if manifest.state.number != number or len(files) - 2 > MOST_FILES or any(np.diff(files) <= 0):
+        raise ValueError("invalid files")
+    lanes, rows = manifest.choices["num_envs"], manifest.choices["rows"]
+    for value in (*(manifest.counts[name] for name in COUNTS), lanes, rows):
         if type(value) is not int or not 0 <= value < 2**62:
             raise ValueError(f"invalid number {value!r}"[:60])
+    if not 1 <= lanes * rows < 2**62:
+        raise ValueError("invalid capacity")
     if not all(isinstance(text, str) for text in (manifest.identity, manifest.token, manifest.choices["digest"])):
         raise ValueError("invalid identity")
     return manifest
@@ -155,6 +180,6 @@ def _manifest(facts: dict[str, Any], number: int) -> Manifest:
 
 def _file(facts: dict[str, Any]) -> File:
     file = File(**facts)
-    if not all(type(value) is int and 0 <= value < 2**62 for value in vars(file).values()) or not file.number:
+    if not all(type(value) is int and 0 <= value < 2**60 for value in vars(file).values()) or not file.number:
         raise ValueError("invalid file")
     return file

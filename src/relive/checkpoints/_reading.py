@@ -9,19 +9,18 @@ import numpy as np
 
 from .._files import Folder
 from .._generators import generator_of
-from .._plans import Window
 from .._types import Array, Int64
-from ..errors import CorruptionError, StorageError, event, message
+from ..errors import CorruptionError, event, message
 from ..schema import Column, Schema
 from . import _manifest
 from ._choices import schema_of
 from ._instant import name_of
 from ._lane import Lane, lanes_of
 from ._manifest import File, Manifest, damaged
-from ._names import COUNTERS, NEXT, WHOLE
+from ._names import COUNTERS, LAST_IDS, LAST_WEIGHTS, NEXT, WHOLE
 from ._saving import Basis, Part
-from ._steps import RANGES, in_units, rows_in
-from ._tensors import TensorReader
+from ._steps import RANGES, clipped, in_units, ranges_of, rows_in
+from ._tensors import Tensor, TensorReader
 
 _PIECE = 1 << 20  # bytes of a column that are read at once
 
@@ -54,14 +53,11 @@ class OpenSave:
     def __init__(self, folder: Folder, number: int) -> None:
         self.manifest: Manifest = _manifest.read(folder, number)
         self.at = f"{folder.path}/{_manifest.manifest_name(number)}"
-        self._folder, self._open = folder, ExitStack()
+        self._folder, self._open, self._names = folder, ExitStack(), folder.sizes()
         facts = self.manifest.choices
         with damaged(self.at):
             self.schema: Schema = schema_of(facts["schema"])
             self.rng = generator_of(self.manifest.generator)
-            self.window = Window(**facts["window"])
-            if not all(type(value) in (int, bool) and 0 <= value < 2**62 for value in vars(self.window).values()):
-                raise ValueError("invalid window")
         self.rows: int = facts["rows"]
         try:
             with self._reader(_manifest.state_name(number), self.manifest.state) as state, damaged(state.at):
@@ -107,8 +103,6 @@ class OpenSave:
                     if low < high:
                         yield Piece(lane, first + low - start, values[low - begin : high - begin])
         following = self.arrays[NEXT + name]
-        if following.shape[: 1 + len(field.shape)] != (len(self.lanes), *field.shape):
-            raise CorruptionError(event(f"`{name}` has another shape than the schema says", self.at))
         for lane, values in zip(range(len(self.lanes)), _typed(following, column), strict=True):
             yield Piece(lane, self.lanes[lane].head // (field.every or 1), values[None])
 
@@ -132,7 +126,7 @@ class OpenSave:
                     yield f"{reader.at}, offset {offset}"
 
     def _reader(self, name: str, file: File) -> TensorReader:
-        if name not in self._folder.sizes():
+        if name not in self._names:
             raise CorruptionError(message(f"the file `{name}`", "none", self._folder.path))
         return TensorReader(self._folder, name, file.nbytes, file.checksum)
 
@@ -146,8 +140,10 @@ class OpenSave:
         return found
 
     def _checked(self, ranges: Array) -> Int64:
+        if ranges.dtype != np.int64 or ranges.shape[1:] != (3,):
+            raise ValueError("invalid ranges")
         lane, first, last = ranges.T
-        if ranges.dtype != np.int64 or not ((lane >= 0) & (lane < len(self.lanes))).all():
+        if not ((lane >= 0) & (lane < len(self.lanes))).all():
             raise ValueError("invalid lanes")
         heads = np.array([each.head for each in self.lanes])[lane]
         if not ((first >= 0) & (first < last) & (last <= heads)).all():
@@ -158,25 +154,33 @@ class OpenSave:
         """Every stored row is in one file."""
         firsts = np.array([lane.first for lane in self.lanes])
         ranges = np.concatenate([np.empty((0, 3), np.int64), *(part.ranges for part, _ in parts)])
-        low = np.maximum(ranges[:, 1], firsts[ranges[:, 0]])
-        live = ranges[low < ranges[:, 2]]
-        low = low[low < ranges[:, 2]]
-        counts = np.bincount(live[:, 0], live[:, 2] - low, len(firsts))
-        if (counts != [lane.head - lane.first for lane in self.lanes]).any():
+        live = clipped(ranges, firsts)
+        live = live[np.lexsort((live[:, 1], live[:, 0]))]
+        lane, first, last = live.T
+        # Each begins where the one before it in its lane ends, and the last one ends with the lane.
+        begins, ends = np.append(True, lane[1:] != lane[:-1])[: len(lane)], np.append(lane[1:] != lane[:-1], True)
+        good = (first == np.where(begins, firsts[lane], np.roll(last, 1))).all()
+        whole = ranges_of(np.arange(len(firsts)), firsts, np.array([each.head for each in self.lanes]))
+        if not (good and np.array_equal(live[ends[: len(lane)]][:, [0, 2]], whole[:, [0, 2]])):
             raise CorruptionError(event("Its files do not have each of its rows once", self.at))
 
     def _check_shape(self, reader: TensorReader, name: str, column: Column, count: int) -> None:
-        tensor = reader.tensors.get(name)
-        if tensor is None or tensor.shape[: 1 + len(column.field.shape)] != (count, *column.field.shape):
+        if reader.tensors.get(name) != Tensor.of(column.field.dtype, (count, *column.field.shape)):
             raise CorruptionError(event(f"`{name}` has another shape than the schema says", reader.at))
 
     def _lanes_of(self, state: TensorReader, lanes: int) -> list[Lane]:
-        self.arrays = {name: state.rows(name) for name in state.tensors}
-        if len(self.arrays[COUNTERS]) != lanes:
+        if state.tensors[COUNTERS].shape[0] != lanes:
             raise ValueError("counters of other lanes")
-        found = lanes_of(self.arrays, self.rows)
-        if not all(lane.fits() for lane in found):
-            raise ValueError("counters that do not fit the rows")
+        for column in self.schema.columns:
+            self._check_shape(state, NEXT + name_of(column.keys), column, lanes)
+        self.arrays = arrays = {name: state.rows(name) for name in state.tensors}
+        ids, weights = arrays[LAST_IDS], arrays[LAST_WEIGHTS]
+        rows = ids // lanes
+        if ids.dtype != np.int64 or weights.dtype != np.float32 or not ids.shape == weights.shape == (len(ids),):
+            raise ValueError("invalid last batch")
+        found = lanes_of(arrays, self.rows)
+        if not ((ids >= 0) & (rows < arrays[COUNTERS][ids % lanes, HEAD])).all():
+            raise ValueError("ids of no step")
         return found
 
     def whole(self) -> dict[str, Array]:
@@ -187,8 +191,4 @@ class OpenSave:
 def _typed(values: Array, column: Column) -> Array:
     """Values in the column's dtype: complex numbers are stored as pairs."""
     kind = column.field.dtype
-    if kind.char == "D" and values.dtype == np.float64:
-        return np.ascontiguousarray(values).view(kind)[..., 0]
-    if values.dtype != kind:
-        raise StorageError(message(f"`{kind}`", f"`{values.dtype}`", column.path))
-    return values
+    return np.ascontiguousarray(values).view(kind)[..., 0] if kind.char == "D" else values

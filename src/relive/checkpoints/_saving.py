@@ -19,12 +19,11 @@ from . import _manifest
 from ._choices import described, fields_of
 from ._guard import Guard
 from ._instant import Instant, Source
-from ._manifest import File, Manifest
+from ._manifest import MOST_FILES, File, Manifest
 from ._steps import clipped, ranges_of, rows_in, steps_writer
 from ._tensors import Tensor, TensorWriter
 
 STATE_FORMAT = "relive.state.1"
-_MOST_FILES = 32  # files of steps that a save consists of
 
 
 class Saved:
@@ -47,6 +46,7 @@ class Saved:
         self.path, self.number = path, number
         self._ended = threading.Event()
         self._error: BaseException | None = None
+        self._told = False
         self._written, self._total, self._seconds = 0, 0, 0.0
 
     def wait(self, timeout: float | None = None) -> Saved:
@@ -62,12 +62,13 @@ class Saved:
         if not self._ended.wait(timeout):
             raise TimeoutError(f"the save is not complete after {timeout} s")
         if self._error is not None:
-            error, self._error = self._error, None  # said once
-            try:
-                raise error
-            finally:
-                del error  # or it would keep itself, and all that it has seen
+            self._told = True
+            raise self._error
         return self
+
+    def _end(self, error: BaseException | None = None) -> None:
+        self._error = error
+        self._ended.set()
 
     @property
     def done(self) -> bool:
@@ -128,8 +129,7 @@ class Saver:
 
     def __init__(self, source: Source, name: str, basis: Basis | None = None) -> None:
         self._source, self._identity, self._basis = source, name, basis
-        self._behind: Saved | None = None  # the last save that nobody waited for, and its thread
-        self._thread: threading.Thread | None = None
+        self._behind: Saved | None = None  # the last save that nobody waited for
         self._lock = threading.RLock()
 
     def save(self, path: str, keep: int, wait: bool) -> Saved:
@@ -137,22 +137,29 @@ class Saver:
         keep = _check.integer(keep, "ReplayBuffer.save(keep)", minimum=1)
         _check.flag(wait, "ReplayBuffer.save(wait)")
         with self._lock:
-            if self._thread is not None and self._behind is not None:
-                self._thread.join()
-                last, self._thread, self._behind = self._behind, None, None
-                last.wait()  # raises an error that nobody has seen yet
+            last, self._behind = self._behind, None
+            if last is not None:
+                last._ended.wait()
+                if not last._told:
+                    last.wait()
             task = _Task(self._source, Folder(path, create=True), self._identity, self._basis, keep)
+            if wait:
+                self._run(task)
+                return task.saved.wait()
+            try:
+                threading.Thread(target=self._run, args=(task,), name="relive-save").start()
+            except BaseException as error:
+                task.end(error)
+                raise
+            self._behind = task.saved
+            return task.saved
 
-            def run() -> None:
-                self._basis = task.run() or self._basis
-
-            if not wait:
-                thread = threading.Thread(target=run, name="relive-save")
-                thread.start()
-                self._thread, self._behind = thread, task.saved
-                return task.saved
-            run()
-            return task.saved.wait()
+    def _run(self, task: _Task) -> None:
+        try:
+            self._basis = task.run()
+            task.end()
+        except BaseException as error:
+            task.end(error)
 
 
 class _Task:
@@ -162,7 +169,7 @@ class _Task:
         self._start = time.perf_counter()
         self._source, self._folder, self._identity, self._keep = source, folder, name, keep
         try:
-            folder.lock()
+            folder.lock("wait for the save that is being written there, or save to another directory")
             found = self._manifests()
             self._number = 1 + max([0, *_manifest.numbers(folder)])
             with source.turn.alone():
@@ -170,7 +177,7 @@ class _Task:
                 generator = self._instant.generator()
                 self._kept, new = _planned(self._instant, basis if self._continues(found, basis) else None)
                 # It lives as long as this task, whatever ends it.
-                self._guard: Guard | None = Guard(source.schema, source.ring, new)
+                self._guard = Guard(source.schema, source.ring, new)
                 source.watch(self._guard)
             self._new, self._generator = new, generator
         except BaseException:
@@ -178,28 +185,22 @@ class _Task:
             raise
         self.saved = Saved(folder.path, self._number)
 
-    def run(self) -> Basis | None:
-        """Write the files; what the next save can build upon, None if this one failed."""
-        try:
-            return self._run()
-        except BaseException as error:
-            self.saved._error = error
-            return None
-        finally:
-            self._guard = None
-            self._folder.close()
-            self.saved._ended.set()
+    def end(self, error: BaseException | None = None) -> None:
+        """Let go of the directory and of the buffer's rows, whatever came of it."""
+        self._guard.close()
+        self._folder.close()
+        self.saved._end(error)
 
-    def _run(self) -> Basis:
+    def run(self) -> Basis:
+        """Write the files; what the next save can build upon."""
         folder, number = self._folder, self._number
         before = self._folder.sizes()
         parts, written = list(self._kept), 0
-        if self._guard is not None and len(self._new):
+        if len(self._new):
             writer = steps_writer(self._source.schema, self._guard, self._new)
             parts.append(Part(_written(folder, _manifest.steps_name(number), number, writer), self._new))
             written += writer.nbytes
-            del writer
-        self._guard = None
+        self._guard.close()
         arrays = self._instant.arrays()
         tensors = {name: Tensor.of(array.dtype, array.shape) for name, array in arrays.items()}
         pieces = {name: iter([np.ascontiguousarray(array)]) for name, array in arrays.items()}
@@ -266,8 +267,9 @@ class _Task:
             return  # which files it needs is not known
         needed = {name for each in manifests for name, _ in each.files}
         for name in before:
-            ours = _manifest.number_of(name) is not None and not name.endswith(".json")
-            if name.startswith(TEMPORARY) or (ours and name not in needed):
+            unfinished = name.startswith(TEMPORARY)
+            ours = _manifest.number_of(name.removeprefix(TEMPORARY)) is not None
+            if ours and (unfinished or not (name.endswith(".json") or name in needed)):
                 folder.remove(name)
 
 
@@ -282,7 +284,6 @@ def choices_of(source: Source) -> dict[str, object]:
         "item": described(source.item),
         "sampler": described(source.sampler),
         "storage": described(source.storage),
-        "window": dict(vars(ring.window)),
         "digest": digest.hex(),
     }
 
@@ -303,7 +304,7 @@ def _planned(instant: Instant, basis: Basis | None) -> tuple[list[Part], Int64]:
         return [], ranges_of(lanes, instant.first, instant.head)
     live = [(rows_in(clipped(part.ranges, instant.first)), part) for part in basis.parts]
     useful = sorted((count, part.file.number) for count, part in live if 2 * count >= rows_in(part.ranges) > 0)
-    most = _MOST_FILES - 1
+    most = MOST_FILES - 1
     numbers = {number for _, number in (useful if len(useful) <= most else useful[-(most // 2) :])}
     kept = [part for part in basis.parts if part.file.number in numbers]
     again = [clipped(part.ranges, instant.first) for part in basis.parts if part.file.number not in numbers]

@@ -14,12 +14,13 @@ from .. import _kernels
 from .._files import Folder, let_go, read_at, read_into, size_of
 from .._frozen import Frozen
 from .._types import Array, Bool
-from ..errors import CorruptionError, StorageError, event, message
+from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 
 CHUNK = 1 << 16  # bytes that have one checksum
 TABLE = "relive/crc32"
 _STAGE = 16 * CHUNK
 _MOST_HEADER = 1 << 20
+_MOST_TABLE = 32 << 20
 _MOST_AXES = 66
 _ALIGN = 64
 _CODES = {
@@ -74,9 +75,11 @@ class TensorWriter:
         for name in self._names:
             entries[name] = _entry(tensors[name], end)
             end += tensors[name].nbytes
-        table = Tensor(np.dtype(np.uint32), (-(-end // CHUNK),))
+        table = _table(end)
         entries[TABLE] = _entry(table, end)
         text = json.dumps(entries, separators=(",", ":")).encode()
+        if len(text) > _MOST_HEADER - _ALIGN:
+            raise ArgumentError(message("a schema of fewer fields", f"a header of {len(text)} bytes", "$"))
         text += b" " * (-(len(text) + 8) % _ALIGN)
         self._header = len(text).to_bytes(8, "little") + text
         self.nbytes = len(self._header) + end + table.nbytes
@@ -204,10 +207,12 @@ class TensorReader:
             self.tensors, self._starts = _parsed(entries)
             table = self.tensors.pop(TABLE)
             self._data = self._starts.pop(TABLE)
-            if self._start + self._data + table.nbytes != size or table.shape != (-(-self._data // CHUNK),):
+            if self._start + self._data + table.nbytes != size or table != _table(self._data):
                 raise ValueError("sizes do not add up")
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise CorruptionError(event(f"Invalid header ({str(error)[:60]})", self.at)) from None
+        if table.nbytes > _MOST_TABLE:
+            raise StorageError(message(f"at most {_MOST_TABLE} bytes of checksums", f"{table.nbytes}", self.at))
         raw = read_at(self._fd, self._start + self._data, table.nbytes)
         self._table = np.frombuffer(raw, np.uint32)
         if len(raw) != table.nbytes or zlib.crc32(raw, zlib.crc32(head)) != checksum:
@@ -237,6 +242,11 @@ class TensorReader:
         sums = _checksums(part)
         for chunk in np.flatnonzero(sums != self._table[number : number + len(sums)]).tolist():
             yield self._start + begin + chunk * CHUNK
+
+
+def _table(nbytes: int) -> Tensor:
+    """The checksums of so many bytes of data."""
+    return Tensor(np.dtype(np.uint32), (-(-nbytes // CHUNK),))
 
 
 def _checksums(data: Array) -> Array:

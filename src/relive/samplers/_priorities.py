@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import _check
 from .._plans import Sampled
-from .._types import Bool, Float64
+from .._types import Array, Bool, Float64, Int64
 from ..errors import PriorityError, message
 from ._protocol import Draw, Report, uniforms
 from .anneal import Anneal
@@ -72,6 +72,18 @@ def _refusal(expected: str, values: Float64, bad: Bool, at: str, remedy: str | N
     where = f"{at}[{', '.join(str(int(axis)) for axis in position)}]"
     got = f"`{values[position]}` ({int(bad.sum())} of {values.size})"
     return PriorityError(message(expected, got, where, remedy))
+
+
+def sound(raw: Float64, anchors: Int64, *numbers: Array) -> bool:
+    """Whether saved priorities are those of anchors, and priorities as the other numbers are finite and not negative.
+
+    Args:
+        raw: A number for each row, 0 where nothing can be drawn.
+        anchors: The rows that can be drawn.
+        numbers: Counts and priorities.
+    """
+    good = all(bool((np.isfinite(each) & (each >= 0)).all()) for each in (raw, *numbers))
+    return good and np.count_nonzero(raw) == np.count_nonzero(raw[anchors])
 
 
 class Weighted(Protocol):

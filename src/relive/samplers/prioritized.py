@@ -13,7 +13,7 @@ from .._arrays import ArraySpec, Memory
 from .._frozen import Frozen
 from .._ring import Ring
 from .._types import Bool, Float64, Int64
-from ._priorities import ProportionalSampling, check_settings, unfit
+from ._priorities import ProportionalSampling, check_settings, sound, unfit
 from ._protocol import Carried, Report
 from .anneal import Anneal
 
@@ -81,6 +81,10 @@ class Prioritized(Frozen, kw_only=True):
         """The raw priorities in what was saved of the arrays of `spec`."""
         raw = _raw(slots["priorities"], self.alpha)
         return Carried(raw, np.arange(len(raw)), float(whole["priorities.state"][3]))
+
+    def sound(self, slots: Mapping[str, Float64], whole: Mapping[str, Float64], anchors: Int64) -> bool:
+        """Whether what was saved of the arrays of `spec` can be so; `anchors`: which slots can be drawn."""
+        return sound(slots["priorities"], anchors, whole["priorities.state"][3:4], whole["priorities.draws"])
 
     def index(self, ring: Ring, memory: Memory) -> _Prioritized:
         """Return an index over the slots of `ring`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -11,10 +11,10 @@ from .. import _kernels, _memory, sum_tree
 from .._arrays import ArraySpec, Memory
 from .._frozen import Frozen
 from .._ring import Ring
-from .._types import Bool, Float64, Int64
+from .._types import Array, Bool, Float64, Int64
 from ..errors import ArgumentError, message
-from ._priorities import ProportionalSampling, check_settings, unfit
-from ._protocol import Report
+from ._priorities import ProportionalSampling, check_settings, sound, unfit
+from ._protocol import Carried, Report
 from .anneal import Anneal
 
 
@@ -95,6 +95,16 @@ class Ranked(Frozen, kw_only=True):
             "ranks.draws": ArraySpec((2,), numbers),
         }
 
+    def carried(self, slots: Mapping[str, Array], whole: Mapping[str, Float64]) -> Carried:
+        """The raw priorities in what was saved of the arrays of `spec`."""
+        return Carried(slots["ranks"], slots["ranks.stamps"], float(whole["ranks.state"][0]))
+
+    def sound(self, slots: Mapping[str, Array], whole: Mapping[str, Float64], anchors: Int64) -> bool:
+        """Whether what was saved of the arrays of `spec` can be so; `anchors`: which slots can be drawn."""
+        times = (slots["ranks.stamps"], whole["ranks.state"][1:])
+        timely = all(bool((each < 2**53).all()) for each in times)
+        return timely and sound(slots["ranks"], anchors, *times, whole["ranks.state"], whole["ranks.draws"])
+
     def index(self, ring: Ring, memory: Memory) -> _Ranked:
         """Return an index over the slots of `ring`."""
         return _Ranked(self, ring, memory)
@@ -108,12 +118,13 @@ class _Ranked:
 
     def __init__(self, settings: Ranked, ring: Ring, memory: Memory) -> None:
         self._settings, kernels = settings, _kernels.active()
-        self._raw, state = memory.host("ranks"), memory.host("ranks.state")
+        self._raw, self._state = memory.host("ranks"), memory.host("ranks.state")
         self._levels = _memory.zeros(sum_tree.size(ring.capacity), np.float64)
         self._places = _memory.zeros(kernels.order_size(ring.capacity), np.float64)
         tree_state = np.zeros(sum_tree.STATE)
         tree = kernels.Tree(*sum_tree.carve(self._levels, ring.capacity), tree_state)
-        self._ranks = kernels.Ranks(tree, self._places, self._raw, memory.host("ranks.stamps"), state, settings.alpha)
+        kept = (self._raw, memory.host("ranks.stamps"), self._state)
+        self._ranks = kernels.Ranks(tree, self._places, *kept, settings.alpha)
         if not memory.fresh:
             self._ranks.rebuild()
         self._sampling = ProportionalSampling(settings, self._ranks, tree_state, memory.host("ranks.draws"))
@@ -123,6 +134,10 @@ class _Ranked:
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:
         if not self._ranks.update(slots, td_error, keep, self._settings.eps):
             raise unfit(td_error, self._settings.eps)
+
+    def adopt(self, slots: Int64, raw: Float64, largest: float) -> None:
+        self._ranks.update(slots, raw, None, 0.0)
+        self._state[0] = largest
 
     def report(self) -> Callable[[], Report]:
         return self._sampling.report(self._raw)

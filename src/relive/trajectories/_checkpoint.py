@@ -36,7 +36,7 @@ def save(store: Store, path: str | os.PathLike[str], draws: Draws, kind: str) ->
         elif store.own is not None and store.catalog is not None and os.path.samefile(target.path, store.own.path):
             store.catalog.put({"draws": state})
         else:
-            target.lock()
+            target.lock("close the buffer that writes to it, or save to another directory")
             _save(snapshot, target, state)
 
 

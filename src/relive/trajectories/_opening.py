@@ -28,7 +28,7 @@ def open_directory(store: Store, folder: Folder, queue_bytes: int) -> str | None
         if rlinf.is_rlinf(folder):
             remedy = "load it with `load_checkpoint`, or convert it with `relive.trajectories.convert`"
             raise StorageError(message("an empty directory, or one of relive's", "RLinf's", folder.path, remedy))
-        folder.lock()
+        folder.lock("close the buffer that writes to it, or load the directory with `load_checkpoint`")
         # A previous process may have died before its last writes were synced.
         folder.sync(NAME + "-wal")
         catalog = Catalog(folder.path)

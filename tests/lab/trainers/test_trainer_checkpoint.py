@@ -8,9 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from trainer_toys import Toy, small
 
 from relive.errors import ArgumentError
