@@ -11,11 +11,15 @@ import numpy as np
 
 from benchmarks.peers import Peer, Spec
 from benchmarks.question import Question, Run, Scale, Setting, Target, own_ratio
-from benchmarks.workload import EPISODE, Step, single_steps
+from benchmarks.workload import EPISODE, Step, lane_steps, single_steps
 
 Arguments = dict[str, Any]
-AT_MOST = 3.0
+AT_MOST = {"tensors": 5.0, "priority": 2.0}
 TENSORS = ("obs", "action", "next_obs")
+LANES = 128
+# Other samplers, and a lane that is left out, as where an environment resets.
+SAMPLERS = {"ranked": "arrays, `Ranked`", "episodes": "arrays, `Uniform(over='episodes')`"}
+LANED = {"lanes": f"{LANES} lanes", "env-ids": f"{LANES - 1} of {LANES} lanes, `env_ids=`"}
 
 
 def tensors(step: Arguments) -> Arguments:
@@ -48,14 +52,20 @@ FORMS: dict[str, tuple[str, Callable[[Arguments], Arguments]]] = {
 def settings(scale: Scale) -> list[Setting]:
     n = scale.capacity
     names = [name for name in FORMS if name != "tensors" or find_spec("torch")]
-    return [Setting(name, FORMS[name][0], {"capacity": n, "form": name}, nbytes=400 * n) for name in names]
+    labels = {name: FORMS[name][0] for name in names} | SAMPLERS | LANED
+    return [Setting(name, label, {"capacity": n, "form": name}, nbytes=400 * n) for name, label in labels.items()]
 
 
 def prepare(peer: Peer, values: Mapping[str, Any]) -> Run:
-    capacity, (_, changed) = values["capacity"], FORMS[values["form"]]
-    peer.ensure(Spec(capacity, prioritized=True), fill=capacity)
-    steps: list[Step] = list(single_steps(2 * EPISODE))
-    forever = cycle([changed(step._asdict()) for step in steps])
+    capacity, form = values["capacity"], values["form"]
+    if form in LANED:
+        peer.ensure(Spec(capacity, num_envs=LANES, prioritized=True))
+        forever = cycle([left_out(step) if form == "env-ids" else step._asdict() for step in lane_steps(LANES, 64)])
+    else:
+        sampler = form if form in SAMPLERS else ""
+        peer.ensure(Spec(capacity, prioritized=sampler != "episodes", sampler=sampler), fill=capacity)
+        changed = FORMS["plain" if sampler else form][1]
+        forever = cycle([changed(step._asdict()) for step in single_steps(2 * EPISODE)])
     add = peer.buffer.add
 
     def run(calls: int) -> None:
@@ -65,17 +75,26 @@ def prepare(peer: Peer, values: Mapping[str, Any]) -> Run:
     return run
 
 
+def left_out(step: Step) -> Arguments:
+    """Leave out the last lane."""
+    return {"env_ids": np.arange(LANES - 1), **{name: column[:-1] for name, column in step._asdict().items()}}
+
+
 QUESTION = Question(
     name="add_inputs",
     title="Add one step, handed over in other forms",
-    text="One `add(**step)` to a full prioritized buffer, whatever the step is made of.",
+    text="One `add(**step)` to a full buffer, prioritized where no sampler is named, whatever the step is made of.",
     peers=("relive",),
     settings=settings,
     prepare=prepare,
-    targets=tuple(
-        Target(f"{label} over plain", own_ratio(name, "plain"), at_most=5.0 if name == "tensors" else AT_MOST)
-        for name, (label, _) in FORMS.items()
-        if name != "plain"
+    targets=(
+        *(
+            Target(f"{label} over plain", own_ratio(name, "plain"), at_most=AT_MOST.get(name, 3.0))
+            for name, (label, _) in FORMS.items()
+            if name != "plain"
+        ),
+        *(Target(f"{label} over plain", own_ratio(name, "plain"), at_most=2) for name, label in SAMPLERS.items()),
+        Target("127 of 128 lanes over all", own_ratio("env-ids", "lanes"), at_most=2),
     ),
 )
 

@@ -54,10 +54,10 @@ QUESTION = Question(
     settings=settings,
     prepare=prepare,
     targets=(
-        Target("filling: times the fastest prioritized peer", times_faster("filling", than="prioritized"), at_least=7),
-        Target("filling: times NumPy by hand", times_faster("filling", than="numpy"), at_least=1),
-        Target("full: times the fastest prioritized peer", times_faster("full", than="prioritized"), at_least=7),
-        Target("full: times NumPy by hand", times_faster("full", than="numpy"), at_least=1),
+        Target("filling: times the fastest prioritized peer", times_faster("filling", than="prioritized"), at_least=15),
+        Target("filling: times NumPy by hand", times_faster("filling", than="numpy"), at_least=2.5),
+        Target("full: times the fastest prioritized peer", times_faster("full", than="prioritized"), at_least=15),
+        Target("full: times NumPy by hand", times_faster("full", than="numpy"), at_least=2.5),
     ),
 )
 

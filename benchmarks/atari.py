@@ -64,10 +64,12 @@ QUESTION = Question(
     prepare=prepare,
     targets=(
         *(
-            Target(f"{b}, {LABELS[w]}: time over the copy limit's", ratio_to("limit", f"{w}-{b}"), at_most=1.5)
+            Target(f"{b}, {LABELS[w]}: time over the copy limit's", ratio_to("limit", f"{w}-{b}"), at_most=1.25)
             for w in ("fresh", "later")
             for b in BATCHES
         ),
+        Target("32, later: times cpprb", times_faster("later-32", than="cpprb"), at_least=1.4),
+        Target("512, later: times cpprb", times_faster("later-512", than="cpprb"), at_least=2),
         Target("bytes a step", own_memory, at_most=7_150),
         Target("add one step: times Tianshou", times_faster("add", than="tianshou"), at_least=10),
     ),

@@ -65,7 +65,7 @@ QUESTION = Question(
     peers=("relive", "numpy", "cpprb", "tianshou", "flashbax", "sb3"),
     settings=settings,
     prepare=prepare,
-    targets=(Target("relive beyond NumPy, ms", after_numpy, at_most=15),),
+    targets=(Target("relive beyond NumPy, ms", after_numpy, at_most=6),),
     max_rounds=10,
     max_calls=1,
     unit="ms",

@@ -183,6 +183,16 @@ def own_ratio(key: str, base: str, *, tail: bool = False) -> Callable[[Answer], 
     return measure
 
 
+def own_figure(key: str, scale: float = 1.0) -> Callable[[Answer], float | None]:
+    """Measure relive at `key`, in the cell's unit times `scale`."""
+
+    def measure(answer: Answer) -> float | None:
+        figure = answer.figure("relive", key)
+        return None if figure is None else figure * scale
+
+    return measure
+
+
 def ratio_to(peer: str, key: str) -> Callable[[Answer], float | None]:
     """Measure relive's time over a peer's."""
 

@@ -14,8 +14,8 @@ from benchmarks.question import (
     Setting,
     Target,
     count,
+    own_memory,
     own_ratio,
-    ratio_to,
     times_faster,
     times_smaller,
 )
@@ -82,7 +82,8 @@ QUESTION = Question(
             own_ratio("draw@10000000", "draw@100000", tail=True),
             at_most=2,
         ),
-        Target("prioritized: time over cpprb's", ratio_to("cpprb", "cycle"), at_most=1),
+        Target("prioritized: times cpprb", times_faster("cycle", than="cpprb"), at_least=1.3),
+        Target("prioritized: bytes a step", own_memory, at_most=300),
         Target("prioritized: bytes a step, times fewer than cpprb", times_smaller("cpprb"), at_least=3),
     ),
 )

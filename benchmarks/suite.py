@@ -23,8 +23,11 @@ NAMES = (
     "samplers",
     "n_step",
     "sequences",
+    "sequence_forms",
     "atari",
     "trajectories",
+    "threads",
+    "memory",
     "import_time",
 )
 SCALES = {scale.name: scale for scale in (FULL, QUICK, TINY)}

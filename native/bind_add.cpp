@@ -1,6 +1,5 @@
 // `add` and `extend` as objects that are called without a Python frame; relive._adding has what they leave to Python.
 #include "bind_ring.hpp"
-#include "lock.hpp"
 
 // Behind Python.h, which it does not include.
 #include <structmember.h>
@@ -43,7 +42,7 @@ nb::object attempt(Add& add, PyObject* const* arguments, PyObject* names) {
         one_axis ? Out<std::int64_t>(count) : Out<std::int64_t>(std::vector<npy_intp>{npy_intp(steps.n), steps.length});
     nb::object result = shaped(ids.array, inputs);
     if (!result.is_valid()) nb::raise_python_error();
-    run(count, [&] { owner.ring.write(steps, ids.data); });
+    owner.put(steps, ids.data);
     add.asked += inputs.asked();
     owner.notice();
     return result;
@@ -134,6 +133,7 @@ nb::object adding(nb::handle_t<PyRing> ring, nb::handle_t<Lock> lock, nb::object
     add.call = call;
     add.ring = nb::cast<PyRing*>(ring);
     add.lock = nb::cast<Lock*>(lock);
+    add.ring->guard(lock);
     add.several = several;
     add.ring_object = ring.inc_ref().ptr();
     add.lock_object = lock.inc_ref().ptr();

@@ -31,15 +31,21 @@ public:
         return outs;
     }
 
-    nb::object expand(const PyRing& owner, In<int64_t> slots, In<float> discounts,
+    nb::object expand(PyRing& owner, In<int64_t> slots, In<float> discounts, bool last,
                       std::optional<nb::list> given) const {
         for (std::size_t c = 0; c < columns_.size(); ++c)
             require(picks_[c] < 2 && columns_[c].rows == owner.ring.zero_row() + 1,
                     "relive._native.Gather.expand: columns of another ring");
         const std::int64_t* rows[2];
-        nb::object windows = owner.windows_of(slots, discounts, rows[0], rows[1]);
+        std::int64_t behind;
+        nb::object windows = owner.windows_of(slots, discounts, rows[0], rows[1], behind);
         nb::list outs = given ? *given : fresh_outs(npy_intp(slots.size));
-        copy(rows, outs, npy_intp(slots.size));
+        copy(rows, outs, npy_intp(slots.size), [&](std::int64_t n, auto&& kernel) {
+            if (last)
+                owner.read(behind, n, kernel);
+            else
+                run(n, kernel);
+        });
         return plan(plans().expanded, windows, outs);
     }
 
@@ -166,6 +172,11 @@ private:
     }
 
     void copy(const std::int64_t* const* rows, const nb::list& outs, npy_intp n) const {
+        copy(rows, outs, n, [](std::int64_t items, auto&& kernel) { run(items, kernel); });
+    }
+
+    template <typename Run>
+    void copy(const std::int64_t* const* rows, const nb::list& outs, npy_intp n, Run&& run_kernel) const {
         const std::vector<char*> to = outputs(outs, n);
         std::vector<Job> jobs;
         for (std::size_t c = 0; c < columns_.size(); ++c) {
@@ -174,7 +185,7 @@ private:
         }
         std::vector<Fetch> fetches;
         for (const Span& span : spans_) fetches.push_back({span.data, rows[span.pick], span.bytes, span.stride});
-        run(n, [&] { chosen().gather(jobs.data(), jobs.size(), fetches.data(), fetches.size(), n); });
+        run_kernel(n, [&] { chosen().gather(jobs.data(), jobs.size(), fetches.data(), fetches.size(), n); });
     }
 };
 
@@ -189,6 +200,6 @@ void bind_gather(nanobind::module_& m) {
         .def("taken", &PyGather::taken, nb::arg("rows"))
         .def("unroll", &PyGather::unroll, nb::arg("ring"), nb::arg("slots"), nb::arg("length"), nb::arg("discounts"),
              nb::arg("time_major"), nb::arg("listed"), nb::arg("outs").none())
-        .def("expand", &PyGather::expand, nb::arg("ring"), nb::arg("slots"), nb::arg("discounts"),
+        .def("expand", &PyGather::expand, nb::arg("ring"), nb::arg("slots"), nb::arg("discounts"), nb::arg("last"),
              nb::arg("outs").none());
 }

@@ -47,7 +47,7 @@ nb::object PyRing::follow(In<int64_t> ids, In<int64_t> steps) const {
 }
 
 nb::object PyRing::windows_of(const In<int64_t>& slots, const In<float>& discounts, const int64_t*& rows_at,
-                              const int64_t*& rows_after) const {
+                              const int64_t*& rows_after, int64_t& behind) const {
     check_slots(slots);
     const int64_t n = check_discounts(discounts), count = slots.size;
     Out<std::int64_t> ids(count), at(count), after(count);
@@ -61,7 +61,7 @@ nb::object PyRing::windows_of(const In<int64_t>& slots, const In<float>& discoun
                       discount.data,
                       reinterpret_cast<uint8_t*>(terminated.data),
                       reinterpret_cast<uint8_t*>(truncated.data)};
-    run(count, [&] { ring.windows(slots.data, count, n, discounts.data, out); });
+    run(count, [&] { behind = ring.windows(slots.data, count, n, discounts.data, out); });
     rows_at = at.data;
     rows_after = after.data;
     return plan(plans().windows, ids.array, at.array, after.array, steps.array, discount.array, terminated.array,
@@ -70,7 +70,8 @@ nb::object PyRing::windows_of(const In<int64_t>& slots, const In<float>& discoun
 
 nb::object PyRing::windows(In<int64_t> slots, In<float> discounts) const {
     const int64_t *at, *after;
-    return windows_of(slots, discounts, at, after);
+    int64_t behind;
+    return windows_of(slots, discounts, at, after, behind);
 }
 
 nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const In<float>& discounts, bool listed,

@@ -136,13 +136,33 @@ nb::object PyRing::write(nb::list values, std::optional<nb::list> nexts, In<bool
                       n,
                       length};
     Out<std::int64_t> ids(std::vector<npy_intp>{n, length});
-    run(n * length, [&] { ring.write(steps, ids.data); });
+    put(steps, ids.data);
     notice();
     return ids.array;
 }
 
+// A step takes its own row, one for the successor of the step before, if that turns out to be no step's observation,
+// and one for its final observation; older frames come before both observations.
+void PyRing::put(const Steps& steps, int64_t* ids) {
+    if (readers_ && steps.length > room_ / (3 + 2 * ring.lookback)) wait_for_readers();
+    const auto head = [&](int64_t i) { return ring.lane_of[steps.numbers ? steps.numbers[i] : i].head; };
+    heads_.clear();
+    for (int64_t i = 0; i < steps.n && readers_; ++i) heads_.push_back(head(i));
+    run(steps.n * steps.length, [&] { ring.write(steps, ids); });
+    int64_t most = 0;
+    for (size_t i = 0; i < heads_.size(); ++i) most = std::max(most, head(int64_t(i)) - heads_[i]);
+    room_ -= most;
+}
+
+// They need nothing that this thread has.
+void PyRing::wait_for_readers() const {
+    nb::gil_scoped_release released;
+    while (readers_) std::this_thread::yield();
+}
+
 void PyRing::cut(In<int64_t> numbers) {
     check_lanes(numbers);
+    if (readers_) wait_for_readers();
     ring.cut(numbers.data, numbers.size);
     notice();
 }

@@ -5,6 +5,7 @@
 
 #include "input.hpp"
 #include "kernels.hpp"
+#include "lock.hpp"
 #include "numpy_api.hpp"
 #include "ring.hpp"
 #include "sequences.hpp"
@@ -46,15 +47,38 @@ public:
     nb::object stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const;
     nb::object fold(nb::handle column, In<int64_t> starts, In<int32_t> steps, In<double> gammas) const;
 
-    // The windows at checked slots, as a plan; `at` and `after` are the lists of storage rows in it.
+    // The windows at checked slots, as a plan; `at` and `after` are the lists of storage rows in it, and no anchor lies
+    // by more than `behind` rows behind its lane's head.
     nb::object windows_of(const In<int64_t>& slots, const In<float>& discounts, const int64_t*& at,
-                          const int64_t*& after) const;
+                          const int64_t*& after, int64_t& behind) const;
 
     // The sequences at checked slots, as a plan. `copies` is called for each of them, in order, with the one
     // after it (null behind the last).
     using Copies = std::function<void(int64_t item, const Sequence& sequence, const Sequence* next)>;
     nb::object sequences_of(const In<int64_t>& slots, int64_t length, const In<float>& discounts, bool listed,
                             const Copies& copies) const;
+
+    // The lock under which this ring is used.
+    void guard(nb::handle_t<Lock> lock) {
+        guard_ = nb::borrow(lock);
+        lock_ = nb::cast<Lock*>(lock);
+    }
+
+    // Copy from rows of items, the last that a call does with them; none lies by more than `behind` rows behind its
+    // lane's head. While a large batch is copied other threads may make their calls.
+    template <typename Copies>
+    void read(int64_t behind, int64_t n, Copies&& copies) {
+        if (n < WORTH_RELEASING || !lock_ || !lock_->once()) return run(n, copies);
+        if (!readers_) room_ = ring.depth;
+        room_ = std::min(room_, ring.depth - 1 - behind);
+        ++readers_;
+        lock_->outside([&] {
+            copies();
+            --readers_;
+        });
+    }
+    // Write steps, but not over rows that another thread copies.
+    void put(const Steps& steps, int64_t* ids);
 
     // Which notices are still to be said; set again whenever one has been said.
     void watch(uint8_t notices) {
@@ -80,6 +104,13 @@ private:
     nb::list columns_;  // keeps them alive
     bool pending_ = false;
 
+    nb::object guard_;
+    Lock* lock_ = nullptr;
+    std::atomic<int64_t> readers_{0};  // threads that copy rows outside of the lock
+    int64_t room_ = 0;                 // rows that a lane may still be given before one of theirs is overwritten
+    std::vector<int64_t> heads_;       // of a write's lanes before it; kept for the next one
+
+    void wait_for_readers() const;
     Column laid_out(nb::handle layout, bool observation);
     void check_lanes(const In<int64_t>& numbers) const;
     void check_slots(const In<int64_t>& slots) const;

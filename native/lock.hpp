@@ -2,6 +2,10 @@
 // nothing where nobody waits: a thread waits only for one that let go of the interpreter in the middle of a call.
 #pragma once
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "numpy_api.hpp"
 
 namespace relive {
@@ -25,7 +29,10 @@ public:
     // Enter, once more where this thread is inside. False with an exception, where a signal's handler raised one.
     bool enter() {
         const unsigned long self = PyThread_get_thread_ident();
-        if (owner_ != self && owner_ && !wait()) return false;
+        if (owner_ != self) {
+            if (returning_.load(std::memory_order_relaxed)) give_way();
+            if (owner_ && !wait(true)) return false;
+        }
         owner_ = self;
         ++depth_;
         return true;
@@ -40,20 +47,55 @@ public:
         }
     }
 
+    // Whether this thread is inside, and no call of it is inside another one.
+    bool once() const { return taken() && depth_ == 1; }
+
+    // Do work in the middle of a call, while others may make theirs: it needs neither the lock nor the interpreter.
+    template <typename Work>
+    void outside(Work&& work) {
+        leave();
+        {
+            nb::gil_scoped_release released;
+            work();
+            ++returning_;
+        }
+        --returning_;
+        if (owner_) wait(false);
+        owner_ = PyThread_get_thread_ident();
+        depth_ = 1;
+    }
+
 private:
     PyThread_type_lock gate_;  // opened for one of those that wait, who shuts it
     unsigned long owner_ = 0;
     int64_t depth_ = 0, waiting_ = 0;
     bool open_ = false;
+    std::atomic<int64_t> returning_{0};  // threads that need the interpreter, and then nothing else, to go on
 
-    bool wait() {
+    // A thread that makes call after call keeps the interpreter for 5 ms at a time. Where one waits to go on with a
+    // call, it comes first.
+    void give_way() const {
+        nb::gil_scoped_release released;
+        const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
+        while (returning_ && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    }
+
+    // False where a signal's handler raised an exception, if such may interrupt.
+    bool wait(bool interruptible) {
         ++waiting_;
         bool interrupted = false;
         while (owner_ && !interrupted) {
             PyLockStatus status;
-            Py_BEGIN_ALLOW_THREADS status = PyThread_acquire_lock_timed(gate_, -1, 1);
-            Py_END_ALLOW_THREADS if (status == PY_LOCK_ACQUIRED) open_ = false;
-            else interrupted = PyErr_CheckSignals() < 0;
+            {
+                nb::gil_scoped_release released;
+                status = PyThread_acquire_lock_timed(gate_, -1, interruptible);
+                ++returning_;
+            }
+            --returning_;
+            if (status == PY_LOCK_ACQUIRED)
+                open_ = false;
+            else
+                interrupted = PyErr_CheckSignals() < 0;
         }
         --waiting_;
         return !interrupted;

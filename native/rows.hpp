@@ -160,9 +160,11 @@ public:
         return {row, successor_of(last), steps, marks[last]};
     }
 
-    void windows(const int64_t* slots, int64_t count, int64_t n, const float* powers, const Windows& out) const {
+    // Returns by how many rows, at most, an anchor lies behind its lane's head.
+    int64_t windows(const int64_t* slots, int64_t count, int64_t n, const float* powers, const Windows& out) const {
         constexpr int64_t DEEP = 32;
-        looking([=, this](auto look) {
+        return looking([=, this](auto look) {
+            int64_t behind = 0;
             for (int64_t i = 0; i < count; ++i) {
                 if (i + DEEP < count) prefetch_mark(slots[i + DEEP], look);
                 int64_t place, number;
@@ -170,6 +172,7 @@ public:
                 const Position now = look(number);
                 const int64_t row = row_at(now, place);
                 const Window found = window(storage_row(number, memory_of(now, row)), n);
+                behind = std::max(behind, now.head - row);
                 out.ids[i] = row * lanes + number;
                 out.at[i] = found.at;
                 out.after[i] = found.after;
@@ -178,6 +181,7 @@ public:
                 out.truncated[i] = (found.mark & TRUNCATED) != 0;
                 out.discount[i] = found.mark & (TERMINATED | LOST) ? 0.0f : powers[found.steps];
             }
+            return behind;
         });
     }
 

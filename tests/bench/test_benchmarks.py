@@ -88,7 +88,7 @@ def test_a_peer_that_dies_costs_its_own_cells_only(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     answer = run_question(suite.question("n_step"), TINY, ["cpprb", "relive"])
     assert answer.rows["cpprb"].notes == {"add-n1": "its process ended (exit status 9)"}
-    assert len(answer.rows["relive"].cells) == 4
+    assert len(answer.rows["relive"].cells) == 6
 
 
 def answered() -> Answer:

@@ -27,11 +27,11 @@ def _impatient_interpreter() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def make(sampler: object, n_step: int = 3) -> relive.ReplayBuffer:
+def make(sampler: object, n_step: int = 3, rows: int = ROWS) -> relive.ReplayBuffer:
     """Observations and actions that hold (lane, serial) many times over, so that a torn row shows."""
     return relive.ReplayBuffer(
         relive.Schema(obs=relive.Field((16, 2), "int64"), action=relive.Field((8,), "int64")),
-        capacity=ROWS * LANES,
+        capacity=rows * LANES,
         num_envs=LANES,
         item=relive.Transitions(n_step=n_step, gamma=1.0),
         sampler=sampler,
@@ -45,7 +45,7 @@ def step(lane: int, serial: int, ended: bool = False) -> dict[str, object]:
     return {
         "obs": obs,
         "action": np.full((1, 8), serial),
-        "reward": np.ones(1),
+        "reward": np.full(1, serial),
         "next_obs": obs + np.array([0, 1]),
         "terminated": np.array([ended]),
         "truncated": np.array([False]),
@@ -82,7 +82,7 @@ def assert_whole(batch: relive.Batch) -> None:
     assert (batch.action == serial[:, None]).all()
     assert (batch.next_obs[:, :, 0] == lane[:, None]).all()
     assert (batch.next_obs[:, :, 1] == (serial + batch.steps)[:, None]).all()
-    assert (batch.reward == batch.steps).all()
+    assert (batch.reward == batch.steps * (serial + (batch.steps - 1) / 2)).all()
 
 
 @pytest.mark.parametrize("sampler", [relive.Prioritized(), relive.Uniform()], ids=["prioritized", "uniform"])
@@ -204,6 +204,44 @@ def test_batches_belong_to_their_callers(size):
     assert_whole(buffer.sample(256))
 
 
+def steps_of_all_lanes(serial: int, length: int) -> dict[str, np.ndarray]:
+    """`length` steps of every lane, `[L, T, ...]`."""
+    rows = [[step(lane, serial + t) for t in range(length)] for lane in range(LANES)]
+    return {name: np.stack([np.concatenate([one[name] for one in lane]) for lane in rows]) for name in step(0, 0)}
+
+
+@pytest.mark.parametrize(("rows", "n_step"), [(ROWS, 1), (ROWS, 3), (3000, 1)])
+def test_a_large_batch_is_whole_though_others_write_meanwhile(rows: int, n_step: int) -> None:
+    """No row of a batch is overwritten before it is read, however few there are and in whatever way steps come."""
+    buffer, length = make(relive.Prioritized(alpha=0.0), n_step=n_step, rows=rows), 8
+    buffer.extend(**steps_of_all_lanes(0, rows))
+    done, serial = threading.Event(), rows
+
+    def writer() -> None:
+        nonlocal serial
+        while not done.is_set():
+            several = steps_of_all_lanes(serial, length)
+            buffer.extend(**several)
+            for t in range(length):
+                one = steps_of_all_lanes(serial + length + t, 1)
+                buffer.add(**{name: values[:, 0] for name, values in one.items()})
+            serial += 2 * length
+
+    def learner() -> None:
+        try:
+            for _ in range(40):
+                batch = buffer.sample(2000)
+                assert_whole(batch)
+                assert (batch.obs[:, 0, 1] == batch.ids // LANES).all()
+                buffer.update_priorities(batch.ids, batch.reward)
+        finally:
+            done.set()
+
+    run_together(writer, learner, learner)
+    assert buffer.stats().cuts == 0
+    assert buffer.stats().added == serial * LANES
+
+
 BACK_ENDS = ["numpy", *(["native"] if importlib.util.find_spec("relive._native") else [])]
 
 
@@ -225,6 +263,33 @@ def test_a_lock_lets_in_one_thread_at_a_time(kernels: str) -> None:
 
     run_together(job, job, job, job)
     assert not lock.taken()
+
+
+@pytest.mark.skipif("native" not in BACK_ENDS, reason="the native kernels' lock")
+def test_a_thread_that_waits_for_a_lock_gets_its_turn() -> None:
+    """Though the other one, which takes it again and again, lets go of the interpreter only while it is inside."""
+    sys.setswitchinterval(0.005)  # the interpreter's own
+    with _kernels.use("native") as module:
+        lock = module.Lock()
+    begun, turns, taken_again = threading.Event(), 0, 0
+
+    def greedy() -> None:
+        nonlocal taken_again
+        while turns < 20 and taken_again < 5_000:
+            with lock:
+                begun.set()
+                time.sleep(1e-4)
+            taken_again += 1
+
+    def patient() -> None:
+        nonlocal turns
+        begun.wait()
+        while turns < 20 and taken_again < 5_000:
+            with lock:
+                turns += 1
+
+    run_together(greedy, patient)
+    assert turns == 20
 
 
 @pytest.mark.parametrize("kernels", BACK_ENDS)

@@ -23,8 +23,12 @@ class Gather:
         for column, pick, out in zip(self._columns, self._picks, outs, strict=True):
             out[...] = column[rows[pick]]
 
-    def expand(self, ring: Rows, slots: Int64, discounts: Float32, outs: list[Array] | None) -> Expanded:
-        """The windows at `slots`, and the rows of anchors and successors in `outs` or in new arrays."""
+    def expand(self, ring: Rows, slots: Int64, discounts: Float32, last: bool, outs: list[Array] | None) -> Expanded:
+        """The windows at `slots`, and the rows of anchors and successors in `outs` or in new arrays.
+
+        `last`: the call reads nothing of these rows afterwards. The native kernel then copies large batches outside of
+        the buffer's lock, and writes wait before they would overwrite such rows.
+        """
         windows = ring.windows(slots, discounts)
         rows = [windows.at, windows.after]
         if outs is None:

@@ -21,8 +21,11 @@ QUESTIONS = (
     "samplers",
     "n_step",
     "sequences",
+    "sequence_forms",
     "atari",
     "trajectories",
+    "threads",
+    "memory",
     "import_time",
 )
 

@@ -99,6 +99,8 @@ class _Transitions:
         self._gather = ring.gather([array for _, array, _ in jobs], [pick for _, _, pick in jobs])
         self._frames = Frames([c for c, _ in stacked], [array for _, array in stacked], ring, arena)
         self._stacked = bool(stacked)
+        # Rows that are read again after the copy must not be overwritten in between.
+        self._last = not (self._folds or self._states or stacked)
         self._keys = [keys for keys, _, _ in jobs] + [keys for keys, _ in self._states]
         for name in ("obs", "next_obs") if stacked else ():
             self._keys += [(name, *c.keys[1:]) for c, _ in stacked]
@@ -107,7 +109,8 @@ class _Transitions:
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the transitions that start at `slots`."""
-        windows, copies = self._gather.expand(self._ring.kernel, slots, self._discounts, self._outputs.of(len(slots)))
+        kernel, outs = self._ring.kernel, self._outputs.of(len(slots))
+        windows, copies = self._gather.expand(kernel, slots, self._discounts, self._last, outs)
         ids, at, after, steps, discount, terminated, truncated = windows
         copies += [array[self._ring.state_rows(ids, 1)] for _, array in self._states]
         if self._stacked:

@@ -1,0 +1,87 @@
+"""How much memory does the first step of many environments touch, and what does a part of a batch that is kept hold?"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.peers import Peer, Spec, Unsupported
+from benchmarks.peers.base import resident
+from benchmarks.question import Found, Question, Scale, Setting, Target, count, own_figure
+from benchmarks.workload import lane_steps
+
+LANES = 4096
+BATCH = 512
+
+
+def settings(scale: Scale) -> list[Setting]:
+    n = scale.sizes[-1]
+    lanes = min(LANES, n // 8)
+    first = {"what": "first", "capacity": n, "lanes": lanes}
+    kept = {"what": "kept", "capacity": scale.capacity, "batches": 100 * scale.rounds}
+    return [
+        Setting("first", f"first step of {lanes:,} lanes, {count(n)} rows, MB", first, fresh=True, scale=1e-6),
+        Setting("kept", f"a kept reward of a batch of {BATCH}, KB", kept, 300 * scale.capacity, fresh=True, scale=1e-3),
+    ]
+
+
+def prepare(peer: Peer, values: Mapping[str, Any]) -> Found:
+    capacity = values["capacity"]
+    if values["what"] == "kept":
+        return Found((kept(peer, capacity, values["batches"]),))
+    lanes = values["lanes"]
+    steps = lane_steps(lanes, 2)
+    # What a library keeps for its first buffer, such as compiled code, is no step's.
+    peer.ensure(Spec(2 * lanes, num_envs=lanes, prioritized=peer.prioritized))
+    peer.add_lanes(steps[:1])
+    peer.drop()
+    gc.collect()
+    before = resident()
+    peer.ensure(Spec(capacity, num_envs=lanes, prioritized=peer.prioritized))
+    peer.add_lanes(steps[:1])
+    return Found((grown(before),))
+
+
+def kept(peer: Peer, capacity: int, batches: int) -> float:
+    """Return the bytes that stay in use for the reward of a batch when the rest of it is given up."""
+    if peer.name != "relive":
+        raise Unsupported("not asked")
+    peer.ensure(Spec(capacity, prioritized=True), fill=capacity)
+    peer.sample(BATCH, 50)
+    rewards = [peer.buffer.sample(BATCH).reward for _ in range(20)]
+    before = resident()
+    rewards += [peer.buffer.sample(BATCH).reward for _ in range(batches)]
+    return grown(before) / batches
+
+
+def grown(before: int | None) -> float:
+    """Return by how many bytes the process has grown; a page at least, since memory comes in pages."""
+    after = resident()
+    if before is None or after is None:
+        raise Unsupported("the system does not say how much memory a process holds")
+    return float(max(after - before, os.sysconf("SC_PAGE_SIZE")))
+
+
+QUESTION = Question(
+    name="memory",
+    title="Memory at the first step, and of what is kept",
+    text="By how much the process grows when a buffer is made and given its first step of every lane; and when the "
+    f"rewards (2 KB each) of thousands of batches of {BATCH} are kept while the rest of each batch is given up. Where "
+    "memory comes in huge pages, what lies beside a touched byte counts, too.",
+    peers=("relive", "numpy", "cpprb", "sb3"),
+    settings=settings,
+    prepare=prepare,
+    targets=(
+        Target("first step, MB", own_figure("first", 1e-6), at_most=16),
+        Target("kept reward, KB", own_figure("kept", 1e-3), at_most=64),
+    ),
+    single=True,
+    unit="",
+)
+
+if __name__ == "__main__":
+    from benchmarks.suite import run_file
+
+    run_file(QUESTION)
