@@ -43,7 +43,8 @@ class Manifest(Frozen, kw_only=True):
         number: Saves of a directory count up from 1.
         identity: Names the buffer; a directory has saves of one buffer only.
         token: Names this save.
-        choices: `schema`, `num_envs`, `rows`, `item`, `sampler`, `storage` and `digest`, which decide what arrays mean.
+        choices: `schema`, `num_envs`, `rows`, `item`, `sampler`, `storage`, `window` and
+            `digest`, which decide what arrays mean.
         counts: Numbers of the buffer that are in no array.
         generator: The state of its generator.
         state: The file of the small arrays.

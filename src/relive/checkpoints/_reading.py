@@ -9,6 +9,8 @@ import numpy as np
 
 from .._files import Folder
 from .._generators import generator_of
+from .._lanes import HEAD
+from .._plans import Window
 from .._types import Array, Int64
 from ..errors import CorruptionError, event, message
 from ..schema import Column, Schema
@@ -42,6 +44,7 @@ class OpenSave:
     Attributes:
         manifest: What it consists of.
         schema: What one step holds.
+        window: That of the item.
         lanes: The lanes' counters and rows.
         arrays: All small arrays by name.
 
@@ -58,6 +61,11 @@ class OpenSave:
         with damaged(self.at):
             self.schema: Schema = schema_of(facts["schema"])
             self.rng = generator_of(self.manifest.generator)
+            self.window = Window(**facts["window"])
+            if not all(type(value) in (int, bool) and 0 <= value < 2**62 for value in vars(self.window).values()):
+                raise ValueError("invalid window")
+            if not self.window.starts:
+                raise ValueError("invalid window")
         self.rows: int = facts["rows"]
         try:
             with self._reader(_manifest.state_name(number), self.manifest.state) as state, damaged(state.at):

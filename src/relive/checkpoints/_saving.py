@@ -284,6 +284,7 @@ def choices_of(source: Source) -> dict[str, object]:
         "item": described(source.item),
         "sampler": described(source.sampler),
         "storage": described(source.storage),
+        "window": dict(vars(ring.window)),
         "digest": digest.hex(),
     }
 

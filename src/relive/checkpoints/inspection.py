@@ -191,7 +191,7 @@ def _complete(folder: Folder) -> list[int]:
 def _contents(save: OpenSave) -> dict[str, Any]:
     lanes, facts = save.lanes, save.manifest.choices
     with damaged(save.at):
-        choices = {name: built(facts[name]) for name in ("item", "sampler", "storage")}
+        choices = {name: built(name, facts[name]) for name in ("item", "sampler", "storage")}
         texts = {name: repr(each) if each is not None else str(facts[name]["text"]) for name, each in choices.items()}
     counters = np.stack([lane.counters for lane in lanes])
     steps = [(lane.marks & STEP) > 0 for lane in lanes]
