@@ -9,7 +9,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import torch
 from dqn_toys import Drift, Signs, small
 
 from relive.errors import ArgumentError

@@ -14,7 +14,7 @@ from trainer_toys import Toy, small
 
 import relive
 from relive.errors import ArgumentError
-from relive.lab import DQNConfig, R2D2Config, SACConfig, SACTrainer, _checkpoint
+from relive.lab import DQNConfig, R2D2Config, SACConfig, SACTrainer
 from relive.lab._nets import loss_of
 from relive.lab._precision import LIMIT, RewardNoise, effective_share, noise_loss
 

@@ -13,7 +13,7 @@ import torch
 from r2d2_toys import Walk, small
 
 from relive.errors import ArgumentError
-from relive.lab import Progress, R2D2Config, R2D2Trainer, _checkpoint
+from relive.lab import Progress, R2D2Config, R2D2Trainer
 
 
 @pytest.mark.parametrize("use_per", [False, True])
