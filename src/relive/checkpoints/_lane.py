@@ -139,7 +139,9 @@ def _ready_across(marks: Bytes, held: int, span: int) -> int:
     begin = int(cuts[-1]) + 1 if len(cuts) else 0
     steps = begin + np.flatnonzero(marks[begin:] & STEP)
     complete = len(steps) + held - span
-    return int(steps[complete - 1]) + 1 if complete > 0 else begin
+    if complete > 0:
+        return int(steps[complete - 1]) + 1
+    return int(steps[0]) if len(steps) else len(marks)
 
 
 def oldest_rows(counters: Int64, rows: int) -> Int64:

@@ -81,24 +81,24 @@ class Packer:
             return ["dict", [[self.pack(key, False), self.pack(each, False)] for key, each in value.items()]]
         if kind is np.random.Generator:
             return ["generator", state_of(value)]
+        name = f"`{kind.__module__}.{kind.__name__}`"
+        if not objects:
+            raise Unrestorable(f"{name} in a tuple, dict or deque")
         if is_simulation(value):
-            return ["simulation", self.pack(floats_of(value), False)]
-        if all(callable(getattr(kind, name, None)) for name in ("state", "restore")):
-            inner = vars(value).get("env")
-            return ["own", self.pack(value.state()), self.pack(inner)]
-        if not (objects and KNOWN.match(kind.__module__)):
-            raise Unrestorable(f"`{kind.__module__}.{kind.__name__}` has no `state()` and `restore(state)`")
-        return ["object", {name: self.pack(each) for name, each in vars(value).items() if not left_out(name, each)}]
+            return ["simulation", self.pack(floats_of(value))]
+        if all(callable(getattr(kind, method, None)) for method in ("state", "restore")):
+            return ["own", self.pack(value.state()), self.pack(vars(value).get("env"))]
+        if not KNOWN.match(kind.__module__):
+            raise Unrestorable(f"{name} has no `state()` and `restore(state)`")
+        return ["object", {key: self.pack(each) for key, each in vars(value).items() if not left_out(key, each)}]
 
     def _array(self, value: npt.NDArray[Any]) -> list[Any]:
         if not DTYPE.fullmatch(value.dtype.str):
             raise Unrestorable(f"an array of dtype `{value.dtype}`")
-        if any(
-            np.may_share_memory(value, other)
-            for other in self._kept
-            if type(other) is np.ndarray and other is not value
-        ):
-            raise Unrestorable("two arrays that share memory")
+        for other in self._kept:
+            views = type(other) is np.ndarray and other is not value and not (value.base is None is other.base)
+            if views and np.may_share_memory(value, other):
+                raise Unrestorable("two arrays that share memory")
         name = f"{len(self.arrays)}"
         self.arrays[name] = value.reshape(-1).view(np.uint8).copy()
         return [name, value.dtype.str, list(value.shape)]
@@ -125,7 +125,7 @@ class Unpacker:
         """Return a packed value; an object is `target` itself, with its state.
 
         Raises:
-            ValueError, KeyError, TypeError, IndexError, AttributeError: It is damaged, or does not fit `target`.
+            ValueError, LookupError, TypeError, AttributeError, OverflowError: It is damaged, or does not fit `target`.
         """
         if not isinstance(packed, list):
             return packed

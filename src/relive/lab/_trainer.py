@@ -365,7 +365,7 @@ class Trainer(abc.ABC, Generic[Config]):
             trainer._restore(tensors, facts, home)
         except ReliveError:
             raise
-        except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
+        except (RuntimeError, LookupError, ValueError, TypeError, AttributeError, OverflowError) as error:
             wanted = "a learner that fits this environment and configuration"
             raise ArgumentError(message(wanted, f"`{path}` ({error})", at)) from error
         return trainer

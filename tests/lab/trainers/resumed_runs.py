@@ -18,10 +18,13 @@ COMMON: dict[str, Any] = {
     "per_beta_anneal_steps": 200, "eval_every": 140, "eval_episodes": 1, "torch_threads": 1, "save_every": SAVE_EVERY,
 }  # fmt: skip
 Q: dict[str, Any] = {"epsilon_steps": 300, "target_every": 7}
+PAIRS: dict[str, Any] = {"env_id": "relive/PairsTrading-v0", "env_kwargs": {"horizon": 25}}
+MAZE: dict[str, Any] = {"env_id": "relive/TMaze-v0", "env_kwargs": {"length": 2}}
+# Many short episodes, so that a generator which is off shows.
 RUNS: dict[str, tuple[Any, Any]] = {
-    "sac": (SACTrainer, SACConfig(**COMMON, hidden_sizes=(8, 8), n_step=2, measure_noise=True, update_every=2)),
+    "sac": (SACTrainer, SACConfig(**COMMON, **PAIRS, hidden_sizes=(8, 8), n_step=2, measure_noise=True)),
     "dqn": (DQNTrainer, DQNConfig(**COMMON, **Q, hidden_sizes=(8,), frame_stack=2, tau=1.0)),
-    "r2d2": (R2D2Trainer, R2D2Config(**COMMON, **Q, lstm_size=6, update_every=4)),
+    "r2d2": (R2D2Trainer, R2D2Config(**COMMON, **Q, **MAZE, lstm_size=6, update_every=4)),
 }
 
 

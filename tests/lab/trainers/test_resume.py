@@ -171,7 +171,7 @@ def test_what_cannot_be_put_back_is_named() -> None:
     for thing, text in (
         (object(), "`builtins.object` has no"),
         ([shared, shared[1:]], "two arrays that share memory"),
-        ((gymnasium.spaces.Discrete(3),), "`gymnasium.spaces.discrete.Discrete` has no"),
+        ((gymnasium.spaces.Discrete(3),), "`gymnasium.spaces.discrete.Discrete` in a tuple"),
         (np.array([object()]), "an array of dtype `object`"),
         (lambda: shared, "`builtins.function` has no"),
     ):

@@ -43,8 +43,8 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         raise OSError("no space left on device")
 
     trainer._update()
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
-        patch.setattr(_checkpoint.os, "replace", fail)
+    monkeypatch.setattr(_checkpoint.os, "replace", fail)
+    with pytest.raises(OSError, match="no space left"):
         trainer.save(tmp_path)
     assert path.read_bytes() == before
     assert sorted(tmp_path.iterdir()) == [tmp_path / "buffer", path]
@@ -70,7 +70,6 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: Any) -> None:
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "learner.safetensors"
     trained(tmp_path)
     with pytest.raises(FileNotFoundError):
         SACTrainer.load(tmp_path / "other", make_env=Toy)
@@ -78,7 +77,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="Expected a learner that fits this environment and configuration"):
             SACTrainer.load(tmp_path, make_env=make, **changes)
     with pytest.raises(ArgumentError, match=re.escape("Expected fields of `SACConfig`, got `sede`")):
-        SACTrainer.load(path, make_env=Toy, sede=1)
+        SACTrainer.load(tmp_path, make_env=Toy, sede=1)
 
 
 def test_settings_that_json_cannot_write_are_named(tmp_path: Path) -> None:

@@ -123,8 +123,9 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
         return episode
 
     def state(self) -> dict[str, Any]:
-        """Return where the environment stands, for `restore`: the generator as it drew the prices and as it is, and what
-        was done.
+        """Return where the environment stands, for `restore`.
+
+        It is the generator, as it was when it drew the prices and as it is now, and what was done since.
 
         >>> env, other = PairsTradingEnv(), PairsTradingEnv()
         >>> _ = env.reset(seed=0), env.step([0.5])
@@ -149,7 +150,7 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
         fits = len(positions) == len(profits) <= self.market.horizon + 1 and {*map(type, numbers)} == {float}
         if not fits or not all(isinstance(each, np.random.Generator) for each in generators):
             raise ArgumentError(message("what `state` returned", f"`{[*state]!r}`", f"{ENV}.restore"))
-        now, drawn_by = copy.deepcopy(generators)
+        now, drawn_by = (copy.deepcopy(each) for each in generators if each is not None)
         if positions:
             self.np_random = drawn_by
             self._begin()
