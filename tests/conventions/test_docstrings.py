@@ -22,7 +22,7 @@ FACES = [
     "relive.testing",
     "relive.trajectories",
 ]
-WITHOUT_EXAMPLE = {"relive.trajectories.Inspection"}  # `inspect` has it
+WITHOUT_EXAMPLE = {"relive.trajectories.Contents", "relive.trajectories.Inspection"}  # the functions have it
 
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:

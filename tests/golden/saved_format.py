@@ -17,6 +17,7 @@ import relive
 SAMPLE = Path(__file__).parent / "data" / "saved_1"
 DRAWS = SAMPLE.with_name("saved_1_draws.json")
 LANES, STEPS, FRAMES = 3, 20, 3
+NAMES = ("action", "reward", "hidden", "discount", "mask", "ids", "weights")
 
 
 def build() -> relive.ReplayBuffer:
@@ -70,7 +71,7 @@ def draws(buffer: relive.ReplayBuffer) -> list[dict[str, Any]]:
         leaves = {
             "frame": batch.obs["frame"], "joint": batch.obs["arm"]["joint"], "next_frame": batch.next_obs["frame"],
             "next_joint": batch.next_obs["arm"]["joint"], "terminated": batch.terminated, "truncated": batch.truncated,
-            **{name: getattr(batch, name) for name in ("action", "reward", "hidden", "discount", "mask", "ids", "weights")},
+            **{name: getattr(batch, name) for name in NAMES},
         }  # fmt: skip
         found.append({name: np.asarray(leaf).tolist() for name, leaf in leaves.items()})
     return found

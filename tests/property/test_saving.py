@@ -22,7 +22,7 @@ from wild_envs import CUTS
 import relive
 from relive import _kernels
 from relive.testing._lives import BACK_ENDS
-from relive.testing.agreement import assert_same_batch, is_refused
+from relive.testing.agreement import assert_items, assert_same_batch, is_refused
 from relive.testing.strategies import lane_subsets, raw_priorities, scripts
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
@@ -129,7 +129,11 @@ def test_the_same_steps_under_other_choices(config: Config, other: Config, data:
         model = wanted.build()
         choices = {"capacity": model.capacity, "item": model.item, "sampler": model.sampler}
         loaded = relive.load(path, **choices)
-        assert_same_buffer(loaded, oracle, wanted.whole)
+        if wanted.rows <= config.rows:
+            assert_same_buffer(loaded, oracle, wanted.whole)
+        elif oracle.items():  # its lanes have room for more rows than the oracle's
+            assert_items(loaded.read(list(oracle.items())), list(oracle.items().values()), wanted.whole)
+            assert loaded.stats().drawable == len(oracle.items())
         assert_carried(buffer, loaded)
         # Ids and what further saves build upon stay what they were.
         loaded.save(path)

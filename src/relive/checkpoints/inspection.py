@@ -12,7 +12,7 @@ import numpy as np
 from .._fields import is_image
 from .._files import TEMPORARY, Folder
 from .._frozen import Frozen
-from .._lanes import CUTS, END, FIRST, STEP, STEPS, TERMINATED, TRUNCATED
+from .._lanes import CUTS, END, FIRST, HISTORY, LOST, STEP, STEPS, TERMINATED, TRUNCATED
 from .._types import Array, Bool, Bytes, Float64, Int64
 from ..errors import StorageError, message
 from ..samplers import Prioritized, Ranked, Sampler, Uniform
@@ -242,10 +242,13 @@ def _rewards(save: OpenSave, steps: list[Bool]) -> list[Float64]:
 
 def _episodes(marks: Bytes) -> tuple[Int64, Int64]:
     """Where the episodes that are stored as a whole begin and end among a lane's steps."""
-    kept = marks[(marks & STEP) > 0]
+    steps = (marks & STEP) > 0
+    before = np.append(0, marks[:-1])[steps]  # the mark of the row before each step
+    kept = marks[steps]
+    first = ((kept & FIRST) > 0) | ((before & (HISTORY | LOST)) == HISTORY)
     ends = np.flatnonzero(kept & END) + 1
     begins = np.append(0, ends[:-1]) if len(ends) else ends
-    whole = ((kept[ends - 1] & (TERMINATED | TRUNCATED)) > 0) & ((kept[begins] & FIRST) > 0)
+    whole = ((kept[ends - 1] & (TERMINATED | TRUNCATED)) > 0) & first[begins]
     return begins[whole], ends[whole]
 
 

@@ -46,7 +46,7 @@ svg .grid { stroke: var(--line); } svg .axis { stroke: var(--soft); }
 table { border-collapse: collapse; width: 100%; font-size: .88rem; }
 th { text-align: left; font-weight: 500; color: var(--soft); }
 td, th { padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td { overflow-wrap: anywhere; }
 td:first-child { overflow-wrap: normal; }
 tr:last-child td { border-bottom: 0; }
@@ -84,9 +84,10 @@ def section(title: str, note: str, body: str, *, wide: bool = False) -> str:
     return f"<section{kind}><h2>{escape(title)}</h2>{text}{body}</section>"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str | int]]) -> str:
-    """A table; integers are right-aligned."""
-    titles = "".join(f"<th>{escape(name)}</th>" for name in head)
+def table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> str:
+    """A table; integers are right-aligned, and so are their titles."""
+    kinds = [' class="number"' if rows and isinstance(cell, int) else "" for cell in (rows[0] if rows else head)]
+    titles = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in zip(head, kinds, strict=True))
     lines = "".join(
         "<tr>"
         + "".join(

@@ -31,7 +31,7 @@ def of_save(found: inspection.Inspection) -> str:
     ages = "Rows of the same lane that are newer, for each item that can be drawn."
     raw = "Raw priorities of the items that can be drawn, before alpha is applied."
     sections = [
-        section("Choices", "", table(("choice", "value"), found.choices.items()), wide=True),
+        section("Choices", "", table(("choice", "value"), [*found.choices.items()]), wide=True),
         stacked("Fill", "Rows of each lane.", parts, found.rows, "lane"),
         histogram("Rewards", found.rewards, "All stored steps.", "rewards"),
         histogram("Episode lengths", found.lengths, "Episodes that are stored as a whole.", "episodes"),
