@@ -57,7 +57,8 @@ public:
 
     int64_t size() const { return order.state[ENTRIES]; }
 
-    // Put what `raw` and `stamps` hold in order, as a killed process left them.
+    // Put what `raw` and `stamps` hold in order, as a killed process left them. The largest priority was noted before
+    // `raw` was written to; new items may have a larger one, `initial`.
     void rebuild() {
         slots_.clear();
         for (int64_t slot = 0; slot < capacity; ++slot)
@@ -68,7 +69,6 @@ public:
         values_.resize(slots_.size());
         for (size_t i = 0; i < slots_.size(); ++i) {
             values_[i] = raw[slots_[i]];
-            state[MOST] = std::max(state[MOST], values_[i]);
             state[CLOCK] = std::max(state[CLOCK], double(stamps[slots_[i]] + 1));
         }
         chosen().reorder(order, nullptr, 0, slots_.data(), values_.data(), int64_t(slots_.size()));
