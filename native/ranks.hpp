@@ -57,7 +57,8 @@ public:
 
     int64_t size() const { return order.state[ENTRIES]; }
 
-    // Put what `raw` and `stamps` hold in order, as a killed process left them.
+    // Put what `raw` and `stamps` hold in order, as a killed process left them. The largest priority was noted before
+    // `raw` was written to; new items may have a larger one, `initial`.
     void rebuild() {
         slots_.clear();
         for (int64_t slot = 0; slot < capacity; ++slot)

@@ -1,4 +1,4 @@
-"""Directories of trajectories that are damaged, or meant to do harm: each made from a good one."""
+"""Directories of trajectories and of saves that are damaged, or meant to do harm: each made from a good one."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from make_saved_attacks import lies
 
 FILE, INDEX = "trajectory_000000000001.safetensors", "index.sqlite"
 FRESH = "trajectory_000000000009.safetensors"  # not in the index: it would be taken in
@@ -29,7 +30,7 @@ class Attack:
     """What to do to a good directory; `noticed`: whether `verify` has to say so."""
 
     name: str
-    kind: str  # whose directory: `relive` or `pt`
+    kind: str  # whose directory: `relive`, `pt` or `saved`
     do: Callable[[Path], None]
     noticed: bool = False
     plain: bool = False  # a flipped bit or a cut: one of many
@@ -385,4 +386,5 @@ def damage(good: dict[str, Path], every: int) -> Iterator[Attack]:
 def attacks(good: dict[str, Path], every: int) -> list[Attack]:
     """All of them; `every`: which bits to flip."""
     made = [*pickles(), *index(), *headers(), *special_files(), *rlinf()]
-    return [*made, *damage(good, every)]
+    told = lies(good["saved"], special)[:: 1 if every < 1000 else 5]
+    return [*made, *damage(good, every), *(Attack(lie.name, "saved", lie.do) for lie in told)]

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import opened_saves
 import rich
 import torch  # noqa: F401  (what RLinf's draws need is part of what is there before)
 import tyro
@@ -109,11 +110,15 @@ class Victim:
             buffer.load_checkpoint(self.good["relive"])
             buffer.save_checkpoint(self.good["pt"])
             self.rows = rows_of(buffer.sample(2000))
+        self.good["saved"] = home / "good_saved"
+        opened_saves.make(self.good["saved"])
         self.watch = Watch(home)
         self.worst = 0.0
 
-    def ways(self) -> dict[str, Callable[[], Any]]:
+    def ways(self, kind: str) -> dict[str, Callable[[], Any]]:
         case, made = self.case, self.made
+        if kind == "saved":
+            return opened_saves.ways(case, made)
         return {
             "load": lambda: self.drawn(None, 0),
             "load, cached": lambda: self.drawn(None, 9),
@@ -179,8 +184,8 @@ class Victim:
     def attacked(self, attack: Attack | None, kind: str) -> Iterator[dict[str, Any]]:
         """Each way into the directory: the outcome, how long it took, and what was not as it should be."""
         self.lay(attack, kind)
-        for name, way in self.ways().items():
-            if name == "save onto" and (kind == "pt" or (attack is not None and attack.plain)):
+        for name, way in self.ways(kind).items():
+            if name == "save onto" and kind != "saved" and (kind == "pt" or (attack is not None and attack.plain)):
                 continue
             if name == "open":
                 self.lay(attack, kind)

@@ -1,12 +1,13 @@
 """Kills writers at random moments, and at given calls to the system; opens what they leave, and compares.
 
-``python killer.py FOLDER COUNT SEED`` prints one JSON line of counts; it ends with an exception if anything is lost or
+``python killer.py WHAT FOLDER COUNT SEED``, WHAT being `rollouts` or `saves`, prints one JSON line of counts; it ends with an exception if anything is lost or
 torn. The oracle is here, outside the victim, fed by a pipe: what was handed to the buffer, what had been flushed, and
 what had been saved when the victim died.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -17,6 +18,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,9 +28,12 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trajectories"))
 
 from rollouts import leaves, simple
+from saved_lives import build, live, numbers, only_saves, rounds_of
 from system_calls import watched
 
+import relive
 from relive.errors import NotEnoughData
+from relive.testing._lives import BACK_ENDS
 from relive.trajectories import TrajectoryReplayBuffer
 from relive.trajectories._snapshot import Snapshot
 
@@ -42,21 +47,34 @@ def given(serial: int) -> dict[str, Any]:
     return simple(serial, length=30 if serial % 11 == 0 else 1 + serial % 4, cells=400)
 
 
-def live(folder: Path, options: dict[str, Any], serial: int, pipe: int, seed: int, fatal: int | None) -> None:
-    """Add, flush and save until killed. Says what it is about to do (lower case) and what it has done (upper case)."""
-    rng = np.random.default_rng(seed)
+class Pipe:
+    """Where a victim says what it is about to do (lower case) and what it has done (upper case)."""
 
-    def say(what: str, number: int) -> None:
-        os.write(pipe, f"{what}{number}\n".encode())
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
 
+    def say(self, what: str, number: int) -> None:
+        os.write(self.fd, f"{what}{number}\n".encode())
+
+
+@contextlib.contextmanager
+def dying(fatal: int | None, back_end: str) -> Iterator[None]:
+    """Be killed at that call to the system."""
     calls = itertools.count(1)
 
     def before(name: str, args: tuple[Any, ...]) -> None:
         if next(calls) == fatal:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with watched() as system:
+    with watched(back_end) as system:
         system.before = before
+        yield
+
+
+def add(folder: Path, options: dict[str, Any], serial: int, pipe: Pipe, seed: int, fatal: int | None) -> None:
+    """Add, flush and save until killed."""
+    rng, say = np.random.default_rng(seed), pipe.say
+    with dying(fatal, "numpy"):
         buffer = TrajectoryReplayBuffer(folder / "own", seed=seed, **options)
         while True:
             count = int(rng.integers(1, 5))
@@ -75,8 +93,56 @@ def live(folder: Path, options: dict[str, Any], serial: int, pipe: int, seed: in
                 buffer.sample(10)
 
 
+class Saves:
+    """What a directory of saves may and must hold: so many rounds of a buffer's life, and the save before."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder, self.keep = folder / "saves", keep
+        self.saving, self.saved, self.rounds = 0, 0, 0
+        self.told: Counter[str] = Counter()
+
+    def live(self, pipe: Pipe, seed: int, fatal: int | None) -> None:
+        """Save every round or two until killed, after having loaded what was saved before."""
+        rng, rounds = np.random.default_rng(seed), self.rounds
+        with dying(fatal, BACK_ENDS[-1]):
+            buffer = relive.load(self.folder) if rounds else build()
+            while True:
+                for _ in range(int(rng.integers(1, 3))):
+                    live(buffer, rounds)
+                    rounds += 1
+                pipe.say("s", rounds)
+                buffer.save(self.folder, keep=self.keep, wait=bool(rng.integers(2))).wait()
+                pipe.say("S", rounds)
+
+    def hear(self, text: str) -> None:
+        for line in text.splitlines():
+            self.saving = int(line[1:])
+            self.saved = self.saving if line[0] == "S" else self.saved
+
+    def check(self) -> None:
+        """Load what was left; save again, after which nothing else is there."""
+        assert self.saved or not self.rounds
+        if not self.folder.exists() or not numbers(self.folder):
+            assert not self.saved
+            return
+        self.told["unfinished"] += any(name.startswith(".tmp") for name in os.listdir(self.folder))
+        self.told["beyond"] += len(numbers(self.folder)) > self.keep
+        among = range(self.saving, -1, -1)
+        found = [rounds_of(relive.load(self.folder, number=number), among) for number in numbers(self.folder)]
+        assert found[0] in (self.saved, self.saving), (found, self.saved, self.saving)
+        assert found == sorted(found, reverse=True)
+        self.told["new"] += found[0] > self.saved
+        self.told["saves"] += len(found)
+        buffer = relive.load(self.folder)
+        live(buffer, found[0])
+        buffer.save(self.folder, keep=self.keep)
+        only_saves(self.folder, self.keep)
+        self.rounds = self.saving = self.saved = found[0] + 1
+        assert rounds_of(relive.load(self.folder), [self.rounds]) == self.rounds
+
+
 class Oracle:
-    """What one directory may and must hold."""
+    """What one directory of trajectories may and must hold."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         self.folder, self.options = folder, options
@@ -84,6 +150,9 @@ class Oracle:
         self.saving: list[int] = []
         self.saved = False
         self.told: Counter[str] = Counter()
+
+    def live(self, pipe: Pipe, seed: int, fatal: int | None) -> None:
+        add(self.folder, self.options, self.next, pipe, seed, fatal)
 
     def hear(self, text: str) -> None:
         for line in text.splitlines():
@@ -167,7 +236,7 @@ class Oracle:
         return end
 
 
-def kill_one(oracle: Oracle, rng: np.random.Generator, count: int) -> None:
+def kill_one(oracle: Oracle | Saves, rng: np.random.Generator, count: int) -> None:
     """One life: at every other time it ends at a call to the system, else after some milliseconds."""
     reading, writing = os.pipe()
     fatal = int(rng.integers(1, 120)) if count % 2 else None
@@ -176,7 +245,7 @@ def kill_one(oracle: Oracle, rng: np.random.Generator, count: int) -> None:
     if not child:
         try:
             os.close(reading)
-            live(oracle.folder, oracle.options, oracle.next, writing, seed, fatal)
+            oracle.live(Pipe(writing), seed, fatal)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -194,18 +263,21 @@ def kill_one(oracle: Oracle, rng: np.random.Generator, count: int) -> None:
     oracle.check()
 
 
-def main(folder: Path, count: int, seed: int) -> None:
+def main(what: str, folder: Path, count: int, seed: int) -> None:
     rng, told = np.random.default_rng(seed), Counter({"kills": count})
     oracle = None
     for k in range(count):
         if k % LIVES == 0:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            oracle = Oracle(folder, KEEP if k // LIVES % 2 else {"enable_cache": False})
+            odd = k // LIVES % 2
+            rollouts = what == "rollouts"
+            oracle = Oracle(folder, KEEP if odd else {"enable_cache": False}) if rollouts else Saves(folder, 1 + odd)
             oracle.told = told
         kill_one(oracle, rng, k)
     print(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    warnings.simplefilter("ignore", relive.ReliveWarning)
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from rollouts import simple
 from serials import serials
-from system_calls import System, watched
+from system_calls import System, no_failed_sync_is_repeated, watched
 
 from relive.errors import StorageError
 from relive.trajectories import TrajectoryReplayBuffer, verify
@@ -126,23 +126,6 @@ def steps_of(system: System) -> list[str]:
         for name, args, _ in system.trace
         if name in words or name == "fsync"
     ]
-
-
-def no_failed_sync_is_repeated(system: System) -> None:
-    """A file whose sync failed is given up: the next one on that descriptor is of another file.
-
-    A directory is synced again only after names in it have changed again.
-    """
-    bad: dict[int, bool] = {}
-    for name, args, result in system.trace:
-        if name in ("open", "close"):
-            bad.pop(args[0] if name == "close" else result, None)
-        elif name == "rename":
-            bad = {fd: directory for fd, directory in bad.items() if not directory}
-        elif name == "fsync":
-            assert args[0] not in bad, "a failed sync was repeated"
-            if isinstance(result, OSError):
-                bad[args[0]] = args[1]
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])

@@ -1,4 +1,4 @@
-"""A writer is killed; nothing that was flushed is lost, nothing torn comes back, and opening repairs what was left."""
+"""A writer is killed; what was flushed or saved is there, nothing torn comes back, and what was left is put in order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 
-def killed(folder: Path, count: int, seed: int) -> dict[str, Any]:
+def killed(folder: Path, count: int, seed: int, what: str = "rollouts") -> dict[str, Any]:
     """Counts of so many kills; fails with what the oracle found."""
-    command = [sys.executable, str(Path(__file__).with_name("killer.py")), str(folder / "lives"), str(count), str(seed)]
+    script = str(Path(__file__).with_name("killer.py"))
+    command = [sys.executable, script, what, str(folder / "lives"), str(count), str(seed)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=count + 60)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -27,6 +28,19 @@ def test_a_hundred_kills(folder):
     assert told["trajectories"] > 1000, "the writers had written something"
     assert told["unfinished"] > 10
     assert told["adopted"] > 5
+
+
+def test_fifty_kills_of_saves(folder):
+    told = killed(folder, 50, 0, "saves")
+    assert told["saves"] > 50
+    assert told["unfinished"] > 5
+    assert told["new"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_five_hundred_kills_of_saves(seed, folder):
+    assert killed(folder, 100, 1 + seed, "saves")["saves"] > 100
 
 
 @pytest.mark.slow

@@ -5,10 +5,16 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import itertools
 import pickle
+import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,10 +23,14 @@ from full_oracle import assert_same_buffer, most_frames, stacks_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import Call, attempt, programs, vars_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trajectories"))
+from system_calls import watched
 from wild_envs import CUTS
 
 import relive
 from relive import _kernels
+from relive.checkpoints import _guard, _steps, _tensors
 from relive.testing._lives import BACK_ENDS
 from relive.testing.agreement import assert_items, assert_same_batch, is_refused
 from relive.testing.strategies import lane_subsets, raw_priorities, scripts
@@ -83,6 +93,78 @@ def test_a_loaded_buffer_goes_on_exactly(program: tuple[Config, list[Call]], dat
                 buffer = passed_on(buffer, moments[number], path, keep)
                 assert all_of(buffer) == all_of(alone)
         assert vars_of(buffer.stats()) == vars_of(alone.stats())
+
+
+@pytest.mark.parametrize("name", BACK_ENDS)
+@given(programs(spoiled=False), st.data())
+@settings(max_examples=settings().max_examples // 4)
+def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Call]], data: st.DataObject) -> None:
+    """Before each write of a save the buffer goes on by a call; rings of a few rows are overwritten again and again."""
+    config, calls = program
+    moment = data.draw(st.integers(0, len(calls) - 1))
+    with tempfile.TemporaryDirectory() as path, watched(name) as system, contextlib.ExitStack() as small:
+        for module, constant, value in ((_tensors, "CHUNK", 64), (_tensors, "_STAGE", 128), (_steps, "_PIECE", 1)):
+            small.enter_context(mock.patch.object(module, constant, value))
+        small.enter_context(mock.patch.object(_guard, "_PIECE", data.draw(st.sampled_from([1, 500]))))
+        buffer, alone = config.build(), config.build()
+        for call in calls[:moment]:
+            results_of(buffer, call)
+            results_of(alone, call)
+        later, results = iter(calls[moment:]), []
+
+        def go_on(called: str, args: tuple[Any, ...]) -> None:
+            for call in itertools.islice(later, called == "write"):
+                results.append(results_of(buffer, call))
+
+        system.before = go_on
+        buffer.save(path, wait=False).wait()
+        results += [results_of(buffer, call) for call in later]
+        loaded = relive.load(path)
+        assert all_of(loaded) == all_of(alone)
+        for call, each in zip(calls[moment:], results, strict=True):
+            for ours, theirs in zip(results_of(loaded, call), each, strict=True):
+                if isinstance(ours, relive.Batch):
+                    assert_same_batch(ours, theirs)
+                else:
+                    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", BACK_ENDS)
+def test_a_thread_adds_while_another_writes(name: str) -> None:
+    """Native writes run beside the copies that a slow save makes: every row is that of its step all the same."""
+    schema = relive.Schema(obs=relive.Field((2000,)), action=relive.Field((), "int64"))
+    with tempfile.TemporaryDirectory() as path, watched(name) as system, mock.patch.object(_tensors, "_STAGE", 1 << 16):
+        buffer, ended = relive.ReplayBuffer(schema, 400, num_envs=2, seed=0), threading.Event()
+
+        def extend(steps: int = 30) -> None:
+            first = int(buffer._ring.counters[0, 0])
+            code = np.broadcast_to(np.arange(first, first + steps), (2, steps))
+            obs = np.broadcast_to(code[..., None].astype(np.float32), (2, steps, 2000))
+            ends = np.zeros((2, steps), bool)
+            buffer.extend(obs=obs, action=code, reward=code, terminated=ends, truncated=ends)
+
+        def go_on() -> None:
+            while not ended.is_set():
+                extend(7)
+                extend(250)
+
+        extend(250)
+        system.before = lambda called, args: time.sleep(0.01) if called == "write" else None
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        try:
+            for _ in range(4):
+                number = buffer.save(path, wait=False).wait().number
+        finally:
+            ended.set()
+            thread.join()
+        assert number == 4
+        loaded = relive.load(path)
+        heads = loaded._ring.counters[:, 0]
+        assert (heads < buffer._ring.counters[:, 0] - 200).all(), "the ring went round meanwhile"
+        batch = loaded.sample(500)
+        for codes in (batch.action, batch.reward, batch.obs.min(1), batch.obs.max(1)):
+            np.testing.assert_array_equal(codes, batch.ids // 2)
 
 
 def fitting(config: Config, other: Config, rows: int) -> Config:

@@ -80,9 +80,25 @@ class System:
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[System]:
-    """Watch all calls, those of reading rows among them."""
+def watched(back_end: str = "numpy") -> Iterator[System]:
+    """Watch all calls, those of reading rows among them: native kernels make these by themselves."""
     system = System()
-    # The native kernels make their own calls.
-    with _kernels.use("numpy"), mock.patch.object(_files, "os", system), mock.patch.object(kernels, "os", system):
+    with _kernels.use(back_end), mock.patch.object(_files, "os", system), mock.patch.object(kernels, "os", system):
         yield system
+
+
+def no_failed_sync_is_repeated(system: System) -> None:
+    """A file whose sync failed is given up: the next one on that descriptor is of another file.
+
+    A directory is synced again only after names in it have changed again.
+    """
+    bad: dict[int, bool] = {}
+    for name, args, result in system.trace:
+        if name in ("open", "close"):
+            bad.pop(args[0] if name == "close" else result, None)
+        elif name == "rename":
+            bad = {fd: directory for fd, directory in bad.items() if not directory}
+        elif name == "fsync":
+            assert args[0] not in bad, "a failed sync was repeated"
+            if isinstance(result, OSError):
+                bad[args[0]] = args[1]

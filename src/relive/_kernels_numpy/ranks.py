@@ -40,10 +40,13 @@ class Ranks:
         self._raw, self._stamps, self._state, self._alpha = raw, stamps, state, alpha
 
     def rebuild(self) -> None:
-        """Put what `raw` and `stamps` hold in order, as a killed process left them."""
+        """Put what `raw` and `stamps` hold in order, as a killed process left them.
+
+        The largest priority was noted before `raw` was written to; new items may have a larger one, `initial`.
+        """
         known = np.flatnonzero(self._raw > 0)
         with Journal() as journal:
-            journal.put(self._state, CLOCK, max(self._state[CLOCK], (self._stamps[known] + 1).max(initial=0)))
+            journal.put(self._state, CLOCK, max(self._state[CLOCK], self._stamps[known].max(initial=-1) + 1))
             by_age = known[np.argsort(self._stamps[known], kind="stable")]
             self._order.replace(journal, known[:0], by_age, self._raw[by_age])
 

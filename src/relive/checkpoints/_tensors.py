@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import _kernels
-from .._files import Folder, let_go, read_at, read_into, size_of
+from .._files import Folder, let_go, read_at, read_into, reported, size_of
 from .._frozen import Frozen
 from .._types import Array, Bool
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
@@ -135,10 +135,11 @@ class TensorReader:
         self.at, self._forgiving = f"{folder.path}/{name}", forgiving
         self._fd = folder.open(name)
         try:
-            size = size_of(self._fd)
-            if size != nbytes:
-                raise CorruptionError(message(f"a file of {nbytes} bytes", f"{size}", self.at))
-            self._read_header(size, checksum)
+            with reported(self.at, "read the file"):
+                size = size_of(self._fd)
+                if size != nbytes:
+                    raise CorruptionError(message(f"a file of {nbytes} bytes", f"{size}", self.at))
+                self._read_header(size, checksum)
         except BaseException:
             self.close()
             raise
@@ -236,7 +237,9 @@ class TensorReader:
 
     def _differing(self, begin: int, part: Array) -> Iterator[int]:
         """Read a part that begins with a chunk; the offsets of those of its chunks that are damaged."""
-        if not read_into(self._fd, self._start + begin, [part.data]):
+        with reported(self.at, "read the file"):
+            whole = read_into(self._fd, self._start + begin, [part.data])
+        if not whole:
             raise CorruptionError(event(f"The file ends before offset {self._start + begin + len(part)}", self.at))
         number = begin // CHUNK
         sums = _checksums(part)

@@ -1,0 +1,64 @@
+"""All ways into the directory of a saved buffer, and what is done with a buffer that comes of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
+
+from saved_lives import ROWS, build, live
+
+import relive
+from relive import _kernels
+from relive.testing._lives import BACK_ENDS
+
+NAME = "0" * 32
+OTHERS = {"capacity": ROWS, "item": relive.Sequences(2, starts=2), "sampler": relive.Ranked()}
+
+
+def make(path: Path) -> None:
+    """A good directory: the second save, with two files of steps."""
+    buffer = build()
+    buffer._name = NAME
+    for serial in range(5):
+        if serial == 4:
+            buffer.save(path)
+        live(buffer, serial)
+    buffer.save(path)
+
+
+def used(buffer: relive.ReplayBuffer, made: Path) -> None:
+    """All that can be done with a buffer."""
+    for serial in range(4):
+        buffer.stats()
+        if buffer.can_sample(50):
+            batch = buffer.sample(50)
+            buffer.read(batch.ids)
+        live(buffer, serial)
+    buffer.save(made)
+    repr(buffer)
+
+
+def owner() -> relive.ReplayBuffer:
+    """A buffer of the same name as that which was saved."""
+    buffer = build()
+    live(buffer, 0)
+    buffer._name = NAME
+    return buffer
+
+
+def ways(case: Path, made: Path) -> dict[str, Callable[[], Any]]:
+    """Each way in, by its name."""
+
+    def loaded(kernels: str, **choices: Any) -> None:
+        with _kernels.use(kernels):
+            used(relive.load(case, **choices), made)
+
+    found: dict[str, Callable[[], Any]] = {f"load, {name}": lambda name=name: loaded(name) for name in BACK_ENDS}
+    found["load under other choices"] = lambda: loaded(BACK_ENDS[-1], **OTHERS)
+    found["load some lanes"] = lambda: loaded(BACK_ENDS[-1], lanes=[2, 0, 1])
+    found["save onto"] = lambda: owner().save(case)
+    return found

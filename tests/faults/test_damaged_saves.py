@@ -1,0 +1,100 @@
+"""Every cut and every flipped bit of a save: a `CorruptionError` that names the file, or the very same buffer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from saved_lives import build, live, numbers, rounds_of
+
+import relive
+from relive.checkpoints import _tensors
+from relive.errors import CorruptionError, StorageError
+
+pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+
+
+@pytest.fixture
+def saved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two saves, of 2 and of 3 rounds; the second one has two files of steps. Checksums are of 256 bytes each."""
+    monkeypatch.setattr(_tensors, "CHUNK", 256)
+    monkeypatch.setattr(_tensors, "_STAGE", 1024)
+    buffer = build()
+    for serial in range(3):
+        if serial == 2:
+            buffer.save(folder, keep=2)
+        live(buffer, serial)
+    buffer.save(folder, keep=2)
+    assert len(os.listdir(folder)) == 7
+    return folder
+
+
+def look(folder: Path, changed: str) -> str:
+    """What loading gives while one file is damaged: an error about it, or the newest save."""
+    try:
+        loaded = relive.load(folder)
+    except CorruptionError as error:
+        assert changed in str(error), error
+        return str(error)
+    assert rounds_of(loaded, [3]) == 3
+    return ""
+
+
+def flips(folder: Path, stride: int) -> Iterator[str]:
+    """Flip bits, one at a time, and look."""
+    for file in sorted(folder.iterdir()):
+        data = file.read_bytes()
+        for bit in range(0, 8 * len(data), stride):
+            changed = bytearray(data)
+            changed[bit // 8] ^= 1 << bit % 8
+            file.write_bytes(changed)
+            told = look(folder, file.name)
+            kept = file.name.removeprefix("steps-").startswith("0000000001") or "0000000002" not in file.name
+            assert bool(told) == (file.name.startswith("steps") or not kept), (file.name, bit)
+            sound = "save 1 is sound; `relive.load(path, number=1)` loads it"
+            assert (sound in told) == ("0000000002" in file.name), told
+            yield told
+        file.write_bytes(data)
+
+
+def test_flipped_bits(saved: Path) -> None:
+    told = list(flips(saved, 233))
+    assert sum("offset" in text for text in told) > 200
+    assert rounds_of(relive.load(saved, number=1), [2]) == 2
+
+
+@pytest.mark.slow
+def test_every_flipped_bit(saved: Path) -> None:
+    assert len(list(flips(saved, 1))) > 100_000
+
+
+@pytest.mark.parametrize("stride", [97, pytest.param(1, marks=pytest.mark.slow)])
+def test_cut_files(stride: int, saved: Path) -> None:
+    for file in sorted(saved.iterdir()):
+        data = file.read_bytes()
+        for length in {*range(0, len(data), stride), len(data) - 1} - {-1}:
+            file.write_bytes(data[:length])
+            assert bool(look(saved, file.name)) == (file.name.startswith("steps") or "0000000002" in file.name)
+        file.unlink()
+        try:
+            assert rounds_of(relive.load(saved), [2, 3]) == 3 - (file.name == "save-0000000002.json")
+        except CorruptionError as error:
+            assert file.name in str(error)  # noqa: PT017
+        file.write_bytes(data)
+
+
+def test_who_goes_on_after_damage(saved: Path) -> None:
+    """The damaged save is not built upon, is kept as long as others are, and goes in its turn."""
+    buffer = relive.load(saved)
+    state = saved / "state-0000000002.safetensors"
+    shutil.copy(saved / "state-0000000001.safetensors", state)
+    with pytest.raises(CorruptionError, match="save 1 is sound"):
+        relive.load(saved)
+    buffer.save(saved, keep=2)
+    assert rounds_of(relive.load(saved), [3]) == 3
+    assert numbers(saved) == [3, 2]
+    with pytest.raises(StorageError, match="one of the saves"):
+        relive.load(saved, number=1)

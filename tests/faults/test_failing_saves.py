@@ -1,0 +1,194 @@
+"""Saves whose calls to the system fail, and directories that are not theirs: an error, and what was saved is there."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from saved_lives import SAMPLERS, SCHEMA, build, live, numbers, only_saves, rounds_of
+from system_calls import no_failed_sync_is_repeated, watched
+
+import relive
+from relive.errors import StorageError
+from relive.testing._lives import BACK_ENDS
+from relive.trajectories import TrajectoryReplayBuffer
+
+pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+@pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
+def test_every_call_of_a_save_fails(for_good: bool, keep: int, folder: Path) -> None:
+    """The save before it stays, or this one is there; the buffer goes on, and saves when the fault is over."""
+    found = set()
+    for k in range(1, 500):
+        path, failed = folder / str(k), False
+        with watched(BACK_ENDS[-1]) as system:
+            buffer = build()
+            live(buffer, 0)
+            buffer.save(path, keep=keep)
+            live(buffer, 1)
+            system.reset()
+            hit: list[str] = []
+
+            def decide(name: str, number: int, k: int = k, hit: list[str] = hit) -> int | None:
+                if number < k or (hit and not for_good):
+                    return None
+                hit.append(name)
+                return [errno.ENOSPC, errno.EIO][k % 2]
+
+            system.decide = decide
+            saved = None
+            try:
+                saved = buffer.save(path, keep=keep, wait=bool(k % 3))
+                saved.wait()
+            except StorageError as error:
+                failed = True
+                assert re.match(r"(Expected|Could not) .+ - at `.+`", str(error)), error
+            assert failed or hit[:1] not in (["write"], ["fsync"], ["rename"])
+            no_failed_sync_is_repeated(system)
+            system.decide = lambda name, number: None
+            rounds = rounds_of(relive.load(path), [1, 2] if failed else [2])
+            found.add((failed, rounds))
+            live(buffer, 2)
+            buffer.save(path, keep=keep)
+            assert rounds_of(relive.load(path), [3]) == 3
+            only_saves(path, keep)
+        if not hit:
+            break
+    assert k > 30
+    assert found == {(True, 1), (True, 2), (False, 2)}
+
+
+def test_every_call_of_a_load_fails(folder: Path) -> None:
+    buffer = build()
+    live(buffer, 0)
+    buffer.save(folder)
+    before = len(os.listdir("/proc/self/fd"))
+    for k in range(1, 500):
+        with watched(BACK_ENDS[-1]) as system:
+            system.decide = lambda name, number, k=k: errno.EIO if number == k else None
+            called = True
+            with contextlib.suppress(StorageError):
+                relive.load(folder)
+                called = system._count >= k
+        assert len(os.listdir("/proc/self/fd")) == before
+        if not called:
+            break
+    assert k > 10
+
+
+def test_an_error_in_the_background_is_told(folder: Path) -> None:
+    """By `wait` each time, or by the next save; which then is not made, and the one after it is."""
+    buffer = build()
+    live(buffer, 0)
+    with watched(BACK_ENDS[-1]) as system:
+        for told in (True, False):
+            system.decide = lambda name, number: errno.ENOSPC if name == "write" else None
+            saved = buffer.save(folder, wait=False)
+            for call in (saved.wait,) * 2 * told + (lambda: saved.bytes_written,) * told:
+                with pytest.raises(StorageError, match="No space left"):
+                    call()
+            while not saved.done:
+                time.sleep(0.001)
+            system.decide = lambda name, number: None
+            if not told:
+                with pytest.raises(StorageError, match="No space left"):
+                    buffer.save(folder)
+                with pytest.raises(StorageError, match="No space left"):
+                    saved.wait()
+            buffer.save(folder)
+            assert rounds_of(relive.load(folder), [1]) == 1
+
+
+def test_only_the_owner_can_read_it(folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        build().save(folder / "runs" / "a" / "saves")
+    finally:
+        os.umask(before)
+    for path in (folder / "runs").rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+    assert stat.S_IMODE((folder / "runs").stat().st_mode) == 0o700
+
+
+def test_directories_of_others_are_refused(folder: Path) -> None:
+    buffer = build()
+    buffer.save(folder / "saves")
+    with pytest.raises(StorageError, match="saves of another buffer"):
+        build().save(folder / "saves")
+    with TrajectoryReplayBuffer(folder / "rollouts"), pytest.raises(StorageError):
+        buffer.save(folder / "rollouts")
+    for call in (lambda: buffer.save(folder / "rollouts"), lambda: relive.load(folder / "rollouts")):
+        with pytest.raises(StorageError, match="Expected"):
+            call()
+    (folder / "file").touch()
+    for path in ("file", "none"):
+        with pytest.raises(StorageError, match="a directory"):
+            relive.load(folder / path)
+    with pytest.raises(StorageError, match="a directory"):
+        buffer.save(folder / "file")
+    assert numbers(folder / "saves") == [1]
+
+
+def test_one_save_at_a_time(folder: Path) -> None:
+    """A second process, and a killed one's lock."""
+    buffer = build()
+    buffer.save(folder)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        held = relive._files.Folder(folder)
+        held.lock("")
+        os.write(writing, b"x")
+        time.sleep(60)
+        os._exit(held is None)
+    os.read(reading, 1)
+    with pytest.raises(StorageError, match=r"Could not lock .* wait for the save that is being written"):
+        buffer.save(folder)
+    assert numbers(folder) == [1]
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    assert buffer.save(folder).number == 2
+
+
+def test_a_save_that_is_replaced_while_it_is_opened(folder: Path) -> None:
+    """Who loads meanwhile gets the next one."""
+    buffer = build()
+    live(buffer, 0)
+    buffer.save(folder)
+    live(buffer, 1)
+    with watched(BACK_ENDS[-1]) as system:
+        left = ["state"]
+
+        def before(name: str, args: tuple[object, ...]) -> None:
+            if name == "open" and str(args[0]).startswith("state") and left:
+                left.clear()
+                buffer.save(folder)
+
+        system.before = before
+        assert rounds_of(relive.load(folder), [2]) == 2
+
+
+def test_priorities_go_from_one_sampler_to_another(folder: Path) -> None:
+    """Raw ones, whichever of the two had them."""
+    for one, other in (("ranked", "prioritized"), ("prioritized", "ranked")):
+        buffer = build(one)
+        for serial in range(9):
+            live(buffer, serial)
+        buffer.save(folder / one)
+        loaded = relive.load(folder / one, sampler=SAMPLERS[other])
+        ids = buffer.sample(50).ids
+        assert loaded.priorities(ids) == pytest.approx(buffer.priorities(ids), rel=1e-12)
+
+
+def test_names_that_files_use_themselves_are_refused() -> None:
+    for name in ("__metadata__", "a.b", "relive/ranges", ""):
+        with pytest.raises(relive.SchemaError, match="an identifier without a leading underscore"):
+            relive.Schema(**SCHEMA.tree, **{name: relive.Field()})
