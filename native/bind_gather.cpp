@@ -55,9 +55,9 @@ public:
         for (std::size_t c = 0; c < columns_.size(); ++c)
             require(picks_[c] < 2 && columns_[c].rows == owner.ring.zero_row() + 1,
                     "relive._native.Gather.unroll: columns of another ring");
-        const npy_intp items = npy_intp(slots.size), positions = npy_intp(length + discounts.size - 1);
         require(length >= 1 && length <= owner.ring.rows && discounts.size <= owner.ring.rows + 1,
                 "relive._native.Gather.unroll: longer than a lane");
+        const npy_intp items = npy_intp(slots.size), positions = npy_intp(length + discounts.size - 1);
         nb::list outs = given ? *given : fresh_outs(items * positions);
         const std::vector<char*> to = outputs(outs, items * positions);
         const Ring& ring = owner.ring;

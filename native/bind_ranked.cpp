@@ -1,4 +1,6 @@
 // The order of priorities, bound to arrays that Python owns.
+#include <algorithm>
+
 #include "bind_tree.hpp"
 #include "ranks.hpp"
 
@@ -32,6 +34,8 @@ public:
 
     void rebuild() {
         require(all_priorities(ranks_.raw, ranks_.capacity), "relive._native.Ranks: a priority that is not finite");
+        require(std::all_of(ranks_.stamps, ranks_.stamps + ranks_.capacity, [](auto stamp) { return stamp < LIMIT; }),
+                "relive._native.Ranks: a time that no ranking has");
         ranks_.rebuild();
     }
 

@@ -292,9 +292,13 @@ private:
         const nb::object column = layout.attr("array");
         PyArrayObject* rows = array(column);
         std::vector<npy_intp> shape;
+        npy_intp bytes = PyArray_ITEMSIZE(rows);
         for (nb::handle axis : layout.attr("shape")) {
-            shape.push_back(nb::cast<npy_intp>(axis));
-            require(shape.back() >= 0, "relive._native.Ring: a value of another size");
+            const auto length = nb::cast<npy_intp>(axis);
+            require(length >= 0 && (length == 0 || bytes <= NPY_MAX_INTP / length),
+                    "relive._native.Ring: a value of another size");
+            shape.push_back(length);
+            bytes *= length;
         }
         const Number type = number_of(PyArray_DESCR(rows)->kind, size_t(PyArray_ITEMSIZE(rows)));
         const bool whole = nb::cast<bool>(layout.attr("whole"));

@@ -104,7 +104,7 @@ LEGAL = [
     ("float32 as well", "Tree.try_update", "td_error", "other size"),
     ("all are kept; single bytes", "Tree.update", "keep", f"None, {SAME}"),
     ("looked at when the order is rebuilt", "Ranks.__init__", "raw", "nan, inf, -1.0"),
-    ("any times", "Ranks.__init__", "stamps", f"{-(2**63)}, {2**63 - 1}"),
+    ("looked at when the order is rebuilt", "Ranks.__init__", "stamps", f"{-(2**63)}, {2**63 - 1}"),
     ("any number of draws", "Ranks.draw*", "u", LENGTHS),
     ("all are kept; single bytes", "Ranks.update", "keep", f"None, {SAME}"),
     ("episodes are not followed", "Queue.__init__", "firsts", "None"),

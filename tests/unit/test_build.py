@@ -42,8 +42,9 @@ def wheel(checkout: Path, **environment: str) -> tuple[Path, str]:
     """Build a wheel with the tools of this environment; where it lies, and what was said."""
     code = "from scikit_build_core.build import build_wheel; build_wheel('dist')"
     settings = {**os.environ, "PATH": TOOLS, **environment}
+    # The limit is for a build that hangs; others may keep the cores.
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=checkout, env=settings, capture_output=True, text=True, timeout=500
+        [sys.executable, "-c", code], cwd=checkout, env=settings, capture_output=True, text=True, timeout=3_000
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = (checkout / "dist").glob("*.whl")
