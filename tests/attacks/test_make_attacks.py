@@ -1,4 +1,4 @@
-"""Hostile directories, of trajectories, RLinf's and of saves, opened in every way: a named error or good rows, at once, and no code run.
+"""Hostile directories, relive's and RLinf's, opened in every way: a named error or good rows, at once; no code is run.
 
 `RELIVE_BITS=17` flips every 17th bit in place of every 2,003rd.
 """

@@ -116,7 +116,8 @@ def rounds_of(buffer: relive.ReplayBuffer, among: Any) -> int:
 
 def numbers(path: Path) -> list[int]:
     """The saves whose manifests are there, the newest first."""
-    return sorted((_manifest.number_of(name) or 0 for name in os.listdir(path) if name.endswith(".json")), reverse=True)
+    found = (_manifest.number_of(name) for name in os.listdir(path) if name.startswith("save-"))
+    return sorted((number for number in found if number), reverse=True)
 
 
 def only_saves(path: Path, keep: int) -> None:

@@ -1,4 +1,4 @@
-"""A writer is killed; what was flushed or saved is there, nothing torn comes back, and what was left is put in order."""
+"""A writer is killed; what was flushed or saved is there, whole, and what was left is put in order."""
 
 from __future__ import annotations
 

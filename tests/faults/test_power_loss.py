@@ -14,13 +14,14 @@ import random
 import shutil
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from power import Archive, Event, State, World
+from exploring import Explorer
+from power import Event, World
 from recording import Recorder, recorded
 from rollouts import leaves, simple
 
@@ -156,15 +157,8 @@ class Life:
         self.buffer.close()
 
 
-class Explorer:
-    """Makes all states of all moments, and looks at each once."""
-
-    def __init__(self, folder: Path, limit: int, seed: int = 0) -> None:
-        self.folder, self.limit, self.rng = folder, limit, random.Random(seed)
-        (folder / "files").mkdir(parents=True)
-        self.archive = Archive(folder / "files")
-        self.found: dict[tuple[bool, State], Found] = {}
-        self._serial = itertools.count()
+class Lives(Explorer):
+    """Of a buffer that adds, forgets, saves and loads."""
 
     def record(self, script: str, own: str | None = OWN) -> list[Event]:
         """The events of a life."""
@@ -172,22 +166,11 @@ class Explorer:
             Life(recorder, 0, own).run(script)
         return recorder.events
 
-    def explore(self, events: Sequence[Event], first: int = 0) -> None:
-        """Lose the power at every moment behind the first ones."""
-        world = World(self.archive, events[:first])
-        for number, event in enumerate(events[first:], first):
-            world.apply(event)
-            for name, wanted in world.wanted.items():
-                for state in self._chosen(name, world, few=event[0] == "write"):
-                    self._look(name, state, wanted, events[: number + 1])
+    def kind(self, name: str) -> bool:
+        return name == OWN
 
-    def _chosen(self, name: str, world: World, *, few: bool) -> Iterator[State]:
-        """States that have been looked at before, and as many new ones as are allowed."""
-        states = dict.fromkeys(world.states(name, 4 * self.limit, self.rng))
-        yield from (state for state in states if (name == OWN, state) in self.found)
-        new = [state for state in states if (name == OWN, state) not in self.found]
-        limit = 2 if few else self.limit
-        yield from new if len(new) <= limit else [new[0], new[-1], *self.rng.sample(new[1:-1], limit - 2)]
+    def seen(self, name: str, path: Path) -> Found:
+        return self._opened(path) if name == OWN else self._loaded(path)
 
     def recover(self, events: Sequence[Event]) -> None:
         """Kill the process after these events; lose the power at every moment of the next one's life."""
@@ -205,26 +188,6 @@ class Explorer:
             life.buffer.close()
         self.explore(recorder.events, len(events))
         shutil.rmtree(root)
-
-    def _place(self) -> Path:
-        path = self.folder / str(next(self._serial))
-        path.mkdir()
-        return path
-
-    def _look(self, name: str, state: State, wanted: Iterable[Wanted], events: Sequence[Event]) -> None:
-        key = name == OWN, state
-        try:
-            if key not in self.found:
-                root = self._place()
-                self.archive.show(state, root / "shown")
-                self.found[key] = self._opened(root / "shown") if name == OWN else self._loaded(root / "shown")
-                shutil.rmtree(root)
-            assert any(one.allows(self.found[key]) for one in wanted)
-        except Exception as error:
-            tail = "\n".join(f"  {event}" for event in events[-12:] if event[0] != "want")
-            shown = "\n".join(f"  {name} {shape}" for name, _, shape in sorted(state.files))
-            text = f"the power was lost in `{name}` after\n{tail}\nthe disk shows index {state.index} and\n{shown}\n"
-            raise AssertionError(f"{text}found {self.found.get(key)}, wanted one of {wanted}") from error
 
     def _opened(self, path: Path) -> Found:
         """What a buffer finds in its directory; after which it adds, and finds that, too."""
@@ -282,7 +245,7 @@ def script(rng: random.Random) -> str:
 
 
 def test_power_is_lost_once(folder: Path) -> None:
-    explorer = Explorer(folder, 6)
+    explorer = Lives(folder, 6)
     explorer.explore(explorer.record(SHORT))
     explorer.explore(explorer.record(IN_MEMORY, own=None))
     assert len(explorer.found) > 700
@@ -291,7 +254,7 @@ def test_power_is_lost_once(folder: Path) -> None:
 
 def test_power_is_lost_after_a_kill(folder: Path) -> None:
     """Who opens the directory sees what need not be on the disk yet, and must not build on it."""
-    explorer = Explorer(folder, 4)
+    explorer = Lives(folder, 4)
     events = explorer.record(SHORT)
     for moment in explorer.rng.sample(moments(events), 7):
         explorer.recover(events[:moment])
@@ -303,7 +266,7 @@ def test_power_is_lost_after_a_kill(folder: Path) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_power_is_lost_in_long_lives(seed: int, folder: Path) -> None:
     """More than 50,000 states in all three."""
-    explorer = Explorer(folder, 40, seed)
+    explorer = Lives(folder, 40, seed)
     events = explorer.record(script(random.Random(seed)))
     explorer.explore(events)
     for moment in explorer.rng.sample(moments(events), 30):

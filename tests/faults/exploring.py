@@ -1,0 +1,68 @@
+"""Every directory that a disk may show after the power was lost at some moment of a life, looked at once."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from power import Archive, Event, State, World
+
+
+class Explorer:
+    """Makes all states of all moments, and looks at each once."""
+
+    def __init__(self, folder: Path, limit: int, seed: int = 0) -> None:
+        self.folder, self.limit, self.rng = folder, limit, random.Random(seed)
+        (folder / "files").mkdir(parents=True)
+        self.archive = Archive(folder / "files")
+        self.found: dict[tuple[Any, State], Any] = {}
+        self._serial = itertools.count()
+
+    def explore(self, events: Sequence[Event], first: int = 0) -> None:
+        """Lose the power at every moment behind the first ones."""
+        world = World(self.archive, events[:first])
+        for number, event in enumerate(events[first:], first):
+            world.apply(event)
+            for name, wanted in world.wanted.items():
+                for state in self._chosen(name, world, few=event[0] == "write"):
+                    self._look(name, state, wanted, events[: number + 1])
+
+    def _chosen(self, name: str, world: World, *, few: bool) -> Iterator[State]:
+        """States that have been looked at before, and as many new ones as are allowed."""
+        states = dict.fromkeys(world.states(name, 4 * self.limit, self.rng))
+        yield from (state for state in states if (self.kind(name), state) in self.found)
+        new = [state for state in states if (self.kind(name), state) not in self.found]
+        limit = 2 if few else self.limit
+        yield from new if len(new) <= limit else [new[0], new[-1], *self.rng.sample(new[1:-1], limit - 2)]
+
+    def kind(self, name: str) -> Any:
+        """Directories of one kind are looked at in the same way."""
+        return name
+
+    def seen(self, name: str, path: Path) -> Any:
+        """What is found in a directory, or an exception."""
+        raise NotImplementedError
+
+    def _place(self) -> Path:
+        path = self.folder / str(next(self._serial))
+        path.mkdir()
+        return path
+
+    def _look(self, name: str, state: State, wanted: Iterable[Any], events: Sequence[Event]) -> None:
+        key = self.kind(name), state
+        try:
+            if key not in self.found:
+                root = self._place()
+                self.archive.show(state, root / "shown")
+                self.found[key] = self.seen(name, root / "shown")
+                shutil.rmtree(root)
+            assert any(one.allows(self.found[key]) for one in wanted)
+        except Exception as error:
+            tail = "\n".join(f"  {event}" for event in events[-12:] if event[0] != "want")
+            shown = "\n".join(f"  {name} {shape}" for name, _, shape in sorted(state.files))
+            text = f"the power was lost in `{name}` after\n{tail}\nthe disk shows index {state.index} and\n{shown}\n"
+            raise AssertionError(f"{text}found {self.found.get(key)}, wanted one of {wanted}") from error
