@@ -114,7 +114,7 @@ ITEMS = {
 def test_any_one_chunk_can_be_lost(name: str, stack: int | None, tmp_path: Path) -> None:
     """One lane, three episodes; a chunk is the observations of two rows, or as much of something else."""
     schema = relive.Schema(obs=relive.Field(4, stack=stack, pad="first"), action=relive.Field())
-    buffer = relive.ReplayBuffer(schema, 40, item=ITEMS[name], seed=0)
+    buffer = relive.ReplayBuffer(schema, 40, item=ITEMS[name], sampler=relive.Prioritized(), seed=0)
     for t in range(21):
         times = np.maximum([t - 2, t - 1, t], t // 7 * 7) if stack else np.array([t])
         obs, after = (np.repeat(at[:, None], 4, 1) for at in (times, np.append(times, t + 1)[1:]))
@@ -140,4 +140,5 @@ def test_any_one_chunk_can_be_lost(name: str, stack: int | None, tmp_path: Path)
             assert 1 <= sum(found.lost) <= 8 + 4 + bool(stack) * 2
             if left:
                 assert_same_batch(loaded.read(left), buffer.read(left))
+                assert set(loaded.sample(64).ids.tolist()) <= set(left)
             assert_other_items_are_whole(3, tmp_path / "sound", path / "new")
