@@ -49,13 +49,12 @@ def flip(path: Path, places: list[float]) -> None:
         file.write_bytes(raw)
 
 
-def assert_other_items_are_whole(config: Config, sound: Path, salvaged: Path) -> None:
+def assert_other_items_are_whole(longest: int, sound: Path, salvaged: Path) -> None:
     """Under another item a window may be shorter than before, at a gap: then it is what a shorter one was."""
-    longest = min(3, config.rows - most_frames(stacks_of(config.fields.tree["obs"])) + 1)
     items = [relive.Transitions(n_step=k, gamma=0.9) for k in range(1, longest + 1)]
     whole = [relive.load(sound, item=item, sampler=relive.Uniform()) for item in items]
     loaded = relive.load(salvaged, item=items[-1], sampler=relive.Uniform())
-    for key in range(config.num_envs * int(loaded._ring.counters[:, 0].max(initial=0))):
+    for key in range(loaded.num_envs * int(loaded._ring.counters[:, 0].max(initial=0))):
         if not is_refused(loaded, key):
             batch = loaded.read([key])
             assert_same_batch(batch, whole[int(batch.steps[0]) - 1].read([key]), rtol=1e-6)
@@ -77,7 +76,8 @@ def test_what_is_salvaged_is_what_it_was(program: tuple[Config, list[Call]], dat
         assert {file.name: file.read_bytes() for file in source.iterdir()} == before
         loaded = relive.load(target)
         if config.every is None:
-            assert_other_items_are_whole(config, Path(name) / "sound", target)
+            longest = config.rows - most_frames(stacks_of(config.fields.tree["obs"])) + 1
+            assert_other_items_are_whole(min(3, longest), Path(name) / "sound", target)
     stored = buffer._ring.counters[:, 7]
     np.testing.assert_array_equal(found.stored, stored)
     np.testing.assert_array_equal(np.subtract(stored, found.lost), loaded._ring.counters[:, 7])
@@ -99,3 +99,46 @@ def test_what_is_salvaged_is_what_it_was(program: tuple[Config, list[Call]], dat
     if left:
         assert_same_batch(loaded.read(left), buffer.read(left))
     event(f"lost: {min(sum(found.lost), 3)}, left: {min(len(items), 3)}, {config.sequences is not None}")
+
+
+ITEMS = {
+    "one step": relive.Transitions(),
+    "three steps": relive.Transitions(n_step=3, gamma=0.9),
+    "sequences": relive.Sequences(2, burn_in=1, n_step=2, gamma=0.9),
+    "across episodes": relive.Sequences(2, n_step=2, gamma=0.9, across_episodes=True),
+}
+
+
+@pytest.mark.parametrize("stack", [None, 3])
+@pytest.mark.parametrize("name", ITEMS)
+def test_any_one_chunk_can_be_lost(name: str, stack: int | None, tmp_path: Path) -> None:
+    """One lane, three episodes; a chunk is the observations of two rows, or as much of something else."""
+    schema = relive.Schema(obs=relive.Field(4, stack=stack, pad="first"), action=relive.Field())
+    buffer = relive.ReplayBuffer(schema, 40, item=ITEMS[name], sampler=relive.Prioritized(), seed=0)
+    for t in range(21):
+        times = np.maximum([t - 2, t - 1, t], t // 7 * 7) if stack else np.array([t])
+        obs, after = (np.repeat(at[:, None], 4, 1) for at in (times, np.append(times, t + 1)[1:]))
+        values = {"obs": obs if stack else obs[0], "next_obs": after if stack else after[0], "reward": t + 1}
+        buffer.add(**values, action=t + 1, terminated=t % 7 == 6, truncated=False)
+    items = [key for key in range(40) if not is_refused(buffer, key)]
+    with mock.patch.multiple(_tensors, CHUNK=32, _STAGE=512):
+        buffer.save(tmp_path / "sound")
+        (file,) = (tmp_path / "sound").glob("steps-*")
+        raw = file.read_bytes()
+        start = 8 + int.from_bytes(raw[:8], "little")
+        end = start + json.loads(raw[8:start])["relive/crc32"]["data_offsets"][0]
+        for place in range(start + 24, end, 32):  # behind the ranges
+            path = tmp_path / str(place)
+            shutil.copytree(tmp_path / "sound", path / "source")
+            damaged = bytearray(raw)
+            damaged[place] ^= 1
+            (path / "source" / file.name).write_bytes(damaged)
+            found = salvage(path / "source", path / "new")
+            loaded = relive.load(path / "new")
+            left = [key for key in items if not is_refused(loaded, key)]
+            assert loaded.stats().drawable == len(left)
+            assert 1 <= sum(found.lost) <= 8 + 4 + bool(stack) * 2
+            if left:
+                assert_same_batch(loaded.read(left), buffer.read(left))
+                assert set(loaded.sample(64).ids.tolist()) <= set(left)
+            assert_other_items_are_whole(3, tmp_path / "sound", path / "new")

@@ -49,7 +49,7 @@ def of_save(found: inspection.Inspection) -> str:
             for name, images in found.images
         ),
         section("Fields", "", table(("field", "dtype", "shape", "bytes"), _fields(found)), wide=True),
-        section("Files", "", table(("file", "bytes"), found.files)),
+        section("Files", "", table(("file", "bytes"), found.files), wide=True),
     ]
     return page("Replay buffer", found.path, tiles, sections, _FOOTER)
 
