@@ -23,11 +23,11 @@ def make(capacity: int = 400, **choices: Any) -> relive.ReplayBuffer:
     return relive.ReplayBuffer(schema, capacity, num_envs=LANES, seed=3, **choices)
 
 
-def fill(buffer: relive.ReplayBuffer, steps: int) -> None:
+def fill(buffer: relive.ReplayBuffer, steps: int) -> np.ndarray:
     rng, shape = np.random.default_rng(buffer.stats().added), (LANES, steps)
     obs = rng.random((LANES, steps + 1, 17), np.float32)
     values = {"action": rng.random((*shape, 6)), "reward": rng.random(shape), "terminated": rng.random(shape) < 0.03}
-    buffer.extend(obs=obs[:, :-1], next_obs=obs[:, 1:], truncated=np.zeros(shape, bool), **values)
+    return buffer.extend(obs=obs[:, :-1], next_obs=obs[:, 1:], truncated=np.zeros(shape, bool), **values)
 
 
 def files(path: Path) -> dict[str, int]:
@@ -94,6 +94,24 @@ def test_what_is_saved_without_waiting_is_an_instant(tmp_path: Path) -> None:
     assert saved.done
     assert saved.seconds > 0
     assert_same_batch(relive.load(tmp_path).sample(64), expected.sample(64))
+
+
+@pytest.mark.parametrize("ours", [relive.Prioritized(alpha=0.5), relive.Ranked()])
+@pytest.mark.parametrize("theirs", [relive.Prioritized(alpha=0.9), relive.Ranked(alpha=1.0), relive.Uniform()])
+def test_another_sampler_takes_the_priorities(ours: Any, theirs: Any, tmp_path: Path) -> None:
+    """Zero stays zero, and new steps get the largest of before."""
+    buffer = make(sampler=ours)
+    fill(buffer, 100)
+    ids = buffer.sample(64).ids
+    buffer.update_priorities(ids, np.linspace(1, 7, 64))
+    fill(buffer, 3)
+    buffer.save(tmp_path)
+    loaded = relive.load(tmp_path, sampler=theirs)
+    if not theirs.prioritizes:
+        return
+    np.testing.assert_allclose(loaded.priorities(ids), buffer.priorities(ids))
+    new = fill(loaded, 2).ravel()
+    np.testing.assert_allclose(loaded.priorities(new), 7 + ours.eps)
 
 
 class Mine(relive.Uniform):
