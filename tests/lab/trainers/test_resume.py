@@ -142,7 +142,10 @@ def dressed(env: Any) -> Any:
     ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCarContinuous-v0", "FrozenLake-v1", "relive/TMaze-v0",
      "relive/PairsTrading-v0", "Ant-v5", "Humanoid-v5", "Pusher-v5"],
 )  # fmt: skip
-def test_environments_are_put_back_to_the_bit(env_id: str, wrap: Any) -> None:
+def test_environments_are_put_back_to_the_bit(
+    env_id: str, wrap: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where MuJoCo writes its warnings
     if env_id[:3] in ("Ant", "Hum", "Pus"):
         pytest.importorskip("mujoco")
     if wrap and env_id.startswith("Frozen"):

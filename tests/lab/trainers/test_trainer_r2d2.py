@@ -148,9 +148,10 @@ def test_progress_can_end_a_run_which_then_goes_on(monkeypatch: pytest.MonkeyPat
     assert first.steps == 120
     done: list[Any] = []
     monkeypatch.setattr(trainer, "_do", lambda action, f=trainer._do, **kept: done.append(kept) or f(action, **kept))
+    trainer._obs = None  # as where an environment raised
     second = trainer.train()
     assert (second.steps, second.updates) == (240, 30)
-    # The second call resets in mid-episode: a cut, across which nothing is remembered.
+    # The second call resets in mid-episode then: a cut, across which nothing is remembered.
     assert trainer.buffer.stats().cuts > 0
     assert done[0]["first"].all()
     assert not done[0]["state"].any()
