@@ -1,8 +1,8 @@
 """Kills writers at random moments, and at given calls to the system; opens what they leave, and compares.
 
-``python killer.py WHAT FOLDER COUNT SEED``, WHAT being `rollouts` or `saves`, prints one JSON line of counts; it ends with
-an exception if anything is lost or torn. The oracle is here, outside the victim, fed by a pipe: what was handed to the
-buffer, what had been flushed, and what had been saved when the victim died.
+``python killer.py WHAT FOLDER COUNT SEED``, WHAT being `rollouts` or `saves`, prints one JSON line of counts; it ends
+with an exception if anything is lost or torn. The oracle is here, outside the victim, fed by a pipe: what was handed to
+the buffer, what had been flushed, and what had been saved when the victim died.
 """
 
 from __future__ import annotations

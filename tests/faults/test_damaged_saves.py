@@ -37,7 +37,7 @@ def look(folder: Path, changed: str) -> str:
     try:
         loaded = relive.load(folder)
     except CorruptionError as error:
-        assert changed in str(error), error
+        assert changed in str(error), error  # noqa: PT017
         return str(error)
     assert rounds_of(loaded, [3]) == 3
     return ""
@@ -62,7 +62,7 @@ def flips(folder: Path, stride: int) -> Iterator[str]:
 
 def test_flipped_bits(saved: Path) -> None:
     told = list(flips(saved, 233))
-    assert sum("offset" in text for text in told) > 200
+    assert sum("offset" in text for text in told) > 80
     assert rounds_of(relive.load(saved, number=1), [2]) == 2
 
 

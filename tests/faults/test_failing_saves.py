@@ -50,7 +50,7 @@ def test_every_call_of_a_save_fails(for_good: bool, keep: int, folder: Path) -> 
                 saved.wait()
             except StorageError as error:
                 failed = True
-                assert re.match(r"(Expected|Could not) .+ - at `.+`", str(error)), error
+                assert re.match(r"(Expected|Could not) .+ - at `.+`", str(error)), error  # noqa: PT017
             assert failed or hit[:1] not in (["write"], ["fsync"], ["rename"])
             no_failed_sync_is_repeated(system)
             system.decide = lambda name, number: None
@@ -92,7 +92,7 @@ def test_an_error_in_the_background_is_told(folder: Path) -> None:
         for told in (True, False):
             system.decide = lambda name, number: errno.ENOSPC if name == "write" else None
             saved = buffer.save(folder, wait=False)
-            for call in (saved.wait,) * 2 * told + (lambda: saved.bytes_written,) * told:
+            for call in (saved.wait,) * 2 * told + (lambda saved=saved: saved.bytes_written,) * told:
                 with pytest.raises(StorageError, match="No space left"):
                     call()
             while not saved.done:
