@@ -64,7 +64,7 @@ def flips(folder: Path, stride: int) -> Iterator[str]:
 
 def test_flipped_bits(saved: Path) -> None:
     told = list(flips(saved, 233))
-    assert sum("offset" in text for text in told) > 200
+    assert sum("offset" in text for text in told) > 80
     assert rounds_of(relive.load(saved, number=1), [2]) == 2
 
 

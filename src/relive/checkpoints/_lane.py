@@ -66,12 +66,11 @@ class Lane(Frozen):
         marks = self.marks[first - self.first : int(self.counters[READY]) - self.first]
         return first + np.flatnonzero((marks & (STEP | START)) == STEP | START)
 
-    def fits(self, window: Window, lanes: int, rows: int) -> bool:
-        """Whether its counters can be those of these rows: no item can be drawn that is not whole."""
-        c, counted = self.counters, self.refitted(window, lanes, rows).counters
-        inside = counted[OLDEST] <= c[OLDEST] <= c[HEAD] and self.first <= c[READY] <= counted[READY]
-        same = [MEMORY, STORED, *([READY_STEPS] if window.across else [])]
-        return bool(inside and c[HELD] in (0, c[HEAD]) and (c[same] == counted[same]).all())
+    def fits(self) -> bool:
+        """Whether its counters can be those of these rows; what follows from the marks is counted again."""
+        c = self.counters
+        inside = all(self.first <= c[row] <= c[HEAD] for row in (OLDEST, READY))
+        return bool(inside and c[HELD] in (0, c[HEAD]) and c[STEPS] >= np.count_nonzero(self.marks & STEP))
 
     def refitted(self, window: Window, lanes: int, rows: int) -> Lane:
         """The same lane as one of `lanes` in a ring of `rows` rows, under the window of another item.

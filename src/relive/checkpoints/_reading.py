@@ -189,6 +189,8 @@ class OpenSave:
         found = lanes_of(arrays, self.rows)
         if not ((ids >= 0) & (rows < arrays[COUNTERS][ids % lanes, HEAD])).all():
             raise ValueError("ids of no step")
+        if not all(lane.fits() for lane in found):
+            raise ValueError("counters that do not fit the rows")
         return found
 
     def whole(self) -> dict[str, Array]:
