@@ -222,7 +222,7 @@ def headers() -> Iterator[Lie]:
     for name in (STATE, STEPS):
         for key, value in (
             ("dtype", "O"), ("dtype", ["F32"]), ("shape", [2**39] * 30), ("shape", [-1]), ("shape", [1] * 10**5),
-            ("shape", {}), ("data_offsets", [0, 2**63]), ("data_offsets", [0]), ("data_offsets", [-8, 0]), ("shape", [0] * 66),  # noqa: E501
+            ("shape", {}), ("shape", [0] * 66), ("data_offsets", [0, 2**63]), ("data_offsets", [0]), ("data_offsets", [-8, 0]),  # noqa: E501
         ):  # fmt: skip
             for tensor in (TABLE, "lanes/clock" if name == STATE else "relive/ranges"):
                 change = lambda told, t=tensor, k=key, v=value: told[t].__setitem__(k, v)  # noqa: E731
