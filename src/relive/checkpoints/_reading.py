@@ -186,6 +186,8 @@ class OpenSave:
         rows = ids // lanes
         if ids.dtype != np.int64 or weights.dtype != np.float32 or not ids.shape == weights.shape == (len(ids),):
             raise ValueError("invalid last batch")
+        if not (np.isfinite(weights) & (weights >= 0)).all():
+            raise ValueError("invalid weights")
         found = lanes_of(arrays, self.rows)
         if not ((ids >= 0) & (rows < arrays[COUNTERS][ids % lanes, HEAD])).all():
             raise ValueError("ids of no step")
