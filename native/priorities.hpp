@@ -90,8 +90,11 @@ private:
     void raise_by_given(const Ring& ring, int64_t number, const Seen& before, const Seen& now) {
         const Position at = ring.position(number, now.head);
         const int64_t from = std::max({before.head, now.head - ring.rows, ring.lane_of[number].cleared});
-        for (int64_t row = from; row < now.head; ++row)
-            largest = std::max(largest, -ring.given[ring.storage_row(number, ring.memory_of(at, row))]);
+        for (int64_t row = from; row < now.head; ++row) {
+            const int64_t stored = ring.storage_row(number, ring.memory_of(at, row));
+            // A row that only holds an observation has the priority of a step that is long gone.
+            if (ring.marks[stored] & (STEP | LOST)) largest = std::max(largest, -ring.given[stored]);
+        }
     }
 
     void sort_by_arrival(const int64_t* arrival) {

@@ -180,7 +180,7 @@ class Ring:
             return 0.0
         from ._kernels_numpy.rows import largest_given
 
-        return largest_given(self.given, self.rows, self.counters, seen)
+        return largest_given(self.given, self.marks, self.rows, self.counters, seen)
 
     def priorities(self, rows: Int64, default: float) -> Float64:
         """The raw priorities that the storage rows `rows` were given, `default` where they were given none."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 
 import relive
+from relive import _kernels
 from relive._lanes import depth_of
+from relive.testing._lives import BACK_ENDS
 
 
 def make(num_envs=1, **choices):
@@ -211,3 +214,20 @@ def test_counters_do_not_overflow(start):
             assert buffer.update_priorities(batch.ids, batch.reward) == 4
     with pytest.raises(relive.errors.StaleId, match="overwritten"):
         buffer.read([start * lanes])
+
+
+@pytest.mark.parametrize("kernels", BACK_ENDS)
+@pytest.mark.parametrize("sampler", [relive.Prioritized(), relive.Ranked()])
+def test_a_final_observation_has_no_priority(sampler: Any, kernels: str) -> None:
+    """Its row may be that of a step that was given one long ago, in front of a `clear`."""
+    with _kernels.use(kernels):
+        buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 4, sampler=sampler)
+    step = {"action": 0.0, "reward": 0.0, "terminated": False, "truncated": False}
+    for t in range(6):
+        buffer.add(obs=t, next_obs=t + 1, priority=90.0, **step)
+    buffer.clear()
+    for t in range(12):  # final observations in every row
+        buffer.add(obs=t, next_obs=t + 0.5, **{**step, "terminated": t % 2 == 1})
+        assert buffer.can_sample(1)  # takes the step in
+    ids = buffer.sample(50).ids
+    assert buffer.priorities(ids).tolist() == pytest.approx([sampler.initial] * 50)

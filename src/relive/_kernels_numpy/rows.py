@@ -294,9 +294,13 @@ class Rows:
         return total.astype(rewards.dtype)
 
 
-def largest_given(given: Float64, rows: int, counters: Int64, seen: Int64) -> float:
-    """The largest priority that rows were given since the counters were `seen`; 0 where none was."""
+def largest_given(given: Float64, marks: Bytes, rows: int, counters: Int64, seen: Int64) -> float:
+    """The largest priority that steps were given since the counters were `seen`; 0 where none was.
+
+    A row that only holds an observation has the priority of a step that is long gone.
+    """
     first = np.maximum(counters[:, CLEARED], counters[:, HEAD] - rows)
     lanes, fresh = ranges(np.maximum(seen[:, 2], first), counters[:, HEAD])
     blocks, _, block = given.shape
-    return float((-given[place_of(fresh % (blocks * block), lanes, block)]).max(initial=0.0))
+    at = place_of(fresh % (blocks * block), lanes, block)
+    return float(-given[at].min(initial=0.0, where=(marks[at] & (STEP | LOST)) > 0))

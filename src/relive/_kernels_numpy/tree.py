@@ -77,7 +77,7 @@ def news(ring: Ring, seen: Int64s, largest: float, initial: float) -> tuple[Chan
         largest = 0.0
     if ring.given is None or not ring.clock[1]:
         return changes, largest, np.full(len(changes.come), largest or initial)
-    largest = max(largest, largest_given(ring.given, ring.rows, ring.counters, seen))
+    largest = max(largest, largest_given(ring.given, ring.marks, ring.rows, ring.counters, seen))
     given = ring.given.reshape(-1)[changes.rows]
     return changes, largest, np.where(np.signbit(given), -given, largest or initial)
 
