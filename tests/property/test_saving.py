@@ -31,10 +31,12 @@ from wild_envs import CUTS
 import relive
 from relive import _kernels
 from relive.checkpoints import _guard, _steps, _tensors
+from relive.testing import GO, STAY, Script
 from relive.testing._lives import BACK_ENDS
 from relive.testing.agreement import assert_items, assert_same_batch, is_refused
 from relive.testing.strategies import lane_subsets, raw_priorities, scripts
 
+UNEVENTFUL = Script([GO], [STAY], give_next=True)
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 WAYS = ["save", "save", "save", "save without waiting", "pickle", "deepcopy", "go on"]
 
@@ -102,6 +104,9 @@ def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Cal
     """Before each write of a save the buffer goes on by a call; rings of a few rows are overwritten again and again."""
     config, calls = program
     moment = data.draw(st.integers(0, len(calls) - 1))
+    envs, lanes = config.envs(), list(range(config.num_envs))
+    rounds = [("extend", envs.rollout(lanes, config.rows + 2, UNEVENTFUL)) for _ in range(3)]
+    calls = [*calls[:moment], *rounds, *calls[moment:]]
     with tempfile.TemporaryDirectory() as path, watched(name) as system, contextlib.ExitStack() as small:
         for module, constant, value in ((_tensors, "CHUNK", 64), (_tensors, "_STAGE", 128), (_steps, "_PIECE", 1)):
             small.enter_context(mock.patch.object(module, constant, value))
@@ -121,6 +126,9 @@ def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Cal
         results += [results_of(buffer, call) for call in later]
         loaded = relive.load(path)
         assert all_of(loaded) == all_of(alone)
+        heads = int(alone._ring.counters[:, 0].max())
+        ids = [key for key in range(config.num_envs * heads) if not is_refused(alone, key)]
+        assert_same_batch(loaded.read(ids), alone.read(ids))
         for call, each in zip(calls[moment:], results, strict=True):
             for ours, theirs in zip(results_of(loaded, call), each, strict=True):
                 if isinstance(ours, relive.Batch):
