@@ -8,7 +8,7 @@ from .._arrays import ArraySpec, Memory
 from .._lanes import HEAD, OLDEST, READY, set_rows
 from .._types import Array, Int64
 from ..errors import StorageError, message
-from ..samplers import Sampler
+from ..samplers import Carrying, Sampler
 from ..storage import Storage
 from ._lane import Lane
 from ._manifest import damaged
@@ -94,6 +94,7 @@ def check_sampler(sampler: Sampler, lanes: Sequence[Lane], rows: int, whole: Map
             good = found is None or (found.shape == wanted.shape and found.dtype == wanted.dtype)
         if not good:
             raise ValueError(f"invalid {name}")
-    sound: Callable[..., bool] | None = getattr(sampler, "sound", None)
-    if sound is not None and not all(sound(lane.slots, whole, lane.anchors() - lane.first) for lane in lanes):
+    if isinstance(sampler, Carrying) and not all(
+        sampler.sound(lane.slots, whole, lane.anchors() - lane.first) for lane in lanes
+    ):
         raise ValueError("invalid priorities")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._adding import Guard
-from .._arrays import ArraySpec, Memory
+from .._arrays import Memory
 from .._frozen import Frozen
 from .._generators import state_of
 from .._lanes import HEAD, get_rows
@@ -84,15 +84,20 @@ class Instant:
     def __init__(self, source: Source) -> None:
         ring, sampler, memory = source.ring, source.sampler, source.memory
         source.refresh()
-        self._ring, self._schema = ring, source.schema
+        self._ring = ring
         self.facts = source.facts()
-        self._spec = sampler.spec(ring.lanes, ring.rows)
+        spec = sampler.spec(ring.lanes, ring.rows)
         self._counters, self._clock = ring.counters.copy(), ring.clock.copy()
         # Until a priority is given, nothing is noted.
         given = ring.given if self._clock[1] else None
         kept = {"marks": ring.marks, "given": given, "arrival": ring.arrival}
         self._rows = {name: array.copy() for name, array in kept.items() if array is not None}
-        self._sampler = {name: _saved(memory.host(name), wanted, ring.capacity) for name, wanted in self._spec.items()}
+        self._slots = {
+            name: memory.host(name)[: ring.capacity].copy() for name, wanted in spec.items() if wanted.saved == "slots"
+        }
+        self._whole = {
+            name: memory.host(name).copy() for name, wanted in spec.items() if wanted.saved == "whole" and wanted.nbytes
+        }
         self.head = self._counters[:, HEAD]
         self.first: Int64 = oldest_rows(self._counters, ring.rows)
         lanes = np.arange(ring.lanes)
@@ -119,11 +124,8 @@ class Instant:
     def arrays(self) -> dict[str, Array]:
         """All of them by name, those of rows and slots in the order of the rows that are stored, lane by lane."""
         named = {ROWS + name: self._of_rows(array) for name, array in self._rows.items()}
-        for name, array in self._sampler.items():
-            if self._spec[name].saved == "slots":
-                named[SLOTS + name] = self._of_slots(array)
-            elif array.size:
-                named[WHOLE + name] = array
+        named |= {SLOTS + name: self._of_slots(array) for name, array in self._slots.items()}
+        named |= {WHOLE + name: array for name, array in self._whole.items()}
         named |= {NEXT + name: array for name, array in self._next.items()}
         facts = self.facts
         return {
@@ -135,29 +137,13 @@ class Instant:
         }
 
     def _of_rows(self, blocks: Array) -> Array:
-        parts = [
-            get_rows(blocks, lane, first, head)
-            for lane, (first, head) in enumerate(zip(self.first.tolist(), self.head.tolist(), strict=True))
-        ]
-        return np.concatenate(parts)
+        ends = enumerate(zip(self.first.tolist(), self.head.tolist(), strict=True))
+        return np.concatenate([get_rows(blocks, lane, first, head) for lane, (first, head) in ends])
 
     def _of_slots(self, slots: Array) -> Array:
-        ring = self._ring
-        places = slots.reshape(ring.rows, ring.lanes, 1)
-        parts = [
-            get_rows(places, lane, first, head)
-            for lane, (first, head) in enumerate(zip(self.first.tolist(), self.head.tolist(), strict=True))
-        ]
-        return np.concatenate(parts)
+        return self._of_rows(slots.reshape(self._ring.rows, self._ring.lanes, 1))
 
 
 def name_of(keys: tuple[str, ...]) -> str:
     """The name of a field in a file."""
     return ".".join(keys)
-
-
-def _saved(array: Array, wanted: ArraySpec, capacity: int) -> Array:
-    """A copy of what has to be saved of an array: all of it, an entry for every slot, or nothing."""
-    if wanted.saved in ("rebuilt", "seen"):
-        return np.empty(0, array.dtype)
-    return (array[:capacity] if wanted.saved == "slots" else array).copy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, TypeAlias
 
@@ -19,7 +19,7 @@ from .._types import Int64
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 from ..items import Item
-from ..samplers import Carried, Sampler
+from ..samplers import Adopting, Carrying, Sampler
 from ..storage import Ram, Storage
 from . import _manifest
 from ._choices import built
@@ -243,20 +243,18 @@ class Loading:
     def _carry_priorities(self, buffer: ReplayBuffer) -> None:
         """Give the items the priorities that they had under another sampler, the earliest set first."""
         buffer._index.refresh()
-        adopt = getattr(buffer._index, "adopt", None)
-        if adopt is None:
+        if not isinstance(buffer._index, Adopting):
             return
         begin, found = 0, []
         for save, chosen in zip(self._saves, self._chosen, strict=True):
             with damaged(save.at):
                 saved = built("sampler", save.manifest.choices["sampler"])
-                carry: Callable[..., Carried] | None = getattr(saved, "carried", None)
-                if carry is None:
+                if not isinstance(saved, Carrying):
                     return
                 check_sampler(saved, save.lanes, save.rows, save.whole())
             for i, lane in enumerate(save.lanes[number] for number in chosen):
                 rows = lane.anchors()
-                carried = carry({n: a[rows - lane.first] for n, a in lane.slots.items()}, save.whole())
+                carried = saved.carried({n: a[rows - lane.first] for n, a in lane.slots.items()}, save.whole())
                 found.append((rows * self.num_envs + begin + i, carried))
             begin += len(chosen)
         ids = np.concatenate([each for each, _ in found])
@@ -267,7 +265,7 @@ class Loading:
             order = order[located.states[order] == State.DRAWABLE]
         if not (np.isfinite(raw) & (raw >= 0)).all():
             raise CorruptionError(event("Priorities that are not finite", self._saves[0].at))
-        adopt(located.slots[order], raw[order], max(carried.largest for _, carried in found))
+        buffer._index.adopt(located.slots[order], raw[order], max(carried.largest for _, carried in found))
 
 
 def _choice(name: str, given: Any, facts: Mapping[str, Any], at: str) -> Any:

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 from .._extras import later
 from .._plans import Changes as Changes
 from .._ring import Ring as Ring
+from ._protocol import Adopting as Adopting
 from ._protocol import Carried as Carried
+from ._protocol import Carrying as Carrying
 from ._protocol import Draw as Draw
 from ._protocol import Index as Index
 from ._protocol import Prioritizing as Prioritizing

@@ -7,15 +7,15 @@ opened, so that it survives together with the ring.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from .._arrays import ArraySpec, Memory
 from .._frozen import Frozen
 from .._ring import Ring
-from .._types import Bool, Float32, Float64, Int64
+from .._types import Array, Bool, Float32, Float64, Int64
 from ..errors import ArgumentError, message
 
 
@@ -85,8 +85,17 @@ class Prioritizing(Index, Protocol):
         ...
 
 
+@runtime_checkable
+class Adopting(Protocol):
+    """An index that takes over the priorities of a saved one of another sampler, or over other rows."""
+
+    def adopt(self, slots: Int64, raw: Float64, largest: float) -> None:
+        """Set raw priorities, the earliest set first, and the largest ever set; `refresh` has been called before."""
+        ...
+
+
 class Sampler(Protocol):
-    """The frozen description of a sampler."""
+    """The frozen description of a sampler; one that is `Carrying`, too, hands its priorities on."""
 
     @property
     def replacement(self) -> bool:
@@ -109,6 +118,22 @@ class Sampler(Protocol):
 
     def index(self, ring: Ring, memory: Memory) -> Index:
         """Return an index over the slots of `ring`, whose arrays `memory.host` has under the names of `spec`."""
+        ...
+
+
+@runtime_checkable
+class Carrying(Sampler, Protocol):
+    """A sampler whose saved priorities another one can take over.
+
+    `slots` and `whole` are what was saved of the arrays of `spec`: those with an entry for each slot, and the others.
+    """
+
+    def carried(self, slots: Mapping[str, Array], whole: Mapping[str, Array]) -> Carried:
+        """The raw priorities of the slots."""
+        ...
+
+    def sound(self, slots: Mapping[str, Array], whole: Mapping[str, Array], anchors: Int64) -> bool:
+        """Whether these can be the sampler's arrays; `anchors`: which of the slots can be drawn."""
         ...
 
 

@@ -136,20 +136,20 @@ def dressed(env: Any) -> Any:
     return wrappers.FrameStackObservation(wrappers.RecordEpisodeStatistics(wrappers.StickyAction(env, 0.3)), 3)
 
 
-@pytest.mark.parametrize("wrap", [None, dressed])
+ENVS = ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCarContinuous-v0", "relive/TMaze-v0",
+        "relive/PairsTrading-v0", "Ant-v5", "Humanoid-v5", "Pusher-v5"]  # fmt: skip
+
+
+# FrozenLake's observations are numbers of states, which the wrappers do not take.
 @pytest.mark.parametrize(
-    "env_id",
-    ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCarContinuous-v0", "FrozenLake-v1", "relive/TMaze-v0",
-     "relive/PairsTrading-v0", "Ant-v5", "Humanoid-v5", "Pusher-v5"],
-)  # fmt: skip
+    ("env_id", "wrap"), [("FrozenLake-v1", None), *((name, wrap) for name in ENVS for wrap in (None, dressed))]
+)
 def test_environments_are_put_back_to_the_bit(
     env_id: str, wrap: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where MuJoCo writes its warnings
     if env_id[:3] in ("Ant", "Hum", "Pus"):
         pytest.importorskip("mujoco")
-    if wrap and env_id.startswith("Frozen"):
-        pytest.skip("its observations are numbers of states")
     make = makers(SACConfig(env_id=env_id))[0]
     old, new = (vectorize(make if wrap is None else lambda: wrap(make()), 2) for _ in range(2))
     old.reset(seed=3)
