@@ -31,12 +31,14 @@ from ._turn import Turn
 from ._types import Bool, Float64, Int64
 from .batch import Batch
 from .errors import ArgumentError, message
+from .processes import about_of, bound, link_of
+from .processes._shareable import Shareable
 from .samplers import Index, Prioritizing, Sampler, Uniform
 from .schema import Schema
 from .stats import Stats, snapshot
 
 
-class ReplayBuffer(Stored, Persistent):
+class ReplayBuffer(Stored, Persistent, Shareable):
     """Store what agents experience; sample it back under an explicit distribution.
 
     Args:
@@ -46,7 +48,7 @@ class ReplayBuffer(Stored, Persistent):
         num_envs: Lanes: uninterrupted streams of steps, one per environment (or writer).
         item: What one draw expands to: `Transitions(...)` or `Sequences(...)`.
         sampler: Which items are drawn: `Uniform()`, `Prioritized(...)` or `Ranked(...)`.
-        storage: Where the bytes live: `Ram()`.
+        storage: Where the bytes live: `Ram()`, `Shared(name)` or `Mapped(path)`.
         seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
 
     Raises:
@@ -95,28 +97,36 @@ class ReplayBuffer(Stored, Persistent):
         self.item.check(schema, rows)
         self.rng: Any = generator(seed)
         window, keeps = self.item.window(schema), self.sampler.keeps
-        of_ring, of_sampler = (
-            Ring.spec(schema, window, self.num_envs, rows, keeps),
-            self.sampler.spec(self.num_envs, rows),
-        )
-        self._nbytes = sum(wanted.nbytes for wanted in of_ring.values())
+        about = about_of(self, rows)
+        if about is not None:
+            window, keeps = about.window, about.keeps
+        of_ring = Ring.spec(schema, window, self.num_envs, rows, keeps)
         spec = {f"ring/{name}": wanted for name, wanted in of_ring.items()}
-        spec |= {f"sampler/{name}": wanted for name, wanted in of_sampler.items()}
+        spec |= {f"sampler/{name}": wanted for name, wanted in self.sampler.spec(self.num_envs, rows).items()}
+        spec |= {} if about is None else about.spec()
+        self._nbytes = sum(wanted.nbytes for wanted in of_ring.values())
         memory = self.storage.open(spec, identity(schema, self.num_envs, rows, window, self.sampler))
+        self._link = None if about is None else link_of(memory, self.num_envs)
         self._notices = Notices()
-        self._ring = Ring(schema, window, rows, Section(memory, "ring/"), keeps, self._notices.note)
+        busy = () if self._link is None else self._link.busy
+        self._ring = Ring(schema, window, rows, Section(memory, "ring/"), keeps, self._notices.note, busy)
         self._ring.kernel.watched = ALL
-        self._of_sampler = Section(memory, "sampler/")
+        claims = None if self._link is None else self._link.bind(self._ring)
+        self._of_sampler = Section(memory, "sampler/", None if self._link is None else self._link.fresh_sampler)
         self._index: Index = self.sampler.index(self._ring, self._of_sampler)
         self._prioritizing = cast(Prioritizing, self._index) if self.sampler.prioritizes else None
         # What most updates are: plain arrays, and ids that can all still be drawn. Not every sampler has a short way.
         self._try_update = getattr(self._index, "try_update", None)
         self._expander = self.item.bind(schema, self._ring, Arena())
         self._turn = Turn()
-        self._adding = Adding(schema, self._ring, self._index, self.sampler, self._notices, self._turn)
+        adder = self.sampler if about is None else None
+        self._adding = Adding(schema, self._ring, self._index.refresh, adder, self._notices, self._turn, claims)
         self._add, self._extend = self._adding.call(several=False), self._adding.call(several=True)
         shadow(self, "add", self._add, ReplayBuffer.add)
         shadow(self, "extend", self._extend, ReplayBuffer.extend)
+        if self._link is not None and about is not None:
+            self._bound = bound(self._index, self._expander, self._ring, self.sampler.replacement)
+            self._link.announce(about)
         self._most = available_bytes() // schema.nbytes
         super().__init__()
 
@@ -265,11 +275,14 @@ class ReplayBuffer(Stored, Persistent):
                 raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span)
             if beta is not None and self._prioritizing is None:
                 raise no_priorities(self.sampler, "$.beta")
-            slots, weights = self._index.draw(batch_size, self.rng, beta)
+            if self._link is None:
+                slots, weights = self._index.draw(batch_size, self.rng, beta)
+                fields = self._expander.expand(slots, self.rng)
+                fields["weights"] = weights
+            else:
+                fields = self._link.draw(batch_size, self._bound, self.rng, beta)
             self._drawn += batch_size
-            fields = self._expander.expand(slots, self.rng)
-            fields["weights"] = weights
-            self._last_ids, self._last_weights = fields["ids"].copy(), weights.copy()
+            self._last_ids, self._last_weights = fields["ids"].copy(), fields["weights"].copy()
             return Batch(fields)
 
     def read(self, ids: Any) -> Batch:
@@ -283,8 +296,12 @@ class ReplayBuffer(Stored, Persistent):
             ArgumentError: `ids` are not one-dimensional integers.
         """
         with self._turn.alone():
+            if self._link is not None:
+                self._ring.kernel.look()
             slots = self._drawable(ids, "ReplayBuffer.read")
             fields = self._expander.expand(slots, self.rng)
+            if self._link is not None:
+                self._link.check(self._ring, fields["ids"])
             fields["weights"] = np.ones(len(slots), np.float32)
             return Batch(fields)
 
@@ -322,6 +339,8 @@ class ReplayBuffer(Stored, Persistent):
         if self._try_update is not None:
             with self._turn.alone():
                 if self._try_update(ids, td_error):
+                    if self._link is not None:
+                        self._link.count(len(ids), 0)
                     return len(ids)
         checked = ids_of(ids, "ReplayBuffer.update_priorities")
         errors = td_errors(td_error, checked)
@@ -340,6 +359,8 @@ class ReplayBuffer(Stored, Persistent):
             index.update(slots, errors, keep)
             dropped = 0 if keep is None else len(checked) - int(keep.sum())
             self._stale += dropped
+            if self._link is not None:
+                self._link.count(len(checked), dropped)
             return len(checked) - dropped
 
     def can_sample(self, batch_size: int) -> bool:

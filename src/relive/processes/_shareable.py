@@ -1,0 +1,103 @@
+"""What of a buffer is there for other processes, and how it ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import ArgumentError, ReliveError, message
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .._adding import Adding
+    from .._turn import Turn
+    from ..storage import Storage
+    from ._link import Link
+    from .writer import Writer
+
+_PARTS = ("_ring", "_index", "_prioritizing", "_try_update", "_expander", "_adding", "_add", "_extend", "_of_sampler")
+_PARTS += ("_link", "_bound", "_saver")
+_Self = TypeVar("_Self", bound="Shareable")
+
+
+class Shareable:
+    """The part of `ReplayBuffer` that other processes take part in."""
+
+    storage: Storage
+    rng: np.random.Generator
+    _adding: Adding
+    _turn: Turn
+    _drawn: int
+    _stale: int
+    _link: Link | None
+
+    def writer(self, env_ids: Any = None) -> Writer:
+        """A `relive.Writer` for another process: it can be pickled, and claims its lanes when it is first used there.
+
+        Args:
+            env_ids: Its lanes; None: all that are free then.
+
+        Raises:
+            ArgumentError: Other processes cannot open the buffer's storage, or `env_ids` are not distinct lanes.
+
+        >>> import multiprocessing, relive
+        >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+        >>> def act(writer):
+        ...     with writer:
+        ...         writer.add(obs=0.0, action=0.0, reward=1.0, next_obs=1.0, terminated=True, truncated=False)
+        >>> with relive.ReplayBuffer(schema, 1000, num_envs=2, storage=relive.Shared()) as buffer:
+        ...     process = multiprocessing.get_context("fork").Process(target=act, args=(buffer.writer([1]),))
+        ...     process.start()
+        ...     process.join()
+        ...     buffer.sample(1).reward
+        array([1.], dtype=float32)
+        """
+        from ..storage import Joint
+        from .writer import Writer
+
+        if not isinstance(self.storage, Joint):
+            remedy = "build the buffer with `storage=relive.Shared(name)` or `relive.Mapped(path)`"
+            raise ArgumentError(message("a storage of several processes", f"`{self.storage!r}`", "writer", remedy))
+        lanes = None if env_ids is None else self._adding.lanes(env_ids).tolist()
+        return Writer._later(self.storage.file, lanes)
+
+    def sync(self) -> None:
+        """Have a `Mapped` buffer's steps, priorities and generator written to the disk; nothing for other storages."""
+        with self._turn.alone():
+            if self._link is not None:
+                self._link.keep(self.rng, {"drawn": self._drawn, "stale_updates": self._stale})
+
+    def close(self) -> None:
+        """End the buffer: its memory is freed, a shared segment is removed, a mapped file is synced.
+
+        Other processes that have a shared buffer open keep their memory of it until they close it, too. Further calls
+        of this buffer raise a `ReliveError`, a second `close()` does nothing.
+        """
+        if "_ring" not in vars(self):
+            return
+        self.sync()
+        with self._turn.alone():
+            if self._link is not None:
+                self._link.close()
+            for name in (*_PARTS, "add", "extend"):
+                vars(self).pop(name, None)
+
+    def _take_over(self, resume: bool) -> None:
+        """Go on from what the last `sync` of another process knew; with its generator, if `resume`."""
+        if self._link is None:
+            return
+        rng, counts = self._link.kept()
+        self._drawn, self._stale = counts.get("drawn", 0), counts.get("stale_updates", 0)
+        if resume and rng is not None:
+            self.rng = rng
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _PARTS and "_turn" in vars(self):
+            raise ReliveError(message("an open buffer", "one that was closed", type(self).__name__))
+        raise AttributeError(f"`{type(self).__name__}` has no attribute `{name}`")
