@@ -212,7 +212,7 @@ void bind_ring(nanobind::module_& m) {
                       std::optional<In<uint8_t>>>(),
              nb::arg("columns"), nb::arg("num_obs"), nb::arg("rows"), nb::arg("marks"), nb::arg("counters"),
              nb::arg("clock"), nb::arg("window"), nb::arg("given").none(), nb::arg("arrival").none(), nb::arg("notify"),
-             nb::arg("busy") = nb::none())
+             nb::arg("busy").none())
         .def_prop_rw(
             "watched", [](const PyRing& owner) { return int(owner.ring.watched); },
             [](PyRing& owner, uint8_t notices) { owner.watch(notices); })

@@ -58,7 +58,7 @@ class Ring:
         given: Float64 | None,
         arrival: Int64 | None,
         notify: Callable[[int], object],
-        busy: Bytes | None = None,
+        busy: Bytes | None,
     ) -> None: ...
     def write(
         self,

@@ -31,7 +31,7 @@ from ._turn import Turn
 from ._types import Bool, Float64, Int64
 from .batch import Batch
 from .errors import ArgumentError, message
-from .processes import about_of, bound, link_of
+from .processes import about_of, link_of, share
 from .processes._shareable import Shareable
 from .samplers import Index, Prioritizing, Sampler, Uniform
 from .schema import Schema
@@ -119,14 +119,15 @@ class ReplayBuffer(Stored, Persistent, Shareable):
         self._try_update = getattr(self._index, "try_update", None)
         self._expander = self.item.bind(schema, self._ring, Arena())
         self._turn = Turn()
-        adder = self.sampler if about is None else None
-        self._adding = Adding(schema, self._ring, self._index.refresh, adder, self._notices, self._turn, claims)
+        refresh, judge = self._index.refresh, cast("Sampler | None", self.sampler)
+        if self._link is not None:
+            refresh, judge = self._link.refreshing(refresh), None
+        self._adding = Adding(schema, self._ring, refresh, judge, self._notices, self._turn, claims)
         self._add, self._extend = self._adding.call(several=False), self._adding.call(several=True)
         shadow(self, "add", self._add, ReplayBuffer.add)
         shadow(self, "extend", self._extend, ReplayBuffer.extend)
-        if self._link is not None and about is not None:
-            self._bound = bound(self._index, self._expander, self._ring, self.sampler.replacement)
-            self._link.announce(about)
+        if about is not None:
+            self._bound = share(self, about)
         self._most = available_bytes() // schema.nbytes
         super().__init__()
 

@@ -55,7 +55,7 @@ class Ring(Rows):
         given: Float64 | None,
         arrival: Int64 | None,
         notify: Callable[[int], object],
-        busy: Bytes | None = None,
+        busy: Bytes | None,
     ) -> None:
         super().__init__(columns, num_obs, rows, marks, counters, window)
         self.clock, self.given, self.arrival = clock, given, arrival

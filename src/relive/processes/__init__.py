@@ -34,8 +34,11 @@ def link_of(memory: Memory, lanes: int) -> Link:
     return Link(memory, lanes)  # type: ignore[arg-type]  # what a `Joint` storage opens
 
 
-def bound(*parts: Any) -> Bound:
-    """Sampler and item of a buffer, bound to its ring; see `Bound`."""
+def share(buffer: Any, about: About) -> Bound:
+    """Let other processes open a buffer that is complete now."""
     from ._link import Bound
+    from ._shareable import _joint
 
-    return Bound(*parts)
+    _joint.add(buffer)
+    buffer._link.announce(about)
+    return Bound(buffer._index, buffer._expander, buffer._ring, buffer.sampler.replacement)

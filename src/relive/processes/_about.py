@@ -52,7 +52,7 @@ class About(Frozen):
         return KEEPS
 
     def encoded(self) -> bytes:
-        """As JSON."""
+        """As JSON, after its checksum."""
         facts = {
             "schema": fields_of(self.schema),
             "lanes": self.lanes,
@@ -61,7 +61,8 @@ class About(Frozen):
             "item": described(self.item),
             "sampler": described(self.sampler),
         }
-        return json.dumps(facts).encode()
+        text = json.dumps(facts).encode()
+        return zlib.crc32(text).to_bytes(4, "little") + text
 
     @classmethod
     def decoded(cls, blob: bytes, at: str) -> About:
@@ -71,7 +72,9 @@ class About(Frozen):
             StorageError: It is damaged.
         """
         try:
-            facts = json.loads(blob)
+            if zlib.crc32(blob[4:]) != int.from_bytes(blob[:4], "little"):
+                raise ValueError("another checksum")
+            facts = json.loads(blob[4:])
             lanes, rows, window = facts["lanes"], facts["rows"], Window(**facts["window"])
             numbers = (lanes, rows, window.span, window.starts, window.lookback + 1)
             if not all(type(number) is int and 0 < number < 2**62 for number in numbers):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -52,11 +52,14 @@ class Link:
 
     Attributes:
         fresh_sampler: Whether the sampler's arrays are new.
+        shares_sampler: Whether others could write them, as children of this process could.
+        forked: Whether this is such a child.
         busy: Lanes that others were writing when the buffer was opened. Until `bind` nobody can claim the others.
     """
 
     def __init__(self, memory: JointMemory, lanes: int) -> None:
-        self._memory, self.fresh_sampler = memory, memory.fresh_sampler
+        self._memory, self.fresh_sampler, self.shares_sampler = memory, memory.fresh_sampler, memory.may_add
+        self.forked = False
         self._counts: Any = memory.host(COUNTS).data
         free = [] if memory.fresh else [lane for lane in range(lanes) if memory.locks.take(lane + 1)]
         self.busy: Sequence[int] = () if memory.fresh else sorted(set(range(lanes)) - set(free))
@@ -106,6 +109,10 @@ class Link:
         self._counts[DRAWN] += n
         fields["weights"] = weights
         return fields
+
+    def refreshing(self, refresh: Callable[[], int]) -> Callable[[], int]:
+        """`refresh` of a sampler, but in a child of its process."""
+        return lambda: 0 if self.forked else refresh()
 
     def check(self, ring: Ring, ids: Int64) -> None:
         """Whether items that were read by their ids are whole.

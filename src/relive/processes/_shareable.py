@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from ..errors import ArgumentError, ReliveError, message
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
 
     from .._adding import Adding
     from .._turn import Turn
+    from ..samplers import Index
     from ..storage import Storage
     from ._link import Link
     from .writer import Writer
@@ -18,6 +21,31 @@ if TYPE_CHECKING:
 _PARTS = ("_ring", "_index", "_prioritizing", "_try_update", "_expander", "_adding", "_add", "_extend", "_of_sampler")
 _PARTS += ("_link", "_bound", "_saver")
 _Self = TypeVar("_Self", bound="Shareable")
+_joint: WeakSet[Shareable] = WeakSet()
+
+
+def _forked() -> None:
+    """A child must not draw with the sampler of its parent, whose arrays both would write; it may add."""
+    for buffer in list(_joint):
+        if buffer._link is not None and buffer._link.shares_sampler:
+            absent = _Absent(os.getppid())
+            vars(buffer).update(_index=absent, _prioritizing=absent, _try_update=None, can_sample=lambda _: False)
+            buffer._link.forked = True
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class _Absent:
+    """Stands for a sampler that belongs to another process."""
+
+    def __init__(self, process: int) -> None:
+        self._process = process
+
+    def __getattr__(self, name: str) -> Any:
+        wanted = f"process {self._process}, which made the buffer"
+        remedy = "draw in a child process with `relive.open(name)`; adding is possible"
+        raise ReliveError(message(wanted, f"its child {os.getpid()}", "ReplayBuffer", remedy))
 
 
 class Shareable:
@@ -26,6 +54,7 @@ class Shareable:
     storage: Storage
     rng: np.random.Generator
     _adding: Adding
+    _index: Index
     _turn: Turn
     _drawn: int
     _stale: int
@@ -65,6 +94,7 @@ class Shareable:
         """Have a `Mapped` buffer's steps, priorities and generator written to the disk; nothing for other storages."""
         with self._turn.alone():
             if self._link is not None:
+                self._index.refresh()
                 self._link.keep(self.rng, {"drawn": self._drawn, "stale_updates": self._stale})
 
     def close(self) -> None:
@@ -75,7 +105,8 @@ class Shareable:
         """
         if "_ring" not in vars(self):
             return
-        self.sync()
+        if self._link is not None and not self._link.forked:
+            self.sync()
         with self._turn.alone():
             if self._link is not None:
                 self._link.close()

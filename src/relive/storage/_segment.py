@@ -24,7 +24,9 @@ from ..errors import ArgumentError, StorageError, event, message
 from ._locks import Locks
 
 _MAGIC, _FORMAT = b"relive\0\1", 1
-_HEADER = struct.Struct("<8sIIQ32sI")  # magic, format, bytes of the JSON, bytes of the file, identity, checksum
+_HEADER = struct.Struct("<8sIIQ32s")  # magic, format, bytes of the JSON, bytes of the file, identity; then a checksum
+_CHECKSUM = 4
+_FIRST = _HEADER.size + _CHECKSUM  # where the JSON begins
 _LINE, _PAGE, _LONGEST = 64, 4096, 1 << 20
 CREATOR = 0
 
@@ -74,7 +76,7 @@ class Segment:
             _reserve(fd, size, path)
             made = cls(path, fd, size, identity, places)
             made.fresh = True
-            made._mapping[_HEADER.size : _HEADER.size + len(listed)] = listed
+            made._mapping[_FIRST : _FIRST + len(listed)] = listed
             made._type(spec)
             if not made.locks.take(CREATOR):
                 raise StorageError(message("a file of this process", "one that another process has locked", path))
@@ -113,8 +115,9 @@ class Segment:
         """Store `value` in the array `name`, and let others open the file."""
         self._arrays[name][:] = np.frombuffer(value, np.uint8)
         listed = _listed(self._places)
-        header = (_FORMAT, len(listed), len(self._mapping), self.identity, zlib.crc32(listed))
-        self._mapping[len(_MAGIC) : _HEADER.size] = _HEADER.pack(_MAGIC, *header)[len(_MAGIC) :]
+        header = _HEADER.pack(_MAGIC, _FORMAT, len(listed), len(self._mapping), self.identity)
+        header += zlib.crc32(header + listed).to_bytes(_CHECKSUM, "little")
+        self._mapping[len(_MAGIC) : len(header)] = header[len(_MAGIC) :]
         self._mapping.flush()
         self._mapping[: len(_MAGIC)] = _MAGIC
         self._mapping.flush(0, _PAGE)
@@ -175,7 +178,7 @@ class Segment:
 def _places(spec: Mapping[str, ArraySpec]) -> tuple[dict[str, tuple[int, int]], bytes, int]:
     """Offset and size of each array, the same as JSON, and the size of the file."""
     longest = {name: (1 << 62, wanted.nbytes) for name, wanted in spec.items()}
-    end = -(-(_HEADER.size + len(_listed(longest))) // _PAGE) * _PAGE
+    end = -(-(_FIRST + len(_listed(longest))) // _PAGE) * _PAGE
     places = {}
     for name, wanted in spec.items():
         places[name] = (end, wanted.nbytes)
@@ -209,22 +212,23 @@ def _read_header(fd: int, path: str) -> tuple[int, bytes, dict[str, tuple[int, i
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise StorageError(message("a file that only its owner, you, may read and write", "another one", path))
-    head = os.pread(fd, _HEADER.size, 0)
-    if len(head) < _HEADER.size or not head.startswith(_MAGIC):
+    head = os.pread(fd, _FIRST, 0)
+    if len(head) < _FIRST or not head.startswith(_MAGIC):
         unfinished = not head.strip(b"\0") or head[: len(_MAGIC)] == bytes(len(_MAGIC))
         got = "a file that was never finished" if unfinished else "a file of another kind"
         raise StorageError(message("a buffer that relive shared or mapped", got, path))
-    _, kind, length, size, identity, checksum = _HEADER.unpack(head)
+    _, kind, length, size, identity = _HEADER.unpack(head[: _HEADER.size])
     if kind != _FORMAT:
         raise StorageError(message(f"format {_FORMAT}", f"format {kind}", path, "use the relive that wrote it"))
-    listed = os.pread(fd, min(length, _LONGEST), _HEADER.size)
-    if size != found.st_size or len(listed) != length or zlib.crc32(listed) != checksum:
+    listed = os.pread(fd, min(length, _LONGEST), _FIRST)
+    checksum = zlib.crc32(head[: _HEADER.size] + listed)
+    if size != found.st_size or len(listed) != length or checksum != int.from_bytes(head[_HEADER.size :], "little"):
         raise StorageError(message("the header that was written", "another one", path))
     try:
         places = {str(name): (int(offset), int(nbytes)) for name, (offset, nbytes) in json.loads(listed).items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise StorageError(message("a list of arrays", f"`{error}`", path)) from None
     for name, (offset, nbytes) in places.items():
-        if offset < _HEADER.size + length or nbytes < 0 or offset % _LINE or offset + nbytes > size:
+        if offset < _FIRST + length or nbytes < 0 or offset % _LINE or offset + nbytes > size:
             raise StorageError(message(f"`{name}` inside the file", f"bytes {offset} to {offset + nbytes}", path))
     return size, identity, places

@@ -1,6 +1,7 @@
-"""A small process that removes a shared segment when the one that made it is gone: `python _sweep.py PATH INODE`.
+"""A small process that removes shared segments when the process that made them is gone.
 
-It waits for the end of its input, a pipe whose other end only the creator has.
+It reads lines, `+ INODE PATH` and `- INODE PATH`, from a pipe whose other end only that process has. At its end it removes
+what was added and not taken back.
 """
 
 import contextlib
@@ -10,8 +11,12 @@ import sys
 
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # Ctrl-C goes to the whole group
     signal.signal(number, signal.SIG_IGN)
-sys.stdin.buffer.read()
-path, inode = sys.argv[1:]
-with contextlib.suppress(OSError):
-    if os.stat(path, follow_symlinks=False).st_ino == int(inode):
-        os.unlink(path)
+kept = set()
+for line in sys.stdin:
+    sign, _, file = line.rstrip("\n").partition(" ")
+    (kept.add if sign == "+" else kept.discard)(file)
+for file in kept:
+    inode, _, path = file.partition(" ")
+    with contextlib.suppress(OSError):
+        if os.stat(path, follow_symlinks=False).st_ino == int(inode):
+            os.unlink(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
 import sys
 import weakref
 from collections.abc import Mapping
@@ -95,34 +94,54 @@ def segments() -> list[str]:
 
 def _clean_up(segment: Segment) -> None:
     """Remove the file of `segment` when that is gone, or this process is."""
-    inode = os.stat(segment.path).st_ino
-    # Not `multiprocessing.resource_tracker`: children have its pipe, and it waits for them, too.
-    command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_sweep.py")), segment.path, str(inode)]
-    sweeper = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, cwd="/")
-    _sweepers.add(sweeper)
-    segment.removal = weakref.finalize(segment, _remove, segment.path, inode, sweeper, os.getpid())
+    file = f"{os.stat(segment.path).st_ino} {segment.path}"
+    _Sweeper.of_this_process().tell(f"+ {file}")
+    segment.removal = weakref.finalize(segment, _remove, file, os.getpid())
 
 
-_sweepers: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    """A child must not keep the sweepers of its parent waiting."""
-    for sweeper in list(_sweepers):
-        if sweeper.stdin is not None:
-            sweeper.stdin.close()
-        sweeper.returncode = 0  # not a child of this process
-
-
-os.register_at_fork(after_in_child=_forked)
-
-
-def _remove(path: str, inode: int, sweeper: subprocess.Popen[bytes], owner: int) -> None:
-    if os.getpid() != owner:
+def _remove(file: str, owner: int) -> None:
+    if os.getpid() != owner:  # a forked child's copy
         return
+    inode, _, path = file.partition(" ")
     with contextlib.suppress(OSError):
-        if os.stat(path, follow_symlinks=False).st_ino == inode:
+        if os.stat(path, follow_symlinks=False).st_ino == int(inode):
             os.unlink(path)
-    if sweeper.stdin is not None:
-        sweeper.stdin.close()
-    sweeper.wait()
+    _Sweeper.of_this_process().tell(f"- {file}")
+
+
+class _Sweeper:
+    """A process that removes what this one leaves behind when it is killed.
+
+    Not `multiprocessing.resource_tracker`: child processes have its pipe, too, so it waits for the last of them.
+    """
+
+    _running: _Sweeper | None = None
+
+    def __init__(self) -> None:
+        theirs, ours = os.pipe()
+        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_sweep.py"))]
+        try:
+            os.posix_spawn(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, theirs, 0)], setsid=True)
+        finally:
+            os.close(theirs)
+        self._pipe = ours
+
+    @classmethod
+    def of_this_process(cls) -> _Sweeper:
+        if cls._running is None:
+            cls._running = cls()
+        return cls._running
+
+    def tell(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._pipe, f"{line}\n".encode())
+
+    @classmethod
+    def forked(cls) -> None:
+        """A child must not keep its parent's sweeper waiting."""
+        if cls._running is not None:
+            os.close(cls._running._pipe)
+        cls._running = None
+
+
+os.register_at_fork(after_in_child=_Sweeper.forked)
