@@ -40,7 +40,7 @@ from ._lanes import (
     place_of,
 )
 from ._plans import ColumnLayout, Window
-from ._types import Array, Bytes, Float64, Int64
+from ._types import Array, Float64, Int64
 from .schema import Column, Schema
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class Ring:
         self.marks, self.counters, self.clock = memory.host("marks"), memory.host("counters"), memory.host("clock")
         self.rows, self.lanes = rows, self.marks.shape[1]
         self.capacity: int = self.lanes * self.rows
-        small = {column.path for column in _recorded(schema, window)}
         records = memory.host("records")
+        small = set(records.dtype.names or ())  # as the window of the buffer that made them has it
         self.columns: list[Array] = [
             records[column.path] if column.path in small else memory.host(column.path) for column in schema.columns
         ]

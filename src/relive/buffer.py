@@ -15,7 +15,6 @@ from ._arguments import (
     identity,
     ids_of,
     no_priorities,
-    readable,
     shortage,
     stale,
     td_errors,
@@ -35,7 +34,6 @@ from .processes import about_of, link_of, share
 from .processes._shareable import Shareable
 from .samplers import Index, Prioritizing, Sampler, Uniform
 from .schema import Schema
-from .stats import Stats, snapshot
 
 
 class ReplayBuffer(Stored, Persistent, Shareable):
@@ -96,8 +94,8 @@ class ReplayBuffer(Stored, Persistent, Shareable):
         self.storage: storages.Storage = choice(storage, storages.Ram(), ("open",), "ReplayBuffer(storage)")
         self.item.check(schema, rows)
         self.rng: Any = generator(seed)
-        window, keeps = self.item.window(schema), self.sampler.keeps
-        about = about_of(self, rows)
+        own = window = self.item.window(schema)
+        keeps, about = self.sampler.keeps, about_of(self, rows)
         if about is not None:
             window, keeps = about.window, about.keeps
         of_ring = Ring.spec(schema, window, self.num_envs, rows, keeps)
@@ -105,15 +103,18 @@ class ReplayBuffer(Stored, Persistent, Shareable):
         spec |= {f"sampler/{name}": wanted for name, wanted in self.sampler.spec(self.num_envs, rows).items()}
         spec |= {} if about is None else about.spec()
         self._nbytes = sum(wanted.nbytes for wanted in of_ring.values())
-        memory = self.storage.open(spec, identity(schema, self.num_envs, rows, window, self.sampler))
+        memory = self.storage.open(spec, identity(schema, self.num_envs, rows, own, self.sampler))
         self._link = None if about is None else link_of(memory, self.num_envs)
         self._notices = Notices()
         busy = () if self._link is None else self._link.busy
-        self._ring = Ring(schema, window, rows, Section(memory, "ring/"), keeps, self._notices.note, busy)
-        self._ring.kernel.watched = ALL
-        claims = None if self._link is None else self._link.bind(self._ring)
+        ring = Ring(schema, window, rows, Section(memory, "ring/"), keeps, self._notices.note, busy)
+        ring.kernel.watched = ALL
+        claims = None if self._link is None else self._link.bind(ring)
+        self._ring = ring if self._link is None else self._link.seen_as(own, schema, ring)
         self._of_sampler = Section(memory, "sampler/", None if self._link is None else self._link.fresh_sampler)
         self._index: Index = self.sampler.index(self._ring, self._of_sampler)
+        if self._link is not None:
+            self._index = self._link.following(self._index)
         self._prioritizing = cast(Prioritizing, self._index) if self.sampler.prioritizes else None
         # What most updates are: plain arrays, and ids that can all still be drawn. Not every sampler has a short way.
         self._try_update = getattr(self._index, "try_update", None)
@@ -122,7 +123,7 @@ class ReplayBuffer(Stored, Persistent, Shareable):
         refresh, judge = self._index.refresh, cast("Sampler | None", self.sampler)
         if self._link is not None:
             refresh, judge = self._link.refreshing(refresh), None
-        self._adding = Adding(schema, self._ring, refresh, judge, self._notices, self._turn, claims)
+        self._adding = Adding(schema, ring, refresh, judge, self._notices, self._turn, claims)
         self._add, self._extend = self._adding.call(several=False), self._adding.call(several=True)
         shadow(self, "add", self._add, ReplayBuffer.add)
         shadow(self, "extend", self._extend, ReplayBuffer.extend)
@@ -302,7 +303,7 @@ class ReplayBuffer(Stored, Persistent, Shareable):
             slots = self._drawable(ids, "ReplayBuffer.read")
             fields = self._expander.expand(slots, self.rng)
             if self._link is not None:
-                self._link.check(self._ring, fields["ids"])
+                self._link.check(self._bound, fields["ids"])
             fields["weights"] = np.ones(len(slots), np.float32)
             return Batch(fields)
 
@@ -375,25 +376,6 @@ class ReplayBuffer(Stored, Persistent, Shareable):
             # The outer call may have changes half done, which a sampler must not take in.
             drawable = self._ring.drawable if nested else self._index.refresh()
             return wanted <= self._most and drawable >= (1 if self.sampler.replacement else wanted)
-
-    def stats(self) -> Stats:
-        """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized` and `Ranked`.
-
-        A signal handler may call it at any time; in the middle of another call some counts are those before it.
-        """
-        nested = self._turn.taken()
-        with self._turn.lock:
-            if not nested:
-                self._index.refresh()
-            counts = {"nbytes": self._nbytes, "drawn": self._drawn, "stale_updates": self._stale}
-            counts["slow_adds"] = self._slow_adds()
-            compute = snapshot(self._ring, self._index.report(), self._last_ids, self._last_weights, counts)
-        return compute()
-
-    def __repr__(self) -> str:
-        choices = f"{self.item!r}, {self.sampler!r}, {self.storage!r}"
-        steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
-        return f"ReplayBuffer({steps}, {choices}, {readable(self._nbytes)} when full)"
 
     def _slow_adds(self) -> int:
         return self._adding.parsed + sum(getattr(call, "asked", 0) for call in (self._add, self._extend))

@@ -18,6 +18,7 @@ from test_samplers import SAMPLERS
 
 import relive
 from relive.storage import Shared
+from relive.testing.agreement import assert_same_batch
 
 pytestmark = [pytest.mark.filterwarnings("ignore:Expected:relive.errors.ReliveWarning"), native]
 
@@ -36,7 +37,9 @@ def test_who_writes_makes_no_difference(name: str, tmp_path: Path) -> None:
     """The same calls by the creator, by a writer here and by a forked one: the same ids, batches and priorities."""
     given = {"priority": np.linspace(0.0, 9.0, 20)[None]} if SAMPLERS[name].prioritizes else {}
     with ExitStack() as stack:
-        made = [make(3, 40, sampler=SAMPLERS[name], storage=each) for each in (*storages(tmp_path).values(), relive.Ram())]
+        made = [
+            make(3, 40, sampler=SAMPLERS[name], storage=each) for each in (*storages(tmp_path).values(), relive.Ram())
+        ]
         shared, mapped, alone = (stack.enter_context(buffer) for buffer in made)
         writers = stack.enter_context(shared.writer([0])), stack.enter_context(relive.Writer(mapped.storage.path, [1]))
         for t in range(0, 120, 20):
@@ -61,13 +64,18 @@ def test_who_writes_makes_no_difference(name: str, tmp_path: Path) -> None:
 def test_readers_have_samplers_of_their_own(storage: object) -> None:
     with make(3, 40, sampler=relive.Prioritized(), storage=storage) as buffer:
         ids = buffer.extend(**steps(3, 0, 30, 0), priority=np.arange(30.0)[None])
-        with relive.open(storage.address, seed=3) as reader, relive.open(storage.address, sampler=relive.Ranked()) as other:
+        with (
+            relive.open(storage.address, seed=3) as reader,
+            relive.open(storage.address, sampler=relive.Ranked()) as other,
+        ):
             np.testing.assert_array_equal(reader.priorities(ids[0]), buffer.priorities(ids[0]))
             reader.update_priorities(ids[0], np.full(30, 5.0))
             np.testing.assert_allclose(buffer.priorities(ids[0])[3], 3.0)
-            assert other.sampler == relive.Ranked() and not torn(other.sample(8)).any()
+            assert other.sampler == relive.Ranked()
+            assert not torn(other.sample(8)).any()
             buffer.extend(**steps(3, 30, 5, 0))
-            assert len(reader) == 35 and reader.read(buffer.sample(4).ids).reward.shape == (4,)
+            assert len(reader) == 35
+            assert reader.read(buffer.sample(4).ids).reward.shape == (4,)
             with pytest.raises(relive.ArgumentError, match="only reads"):
                 reader.add(obs=np.zeros((2, 3)), action=[0, 0], reward=[0, 0], next_obs=np.zeros((2, 3)),
                            terminated=[False] * 2, truncated=[False] * 2)  # fmt: skip
@@ -210,7 +218,8 @@ def test_a_forked_child_adds_to_free_lanes_and_cannot_draw(storage: object) -> N
         buffer.extend(**steps(3, 0, 5, 0))
         with forked(child):
             pass
-        assert len(buffer) == 10 and os.path.exists(storage.file)
+        assert len(buffer) == 10
+        assert os.path.exists(storage.file)
         assert not torn(buffer.sample(20)).any()
 
 
@@ -312,11 +321,68 @@ def test_a_full_file_system_is_an_error_at_construction(monkeypatch: pytest.Monk
 
 
 def test_the_numpy_kernels_cannot_share() -> None:
-    code = "import relive; relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 9, storage=relive.Shared())"
+    code = "import relive; schema = relive.Schema(obs=relive.Field(), action=relive.Field())\n"
+    code += "relive.ReplayBuffer(schema, 9, storage=relive.Shared())"
     environment = {**os.environ, "RELIVE_KERNELS": "numpy"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert "publish steps in order" in done.stderr
 
 
 def test_names_are_random_unless_given() -> None:
-    assert Shared().name != Shared().name and Shared("x").file.endswith("relive-x")
+    assert Shared().name != Shared().name
+    assert Shared("x").file.endswith("relive-x")
+
+
+T, S = relive.Transitions, relive.Sequences
+VIEWS = [
+    (T(), T(n_step=3)),
+    (T(n_step=4), T()),
+    (T(), S(4, burn_in=1)),
+    (S(4, burn_in=2), S(3, n_step=2)),
+    (T(), S(5, across_episodes=True)),
+    (S(5, across_episodes=True, starts=2), S(3)),
+    (S(5, across_episodes=True), S(3, burn_in=1, across_episodes=True)),
+]
+
+
+@pytest.mark.parametrize(("made", "drawn"), VIEWS)
+@pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized()], ids=repr)
+def test_a_reader_with_another_item_draws_what_a_buffer_of_its_own_would(made, drawn, sampler) -> None:
+    """Every batch and every count, while streams end, are cut and overwritten."""
+    rng, t = np.random.default_rng(0), 0
+    schema = relive.Schema(obs=relive.Field(2), action=relive.Field())
+    with relive.ReplayBuffer(schema, 60, num_envs=2, storage=relive.Shared(), item=made) as buffer:
+        alone = relive.ReplayBuffer(schema, 60, num_envs=2, item=drawn, sampler=sampler, seed=1)
+        reader = relive.open(buffer.storage.name, item=drawn, sampler=sampler, seed=1)
+        for _ in range(200):
+            n = int(rng.integers(1, 5))
+            obs = np.tile(t + np.arange(n, dtype=np.float32)[:, None], (2, 1, 2))
+            terminated, truncated = rng.random((2, n)) < 0.1, rng.random((2, n)) < 0.05
+            given = {"obs": obs, "action": np.zeros((2, n)), "reward": rng.random((2, n)), "next_obs": obs + 1}
+            if rng.random() < 0.2:
+                del given["next_obs"]
+            for each in (buffer, alone):
+                each.extend(**given, terminated=terminated, truncated=truncated)
+            if rng.random() < 0.1:
+                for each in (buffer, alone):
+                    each.cut([1])
+            t += n + (rng.random() < 0.1)
+            assert reader.can_sample(1) == alone.can_sample(1)
+            if alone.can_sample(1) and rng.random() < 0.7:
+                batch, expected = reader.sample(8), alone.sample(8)
+                assert_same_batch(batch, expected)
+                if sampler.prioritizes:
+                    errors = np.sin(expected.ids)
+                    assert reader.update_priorities(batch.ids, errors) == alone.update_priorities(batch.ids, errors)
+            ours, theirs = vars(reader.stats()), vars(alone.stats())
+            own = ("nbytes", "slow_adds")
+            assert {k: v for k, v in ours.items() if k not in own} == {k: v for k, v in theirs.items() if k not in own}
+        reader.close()
+
+
+def test_a_reader_cannot_number_steps_anew() -> None:
+    with (
+        make(3, 40, storage=relive.Shared()) as buffer,
+        pytest.raises(relive.ArgumentError, match="start every 1 steps"),
+    ):
+        relive.open(buffer.storage.name, item=relive.Sequences(4, starts=2))

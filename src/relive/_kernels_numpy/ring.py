@@ -14,6 +14,7 @@ from .._lanes import (
     HEAD,
     MANY_BOUNDARIES,
     MANY_CUTS,
+    OLDEST,
     READY,
     REPEATED_FINALS,
     REPEATS,
@@ -102,7 +103,7 @@ class Ring(Rows):
 
     def overtaken(self, ids: Int64) -> Bool | None:
         """Which of the items that were copied since `look` were overwritten meanwhile; None where none was."""
-        rows, lanes = np.divmod(ids, self.lanes)
+        rows, lanes = np.divmod(ids, len(self.counters))
         bad = (rows < self.counters[lanes, OLDEST]) | (rows >= self._ready[lanes])
         return bad if bad.any() else None
 

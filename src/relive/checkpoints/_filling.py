@@ -40,7 +40,6 @@ class Filled:
         self._fill(spec, memory)
         return _Memory(memory, self._fresh)
 
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self.storage, name)  # what makes it `Joint`, if it is
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from typing import ClassVar
 from weakref import WeakSet
 
 import numpy as np
@@ -30,7 +31,7 @@ class Claims:
         allowed: uint8 `[L]`, 1 for lanes that have been claimed.
     """
 
-    _all: WeakSet[Claims] = WeakSet()
+    _all: ClassVar[WeakSet[Claims]] = WeakSet()
 
     def __init__(self, ring: Ring, locks: Locks, owners: Int64, lanes: Sequence[int]) -> None:
         self._ring, self._locks, self._owners = ring, locks, owners

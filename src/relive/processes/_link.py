@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from .._arrays import JointMemory
+from .._frozen import Frozen
 from .._generators import generator_of, state_of
 from .._ring import Ring
 from .._types import Array, Bool, Float32, Float64, Int64
@@ -17,6 +18,11 @@ from ..items._protocol import Expander
 from ..samplers import Index
 from ._about import CHOICES, COUNTS, DRAWN, OWNERS, REDRAWN, STALE, STATE, UPDATES, About, StateFile
 from ._claims import Claims
+
+if TYPE_CHECKING:
+    from .._plans import Window
+    from ..schema import Schema
+    from ._view import View
 
 _ATTEMPTS = 10_000
 
@@ -34,13 +40,22 @@ class Weighing(Protocol):
         ...
 
 
-class Bound(NamedTuple):
-    """A buffer's sampler and item, bound to its ring; `replacement`: whether a batch may have an item twice."""
+class Bound(Frozen):
+    """A buffer's sampler and item, bound to its ring.
+
+    Attributes:
+        index: The sampler's.
+        expander: The item's.
+        ring: What both look at.
+        replacement: Whether a batch may have an item twice.
+        take_in: Lets `ring` follow the one that others write, where it is another one.
+    """
 
     index: Index
     expander: Expander
     ring: Ring
     replacement: bool
+    take_in: Callable[[], None] | None
 
 
 class Link:
@@ -54,12 +69,14 @@ class Link:
         fresh_sampler: Whether the sampler's arrays are new.
         shares_sampler: Whether others could write them, as children of this process could.
         forked: Whether this is such a child.
+        view: The ring as this process's item sees it, where that is another one than its creator's.
         busy: Lanes that others were writing when the buffer was opened. Until `bind` nobody can claim the others.
     """
 
     def __init__(self, memory: JointMemory, lanes: int) -> None:
         self._memory, self.fresh_sampler, self.shares_sampler = memory, memory.fresh_sampler, memory.may_add
         self.forked = False
+        self.view: View | None = None
         self._counts: Any = memory.host(COUNTS).data
         free = [] if memory.fresh else [lane for lane in range(lanes) if memory.locks.take(lane + 1)]
         self.busy: Sequence[int] = () if memory.fresh else sorted(set(range(lanes)) - set(free))
@@ -80,11 +97,17 @@ class Link:
             ReliveError: That happened over and over.
         """
         kernel, index = bound.ring.kernel, bound.index
+
+        def overtaken(ids: Int64) -> Bool | None:
+            if bound.take_in is not None:
+                bound.take_in()
+            return kernel.overtaken(ids)
+
         kernel.look()
         slots, weights = index.draw(n, rng, beta)
         reference = _least(index)
         fields = bound.expander.expand(slots, rng)
-        bad = kernel.overtaken(fields["ids"])
+        bad = overtaken(fields["ids"])
         attempts = 0
         while bad is not None:
             attempts += 1
@@ -102,7 +125,7 @@ class Link:
             weights = _merged(weights, bad, new, reference, index)
             again = bound.expander.expand(slots, rng)
             _replace(fields, again, bad)
-            still = kernel.overtaken(again["ids"])
+            still = overtaken(again["ids"])
             bad = None if still is None else _spread(bad, still)
         if attempts and reference is not None:
             weights /= weights.max()
@@ -110,17 +133,32 @@ class Link:
         fields["weights"] = weights
         return fields
 
+    def seen_as(self, window: Window, schema: Schema, ring: Ring) -> Ring:
+        """`ring`, as items with `window` see it."""
+        if window == ring.window:
+            return ring
+        from ._view import View
+
+        self.view = View(schema, window, ring, self._memory)
+        return self.view.ring
+
+    def following(self, index: Index) -> Index:
+        """A sampler's index that takes in first what others wrote, where it looks at a view of the ring."""
+        return index if self.view is None else self.view.following(index)
+
     def refreshing(self, refresh: Callable[[], int]) -> Callable[[], int]:
         """`refresh` of a sampler, but in a child of its process."""
         return lambda: 0 if self.forked else refresh()
 
-    def check(self, ring: Ring, ids: Int64) -> None:
+    def check(self, bound: Bound, ids: Int64) -> None:
         """Whether items that were read by their ids are whole.
 
         Raises:
             StaleId: One was overwritten meanwhile.
         """
-        bad = ring.kernel.overtaken(ids)
+        if bound.take_in is not None:
+            bound.take_in()
+        bad = bound.ring.kernel.overtaken(ids)
         if bad is not None:
             what = f"Id {ids[bad][0]} was overwritten while it was read ({int(bad.sum())} of {len(ids)})"
             raise StaleId(event(what, "$.ids", "read sooner, or give lanes more rows"))
@@ -183,7 +221,9 @@ def _replace(fields: dict[str, Any], again: dict[str, Any], bad: Bool) -> None:
 
 def _set(array: Array, value: Array, bad: Bool) -> None:
     """The batch's axis is the one in which the two differ."""
-    axis = next(axis for axis, (ours, theirs) in enumerate(zip(array.shape, value.shape, strict=True)) if ours != theirs)
+    axis = next(
+        axis for axis, (ours, theirs) in enumerate(zip(array.shape, value.shape, strict=True)) if ours != theirs
+    )
     np.moveaxis(array, axis, 0)[bad] = np.moveaxis(value, axis, 0)
 
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from ._link import Link
     from .writer import Writer
 
-_PARTS = ("_ring", "_index", "_prioritizing", "_try_update", "_expander", "_adding", "_add", "_extend", "_of_sampler")
-_PARTS += ("_link", "_bound", "_saver")
+# What `close` lets go of.
+_PARTS = ["_ring", "_index", "_prioritizing", "_try_update", "_expander", "_adding", "_add", "_extend", "_link"]
+_PARTS += ["_of_sampler", "_bound", "_saver"]
 _Self = TypeVar("_Self", bound="Shareable")
 _joint: WeakSet[Shareable] = WeakSet()
 

@@ -58,7 +58,10 @@ def open(  # `relive.open`, as `gzip.open`
     file = file_of(name)
     segment = attached(file)
     about = About.decoded(segment.raw(CHOICES), file)
-    chosen_item, chosen_sampler = _given("item", item, about.item, file), _given("sampler", sampler, about.sampler, file)
+    for what, ours, theirs in (("item", item, about.item), ("sampler", sampler, about.sampler)):
+        if ours is None and theirs is None:
+            got = "a class of its creator's own"
+            raise ArgumentError(message(f"a known {what}", got, file, f"give `{what}=`"))
     storage: Storage = Shared(file.removeprefix(f"{FOLDER}/{PREFIX}")) if _is_shared(file) else Mapped(file)
     joined = Joined(segment, about, takes_over=isinstance(storage, Mapped) and segment.locks.take(CREATOR))
     if not joined.takes_over:
@@ -67,8 +70,8 @@ def open(  # `relive.open`, as `gzip.open`
         about.schema,
         about.lanes * about.rows,
         num_envs=about.lanes,
-        item=chosen_item,
-        sampler=chosen_sampler,
+        item=about.item if item is None else item,
+        sampler=about.sampler if sampler is None else sampler,
         storage=joined,
         seed=seed,
     )
@@ -80,13 +83,6 @@ def open(  # `relive.open`, as `gzip.open`
 
 def _is_shared(file: str) -> bool:
     return file.startswith(f"{FOLDER}/{PREFIX}")
-
-
-def _given(what: str, ours: object, theirs: object, file: str) -> object:
-    if ours is None and theirs is None:
-        got = "a class of the creator's own"
-        raise ArgumentError(message(f"an {what}" if what == "item" else f"a {what}", got, file, f"give `{what}=`"))
-    return theirs if ours is None else ours
 
 
 class Joined:

@@ -189,4 +189,6 @@ def attached(file: str) -> Any:
     """The segment in a file."""
     from ..storage._segment import Segment
 
-    return Segment.attach(file, "make it with `ReplayBuffer(..., storage=relive.Shared(name))`, or `relive.Mapped(path)`")
+    return Segment.attach(
+        file, "make it with `ReplayBuffer(..., storage=relive.Shared(name))`, or `relive.Mapped(path)`"
+    )

@@ -125,9 +125,7 @@ class ProportionalSampling:
         return Draw(found.leaves, found.weights)
 
     def masses(self) -> Float64 | None:
-        """What the items of the last draw were drawn in proportion to; None unless weights are divided by the batch's
-        largest.
-        """
+        """What the last draw was in proportion to; None unless weights are divided by the largest of the batch."""
         return None if self._scale else self._found.values
 
     def beta(self) -> float:

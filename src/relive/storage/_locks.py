@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from typing import ClassVar
 from weakref import WeakSet
 
 from ..errors import StorageError, message
@@ -20,7 +21,7 @@ class Locks:
     forked child has none: it would keep those of a parent that dies.
     """
 
-    _all: WeakSet[Locks] = WeakSet()
+    _all: ClassVar[WeakSet[Locks]] = WeakSet()
 
     def __init__(self, path: str, mapped: int) -> None:
         """Open `path`, which has to be the file that the descriptor `mapped` has open."""

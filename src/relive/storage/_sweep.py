@@ -1,7 +1,7 @@
 """A small process that removes shared segments when the process that made them is gone.
 
-It reads lines, `+ INODE PATH` and `- INODE PATH`, from a pipe whose other end only that process has. At its end it removes
-what was added and not taken back.
+It reads lines, `+ INODE PATH` and `- INODE PATH`, from a pipe whose other end only that process has. At the end
+it removes what was added and not taken back.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import sys
 
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # Ctrl-C goes to the whole group
     signal.signal(number, signal.SIG_IGN)
-kept = set()
+kept: set[str] = set()
 for line in sys.stdin:
     sign, _, file = line.rstrip("\n").partition(" ")
     (kept.add if sign == "+" else kept.discard)(file)

@@ -41,10 +41,11 @@ class Shared(Frozen):
     >>> schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
     >>> with relive.ReplayBuffer(schema, 1000, num_envs=2, storage=relive.Shared()) as buffer:
     ...     with relive.Writer(buffer.storage.name, env_ids=[1]) as writer:
-    ...         writer.add(obs=[0] * 3, action=0, reward=1, next_obs=[1] * 3, terminated=False, truncated=False).tolist()
-    ...     len(buffer)
-    [1]
-    1
+    ...         ids = writer.add(
+    ...             obs=[0] * 3, action=0, reward=1, next_obs=[1] * 3, terminated=False, truncated=False
+    ...         )
+    ...     ids.tolist(), len(buffer)
+    ([1], 1)
     """
 
     name: str | None = None
@@ -121,7 +122,9 @@ class _Sweeper:
         theirs, ours = os.pipe()
         command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_sweep.py"))]
         try:
-            os.posix_spawn(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, theirs, 0)], setsid=True)
+            os.posix_spawn(
+                command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, theirs, 0)], setsid=True
+            )
         finally:
             os.close(theirs)
         self._pipe = ours
