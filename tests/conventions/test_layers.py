@@ -49,6 +49,8 @@ LAYERS = {
     "relive.checkpoints": 4,
     "relive.checkpoints._loading": 5,
     "relive.checkpoints.salvage": 5,
+    "relive.processes": 4,
+    "relive.processes.opening": 5,
     "relive.trajectories": 5,
     "relive.lab._fields": 6,
     "relive.lab.envs": 6,
