@@ -25,13 +25,12 @@ from ._notices import ALL, Notices
 from ._persistent import Persistent
 from ._plans import State
 from ._ring import Ring
+from ._shareable import Shareable, about_of, link_of, share
 from ._stored import Stored
 from ._turn import Turn
 from ._types import Bool, Float64, Int64
 from .batch import Batch
 from .errors import ArgumentError, message
-from .processes import about_of, link_of, share
-from .processes._shareable import Shareable
 from .samplers import Index, Prioritizing, Sampler, Uniform
 from .schema import Schema
 

@@ -41,6 +41,7 @@ LAYERS = {
     "relive._arguments": 4,
     "relive._notices": 4,
     "relive._persistent": 4,
+    "relive._shareable": 4,
     "relive._stored": 4,
     "relive._turn": 4,
     "relive.batch": 4,
