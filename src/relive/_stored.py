@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _check
-from ._arguments import ids_of, integers, stale
+from ._arguments import ids_of, integers, readable, stale
 from ._lanes import HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED
 from ._plans import Followed
 from ._ring import Ring
 from ._turn import Turn
-from ._types import Array, Bool, Int64
+from ._types import Array, Bool, Float32, Int64
 from .errors import ArgumentError, message
+from .samplers import Index, Sampler
 from .schema import Schema
+from .stats import Stats, snapshot
+
+if TYPE_CHECKING:
+    from .items import Item
+    from .storage import Storage
 
 _FOLLOW = "ReplayBuffer.follow"
 
@@ -23,8 +30,19 @@ class Stored:
     """The part of `ReplayBuffer` that neither writes steps nor draws items."""
 
     schema: Schema
+    num_envs: int
+    item: Item
+    sampler: Sampler
+    storage: Storage
     _ring: Ring
+    _index: Index
     _turn: Turn
+    _nbytes: int
+    _drawn: int
+    _stale: int
+    _last_ids: Int64
+    _last_weights: Float32
+    _slow_adds: Callable[[], int]
 
     @property
     def capacity(self) -> int:
@@ -34,6 +52,25 @@ class Stored:
     def __len__(self) -> int:
         """Steps stored now; boundary rows do not count."""
         return self._ring.stored
+
+    def stats(self) -> Stats:
+        """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized` and `Ranked`.
+
+        A signal handler may call it at any time; in the middle of another call some counts are those before it.
+        """
+        nested = self._turn.taken()
+        with self._turn.lock:
+            if not nested:
+                self._index.refresh()
+            counts = {"nbytes": self._nbytes, "drawn": self._drawn, "stale_updates": self._stale}
+            counts["slow_adds"] = self._slow_adds()
+            compute = snapshot(self._ring, self._index.report(), self._last_ids, self._last_weights, counts)
+        return compute()
+
+    def __repr__(self) -> str:
+        choices = f"{self.item!r}, {self.sampler!r}, {self.storage!r}"
+        steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
+        return f"ReplayBuffer({steps}, {choices}, {readable(self._nbytes)} when full)"
 
     def follow(self, ids: Any, steps: Any) -> Followed:
         """Walk from stored steps to later or earlier ones of the same stream.

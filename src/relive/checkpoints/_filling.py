@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from .._arrays import ArraySpec, Memory
 from .._lanes import HEAD, OLDEST, READY, set_rows
@@ -39,10 +40,17 @@ class Filled:
         self._fill(spec, memory)
         return _Memory(memory, self._fresh)
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.storage, name)  # what makes it `Joint`, if it is
+
 
 class _Memory:
     def __init__(self, memory: Memory, fresh: bool) -> None:
-        self.fresh, self.host = fresh, memory.host
+        self._memory, self.fresh, self.fresh_sampler = memory, fresh, fresh
+        self.host = memory.host
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
 
 
 def fill_ring(memory: Memory, lanes: Sequence[Lane], clock: Int64, names: Mapping[str, ArraySpec]) -> None:
