@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from ._types import Array, Bool, Int64
 from .errors import ArgumentError, message
 from .schema import Schema
 
+if TYPE_CHECKING:
+    from ._limiter import Limit
+
 _FOLLOW = "ReplayBuffer.follow"
 
 
@@ -25,6 +28,7 @@ class Stored:
     schema: Schema
     _ring: Ring
     _turn: Turn
+    _limit: Limit | None
 
     @property
     def capacity(self) -> int:
@@ -118,7 +122,8 @@ class Stored:
 
         Open streams end; the next steps begin new ones, without a comparison with what came before. Priorities and the
         largest of them are as in a new buffer. The generator, the clock of an `Anneal` and the counts in `stats()`
-        (`added`, `drawn`, `cuts`, ...) go on. Ids from before are stale: overwritten. The memory stays.
+        (`added`, `drawn`, `cuts`, ...) go on; a limiter counts from 0 again. Ids from before are stale: overwritten.
+        The memory stays.
 
         >>> import relive
         >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 100)
@@ -130,6 +135,8 @@ class Stored:
         """
         with self._turn.alone():
             self._ring.clear()
+            if self._limit is not None:
+                self._limit.begin(0)
 
 
 def _steps_of(steps: Any, count: int) -> Int64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ._arguments import (
     td_errors,
 )
 from ._arrays import Section
+from ._flow import Flowing
 from ._memory import Arena, available_bytes
 from ._notices import ALL, Notices
 from ._persistent import Persistent
@@ -35,8 +36,11 @@ from .samplers import Index, Prioritizing, Sampler, Uniform
 from .schema import Schema
 from .stats import Stats, snapshot
 
+if TYPE_CHECKING:
+    from ._limiter import RateLimiter
 
-class ReplayBuffer(Stored, Persistent):
+
+class ReplayBuffer(Stored, Flowing, Persistent):
     """Store what agents experience; sample it back under an explicit distribution.
 
     Args:
@@ -47,6 +51,7 @@ class ReplayBuffer(Stored, Persistent):
         item: What one draw expands to: `Transitions(...)` or `Sequences(...)`.
         sampler: Which items are drawn: `Uniform()`, `Prioritized(...)` or `Ranked(...)`.
         storage: Where the bytes live: `Ram()`.
+        limiter: A `RateLimiter`, which makes adding and drawing wait for each other; None: nobody waits.
         seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
 
     Raises:
@@ -78,6 +83,7 @@ class ReplayBuffer(Stored, Persistent):
         item: items.Item | None = None,
         sampler: Sampler | None = None,
         storage: storages.Storage | None = None,
+        limiter: RateLimiter | None = None,
         seed: int | np.random.Generator | None = None,
     ) -> None:
         _kernels.warn_once()
@@ -101,7 +107,7 @@ class ReplayBuffer(Stored, Persistent):
         )
         self._nbytes = sum(wanted.nbytes for wanted in of_ring.values())
         spec = {f"ring/{name}": wanted for name, wanted in of_ring.items()}
-        spec |= {f"sampler/{name}": wanted for name, wanted in of_sampler.items()}
+        spec |= {f"sampler/{name}": wanted for name, wanted in of_sampler.items()} | self._limited(limiter)
         memory = self.storage.open(spec, identity(schema, self.num_envs, rows, window, self.sampler))
         self._notices = Notices()
         self._ring = Ring(schema, window, rows, Section(memory, "ring/"), keeps, self._notices.note)
@@ -114,7 +120,8 @@ class ReplayBuffer(Stored, Persistent):
         self._expander = self.item.bind(schema, self._ring, Arena())
         self._turn = Turn()
         self._adding = Adding(schema, self._ring, self._index, self.sampler, self._notices, self._turn)
-        self._add, self._extend = self._adding.call(several=False), self._adding.call(several=True)
+        self._calls = [self._adding.call(several) for several in (False, True)]
+        self._add, self._extend = self._paced(memory)
         shadow(self, "add", self._add, ReplayBuffer.add)
         shadow(self, "extend", self._extend, ReplayBuffer.extend)
         self._most = available_bytes() // schema.nbytes
@@ -159,6 +166,7 @@ class ReplayBuffer(Stored, Persistent):
             SchemaError: A field is missing, unknown, or of another shape or dtype. Nothing has changed.
             ArgumentError: `env_ids` are not distinct lanes, or the sampler has no priorities. Nothing has changed.
             PriorityError: A priority is not finite or negative. Nothing has changed.
+            RateLimitTimeout: The limiter did not allow it in time. Nothing has changed.
         """
         return self._add(
             obs=obs,
@@ -207,7 +215,7 @@ class ReplayBuffer(Stored, Persistent):
             The steps' ids, int64, shaped like the leading axes.
 
         Raises:
-            SchemaError, ArgumentError, PriorityError: As in `add`; all or nothing is added.
+            SchemaError, ArgumentError, PriorityError, RateLimitTimeout: As in `add`; all or nothing is added.
         """
         return self._extend(
             obs=obs,
@@ -246,6 +254,7 @@ class ReplayBuffer(Stored, Persistent):
 
         Raises:
             NotEnoughData: Nothing can be drawn yet, or, without replacement, fewer items than asked for.
+            RateLimitTimeout: The limiter did not allow it in time.
             ArgumentError: `batch_size` is not a positive integer, or `beta` is negative or not finite.
         """
         if type(batch_size) is not int or batch_size < 1:
@@ -253,24 +262,30 @@ class ReplayBuffer(Stored, Persistent):
         if beta is not None:
             beta = _check.real(beta, "ReplayBuffer.sample(beta)", low=0.0)
         if batch_size > self._most:
-            wanted, at = f"at most {self._most} items, as many as fit in memory", "ReplayBuffer.sample(batch_size)"
-            raise ArgumentError(message(wanted, f"`{batch_size}`", at))
+            raise self._too_many(batch_size, "ReplayBuffer.sample(batch_size)")
         if self._notices.due:
             self._notices.say(self._ring)
+        if self._limit is not None:
+            return self._sample_in_time(self._limit, batch_size, beta)
         with self._turn.alone():
-            least = 1 if self.sampler.replacement else batch_size
-            drawable = self._index.refresh()
-            if drawable < least:
-                ring = self._ring
-                raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span)
-            if beta is not None and self._prioritizing is None:
-                raise no_priorities(self.sampler, "$.beta")
-            slots, weights = self._index.draw(batch_size, self.rng, beta)
+            batch = self._draw(batch_size, beta)
             self._drawn += batch_size
-            fields = self._expander.expand(slots, self.rng)
-            fields["weights"] = weights
-            self._last_ids, self._last_weights = fields["ids"].copy(), weights.copy()
-            return Batch(fields)
+            return batch
+
+    def _draw(self, batch_size: int, beta: float | None) -> Batch:
+        """Draw items, under the lock, without counting them."""
+        least = 1 if self.sampler.replacement else batch_size
+        drawable = self._index.refresh()
+        if drawable < least:
+            ring = self._ring
+            raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span)
+        if beta is not None and self._prioritizing is None:
+            raise no_priorities(self.sampler, "$.beta")
+        slots, weights = self._index.draw(batch_size, self.rng, beta)
+        fields = self._expander.expand(slots, self.rng)
+        fields["weights"] = weights
+        self._last_ids, self._last_weights = fields["ids"].copy(), weights.copy()
+        return Batch(fields)
 
     def read(self, ids: Any) -> Batch:
         """Expand the items of given ids, without drawing; weights are 1 and no statistic moves.
@@ -352,7 +367,8 @@ class ReplayBuffer(Stored, Persistent):
         with self._turn.lock:
             # The outer call may have changes half done, which a sampler must not take in.
             drawable = self._ring.drawable if nested else self._index.refresh()
-            return wanted <= self._most and drawable >= (1 if self.sampler.replacement else wanted)
+            enough = wanted <= self._most and drawable >= (1 if self.sampler.replacement else wanted)
+            return enough and (self._limit is None or self._limit.can_sample(wanted))
 
     def stats(self) -> Stats:
         """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized` and `Ranked`.
@@ -365,16 +381,14 @@ class ReplayBuffer(Stored, Persistent):
                 self._index.refresh()
             counts = {"nbytes": self._nbytes, "drawn": self._drawn, "stale_updates": self._stale}
             counts["slow_adds"] = self._slow_adds()
-            compute = snapshot(self._ring, self._index.report(), self._last_ids, self._last_weights, counts)
+            limiter = None if self._limit is None else self._limit.report()
+            compute = snapshot(self._ring, self._index.report(), self._last_ids, self._last_weights, counts, limiter)
         return compute()
 
     def __repr__(self) -> str:
-        choices = f"{self.item!r}, {self.sampler!r}, {self.storage!r}"
+        choices = ", ".join(map(repr, filter(None, (self.item, self.sampler, self.storage, self.limiter))))
         steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
         return f"ReplayBuffer({steps}, {choices}, {readable(self._nbytes)} when full)"
-
-    def _slow_adds(self) -> int:
-        return self._adding.parsed + sum(getattr(call, "asked", 0) for call in (self._add, self._extend))
 
     def _drawable(self, ids: Any, at: str) -> Int64:
         checked = ids_of(ids, at)
