@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # What `close` lets go of.
 _PARTS = ["_ring", "_index", "_prioritizing", "_try_update", "_expander", "_adding", "_add", "_extend", "_link"]
-_PARTS += ["_of_sampler", "_bound", "_saver"]
+_PARTS += ["_of_sampler", "_bound", "_saver", "_calls", "_limit"]
 _Self = TypeVar("_Self", bound="Shareable")
 _joint: WeakSet[Shareable] = WeakSet()
 
@@ -65,7 +65,7 @@ def about_of(buffer: Any, rows: int) -> About | None:
     if known is not None:
         return known
     window = buffer.item.window(buffer.schema)
-    return About(buffer.schema, buffer.num_envs, rows, window, buffer.item, buffer.sampler)
+    return About(buffer.schema, buffer.num_envs, rows, window, buffer.item, buffer.sampler, buffer.limiter)
 
 
 def link_of(memory: Memory, lanes: int) -> Link:
