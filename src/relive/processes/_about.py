@@ -26,7 +26,7 @@ from ..schema import Schema
 KEEPS = tuple(BOOKKEEPING)
 CHOICES, OWNERS, STATE, COUNTS = "about/choices", "about/owners", "about/state", "about/counts"
 # Entries of `COUNTS`, which a live view reads.
-DRAWN, UPDATES, STALE, REDRAWN = range(4)
+DRAWN, UPDATES, STALE, REDRAWN, LAST_ID = range(5)
 _STATE = 1 << 15  # bytes of one copy of the state
 
 
