@@ -15,6 +15,7 @@ from source_tree import NAMES
 # The modules whose names a user imports.
 FACES = [
     "relive",
+    "relive.doctor",
     "relive.errors",
     "relive.gymnasium",
     "relive.lab",
