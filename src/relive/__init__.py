@@ -34,6 +34,7 @@ if _TYPE_CHECKING:
     from .items import Sequences as Sequences
     from .items import precision_priority as precision_priority
     from .items import sequence_priority as sequence_priority
+    from .mixture import Mixture as Mixture
     from .samplers import Anneal as Anneal
     from .samplers import Prioritized as Prioritized
     from .samplers import Ranked as Ranked
@@ -44,6 +45,7 @@ if _TYPE_CHECKING:
 # Loaded when they are used: what a first buffer does not need, and what brings SQLite in.
 _LATER = {
     "Anneal": ".samplers",
+    "Mixture": ".mixture",
     "Prioritized": ".samplers",
     "Ranked": ".samplers",
     "Sequences": ".items",

@@ -283,10 +283,7 @@ class ReplayBuffer(Stored, Persistent):
             ArgumentError: `ids` are not one-dimensional integers.
         """
         with self._turn.alone():
-            slots = self._drawable(ids, "ReplayBuffer.read")
-            fields = self._expander.expand(slots, self.rng)
-            fields["weights"] = np.ones(len(slots), np.float32)
-            return Batch(fields)
+            return self._batch(self._drawable(ids, "ReplayBuffer.read"))
 
     def priorities(self, ids: Any) -> Float64:
         """The raw priorities (eps included, alpha not) of drawable ids, float64 `[B]`.

@@ -20,6 +20,7 @@ FACES = [
     "relive.gymnasium",
     "relive.lab",
     "relive.lab.envs",
+    "relive.minari",
     "relive.testing",
     "relive.trajectories",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from .. import _check
 from ..batch import Batch
 from ..errors import ArgumentError, message
-from .mixture import Sampled
+from ..mixture import Sampled
 
 
 class Prefetch(Iterator[Batch]):
