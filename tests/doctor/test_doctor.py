@@ -79,7 +79,7 @@ def test_without_the_optional_parts_the_tables_they_need_are_left_out() -> None:
 
 
 def test_modes_and_steps_are_chosen() -> None:
-    report = examine(Unprioritized(), n_steps=[2], modes=["SAME_STEP"])
+    report = examine(Unprioritized(), n_steps=2, modes="SAME_STEP")
     assert {(check.autoreset_mode, check.n_step) for check in report.checks} == {("same_step", 2)}
     modes = gymnasium.vector.AutoresetMode
     assert [mode_of(name) for name in ("next_step", "NextStep", modes.DISABLED)] == [modes.NEXT_STEP] * 2 + [

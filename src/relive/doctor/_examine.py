@@ -26,8 +26,8 @@ CALLS = 120
 def examine(
     pipeline: Pipeline | Callable[[], Pipeline],
     *,
-    n_steps: Iterable[int] = (1, 3),
-    modes: Iterable[AutoresetMode | str] | None = None,
+    n_steps: int | Iterable[int] = (1, 3),
+    modes: AutoresetMode | str | Iterable[AutoresetMode | str] | None = None,
     name: str | None = None,
 ) -> Report:
     """Run a pipeline in environments that count their steps and judge every item that it stores.
@@ -39,8 +39,8 @@ def examine(
     Args:
         pipeline: What to examine, or a function without arguments that makes it; each probe of table C then gets a new
             one, so that what one NaN has spoilt does not hide what comes after.
-        n_steps: Steps of the targets.
-        modes: Gymnasium's autoreset modes or their names; None: all that the pipeline knows.
+        n_steps: Steps of the targets, one or several.
+        modes: Gymnasium's autoreset modes or their names, one or several; None: all that the pipeline knows.
         name: What to call it in the report; None: the name of its class or function.
 
     Returns:
@@ -59,8 +59,9 @@ def examine(
     word = name or str(getattr(pipeline, "__name__", type(pipeline).__name__))
     makes: Any = pipeline if _makes(pipeline) else lambda: pipeline
     patient = Patient(makes, word)
-    steps = [_step(n) for n in n_steps]
-    wanted = [mode_of(mode) for mode in (patient.modes if modes is None else modes)]
+    steps = [_step(n) for n in ([n_steps] if isinstance(n_steps, int) else n_steps)]
+    given = patient.modes if modes is None else [modes] if isinstance(modes, str | AutoresetMode) else modes
+    wanted = [mode_of(mode) for mode in given]
     known = [mode for mode in dict.fromkeys(wanted) if mode in patient.modes]
     if not known or not steps:
         what = f"at least one of {', '.join(f'`{mode.name.lower()}`' for mode in patient.modes)}"
