@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,15 @@ def test_an_unknown_or_broken_pipeline_has_status_2(
     monkeypatch.chdir(tmp_path)
     assert main(["doctor", name]) == 2
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["stable_baselines3", "tianshou", "cpprb", "torchrl"])
+def test_a_missing_library_is_named(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    short = {"stable_baselines3": "sb3"}.get(name, name)
+    for loaded in [name, *(module for module in sys.modules if module.startswith(f"{name}."))]:
+        monkeypatch.setitem(sys.modules, loaded, None)
+    assert main(["doctor", short]) == 2
+    assert f"Expected the package `{name}`, got none - at `relive.doctor`: pip install" in capsys.readouterr().err
 
 
 def test_every_name_has_a_pipeline() -> None:

@@ -113,6 +113,16 @@ def test_without_timeouts_next_observations_tell_where_streams_end() -> None:
     from_arrays(flat(timeouts=None, next_observations=None), timeouts=None)
 
 
+def test_steps_in_any_order_are_kept_whole() -> None:
+    order = np.random.default_rng(0).permutation(STEPS)
+    data = {name: values[order] for name, values in flat().items()}
+    buffer = from_arrays(data)
+    assert len(buffer) == STEPS
+    batch = next(buffer.batches(STEPS, shuffle=False))
+    assert batch.obs.tolist() == data["observations"].tolist()
+    assert batch.next_obs[batch.discount > 0].tolist() == data["next_observations"][batch.discount > 0].tolist()
+
+
 def test_extras_are_kept() -> None:
     buffer = from_arrays(flat(log_prob=np.arange(STEPS) / 2), extras=["log_prob"])
     assert buffer.column("log_prob").max() == (STEPS - 1) / 2

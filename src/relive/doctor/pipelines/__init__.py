@@ -61,8 +61,8 @@ def named(name: str) -> Callable[[], Any]:
 
 
 def _imported(module: str, name: str) -> Any:
-    here = os.getcwd()
-    sys.path.insert(0, here)
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # and it stays: the function may import more when it runs
     try:
         return importlib.import_module(module)
     except ReliveError:
@@ -70,5 +70,3 @@ def _imported(module: str, name: str) -> Any:
     except Exception as error:
         got = f"`{type(error).__name__}: {error}`"
         raise ArgumentError(message(f"a module `{module}` that can be imported", got, name)) from error
-    finally:
-        sys.path.remove(here)

@@ -36,7 +36,6 @@ class Collected:
 
     def __init__(self) -> None:
         with needs("torchrl", "relive.doctor"):
-            import tensordict  # noqa: F401
             import torchrl.collectors
             import torchrl.data
             import torchrl.envs
