@@ -54,11 +54,23 @@ def test_nothing_is_wrong_with_a_right_buffer() -> None:
         assert len(of) == 6
 
 
+def test_a_ring_of_its_own_size_is_overwritten_before_late_priorities_come() -> None:
+    class OneRing(Planted):
+        def run(self, *args: Any, autoreset_mode: Any) -> None:
+            super().run(*args, autoreset_mode=autoreset_mode, capacity=100)
+
+    report = examine(OneRing(), n_steps=1, modes="disabled")
+    assert report.right, report.findings
+    assert "late priorities" in {check.probe for check in report.checks}
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str) -> None:
     table, probe = FAULTS[fault]
-    only = {"A": Unprioritized, "B": Unprioritized, "C": Planted}[table]
-    report = examine(lambda: only(fault), n_steps=[1] if table == "C" else [3], name="planted")
+    if table == "C":
+        report = examine(lambda: Planted(fault), n_steps=1, modes="disabled")
+    else:
+        report = examine(lambda: Unprioritized(fault), n_steps=3)
     found = [finding for finding in report.findings if finding.table == table and probe in finding.probe]
     assert found, report.findings
     for finding in report.findings:

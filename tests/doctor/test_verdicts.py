@@ -54,7 +54,7 @@ def test_stable_baselines3() -> None:
     _, cleanrl = verdicts("sb3-cleanrl", n_steps=[3], modes=["same_step"])
     wrong = {"wrong next_obs bootstrapped": 52, "wrong reward": 52, "wrong discount": 52}
     assert only(cleanrl, "same_step", 3) == wrong
-    _, learn = verdicts("sb3-learn")
+    _, learn = verdicts("sb3-learn", n_steps=[3])
     assert learn == {("reset in mid-episode", "disabled", 3): 8}
     _, memory = verdicts("sb3-memory", n_steps=[1])
     assert memory["truncation taken for an end", "disabled", 1] == 26

@@ -75,8 +75,8 @@ def examine(
     with _generators_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the report says what is wrong
         checks = [check for mode in known for n in steps for check in _table_a(patient, mode, n)]
-        # Where the loop is right, or has the fewest faults: what follows is about the buffer.
-        best = min(known, key=lambda mode: sum(c.wrong for c in checks if c.autoreset_mode == mode.name.lower()))
+        # Where the loop is right, or has the fewest faults, and each call is a step: what follows is about the buffer.
+        best = min(known, key=lambda mode: (_faults_in(mode, checks), mode is AutoresetMode.NEXT_STEP))
         for table in (table_b, table_c):
             found, left_out = table(patient, best, steps, checks)
             checks, skipped = checks + found, skipped + left_out
@@ -93,6 +93,10 @@ def _table_a(patient: Patient, mode: AutoresetMode, n_step: int) -> Iterator[Fin
         texts = [fault.text for fault in faults if fault.probe == probe]
         shown = (texts[0], REMEDIES[probe]) if texts else ("", "")
         yield Finding(probe, "A", mode.name.lower(), n_step, len(texts), of, *shown)
+
+
+def _faults_in(mode: AutoresetMode, checks: Iterable[Finding]) -> int:
+    return sum(check.wrong for check in checks if check.autoreset_mode == mode.name.lower())
 
 
 def _makes(pipeline: Any) -> bool:
