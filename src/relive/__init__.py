@@ -36,6 +36,7 @@ if _TYPE_CHECKING:
     from .items import Sequences as Sequences
     from .items import precision_priority as precision_priority
     from .items import sequence_priority as sequence_priority
+    from .mixture import Mixture as Mixture
     from .processes.opening import open as open
     from .processes.writer import Writer as Writer
     from .samplers import Anneal as Anneal
@@ -51,6 +52,7 @@ if _TYPE_CHECKING:
 _LATER = {
     "Anneal": ".samplers",
     "Mapped": ".storage",
+    "Mixture": ".mixture",
     "Prioritized": ".samplers",
     "Ranked": ".samplers",
     "RateLimiter": "._limiter",

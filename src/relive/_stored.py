@@ -1,8 +1,8 @@
-"""What a buffer does with the steps it stores, whichever of them can be drawn: count, follow, show, forget."""
+"""What a buffer does with all that it stores, without a sampler: count, follow, show, go through, forget."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,21 +14,24 @@ from ._plans import Followed, State
 from ._ring import Ring
 from ._turn import Turn
 from ._types import Array, Bool, Float32, Int64
+from .batch import Batch
 from .errors import ArgumentError, message
 from .samplers import Index, Sampler
+from .samplers._protocol import uniforms
 from .schema import Schema
 from .stats import Stats, snapshot
 
 if TYPE_CHECKING:
     from ._limiter import Limit, RateLimiter
-    from .items import Item
+    from .items import Expander, Item
+    from .processes._link import Bound, Link
     from .storage import Storage
 
 _FOLLOW = "ReplayBuffer.follow"
 
 
 class Stored:
-    """The part of `ReplayBuffer` that neither writes steps nor draws items."""
+    """The part of `ReplayBuffer` that neither writes steps nor draws items by a sampler."""
 
     schema: Schema
     num_envs: int
@@ -36,6 +39,7 @@ class Stored:
     sampler: Sampler
     storage: Storage
     limiter: RateLimiter | None
+    rng: Any
     _ring: Ring
     _index: Index
     _turn: Turn
@@ -46,6 +50,9 @@ class Stored:
     _last_weights: Float32
     _slow_adds: Callable[[], int]
     _limit: Limit | None
+    _link: Link | None
+    _bound: Bound
+    _expander: Expander
 
     @property
     def capacity(self) -> int:
@@ -154,6 +161,62 @@ class Stored:
         found.setflags(write=False)
         return found
 
+    def batches(self, batch_size: int, *, shuffle: bool = True, drop_last: bool = False) -> Iterator[Batch]:
+        """Go through every drawable item once: an epoch, for offline data and supervised learning.
+
+        The items are those that can be drawn now, whatever their priorities. Items that are overwritten meanwhile are
+        left out of the batches that come after. Weights are 1 and no statistic moves.
+
+        Args:
+            batch_size: Items in a batch, >= 1; the last batch may have fewer.
+            shuffle: In random order, by one call of the buffer's generator; otherwise in the order of ids, oldest
+                first.
+            drop_last: Leave out a last batch that has fewer.
+
+        Returns:
+            An iterator over batches as `sample` returns them.
+
+        Raises:
+            ArgumentError: `batch_size` is not a positive integer, or a flag is no bool.
+
+        >>> import numpy as np, relive
+        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 100, seed=0)
+        >>> time, no = np.arange(5.0), np.zeros(5, bool)
+        >>> ids = buffer.extend(obs=time, action=time, reward=time, next_obs=time + 1, terminated=no, truncated=no)
+        >>> [batch.ids.tolist() for batch in buffer.batches(2)]
+        [[3, 2], [1, 0], [4]]
+        """
+        at = "ReplayBuffer.batches"
+        size = _check.integer(batch_size, f"{at}(batch_size)", minimum=1)
+        _check.flag(shuffle, f"{at}(shuffle)")
+        _check.flag(drop_last, f"{at}(drop_last)")
+        with self._turn.alone():
+            slots = self._ring.changes(np.zeros((self._ring.lanes, 3), np.int64)).come
+            ids = np.sort(self._ring.ids(slots))
+            if shuffle:
+                ids = ids[np.argsort(uniforms(self.rng, len(ids)), kind="stable")]
+        return self._parts(ids, size, len(ids) // size * size if drop_last else len(ids))
+
+    def _parts(self, ids: Int64, size: int, end: int) -> Iterator[Batch]:
+        for begin in range(0, end, size):
+            with self._turn.alone():
+                if self._link is not None:
+                    self._ring.kernel.look()
+                slots, states = self._ring.locate(ids[begin : begin + size])
+                if states is not None:
+                    slots = slots[states == State.DRAWABLE]
+                batch = self._batch(slots) if len(slots) else None
+            if batch is not None:
+                yield batch
+
+    def _batch(self, slots: Int64) -> Batch:
+        """The items that start at `slots`; the caller has the turn."""
+        fields = self._expander.expand(slots, self.rng)
+        if self._link is not None:
+            self._link.check(self._bound, fields["ids"])
+        fields["weights"] = np.ones(len(slots), np.float32)
+        return Batch(fields)
+
     def clear(self) -> None:
         """Forget all steps. The buffer goes on as a new one would, but that ids are never used again.
 
@@ -171,12 +234,16 @@ class Stored:
         (0, False, [1])
         """
         with self._turn.alone():
+            if self._link is not None:
+                self._link.claims.before(np.arange(self._ring.lanes))
             self._ring.clear()
             if self._limit is not None:
                 self._limit.begin(0)
 
     def _drawable(self, ids: Any, at: str) -> Int64:
         checked = ids_of(ids, at)
+        if self._link is not None:
+            self._ring.kernel.look()
         slots, states = self._ring.locate(checked)
         if states is not None:
             raise stale(checked, states, states != State.DRAWABLE, at)

@@ -313,14 +313,7 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable):
             ArgumentError: `ids` are not one-dimensional integers.
         """
         with self._turn.alone():
-            if self._link is not None:
-                self._ring.kernel.look()
-            slots = self._drawable(ids, "ReplayBuffer.read")
-            fields = self._expander.expand(slots, self.rng)
-            if self._link is not None:
-                self._link.check(self._bound, fields["ids"])
-            fields["weights"] = np.ones(len(slots), np.float32)
-            return Batch(fields)
+            return self._batch(self._drawable(ids, "ReplayBuffer.read"))
 
     def priorities(self, ids: Any) -> Float64:
         """The raw priorities (eps included, alpha not) of drawable ids, float64 `[B]`.

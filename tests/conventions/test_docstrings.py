@@ -15,10 +15,12 @@ from source_tree import NAMES
 # The modules whose names a user imports.
 FACES = [
     "relive",
+    "relive.doctor",
     "relive.errors",
     "relive.gymnasium",
     "relive.lab",
     "relive.lab.envs",
+    "relive.minari",
     "relive.testing",
     "relive.trajectories",
 ]

@@ -1,4 +1,4 @@
-"""The loops on the page about boundaries store what the recorder stores."""
+"""The loops on the page about Gymnasium by hand store what the recorder stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 import relive
 from relive.gymnasium import Recorder
 
-PAGE = Path(__file__).parents[2] / "docs" / "boundaries.md"
+PAGE = Path(__file__).parents[2] / "docs" / "gymnasium-by-hand.md"
 MODES = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP}
 MODES |= {"disabled": AutoresetMode.DISABLED, "single": None}
 STEPS, ROWS = 150, 600

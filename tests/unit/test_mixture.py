@@ -68,3 +68,24 @@ def test_a_buffer_of_steps_mixes_too():
         steps.add(obs=value, action=0.0, reward=value, next_obs=value, terminated=False, truncated=False)
         made.append(steps)
     assert Mixture(*made).sample(6).reward.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_priorities_of_a_mixed_batch_go_to_both_buffers():
+    made = [
+        relive.ReplayBuffer(
+            relive.Schema(obs=relive.Field(), action=relive.Field()), 10, sampler=relive.Prioritized(eps=0.0), seed=0
+        )
+        for _ in range(2)
+    ]
+    for steps in made:
+        steps.add(obs=0.0, action=0.0, reward=0.0, next_obs=0.0, terminated=False, truncated=False)
+    mixture = relive.Mixture(*made, share=0.25)
+    batch = mixture.sample(4)
+    assert mixture.update_priorities(batch.ids, np.array([[2.0], [2.0], [2.0], [-3.0]])) == 4
+    assert [steps.priorities([0])[0] for steps in made] == pytest.approx([2.0, 3.0])
+    with pytest.raises(relive.PriorityError, match="Expected 4 finite TD errors, one per id, got 3 of 4"):
+        mixture.update_priorities(batch.ids, [1.0, 1.0, 1.0, np.nan])
+    assert made[0].priorities([0])[0] == pytest.approx(2.0)
+    uniform = relive.ReplayBuffer(made[0].schema, 10, seed=0)
+    uniform.add(obs=0.0, action=0.0, reward=0.0, next_obs=0.0, terminated=False, truncated=False)
+    assert relive.Mixture(made[0], uniform).update_priorities([0, 0, 0], [4.0, 5.0, 1.0]) == 2

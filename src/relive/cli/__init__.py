@@ -67,7 +67,7 @@ def _commands(arguments: Sequence[str]) -> Any:
         import tyro  # noqa: F401
     from tyro.extras import SubcommandApp
 
-    from relive.cli import inspect, processes, trajectories
+    from relive.cli import doctor, inspect, processes, trajectories
     from relive.lab.commands import groups
 
     app = SubcommandApp()
@@ -85,6 +85,7 @@ def _commands(arguments: Sequence[str]) -> Any:
     memory.command(name="list")(processes.list_segments)
     memory.command(name="clean")(processes.clean)
     app.command(memory, name="shm", help="Buffers in shared memory: which there are, and removing what was left.")
+    app.command(name="doctor")(doctor.doctor)
     bench = _bench()
     if bench is not None:
         app.command(name="bench")(bench)

@@ -1,5 +1,6 @@
 """Batched trajectories `[T, B, ...]` on disk or in memory: stored whole, sampled step by step."""
 
+from ..mixture import Mixture as Mixture
 from .buffer import Durability as Durability
 from .buffer import TrajectoryReplayBuffer as TrajectoryReplayBuffer
 from .inspection import Contents as Contents
@@ -7,7 +8,6 @@ from .inspection import Inspection as Inspection
 from .inspection import contents as contents
 from .inspection import inspect as inspect
 from .inspection import verify as verify
-from .mixture import Mixture as Mixture
 from .prefetch import Prefetch as Prefetch
 from .salvage import salvage as salvage
 from .tools import convert as convert

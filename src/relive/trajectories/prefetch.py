@@ -5,7 +5,7 @@ from __future__ import annotations
 from .. import _check
 from .._prefetch import Prefetched
 from ..errors import ArgumentError, message
-from .mixture import Sampled
+from ..mixture import Sampled
 
 
 class Prefetch(Prefetched):

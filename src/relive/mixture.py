@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .. import _check
-from .._types import Array
-from ..batch import Batch
-from ..errors import ArgumentError, SchemaError, message
+from . import _check
+from ._types import Array
+from .batch import Batch
+from .errors import ArgumentError, PriorityError, SchemaError, message
 
 
 class Sampled(Protocol):
@@ -22,7 +22,7 @@ class Sampled(Protocol):
 
 
 class Mixture:
-    """Draw a share of every batch from one buffer and the rest from another.
+    """Draw a share of every batch from one buffer and the rest from another: `ReplayBuffer`s or trajectories.
 
     Args:
         replay: The buffer that the agent fills.
@@ -34,8 +34,16 @@ class Mixture:
 
     Rows of `replay` come first. Fields that only one of the buffers has are left out.
 
-    Source: RLinf's `ReplayBufferDataset`, which uses a share of 0.5.
+    Source: Ball et al. 2023 (RLPD) and RLinf's `ReplayBufferDataset`; both use a share of 0.5.
 
+    >>> import numpy as np, relive
+    >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+    >>> replay, offline = (relive.ReplayBuffer(schema, 100, seed=seed) for seed in range(2))
+    >>> for buffer, value in ((replay, 0.0), (offline, 1.0)):
+    ...     step = dict(obs=value, action=0.0, reward=value, next_obs=value, terminated=False, truncated=False)
+    ...     ids = buffer.add(**step)
+    >>> Mixture(replay, offline).sample(6).reward.tolist()
+    [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
     >>> from relive.trajectories import Trajectory, TrajectoryReplayBuffer
     >>> replay, demonstrations = TrajectoryReplayBuffer(seed=0), TrajectoryReplayBuffer(seed=1)
     >>> replay.add_trajectories([Trajectory(rewards=np.zeros((5, 2, 1)))])
@@ -53,7 +61,7 @@ class Mixture:
         self.share = _check.real(share, "Mixture(share)", low=0.0, high=1.0)
 
     def sample(self, num_chunks: int, /) -> Batch:
-        """Draw a batch of `num_chunks` rows from both buffers.
+        """Draw a batch of `num_chunks` rows from both buffers; `ids` name the steps of the buffer that a row is from.
 
         Raises:
             NotEnoughData: One of the buffers is empty.
@@ -66,6 +74,35 @@ class Mixture:
         if len(batches) == 1:
             return batches[0]
         return Batch(_joined(batches[0], batches[1], "$"))
+
+    def update_priorities(self, ids: Any, td_error: Any) -> int:
+        """Set the priorities of a whole batch, in both buffers; one without priorities is passed over.
+
+        Args:
+            ids: The ids of the batch, all of them and in its order: the first ones are those of `replay`.
+            td_error: One number per id, of either sign, `[B]` or `[B, 1]`.
+
+        Returns:
+            How many were applied.
+
+        Raises:
+            PriorityError: There are not as many TD errors as ids, or one of them is not finite. Nothing has changed.
+            StaleId: An id was never issued.
+        """
+        count = len(ids)
+        first = count - int(count * self.share)
+        detach = getattr(td_error, "detach", None)
+        errors = np.asarray(detach() if callable(detach) else td_error)
+        if len(errors) != count or not np.isfinite(errors).all():
+            wanted, got = f"{count} finite TD errors, one per id", f"{np.isfinite(errors).sum()} of {len(errors)}"
+            raise PriorityError(message(wanted, got, "$.td_error"))
+        applied = 0
+        for buffer, part in ((self.replay, slice(first)), (self.demonstrations, slice(first, None))):
+            sampler: Any = getattr(buffer, "sampler", None)
+            if sampler is not None and sampler.prioritizes and len(ids[part]):
+                update: Any = getattr(buffer, "update_priorities")  # noqa: B009 - not every buffer has it
+                applied += update(ids[part], errors[part])
+        return applied
 
 
 def _joined(first: Mapping[str, Any], second: Mapping[str, Any], at: str) -> dict[str, Any]:

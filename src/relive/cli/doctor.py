@@ -1,0 +1,117 @@
+"""`relive doctor`: what a replay buffer gets wrong."""
+
+from __future__ import annotations
+
+import json as plain
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich.table import Table
+
+import relive
+from relive._extras import needs
+from relive._terminal import console, say, say_files
+from relive.cli import _page
+
+if TYPE_CHECKING:
+    from relive.doctor import Report
+
+TITLES = {"A": "A. Items", "B": "B. Streams", "C": "C. Priorities"}
+NOTES = {
+    "A": "Wrong items, of those stored after 120 calls in two environments.",
+    "B": "Wrong items where the ring has wrapped, and where environments were reset in mid-episode.",
+    "C": "What late and bad TD errors, and slots that were never filled, do to the draws.",
+}
+
+
+def doctor(
+    pipeline: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PIPELINE")],
+    n_step: int | None = None,
+    mode: Literal["next_step", "same_step", "disabled"] | None = None,
+    json: bool = False,
+    html: Path | None = None,
+) -> int:
+    """Examine a replay buffer with the loop that fills it: phantom steps, wrong targets, poisoned priorities.
+
+    The environment counts its steps, so every stored item is compared with what it should be. The exit status is 0
+    where all is right, 1 where something is wrong, 2 for a pipeline that is unknown or does not run.
+
+    Example: relive doctor sb3 --n-step 3
+
+    Args:
+        pipeline: `relive`, `sb3`, `tianshou`, `cpprb`, `torchrl` or one of their variants (an unknown name lists
+            them), or `module:function` for a function of yours that returns a pipeline; its code runs.
+        n_step: Steps of the targets; 1 and 3 unless given.
+        mode: Gymnasium's autoreset mode; all that the pipeline knows unless given.
+        json: Print the verdict as JSON.
+        html: Also write the verdict to this file, as a page that needs nothing but itself.
+    """
+    with needs("gymnasium", "relive doctor"):
+        from relive.doctor import examine, pipelines
+
+    default = (1,) if pipeline in pipelines.ONE_STEP else (1, 3)
+    report = examine(
+        pipelines.named(pipeline),
+        n_steps=default if n_step is None else (n_step,),
+        modes=None if mode is None else (mode,),
+        name=pipeline,
+    )
+    if html:
+        html.write_text(_as_page(report), encoding="utf-8")
+    if json:
+        sys.stdout.write(plain.dumps(report.to_dict(), indent=2) + "\n")
+    else:
+        _show(report)
+        if html:
+            say_files(console(), [html])
+    return 0 if report.right else 1
+
+
+def _show(report: Report) -> None:
+    screen = console()
+    for name, title in TITLES.items():
+        titles, rows = report.table(name)
+        if rows:
+            table = Table(*titles, title=title, title_justify="left", caption=NOTES[name], caption_justify="left")
+            for row in rows:
+                table.add_row(*row)
+            screen.print(table)
+    for finding in report.findings:
+        where = f"{finding.autoreset_mode}, n = {finding.n_step}"
+        say(screen, f"{finding.table}. {finding.probe} ({where}): {finding.wrong} of {finding.of}")
+        say(screen, f"   {finding.example}")
+        say(screen, f"   remedy: {finding.remedy}")
+    for reason in report.skipped:
+        say(screen, f"not examined: {reason}")
+    say(screen, f"{report.pipeline}: {_verdict(report)}")
+
+
+def _verdict(report: Report) -> str:
+    return "nothing is wrong" if report.right else f"{len(report.findings)} of {len(report.checks)} checks found faults"
+
+
+def _as_page(report: Report) -> str:
+    tiles = [
+        ("checks", f"{len(report.checks)}", ""),
+        ("with faults", f"{len(report.findings)}", ""),
+        ("not examined", f"{len(report.skipped)}", ""),
+    ]
+    sections = []
+    for name, title in TITLES.items():
+        titles, rows = report.table(name)
+        if rows:
+            sections.append(_page.section(title, NOTES[name], _page.table(titles, rows), wide=True))
+    found = [
+        (f"{f.table}. {f.probe}", f"{f.autoreset_mode}, n = {f.n_step}", f"{f.wrong} of {f.of}", f.example, f.remedy)
+        for f in report.findings
+    ]
+    if found:
+        body = _page.table(("fault", "where", "wrong", "example", "remedy"), found)
+        sections.append(_page.section("Findings", "One item that shows each, and what to change.", body, wide=True))
+    if report.skipped:
+        body = _page.table(("not examined",), [(reason,) for reason in report.skipped])
+        sections.append(_page.section("Not examined", "", body, wide=True))
+    footer = f"Written by relive {relive.__version__}. The page needs no network and runs no scripts."
+    return _page.page("relive doctor", f"{report.pipeline}: {_verdict(report)}", tiles, sections, footer)

@@ -1,0 +1,125 @@
+"""The examination: tables A, B and C."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from relive.errors import ArgumentError, message
+
+from ._items import PROBES, REMEDIES, judge
+from ._pipeline import Patient, Pipeline, mode_of
+from ._priorities import table_c
+from ._report import Finding, Report
+from ._streams import table_b
+
+CALLS = 120
+
+
+def examine(
+    pipeline: Pipeline | Callable[[], Pipeline],
+    *,
+    n_steps: int | Iterable[int] = (1, 3),
+    modes: AutoresetMode | str | Iterable[AutoresetMode | str] | None = None,
+    name: str | None = None,
+) -> Report:
+    """Run a pipeline in environments that count their steps and judge every item that it stores.
+
+    * **A, items**: after 120 calls in two lanes, is each stored item the right n-step target for its observation?
+    * **B, streams**: the same where the ring has wrapped, and where environments were reset in mid-episode.
+    * **C, priorities**: late TD errors, NaN, infinite, negative and zero ones, and slots that were never filled.
+
+    Args:
+        pipeline: What to examine, or a function without arguments that makes it; each probe of table C then gets a new
+            one, so that what one NaN has spoilt does not hide what comes after.
+        n_steps: Steps of the targets, one or several.
+        modes: Gymnasium's autoreset modes or their names, one or several; None: all that the pipeline knows.
+        name: What to call it in the report; None: the name of its class or function.
+
+    Returns:
+        The report; `report.right` and `report.findings` have the verdict.
+
+    Raises:
+        ArgumentError: The pipeline is none, raises when it is run, or knows none of the modes; an argument outside its
+            limits.
+
+    No global random generator is used or seeded: what libraries draw from them is put back.
+
+    >>> from relive.doctor import pipelines
+    >>> examine(pipelines.named("relive"), modes=["same_step"]).right
+    True
+    """
+    word = name or str(getattr(pipeline, "__name__", type(pipeline).__name__))
+    makes: Any = pipeline if _makes(pipeline) else lambda: pipeline
+    patient = Patient(makes, word)
+    steps = [_step(n) for n in ([n_steps] if isinstance(n_steps, int) else n_steps)]
+    given = patient.modes if modes is None else [modes] if isinstance(modes, str | AutoresetMode) else modes
+    wanted = [mode_of(mode) for mode in given]
+    known = [mode for mode in dict.fromkeys(wanted) if mode in patient.modes]
+    if not known or not steps:
+        what = f"at least one of {', '.join(f'`{mode.name.lower()}`' for mode in patient.modes)}"
+        got = ", ".join(f"`{mode.name.lower()}`" for mode in wanted) or "none"
+        raise ArgumentError(message(what if steps else "at least one n", got if steps else "none", f"{word}(modes)"))
+    skipped = [
+        f"autoreset mode {mode.name.lower()}: the pipeline does not know it"
+        for mode in dict.fromkeys(wanted)
+        if mode not in known
+    ]
+    with _generators_kept(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the report says what is wrong
+        checks = [check for mode in known for n in steps for check in _table_a(patient, mode, n)]
+        # Where the loop is right, or has the fewest faults, and each call is a step: what follows is about the buffer.
+        best = min(known, key=lambda mode: (_faults_in(mode, checks), mode is AutoresetMode.NEXT_STEP))
+        for table in (table_b, table_c):
+            found, left_out = table(patient, best, steps, checks)
+            checks, skipped = checks + found, skipped + left_out
+    return Report(word, tuple(checks), tuple(skipped))
+
+
+def _table_a(patient: Patient, mode: AutoresetMode, n_step: int) -> Iterator[Finding]:
+    patient.renew()
+    patient.run(CALLS, n_step, mode)
+    items = patient.items()
+    faults = judge(items, patient.world, n_step)
+    of = max(len(items), 1)
+    for probe in PROBES:
+        texts = [fault.text for fault in faults if fault.probe == probe]
+        shown = (texts[0], REMEDIES[probe]) if texts else ("", "")
+        yield Finding(probe, "A", mode.name.lower(), n_step, len(texts), of, *shown)
+
+
+def _faults_in(mode: AutoresetMode, checks: Iterable[Finding]) -> int:
+    return sum(check.wrong for check in checks if check.autoreset_mode == mode.name.lower())
+
+
+def _makes(pipeline: Any) -> bool:
+    """Whether it makes pipelines, and is none itself."""
+    return callable(pipeline) and (isinstance(pipeline, type) or not isinstance(pipeline, Pipeline))
+
+
+def _step(n: Any) -> int:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= 50:
+        raise ArgumentError(message("integers from 1 to 50", f"`{n}`", "examine(n_steps)"))
+    return int(n)
+
+
+@contextlib.contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Put the states of the global generators back, which some libraries draw from."""
+    legacy, plain = np.random.get_state(), random.getstate()
+    torch = sys.modules.get("torch")
+    tensor = torch.get_rng_state() if torch else None
+    try:
+        yield
+    finally:
+        np.random.set_state(legacy)
+        random.setstate(plain)
+        if torch:
+            torch.set_rng_state(tensor)

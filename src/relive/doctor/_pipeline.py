@@ -1,0 +1,234 @@
+"""What the doctor examines, and how it is run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from relive.errors import ArgumentError, ReliveError, message
+
+from ._world import World
+
+LANES, GAMMA = 2, 0.5
+MakeEnv = Callable[[], "gymnasium.Env[Any, Any]"]
+
+
+class Item(NamedTuple):
+    """One stored item as a learner sees it: the target is `reward + bootstrap * V(next_obs)`.
+
+    Attributes:
+        obs: The observation where it starts, a number or an array of one number.
+        reward: The (n-step) reward.
+        bootstrap: The factor of `V(next_obs)`: `gamma**m` for m steps, 0 where the learner does not bootstrap.
+        next_obs: The observation that the learner bootstraps from.
+        handle: What `update` takes for this item, in items that `sample` returns.
+        weight: Its importance-sampling weight, in items that `sample` returns.
+
+    >>> Item(obs=3, reward=4.0, bootstrap=0.5, next_obs=4).bootstrap
+    0.5
+    """
+
+    obs: Any
+    reward: Any
+    bootstrap: Any
+    next_obs: Any
+    handle: Any = None
+    weight: Any = 1.0
+
+
+@runtime_checkable
+class Pipeline(Protocol):
+    """A collection loop together with the buffer that it fills: what the doctor examines.
+
+    `run` may have two further keyword arguments, which table B needs: `capacity` (steps that the buffer holds over all
+    lanes; None: enough for every step) and `reset_at` (numbers of calls before which the loop resets all environments,
+    in mid-episode, in the way in which its user would).
+
+    Two further methods are for prioritized buffers, table C: `sample(n)` returns `n` items that have a `handle` (and a
+    `weight`, where there are importance-sampling weights), and `update(handles, td_errors)` gives them TD errors.
+    An attribute `modes` names the autoreset modes that the loop knows, if not all three.
+
+    >>> import gymnasium, numpy as np
+    >>> from relive.doctor import examine
+    >>> class Mine:
+    ...     def run(self, make_env, num_envs, calls, n_step, gamma, *, autoreset_mode):
+    ...         self.stored = []
+    ...         envs = gymnasium.vector.SyncVectorEnv([make_env] * num_envs, autoreset_mode=autoreset_mode)
+    ...         obs, _ = envs.reset()
+    ...         for _ in range(calls):
+    ...             next_obs, reward, terminated, truncated, infos = envs.step(np.zeros(num_envs, int))
+    ...             self.stored += zip(obs, reward, gamma * ~terminated, next_obs)
+    ...             obs = next_obs
+    ...     def items(self):
+    ...         return self.stored
+    >>> [(finding.probe, finding.wrong) for finding in examine(Mine(), n_steps=[1], modes=["next_step"]).findings]
+    [('phantom step', 40)]
+    """
+
+    def run(
+        self,
+        make_env: MakeEnv,
+        num_envs: int,
+        calls: int,
+        n_step: int,
+        gamma: float,
+        *,
+        autoreset_mode: AutoresetMode,
+    ) -> None:
+        """Step `num_envs` environments `calls` times and fill the buffer; an earlier run's items are overwritten."""
+        ...
+
+    def items(self) -> Iterable[Any]:
+        """Every stored item: `(obs, reward, bootstrap, next_obs)`, or an object or mapping with these names."""
+        ...
+
+
+class Stored(NamedTuple):
+    """An item in plain numbers."""
+
+    obs: float
+    reward: float
+    bootstrap: float
+    next_obs: float
+    handle: Any
+    weight: float
+
+    def __str__(self) -> str:
+        return f"reward {self.reward:g}, bootstrap {self.bootstrap:g}, next_obs {self.next_obs:g}"
+
+
+@dataclass
+class Patient:
+    """A pipeline under examination.
+
+    Attributes:
+        make: Returns the pipeline: a new one at each call, where one was given that can be made anew.
+        name: What it is called.
+    """
+
+    make: Callable[[], Any]
+    name: str
+
+    def __post_init__(self) -> None:
+        try:
+            self.pipeline = self.make()
+        except ReliveError:
+            raise
+        except Exception as error:
+            got = f"`{type(error).__name__}: {error}`"
+            raise ArgumentError(message("a pipeline", got, self.name)) from error
+        if not isinstance(self.pipeline, Pipeline) or isinstance(self.pipeline, type):
+            got = f"`{type(self.pipeline).__name__}`"
+            raise ArgumentError(message("a pipeline, with methods `run` and `items`", got, self.name))
+        names = inspect.signature(self.pipeline.run).parameters
+        self.can_size, self.can_reset = "capacity" in names, "reset_at" in names
+        self.prioritizes = all(callable(getattr(self.pipeline, name, None)) for name in ("sample", "update"))
+        self.modes = tuple(mode_of(mode) for mode in getattr(self.pipeline, "modes", AutoresetMode))
+        self.world = World()
+
+    def renew(self) -> None:
+        """Go on with a new pipeline, where one can be made."""
+        self.pipeline = self.make()
+
+    def run(self, calls: int, n_step: int, mode: AutoresetMode, **choices: Any) -> None:
+        """Run the pipeline in new environments.
+
+        Raises:
+            ArgumentError: It raised, or did not step the environments.
+        """
+        self.world = World()
+        given = {name: value for name, value in choices.items() if value is not None}
+        with self._sound("run"):
+            self.pipeline.run(self.world.make_env, LANES, calls, n_step, GAMMA, autoreset_mode=mode, **given)
+        if not self.world.steps:
+            remedy = "step the environments that `make_env` returns, in this process"
+            raise ArgumentError(message("a run that steps its environments", "no step", f"{self.name}.run", remedy))
+
+    def items(self) -> list[Stored]:
+        """Every stored item.
+
+        Raises:
+            ArgumentError: The pipeline raised, or returned something else.
+        """
+        with self._sound("items"):
+            return list(self._read(self.pipeline.items(), "items"))
+
+    def sample(self, n: int) -> list[Stored]:
+        """Draw items; whatever the pipeline raises passes."""
+        return list(self._read(self.pipeline.sample(n), "sample"))
+
+    def update(self, handles: list[Any], td_errors: Any) -> None:
+        """Give drawn items TD errors; whatever the pipeline raises passes."""
+        self.pipeline.update(handles, np.asarray(td_errors, np.float64))
+
+    def _sound(self, method: str) -> _Sound:
+        return _Sound(f"{self.name}.{method}")
+
+    def _read(self, items: Iterable[Any], method: str) -> Iterator[Stored]:
+        for item in items:
+            yield stored(item, f"{self.name}.{method}")
+
+
+class _Sound:
+    """Turns what a pipeline raises into an error that says which pipeline is broken."""
+
+    def __init__(self, at: str) -> None:
+        self._at = at
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ReliveError):
+            got = f"`{type(error).__name__}: {error}`"
+            raise ArgumentError(message("a pipeline that runs", got, self._at)) from error
+
+
+def stored(item: Any, at: str) -> Stored:
+    """An item as numbers.
+
+    Raises:
+        ArgumentError: It is no item.
+    """
+    try:
+        if isinstance(item, Mapping):
+            item = Item(**item)
+        elif isinstance(item, tuple | list) and not hasattr(item, "obs"):
+            item = Item(*item)
+        obs, reward, bootstrap, next_obs = (
+            _number(getattr(item, name)) for name in ("obs", "reward", "bootstrap", "next_obs")
+        )
+        weight = getattr(item, "weight", None)
+        weight = 1.0 if weight is None else _number(weight)
+        return Stored(obs, reward, bootstrap, next_obs, getattr(item, "handle", None), weight)
+    except (TypeError, ValueError, AttributeError) as error:
+        wanted = "items `(obs, reward, bootstrap, next_obs)`, each a number"
+        raise ArgumentError(message(wanted, f"`{type(item).__name__}` ({error})", at)) from None
+
+
+def _number(value: Any) -> float:
+    """A number, or the last one of an array, such as the newest frame of a stack."""
+    if isinstance(value, int | float):
+        return float(value)
+    flat = np.asarray(value).reshape(-1)
+    return float(flat[-1]) if len(flat) else float("nan")
+
+
+def mode_of(mode: Any) -> AutoresetMode:
+    """An autoreset mode by itself or by its name: `next_step`, `NEXT_STEP` or `NextStep`.
+
+    Raises:
+        ArgumentError: There is none of this name.
+    """
+    if isinstance(mode, AutoresetMode):
+        return mode
+    for known in AutoresetMode:
+        if str(mode).lower().replace("_", "") == known.value.lower():
+            return known
+    wanted = f"one of {', '.join(f'`{known.name.lower()}`' for known in AutoresetMode)}"
+    raise ArgumentError(message(wanted, f"`{mode}`", "examine(modes)"))

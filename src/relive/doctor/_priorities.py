@@ -1,0 +1,245 @@
+"""Table C: what late and bad TD errors do to what is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from ._pipeline import LANES, Patient, Stored
+from ._report import Finding
+
+_CALLS, _CAPACITY = 32, 40  # so that each run overwrites the one before, also where some calls only reset
+_BATCH = 8  # small, so that draws without replacement show what is likely
+_EACH = 40  # draws for each stored item
+_RUNS = 20  # until a ring is overwritten
+_LARGE = 8.0  # a TD error that shows in the draws, also with alpha 0.6
+_REMEDIES = {
+    "late": "let priorities name steps, not slots: drop those whose step has been overwritten since the draw",
+    "finite": "refuse TD errors that are not finite before anything is changed",
+    "negative": "take the absolute value of TD errors, or refuse negative ones",
+    "zero": "add a small eps to priorities, and divide weights by a largest one that is not 0",
+    "unfilled": "draw only slots that were written: their priority is 0 until then",
+    "lands": "give the TD errors to the items in the order of the handles, and draw by the new priorities",
+    "draws": "draw every stored item with a probability above 0, with finite weights",
+}
+
+
+Held = Counter[float]  # how many items are stored, by their observations
+
+
+@dataclass
+class Drawn:
+    """What many draws from the items `held` gave."""
+
+    held: Held
+    items: list[Stored] = field(default_factory=list)
+    raised: str = ""
+
+    @property
+    def counts(self) -> Held:
+        """Draws of each item, by its observation."""
+        return Counter(item.obs for item in self.items)
+
+    def risen(self, before: Drawn) -> set[float]:
+        """The items that take far more than an even share now, and did not before."""
+        old, even = before.counts, len(self.items) / max(self.held.total(), 1)
+        return {
+            obs
+            for obs, count in self.counts.items()
+            if count > 2.5 * even * self.held[obs] and count > 2 * old[obs] * self.held[obs] / max(before.held[obs], 1)
+        }
+
+    def ill(self, count: int | None = None) -> str:
+        """Why these are not sound draws, in which `count` items, or all of them, have a share; empty if they are."""
+        if self.raised:
+            return f"every later `sample` raises {self.raised}"
+        bad = sum(not (math.isfinite(item.weight) and item.weight > 0) for item in self.items)
+        drawn, stored = len(self.counts), len(self.held) if count is None else count
+        parts = [f"{drawn} of {stored} items are ever drawn"] if drawn < stored else []
+        parts += [f"{bad} of {len(self.items)} weights are not finite and positive"] if bad else []
+        return " and ".join(parts)
+
+
+def table_c(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> Any:
+    """The table, and what was left out."""
+    del n_steps, known
+    if not patient.prioritizes:
+        return [], ["table C: the pipeline has no methods `sample` and `update`, so no priorities"]
+    found, skipped = [], []
+    ward = _Ward(patient, mode)
+    for probe, examine, remedy in _PROBES:
+        patient.renew()
+        verdict = examine(ward)
+        if verdict is None:
+            skipped.append(f"{probe}: what earlier runs did to this pipeline lasts; give a function that makes it")
+            continue
+        wrong, of, example = verdict
+        shown = (example, _REMEDIES[remedy]) if wrong else ("", "")
+        found.append(Finding(probe, "C", mode.name.lower(), 1, wrong, of, *shown))
+    return found, skipped
+
+
+Verdict = tuple[int, int, str] | None
+
+
+class _Ward:
+    """Runs the pipeline afresh for each probe."""
+
+    def __init__(self, patient: Patient, mode: AutoresetMode) -> None:
+        self.patient, self._mode = patient, mode
+
+    def fill(self, capacity: int | None = _CAPACITY) -> Held:
+        """Fill the buffer; return what it holds."""
+        choices = {"capacity": capacity} if self.patient.can_size else {}
+        self.patient.run(_CALLS, 1, self._mode, **choices)
+        return Counter(item.obs for item in self.patient.items())
+
+    def overwrite(self) -> Held:
+        """Fill the buffer until nothing is left of what it holds; what it holds then, nothing where that never ends."""
+        taken = 0
+        for _ in range(_RUNS):
+            held = self.fill()
+            taken += self.patient.world.steps
+            if taken >= held.total():
+                return held
+        return Counter()
+
+    def draw(self, held: Held) -> Drawn:
+        """Draw each of the items many times."""
+        drawn = Drawn(held)
+        try:
+            while len(drawn.items) < _EACH * held.total():
+                batch = self.patient.sample(_BATCH)
+                drawn.items += batch
+                if not batch:
+                    drawn.raised = "nothing, but returns no items"
+                    return drawn
+        except Exception as error:  # whatever it is, it is the verdict
+            drawn.raised = f"`{type(error).__name__}: {error}`"
+        return drawn
+
+    @staticmethod
+    def distinct(drawn: Drawn) -> list[Stored]:
+        """Every item that was drawn, once."""
+        found: dict[float, Stored] = {}
+        for item in drawn.items:
+            found.setdefault(item.obs, item)
+        return list(found.values())
+
+    def level(self) -> tuple[list[Stored], Held]:
+        """Fill the buffer and give all items the TD error 1; eight of them, none where that fails; what it holds."""
+        held = self.fill()
+        items = self.distinct(self.draw(held))
+        refused = self.update(items, [1.0] * len(items))
+        return [] if refused else items[:8], held
+
+    def update(self, items: Sequence[Stored], td_errors: Sequence[float]) -> str:
+        """Give items their TD errors; return how the pipeline refused, or nothing."""
+        try:
+            self.patient.update([item.handle for item in items], td_errors)
+        except Exception as error:  # any refusal will do
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+
+def _plain_draws(ward: _Ward) -> Verdict:
+    held = ward.fill()
+    ill = ward.draw(held).ill()
+    return int(bool(ill)), 1, f"{held.total()} items without any update: {ill}"
+
+
+def _lands(ward: _Ward) -> Verdict:
+    """A large TD error of one item makes it the most drawn one."""
+    chosen, held = ward.level()
+    if len(chosen) < 8:
+        return 1, 1, f"{held.total()} items are stored, but cannot all be drawn and updated"
+    td_errors = [1.0] * 8
+    td_errors[3] = 1000.0
+    ward.update(chosen, td_errors)
+    drawn = ward.draw(held)
+    most = drawn.counts.most_common(1)[0] if drawn.items else (math.nan, 0)
+    if most[0] == chosen[3].obs and most[1] > 2 * _EACH:
+        return 0, 1, ""
+    shown = drawn.raised or f"obs {most[0]:g} is drawn most often, {most[1]} of {len(drawn.items)} times"
+    return 1, 1, f"TD error 1000 for obs {chosen[3].obs:g}, 1 for 7 others: then {shown}"
+
+
+def _late(ward: _Ward, td_error: float, between: bool) -> Verdict:
+    """TD errors of steps that have been overwritten since the draw."""
+    before = ward.draw(ward.fill())
+    chosen = ward.distinct(before)[:8]
+    held = ward.overwrite()
+    if len(chosen) < 8 or not held:
+        return None
+    if between:
+        ward.draw(Counter([0.0]))
+    ward.update(chosen, [td_error] * 8)
+    drawn = ward.draw(held)
+    if drawn.raised:
+        return 8, 8, f"after 8 TD errors of overwritten items every `sample` raises {drawn.raised}"
+    risen = drawn.risen(before)
+    shown = f"{min(risen):g}" if risen else ""
+    return len(risen), 8, f"TD errors of overwritten items made {len(risen)} new ones likely, such as obs {shown}"
+
+
+def _bad(ward: _Ward, value: float) -> Verdict:
+    """One bad TD error among 8: refused as a whole, or without harm to the draws."""
+    chosen, held = ward.level()
+    before = ward.draw(held)
+    if len(chosen) < 8 or before.ill():
+        return None
+    td_errors = [_LARGE] * 8
+    td_errors[3] = value
+    refused = ward.update(chosen, td_errors)
+    drawn = ward.draw(held)
+    ill = drawn.ill()
+    what = f"TD error {value:g} for obs {chosen[3].obs:g}"
+    if ill:
+        return 1, 1, f"{what} is {'refused' if refused else 'accepted'}; then {ill}"
+    risen = drawn.risen(before)
+    if refused and risen:
+        return 1, 1, f"{what} is refused, but {len(risen)} of the 7 others are changed"
+    return 0, 1, ""
+
+
+def _zeros(ward: _Ward) -> Verdict:
+    held = ward.fill()
+    items = ward.distinct(ward.draw(held))
+    if len(items) < 8:
+        return None
+    what = f"TD error 0 for all but obs {items[0].obs:g}"
+    refused = ward.update(items, [1.0, *[0.0] * (len(items) - 1)])
+    if refused:
+        return 1, 1, f"{what} is refused: {refused}"
+    ill = ward.draw(held).ill(count=0)
+    return int(bool(ill)), 1, f"{what}: {ill}"
+
+
+def _unfilled(ward: _Ward) -> Verdict:
+    held = ward.fill(capacity=LANES * _CALLS + 37)
+    known = {item[:4] for item in ward.patient.items()}
+    drawn = ward.draw(held)
+    ghosts = [item for item in drawn.items if item[:4] not in known]
+    if drawn.raised:
+        return 1, 1, f"{held.total()} items in a buffer that is not full: `sample` raises {drawn.raised}"
+    shown = f"obs {ghosts[0].obs:g}, {ghosts[0]}: drawn, but never stored" if ghosts else ""
+    return len(ghosts), len(drawn.items), shown
+
+
+# Those that may leave a pipeline in ruins come last.
+_PROBES: tuple[tuple[str, Callable[[_Ward], Verdict], str], ...] = (
+    ("draws without updates", _plain_draws, "draws"),
+    ("slots never filled", _unfilled, "unfilled"),
+    ("update reaches its item", _lands, "lands"),
+    ("late priorities", lambda ward: _late(ward, 1e6, between=False), "late"),
+    ("late priorities, another draw in between", lambda ward: _late(ward, 1e9, between=True), "late"),
+    ("TD error 0 for all but one", _zeros, "zero"),
+    ("one negative TD error among 8", lambda ward: _bad(ward, -5.0), "negative"),
+    ("one infinite TD error among 8", lambda ward: _bad(ward, math.inf), "finite"),
+    ("one NaN among 8", lambda ward: _bad(ward, math.nan), "finite"),
+)

@@ -1,0 +1,63 @@
+"""Table B: items where the ring has wrapped, and where environments were reset in mid-episode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from ._items import judge
+from ._pipeline import LANES, Patient
+from ._report import Finding
+
+WRAPS = "ring wraps in mid-episode"
+RESETS = "reset in mid-episode"
+_WRAPPED = ((6, 23), (7, 30), (7, 41), (10, 60))  # steps that a lane holds, and calls: all end in mid-episode
+_CALLS, _RESET_AT = 30, (11, 26)
+_MOST_CALLS = 450  # an environment has 100 episodes
+_REMEDIES = {
+    WRAPS: "end n-step windows at the newest step: what follows it in the ring is the oldest one",
+    RESETS: "tell the buffer that the stream ends (`cut`, `on_episode_end`), or compare each `obs` with the `next_obs` "
+    "before it",
+}
+
+Outcome = tuple[list[Finding], list[str]]
+
+
+def table_b(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known: Sequence[Finding]) -> Outcome:
+    """The table, and what was left out; faults of a kind that table A found in this mode do not count again."""
+    found, skipped = [], []
+    for n_step in n_steps:
+        old = {c.probe for c in known if c.wrong and (c.autoreset_mode, c.n_step) == (mode.name.lower(), n_step)}
+        for probe, runs in ((WRAPS, _wrapping(patient)), (RESETS, _resetting(patient))):
+            wrong, of, example = 0, 0, ""
+            for calls, choices in runs:
+                patient.renew()
+                patient.run(calls, n_step, mode, **choices)
+                items, world = patient.items(), patient.world
+                if probe == WRAPS and not patient.can_size and len(items) >= 0.9 * world.steps:
+                    continue  # it did not wrap
+                new = [fault for fault in judge(items, world, n_step) if fault.probe not in old]
+                texts = list(dict.fromkeys(fault.text for fault in new))  # an item with several faults is one item
+                wrong, of = wrong + len(texts), of + len(items)
+                if new and not example:
+                    example = f"{new[0].probe}: {new[0].text}"
+            if of:
+                shown = (example, _REMEDIES[probe]) if wrong else ("", "")
+                found.append(Finding(probe, "B", mode.name.lower(), n_step, wrong, of, *shown))
+    if not patient.can_size and not any(check.probe == WRAPS for check in found):
+        skipped.append(f"{WRAPS}: it did not wrap in {_MOST_CALLS} calls; give `run` an argument `capacity=None`")
+    if not patient.can_reset:
+        skipped.append(f"{RESETS}: give `run` an argument `reset_at=()`, numbers of calls before which it resets")
+    return found, skipped
+
+
+def _wrapping(patient: Patient) -> list[tuple[int, dict[str, Any]]]:
+    if not patient.can_size:
+        return [(_MOST_CALLS, {})]
+    return [(calls, {"capacity": LANES * ring}) for ring, calls in _WRAPPED]
+
+
+def _resetting(patient: Patient) -> list[tuple[int, dict[str, Any]]]:
+    return [(_CALLS, {"reset_at": _RESET_AT})] if patient.can_reset else []

@@ -1,0 +1,146 @@
+"""The counter environment, and what is true of every step taken in it.
+
+Its observations are numbers that name lane, episode and step, so the right n-step target of every stored item can be
+computed from its observation alone. Nothing here uses relive's own arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from relive.errors import ArgumentError, message
+
+LENGTHS = (5, 3, 7, 4)
+_LANE, _EPISODE = 10_000, 100
+
+
+class Place(NamedTuple):
+    """Where an observation was made."""
+
+    lane: int
+    episode: int
+    t: int
+
+    @property
+    def code(self) -> int:
+        """The observation."""
+        return self.lane * _LANE + self.episode * _EPISODE + self.t
+
+    @property
+    def length(self) -> int:
+        """Steps of its episode, if nobody resets it before."""
+        return LENGTHS[self.episode % len(LENGTHS)]
+
+    @property
+    def terminates(self) -> bool:
+        """Whether its episode ends in a terminal state; the others are truncated."""
+        return self.episode % 2 == 1
+
+    @property
+    def reward(self) -> int:
+        """The reward of the step from here: of two lanes and 8 successive episodes each step has another one."""
+        return 1 + self.t + 8 * (self.episode % 8) + 64 * (self.lane % 2)
+
+    def later(self, steps: int) -> Place:
+        """The place so many steps later in the same episode."""
+        return self._replace(t=self.t + steps)
+
+    def __str__(self) -> str:
+        end = "terminates" if self.terminates else "is truncated"
+        return f"lane {self.lane}, episode {self.episode} ({end} after {self.length} steps), step {self.t}"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The right target of an item, `reward + bootstrap * V(next_obs)`."""
+
+    steps: int
+    reward: float
+    bootstrap: float
+    next_obs: float
+    truncated: bool
+
+    def __str__(self) -> str:
+        successor = f", next_obs {self.next_obs:g}" if self.bootstrap else ""
+        return f"reward {self.reward:g}, bootstrap {self.bootstrap:g}{successor}"
+
+
+class World:
+    """The environments of one run, and a record of the steps taken in them."""
+
+    def __init__(self) -> None:
+        self.taken: dict[tuple[int, int], int] = {}  # steps, by lane and episode
+        self._lanes = 0
+
+    def make_env(self) -> gymnasium.Env[Any, Any]:
+        """Make the environment of the next lane."""
+        self._lanes += 1
+        return Counter(self, self._lanes - 1)
+
+    @property
+    def steps(self) -> int:
+        """Steps taken in all environments."""
+        return sum(self.taken.values())
+
+    def place(self, obs: float) -> Place | None:
+        """Where an observation was made; None if it never was."""
+        if not np.isfinite(obs) or obs != int(obs) or obs < 0:
+            return None
+        code = int(obs)
+        place = Place(code // _LANE, code % _LANE // _EPISODE, code % _EPISODE)
+        return place if place.t <= self.taken.get(place[:2], -1) else None
+
+    def lived(self, place: Place) -> int:
+        """Steps taken in the episode of a place."""
+        return self.taken[place[:2]]
+
+    def target(self, place: Place, steps: int, gamma: float) -> Target:
+        """The target of `steps` steps from a place, none of which goes beyond the end of the episode."""
+        reward = sum(gamma**k * place.later(k).reward for k in range(steps))
+        last = place.later(steps)
+        ended = last.t == place.length
+        bootstrap = 0.0 if ended and place.terminates else gamma**steps
+        return Target(steps, reward, bootstrap, float(last.code), ended and not place.terminates)
+
+
+class Counter(gymnasium.Env[Any, Any]):
+    """Observations count lane, episode and step; episodes of 5, 3, 7 and 4 steps, truncated and terminated in turn."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as Gymnasium declares it
+    observation_space: Any = gymnasium.spaces.Box(0.0, 1e7, (1,), np.float32)
+    action_space: Any = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, world: World, lane: int) -> None:
+        self._world, self._place = world, Place(lane, -1, 0)
+        self.observation_space = gymnasium.spaces.Box(0.0, 1e7, (1,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(2)
+
+    def _obs(self) -> np.ndarray[Any, Any]:
+        return np.array([self._place.code], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episode; of two resets in a row the second changes nothing."""
+        del seed, options  # nothing here is random
+        lane, episode, t = self._place
+        if t > 0 or episode < 0:
+            if episode + 1 >= _LANE // _EPISODE:
+                at = "make_env().reset"
+                raise ArgumentError(message("at most 100 episodes", "one more", at, "make `calls` steps, not more"))
+            self._place = Place(lane, episode + 1, 0)
+            self._world.taken[self._place[:2]] = 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take a step; the action does not matter."""
+        before = self._place
+        if before.episode < 0 or before.t >= before.length:
+            remedy = "reset an environment before its first step, and after `terminated` or `truncated`"
+            raise ArgumentError(message("an episode that goes on", "none", "make_env().step", remedy))
+        self._place = before.later(1)
+        self._world.taken[before[:2]] += 1
+        ended = self._place.t == before.length
+        return self._obs(), float(before.reward), ended and before.terminates, ended and not before.terminates, {}

@@ -1,0 +1,72 @@
+"""Pipelines by name: the libraries' own buffers, relive, and what a user's function makes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from relive.errors import ArgumentError, ReliveError, message
+
+# Where each is; the first of a library is in the way in which a user's own loop calls it.
+KNOWN = {
+    "relive": "_relive.Recorded",
+    "relive-by-hand": "_relive.ByHand",
+    "sb3": "_sb3.Loop",
+    "sb3-learn": "_sb3.Learn",
+    "sb3-memory": "_sb3.Memory",
+    "sb3-cleanrl": "_sb3.CleanRL",
+    "tianshou": "_tianshou.Loop",
+    "tianshou-collector": "_tianshou.Collected",
+    "tianshou-ignore-obs-next": "_tianshou.IgnoreObsNext",
+    "cpprb": "_cpprb.Loop",
+    "cpprb-done-either": "_cpprb.DoneEither",
+    "cpprb-next-of": "_cpprb.NextOf",
+    "cpprb-check-for-update": "_cpprb.Checked",
+    "torchrl": "_torchrl.Collected",
+}
+# They have no n-step targets.
+ONE_STEP = frozenset({"sb3-memory", "cpprb-next-of"})
+
+
+def named(name: str) -> Callable[[], Any]:
+    """What makes the pipeline of a name.
+
+    Args:
+        name: One of `KNOWN`, or `module:function` for a function without arguments that returns a pipeline; the
+            module is imported, so its code runs. Modules in the current folder are found.
+
+    Raises:
+        ArgumentError: There is no such pipeline, or the module cannot be imported.
+
+    >>> named("relive")().items.__doc__
+    'Every item that can be drawn.'
+    """
+    if name in KNOWN:
+        module, _, kind = KNOWN[name].partition(".")
+        made: Callable[[], Any] = getattr(importlib.import_module(f".{module}", __name__), kind)
+        return made
+    module, _, function = name.partition(":")
+    if not module or not function:
+        wanted = f"one of {', '.join(f'`{known}`' for known in KNOWN)}, or `module:function`"
+        raise ArgumentError(message(wanted, f"`{name}`", "relive doctor PIPELINE"))
+    found = _imported(module, name)
+    for part in function.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise ArgumentError(message(f"a function `{function}` in `{module}`", "none", "relive doctor PIPELINE"))
+    return found if callable(found) else lambda: found
+
+
+def _imported(module: str, name: str) -> Any:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # and it stays: the function may import more when it runs
+    try:
+        return importlib.import_module(module)
+    except ReliveError:
+        raise
+    except Exception as error:
+        got = f"`{type(error).__name__}: {error}`"
+        raise ArgumentError(message(f"a module `{module}` that can be imported", got, name)) from error

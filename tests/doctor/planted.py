@@ -1,0 +1,179 @@
+"""One small buffer that is right, and the faults that can be planted in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+# The fault, the table that has to show it, and a part of the probe's name.
+FAULTS = {
+    "stores the steps that only reset": ("A", "phantom"),
+    "takes every end for a terminal state": ("A", "truncation"),
+    "takes the next episode's first observation for the final one": ("A", "next_obs"),
+    "bootstraps from terminal states": ("A", "terminal"),
+    "stores the reward of the step before": ("A", "wrong reward"),
+    "does not discount the rewards": ("A", "wrong reward"),
+    "discounts by gamma**n at ends": ("A", "wrong discount"),
+    "discounts by gamma alone": ("A", "wrong discount"),
+    "runs across truncations": ("A", "wrong reward"),
+    "ignores n": ("A", "wrong reward"),
+    "mixes up the lanes": ("A", "next_obs"),
+    "keeps a view of the observation": ("A", "not a step"),
+    "leaves the last step of an episode out": ("A", "missing"),
+    "stores ends twice": ("A", "twice"),
+    "runs across the newest step": ("B", "wraps"),
+    "runs across resets": ("B", "reset"),
+    "lets late priorities land": ("C", "late"),
+    "accepts NaN": ("C", "NaN"),
+    "accepts infinity": ("C", "infinite"),
+    "accepts negative priorities": ("C", "negative"),
+    "divides by a priority of 0": ("C", "TD error 0"),
+    "draws slots that were never filled": ("C", "never filled"),
+    "gives the TD errors in the wrong order": ("C", "reaches"),
+    "ignores updates": ("C", "reaches"),
+    "changes the others before it refuses": ("C", "NaN"),
+}
+
+
+class Planted:
+    """A prioritized n-step buffer and its loop; with one fault, or with none."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.fault, self._rng, self._number = fault, np.random.default_rng(0), 0
+        self._capacity: int | None = None
+
+    def run(
+        self,
+        make_env: Any,
+        num_envs: int,
+        calls: int,
+        n_step: int,
+        gamma: float,
+        *,
+        autoreset_mode: AutoresetMode,
+        capacity: int | None = None,
+        reset_at: tuple[int, ...] = (),
+    ) -> None:
+        self._n, self._gamma = n_step, gamma
+        rows = (capacity or 2 * num_envs * calls) // num_envs
+        if capacity is None or capacity != self._capacity:
+            self._steps: list[dict[int, Any]] = [{} for _ in range(num_envs)]  # by slot
+            self._heads, self._rows = [0] * num_envs, rows
+            self._priority = np.zeros((num_envs, rows))
+        self._capacity = capacity
+        envs = gymnasium.vector.SyncVectorEnv([make_env] * num_envs, autoreset_mode=autoreset_mode)
+        obs, _ = envs.reset()
+        ended, before = np.zeros(num_envs, bool), np.zeros(num_envs)
+        self._cut(range(num_envs))
+        for number in range(calls):
+            if number in reset_at:
+                obs, _ = envs.reset()
+                ended[:] = False
+                if self.fault != "runs across resets":
+                    self._cut(range(num_envs))
+            next_obs, reward, terminated, truncated, infos = envs.step(np.zeros(num_envs, int))
+            final = next_obs.copy()
+            if autoreset_mode is AutoresetMode.SAME_STEP and "first observation" not in self.fault:
+                for lane in np.flatnonzero(terminated | truncated):
+                    final[lane] = infos["final_obs"][lane]
+            for lane in range(num_envs):
+                skips = autoreset_mode is AutoresetMode.NEXT_STEP and ended[lane]
+                if not skips or self.fault == "stores the steps that only reset":
+                    given = before[lane] if "step before" in self.fault else reward[lane]
+                    after = final[lane - 1 if "lanes" in self.fault else lane]
+                    start = next_obs if "a view" in self.fault else obs
+                    self._add(lane, start[lane], given, bool(terminated[lane]), bool(truncated[lane]), after)
+            obs, ended, before = next_obs, terminated | truncated, reward
+            if autoreset_mode is AutoresetMode.DISABLED and ended.any():
+                obs, _ = envs.reset(options={"reset_mask": ended})
+
+    def _add(self, lane: int, obs: Any, reward: float, terminated: bool, truncated: bool, next_obs: Any) -> None:
+        ends = terminated or truncated
+        if ends and self.fault == "leaves the last step of an episode out":
+            self._cut([lane])
+            return
+        for _ in range(2 if ends and self.fault == "stores ends twice" else 1):
+            slot = self._heads[lane] % self._rows
+            kept = (obs if "a view" in self.fault else obs.copy(), reward, terminated, truncated, next_obs.copy())
+            self._steps[lane][slot] = SimpleNamespace(step=kept, number=self._number, cut=False)
+            self._priority[lane, slot] = 1.0
+            self._heads[lane] += 1
+            self._number += 1
+
+    def _cut(self, lanes: Any) -> None:
+        for lane in lanes:
+            newest = self._steps[lane].get((self._heads[lane] - 1) % self._rows)
+            if newest:
+                newest.cut = True
+
+    def _item(self, lane: int, slot: int) -> SimpleNamespace:
+        first = self._steps[lane].get(slot)
+        if first is None:  # only with a fault
+            return SimpleNamespace(
+                obs=0.0, reward=0.0, bootstrap=0.0, next_obs=0.0, handle=(lane, slot, -1), weight=1.0
+            )
+        obs, total, m, bootstrap = first.step[0], 0.0, 0, 0.0
+        longest = 1 if self.fault == "ignores n" else self._n
+        while m < longest:
+            record = self._steps[lane][(slot + m) % self._rows]
+            _, reward, terminated, truncated, next_obs = record.step
+            total += reward * (1.0 if self.fault == "does not discount the rewards" else self._gamma**m)
+            m += 1
+            ends = terminated or (truncated and self.fault != "runs across truncations")
+            newest = (slot + m) % self._rows == self._heads[lane] % self._rows
+            if newest and len(self._steps[lane]) == self._rows and self.fault == "runs across the newest step":
+                newest = False
+            if ends or record.cut or newest:
+                break
+        power = {"discounts by gamma**n at ends": self._n, "discounts by gamma alone": 1}.get(self.fault, m)
+        dead = terminated or (truncated and self.fault == "takes every end for a terminal state")
+        bootstrap = 0.0 if dead and self.fault != "bootstraps from terminal states" else self._gamma**power
+        handle = (lane, slot, first.number)
+        return SimpleNamespace(obs=obs, reward=total, bootstrap=bootstrap, next_obs=next_obs, handle=handle)
+
+    def items(self) -> Iterator[SimpleNamespace]:
+        for lane, steps in enumerate(self._steps):
+            for slot in steps:
+                yield self._item(lane, slot)
+
+    def sample(self, n: int) -> list[SimpleNamespace]:
+        mass = self._priority.ravel().copy()
+        if self.fault == "draws slots that were never filled":
+            mass[mass == 0] = 1.0
+        with np.errstate(all="ignore"):
+            bounds = np.cumsum(mass)
+            at = np.minimum(np.searchsorted(bounds, self._rng.random(n) * bounds[-1], side="right"), len(mass) - 1)
+            least = mass[[*self._filled()]].min()
+            weights = least / mass[at] if "divides" in self.fault else 1.0 / (mass[at] * len(mass) / bounds[-1])
+        items = [self._item(*divmod(int(i), self._rows)) for i in at]
+        for item, weight in zip(items, weights, strict=True):
+            item.weight = weight
+        return items
+
+    def _filled(self) -> Iterator[int]:
+        for lane, steps in enumerate(self._steps):
+            yield from (lane * self._rows + slot for slot in steps)
+
+    def update(self, handles: list[tuple[int, int, int]], td_errors: np.ndarray) -> None:
+        if self.fault == "ignores updates":
+            return
+        if "wrong order" in self.fault:
+            td_errors = td_errors[::-1]
+        bad = np.isnan(td_errors) & (self.fault != "accepts NaN")
+        bad |= np.isinf(td_errors) & (self.fault != "accepts infinity")
+        if bad.any() and self.fault != "changes the others before it refuses":
+            raise ValueError("TD errors must be finite")
+        eps = 0.0 if "divides" in self.fault else 1e-6
+        values = td_errors if self.fault == "accepts negative priorities" else np.abs(td_errors)
+        for (lane, slot, number), value, refused in zip(handles, values, bad, strict=True):
+            if refused:
+                continue
+            if self._steps[lane][slot].number == number or self.fault == "lets late priorities land":
+                self._priority[lane, slot] = value + eps
+        if bad.any():
+            raise ValueError("TD errors must be finite")

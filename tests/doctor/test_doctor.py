@@ -1,0 +1,212 @@
+"""The doctor finds every planted fault, and nothing where all is right."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from planted import FAULTS, Planted
+
+import relive
+from relive.cli import main
+from relive.doctor import Item, Pipeline, examine, pipelines
+from relive.doctor._pipeline import mode_of
+
+ROOT = Path(__file__).parent
+
+
+class Items:
+    """A pipeline that has what it is given."""
+
+    def __init__(self, *items: Any) -> None:
+        self._items = items
+
+    def run(self, make_env: Any, num_envs: int, calls: int, n_step: int, gamma: float, *, autoreset_mode: Any) -> None:
+        env = make_env()
+        env.reset()
+        env.step(0)
+
+    def items(self) -> Any:
+        return self._items
+
+
+class Unprioritized(Planted):
+    """It has no table C."""
+
+    sample = update = None
+
+
+def test_nothing_is_wrong_with_a_right_buffer() -> None:
+    for pipeline in (Planted, Planted()):
+        report = examine(pipeline)
+        assert report.right, report.findings
+        assert not report.findings
+        assert not report.skipped
+        assert {check.table for check in report.checks} == {"A", "B", "C"}
+        of = {(c.autoreset_mode, c.n_step): c.of for c in report.checks if c.probe == "phantom step"}
+        assert of == {(mode, n): 200 if mode == "next_step" else 240 for mode, n in of}
+        assert len(of) == 6
+
+
+def test_a_ring_of_its_own_size_is_overwritten_before_late_priorities_come() -> None:
+    class OneRing(Planted):
+        def run(self, *args: Any, autoreset_mode: Any) -> None:
+            super().run(*args, autoreset_mode=autoreset_mode, capacity=100)
+
+    report = examine(OneRing(), n_steps=1, modes="disabled")
+    assert report.right, report.findings
+    assert "late priorities" in {check.probe for check in report.checks}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(fault: str) -> None:
+    table, probe = FAULTS[fault]
+    if table == "C":
+        report = examine(lambda: Planted(fault), n_steps=1, modes="disabled")
+    else:
+        report = examine(lambda: Unprioritized(fault), n_steps=3)
+    found = [finding for finding in report.findings if finding.table == table and probe in finding.probe]
+    assert found, report.findings
+    for finding in report.findings:
+        assert finding.wrong > 0
+        assert "obs" in finding.example or "items" in finding.example
+        assert finding.remedy
+
+
+def test_without_the_optional_parts_the_tables_they_need_are_left_out() -> None:
+    class Plain(Unprioritized):
+        def run(self, *args: Any, autoreset_mode: Any) -> None:
+            super().run(*args, autoreset_mode=autoreset_mode)
+
+    assert isinstance(Plain(), Pipeline)
+    report = examine(Plain())
+    assert report.right
+    assert {check.table for check in report.checks} == {"A"}
+    assert len(report.skipped) == 3
+
+
+def test_modes_and_steps_are_chosen() -> None:
+    report = examine(Unprioritized(), n_steps=2, modes="SAME_STEP")
+    assert {(check.autoreset_mode, check.n_step) for check in report.checks} == {("same_step", 2)}
+    modes = gymnasium.vector.AutoresetMode
+    assert [mode_of(name) for name in ("next_step", "NextStep", modes.DISABLED)] == [modes.NEXT_STEP] * 2 + [
+        modes.DISABLED
+    ]
+
+
+def test_no_global_generator_moves() -> None:
+    class Drawing(Unprioritized):
+        def run(self, *args: Any, **choices: Any) -> None:
+            np.random.seed(1)
+            random.random()
+            super().run(*args, **choices)
+
+    before = np.random.get_state()[1].tolist(), random.getstate()
+    examine(Drawing(), n_steps=[1], modes=["disabled"])
+    assert (np.random.get_state()[1].tolist(), random.getstate()) == before
+
+
+@pytest.mark.parametrize(
+    ("item", "form"),
+    [
+        (Item(np.array([0.0]), 1.0, 0.5, np.array([[7.0, 1.0]])), "arrays; a stack's newest frame counts"),
+        ((0, 1, 0.5, 1), "a tuple"),
+        ({"obs": 0, "reward": 1, "bootstrap": 0.5, "next_obs": 1}, "a mapping"),
+    ],
+)
+def test_forms_of_items(item: Any, form: str) -> None:
+    assert examine(Items(item, Item(0, 1, 0.5, 1)), n_steps=[1]).findings[0].probe == "step stored twice", form
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "choices", "text"),
+    [
+        (object(), {}, "Expected a pipeline, with methods `run` and `items`, got `object`"),
+        (Items((1, 2)), {}, "Expected items `(obs, reward, bootstrap, next_obs)`, each a number, got `tuple`"),
+        (Items(("x", 1, 1, 1)), {}, "each a number"),
+        (Planted(), {"modes": ["never"]}, "Expected one of `next_step`, `same_step`, `disabled`, got `never`"),
+        (Planted(), {"modes": []}, "Expected at least one of"),
+        (Planted(), {"n_steps": [0]}, "Expected integers from 1 to 50, got `0`"),
+    ],
+)
+def test_what_is_no_pipeline_is_refused(pipeline: Any, choices: Any, text: str) -> None:
+    with pytest.raises(relive.ArgumentError, match="Expected") as caught:
+        examine(pipeline, **choices)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "tables"),
+    [("relive", 0, ""), ("relive-by-hand", 1, "A"), ("planted:Planted", 0, ""), ("user_pipeline:late", 1, "C")],
+)
+def test_the_command_says_it_by_its_status_and_in_json(
+    name: str, status: int, tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    text = "from planted import Planted\ndef late():\n    return Planted('lets late priorities land')\n"
+    (tmp_path / "user_pipeline.py").write_text(text)
+    monkeypatch.chdir(tmp_path)  # modules in the current folder are found
+    page = tmp_path / "report.html"
+    assert main(["doctor", name, "--json", "--html", str(page)]) == status
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"pipeline", "right", "findings"}
+    assert (found["pipeline"], found["right"]) == (name, status == 0)
+    assert "".join(sorted({finding["table"] for finding in found["findings"]})) == tables
+    keys = {"probe", "table", "autoreset_mode", "n_step", "wrong", "of", "example", "remedy"}
+    assert all(set(finding) == keys for finding in found["findings"])
+    written = page.read_text()
+    assert name in written
+    assert "<script" not in written
+    assert "://" not in written
+
+
+def test_the_command_shows_tables(capsys: Any) -> None:
+    assert main(["doctor", "relive-by-hand", "--n-step", "1", "--mode", "next_step"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    for text in ("A. Items", "C. Priorities", "phantom step (next_step, n = 1): 40 of 240", "remedy: the call after"):
+        assert text in out
+    assert "n = 3" not in out
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("nonsense", "Expected one of `relive`"),
+        ("no_such_module:function", "a module `no_such_module` that can be imported"),
+        ("planted:nothing", "Expected a function `nothing` in `planted`, got none"),
+        ("planted:FAULTS", "Expected a pipeline, with methods `run` and `items`, got `dict`"),
+        ("broken:make", "Expected a pipeline that runs, got `ZeroDivisionError: division by zero`"),
+        ("broken:raises", "Expected a pipeline, got `RuntimeError: no` - at `broken:raises`"),
+        ("broken:idle", "Expected a run that steps its environments, got no step"),
+    ],
+)
+def test_an_unknown_or_broken_pipeline_has_status_2(
+    name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    broken = "from planted import Planted\nclass make(Planted):\n    def run(self, *args, **choices): 1 / 0\n"
+    broken += (
+        "def raises(): raise RuntimeError('no')\nclass idle(Planted):\n    def run(self, *args, **choices): pass\n"
+    )
+    (tmp_path / "broken.py").write_text(broken)
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor", name]) == 2
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["stable_baselines3", "tianshou", "cpprb", "torchrl"])
+def test_a_missing_library_is_named(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    short = {"stable_baselines3": "sb3"}.get(name, name)
+    for loaded in [name, *(module for module in sys.modules if module.startswith(f"{name}."))]:
+        monkeypatch.setitem(sys.modules, loaded, None)
+    assert main(["doctor", short]) == 2
+    assert f"Expected the package `{name}`, got none - at `relive.doctor`: pip install" in capsys.readouterr().err
+
+
+def test_every_name_has_a_pipeline() -> None:
+    for name in pipelines.KNOWN:
+        assert callable(pipelines.named(name).run), name
