@@ -31,6 +31,7 @@ from .storage import Ram as Ram
 if _TYPE_CHECKING:
     from .checkpoints._loading import load as load
     from .checkpoints._saving import Saved as Saved
+    from .items import Hindsight as Hindsight
     from .items import Sequences as Sequences
     from .items import precision_priority as precision_priority
     from .items import sequence_priority as sequence_priority
@@ -48,6 +49,7 @@ if _TYPE_CHECKING:
 # Loaded when they are used: what a first buffer does not need, and what brings SQLite in.
 _LATER = {
     "Anneal": ".samplers",
+    "Hindsight": ".items",
     "Mapped": ".storage",
     "Prioritized": ".samplers",
     "Ranked": ".samplers",
