@@ -190,7 +190,7 @@ class _Hindsight:
         rows, lanes = np.divmod(last, ring.lanes)
         marks, counters = ring.marks[ring.at(rows, lanes)], ring.counters[lanes]
         known: Bool = ((marks & LOST) == 0) & (((marks & END) > 0) | (counters[:, HELD] == counters[:, HEAD]))
-        return np.where(known, ahead, ahead - 1)
+        return np.asarray(np.where(known, ahead, ahead - 1))
 
     def _chosen(self, ids: Int64, ahead: Int64, where: Array) -> Int64:
         """How many steps later (earlier, where negative) the goal was achieved."""
@@ -200,7 +200,7 @@ class _Hindsight:
         if self._item.strategy == "episode":
             first = self._ring.kernel.follow(ids, np.full(len(ids), -self._ring.rows)).steps
         # The product may be rounded up to the number of steps.
-        return np.minimum(first + (where * (ahead - first + 1)).astype(np.int64), ahead)
+        return np.asarray(np.minimum(first + (where * (ahead - first + 1)).astype(np.int64), ahead))
 
     def _achieved_after(self, ids: Int64) -> Array:
         found: Array = self._achieved[self._ring.windows(ids % self._ring.capacity, _SUCCESSOR).after]
