@@ -220,11 +220,11 @@ def test_a_stack_of_frames_is_stored_once() -> None:
 
 def test_so_short_episodes_that_steps_are_lost_are_named() -> None:
     buffer = ReplayBuffer(2000, spaces.Discrete(9), spaces.Discrete(2), device="cpu")
+    zeros, ones, infos = np.zeros((2000, 1), int), np.ones((2000, 1)), [[{}]] * 2000
     with pytest.warns(
         ReliveWarning, match=r"Of `buffer_size=2000` steps 10\d\d are kept.*`buffer_size=3\d+` keeps 2000"
     ):
-        for _ in range(2000):
-            buffer.add(np.zeros(1, int), np.zeros(1, int), np.zeros(1, int), np.zeros(1), np.ones(1), [{}])
+        buffer.extend(zeros, zeros, zeros, ones, ones, infos)
 
 
 def test_normalized_samples() -> None:
@@ -258,7 +258,8 @@ def test_an_update_without_priorities_is_sb3s(kind: Any) -> None:
     ]
     models[0].learn(30)
     models[1]._setup_learn(0)
-    batches = [models[0].replay_buffer.sample(16) for _ in range(4)]
+    # Small rewards, since DQN's loss only shows the sign of large errors.
+    batches = [data._replace(rewards=data.rewards / 100) for data in map(models[0].replay_buffer.sample, [16] * 4)]
     for model in models:
         model.policy.load_state_dict(models[0].policy.state_dict())
         handed = iter(batches)
@@ -304,6 +305,30 @@ def test_prioritized_algorithms_run_save_and_go_on(kind: Any, priority: str, tmp
     loaded.learn(30)
 
 
+@pytest.mark.parametrize("priority", ["td", "lap", "precision"])
+def test_weights_and_priorities_of_a_batch(priority: str) -> None:
+    """The loss by hand; and what the buffer is told, which for noisy rewards is less."""
+    model = built(PrioritizedSAC, priority=priority, huber_threshold=0.5).learn(60)
+    data = model.replay_buffer.sample(400)
+    data = data._replace(ids=np.unique(data.ids), weights=torch.rand(400, 1))
+    count = len(data.ids)
+    data = type(data)(*(each[:count] if each is not None else None for each in data))
+    one, two = torch.randn(2, count, 1)
+    loss = model._loss(data, [one, two])
+    each = torch.stack([one, two])
+    huber = torch.where(each.abs() < 0.5, each**2, each.abs() - 0.25)
+    wanted = 0.5 * (data.weights * (huber if priority == "lap" else each**2)).mean(dim=1).sum()
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
+    told = model.replay_buffer.relive.priorities(data.ids)
+    sizes = each[..., 0].abs().numpy()
+    if priority == "precision":
+        _, log_variance = model._noise.net(model._inputs(data)).detach().unbind(-1)
+        assert np.corrcoef(np.log(told), log_variance.numpy())[0, 1] < -0.9
+    else:
+        wanted = sizes.mean(axis=0) if priority == "td" else np.maximum(sizes.max(axis=0), 0.5)
+        np.testing.assert_allclose(told, wanted + 1e-6, rtol=1e-5)
+
+
 def test_rules_and_buffers_that_do_not_fit_are_refused() -> None:
     for choices, text in (
         ({"priority": "rank"}, "one of `'td'`, `'lap'`, `'precision'`"),
@@ -344,8 +369,9 @@ def test_goals_in_hindsight(strategy: str, n: int, infos: bool) -> None:
         "MultiInputPolicy", envs, replay_buffer_class=HerReplayBuffer, replay_buffer_kwargs=kwargs, n_steps=n,
         gamma=GAMMA, buffer_size=80, learning_starts=50, seed=0, **small(),
     )  # fmt: skip
+    buffer = model.learn(40).replay_buffer
+    assert not buffer.ep_length[buffer.pos :].any()
     model.learn(200).learn(101)
-    buffer = model.replay_buffer
     samples, lived = buffer.sample(3000), ledger(envs.envs)
     codes, goals = samples.observations["code"].int().numpy(), samples.observations["desired_goal"].int().numpy()
     rewards = samples.rewards[:, 0].tolist()

@@ -154,6 +154,10 @@ class ReplayBuffer(buffers.ReplayBuffer):
         # It would be about rows, of which nobody here has heard.
         self.relive._ring.kernel.watched &= ~MANY_BOUNDARIES
         self._ids = np.full((self.buffer_size, envs), -1)
+        self._never = np.zeros(envs, bool)
+        self._shapes: Any = (envs, *self.obs_shape)
+        if isinstance(self.obs_shape, dict):
+            self._shapes = {name: (envs, *shape) for name, shape in self.obs_shape.items()}
 
     def _fields(self, stack: int | None) -> Any:
         space = self.observation_space
@@ -186,15 +190,15 @@ class ReplayBuffer(buffers.ReplayBuffer):
         Raises:
             SchemaError: A value of another shape or dtype than the spaces say; nothing is stored.
         """
-        ended = np.asarray(done).reshape(self.n_envs) != 0
-        truncated = self._truncated(infos) if self.handle_timeout_termination else np.zeros(self.n_envs, bool)
+        ended = _shaped(done, (self.n_envs,))
+        truncated = self._truncated(infos) if self.handle_timeout_termination else None
         self._ids[self.pos] = self.relive.add(
-            obs=self._shaped(obs),
-            action=np.asarray(action).reshape(self.n_envs, self.action_dim),
-            reward=np.asarray(reward).reshape(self.n_envs),
-            next_obs=self._shaped(next_obs),
-            terminated=ended & ~truncated,
-            truncated=truncated,
+            obs=_shaped(obs, self._shapes),
+            action=_shaped(action, (self.n_envs, self.action_dim)),
+            reward=_shaped(reward, (self.n_envs,)),
+            next_obs=_shaped(next_obs, self._shapes),
+            terminated=ended if truncated is None else (ended != 0) & ~truncated,
+            truncated=self._never if truncated is None else truncated,
             **self._extras(infos),
         )
         self.pos += 1
@@ -207,17 +211,14 @@ class ReplayBuffer(buffers.ReplayBuffer):
     def _extras(self, infos: Any) -> dict[str, Any]:
         return {}
 
-    def _shaped(self, obs: Any) -> Any:
-        shapes = self.obs_shape
-        if isinstance(shapes, Mapping):
-            return {name: np.asarray(obs[name]).reshape(self.n_envs, *shape) for name, shape in shapes.items()}
-        return np.asarray(obs).reshape(self.n_envs, *shapes)
-
-    def _truncated(self, infos: Any) -> Bool:
+    def _truncated(self, infos: Any) -> Bool | None:
+        """Which environments a time limit ended; None: none."""
         name = "TimeLimit.truncated"
-        found = infos.get(name, False) if isinstance(infos, Mapping) else [info.get(name, False) for info in infos]
-        each = np.asarray(found, bool)
-        return np.full(self.n_envs, each) if each.ndim == 0 else each.reshape(self.n_envs)
+        if isinstance(infos, Mapping):
+            found = np.asarray(infos.get(name, False), bool)
+            return np.broadcast_to(found, self.n_envs) if found.ndim == 0 else found.reshape(self.n_envs)
+        each = [info.get(name, False) for info in infos]
+        return np.asarray(each, bool).reshape(self.n_envs) if any(each) else None
 
     def _say_how_many(self) -> None:
         size, held = self.n_envs * self.buffer_size, len(self.relive)
@@ -258,7 +259,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         discounts = None
         if self.n_steps > 1:
             discounts = self._tensor((self.gamma**batch.steps).astype(np.float32)[:, None])
-        kind = DictSamples if isinstance(self.obs_shape, Mapping) else Samples
+        kind = DictSamples if isinstance(self.obs_shape, dict) else Samples
         return kind(
             observations=self._observed(batch.obs, env),
             actions=self._tensor(batch.action),
@@ -340,6 +341,15 @@ class ReplayBuffer(buffers.ReplayBuffer):
         if not isinstance(fields, dict):
             return _placed(fields, held)
         return {key: _placed(values, held) for key, values in fields.items()}
+
+
+def _shaped(values: Any, shape: Any) -> Any:
+    """An array, or a dict of arrays, in the shape that the buffer has them in."""
+    if type(shape) is dict:
+        return {name: _shaped(values[name], each) for name, each in shape.items()}
+    if type(values) is np.ndarray and values.shape == shape:
+        return values
+    return np.asarray(values).reshape(shape)
 
 
 def _placed(values: Array, held: Bool) -> Array:
