@@ -43,7 +43,7 @@ class ReplayBuffer(Stored, Persistent, Shareable):
         capacity: Rows over all lanes (>= `num_envs`); each lane has `capacity // num_envs` and overwrites only its own
             oldest. A row holds a step, or the final observation of an episode.
         num_envs: Lanes: uninterrupted streams of steps, one per environment (or writer).
-        item: What one draw expands to: `Transitions(...)` or `Sequences(...)`.
+        item: What one draw expands to: `Transitions(...)`, `Sequences(...)` or `Hindsight(...)`.
         sampler: Which items are drawn: `Uniform()`, `Prioritized(...)` or `Ranked(...)`.
         storage: Where the bytes live: `Ram()`, `Shared(name)` or `Mapped(path)`.
         seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,9 @@ def test_so_short_episodes_that_steps_are_lost_are_named() -> None:
         ReliveWarning, match=r"Of `buffer_size=2000` steps 10\d\d are kept.*`buffer_size=3\d+` keeps 2000"
     ):
         buffer.extend(zeros, zeros, zeros, ones, ones, infos)
+    with warnings.catch_warnings():  # nor is it said again, in words of rows
+        warnings.simplefilter("error")
+        pickle.loads(pickle.dumps(buffer)).extend(ones.astype(int), zeros, zeros, ones, ones, infos)
 
 
 def test_normalized_samples() -> None:

@@ -151,13 +151,20 @@ class ReplayBuffer(buffers.ReplayBuffer):
             sampler=sampler,
             seed=int(np.random.randint(2**31)) if seed is None else seed,
         )
-        # It would be about rows, of which nobody here has heard.
-        self.relive._ring.kernel.watched &= ~MANY_BOUNDARIES
         self._ids = np.full((self.buffer_size, envs), -1)
         self._never = np.zeros(envs, bool)
         self._shapes: Any = (envs, *self.obs_shape)
         if isinstance(self.obs_shape, dict):
             self._shapes = {name: (envs, *shape) for name, shape in self.obs_shape.items()}
+        self._be_quiet()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._be_quiet()
+
+    def _be_quiet(self) -> None:
+        """Leave out a warning about rows, of which nobody here has heard; `_say_how_many` is about steps."""
+        self.relive._ring.kernel.watched &= ~MANY_BOUNDARIES
 
     def _fields(self, stack: int | None) -> Any:
         space = self.observation_space

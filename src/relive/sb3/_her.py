@@ -94,6 +94,10 @@ class HerReplayBuffer(ReplayBuffer, stable_baselines3.HerReplayBuffer):
         self._cut = np.zeros((self.buffer_size, self.n_envs), bool)  # ended by `truncate_last_trajectory`
         self._current_ep_start = np.zeros(self.n_envs, np.int64)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.env = None  # as in SB3: environments are not saved, and `set_env` gives another one
+
     def _extra_fields(self) -> dict[str, Field]:
         return {"info": Field((), "int64")} if self.copy_info_dict else {}
 
