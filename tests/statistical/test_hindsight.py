@@ -11,6 +11,7 @@ import pytest
 from statistics_of_draws import P_MIN, chi_square_p
 
 import relive
+from relive import _kernels
 from relive.errors import ArgumentError
 from relive.testing.agreement import assert_same_batch
 
@@ -154,6 +155,25 @@ def test_a_saved_buffer_needs_its_function_and_goes_on(tmp_path: Path) -> None:
     expected = buffer.sample(50)
     for other in (loaded, copy):
         assert_same_batch(other.sample(50), expected)
+
+
+@pytest.mark.skipif(_kernels.active().__name__ != "relive._native", reason="needs the extension")
+def test_other_processes_write_and_draw(tmp_path: Path) -> None:
+    """The function stays where it is: writers need none, and readers give their own."""
+    path = tmp_path / "ring"
+    with make(2, sampler=relive.Prioritized(), storage=relive.Mapped(path)) as buffer:
+        with relive.Writer(path) as writer:
+            live(writer, 60)
+        judge(buffer.sample(200))
+        with pytest.raises(ArgumentError, match="give `item=`"):
+            relive.open(path)
+        with relive.open(path, item=buffer.item, seed=0) as reader:
+            judge(reader.sample(200))
+        batch = buffer.sample(30)
+        buffer.update_priorities(batch.ids, np.full(30, 77.0))
+    with relive.open(path, item=buffer.item) as again:
+        assert set(again.priorities(batch.ids)) == {77.0 + 1e-6}
+        judge(again.sample(200))
 
 
 def test_all_may_stay_as_they_are() -> None:

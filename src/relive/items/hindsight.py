@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _check
 from .._frozen import Frozen
-from .._lanes import END, HEAD, HELD, LOST
+from .._lanes import END, HEAD, HELD, LOST, OLDEST
 from .._memory import Arena
 from .._plans import Window
 from .._ring import Ring
@@ -176,7 +176,7 @@ class _Hindsight:
         known = ahead >= steps - 1  # what every step of the window achieved
         if not known.all():
             which, steps, ids, ahead = which[known], steps[known], ids[known], ahead[known]
-        goals = self._achieved_after(ids + self._chosen(ids, ahead, where[which]) * lanes)
+        goals = self._goals(ids, self._chosen(ids, ahead, where[which]))
         item, ages = np.nonzero(np.arange(len(self._gammas)) < steps[:, None])
         members = ids[item] + ages * lanes
         rewards = np.zeros((*steps.shape, len(self._gammas), *self._rewards.shape))
@@ -186,10 +186,13 @@ class _Hindsight:
     def _ahead(self, ids: Int64) -> Int64:
         """How many steps later the last one is of which is known what it achieved; -1 where that is none."""
         ring = self._ring
+        # Before the walk: another process may add steps meanwhile, and what those achieved is left out then.
+        held, head = ring.counters[:, HELD].copy(), ring.counters[:, HEAD].copy()
         last, ahead = ring.kernel.follow(ids, np.full(len(ids), ring.rows))
         rows, lanes = np.divmod(last, ring.lanes)
-        marks, counters = ring.marks[ring.at(rows, lanes)], ring.counters[lanes]
-        known: Bool = ((marks & LOST) == 0) & (((marks & END) > 0) | (counters[:, HELD] == counters[:, HEAD]))
+        marks = ring.marks[ring.at(rows, lanes)]
+        newest: Bool = (rows + 1 == head[lanes]) & (held[lanes] == head[lanes])
+        known = ((marks & LOST) == 0) & (((marks & END) > 0) | newest)
         return np.asarray(np.where(known, ahead, ahead - 1))
 
     def _chosen(self, ids: Int64, ahead: Int64, where: Array) -> Int64:
@@ -198,9 +201,23 @@ class _Hindsight:
             return ahead
         first = np.zeros_like(ahead)
         if self._item.strategy == "episode":
-            first = self._ring.kernel.follow(ids, np.full(len(ids), -self._ring.rows)).steps
+            ring = self._ring
+            rows, lanes = np.divmod(ids, ring.lanes)
+            first = ring.kernel.follow(ids, np.full(len(ids), -ring.rows)).steps
+            first = np.maximum(first, np.minimum(ring.counters[lanes, OLDEST] - rows, 0))
         # The product may be rounded up to the number of steps.
         return np.asarray(np.minimum(first + (where * (ahead - first + 1)).astype(np.int64), ahead))
+
+    def _goals(self, ids: Int64, steps: Int64) -> Array:
+        """What was achieved so many steps later."""
+        chosen = ids + steps * self._ring.lanes
+        goals = self._achieved_after(chosen)
+        # Steps before the anchor may have been overwritten by another process while they were copied.
+        rows, lanes = np.divmod(chosen, self._ring.lanes)
+        gone = (steps < 0) & (rows < self._ring.counters[lanes, OLDEST])
+        if gone.any():
+            goals[gone] = self._achieved_after(ids[gone])
+        return goals
 
     def _achieved_after(self, ids: Int64) -> Array:
         found: Array = self._achieved[self._ring.windows(ids % self._ring.capacity, _SUCCESSOR).after]

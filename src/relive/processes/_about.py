@@ -37,6 +37,7 @@ class About(Frozen):
         window: Under which the ring says which steps are drawable.
         item: What a draw of the buffer's creator expands to; None: a class of the user's own.
         sampler: Which items it draws; None likewise.
+        blob: What this was decoded from, whose size says where other arrays are.
     """
 
     schema: Schema
@@ -45,6 +46,7 @@ class About(Frozen):
     window: Window
     item: Item | None
     sampler: Sampler | None
+    blob: bytes = b""
 
     @property
     def keeps(self) -> tuple[str, ...]:
@@ -53,6 +55,8 @@ class About(Frozen):
 
     def encoded(self) -> bytes:
         """As JSON, after its checksum."""
+        if self.blob:
+            return self.blob
         facts = {
             "schema": fields_of(self.schema),
             "lanes": self.lanes,
@@ -80,7 +84,7 @@ class About(Frozen):
             if not all(type(number) is int and 0 < number < 2**62 for number in numbers):
                 raise ValueError("numbers out of range")
             item, sampler = built("item", facts["item"]), built("sampler", facts["sampler"])
-            return cls(schema_of(facts["schema"]), lanes, rows, window, item, sampler)
+            return cls(schema_of(facts["schema"]), lanes, rows, window, item, sampler, bytes(blob))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StorageError(message("what a buffer was built from", f"`{error}`", at)) from None
 
