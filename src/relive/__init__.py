@@ -33,6 +33,7 @@ if _TYPE_CHECKING:
     from ._limiter import RateLimiter as RateLimiter
     from .checkpoints._loading import load as load
     from .checkpoints._saving import Saved as Saved
+    from .items import Hindsight as Hindsight
     from .items import Sequences as Sequences
     from .items import precision_priority as precision_priority
     from .items import sequence_priority as sequence_priority
@@ -51,6 +52,7 @@ if _TYPE_CHECKING:
 # Loaded when they are used: what a first buffer does not need, and what brings SQLite in.
 _LATER = {
     "Anneal": ".samplers",
+    "Hindsight": ".items",
     "Mapped": ".storage",
     "Mixture": ".mixture",
     "Prioritized": ".samplers",

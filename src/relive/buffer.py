@@ -47,7 +47,7 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable):
         capacity: Rows over all lanes (>= `num_envs`); each lane has `capacity // num_envs` and overwrites only its own
             oldest. A row holds a step, or the final observation of an episode.
         num_envs: Lanes: uninterrupted streams of steps, one per environment (or writer).
-        item: What one draw expands to: `Transitions(...)` or `Sequences(...)`.
+        item: What one draw expands to: `Transitions(...)`, `Sequences(...)` or `Hindsight(...)`.
         sampler: Which items are drawn: `Uniform()`, `Prioritized(...)` or `Ranked(...)`.
         storage: Where the bytes live: `Ram()`, `Shared(name)` or `Mapped(path)`.
         limiter: A `RateLimiter`, which makes adding and drawing wait for each other; None: nobody waits.

@@ -74,3 +74,12 @@ def test_recent_draws_the_newest_steps_of_every_lane() -> None:
             added[lane] += buffer.extend(**steps(1, t, 10 - 5 * lane, lane))[0].tolist()
         newest = [[key for key in ids[-10:] if not is_refused(buffer, key)][-4:] for ids in added]
         assert set(buffer.sample(300).ids.tolist()) == {*newest[0], *newest[1]}
+
+
+@pytest.mark.slow
+def test_bit_flipping_is_learned_with_hindsight_alone() -> None:
+    pytest.importorskip("torch")
+    from bit_flipping import train
+
+    assert train(bits=8, steps=12_000, ratio=0.8, seed=0) > 0.8
+    assert train(bits=8, steps=12_000, ratio=0.0, seed=0) < 0.3

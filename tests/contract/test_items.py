@@ -2,12 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from full_oracle import SequencesModel
 
 import relive
 from relive.testing import SCHEMAS, ItemContract, TransitionsModel
+from relive.testing.oracle import Anchor
+
+GOAL = relive.Field((2,), "int64")
+GOALS = relive.Schema(
+    obs={"joints": relive.Field(3), "goals": {"achieved": GOAL, "desired": GOAL}},
+    action=relive.Field(), reward=relive.Field(2), weight=relive.Field((), "int32"),
+)  # fmt: skip
+
+
+def reward(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
+    """Small numbers that differ from step to step and from goal to goal."""
+    one = (achieved[:, 0] * 3 + desired[:, 1] * 7 + info["weight"] * 5) % 31
+    return np.stack([one, -one], axis=-1)
+
+
+def hindsight(n_step: int, strategy: str) -> relive.Hindsight:
+    item = relive.Transitions(n_step=n_step, gamma=0.5)
+    return relive.Hindsight(
+        item=item, achieved="goals.achieved", desired="goals.desired", reward=reward, strategy=strategy
+    )
+
+
+@dataclass(frozen=True)
+class HindsightModel:
+    """Every goal is replaced, by the one half way through the steps that are asked for: what 0.5 chooses."""
+
+    n: int
+    strategy: str
+    rows: int = 16
+    starts: int = 1
+    older: int = 0
+
+    def expand(self, anchor: Anchor) -> dict[str, object] | None:
+        fields = TransitionsModel(self.n, 0.5).expand(anchor)
+        if fields is None:
+            return None
+        steps, position = anchor.episode.steps, anchor.position
+        after = [step.obs for step in steps[1:]] + ([] if anchor.episode.final is None else [anchor.episode.final])
+        if len(after) < position + fields["steps"]:
+            return fields
+        stored = [i for i in range(len(after)) if steps[i].row >= anchor.lane.rows - self.rows]
+        later = [i for i in stored if i >= position]
+        of = {"future": later, "final": later[-1:], "episode": stored}[self.strategy]
+        goal = after[of[len(of) // 2]]["goals"]["achieved"]
+        for name in ("obs", "next_obs"):
+            fields[name] = fields[name] | {"goals": fields[name]["goals"] | {"desired": goal}}
+        window = range(position, position + fields["steps"])
+        new = [
+            reward(after[i]["goals"]["achieved"][None], goal[None], {"weight": steps[i].extras["weight"][None]})[0]
+            for i in window
+        ]
+        return {**fields, "reward": sum(0.5**k * one for k, one in enumerate(new))}
+
 
 STATE = relive.Schema(**SCHEMAS["flat"].tree, state=relive.Field((3,), every=2))
 # The item, its schema, its model, and the fields without a time axis where time comes first.
@@ -26,6 +81,10 @@ ITEMS = {
         relive.Sequences(5, n_step=2, gamma=0.9, across_episodes=True, time_major=True), "nested",
         SequencesModel(5, 2, 0.9, across=True), (),
     ),
+    "hindsight": (hindsight(1, "future"), "goals", HindsightModel(1, "future"), None),
+    "n-step hindsight": (hindsight(3, "future"), "goals", HindsightModel(3, "future"), None),
+    "hindsight from the end": (hindsight(3, "final"), "goals", HindsightModel(3, "final"), None),
+    "hindsight over episodes": (hindsight(2, "episode"), "goals", HindsightModel(2, "episode"), None),
 }  # fmt: skip
 
 
@@ -33,7 +92,8 @@ class TestItems(ItemContract):
     @pytest.fixture(autouse=True, params=ITEMS)
     def _each(self, request: pytest.FixtureRequest) -> None:
         self.item, schema, self.model, self.whole = ITEMS[request.param]
-        self.schema = STATE if schema == "state" else SCHEMAS[schema]
+        self.schema = {**SCHEMAS, "state": STATE, "goals": GOALS}[schema]
+        self.random = self.grows = isinstance(self.item, relive.Hindsight)
 
 
 class Faulty(relive.ReplayBuffer):

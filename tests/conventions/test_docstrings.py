@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Iterator
 from types import ModuleType
@@ -24,6 +25,9 @@ FACES = [
     "relive.testing",
     "relive.trajectories",
 ]
+# Faces for a library that may not be there, and that library.
+ADAPTERS = {"relive.sb3": "stable_baselines3"}
+FACES += [face for face, library in ADAPTERS.items() if importlib.util.find_spec(library)]
 WITHOUT_EXAMPLE = {"relive.trajectories.Contents", "relive.trajectories.Inspection"}  # the functions have it
 
 
@@ -54,6 +58,9 @@ def own_members(value: Any) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_examples_of_a_module_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for face, library in ADAPTERS.items():
+        if f"{name}.".startswith(f"{face}."):
+            pytest.importorskip(library)
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert not result.failed, capsys.readouterr().out
 

@@ -66,12 +66,20 @@ LAYERS = {
     "relive.testing": 6,
     "relive.doctor": 7,
     "relive.lab": 7,
+    "relive.sb3": 7,
     "relive": 7,
     "relive.__main__": 8,
     "relive.cli": 8,
 }
 # Packages without import circles of any kind: imports inside functions and for type checkers count, too.
-WITHOUT_CIRCLES = ["relive.checkpoints", "relive.cli", "relive.doctor", "relive.lab", "relive.trajectories"]
+WITHOUT_CIRCLES = [
+    "relive.checkpoints",
+    "relive.cli",
+    "relive.doctor",
+    "relive.lab",
+    "relive.sb3",
+    "relive.trajectories",
+]
 # Neighbours in a layer that know nothing of each other.
 APART = [
     ("relive.storage", "relive._ring"),

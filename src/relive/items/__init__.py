@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ._protocol import Fields as Fields
     from ._protocol import Item as Item
     from ._sequence_priority import sequence_priority as sequence_priority
+    from .hindsight import Hindsight as Hindsight
     from .sequences import Sequences as Sequences
 
 __getattr__ = later(
@@ -21,6 +22,7 @@ __getattr__ = later(
     {
         "Expander": "._protocol",
         "Fields": "._protocol",
+        "Hindsight": ".hindsight",
         "Item": "._protocol",
         "Sequences": ".sequences",
         "precision_priority": "._precision_priority",

@@ -41,6 +41,7 @@ class About(Frozen):
         item: What a draw of the buffer's creator expands to; None: a class of the user's own.
         sampler: Which items it draws; None likewise.
         limiter: What makes its writers and its draws wait for each other.
+        blob: What this was decoded from, whose size says where other arrays are.
     """
 
     schema: Schema
@@ -50,6 +51,7 @@ class About(Frozen):
     item: Item | None
     sampler: Sampler | None
     limiter: RateLimiter | None
+    blob: bytes = b""
 
     @property
     def keeps(self) -> tuple[str, ...]:
@@ -58,6 +60,8 @@ class About(Frozen):
 
     def encoded(self) -> bytes:
         """As JSON, after its checksum."""
+        if self.blob:
+            return self.blob
         facts = {
             "schema": fields_of(self.schema),
             "lanes": self.lanes,
@@ -87,7 +91,7 @@ class About(Frozen):
                 raise ValueError("numbers out of range")
             item, sampler = built("item", facts["item"]), built("sampler", facts["sampler"])
             limiter = None if facts["limiter"] is None else built("limiter", facts["limiter"])
-            return cls(schema_of(facts["schema"]), lanes, rows, window, item, sampler, limiter)
+            return cls(schema_of(facts["schema"]), lanes, rows, window, item, sampler, limiter, bytes(blob))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StorageError(message("what a buffer was built from", f"`{error}`", at)) from None
 

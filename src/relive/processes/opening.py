@@ -109,11 +109,9 @@ class Joined:
     def open(self, spec: Mapping[str, ArraySpec], wanted: bytes) -> _Memory:
         """As in `Storage`."""
         about = self.about
-        if about.item is None or about.sampler is None:
-            whole = False
-        else:
-            window = about.item.window(about.schema)
-            whole = wanted == identity(about.schema, about.lanes, about.rows, window, about.sampler)
+        whole = False
+        if about.sampler is not None:
+            whole = wanted == identity(about.schema, about.lanes, about.rows, about.window, about.sampler)
         mine = self.takes_over and whole
         kept = about.ring_spec() | about.spec()
         if mine:

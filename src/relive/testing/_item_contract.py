@@ -34,6 +34,7 @@ class ItemContract(Contract):
         whole: For a time-major item, its fields without a time axis; see `assert_items`.
         random: Whether the item draws numbers from `rng` itself. The promises then hold for given numbers: the
             contract's generator gives 0.5 all the time.
+        grows: Whether an item may change as later steps of its stream come, as hindsight goals do.
 
     Only the public API is used. `buffer` may be overridden to add choices to the buffer under test.
 
@@ -50,6 +51,7 @@ class ItemContract(Contract):
     model: ItemModel | None = None
     whole: Iterable[str] | None = None
     random: bool = False
+    grows: bool = False
 
     def buffer(self, sampler: Sampler | None = None) -> ReplayBuffer:
         """An empty buffer with the item under test: two lanes of 16 rows."""
@@ -90,7 +92,8 @@ class ItemContract(Contract):
                 else:
                     check(key not in gone, f"id {key} was refused, and can be read again")
                     batch = buffer.read([key])
-                    assert_same_batch(batch, seen.setdefault(key, batch))
+                    assert_same_batch(batch, batch if self.grows else seen.get(key, batch))
+                    seen[key] = batch
         check(gone, "no item came and went: give the contract a schema that the item works with")
 
     def test_rows_of_a_batch_do_not_depend_on_each_other(self) -> None:

@@ -1,0 +1,365 @@
+"""A replay buffer that Stable-Baselines3 takes for one of its own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common import buffers, type_aliases
+
+from .. import _check
+from .._lanes import MANY_BOUNDARIES
+from .._memory import Arena
+from .._types import Array, Bool, Int64
+from ..batch import Batch
+from ..buffer import ReplayBuffer as Buffer
+from ..errors import ReliveWarning, event
+from ..items import Item, Transitions
+from ..samplers import Sampler
+from ..schema import Field, Schema
+
+Observation: TypeAlias = "Array | dict[str, Array]"
+
+# Rows for final observations, on top of the steps that were asked for: one for every `_EPISODE` steps, and `_FEW`, but
+# no more than one a step, which is enough for any episodes.
+_EPISODE, _FEW = 16, 64
+
+
+class _Fields(NamedTuple):
+    observations: Any
+    actions: torch.Tensor
+    next_observations: Any
+    dones: torch.Tensor
+    rewards: torch.Tensor
+    discounts: torch.Tensor | None
+    weights: torch.Tensor
+    ids: Int64
+
+
+class Samples(_Fields, type_aliases.ReplayBufferSamples):
+    """What `ReplayBuffer.sample` gives: the fields of SB3's `ReplayBufferSamples`, then `weights` and `ids`.
+
+    Attributes:
+        observations: `[B, ...]` in the space's dtype.
+        actions: `[B, size]`.
+        next_observations: After the window; the final ones where the episode ended.
+        dones: 1 where the window ended in a terminal state, so that nothing is bootstrapped, float32 `[B, 1]`.
+        rewards: Discounted sums over the window, float32 `[B, 1]`.
+        discounts: `gamma**m` for windows of m steps, float32 `[B, 1]`; None where `n_steps` is 1, as in SB3.
+        weights: Importance-sampling weights, float32 `[B, 1]`; 1 for uniform draws.
+        ids: For `update_priorities`, int64 `[B]`, a NumPy array.
+
+    >>> Samples._fields[-3:]
+    ('discounts', 'weights', 'ids')
+    """
+
+    __slots__ = ()
+
+
+class DictSamples(_Fields, type_aliases.DictReplayBufferSamples):
+    """The same where observations are dicts of tensors.
+
+    >>> DictSamples._fields == Samples._fields
+    True
+    """
+
+    __slots__ = ()
+
+
+class ReplayBuffer(buffers.ReplayBuffer):
+    """SB3's replay buffer on relive's: for `replay_buffer_class=`, for `Dict` observations too, and for CleanRL.
+
+    Observations are stored once, so there is nothing for `optimize_memory_usage` to do, and it goes together with
+    `handle_timeout_termination`. A reset in mid-episode, as by `learn()` called again, cuts the stream: no window joins
+    two episodes. The newest windows of `n_steps` wait until they are complete.
+
+    Args:
+        buffer_size: Steps over all environments. Final observations get rows of their own on top, enough for episodes
+            of 16 steps; a warning says if episodes are so short that fewer steps are kept.
+        observation_space: A `Box`, `Discrete`, `MultiDiscrete` or `MultiBinary` space, or a `Dict` of these.
+        action_space: The action space.
+        device: Where samples go.
+        n_envs: Environments.
+        optimize_memory_usage: Taken, as SB3 passes it on.
+        handle_timeout_termination: Whether `TimeLimit.truncated` in `infos` marks steps that ended from outside, from
+            whose final observation values are bootstrapped. Otherwise `done` is a terminal state, always.
+        n_steps: Steps of a window.
+        gamma: Discount per step, for windows of several.
+        sampler: Which steps are drawn: `relive.Uniform()`, `relive.Prioritized(...)` or `relive.Ranked(...)`.
+        stack: Frames in an observation, along its first axis, of which each is stored once.
+        seed: None: drawn from NumPy's global generator, which SB3 seeds.
+
+    Attributes:
+        relive: The buffer behind it, a `relive.ReplayBuffer`: `relive.stats()`, `relive.save(path)`, ...
+
+    `observations`, `next_observations`, `actions`, `rewards`, `dones` and `timeouts` are copies `[size, n_envs, ...]`,
+    for looking at. What is written into them is not stored.
+
+    Raises:
+        ArgumentError, SchemaError: Arguments that `relive.ReplayBuffer` refuses, in its words.
+
+    >>> import gymnasium, numpy as np
+    >>> env = gymnasium.make("CartPole-v1")
+    >>> buffer = ReplayBuffer(1000, env.observation_space, env.action_space, device="cpu", n_steps=3, seed=0)
+    >>> zeros = np.zeros((1, 4), np.float32)
+    >>> for _ in range(5):
+    ...     buffer.add(zeros, zeros, np.zeros(1, int), np.ones(1), np.zeros(1, bool), [{}])
+    >>> samples = buffer.sample(2)
+    >>> samples.rewards.shape, round(float(samples.rewards[0, 0]), 4), buffer.size()
+    (torch.Size([2, 1]), 2.9701, 5)
+    """
+
+    pos: int
+    full: bool
+    buffer_size: int
+    n_envs: int
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: torch.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *,
+        n_steps: int = 1,
+        gamma: float = 0.99,
+        sampler: Sampler | None = None,
+        stack: int | None = None,
+        seed: int | None = None,
+    ) -> None:
+        at = "relive.sb3.ReplayBuffer"
+        size = _check.integer(buffer_size, f"{at}(buffer_size)", minimum=1)
+        envs = _check.integer(n_envs, f"{at}(n_envs)", minimum=1)
+        buffers.BaseBuffer.__init__(self, size, observation_space, action_space, device, n_envs=envs)
+        self.buffer_size = max(size // envs, 1)
+        self.optimize_memory_usage = optimize_memory_usage
+        self.handle_timeout_termination = handle_timeout_termination
+        self.n_steps, self.gamma = n_steps, gamma
+        rows = self.buffer_size + max(min(self.buffer_size, _FEW), self.buffer_size // _EPISODE)
+        self.relive = Buffer(
+            Schema(obs=self._fields(stack), action=self._action_field(), **self._extra_fields()),
+            envs * rows,
+            num_envs=envs,
+            item=self._item(Transitions(n_step=n_steps, gamma=gamma)),
+            sampler=sampler,
+            seed=int(np.random.randint(2**31)) if seed is None else seed,
+        )
+        self._ids = np.full((self.buffer_size, envs), -1)
+        self._never = np.zeros(envs, bool)
+        self._shapes: Any = (envs, *self.obs_shape)
+        if isinstance(self.obs_shape, dict):
+            self._shapes = {name: (envs, *shape) for name, shape in self.obs_shape.items()}
+        self._be_quiet()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._be_quiet()
+
+    def _be_quiet(self) -> None:
+        """Leave out a warning about rows, of which nobody here has heard; `_say_how_many` is about steps."""
+        self.relive._ring.kernel.watched &= ~MANY_BOUNDARIES
+
+    def _fields(self, stack: int | None) -> Any:
+        space = self.observation_space
+        if stack is not None:
+            return Schema.from_spaces(space, self.action_space, stack=stack).tree["obs"]
+        if isinstance(space, spaces.Dict):
+            return {name: Field(self.obs_shape[name], child.dtype) for name, child in space.spaces.items()}
+        return Field(self.obs_shape, space.dtype)
+
+    def _action_field(self) -> Field:
+        return Field((self.action_dim,), self._maybe_cast_dtype(self.action_space.dtype))
+
+    def _extra_fields(self) -> dict[str, Field]:
+        return {}
+
+    def _item(self, transitions: Transitions) -> Item:
+        return transitions
+
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
+        """Store a step of every environment.
+
+        Args:
+            obs: Observations `[n_envs, ...]`, or a dict of them.
+            next_obs: Those that followed, the final ones where `done`.
+            action: `[n_envs, ...]`.
+            reward: `[n_envs]`.
+            done: `[n_envs]`.
+            infos: A list of dicts, as SB3 has it, or a dict of arrays, as Gymnasium's vector environments have it.
+
+        Raises:
+            SchemaError: A value of another shape or dtype than the spaces say; nothing is stored.
+        """
+        ended = _shaped(done, (self.n_envs,))
+        truncated = self._truncated(infos) if self.handle_timeout_termination else None
+        self._ids[self.pos] = self.relive.add(
+            obs=_shaped(obs, self._shapes),
+            action=_shaped(action, (self.n_envs, self.action_dim)),
+            reward=_shaped(reward, (self.n_envs,)),
+            next_obs=_shaped(next_obs, self._shapes),
+            terminated=ended if truncated is None else (ended != 0) & ~truncated,
+            truncated=self._never if truncated is None else truncated,
+            **self._extras(infos),
+        )
+        self.pos += 1
+        if self.pos == self.buffer_size:
+            self.pos = 0
+            if not self.full and len(self.relive) < self.n_envs * self.buffer_size:
+                self._say_how_many()
+            self.full = True
+
+    def _extras(self, infos: Any) -> dict[str, Any]:
+        return {}
+
+    def _truncated(self, infos: Any) -> Bool | None:
+        """Which environments a time limit ended; None: none."""
+        name = "TimeLimit.truncated"
+        if isinstance(infos, Mapping):
+            found = np.asarray(infos.get(name, False), bool)
+            return np.broadcast_to(found, self.n_envs) if found.ndim == 0 else found.reshape(self.n_envs)
+        each = [info.get(name, False) for info in infos]
+        return np.asarray(each, bool).reshape(self.n_envs) if any(each) else None
+
+    def _say_how_many(self) -> None:
+        size, held = self.n_envs * self.buffer_size, len(self.relive)
+        what = f"Of `buffer_size={size}` steps {held} are kept: final observations of very short episodes take rows"
+        remedy = f"`buffer_size={size * size // held + 1}` keeps {size}"
+        warnings.warn(event(what, "relive.sb3.ReplayBuffer", remedy), ReliveWarning, stacklevel=3)
+
+    def sample(self, batch_size: int, env: Any = None) -> Samples | DictSamples:
+        """Draw steps, by the sampler.
+
+        Args:
+            batch_size: How many.
+            env: A `VecNormalize` that normalizes observations and rewards; discounted sums of several rewards as one.
+
+        Raises:
+            NotEnoughData: No window is complete yet.
+        """
+        return self._tensors(self.relive.sample(batch_size), env)
+
+    def update_priorities(self, ids: Any, td_errors: Any) -> int:
+        """Set the priorities of steps, as `relive.ReplayBuffer.update_priorities` does.
+
+        Args:
+            ids: `samples.ids`.
+            td_errors: TD errors `[B]` or `[B, 1]`, a tensor on the CPU or an array.
+
+        Returns:
+            How many were applied: those of steps that have been overwritten since are dropped.
+        """
+        return self.relive.update_priorities(ids, td_errors)
+
+    def _get_samples(self, batch_inds: Int64, env: Any = None) -> Samples | DictSamples:
+        lanes = self.relive.rng.integers(self.n_envs, size=len(batch_inds))
+        return self._tensors(self.relive.read(self._ids[np.asarray(batch_inds), lanes]), env)
+
+    def _tensors(self, batch: Batch, env: Any) -> Samples | DictSamples:
+        rewards = self._normalize_reward(batch.reward.reshape(-1, 1), env)
+        discounts = None
+        if self.n_steps > 1:
+            discounts = self._tensor((self.gamma**batch.steps).astype(np.float32)[:, None])
+        kind = DictSamples if isinstance(self.obs_shape, dict) else Samples
+        return kind(
+            observations=self._observed(batch.obs, env),
+            actions=self._tensor(batch.action),
+            next_observations=self._observed(batch.next_obs, env),
+            dones=self._tensor(batch.terminated.astype(np.float32)[:, None]),
+            rewards=self._tensor(rewards),
+            discounts=discounts,
+            weights=self._tensor(batch.weights[:, None]),
+            ids=batch.ids,
+        )
+
+    def _tensor(self, array: Array) -> torch.Tensor:
+        return torch.as_tensor(array, device=self.device)
+
+    def _observed(self, values: Any, env: Any) -> Any:
+        if isinstance(values, Batch):
+            return {name: self._tensor(each) for name, each in self._normalize_obs(dict(values), env).items()}
+        return self._tensor(self._normalize_obs(values, env))
+
+    def size(self) -> int:
+        """Steps of each environment that are kept, at most `buffer_size`."""
+        return min(self.buffer_size, len(self.relive) // self.n_envs)
+
+    def reset(self) -> None:
+        """Forget all steps."""
+        super().reset()
+        self.relive.clear()
+        self._ids.fill(-1)
+
+    @property
+    def observations(self) -> Observation:
+        """Observations, `[size, n_envs, ...]`; a copy."""
+        return self._stored("obs")
+
+    @property
+    def next_observations(self) -> Observation:
+        """Observations that followed, `[size, n_envs, ...]`; a copy."""
+        return self._stored("next_obs")
+
+    @property
+    def actions(self) -> Array:
+        """Actions, `[size, n_envs, ...]`; a copy."""
+        return self._column("action")
+
+    @property
+    def rewards(self) -> Array:
+        """Rewards, float32 `[size, n_envs]`; a copy."""
+        return self._column("reward")
+
+    @property
+    def dones(self) -> Array:
+        """1 where an episode ended, float32 `[size, n_envs]`; a copy."""
+        return np.maximum(self._column("terminated"), self._column("truncated")).astype(np.float32)
+
+    @property
+    def timeouts(self) -> Array:
+        """1 where it ended from outside, float32 `[size, n_envs]`; a copy."""
+        return self._column("truncated").astype(np.float32)
+
+    def _places(self) -> tuple[Bool, Int64, Int64]:
+        """Which of SB3's places hold a step, and, for these, where relive's columns have it."""
+        envs, rows = self.n_envs, self.relive.capacity // self.n_envs
+        lanes, places = np.broadcast_to(np.arange(envs), self._ids.shape), self._ids // envs % rows
+        held = (self._ids >= 0) & (self.relive.column("ids")[lanes, places] == self._ids)
+        return held, lanes[held], places[held]
+
+    def _column(self, path: str) -> Array:
+        held, lanes, places = self._places()
+        column = self.relive.column(path)
+        found = np.zeros((*held.shape, *column.shape[2:]), column.dtype)
+        found[held] = column[lanes, places]
+        return found
+
+    def _stored(self, name: str) -> Observation:
+        buffer, (held, _, _) = self.relive, self._places()
+        with buffer._turn.alone():
+            one_step = Transitions().bind(buffer.schema, buffer._ring, Arena())
+            fields = one_step.expand(self._ids[held] % buffer.capacity, buffer.rng)[name]
+        if not isinstance(fields, dict):
+            return _placed(fields, held)
+        return {key: _placed(values, held) for key, values in fields.items()}
+
+
+def _shaped(values: Any, shape: Any) -> Any:
+    """An array, or a dict of arrays, in the shape that the buffer has them in."""
+    if type(shape) is dict:
+        return {name: _shaped(values[name], each) for name, each in shape.items()}
+    if type(values) is np.ndarray and values.shape == shape:
+        return values
+    return np.asarray(values).reshape(shape)
+
+
+def _placed(values: Array, held: Bool) -> Array:
+    found = np.zeros((*held.shape, *values.shape[1:]), values.dtype)
+    found[held] = values
+    return found

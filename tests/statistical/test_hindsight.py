@@ -1,0 +1,237 @@
+"""Hindsight: how many items are relabelled, how far away their goals are, and that these are of the same episode."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from statistics_of_draws import P_MIN, chi_square_p
+
+import relive
+from relive import _kernels
+from relive.errors import ArgumentError
+from relive.testing.agreement import assert_same_batch
+
+pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+LANES, GAMMA = 3, 0.5
+CODE = relive.Field((3,))  # lane, episode, how many steps the episode had before
+SCHEMA = relive.Schema(obs={"achieved_goal": CODE, "desired_goal": CODE}, action=relive.Field(), at=relive.Field((3,)))
+SAMPLERS = [
+    relive.Uniform(), relive.Uniform(replacement=False), relive.Prioritized(alpha=0.9), relive.Ranked(),
+]  # fmt: skip
+
+
+def distance(achieved_goal: np.ndarray, desired_goal: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
+    """How many steps the goal is away, and the step's own number from its extras as thousandths."""
+    return desired_goal[:, 2] - achieved_goal[:, 2] + info["at"][:, 2] / 1000
+
+
+def length(lane: int, episode: int) -> int:
+    return 3 + (5 * lane + 7 * episode) % 11
+
+
+def make(n_step: int = 1, capacity: int = 600, **choices: Any) -> relive.ReplayBuffer:
+    hindsight = {name: choices.pop(name) for name in ("ratio", "strategy") if name in choices}
+    item = relive.Hindsight(item=relive.Transitions(n_step=n_step, gamma=GAMMA), reward=distance, **hindsight)
+    return relive.ReplayBuffer(SCHEMA, capacity, num_envs=LANES, item=item, seed=0, **choices)
+
+
+def live(buffer: relive.ReplayBuffer, calls: int) -> None:
+    """Counting environments: every third episode terminates, every third is truncated, every third is cut."""
+    episode, t, desired = np.zeros(LANES, int), np.zeros(LANES, int), np.full((LANES, 3), -1.0)
+    for _ in range(calls):
+        here = np.stack([np.arange(LANES), episode, t], axis=1).astype(np.float32)
+        there = here + np.array([0, 0, 1])
+        over = np.array([t[lane] + 1 == length(lane, episode[lane]) for lane in range(LANES)])
+        buffer.add(
+            obs={"achieved_goal": here, "desired_goal": desired},
+            next_obs={"achieved_goal": there, "desired_goal": desired},
+            action=np.zeros(LANES), reward=np.full(LANES, -9.0), at=here,
+            terminated=over & (episode % 3 == 0), truncated=over & (episode % 3 == 1),
+        )  # fmt: skip
+        t, episode = np.where(over, 0, t + 1), episode + over
+
+
+def judge(batch: relive.Batch) -> np.ndarray:
+    """Which items have another goal; all of them are right, whichever they are."""
+    (lane, episode, t), goal = batch.obs.achieved_goal.T.astype(int), batch.obs.desired_goal.astype(int)
+    new = goal[:, 0] >= 0
+    np.testing.assert_array_equal(goal, batch.next_obs.desired_goal)
+    np.testing.assert_array_equal(goal[new, :2], np.stack([lane, episode], axis=1)[new])
+    np.testing.assert_array_equal(batch.next_obs.achieved_goal[:, 2], t + batch.steps)
+    for i in np.flatnonzero(new):
+        assert 1 <= goal[i, 2] <= length(lane[i], episode[i])
+        steps = t[i] + np.arange(batch.steps[i])
+        expected = (GAMMA ** np.arange(len(steps)) * (goal[i, 2] - (steps + 1) + steps / 1000)).sum()
+        np.testing.assert_allclose(batch.reward[i], expected, rtol=1e-5, atol=1e-5)
+    old = batch.reward[~new]
+    np.testing.assert_allclose(old, [-9 * sum(GAMMA**k for k in range(m)) for m in batch.steps[~new]], rtol=1e-6)
+    return new
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_no_goal_is_of_another_episode(n_step: int, strategy: str, sampler: Any) -> None:
+    """Every item that can be drawn, and drawn ones, after the ring has gone round."""
+    buffer = make(n_step, strategy=strategy, ratio=0.5, sampler=sampler)
+    for calls in (40, 300):
+        live(buffer, calls)
+        drawn = buffer.sample(60)
+        judge(drawn)
+        if sampler.prioritizes:
+            buffer.update_priorities(drawn.ids, np.arange(60.0))
+        ids = buffer.column("ids").ravel()
+        located = [key for key in ids[ids >= 0].tolist() if can_be_read(buffer, key)]
+        assert len(located) > 0.8 * len(buffer)
+        assert 0.3 < judge(buffer.read(located)).mean() < 0.7
+
+
+def can_be_read(buffer: relive.ReplayBuffer, key: int) -> bool:
+    try:
+        buffer.read([key])
+    except relive.StaleId:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 0.8, 1.0])
+def test_the_share_of_relabelled_items(ratio: float) -> None:
+    buffer = make(ratio=ratio)
+    live(buffer, 150)
+    new = buffer.sample(40_000).obs.desired_goal[:, 0] >= 0
+    assert abs(new.mean() - ratio) <= 4.5 * np.sqrt(ratio * (1 - ratio) / len(new))
+
+
+def one_episode(steps: int, strategy: str, ended: bool) -> relive.ReplayBuffer:
+    buffer = make(strategy=strategy, ratio=1.0)
+    line = np.zeros((1, steps + 1, 3))
+    line[..., 2] = np.arange(steps + 1)
+    obs = {"achieved_goal": line, "desired_goal": line * 0 - 1}
+    flags = np.zeros((1, steps), bool)
+    buffer.extend(
+        obs={name: each[:, :-1] for name, each in obs.items()},
+        next_obs={name: each[:, 1:] for name, each in obs.items()},
+        action=flags, reward=flags, at=line[:, :-1], terminated=flags,
+        truncated=(ended & (np.arange(steps) == steps - 1))[None], env_ids=[1],
+    )  # fmt: skip
+    return buffer
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_the_law_of_goals(ended: bool) -> None:
+    """Uniform over the steps from the anchor on, over all steps, or always the last: chi-square, 200,000 draws each."""
+    steps = 12
+    for strategy in ("future", "episode", "final"):
+        batch = one_episode(steps, strategy, ended).sample(200_000)
+        goal, anchor = batch.obs.desired_goal[:, 2].astype(int) - 1, batch.obs.achieved_goal[:, 2].astype(int)
+        if strategy == "final":
+            assert (goal == steps - 1).all()
+            continue
+        law = np.ones((steps, steps))
+        if strategy == "future":
+            law = np.triu(law) / np.triu(law).sum(axis=1, keepdims=True) * steps
+        counts = np.bincount(anchor * steps + goal, minlength=steps**2)
+        assert not counts[law.ravel() == 0].any()
+        assert chi_square_p(counts[law.ravel() > 0], law[law > 0] / steps**2) > P_MIN
+
+
+def test_a_saved_buffer_needs_its_function_and_goes_on(tmp_path: Path) -> None:
+    buffer = make(3, sampler=relive.Prioritized())
+    live(buffer, 100)
+    copy = pickle.loads(pickle.dumps(buffer))
+    buffer.save(tmp_path)
+    with pytest.raises(ArgumentError) as refused:
+        relive.load(tmp_path)
+    assert str(refused.value) == (
+        "Expected `item=`, got none, and the save has one of `relive.items.hindsight.Hindsight` - at `load(item)`: "
+        "give an equal one"
+    )
+    loaded, plain = relive.load(tmp_path, item=buffer.item), relive.load(tmp_path, item=relive.Transitions())
+    assert (plain.read(plain.sample(9).ids).obs.desired_goal == -1).all()
+    expected = buffer.sample(50)
+    for other in (loaded, copy):
+        assert_same_batch(other.sample(50), expected)
+
+
+@pytest.mark.skipif(_kernels.active().__name__ != "relive._native", reason="needs the extension")
+def test_other_processes_write_and_draw(tmp_path: Path) -> None:
+    """The function stays where it is: writers need none, and readers give their own."""
+    path = tmp_path / "ring"
+    with make(2, sampler=relive.Prioritized(), storage=relive.Mapped(path)) as buffer:
+        with relive.Writer(path) as writer:
+            live(writer, 60)
+        judge(buffer.sample(200))
+        with pytest.raises(ArgumentError, match="give `item=`"):
+            relive.open(path)
+        with relive.open(path, item=buffer.item, seed=0) as reader:
+            judge(reader.sample(200))
+        batch = buffer.sample(30)
+        buffer.update_priorities(batch.ids, np.full(30, 77.0))
+    with relive.open(path, item=buffer.item) as again:
+        assert set(again.priorities(batch.ids)) == {77.0 + 1e-6}
+        judge(again.sample(200))
+
+
+def test_all_may_stay_as_they_are() -> None:
+    """Without final observations nothing is known of what the last step achieved: here nothing of anything."""
+    buffer, zeros = make(ratio=1.0), np.zeros((LANES, 3))
+    for _ in range(5):
+        buffer.add(
+            obs={"achieved_goal": zeros, "desired_goal": zeros - 1}, action=zeros[:, 0], reward=zeros[:, 0], at=zeros,
+            terminated=zeros[:, 0] == 0, truncated=zeros[:, 0] > 0,
+        )  # fmt: skip
+    batch = buffer.sample(20)
+    assert (batch.obs.desired_goal == -1).all()
+    assert not batch.reward.any()
+
+
+H, F, S = relive.Hindsight, relive.Field, relive.Schema
+REFUSED = {
+    "Expected `Transitions(...)`, got `Sequences(length=4, burn": lambda: H(item=relive.Sequences(4), reward=distance),
+    "Expected a function of achieved goals, desired goals and extras, got `None` - at `Hindsight(reward)`": lambda: H(
+        reward=None
+    ),
+    "Expected a finite number >= 0 and <= 1, got `1.5` - at `Hindsight(ratio)`": lambda: H(reward=distance, ratio=1.5),
+    "Expected one of `'future'`, `'final'`, `'episode'`, got `'last'` - at `Hindsight(strategy)`": lambda: H(
+        reward=distance, strategy="last"
+    ),
+    "Expected the name of a field of `obs`, got `None` - at `Hindsight(desired)`": lambda: H(
+        reward=distance, desired=None
+    ),
+    "Expected the name of a field of `obs`, got `goal` besides `achieved_goal`, `desired_goal` - at "
+    "`Hindsight(achieved)`": lambda: build(SCHEMA, achieved="goal"),
+    "Expected the name of a field of `obs`, got `achieved_goal` in an observation of one field": lambda: build(
+        S(obs=F(3), action=F())
+    ),
+    "Expected goals like `achieved_goal`, `Field((2,), 'float32')`, got `Field((2,), 'float64')` - at "
+    "`$.obs.desired_goal`": lambda: build(
+        S(obs={"achieved_goal": F(2), "desired_goal": F(2, "float64")}, action=F())
+    ),
+    "Expected a goal that is not a stack of frames, got": lambda: build(
+        S(obs={"achieved_goal": F(2, stack=2), "desired_goal": F(2)}, action=F())
+    ),
+    "Expected numbers of shape `(20,)`, one reward a step, got `float64` of shape `(20, 3)` - at "
+    "`Hindsight(reward)`": lambda: spoilt().sample(20),
+}  # fmt: skip
+
+
+def build(schema: relive.Schema, **choices: Any) -> relive.ReplayBuffer:
+    return relive.ReplayBuffer(schema, 50, item=H(reward=distance, **choices))
+
+
+def spoilt() -> relive.ReplayBuffer:
+    item = H(reward=lambda achieved, desired, info: (achieved - desired).astype(float), ratio=1.0)
+    buffer = relive.ReplayBuffer(SCHEMA, 60, num_envs=LANES, item=item)
+    live(buffer, 10)
+    return buffer
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentError) as refused:
+        REFUSED[text]()
+    assert str(refused.value).startswith(text)
