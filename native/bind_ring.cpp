@@ -25,7 +25,7 @@ RowArray::RowArray(nb::handle object, bool writable) {
 
 PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, InOut<uint8_t, 3> marks, InOut<int64_t, 2> counters,
                InOut<int64_t> clock, nb::object window, std::optional<InOut<double, 3>> given,
-               std::optional<InOut<int64_t, 3>> arrival, nb::object notify)
+               std::optional<InOut<int64_t, 3>> arrival, nb::object notify, std::optional<In<uint8_t>> busy)
     : keep_(nb::make_tuple(marks.object, counters.object, clock.object, given ? nb::borrow(given->object) : nb::none(),
                            arrival ? nb::borrow(arrival->object) : nb::none())),
       notify_(std::move(notify)) {
@@ -56,7 +56,8 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, InOut<uint8_t, 3>
     require(ring.span >= 1 && ring.lookback >= 0 && ring.starts >= 1 && ring.span <= ring.rows &&
                 ring.lookback <= ring.rows,
             "relive._native.Ring: a window that no lane can hold");
-    require(sound_counters(ring), "relive._native.Ring: counters that no ring has");
+    require(!busy || busy->size == ring.lanes, "relive._native.Ring: not one entry for each lane");
+    require(sound_counters(ring, busy ? busy->data : nullptr), "relive._native.Ring: counters that no ring has");
     if (!PyCallable_Check(notify_.ptr())) throw nb::type_error("relive._native.Ring: `notify` cannot be called");
     for (nb::handle layout : layouts) ring.add_column(laid_out(layout, ring.columns.size() < num_obs));
     inputs.prepare(layouts, num_obs);
@@ -183,13 +184,20 @@ void PyRing::limit(std::optional<InOut<int64_t>> limits) {
     limits_ = limits ? nb::borrow(limits->object) : nb::none();
 }
 
+void PyRing::allow(std::optional<InOut<uint8_t>> lanes) {
+    if (lanes) require(lanes->size == ring.lanes, "relive._native.Ring.allow: not one for each lane");
+    allowed_ = lanes ? lanes->data : nullptr;
+    lanes_ = lanes ? nb::borrow(lanes->object) : nb::none();
+}
+
 bool PyRing::reaches_limit(const Steps& steps) const {
-    if (!limit_) return false;
+    if (!limit_ && !allowed_) return false;
     // A step takes a row, one for a final observation, and with both of them older frames.
     const int64_t most = (2 + 2 * ring.lookback) * (steps.length + 1);
     for (int64_t i = 0; i < steps.n; ++i) {
         const int64_t lane = steps.numbers ? steps.numbers[i] : i;
-        if (ring.lane_of[lane].head + most > limit_[lane]) return true;
+        if (allowed_ && !allowed_[lane]) return true;
+        if (limit_ && ring.lane_of[lane].head + most > limit_[lane]) return true;
     }
     return false;
 }
@@ -200,13 +208,18 @@ void bind_ring(nanobind::module_& m) {
     using namespace relive;
     nb::class_<PyRing>(m, "Ring")
         .def(nb::init<nb::list, size_t, int64_t, InOut<uint8_t, 3>, InOut<int64_t, 2>, InOut<int64_t>, nb::object,
-                      std::optional<InOut<double, 3>>, std::optional<InOut<int64_t, 3>>, nb::object>(),
+                      std::optional<InOut<double, 3>>, std::optional<InOut<int64_t, 3>>, nb::object,
+                      std::optional<In<uint8_t>>>(),
              nb::arg("columns"), nb::arg("num_obs"), nb::arg("rows"), nb::arg("marks"), nb::arg("counters"),
-             nb::arg("clock"), nb::arg("window"), nb::arg("given").none(), nb::arg("arrival").none(), nb::arg("notify"))
+             nb::arg("clock"), nb::arg("window"), nb::arg("given").none(), nb::arg("arrival").none(), nb::arg("notify"),
+             nb::arg("busy").none())
         .def_prop_rw(
             "watched", [](const PyRing& owner) { return int(owner.ring.watched); },
             [](PyRing& owner, uint8_t notices) { owner.watch(notices); })
         .def("limit", &PyRing::limit, nb::arg("limits").none())
+        .def("allow", &PyRing::allow, nb::arg("lanes").none())
+        .def("look", &PyRing::look)
+        .def("overtaken", &PyRing::overtaken, nb::arg("ids"))
         .def("write", &PyRing::write, nb::arg("values"), nb::arg("next_values").none(), nb::arg("terminated"),
              nb::arg("truncated"), nb::arg("lanes"), nb::arg("priority").none())
         .def("cut", &PyRing::cut, nb::arg("lanes"))

@@ -34,7 +34,7 @@ class PyRing {
 public:
     PyRing(nb::list layouts, size_t num_obs, int64_t rows, InOut<uint8_t, 3> marks, InOut<int64_t, 2> counters,
            InOut<int64_t> clock, nb::object window, std::optional<InOut<double, 3>> given,
-           std::optional<InOut<int64_t, 3>> arrival, nb::object notify);
+           std::optional<InOut<int64_t, 3>> arrival, nb::object notify, std::optional<In<uint8_t>> busy);
 
     nb::object write(nb::list values, std::optional<nb::list> nexts, In<bool, 2> terminated, In<bool, 2> truncated,
                      In<int64_t> numbers, std::optional<In<double, 2>> priority);
@@ -95,12 +95,22 @@ public:
     void limit(std::optional<InOut<int64_t>> limits);
     bool reaches_limit(const Steps& steps) const;
 
+    // From now on a lane whose entry is 0 is left to Python; None: no lane is.
+    void allow(std::optional<InOut<uint8_t>> lanes);
+
+    // Where other processes write: `look` before a draw; `overtaken` after its copies says which of its items are to be
+    // thrown away, None where all are whole.
+    void look();
+    nb::object overtaken(In<int64_t> ids) const;
+
     Ring ring;
     Inputs inputs;  // of the call that is being made
 
 private:
-    nb::object keep_, notify_, limits_;
+    nb::object keep_, notify_, limits_, lanes_;
     const int64_t* limit_ = nullptr;
+    const uint8_t* allowed_ = nullptr;
+    std::vector<int64_t> ready_;  // of every lane, at the last look
     nb::list columns_;  // keeps them alive
     bool pending_ = false;
 

@@ -60,14 +60,16 @@ inline bool waits_for_its_steps(const Rows& ring, int64_t number) {
     return lane.steps >= lane.ready_steps && lane.steps - lane.ready_steps <= steps;
 }
 
-// Whether every lane's counters are those of a ring of this shape.
-inline bool sound_counters(const Rows& ring) {
+// Whether every lane's counters are those of a ring of this shape. Of lanes that another process is writing (`busy`,
+// null where there is none), one counter may be of this moment and another of the one before.
+inline bool sound_counters(const Rows& ring, const uint8_t* busy) {
     bool good = true;
     for (int64_t number = 0; good && number < ring.lanes; ++number) {
         const Lane& lane = ring.lane_of[number];
         const auto* counters = reinterpret_cast<const int64_t*>(&lane);
         for (const int64_t* counter = counters; counter < lane.unused; ++counter)
             good &= *counter >= 0 && *counter < LIMIT / ring.lanes;
+        if (busy && busy[number]) continue;
         good = good && lane.memory == lane.head % ring.depth && lane.oldest <= lane.head && lane.ready <= lane.head &&
                lane.oldest >= lane.head - ring.rows && lane.ready >= lane.head - ring.rows && lane.held <= lane.head &&
                lane.drawable <= ring.rows && lane.stored <= ring.rows && lane.cleared <= lane.oldest &&

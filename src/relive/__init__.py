@@ -36,9 +36,13 @@ if _TYPE_CHECKING:
     from .items import Sequences as Sequences
     from .items import precision_priority as precision_priority
     from .items import sequence_priority as sequence_priority
+    from .processes.opening import open as open
+    from .processes.writer import Writer as Writer
     from .samplers import Anneal as Anneal
     from .samplers import Prioritized as Prioritized
     from .samplers import Ranked as Ranked
+    from .storage import Mapped as Mapped
+    from .storage import Shared as Shared
     from .sum_tree import SumTree as SumTree
     from .trajectories import Trajectory as Trajectory
     from .trajectories import TrajectoryReplayBuffer as TrajectoryReplayBuffer
@@ -46,15 +50,19 @@ if _TYPE_CHECKING:
 # Loaded when they are used: what a first buffer does not need, and what brings SQLite in.
 _LATER = {
     "Anneal": ".samplers",
+    "Mapped": ".storage",
     "Prioritized": ".samplers",
     "Ranked": ".samplers",
     "RateLimiter": "._limiter",
     "Sequences": ".items",
     "Saved": ".checkpoints._saving",
+    "Shared": ".storage",
     "SumTree": ".sum_tree",
     "Trajectory": ".trajectories",
     "TrajectoryReplayBuffer": ".trajectories",
+    "Writer": ".processes.writer",
     "load": ".checkpoints._loading",
+    "open": ".processes.opening",
     "precision_priority": ".items",
     "sequence_priority": ".items",
 }

@@ -16,7 +16,7 @@ from ._ring import Ring
 from ._step_parser import Step, StepParser
 from ._turn import Turn
 from ._types import Float64, Int64
-from .samplers import Index, Sampler
+from .samplers import Sampler
 from .schema import Schema
 
 
@@ -34,8 +34,25 @@ class Guard(Protocol):
         ...
 
 
+class Claims(Protocol):
+    """Has to be asked before lanes are written; see `processes/_claims.py`."""
+
+    def before(self, lanes: Int64) -> bool:
+        """`lanes` are about to be written; whether some had to be claimed. It may refuse."""
+        ...
+
+
 class Adding:
     """What writes to a buffer's ring. It does not know the buffer, whose memory is so freed as soon as it is gone.
+
+    Args:
+        schema: What one step holds.
+        ring: Where it goes.
+        refresh: Lets the sampler take in what changed.
+        sampler: Which items are drawn; None: priorities are kept for whoever draws.
+        notices: What there is to warn of.
+        turn: Whose turn it is to call.
+        claims: Which lanes this process may write; None: all.
 
     A native kernel's call leaves to Python what is not legal, since the errors are here; calls that have a notice to
     say; and single values of rare types, which `StepParser.column` reads.
@@ -45,9 +62,17 @@ class Adding:
     """
 
     def __init__(
-        self, schema: Schema, ring: Ring, index: Index, sampler: Sampler, notices: Notices, turn: Turn
+        self,
+        schema: Schema,
+        ring: Ring,
+        refresh: Callable[[], int],
+        sampler: Sampler | None,
+        notices: Notices,
+        turn: Turn,
+        claims: Claims | None = None,
     ) -> None:
-        self._ring, self._index, self._sampler, self._notices, self._turn = ring, index, sampler, notices, turn
+        self._ring, self._sampler, self._notices, self._turn = ring, sampler, notices, turn
+        self._refresh, self._claims = refresh, claims
         self._parser = StepParser(schema)
         self._all_lanes = np.arange(ring.lanes)
         self._native = False
@@ -57,8 +82,8 @@ class Adding:
     def call(self, several: bool) -> Callable[..., Int64]:
         """The fastest `add`, or `extend`, that the kernel has."""
         otherwise = self.extend if several else self.add
-        ask, refresh = self._parser.column, self._index.refresh
-        made = _kernels.active().adding(self._ring.kernel, self._turn.lock, ask, refresh, otherwise, several)
+        ask = self._parser.column
+        made = _kernels.active().adding(self._ring.kernel, self._turn.lock, ask, self._refresh, otherwise, several)
         self._native = made != otherwise
         return made
 
@@ -105,21 +130,22 @@ class Adding:
         with self._turn.alone():
             if priority is not None:
                 # Earlier steps without a priority get the largest so far, which these steps may raise.
-                self._index.refresh()
+                self._refresh()
             guarded = self._ask_guard(lanes, step.terminated.shape[1])
             ids = self._ring.write(step.values, step.next_values, step.terminated, step.truncated, lanes, priority)
             self.parsed += not ((noticed or guarded) and self._native)
             return ids
 
     def _ask_guard(self, lanes: Int64, steps: int) -> bool:
-        """Let the guard know which rows are about to be overwritten; whether there is one."""
+        """Claim the lanes, and let the guard know which rows are about to be overwritten; whether that was needed."""
+        claimed = self._claims is not None and self._claims.before(lanes)
         guard = self._watching()
         if guard is not None:
             guard.before(lanes, steps)
         elif self._watching is not _nobody:
             self._watching = _nobody
             self._ring.kernel.limit(None)
-        return guard is not None
+        return guard is not None or claimed
 
 
 def _nobody() -> None:

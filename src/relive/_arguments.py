@@ -90,8 +90,11 @@ def lanes_of(env_ids: Any, num_envs: int) -> Int64:
     return lanes
 
 
-def raw_priorities(priority: Any, shape: tuple[int, ...], sampler: Sampler) -> Float64 | None:
-    """Raw priorities of new steps, finite and not negative; a single number is the priority of each of them."""
+def raw_priorities(priority: Any, shape: tuple[int, ...], sampler: Sampler | None) -> Float64 | None:
+    """Raw priorities of new steps, finite and not negative; a single number is the priority of each of them.
+
+    `sampler`: the one that draws; None: any may.
+    """
     if priority is None:
         return None
     raw = numbers(priority, "$.priority")
@@ -99,7 +102,7 @@ def raw_priorities(priority: Any, shape: tuple[int, ...], sampler: Sampler) -> F
         got = f"shape `{raw.shape}`"
         raise PriorityError(message(f"priorities of shape `{shape}`, one per step", got, "$.priority"))
     raw = np.broadcast_to(raw, shape)
-    if not sampler.prioritizes:
+    if sampler is not None and not sampler.prioritizes:
         raise no_priorities(sampler, "$.priority")
     from .samplers._priorities import check_given
 

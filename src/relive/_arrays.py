@@ -48,16 +48,66 @@ class Memory(Protocol):
         ...
 
 
-class Section:
-    """The arrays of a memory whose names begin with `prefix`."""
+class Locks(Protocol):
+    """One lock a byte of a file, whose holder may be any process; they end with it. Byte k + 1 is lane k's."""
 
-    def __init__(self, memory: Memory, prefix: str) -> None:
-        self._memory, self._prefix = memory, prefix
+    def take(self, byte: int) -> bool:
+        """Take a lock; False where somebody else has it."""
+        ...
+
+    def drop(self, byte: int) -> None:
+        """Give a lock back."""
+        ...
+
+    def taken(self, byte: int) -> bool:
+        """Whether somebody else has a lock."""
+        ...
+
+
+class JointMemory(Memory, Protocol):
+    """Arrays that other processes may open while this one has them.
+
+    The buffer adds arrays of its own, under `about/`: what it was built from, who writes which lane, and what it knows.
+    """
 
     @property
-    def fresh(self) -> bool:
-        """As in `Memory`."""
-        return self._memory.fresh
+    def locks(self) -> Locks:
+        """Who writes what."""
+        ...
+
+    @property
+    def may_add(self) -> bool:
+        """Whether this process may claim lanes; else it only reads."""
+        ...
+
+    @property
+    def fresh_sampler(self) -> bool:
+        """Whether the sampler's arrays are new, whatever the others are."""
+        ...
+
+    def announce(self, name: str, value: bytes) -> None:
+        """Fill the bytes of the array `name`, and let other processes open the arrays."""
+        ...
+
+    def sync(self) -> None:
+        """Have what was written where it survives the machine."""
+        ...
+
+    def close(self) -> None:
+        """Let go of locks and names; the memory itself goes with the last array."""
+        ...
+
+
+class Section:
+    """The arrays of a memory whose names begin with `prefix`.
+
+    Attributes:
+        fresh: Whether they are new and zero; see `Memory`.
+    """
+
+    def __init__(self, memory: Memory, prefix: str, fresh: bool | None = None) -> None:
+        self._memory, self._prefix = memory, prefix
+        self.fresh = memory.fresh if fresh is None else fresh
 
     def host(self, name: str) -> Array:
         """As in `Memory`."""

@@ -68,6 +68,11 @@ def active() -> Kernels:
     return _active
 
 
+def is_native() -> bool:
+    """Whether the kernels are the native ones."""
+    return active().__name__ == _MODULES["native"]
+
+
 @contextmanager
 def use(name: str) -> Iterator[Kernels]:
     """Give what is built inside the `with` block the named kernels, `"numpy"` or `"native"`."""

@@ -8,7 +8,7 @@ row for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,7 +40,7 @@ from ._lanes import (
     place_of,
 )
 from ._plans import ColumnLayout, Window
-from ._types import Array, Bytes, Float64, Int64
+from ._types import Array, Float64, Int64
 from .schema import Column, Schema
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Ring:
         memory: Has the arrays of `Ring.spec`.
         keeps: What the sampler wants recorded for every row: `"given"` priorities, `"arrival"` (when it became ready).
         notify: Called with the bits of the notices that a write found a reason for.
+        busy: Lanes that other processes are writing at this moment.
 
     The kernel's methods are its own: `write`, `cut`, `changes`, `ids`, `locate`, `stacks`, `windows`, `fold`
     and `fold_sequences` are documented in `_kernels_numpy/`.
@@ -75,22 +76,24 @@ class Ring:
         memory: Memory,
         keeps: Sequence[str],
         notify: Callable[[int], object],
+        busy: Sequence[int] = (),
     ) -> None:
         self.window = window
         self.marks, self.counters, self.clock = memory.host("marks"), memory.host("counters"), memory.host("clock")
         self.rows, self.lanes = rows, self.marks.shape[1]
         self.capacity: int = self.lanes * self.rows
-        small = {column.path for column in _recorded(schema, window)}
         records = memory.host("records")
+        small = set(records.dtype.names or ())  # as the window of the buffer that made them has it
         self.columns: list[Array] = [
             records[column.path] if column.path in small else memory.host(column.path) for column in schema.columns
         ]
-        if not memory.fresh:
-            _recover(self.marks, rows, self.counters, window)
         self.reward = self.columns[next(i for i, column in enumerate(schema.columns) if column.keys == ("reward",))]
         kept = {name: memory.host(name) if name in keeps else None for name in BOOKKEEPING}
         self.given, self.arrival = kept["given"], kept["arrival"]
+        if not memory.fresh:
+            self.recover(set(range(self.lanes)).difference(busy))
         self._kernels = _kernels.active()
+        taken = np.isin(np.arange(self.lanes), list(busy)).astype(np.uint8) if busy else None
         self.kernel = self._kernels.Ring(
             [_layout(column, array) for column, array in zip(schema.columns, self.columns, strict=True)],
             schema.num_obs,
@@ -102,6 +105,7 @@ class Ring:
             self.given,
             self.arrival,
             notify,
+            taken,
         )
         kernel = self.kernel
         self.write, self.cut, self.changes = kernel.write, kernel.cut, kernel.changes
@@ -137,6 +141,36 @@ class Ring:
             "clock": ArraySpec((2,), integers),
             **{name: ArraySpec(blocks, BOOKKEEPING[name]) for name in keeps},
         }
+
+    def recover(self, lanes: Iterable[int]) -> None:
+        """Put right what a writer of `lanes` left that was killed in the middle of a call; nobody else writes them.
+
+        A lane's `head` is moved once all before it stands, so everything else follows from it and from the marks. Where
+        the last call came to its end, nothing changes.
+        """
+        marks, rows, window = self.marks, self.rows, self.window
+        depth, block = marks[:, 0].size, marks.shape[2]
+        for number in lanes:
+            lane = self.counters[number]
+            head, oldest = int(lane[HEAD]), int(lane[OLDEST])
+            first = max(int(lane[CLEARED]), head - rows)
+            oldest, ready = min(max(oldest, int(lane[CLEARED])), head), min(max(int(lane[READY]), first), head)
+            lane[OLDEST] = oldest
+            if lane[CLEARED] == head:  # nothing was added since; the clear itself may not have come to its end
+                marks[place_of(np.arange(max(0, head - rows), head) % depth, number, block)] = lane[HELD] = 0
+            kept = marks[place_of(np.arange(first, head) % depth, number, block)]
+            anchors = (kept & (STEP | START)) == STEP | START
+            lane[[MEMORY, READY]] = head % depth, ready
+            if head and lane[HELD] == head:
+                # An observation, whatever was to become of it.
+                marks[place_of(np.asarray(head % depth), number, block)] = 0
+            lane[STORED] = np.count_nonzero(kept & STEP)
+            lane[DRAWABLE] = np.count_nonzero(anchors[max(0, oldest - first) : ready - first])
+            if anchors.any():
+                since = np.count_nonzero(kept[np.flatnonzero(anchors)[-1] :] & (STEP | LOST))
+                lane[STEPS] += (since - lane[STEPS]) % window.starts
+            if window.across:
+                lane[READY_STEPS] = lane[STEPS] - np.count_nonzero(kept[ready - first :] & STEP)
 
     def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> GatherKernel:
         """A kernel that copies rows of `columns`; see `Gather` in `_kernels_numpy/gather.py`."""
@@ -222,34 +256,6 @@ class Ring:
     def ages(self, ids: Int64) -> Int64:
         """How many rows of the same lane are newer than each id."""
         return np.asarray(self.counters[ids % self.lanes, HEAD] - 1 - ids // self.lanes)
-
-
-def _recover(marks: Bytes, rows: int, counters: Int64, window: Window) -> None:
-    """Put right what a writer left that was killed in the middle of a call.
-
-    A lane's `head` is moved once all before it stands, so everything else follows from it and from the marks. Where
-    the last call came to its end, nothing changes.
-    """
-    depth, block = marks[:, 0].size, marks.shape[2]
-    for number, lane in enumerate(counters):
-        head, oldest = int(lane[HEAD]), int(lane[OLDEST])
-        first = max(int(lane[CLEARED]), head - rows)
-        oldest, ready = max(oldest, int(lane[CLEARED])), max(int(lane[READY]), first)
-        lane[OLDEST] = oldest
-        if lane[CLEARED] == head:  # nothing was added since; the clear itself may not have come to its end
-            marks[place_of(np.arange(max(0, head - rows), head) % depth, number, block)] = lane[HELD] = 0
-        kept = marks[place_of(np.arange(first, head) % depth, number, block)]
-        anchors = (kept & (STEP | START)) == STEP | START
-        lane[[MEMORY, READY]] = head % depth, ready
-        if head and lane[HELD] == head:
-            marks[place_of(np.asarray(head % depth), number, block)] = 0  # an observation, whatever was to become of it
-        lane[STORED] = np.count_nonzero(kept & STEP)
-        lane[DRAWABLE] = np.count_nonzero(anchors[max(0, oldest - first) : ready - first])
-        if anchors.any():
-            since = np.count_nonzero(kept[np.flatnonzero(anchors)[-1] :] & (STEP | LOST))
-            lane[STEPS] += (since - lane[STEPS]) % window.starts
-        if window.across:
-            lane[READY_STEPS] = lane[STEPS] - np.count_nonzero(kept[ready - first :] & STEP)
 
 
 def slots_of_state(rows: int, every: int) -> int:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _check
-from ._arguments import ids_of, integers, stale
+from ._arguments import ids_of, integers, readable, stale
 from ._lanes import HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED
-from ._plans import Followed
+from ._plans import Followed, State
 from ._ring import Ring
 from ._turn import Turn
-from ._types import Array, Bool, Int64
+from ._types import Array, Bool, Float32, Int64
 from .errors import ArgumentError, message
+from .samplers import Index, Sampler
 from .schema import Schema
+from .stats import Stats, snapshot
 
 if TYPE_CHECKING:
-    from ._limiter import Limit
+    from ._limiter import Limit, RateLimiter
+    from .items import Item
+    from .storage import Storage
 
 _FOLLOW = "ReplayBuffer.follow"
 
@@ -26,8 +31,20 @@ class Stored:
     """The part of `ReplayBuffer` that neither writes steps nor draws items."""
 
     schema: Schema
+    num_envs: int
+    item: Item
+    sampler: Sampler
+    storage: Storage
+    limiter: RateLimiter | None
     _ring: Ring
+    _index: Index
     _turn: Turn
+    _nbytes: int
+    _drawn: int
+    _stale: int
+    _last_ids: Int64
+    _last_weights: Float32
+    _slow_adds: Callable[[], int]
     _limit: Limit | None
 
     @property
@@ -38,6 +55,26 @@ class Stored:
     def __len__(self) -> int:
         """Steps stored now; boundary rows do not count."""
         return self._ring.stored
+
+    def stats(self) -> Stats:
+        """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized` and `Ranked`.
+
+        A signal handler may call it at any time; in the middle of another call some counts are those before it.
+        """
+        nested = self._turn.taken()
+        with self._turn.lock:
+            if not nested:
+                self._index.refresh()
+            counts = {"nbytes": self._nbytes, "drawn": self._drawn, "stale_updates": self._stale}
+            counts["slow_adds"] = self._slow_adds()
+            limiter = None if self._limit is None else self._limit.report()
+            compute = snapshot(self._ring, self._index.report(), self._last_ids, self._last_weights, counts, limiter)
+        return compute()
+
+    def __repr__(self) -> str:
+        choices = ", ".join(map(repr, filter(None, (self.item, self.sampler, self.storage, self.limiter))))
+        steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
+        return f"ReplayBuffer({steps}, {choices}, {readable(self._nbytes)} when full)"
 
     def follow(self, ids: Any, steps: Any) -> Followed:
         """Walk from stored steps to later or earlier ones of the same stream.
@@ -137,6 +174,13 @@ class Stored:
             self._ring.clear()
             if self._limit is not None:
                 self._limit.begin(0)
+
+    def _drawable(self, ids: Any, at: str) -> Int64:
+        checked = ids_of(ids, at)
+        slots, states = self._ring.locate(checked)
+        if states is not None:
+            raise stale(checked, states, states != State.DRAWABLE, at)
+        return slots
 
 
 def _steps_of(steps: Any, count: int) -> Int64:

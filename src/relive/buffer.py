@@ -15,7 +15,6 @@ from ._arguments import (
     identity,
     ids_of,
     no_priorities,
-    readable,
     shortage,
     stale,
     td_errors,
@@ -27,6 +26,7 @@ from ._notices import ALL, Notices
 from ._persistent import Persistent
 from ._plans import State
 from ._ring import Ring
+from ._shareable import Shareable, about_of, link_of, share
 from ._stored import Stored
 from ._turn import Turn
 from ._types import Bool, Float64, Int64
@@ -34,13 +34,12 @@ from .batch import Batch
 from .errors import ArgumentError, message
 from .samplers import Index, Prioritizing, Sampler, Uniform
 from .schema import Schema
-from .stats import Stats, snapshot
 
 if TYPE_CHECKING:
     from ._limiter import RateLimiter
 
 
-class ReplayBuffer(Stored, Flowing, Persistent):
+class ReplayBuffer(Stored, Flowing, Persistent, Shareable):
     """Store what agents experience; sample it back under an explicit distribution.
 
     Args:
@@ -50,7 +49,7 @@ class ReplayBuffer(Stored, Flowing, Persistent):
         num_envs: Lanes: uninterrupted streams of steps, one per environment (or writer).
         item: What one draw expands to: `Transitions(...)` or `Sequences(...)`.
         sampler: Which items are drawn: `Uniform()`, `Prioritized(...)` or `Ranked(...)`.
-        storage: Where the bytes live: `Ram()`.
+        storage: Where the bytes live: `Ram()`, `Shared(name)` or `Mapped(path)`.
         limiter: A `RateLimiter`, which makes adding and drawing wait for each other; None: nobody waits.
         seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
 
@@ -100,30 +99,43 @@ class ReplayBuffer(Stored, Flowing, Persistent):
         self.storage: storages.Storage = choice(storage, storages.Ram(), ("open",), "ReplayBuffer(storage)")
         self.item.check(schema, rows)
         self.rng: Any = generator(seed)
-        window, keeps = self.item.window(schema), self.sampler.keeps
-        of_ring, of_sampler = (
-            Ring.spec(schema, window, self.num_envs, rows, keeps),
-            self.sampler.spec(self.num_envs, rows),
-        )
-        self._nbytes = sum(wanted.nbytes for wanted in of_ring.values())
+        own = window = self.item.window(schema)
+        keeps, limits = self.sampler.keeps, self._limited(limiter)
+        about = about_of(self, rows)
+        if about is not None:
+            window, keeps = about.window, about.keeps
+        of_ring = Ring.spec(schema, window, self.num_envs, rows, keeps)
         spec = {f"ring/{name}": wanted for name, wanted in of_ring.items()}
-        spec |= {f"sampler/{name}": wanted for name, wanted in of_sampler.items()} | self._limited(limiter)
-        memory = self.storage.open(spec, identity(schema, self.num_envs, rows, window, self.sampler))
+        spec |= {f"sampler/{name}": wanted for name, wanted in self.sampler.spec(self.num_envs, rows).items()}
+        spec |= limits | ({} if about is None else about.spec())
+        self._nbytes = sum(wanted.nbytes for wanted in of_ring.values())
+        memory = self.storage.open(spec, identity(schema, self.num_envs, rows, own, self.sampler))
+        self._link = None if about is None else link_of(memory, self.num_envs)
         self._notices = Notices()
-        self._ring = Ring(schema, window, rows, Section(memory, "ring/"), keeps, self._notices.note)
-        self._ring.kernel.watched = ALL
-        self._of_sampler = Section(memory, "sampler/")
+        busy = () if self._link is None else self._link.busy
+        ring = Ring(schema, window, rows, Section(memory, "ring/"), keeps, self._notices.note, busy)
+        ring.kernel.watched = ALL
+        claims = None if self._link is None else self._link.bind(ring)
+        self._ring = ring if self._link is None else self._link.seen_as(own, schema, ring)
+        self._of_sampler = Section(memory, "sampler/", None if self._link is None else self._link.fresh_sampler)
         self._index: Index = self.sampler.index(self._ring, self._of_sampler)
+        if self._link is not None:
+            self._index = self._link.following(self._index)
         self._prioritizing = cast(Prioritizing, self._index) if self.sampler.prioritizes else None
         # What most updates are: plain arrays, and ids that can all still be drawn. Not every sampler has a short way.
         self._try_update = getattr(self._index, "try_update", None)
         self._expander = self.item.bind(schema, self._ring, Arena())
         self._turn = Turn()
-        self._adding = Adding(schema, self._ring, self._index, self.sampler, self._notices, self._turn)
+        refresh, judge = self._index.refresh, cast("Sampler | None", self.sampler)
+        if self._link is not None:
+            refresh, judge = self._link.refreshing(refresh), None
+        self._adding = Adding(schema, ring, refresh, judge, self._notices, self._turn, claims)
         self._calls = [self._adding.call(several) for several in (False, True)]
         self._add, self._extend = self._paced(memory)
         shadow(self, "add", self._add, ReplayBuffer.add)
         shadow(self, "extend", self._extend, ReplayBuffer.extend)
+        if about is not None:
+            self._bound = share(self, about)
         self._most = available_bytes() // schema.nbytes
         super().__init__()
 
@@ -281,10 +293,13 @@ class ReplayBuffer(Stored, Flowing, Persistent):
             raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span)
         if beta is not None and self._prioritizing is None:
             raise no_priorities(self.sampler, "$.beta")
-        slots, weights = self._index.draw(batch_size, self.rng, beta)
-        fields = self._expander.expand(slots, self.rng)
-        fields["weights"] = weights
-        self._last_ids, self._last_weights = fields["ids"].copy(), weights.copy()
+        if self._link is None:
+            slots, weights = self._index.draw(batch_size, self.rng, beta)
+            fields = self._expander.expand(slots, self.rng)
+            fields["weights"] = weights
+        else:
+            fields = self._link.draw(batch_size, self._bound, self.rng, beta)
+        self._last_ids, self._last_weights = fields["ids"].copy(), fields["weights"].copy()
         return Batch(fields)
 
     def read(self, ids: Any) -> Batch:
@@ -298,8 +313,12 @@ class ReplayBuffer(Stored, Flowing, Persistent):
             ArgumentError: `ids` are not one-dimensional integers.
         """
         with self._turn.alone():
+            if self._link is not None:
+                self._ring.kernel.look()
             slots = self._drawable(ids, "ReplayBuffer.read")
             fields = self._expander.expand(slots, self.rng)
+            if self._link is not None:
+                self._link.check(self._bound, fields["ids"])
             fields["weights"] = np.ones(len(slots), np.float32)
             return Batch(fields)
 
@@ -337,6 +356,8 @@ class ReplayBuffer(Stored, Flowing, Persistent):
         if self._try_update is not None:
             with self._turn.alone():
                 if self._try_update(ids, td_error):
+                    if self._link is not None:
+                        self._link.count(len(ids), 0)
                     return len(ids)
         checked = ids_of(ids, "ReplayBuffer.update_priorities")
         errors = td_errors(td_error, checked)
@@ -355,6 +376,8 @@ class ReplayBuffer(Stored, Flowing, Persistent):
             index.update(slots, errors, keep)
             dropped = 0 if keep is None else len(checked) - int(keep.sum())
             self._stale += dropped
+            if self._link is not None:
+                self._link.count(len(checked), dropped)
             return len(checked) - dropped
 
     def can_sample(self, batch_size: int) -> bool:
@@ -369,30 +392,3 @@ class ReplayBuffer(Stored, Flowing, Persistent):
             drawable = self._ring.drawable if nested else self._index.refresh()
             enough = wanted <= self._most and drawable >= (1 if self.sampler.replacement else wanted)
             return enough and (self._limit is None or self._limit.can_sample(wanted))
-
-    def stats(self) -> Stats:
-        """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized` and `Ranked`.
-
-        A signal handler may call it at any time; in the middle of another call some counts are those before it.
-        """
-        nested = self._turn.taken()
-        with self._turn.lock:
-            if not nested:
-                self._index.refresh()
-            counts = {"nbytes": self._nbytes, "drawn": self._drawn, "stale_updates": self._stale}
-            counts["slow_adds"] = self._slow_adds()
-            limiter = None if self._limit is None else self._limit.report()
-            compute = snapshot(self._ring, self._index.report(), self._last_ids, self._last_weights, counts, limiter)
-        return compute()
-
-    def __repr__(self) -> str:
-        choices = ", ".join(map(repr, filter(None, (self.item, self.sampler, self.storage, self.limiter))))
-        steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
-        return f"ReplayBuffer({steps}, {choices}, {readable(self._nbytes)} when full)"
-
-    def _drawable(self, ids: Any, at: str) -> Int64:
-        checked = ids_of(ids, at)
-        slots, states = self._ring.locate(checked)
-        if states is not None:
-            raise stale(checked, states, states != State.DRAWABLE, at)
-        return slots

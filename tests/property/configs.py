@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +13,24 @@ from hypothesis import strategies as st
 from wild_envs import SCHEMAS, WildEnvs
 
 import relive
+from relive import _kernels
 from relive.testing import TransitionsModel
 
 OVER = ["steps", "steps", "episodes"]
+STORAGES = ["ram", "ram", "shared", "mapped"]
+
+
+class Unnamed(relive.Mapped):
+    """A mapped file that is gone from its directory once it is open."""
+
+    def __init__(self) -> None:
+        super().__init__(os.path.join(tempfile.gettempdir(), f"relive-{os.urandom(8).hex()}"))
+
+    def open(self, spec: Any, identity: bytes) -> Any:
+        try:
+            return super().open(spec, identity)
+        finally:
+            os.unlink(self.path)
 
 
 @dataclass(frozen=True)
@@ -30,6 +47,7 @@ class Config:
     sequences: dict[str, Any] | None = None  # arguments of Sequences; None is Transitions
     every: int | None = None  # of the field `state`; None leaves it out
     over: str = "steps"  # of Uniform
+    storage: str = "ram"  # whatever it is, nothing else changes
 
     @property
     def fields(self) -> relive.Schema:
@@ -53,8 +71,15 @@ class Config:
             num_envs=self.num_envs,
             item=relive.Sequences(**self.sequences, **windows) if self.sequences else relive.Transitions(**windows),
             sampler=self.choice(),
+            storage=self.memory(),
             seed=self.seed,
         )
+
+    def memory(self) -> Any:
+        """The storage; the NumPy kernels cannot share."""
+        if self.storage == "ram" or not _kernels.is_native():
+            return relive.Ram()
+        return relive.Shared() if self.storage == "shared" else Unnamed()
 
     def choice(self) -> Any:
         """The sampler."""
@@ -138,4 +163,5 @@ def configs(draw: st.DrawFn) -> Config:
         sequences=choice,
         every=every,
         over=draw(st.sampled_from(OVER)),
+        storage=draw(st.sampled_from(STORAGES)),
     )

@@ -67,8 +67,8 @@ def results_of(buffer: relive.ReplayBuffer, call: Call) -> list[Any]:
 
 
 def all_of(buffer: relive.ReplayBuffer) -> dict[str, Any]:
-    """Every statistic but the count of calls that each kernel counts in its own way; and the generator."""
-    stats = {name: value for name, value in vars(buffer.stats()).items() if name != "slow_adds"}
+    """Every statistic but what each kernel counts, and each storage needs, in its own way; and the generator."""
+    stats = {name: value for name, value in vars(buffer.stats()).items() if name not in ("slow_adds", "nbytes")}
     return {**stats, "rng": buffer.rng.bit_generator.state["state"], "counters": buffer._ring.counters.tolist()}
 
 

@@ -297,8 +297,8 @@ def makers() -> dict[str, dict[str, Callable[[], Call]]]:
     """The right calls, by group and by the functions' names in the extension."""
     functions = ["simd", "power", "mass", "weights", "smallest", "order_size"]
     functions += ["checksums", "copy_steps", "scatter_rows", "read_rows"]
-    ring = ["write", "cut", "limit", "changes", "ids", "locate", "follow", "stacks", "windows", "fold"]
-    ring += ["fold_sequences", "watched"]
+    ring = ["write", "cut", "limit", "allow", "look", "overtaken", "changes", "ids", "locate"]
+    ring += ["follow", "stacks", "windows", "fold", "fold_sequences", "watched"]
     tree = [
         "get",
         "set",

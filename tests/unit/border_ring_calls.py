@@ -14,6 +14,7 @@ from spoilers import Spoilers
 
 def make_ring() -> Call:
     _, arguments = lived()
+    arguments["busy"] = guard(np.zeros(LANES), np.uint8)
 
     def layout(column: int, **changed: Any) -> Callable[[Any], Any]:
         return lambda columns: [
@@ -60,6 +61,7 @@ def make_ring() -> Call:
         "given": bookkeeping,
         "arrival": bookkeeping,
         "notify": spoilers.objects(3),
+        "busy": spoilers.arrays(),
     }
     return Call(native.Ring, arguments, spoilt, use)
 
@@ -84,6 +86,9 @@ def ring_call(name: str) -> Call:
     calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
         "cut": (numbers, {"lanes": lanes}),
         "limit": ({"limits": guard(np.full(LANES, 2**62))}, {"limits": spoilers.arrays()}),
+        "allow": ({"lanes": guard(np.ones(LANES), np.uint8)}, {"lanes": spoilers.writable(spoilers.arrays())}),
+        "look": ({}, {}),
+        "overtaken": ({"ids": guard([5, 6, 40])}, {"ids": rows}),
         "changes": (
             {"seen": guard(np.zeros((LANES, 3)))},
             {"seen": spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))},
@@ -120,6 +125,7 @@ def ring_call(name: str) -> Call:
         "watched": ({"value": 3}, {"value": spoilers.whole_numbers(-1, 256, 2**62, 2**64)}),
     }
     given, spoilt = calls[name]
+    ring.look()
     function = getattr(ring, name) if name != "watched" else lambda value: setattr(ring, "watched", value)
     return Call(function, given, spoilt)
 

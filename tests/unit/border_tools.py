@@ -17,7 +17,8 @@ from relive._plans import ColumnLayout, Window
 native: ModuleType = _native  # type: ignore[assignment]
 LANES, ROWS = 3, 8
 STORAGE = LANES * (ROWS + 1)
-ENTRIES = ["columns", "num_obs", "rows", "marks", "counters", "clock", "window", "given", "arrival", "notify"]
+ENTRIES = ["columns", "num_obs", "rows", "marks", "counters", "clock", "window"]
+ENTRIES += ["given", "arrival", "notify", "busy"]
 # A sanitizer sees what is read and written behind an array, if nothing lies there.
 MARGIN = 0 if "libasan" in os.environ.get("LD_PRELOAD", "") else 256
 guarded: list[np.ndarray] = []
@@ -64,7 +65,7 @@ def ring_arguments(across: bool = False) -> dict[str, Any]:
     return dict(
         zip(
             ENTRIES,
-            [columns, 1, ROWS, marks, counters, guard([0, 0]), window(across), given, arrival, print],
+            [columns, 1, ROWS, marks, counters, guard([0, 0]), window(across), given, arrival, print, None],
             strict=True,
         )
     )

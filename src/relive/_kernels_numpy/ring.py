@@ -14,6 +14,7 @@ from .._lanes import (
     HEAD,
     MANY_BOUNDARIES,
     MANY_CUTS,
+    OLDEST,
     READY,
     REPEATED_FINALS,
     REPEATS,
@@ -40,6 +41,7 @@ class Ring(Rows):
         given: float64, like `marks`: minus the priority that a row was given, +0.0 for none; None: not kept.
         arrival: int64, like `marks`: orders rows of all lanes by when they became ready; None: not kept.
         notify: Called with the watched notices that a call found a reason for.
+        busy: 1 for lanes that another process is writing, whose counters cannot be checked; None: no lane is.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Ring(Rows):
         given: Float64 | None,
         arrival: Int64 | None,
         notify: Callable[[int], object],
+        busy: Bytes | None,
     ) -> None:
         super().__init__(columns, num_obs, rows, marks, counters, window)
         self.clock, self.given, self.arrival = clock, given, arrival
@@ -90,6 +93,19 @@ class Ring(Rows):
 
     def limit(self, limits: Int64 | None) -> None:
         """The native kernel leaves calls that could move a lane's `head` past its entry to Python; here all are."""
+
+    def allow(self, lanes: Bytes | None) -> None:
+        """The native kernel leaves calls for lanes whose entry is 0 to Python; here all are."""
+
+    def look(self) -> None:
+        """Other processes may write: note which rows are ready before a draw."""
+        self._ready = self.counters[:, READY].copy()
+
+    def overtaken(self, ids: Int64) -> Bool | None:
+        """Which of the items that were copied since `look` were overwritten meanwhile; None where none was."""
+        rows, lanes = np.divmod(ids, len(self.counters))
+        bad = (rows < self.counters[lanes, OLDEST]) | (rows >= self._ready[lanes])
+        return bad if bad.any() else None
 
     def cut(self, lanes: Int64) -> None:
         """End the streams of `lanes` that are open."""

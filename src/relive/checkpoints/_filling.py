@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,11 +43,18 @@ class Filled:
         self._fill(spec, memory)
         return _Memory(memory, self._fresh)
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.storage, name)  # what makes it `Joint`, if it is
+
 
 class _Memory:
     def __init__(self, memory: Memory, fresh: bool) -> None:
-        self.fresh, self.host = fresh, memory.host
+        self._memory, self.fresh, self.fresh_sampler = memory, fresh, fresh
+        self.host = memory.host
         self.private: bool = getattr(memory, "private", False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
 
 
 def fill_ring(memory: Memory, lanes: Sequence[Lane], clock: Int64, names: Mapping[str, ArraySpec]) -> None:

@@ -97,8 +97,8 @@ class Lane(Frozen):
         steps = (marks & STEP) > 0
         counters: Int64 = np.zeros(COUNTERS, np.int64)
         counters[:] = self.counters
-        oldest = first + _without_past(marks, window.lookback if first else 0)
-        ready = first + (_ready_across if window.across else _ready)(marks, held, window.span)
+        oldest = first + without_past(marks, window.lookback if first else 0)
+        ready = first + (ready_across if window.across else ready_within)(marks, held, window.span)
         anchors = (marks & (STEP | START)) == STEP | START
         ready = max(ready, min(oldest, head))
         counters[[OLDEST, READY, HELD]] = oldest, ready, held * head
@@ -117,7 +117,7 @@ class Lane(Frozen):
         return np.asarray(self.counters[STEPS] - (since[-1] if len(since) else 0) + since - 1)
 
 
-def _without_past(marks: Bytes, lookback: int) -> int:
+def without_past(marks: Bytes, lookback: int) -> int:
     """How many of the first rows cannot be drawn, since rows before them are read with them and are gone."""
     for count in range(min(lookback, len(marks))):
         if marks[count] & FIRST:
@@ -125,14 +125,14 @@ def _without_past(marks: Bytes, lookback: int) -> int:
     return min(lookback, len(marks))
 
 
-def _ready(marks: Bytes, held: int, span: int) -> int:
+def ready_within(marks: Bytes, held: int, span: int) -> int:
     """The first row whose window is not complete: those of earlier streams are."""
     closed = np.flatnonzero((marks & (STEP | END)) != STEP)
     begin = int(closed[-1]) + 1 if len(closed) else 0
     return min(max(begin, len(marks) - span + held), len(marks))
 
 
-def _ready_across(marks: Bytes, held: int, span: int) -> int:
+def ready_across(marks: Bytes, held: int, span: int) -> int:
     """Likewise where only a cut ends an item."""
     cuts = np.flatnonzero(((marks & CUT) > 0) | ((marks & (STEP | LOST)) == LOST))
     begin = int(cuts[-1]) + 1 if len(cuts) else 0

@@ -108,7 +108,7 @@ class _Prioritized:
             self._tree.set(np.arange(ring.capacity), np.abs(self._leaves))
             state[2] = np.count_nonzero(self._leaves > 0)
         self._sampling = ProportionalSampling(settings, self._tree, state, memory.host("priorities.draws"))
-        self.draw = self._sampling.draw
+        self.draw, self.masses, self.beta = self._sampling.draw, self._sampling.masses, self._sampling.beta
         seen = memory.host("priorities.seen")
         self.refresh = partial(self._tree.refresh, ring.kernel, seen, settings.initial, settings.alpha)
         self._try_update, self._seen, self._kernel = self._tree.try_update, seen, ring.kernel

@@ -8,6 +8,11 @@ from .._extras import later
 from .ram import Ram as Ram
 
 if TYPE_CHECKING:
+    from ._protocol import Joint as Joint
     from ._protocol import Storage as Storage
+    from .mapped import Mapped as Mapped
+    from .shared import Shared as Shared
 
-__getattr__ = later(__name__, {"Storage": "._protocol"})
+__getattr__ = later(
+    __name__, {"Joint": "._protocol", "Storage": "._protocol", "Mapped": ".mapped", "Shared": ".shared"}
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from .._arrays import ArraySpec, Memory
 
@@ -24,4 +24,19 @@ class Storage(Protocol):
             ArgumentError: The arrays cannot fit; nothing has been reserved.
             StorageError: What was found belongs to another buffer, or is damaged.
         """
+        ...
+
+
+@runtime_checkable
+class Joint(Storage, Protocol):
+    """A storage whose arrays other processes can open while this one has them; it opens a `JointMemory`."""
+
+    @property
+    def address(self) -> str:
+        """What they open it by: a name, or a path."""
+        ...
+
+    @property
+    def file(self) -> str:
+        """The file that has the arrays."""
         ...

@@ -1,0 +1,140 @@
+"""What is known of a buffer to other processes: arrays of its storage besides those of ring and sampler."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+
+from .._arrays import ArraySpec
+from .._frozen import Frozen
+from .._limiter import NAME as LIMITER
+from .._limiter import SPEC as LIMITER_SPEC
+from .._limiter import RateLimiter
+from .._plans import Window
+from .._ring import BOOKKEEPING, Ring
+from .._types import Bytes
+from ..checkpoints._choices import built, described, fields_of, schema_of
+from ..errors import StorageError, message
+from ..items import Item
+from ..samplers import Sampler
+from ..schema import Schema
+
+# What the ring of such a buffer records for every row: whoever draws has a sampler of its own, which may need it.
+KEEPS = tuple(BOOKKEEPING)
+CHOICES, OWNERS, STATE, COUNTS = "about/choices", "about/owners", "about/state", "about/counts"
+# Entries of `COUNTS`, which a live view reads.
+DRAWN, UPDATES, STALE, REDRAWN, LAST_ID = range(5)
+_STATE = 1 << 15  # bytes of one copy of the state
+
+
+class About(Frozen):
+    """What a buffer was built from.
+
+    Attributes:
+        schema: What one step holds.
+        lanes: How many.
+        rows: Of each lane.
+        window: Under which the ring says which steps are drawable.
+        item: What a draw of the buffer's creator expands to; None: a class of the user's own.
+        sampler: Which items it draws; None likewise.
+        limiter: What makes its writers and its draws wait for each other.
+    """
+
+    schema: Schema
+    lanes: int
+    rows: int
+    window: Window
+    item: Item | None
+    sampler: Sampler | None
+    limiter: RateLimiter | None
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """What the ring records for every row."""
+        return KEEPS
+
+    def encoded(self) -> bytes:
+        """As JSON, after its checksum."""
+        facts = {
+            "schema": fields_of(self.schema),
+            "lanes": self.lanes,
+            "rows": self.rows,
+            "window": vars(self.window),
+            "item": described(self.item),
+            "sampler": described(self.sampler),
+            "limiter": None if self.limiter is None else described(self.limiter),
+        }
+        text = json.dumps(facts).encode()
+        return zlib.crc32(text).to_bytes(4, "little") + text
+
+    @classmethod
+    def decoded(cls, blob: bytes, at: str) -> About:
+        """The same again.
+
+        Raises:
+            StorageError: It is damaged.
+        """
+        try:
+            if zlib.crc32(blob[4:]) != int.from_bytes(blob[:4], "little"):
+                raise ValueError("another checksum")
+            facts = json.loads(blob[4:])
+            lanes, rows, window = facts["lanes"], facts["rows"], Window(**facts["window"])
+            numbers = (lanes, rows, window.span, window.starts, window.lookback + 1)
+            if not all(type(number) is int and 0 < number < 2**62 for number in numbers):
+                raise ValueError("numbers out of range")
+            item, sampler = built("item", facts["item"]), built("sampler", facts["sampler"])
+            limiter = None if facts["limiter"] is None else built("limiter", facts["limiter"])
+            return cls(schema_of(facts["schema"]), lanes, rows, window, item, sampler, limiter)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise StorageError(message("what a buffer was built from", f"`{error}`", at)) from None
+
+    def ring_spec(self) -> dict[str, ArraySpec]:
+        """The arrays of the ring."""
+        arrays = Ring.spec(self.schema, self.window, self.lanes, self.rows, KEEPS)
+        limits = {} if self.limiter is None else {LIMITER: LIMITER_SPEC}
+        return {f"ring/{name}": wanted for name, wanted in arrays.items()} | limits
+
+    def spec(self) -> dict[str, ArraySpec]:
+        """The further arrays: this text, the process of each lane's writer, the state at the last `sync`, counts."""
+        text, numbers = np.dtype(np.uint8), np.dtype(np.int64)
+        return {
+            CHOICES: ArraySpec((len(self.encoded()),), text),
+            OWNERS: ArraySpec((self.lanes,), numbers),
+            STATE: ArraySpec((2, _STATE), text),
+            COUNTS: ArraySpec((8,), numbers),
+        }
+
+
+class StateFile:
+    """Facts as JSON in one of two places, so that a kill in the middle leaves the ones before."""
+
+    def __init__(self, places: Bytes) -> None:
+        self._places = places
+
+    def write(self, facts: dict[str, Any]) -> None:
+        """Replace the older of the two."""
+        number, _ = self._newest()
+        text = json.dumps(facts).encode()
+        if len(text) > _STATE - 16:
+            raise ValueError("too long")
+        place = self._places[(number + 1) % 2]
+        place[:16] = 0
+        place[16 : 16 + len(text)] = np.frombuffer(text, np.uint8)
+        head = np.array([number + 1, len(text) << 32 | zlib.crc32(text)], np.uint64)
+        place[:16] = head.view(np.uint8)
+
+    def read(self) -> dict[str, Any] | None:
+        """The newest; None where there is none."""
+        return self._newest()[1]
+
+    def _newest(self) -> tuple[int, dict[str, Any] | None]:
+        found: tuple[int, dict[str, Any] | None] = (0, None)
+        for place in self._places:
+            number, checked = place[:16].view(np.uint64).tolist()
+            text = place[16 : 16 + (checked >> 32)].tobytes()
+            if number > found[0] and zlib.crc32(text) == checked & 0xFFFFFFFF:
+                found = (number, json.loads(text))
+        return found

@@ -1,0 +1,103 @@
+"""Which lanes of a buffer that several processes share this one may write."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import ClassVar
+from weakref import WeakSet
+
+import numpy as np
+
+from .._arrays import Locks
+from .._ring import Ring
+from .._types import Bytes, Int64
+from ..errors import ArgumentError, message
+
+_PATIENCE = 20
+
+
+class Claims:
+    """Claims lanes when they are first written to, and refuses those that others write.
+
+    Args:
+        ring: The lanes.
+        locks: Who has which.
+        owners: The process of each lane's writer, for whoever looks; int64 `[L]`.
+        lanes: Those that may be claimed; none for a buffer that only reads.
+
+    Attributes:
+        allowed: uint8 `[L]`, 1 for lanes that have been claimed.
+    """
+
+    _all: ClassVar[WeakSet[Claims]] = WeakSet()
+
+    def __init__(self, ring: Ring, locks: Locks, owners: Int64, lanes: Sequence[int]) -> None:
+        self._ring, self._locks, self._owners = ring, locks, owners
+        self._mine = frozenset(lanes)
+        self.allowed: Bytes = np.zeros(ring.lanes, np.uint8)
+        ring.kernel.allow(self.allowed)
+        self._all.add(self)
+
+    def before(self, lanes: Int64) -> bool:
+        """These lanes are about to be written; True if some had to be claimed. All of them are, or none is.
+
+        A lane that somebody wrote before is put right where that was killed in mid-call, and its stream is cut.
+
+        Raises:
+            ArgumentError: Another writer has one of them, or they are not this one's.
+        """
+        new = lanes[self.allowed[lanes] == 0].tolist()
+        for done, lane in enumerate(new):
+            if lane not in self._mine or not self._take(lane):
+                for taken in new[:done]:
+                    self._locks.drop(taken + 1)
+                raise self._refusal(lane)
+        for lane in new:
+            self._ring.recover([lane])
+            self._ring.cut(np.array([lane]))
+            self._owners[lane] = os.getpid()
+            self.allowed[lane] = 1
+        return bool(new)
+
+    def confine(self, lanes: Int64) -> None:
+        """Claim no other lanes than these."""
+        self._mine = frozenset(lanes.tolist())
+
+    def release(self) -> None:
+        """Give back all lanes."""
+        for lane in np.flatnonzero(self.allowed).tolist():
+            self.allowed[lane] = 0
+            self._owners[lane] = 0
+            self._locks.drop(lane + 1)
+
+    def free(self) -> list[int]:
+        """The lanes that nobody has, as far as can be told now."""
+        return [lane for lane in range(self._ring.lanes) if not self._locks.taken(lane + 1)]
+
+    def _take(self, lane: int) -> bool:
+        """Whoever opens the buffer has all free lanes for a moment, to put them right."""
+        for _ in range(_PATIENCE):
+            if self._locks.take(lane + 1):
+                return True
+            time.sleep(0.005)
+        return False
+
+    def _refusal(self, lane: int) -> ArgumentError:
+        if not self._mine:
+            got, remedy = "a buffer that only reads", "add with `relive.Writer`"
+            return ArgumentError(message("a writer, or the process that made the buffer", got, "add", remedy))
+        if lane not in self._mine:
+            own = f"one of the writer's own lanes {sorted(self._mine)}"
+            return ArgumentError(message(own, f"`{lane}`", "$.env_ids"))
+        got = f"lane {lane}, which process {self._owners[lane]} writes"
+        return ArgumentError(message("lanes without another writer", got, "$.env_ids", "name other lanes, or close it"))
+
+    @classmethod
+    def _forked(cls) -> None:
+        for claims in list(cls._all):  # the lanes stay the parent's
+            claims.allowed[:] = 0
+
+
+os.register_at_fork(after_in_child=Claims._forked)

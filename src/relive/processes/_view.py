@@ -1,0 +1,152 @@
+"""A ring as items of another kind see it: the same steps, under another window."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from .._arrays import Memory
+from .._lanes import (
+    CLEARED,
+    CUTS,
+    DRAWABLE,
+    ENDS,
+    HEAD,
+    HELD,
+    MEMORY,
+    OLDEST,
+    READY,
+    REPEATS,
+    START,
+    STEP,
+    STEPS,
+    STORED,
+    UNBOOTSTRAPPED,
+    get_rows,
+    set_rows,
+)
+from .._plans import Window
+from .._ring import Ring
+from .._types import Array, Int64
+from ..checkpoints._lane import ready_across, ready_within, without_past
+from ..errors import ArgumentError, message
+from ..samplers import Index
+from ..schema import Schema
+from ._about import KEEPS
+
+_COUNTED = [STEPS, STORED, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS]
+_NO_IDS = np.empty(0, np.int64)
+
+
+class View:
+    """Marks and counters of this process's own, which follow those of a ring that others write.
+
+    Which steps are drawable depends on how far an item looks around them, and the ring's own counters say so for the
+    item of its creator alone. The fields of the steps are the ring's.
+
+    Args:
+        schema: What one step holds.
+        window: That of this process's item.
+        ring: The ring.
+        memory: Its arrays.
+
+    Attributes:
+        ring: The same ring under `window`.
+
+    Raises:
+        ArgumentError: Items would start at steps that the ring does not number.
+    """
+
+    def __init__(self, schema: Schema, window: Window, ring: Ring, memory: Memory) -> None:
+        if window.starts not in (1, ring.window.starts):
+            wanted, got = f"items that start every {ring.window.starts} steps", f"`{window.starts}`"
+            remedy = "make the buffer with this item, so that its steps are numbered for it"
+            raise ArgumentError(message(wanted, got, "open(item)", remedy))
+        self._window, self._of_ring, self._every = window, ring, window.starts < ring.window.starts
+        self._counters, self._marks = ring.counters, ring.marks
+        self._own: Int64 = np.zeros_like(ring.counters)
+        self._copied = np.zeros(ring.lanes, np.int64)
+        # How far behind its head a writer may still change marks.
+        self._back = 2 * ring.window.lookback + 4
+        own = _Memory(memory, {"marks": np.zeros_like(ring.marks), "counters": self._own})
+        self.ring = Ring(schema, window, ring.rows, own, KEEPS, _note)
+        ring.kernel.look()
+        self.take_in()
+
+    def following(self, index: Any) -> Index:
+        """A sampler's index over `ring` that takes in first what changed in the ring that others write."""
+        return cast(Index, _Following(index, self))  # everything but `refresh` is the index's
+
+    def take_in(self) -> None:
+        """Follow the ring to what it is now."""
+        self._of_ring.kernel.overtaken(_NO_IDS)  # nothing that is read below is read before what was copied above
+        now, own = self._counters, self._own
+        moved = (now[:, HEAD] != self._copied) | (now[:, OLDEST] > own[:, OLDEST]) | (now[:, HELD] != own[:, HELD])
+        for lane in np.flatnonzero(moved).tolist():
+            self._follow(lane)
+
+    def _follow(self, lane: int) -> None:
+        now, own, rows = self._counters[lane], self._own[lane], self._of_ring.rows
+        head = int(now[HEAD])
+        held = head > 0 and int(now[HELD]) == head
+        begin = max(min(int(self._copied[lane]) - self._back, int(own[READY])), head - rows, int(now[CLEARED]), 0)
+        marks = get_rows(self._marks, lane, begin, head).copy()
+        self._of_ring.kernel.overtaken(_NO_IDS)
+        whole = int(now[OLDEST])  # older rows may have been overwritten before they were copied
+        if self._every:
+            marks[(marks & STEP) > 0] |= START
+        before, ready_before = int(own[OLDEST]), int(own[READY])
+        oldest = max(before, whole)
+        gone = self._anchors(lane, before, min(oldest, ready_before))
+        set_rows(self.ring.marks, lane, begin, marks)
+        if self._window.lookback > self._of_ring.window.lookback and whole:
+            kept = get_rows(self.ring.marks, lane, whole, max(whole, head))
+            oldest = max(oldest, whole + without_past(kept, self._window.lookback))
+            gone += self._anchors(lane, max(whole, before), min(oldest, ready_before))
+        oldest = min(oldest, head)
+        found = (ready_across if self._window.across else ready_within)(marks, held, self._window.span)
+        ready = min(max(begin + found, ready_before, oldest), head)
+        own[[OLDEST, READY, HEAD, HELD]] = oldest, ready, head, head if held else 0
+        own[[CLEARED, MEMORY]] = now[CLEARED], head % self.ring.marks[:, 0].size
+        own[_COUNTED] = now[_COUNTED]
+        own[DRAWABLE] += self._anchors(lane, max(ready_before, oldest), ready) - gone
+        self._copied[lane] = head
+
+    def _anchors(self, lane: int, first: int, last: int) -> int:
+        if last <= first:
+            return 0
+        marks = get_rows(self.ring.marks, lane, first, last)
+        return int(np.count_nonzero((marks & (STEP | START)) == STEP | START))
+
+
+class _Memory:
+    """A ring's arrays, of which some are this process's own."""
+
+    fresh = True
+
+    def __init__(self, memory: Memory, own: dict[str, Array]) -> None:
+        self._memory, self._own = memory, own
+
+    def host(self, name: str) -> Array:
+        """As in `Memory`."""
+        return self._own[name] if name in self._own else self._memory.host(f"ring/{name}")
+
+
+class _Following:
+    """An index that takes in what others wrote before it looks."""
+
+    def __init__(self, index: Index, view: View) -> None:
+        self._index, self._view = index, view
+
+    def refresh(self) -> int:
+        """As in `Index`."""
+        self._view.take_in()
+        return self._index.refresh()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._index, name)
+
+
+def _note(found: int) -> None:
+    """Nothing is written through a view, so nothing is found."""

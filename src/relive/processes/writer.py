@@ -1,0 +1,198 @@
+"""Adding to a buffer of another process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from .._adding import Adding
+from .._arguments import lanes_of
+from .._arrays import Section
+from .._limiter import Limit
+from .._notices import ALL, Notices
+from .._ring import Ring
+from .._turn import Turn
+from .._types import Int64
+from ..errors import ArgumentError, ReliveError, message
+from ..storage.mapped import Mapped
+from ..storage.shared import Shared, require_native
+from ._about import CHOICES, KEEPS, About
+from ._link import Link
+
+if TYPE_CHECKING:
+    from ..schema import Schema
+
+_Self = TypeVar("_Self", bound="Writer")
+
+
+class Writer:
+    """Adds to some lanes of a `Shared` or `Mapped` buffer of another process.
+
+    Args:
+        name: The buffer's name, or the path of its file.
+        env_ids: The lanes to claim; None: all that are free.
+
+    Attributes:
+        schema: What one step holds.
+        env_ids: The lanes, in the order in which `add` takes their steps.
+
+    No other writer can have the lanes until this one is closed, or its process ends. A lane that somebody wrote before
+    is cut: its last step can be drawn, and no item runs from it into the new writer's steps. Priorities that are given
+    with `add(..., priority=...)` are kept for whoever draws by priority.
+
+    Raises:
+        StorageError: There is no such buffer, or the file is not one.
+        ArgumentError: Another writer has one of the lanes, or none is free.
+
+    >>> import relive
+    >>> schema = relive.Schema(obs=relive.Field((2,)), action=relive.Field())
+    >>> buffer = relive.ReplayBuffer(schema, 1000, num_envs=3, storage=relive.Shared("writers-example"))
+    >>> with relive.Writer("writers-example", env_ids=[0, 2]) as writer:
+    ...     ids = writer.add(
+    ...         obs=[[0, 0], [1, 1]], action=[0, 0], reward=[1, 1], next_obs=[[1, 1], [2, 2]],
+    ...         terminated=[False, False], truncated=[False, False],
+    ...     )
+    >>> ids.tolist(), len(buffer)
+    ([0, 2], 2)
+    >>> buffer.close()
+    """
+
+    def __init__(self, name: str | os.PathLike[str], env_ids: Any = None) -> None:
+        self._begin(file_of(name), env_ids)
+        self._open()
+
+    @classmethod
+    def _later(cls, file: str, env_ids: Any) -> Writer:
+        """A writer that claims its lanes when it is first used."""
+        made = cls.__new__(cls)
+        made._begin(file, env_ids)
+        return made
+
+    def _begin(self, file: str, env_ids: Any) -> None:
+        self._file, self._wanted = file, env_ids
+        self._opened: _Opened | None = None
+        self._closed = False
+        self._opening = threading.Lock()
+
+    @property
+    def schema(self) -> Schema:
+        """What one step holds."""
+        return self._open().about.schema
+
+    @property
+    def env_ids(self) -> tuple[int, ...]:
+        """The lanes, in the order in which `add` takes their steps."""
+        return tuple(self._open().lanes.tolist())
+
+    @property
+    def num_envs(self) -> int:
+        """How many lanes it writes."""
+        return len(self._open().lanes)
+
+    def add(self, *, env_ids: Any = None, **step: Any) -> Int64:
+        """Add one step of each of the writer's lanes, or of `env_ids` among them; see `ReplayBuffer.add`."""
+        opened = self._opened or self._open()
+        return opened.add(env_ids=opened.default if env_ids is None else env_ids, **step)
+
+    def extend(self, *, env_ids: Any = None, **steps: Any) -> Int64:
+        """Add several steps of each of the writer's lanes, or of `env_ids` among them; see `ReplayBuffer.extend`."""
+        opened = self._opened or self._open()
+        return opened.extend(env_ids=opened.default if env_ids is None else env_ids, **steps)
+
+    def cut(self, env_ids: Any = None) -> None:
+        """End the streams of the writer's lanes, or of `env_ids` among them; see `ReplayBuffer.cut`."""
+        opened = self._open()
+        opened.adding.cut(opened.lanes if env_ids is None else opened.adding.lanes(env_ids))
+
+    def close(self) -> None:
+        """Give the lanes back. A second call does nothing; others raise a `ReliveError`."""
+        opened, self._opened, self._closed = self._opened, None, True
+        if opened is not None:
+            opened.link.close()
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_opened", None) is not None:
+            self.close()
+
+    def __reduce__(self) -> Any:
+        if self._opened is not None:
+            remedy = "send a new one, `buffer.writer(env_ids)`, and use it where it arrives"
+            raise ReliveError(message("a writer that has not claimed its lanes", f"`{self!r}`", "pickle", remedy))
+        return Writer._later, (self._file, self._wanted)
+
+    def __repr__(self) -> str:
+        lanes = "closed" if self._closed else f"env_ids={self._wanted if self._opened is None else self.env_ids}"
+        return f"Writer({self._file!r}, {lanes})"
+
+    def _open(self) -> _Opened:
+        with self._opening:
+            if self._closed:
+                raise ReliveError(message("an open writer", "one that was closed", "Writer"))
+            if self._opened is None:
+                self._opened = _Opened(self._file, self._wanted)
+            return self._opened
+
+
+class _Opened:
+    """A writer that has its lanes."""
+
+    def __init__(self, file: str, wanted: Any) -> None:
+        require_native("Writer")
+        segment = attached(file)
+        self.about = about = About.decoded(segment.raw(CHOICES), file)
+        segment.typed(about.ring_spec() | about.spec())
+        self.link = link = Link(segment, about.lanes)
+        notices, turn = Notices(), Turn()
+        ring = Ring(about.schema, about.window, about.rows, Section(segment, "ring/"), KEEPS, notices.note, link.busy)
+        ring.kernel.watched = ALL
+        claims = link.bind(ring)
+        self.lanes = self._claimed(wanted, ring.lanes, claims.free(), file)
+        claims.before(self.lanes)
+        claims.confine(self.lanes)
+        self.adding = Adding(about.schema, ring, _take_nothing_in, None, notices, turn, claims)
+        self.add, self.extend = self.adding.call(several=False), self.adding.call(several=True)
+        if about.limiter is not None:
+            limit = Limit(about.limiter, ring.counters, segment)
+            self.add, self.extend = limit.before(self.add, several=False), limit.before(self.extend, several=True)
+        self.default = None if len(self.lanes) == ring.lanes and (np.diff(self.lanes) == 1).all() else self.lanes
+
+    @staticmethod
+    def _claimed(wanted: Any, lanes: int, free: list[int], file: str) -> Int64:
+        if wanted is not None:
+            return lanes_of(wanted, lanes)
+        if not free:
+            remedy = "close a writer, or make the buffer with more lanes (`num_envs`)"
+            raise ArgumentError(message("a free lane", f"none of {lanes}", file, remedy))
+        return np.array(free)
+
+
+def _take_nothing_in() -> int:
+    """Stands for the `refresh` of a sampler: a writer has none."""
+    return 0
+
+
+def file_of(name: str | os.PathLike[str]) -> str:
+    """The file of a buffer, by its name or by its path: a path has a slash, or is no text."""
+    if isinstance(name, str) and "/" not in name:
+        shared = Shared(name)
+        if os.path.exists(shared.file) or not os.path.exists(name):
+            return shared.file
+    return str(Mapped(name).path)
+
+
+def attached(file: str) -> Any:
+    """The segment in a file."""
+    from ..storage._segment import Segment
+
+    return Segment.attach(
+        file, "make it with `ReplayBuffer(..., storage=relive.Shared(name))`, or `relive.Mapped(path)`"
+    )

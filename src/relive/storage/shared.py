@@ -1,0 +1,150 @@
+"""Memory that processes of one machine share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+
+from .. import _kernels
+from .._arrays import ArraySpec
+from .._frozen import Frozen
+from ..errors import ArgumentError, message
+from ._segment import Segment
+
+FOLDER, PREFIX = "/dev/shm", "relive-"
+_IN_USE = "choose another name, draw from that buffer with `relive.open(name)`, or remove what a killed process left "
+_IN_USE += "with `relive shm clean`"
+
+
+class Shared(Frozen):
+    """Keep the steps in shared memory, where processes of this machine add to them and draw from them.
+
+    This process draws; others add to lanes of their own through `relive.Writer(name)`, and more of them may draw
+    through `relive.open(name)`. Nobody waits for anybody's lock, and a process that dies in the middle of a step
+    leaves nothing half written that could be drawn.
+
+    Args:
+        name: Letters, digits, `.`, `_` and `-`; no two buffers of a machine share it at a time. None: a random one.
+
+    All bytes are reserved when the buffer is built. They are freed when it is closed or dropped, and when its process
+    ends, however it ends.
+
+    Raises:
+        ArgumentError: Another kind of name, or the NumPy kernels, which cannot order what processes see.
+
+    >>> import relive
+    >>> schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
+    >>> with relive.ReplayBuffer(schema, 1000, num_envs=2, storage=relive.Shared()) as buffer:
+    ...     with relive.Writer(buffer.storage.name, env_ids=[1]) as writer:
+    ...         ids = writer.add(
+    ...             obs=[0] * 3, action=0, reward=1, next_obs=[1] * 3, terminated=False, truncated=False
+    ...         )
+    ...     ids.tolist(), len(buffer)
+    ([1], 1)
+    """
+
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        name = f"{os.getpid()}-{os.urandom(6).hex()}" if self.name is None else self.name
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", name):
+            wanted = "a name of letters, digits, `.`, `_` and `-`"
+            raise ArgumentError(message(wanted, f"`{self.name!r}`", "Shared(name)"))
+        object.__setattr__(self, "name", name)
+
+    @property
+    def address(self) -> str:
+        """What `relive.Writer` and `relive.open` take: the name."""
+        return str(self.name)
+
+    @property
+    def file(self) -> str:
+        """The segment's file."""
+        return f"{FOLDER}/{PREFIX}{self.name}"
+
+    def open(self, spec: Mapping[str, ArraySpec], identity: bytes) -> Segment:
+        """Return zeroed arrays for every name of `spec`; see `Storage.open`."""
+        require_native("Shared")
+        made = Segment.create(self.file, spec, identity, _IN_USE)
+        _clean_up(made)
+        return made
+
+
+def require_native(at: str) -> None:
+    """Refuse to share a ring with other processes on the NumPy kernels.
+
+    Raises:
+        ArgumentError: The native kernels are not there.
+    """
+    if not _kernels.is_native():
+        remedy = "install relive where a C++ compiler is, and unset RELIVE_KERNELS"
+        raise ArgumentError(message("the native kernels, which publish steps in order", "those of NumPy", at, remedy))
+
+
+def segments() -> list[str]:
+    """The files of all shared buffers of this machine, whoever's."""
+    with contextlib.suppress(OSError):
+        return sorted(str(path) for path in Path(FOLDER).iterdir() if path.name.startswith(PREFIX))
+    return []
+
+
+def _clean_up(segment: Segment) -> None:
+    """Remove the file of `segment` when that is gone, or this process is."""
+    file = f"{os.stat(segment.path).st_ino} {segment.path}"
+    _Sweeper.of_this_process().tell(f"+ {file}")
+    segment.removal = weakref.finalize(segment, _remove, file, os.getpid())
+
+
+def _remove(file: str, owner: int) -> None:
+    if os.getpid() != owner:  # a forked child's copy
+        return
+    inode, _, path = file.partition(" ")
+    with contextlib.suppress(OSError):
+        if os.stat(path, follow_symlinks=False).st_ino == int(inode):
+            os.unlink(path)
+    _Sweeper.of_this_process().tell(f"- {file}")
+
+
+class _Sweeper:
+    """A process that removes what this one leaves behind when it is killed.
+
+    Not `multiprocessing.resource_tracker`: child processes have its pipe, too, so it waits for the last of them.
+    """
+
+    _running: _Sweeper | None = None
+
+    def __init__(self) -> None:
+        theirs, ours = os.pipe()
+        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_sweep.py"))]
+        try:
+            os.posix_spawn(
+                command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, theirs, 0)], setsid=True
+            )
+        finally:
+            os.close(theirs)
+        self._pipe = ours
+
+    @classmethod
+    def of_this_process(cls) -> _Sweeper:
+        if cls._running is None:
+            cls._running = cls()
+        return cls._running
+
+    def tell(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._pipe, f"{line}\n".encode())
+
+    @classmethod
+    def forked(cls) -> None:
+        """A child must not keep its parent's sweeper waiting."""
+        if cls._running is not None:
+            os.close(cls._running._pipe)
+        cls._running = None
+
+
+os.register_at_fork(after_in_child=_Sweeper.forked)

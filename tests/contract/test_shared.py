@@ -1,0 +1,405 @@
+"""`Shared` and `Mapped`: lanes that one writer has at a time, rows that are whole, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_processes import forked, make, native, steps, torn
+from test_samplers import SAMPLERS
+
+import relive
+from relive.storage import Shared
+from relive.testing.agreement import assert_same_batch
+
+pytestmark = [pytest.mark.filterwarnings("ignore:Expected:relive.errors.ReliveWarning"), native]
+
+
+def storages(tmp_path: Path) -> dict[str, object]:
+    return {"shared": relive.Shared(), "mapped": relive.Mapped(tmp_path / "ring")}
+
+
+@pytest.fixture(params=["shared", "mapped"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path):
+    return storages(tmp_path)[request.param]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_who_writes_makes_no_difference(name: str, tmp_path: Path) -> None:
+    """The same calls by the creator, by a writer here and by a forked one: the same ids, batches and priorities."""
+    given = {"priority": np.linspace(0.0, 9.0, 20)[None]} if SAMPLERS[name].prioritizes else {}
+    with ExitStack() as stack:
+        made = [
+            make(3, 40, sampler=SAMPLERS[name], storage=each) for each in (*storages(tmp_path).values(), relive.Ram())
+        ]
+        shared, mapped, alone = (stack.enter_context(buffer) for buffer in made)
+        writers = stack.enter_context(shared.writer([0])), stack.enter_context(relive.Writer(mapped.storage.path, [1]))
+        for t in range(0, 120, 20):
+            for lane in (0, 1):
+                more = given if t % 40 else {}
+                expected = alone.extend(**steps(3, t, 20, lane), **more)
+                for buffer, writer, its_lane in zip((shared, mapped), writers, (0, 1), strict=True):
+                    by = writer if lane == its_lane else buffer
+                    np.testing.assert_array_equal(by.extend(**steps(3, t, 20, lane), **more), expected)
+            if t == 40:
+                for buffer in (shared, mapped, alone):
+                    buffer.cut([0]) if buffer is not shared else writers[0].cut()
+            batches = [buffer.sample(16) for buffer in (shared, mapped, alone)]
+            for batch in batches[:2]:
+                for field in batch:
+                    np.testing.assert_array_equal(batch[field], batches[2][field])
+            if alone.sampler.prioritizes:
+                for buffer in (shared, mapped, alone):
+                    buffer.update_priorities(batches[2].ids, np.sin(batches[2].ids))
+
+
+def test_readers_have_samplers_of_their_own(storage: object) -> None:
+    with make(3, 40, sampler=relive.Prioritized(), storage=storage) as buffer:
+        ids = buffer.extend(**steps(3, 0, 30, 0), priority=np.arange(30.0)[None])
+        with (
+            relive.open(storage.address, seed=3) as reader,
+            relive.open(storage.address, sampler=relive.Ranked()) as other,
+        ):
+            np.testing.assert_array_equal(reader.priorities(ids[0]), buffer.priorities(ids[0]))
+            reader.update_priorities(ids[0], np.full(30, 5.0))
+            np.testing.assert_allclose(buffer.priorities(ids[0])[3], 3.0)
+            assert other.sampler == relive.Ranked()
+            assert not torn(other.sample(8)).any()
+            buffer.extend(**steps(3, 30, 5, 0))
+            assert len(reader) == 35
+            assert reader.read(buffer.sample(4).ids).reward.shape == (4,)
+            with pytest.raises(relive.ArgumentError, match="only reads"):
+                reader.add(obs=np.zeros((2, 3)), action=[0, 0], reward=[0, 0], next_obs=np.zeros((2, 3)),
+                           terminated=[False] * 2, truncated=[False] * 2)  # fmt: skip
+
+
+def test_a_lane_has_one_writer(storage: object) -> None:
+    with make(3, 40, lanes=4, storage=storage) as buffer:
+        with relive.Writer(storage.address, env_ids=[1, 2]) as writer:
+            for claim in ([2], [0, 2]):
+                with pytest.raises(relive.ArgumentError, match="which process"):
+                    relive.Writer(storage.address, env_ids=claim)
+            with pytest.raises(relive.ArgumentError, match="own lanes"):
+                writer.extend(**steps(3, 0, 5, 0))
+            with pytest.raises(relive.ArgumentError, match="which process"):
+                buffer.extend(**steps(3, 0, 5, 1))
+            assert len(buffer) == 0
+            assert relive.Writer(storage.address).env_ids == (0, 3)
+            writer.extend(**steps(3, 0, 5, 2))
+            ids = writer.add(**{key: value for key, value in steps(3, 5, 1, 2).items() if key != "env_ids"} | {
+                "obs": np.zeros((2, 3)), "next_obs": np.zeros((2, 3)), "action": [1, 2], "reward": [0, 0],
+                "terminated": [False] * 2, "truncated": [False] * 2})  # fmt: skip
+            assert (ids % 4).tolist() == [1, 2]
+        cuts = buffer.stats().cuts
+        with relive.Writer(storage.address, env_ids=[2]) as second:
+            second.extend(**steps(3, 5, 5, 2))
+        assert buffer.stats().cuts == cuts + 1  # no item runs from one writer into the next
+        with pytest.raises(relive.ReliveError, match="closed"):
+            writer.cut()
+
+
+def test_writers_travel_before_they_claim(storage: object) -> None:
+    with make(3, 40, storage=storage) as buffer:
+        sent = pickle.dumps(buffer.writer([1]))
+        with pickle.loads(sent) as writer:
+            writer.extend(**steps(3, 0, 5, 1))
+            with pytest.raises(relive.ReliveError, match="has not claimed"):
+                pickle.dumps(writer)
+        assert len(buffer) == 5
+        with pytest.raises(relive.ArgumentError, match="distinct"):
+            buffer.writer([1, 1])
+    with pytest.raises(relive.ArgumentError, match="several processes"):
+        make(3, 40).writer()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_start_methods(method: str, storage: object) -> None:
+    code = f"""
+import multiprocessing, sys
+import numpy as np, relive
+def act(writer):
+    for t in range(50):
+        writer.add(obs=np.full(3, t), action=t, reward=t, next_obs=np.full(3, t + 1), terminated=False, truncated=False)
+if __name__ == "__main__":
+    context = multiprocessing.get_context({method!r})
+    schema = relive.Schema(obs=relive.Field(3), action=relive.Field((), "int64"))
+    with relive.ReplayBuffer(schema, 400, num_envs=2, storage=relive.{storage!r}) as buffer:
+        actors = [context.Process(target=act, args=(buffer.writer([lane]),)) for lane in (0, 1)]
+        for actor in actors: actor.start()
+        for actor in actors: actor.join()
+        assert [actor.exitcode for actor in actors] == [0, 0]
+        print(len(buffer), buffer.sample(8).reward.shape)
+"""
+    file = Path(os.environ.get("TMPDIR", "/tmp")) / f"start-{os.getpid()}-{method}.py"
+    file.write_text(code)
+    try:
+        done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=60)
+    finally:
+        file.unlink()
+    assert done.stdout == "100 (8,)\n", done.stderr
+    assert not done.stderr
+
+
+def killed_writer(address: str, lane: int, tell: int) -> None:
+    with relive.Writer(address, env_ids=[lane]) as writer:
+        for t in range(2**40):
+            last = writer.extend(**steps(2048, t, 1, lane))
+            os.pwrite(tell, last.tobytes(), 0)
+
+
+@pytest.mark.parametrize("kills", [25, pytest.param(250, marks=pytest.mark.slow)])
+def test_a_killed_writer_blocks_nobody(storage: object, kills: int, tmp_path: Path) -> None:
+    """Its half row is never seen, its last acknowledged step can be drawn, its lane is claimed again."""
+    rng = np.random.default_rng(0)
+    tell = os.open(tmp_path / "last", os.O_RDWR | os.O_CREAT)
+    with make(2048, 30, storage=storage) as buffer:
+        for _ in range(kills):
+            os.pwrite(tell, (-1).to_bytes(8, "little", signed=True), 0)
+            with forked(lambda: killed_writer(storage.address, 1, tell), endless=True):
+                while not buffer.can_sample(1):
+                    time.sleep(0.001)
+                end = time.monotonic() + rng.uniform(0.002, 0.02)
+                while time.monotonic() < end:
+                    assert not torn(buffer.sample(4)).any()
+            assert not torn(buffer.sample(64)).any()
+            last = int.from_bytes(os.pread(tell, 8, 0), "little", signed=True)
+            if last >= 0:
+                assert not torn(buffer.read([last])).any()
+            relive.Writer(storage.address, env_ids=[1]).close()
+    os.close(tell)
+
+
+@pytest.mark.parametrize("end", ["kill", "exit", "error", "term"])
+def test_no_segment_is_left_behind(end: str) -> None:
+    code = f"""
+import os, signal, sys, time, relive
+buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 100, storage=relive.Shared())
+print(buffer.storage.file, flush=True)
+child = os.fork()
+if child == 0:
+    time.sleep(20)  # outlives its parent
+    os._exit(0)
+print(child, flush=True)
+end = {end!r}
+if end == "error": raise SystemExit(3)
+if end == "kill": os.kill(os.getpid(), signal.SIGKILL)
+if end == "term": os.kill(os.getpid(), signal.SIGTERM)
+"""
+    done = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    file, child = done.stdout.readline().strip(), int(done.stdout.readline())
+    try:
+        done.wait(10)
+        end_of_wait = time.monotonic() + 3
+        while os.path.exists(file) and time.monotonic() < end_of_wait:
+            time.sleep(0.02)
+        assert not os.path.exists(file)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        done.stdout.close()
+
+
+def test_a_forked_child_adds_to_free_lanes_and_cannot_draw(storage: object) -> None:
+    def child() -> None:
+        buffer.extend(**steps(3, 0, 5, 1))
+        for refused in (lambda: buffer.extend(**steps(3, 0, 5, 0)), lambda: buffer.sample(1), buffer.sync):
+            with pytest.raises(relive.ReliveError):
+                refused()
+        buffer.close()
+
+    with make(3, 40, storage=storage) as buffer:
+        buffer.extend(**steps(3, 0, 5, 0))
+        with forked(child):
+            pass
+        assert len(buffer) == 10
+        assert os.path.exists(storage.file)
+        assert not torn(buffer.sample(20)).any()
+
+
+def test_a_mapped_buffer_goes_on(tmp_path: Path) -> None:
+    """Steps, priorities, generator and clock: it draws what it would have drawn; the streams are cut."""
+    path, sampler = tmp_path / "ring", relive.Prioritized(beta=relive.Anneal(0.4, 1.0, over=20))
+    with make(3, 40, sampler=sampler, storage=relive.Mapped(path)) as buffer:
+        alone = make(3, 40, sampler=sampler)
+        for each in (buffer, alone):
+            each.extend(**steps(3, 0, 70, 0))
+            each.update_priorities(each.sample(16).ids, np.arange(16.0))
+    with relive.open(path) as again:
+        for _ in range(3):
+            np.testing.assert_array_equal(again.sample(8).weights, alone.sample(8).weights)
+        assert {**vars(again.stats()), "nbytes": 0} == {**vars(alone.stats()), "nbytes": 0}
+        for each in (again, alone):
+            each.cut() if each is alone else None
+            each.extend(**steps(3, 70, 5, 0))
+        np.testing.assert_array_equal(again.sample(8).ids, alone.sample(8).ids)
+        assert again.stats().cuts == alone.stats().cuts == 1
+        with pytest.raises(relive.StorageError, match=r"relive\.open"):
+            make(3, 40, sampler=sampler, storage=relive.Mapped(path))
+
+
+def test_a_killed_creator_of_a_mapped_ring_loses_no_step_that_was_added(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tell = os.open(tmp_path / "last", os.O_RDWR | os.O_CREAT)
+
+    def work(number: int) -> None:
+        path = tmp_path / f"ring{number}"
+        buffer = make(300, 200, sampler=relive.Prioritized(), storage=relive.Mapped(path))
+        for t in range(2**40):
+            last = buffer.extend(**steps(300, t, 1, 0))
+            os.pwrite(tell, last.tobytes(), 0)
+            if t % 7 == 6:
+                ids = buffer.sample(8).ids
+                buffer.update_priorities(ids, 1.0 + ids % 3)
+
+    for number in range(8):
+        os.pwrite(tell, (-1).to_bytes(8, "little", signed=True), 0)
+        with forked(lambda number=number: work(number), endless=True):
+            while int.from_bytes(os.pread(tell, 8, 0), "little", signed=True) < 0:
+                time.sleep(0.001)
+            time.sleep(rng.uniform(0.0, 0.05))
+        last = int.from_bytes(os.pread(tell, 8, 0), "little", signed=True)
+        with relive.open(tmp_path / f"ring{number}") as buffer:
+            assert not torn(buffer.read([last])).any()
+            assert not torn(buffer.sample(100)).any()
+            assert len(buffer) >= min(200, last // 2 + 1)
+            buffer.extend(**steps(300, 0, 3, 0))
+    os.close(tell)
+
+
+def test_what_is_refused(tmp_path: Path, storage: object) -> None:
+    with make(3, 40, storage=storage), pytest.raises(relive.StorageError, match="in use"):
+        make(3, 40, storage=storage)
+    path = str(tmp_path / "other")
+    for content in (b"", b"x" * 5000, b"relive\0\1" + b"\7" * 5000, b"relive\0\1"):
+        Path(path).write_bytes(content)
+        Path(path).chmod(0o600)
+        for call in (relive.open, relive.Writer):
+            with pytest.raises(relive.StorageError):
+                call(path)
+    Path(path).chmod(0o644)
+    with pytest.raises(relive.StorageError, match="only its owner"):
+        relive.open(path)
+    for call in (relive.open, relive.Writer):
+        with pytest.raises(relive.StorageError, match="got none"):
+            call("no-such-buffer")
+    for name in ("", "a/b", "é", 3):
+        with pytest.raises(relive.ArgumentError):
+            relive.Shared(name)
+
+
+@pytest.mark.parametrize("place", [1500, 4000, 40_000])
+def test_every_damaged_header_is_refused(place: int, tmp_path: Path) -> None:
+    """Each byte of the header, flipped: refused, or the byte stands for nothing."""
+    path = tmp_path / "ring"
+    with make(3, 40, storage=relive.Mapped(path)) as buffer:
+        buffer.extend(**steps(3, 0, 30, 0))
+    whole = path.read_bytes()
+    for at in range(0, 400, 7):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        with pytest.raises(relive.StorageError):
+            relive.open(path).close()
+    path.write_bytes(whole[:place])
+    with pytest.raises(relive.StorageError):
+        relive.open(path)
+
+
+def test_a_full_file_system_is_an_error_at_construction(monkeypatch: pytest.MonkeyPatch, storage: object) -> None:
+    def full(fd: int, offset: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(relive.StorageError, match="Could not reserve"):
+        make(3, 40, storage=storage)
+    assert not os.path.exists(storage.file)
+
+
+def test_the_numpy_kernels_cannot_share() -> None:
+    code = "import relive; schema = relive.Schema(obs=relive.Field(), action=relive.Field())\n"
+    code += "relive.ReplayBuffer(schema, 9, storage=relive.Shared())"
+    environment = {**os.environ, "RELIVE_KERNELS": "numpy"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert "publish steps in order" in done.stderr
+
+
+def test_names_are_random_unless_given() -> None:
+    assert Shared().name != Shared().name
+    assert Shared("x").file.endswith("relive-x")
+
+
+T, S = relive.Transitions, relive.Sequences
+VIEWS = [
+    (T(), T(n_step=3)),
+    (T(n_step=4), T()),
+    (T(), S(4, burn_in=1)),
+    (S(4, burn_in=2), S(3, n_step=2)),
+    (T(), S(5, across_episodes=True)),
+    (S(5, across_episodes=True, starts=2), S(3)),
+    (S(5, across_episodes=True), S(3, burn_in=1, across_episodes=True)),
+]
+
+
+@pytest.mark.parametrize(("made", "drawn"), VIEWS)
+@pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized()], ids=repr)
+def test_a_reader_with_another_item_draws_what_a_buffer_of_its_own_would(made, drawn, sampler) -> None:
+    """Every batch and every count, while streams end, are cut and overwritten."""
+    rng, t = np.random.default_rng(0), 0
+    schema = relive.Schema(obs=relive.Field(2), action=relive.Field())
+    with relive.ReplayBuffer(schema, 60, num_envs=2, storage=relive.Shared(), item=made) as buffer:
+        alone = relive.ReplayBuffer(schema, 60, num_envs=2, item=drawn, sampler=sampler, seed=1)
+        reader = relive.open(buffer.storage.name, item=drawn, sampler=sampler, seed=1)
+        for _ in range(200):
+            n = int(rng.integers(1, 5))
+            obs = np.tile(t + np.arange(n, dtype=np.float32)[:, None], (2, 1, 2))
+            terminated, truncated = rng.random((2, n)) < 0.1, rng.random((2, n)) < 0.05
+            given = {"obs": obs, "action": np.zeros((2, n)), "reward": rng.random((2, n)), "next_obs": obs + 1}
+            if rng.random() < 0.2:
+                del given["next_obs"]
+            for each in (buffer, alone):
+                each.extend(**given, terminated=terminated, truncated=truncated)
+            if rng.random() < 0.1:
+                for each in (buffer, alone):
+                    each.cut([1])
+            t += n + (rng.random() < 0.1)
+            assert reader.can_sample(1) == alone.can_sample(1)
+            if alone.can_sample(1) and rng.random() < 0.7:
+                batch, expected = reader.sample(8), alone.sample(8)
+                assert_same_batch(batch, expected)
+                if sampler.prioritizes:
+                    errors = np.sin(expected.ids)
+                    assert reader.update_priorities(batch.ids, errors) == alone.update_priorities(batch.ids, errors)
+            ours, theirs = vars(reader.stats()), vars(alone.stats())
+            own = ("nbytes", "slow_adds")
+            assert {k: v for k, v in ours.items() if k not in own} == {k: v for k, v in theirs.items() if k not in own}
+        reader.close()
+
+
+def test_a_reader_cannot_number_steps_anew() -> None:
+    with (
+        make(3, 40, storage=relive.Shared()) as buffer,
+        pytest.raises(relive.ArgumentError, match="start every 1 steps"),
+    ):
+        relive.open(buffer.storage.name, item=relive.Sequences(4, starts=2))
+
+
+def test_a_limiter_holds_for_all_writers() -> None:
+    limiter = relive.RateLimiter(samples_per_insert=2, min_size=5, error_buffer=4, timeout=0.05)
+    with make(3, 40, storage=relive.Shared(), limiter=limiter) as buffer, buffer.writer([0]) as writer:
+        writer.extend(**steps(3, 0, 6, 0))
+        buffer.extend(**steps(3, 0, 1, 1))
+        for blocked in (writer, buffer):
+            with pytest.raises(relive.RateLimitTimeout):
+                blocked.extend(**steps(3, 6, 1, 0 if blocked is writer else 1))
+        relive.open(buffer.storage.name).sample(8)  # a reader neither waits nor counts
+        assert not buffer.can_sample(9)
+        buffer.sample(8)
+        with pytest.raises(relive.RateLimitTimeout):
+            buffer.sample(8)
+        writer.extend(**steps(3, 6, 4, 0))
+        assert (len(buffer), buffer.stats().limiter.samples_per_insert) == (11, 8 / 11)

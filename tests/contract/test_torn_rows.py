@@ -1,0 +1,103 @@
+"""The hunt for torn rows: writers and readers in processes of their own, as fast as they can, over small rings."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import pytest
+from test_processes import forked, native
+
+import relive
+from relive.processes._link import Link
+
+pytestmark = [native, pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")]
+WRITERS, READERS = 4, 2
+# Bytes of a row, rows of a lane.
+RINGS = [(64, 16), (64, 25_000), (4096, 16), (4096, 1000), (28_000, 16), (28_000, 100)]
+SAMPLERS = [relive.Uniform(), relive.Prioritized(), relive.Ranked()]
+
+
+def observation(lane: int, step: int, width: int) -> np.ndarray:
+    """The lane, the step, and bytes that follow from both, to the last."""
+    rest = (np.arange(width - 2, dtype=np.uint64) * 2654435761 + step * 40503 + lane) % 2**32
+    return np.concatenate([[lane, step], rest.astype(np.uint32)]).astype(np.uint32)
+
+
+def write(name: str, lane: int, width: int) -> None:
+    pool = [observation(lane, step, width) for step in range(512)]  # steps repeat after so many
+    with relive.Writer(name, env_ids=[lane]) as writer:
+        for step in range(2**40):
+            now, after = pool[step % 512], pool[(step + 1) % 512]
+            ended = step % 97 == 96
+            writer.add(obs=now, action=step, reward=lane, next_obs=after, terminated=ended, truncated=False)
+
+
+def wrong(batch: relive.Batch, width: int) -> int:
+    """Items that are not one step of one lane and the step after it."""
+    lanes, steps = batch.ids % WRITERS, batch.action
+    found = (batch.reward != lanes) | (batch.obs[:, 0] != lanes) | (batch.obs[:, 1] != steps % 512)
+    found |= batch.next_obs[:, 1] != (steps + 1) % 512
+    for lane, step, obs in zip(lanes.tolist(), steps.tolist(), batch.obs, strict=True):
+        found |= (obs != observation(lane, step % 512, width)).any()
+    return int(found.sum())
+
+
+def read(name: str, sampler: relive.Uniform, width: int, until: float, tell: int) -> None:
+    seen = bad = 0
+    with relive.open(name, sampler=sampler, seed=0) as reader:
+        while time.monotonic() < until:
+            if reader.can_sample(1):
+                batch = reader.sample(16)
+                bad += wrong(batch, width)
+                seen += len(batch.ids)
+                if reader.sampler.prioritizes:
+                    reader.update_priorities(batch.ids, 1.0 + batch.ids % 5)
+    os.write(tell, np.array([seen, bad]).tobytes())
+
+
+def hunt(size: int, rows: int, seconds: float, sampler: relive.Uniform) -> tuple[int, int]:
+    """How many items were read, and how many of them were wrong."""
+    width = size // 4 - 6
+    schema = relive.Schema(obs=relive.Field(width, "uint32"), action=relive.Field((), "int64"))
+    told, tell = os.pipe()
+    with relive.ReplayBuffer(schema, rows * WRITERS, num_envs=WRITERS, storage=relive.Shared()) as buffer:
+        name, until = buffer.storage.name, time.monotonic() + seconds
+        children = [
+            *(forked(lambda lane=lane: write(name, lane, width), endless=True) for lane in range(WRITERS)),
+            *(forked(lambda: read(name, sampler, width, until, tell)) for _ in range(READERS)),
+        ]
+        for child in children:
+            child.__enter__()
+        results = [np.frombuffer(os.read(told, 16), np.int64) for _ in range(READERS)]
+        for child in children[::-1]:
+            child.__exit__(None, None, None)
+    os.close(told)
+    os.close(tell)
+    seen, bad = np.sum(results, axis=0).tolist()
+    return seen, bad
+
+
+def lengths(seconds: float) -> list[tuple[int, int, float]]:
+    return [(*ring, seconds) for ring in RINGS]
+
+
+@pytest.mark.parametrize(
+    ("size", "rows", "seconds"),
+    lengths(3.0) + [pytest.param(*case, marks=pytest.mark.slow) for case in lengths(100.0)],
+)
+def test_no_torn_row_is_ever_drawn(size: int, rows: int, seconds: float) -> None:
+    seen, bad = hunt(size, rows, seconds, SAMPLERS[RINGS.index((size, rows)) % 3])
+    assert seen > 100
+    assert bad == 0, f"{bad} of {seen} items"
+
+
+def test_meta_without_the_check_rows_are_torn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unchecked(link: Link, n: int, bound, rng, beta):
+        slots, weights = bound.index.draw(n, rng, beta)
+        return {**bound.expander.expand(slots, rng), "weights": weights}
+
+    monkeypatch.setattr(Link, "draw", unchecked)
+    _, bad = hunt(28_000, 16, 3.0, relive.Uniform())
+    assert bad > 0
