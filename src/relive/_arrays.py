@@ -33,7 +33,10 @@ class ArraySpec(Frozen):
 
 
 class Memory(Protocol):
-    """Arrays that a storage opened: those of the ring and those of the sampler, all that a buffer knows."""
+    """Arrays that a storage opened: those of the ring and those of the sampler, all that a buffer knows.
+
+    One whose attribute `private` is True says that no other process sees them; then some counts can be kept.
+    """
 
     @property
     def fresh(self) -> bool:

@@ -99,14 +99,13 @@ class Flowing:
         def draw(stopped: Callable[[], bool]) -> Batch:
             since = None
             while True:
-                if limit is not None:
-                    since = limit.wait_to_sample(size, since, stopped)
                 with turn.alone():
                     if limit is None or limit.can_sample(size):
                         batch = self._draw(size, beta)
                         if account is not None:
                             account.items += size
                         break
+                since = limit.wait_to_sample(size, since, stopped)
             return convert(batch)
 
         def handed_out() -> None:
@@ -149,14 +148,12 @@ class Flowing:
         """Draw as soon as the limiter allows it."""
         since = None
         while True:
-            if self._turn.taken():
-                raise self._turn.refusal()
-            since = limit.wait_to_sample(items, since)
             with self._turn.alone():
-                if limit.can_sample(items):  # no other thread was faster
+                if limit.can_sample(items):
                     batch = self._draw(items, beta)
                     self._count(items)
                     return batch
+            since = limit.wait_to_sample(items, since)
 
     def _count(self, items: int) -> None:
         """Count items as drawn, under the lock."""

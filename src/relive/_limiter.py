@@ -144,11 +144,12 @@ class Limit:
 
     def __init__(self, limiter: RateLimiter, counters: Int64, memory: Memory) -> None:
         self.limiter = limiter
-        self._steps, self._lines = counters[:, STEPS], memory.host(NAME)
-        center = limiter.samples_per_insert * limiter.min_size
-        self.least, self.most = center - limiter.error_buffer, center + limiter.error_buffer
         # Where nobody else can write, how many steps may surely be added need not be counted for every call.
         self._private: bool = getattr(memory, "private", False)
+        self._steps, self._lines = counters[:, STEPS], memory.host(NAME)
+        self._samples = self._lines[: 2 if self._private else _LINES, _SAMPLES]
+        center = limiter.samples_per_insert * limiter.min_size
+        self.least, self.most = center - limiter.error_buffer, center + limiter.error_buffer
         self._room = 0
         self._adding = threading.RLock()
         self._ahead: list[Ahead] = []
@@ -158,7 +159,7 @@ class Limit:
 
     def begin(self, counted: int) -> None:
         """Count from now on, as if `counted` of the steps had just been added and nothing been drawn."""
-        steps = int(self._steps.sum())
+        steps = _total(self._steps)
         self._lines[:, _SAMPLES] = 0
         self._lines[0, [BEFORE, BEGUN]] = max(0, steps - counted), 1
         self._room = 0
@@ -209,7 +210,7 @@ class Limit:
 
     def sampled(self, items: int) -> None:
         """Count `items` items as drawn, under the buffer's lock."""
-        self._lines[_line(), _SAMPLES] += items
+        self._samples[self._line()] += items
 
     def drawing_ahead(self) -> Ahead:
         """An account of items that are drawn ahead; its owner changes it, under the buffer's lock."""
@@ -221,7 +222,8 @@ class Limit:
         lanes, adding = len(self._steps), self._adding
 
         def limited(*wrong: Any, **step: Any) -> Result:
-            steps, since = _steps_of(step, lanes, several), None
+            all_lanes = not several and step.get("env_ids") is None
+            steps, since = lanes if all_lanes else _steps_of(step, several), None
             while True:
                 with adding:
                     if self._claim(steps):
@@ -247,7 +249,11 @@ class Limit:
 
     def counts(self) -> tuple[int, int]:
         """Steps added and items drawn."""
-        return int(self._steps.sum()) - int(self._lines[0, BEFORE]), int(self._lines[:, _SAMPLES].sum())
+        return _total(self._steps) - self._lines.item(0, BEFORE), _total(self._samples)
+
+    def _line(self) -> int:
+        """The line that this process counts in. Those that share one lose a count only if both count at once."""
+        return 1 if self._private else 1 + os.getpid() % (_LINES - 1)
 
     def _claim(self, steps: int) -> bool:
         """Whether `steps` steps may be added, which then are."""
@@ -283,7 +289,7 @@ class Limit:
                 self._tell(call, waited)
             pause = min(max(_FIRST, waited / 4), _LONGEST)
             time.sleep(pause if timeout is None else min(pause, timeout - waited))
-        line, column = self._lines[_line()], _INSERT_WAITS if call.adds else _SAMPLE_WAITS
+        line, column = self._lines[self._line()], _INSERT_WAITS if call.adds else _SAMPLE_WAITS
         line[column] += since is None
         line[column + 1] += int((time.monotonic() - start) * 1e9)
         return begin
@@ -348,18 +354,17 @@ def checked(limiter: Any) -> RateLimiter | None:
     return limiter
 
 
-def _line() -> int:
-    """The line that this process counts in. Processes that share one lose a count only if both count at once."""
-    return 1 + os.getpid() % (_LINES - 1)
+def _total(counts: Int64) -> int:
+    """Their sum. NumPy takes a microsecond for any."""
+    return sum(counts.tolist()) if len(counts) <= 32 else int(counts.sum())
 
 
-def _steps_of(step: Mapping[str, Any], lanes: int, several: bool) -> int:
-    """How many steps a call adds, 0 where it is about to be refused."""
+def _steps_of(step: Mapping[str, Any], several: bool) -> int:
+    """How many steps a call adds that is not `add` for all lanes; 0 where it is about to be refused."""
     try:
         if several:
             given = step["terminated"]  # one flag a step
             return int(given.size) if type(given) is np.ndarray else math.prod(np.shape(given))
-        env_ids = step.get("env_ids")
-        return lanes if env_ids is None else len(env_ids)
+        return len(step["env_ids"])
     except (KeyError, TypeError, ValueError):
         return 0

@@ -127,6 +127,20 @@ SCHEMAS = [
      "Expected an array, got `list` - at `$.obs`: …"),
 ]
 
+LIMITERS = [
+    ("RateLimiter, a rate of zero", ArgumentError, lambda b: relive.RateLimiter(0, 1),
+     "Expected a finite number > 0, got `0` - at `RateLimiter(samples_per_insert)`"),
+    ("RateLimiter, no size", ArgumentError, lambda b: relive.RateLimiter(1, 0),
+     "Expected an integer >= 1, got `0` - at `RateLimiter(min_size)`"),
+    ("RateLimiter, a narrow band", ArgumentError, lambda b: relive.RateLimiter(8, 100, 7.9),
+     "Expected a finite number >= 8, got `7.9` - at `RateLimiter(error_buffer)`"),
+    ("RateLimiter, half an item", ArgumentError, lambda b: relive.RateLimiter(0.1, 100, 0.5),
+     "Expected a finite number >= 1, got `0.5` - at `RateLimiter(error_buffer)`"),
+    ("RateLimiter, a timeout in the past", ArgumentError, lambda b: relive.RateLimiter(1, 1, timeout=-1),
+     "Expected a finite number >= 0, got `-1` - at `RateLimiter(timeout)`"),
+    ("ReplayBuffer, another limiter", ArgumentError, lambda b: relive.ReplayBuffer(schema(), 10, limiter=8),
+     "Expected a `RateLimiter`, got `8` - at `ReplayBuffer(limiter)`"),
+]
 BUFFERS = [
     ("ReplayBuffer, no schema", ArgumentError, lambda b: relive.ReplayBuffer({'obs': F()}, 10),
      "Expected a `Schema`, got `dict` - at `ReplayBuffer(schema)`"),
@@ -234,6 +248,6 @@ BUFFERS = [
 # fmt: on
 
 
-@pytest.mark.parametrize("case", [*SCHEMAS, *BUFFERS], ids=lambda case: case[0])
+@pytest.mark.parametrize("case", [*SCHEMAS, *LIMITERS, *BUFFERS], ids=lambda case: case[0])
 def test_a_constructor_refuses(case):
     assert_refused(lambda: None, case)

@@ -11,6 +11,7 @@ import gc
 import pickle
 import random
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -237,6 +238,36 @@ def test_a_call_interrupted_at_any_line_has_happened_or_not(sampler: str, kernel
         assert {"order.Order._merge", "_journal.Journal.__exit__", "ranks.Ranks.update"} <= functions
     if kernels == "numpy":
         assert {"writing.Writing.forget_newest", "writing.Writing._drop", "ring.Ring.write"} <= functions
+
+
+@pytest.mark.parametrize("name", ["add", "extend", "sample"])
+def test_a_call_with_a_limiter_interrupted_at_any_line_has_happened_or_not(name: str) -> None:
+    streams = Streams()
+
+    def build() -> tuple[relive.ReplayBuffer, Callable[[], object]]:
+        limiter = relive.RateLimiter(4, min_size=1, error_buffer=24, timeout=5)
+        buffer = relive.ReplayBuffer(SCHEMA, LANES * ROWS, num_envs=LANES, limiter=limiter, seed=1)
+        buffer.add(**copy.deepcopy(streams).step())
+        return buffer, calls(buffer, streams)[name]
+
+    def moved(buffer: relive.ReplayBuffer) -> int:
+        counted = buffer.stats().limiter
+        return counted.samples if name == "sample" else counted.inserts
+
+    buffer, call = build()
+    before, lines = moved(buffer), run(call)
+    after = moved(buffer)
+    for at in range(len(lines)):
+        buffer, call = build()
+        with contextlib.suppress(Interrupt):
+            run(call, interrupted_at(at))
+        assert moved(buffer) in (before, after)
+        assert not buffer._turn.taken()
+        thread = threading.Thread(target=buffer.sample, args=(4,))  # no lock is left behind
+        thread.start()
+        thread.join(5)
+        assert not thread.is_alive()
+        call()
 
 
 def test_a_save_interrupted_at_any_line_is_complete_or_not_there(tmp_path: Path) -> None:

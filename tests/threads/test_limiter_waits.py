@@ -18,6 +18,7 @@ import pytest
 
 import relive
 from relive import _kernels, _limiter
+from relive.checkpoints._filling import fill_limiter
 
 sys.path.append(str(Path(__file__).parents[1] / "contract"))
 from forked_storage import Forked
@@ -269,3 +270,16 @@ def test_a_limiter_is_saved_with_its_buffer(tmp_path: Path) -> None:
     assert (changed.stats().limiter.inserts, changed.stats().limiter.samples) == (5, 0)
     assert relive.load(tmp_path, lanes=[1]).stats().limiter.inserts == len(buffer) / 2 == 4
     assert "RateLimiter(samples_per_insert=2.0, min_size=4," in repr(buffer)
+
+
+@pytest.mark.parametrize(
+    "totals",
+    [np.zeros(8), np.zeros(7, np.int64), np.array([-1, 0, 0, 0, 0, 0, 1, 0]), np.array([0, 0, 0, 0, 0, 1, 1, 0]),
+     np.zeros(8, np.int64), np.array([2**62, 0, 0, 0, 0, 0, 1, 0])],
+    ids=["floats", "too short", "negative", "begun before its steps", "not begun", "too many"],
+)  # fmt: skip
+def test_counts_that_no_limiter_has_are_refused(totals: np.ndarray) -> None:
+    memory = relive.Ram().open({_limiter.NAME: _limiter.SPEC}, b"")
+    with pytest.raises(ValueError, match="invalid counts of a limiter"):
+        fill_limiter(memory, totals, lanes=[])
+    assert not memory.host(_limiter.NAME).any()
