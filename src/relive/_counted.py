@@ -112,7 +112,8 @@ class Counted:
     def _retire(self, ids: Int64) -> None:
         """Keep steps out of the draws that the buffer still has."""
         if len(ids):
-            self.buffer._stale -= len(ids) - self.buffer.update_priorities(ids, np.zeros(len(ids)))
+            applied = self.buffer.update_priorities(ids, np.zeros(len(ids)))
+            self.buffer._stale -= len(ids) - applied  # nobody's updates
 
     def _drop_what_is_gone(self, lanes: Int64) -> None:
         """Forget steps whose rows, or whose older frames', have gone to the frames before streams in mid-episode."""

@@ -1,5 +1,6 @@
 """relive.tianshou through Tianshou's own collector, n-step code and algorithms."""
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 import copy
@@ -12,15 +13,16 @@ import pytest
 
 pytest.importorskip("tianshou")
 torch = pytest.importorskip("torch")
-from counter import GAMMA, Counting, coded, wrong  # noqa: E402
-from tianshou.algorithm.algorithm_base import Algorithm, RandomActionPolicy  # noqa: E402
-from tianshou.data import Batch, Collector  # noqa: E402
-from tianshou.data import VectorReplayBuffer as Theirs  # noqa: E402
-from tianshou.env import DummyVectorEnv  # noqa: E402
+from counter import GAMMA, Counting, coded, wrong
+from tianshou.algorithm.algorithm_base import Algorithm, RandomActionPolicy
+from tianshou.data import Batch, Collector
+from tianshou.data import VectorReplayBuffer as Theirs
+from tianshou.env import DummyVectorEnv
 
-import relive  # noqa: E402
-from relive.tianshou import PrioritizedVectorReplayBuffer, VectorReplayBuffer  # noqa: E402
+import relive
+from relive.tianshou import PrioritizedVectorReplayBuffer, VectorReplayBuffer
 
+SPACE = Counting().action_space
 PER = {"alpha": 0.6, "beta": 0.4}
 
 
@@ -198,11 +200,11 @@ def test_an_algorithm_learns_with_priorities_and_several_steps() -> None:
 
     buffer, env = PrioritizedVectorReplayBuffer(200, 2, **PER), gymnasium.make("CartPole-v1")
     envs = DummyVectorEnv([lambda: gymnasium.make("CartPole-v1") for _ in range(2)])
-    Collector(RandomActionPolicy(env.action_space), envs, buffer).collect(n_step=100, reset_before_collect=True)
     model = Net(state_shape=4, action_shape=2, hidden_sizes=[8])
     policy = DiscreteQLearningPolicy(
         model=model, action_space=env.action_space, observation_space=env.observation_space
     )
+    Collector(policy, envs, buffer).collect(n_step=100, random=True, reset_before_collect=True)
     learner = DQN(policy=policy, optim=AdamOptimizerFactory(lr=1e-3), n_step_return_horizon=3, gamma=0.9)
     ids = buffer._counted.items()
     with policy_within_training_step(policy):
@@ -242,7 +244,10 @@ REFUSED = {
         lambda: VectorReplayBuffer(10, 1).add(Batch(obs=[1], act=[1])),
         r"Expected a batch with `obs_next`",
     ),
-    "no sampler": (lambda: VectorReplayBuffer(10, 1, sampler=relive.Ranked())[:], None),
+    "another sampler": (
+        lambda: VectorReplayBuffer(10, 1, sampler=relive.Ranked(), observation_space=SPACE, action_space=SPACE),
+        r"Expected `Uniform\(\)` or `Prioritized",
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Iterator
 from types import ModuleType
@@ -12,9 +13,17 @@ from typing import Any
 import pytest
 from source_tree import NAMES
 
+from relive.errors import MissingExtra
+
+
+def found(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
 # The modules whose names a user imports.
 FACES = [
     "relive",
+    "relive.cpprb",
     "relive.errors",
     "relive.gymnasium",
     "relive.lab",
@@ -22,6 +31,8 @@ FACES = [
     "relive.testing",
     "relive.trajectories",
 ]
+# Other libraries' buffers, where these are installed.
+FACES += [face for face in ("relive.tianshou", "relive.torchrl") if found(face.removeprefix("relive."))]
 WITHOUT_EXAMPLE = {"relive.trajectories.Contents", "relive.trajectories.Inspection"}  # the functions have it
 
 
@@ -52,7 +63,11 @@ def own_members(value: Any) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_examples_of_a_module_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    try:
+        module = importlib.import_module(name)
+    except MissingExtra as error:
+        pytest.skip(str(error))
+    result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
     assert not result.failed, capsys.readouterr().out
 
 

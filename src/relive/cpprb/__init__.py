@@ -21,6 +21,8 @@ from ..items import Transitions
 from ..samplers import Prioritized, Sampler, Uniform
 from ._fields import Fields, names_of
 
+__all__ = ["PrioritizedReplayBuffer", "ReplayBuffer"]
+
 File: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 _ELSEWHERE = {
     "mmap_prefix": "`relive.ReplayBuffer(storage=...)` says where the bytes live",
