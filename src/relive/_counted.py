@@ -93,7 +93,8 @@ class Counted:
         Returns:
             Their slots; those of steps that are overwritten by later ones of the same call are these steps'.
         """
-        ids = ids if ids.ndim == 2 else ids[:, None]
+        if ids.ndim == 1 or ids.shape[1] == 1:
+            return self._put_one(ids.reshape(-1), ended.reshape(-1))
         lanes, count = ids[:, 0] % len(self.ids), ids.shape[1]
         rows, steps = lanes[:, None], self.ids.shape[1]
         slots = (self.next[rows] + np.arange(count)) % steps
@@ -104,7 +105,22 @@ class Counted:
         self.ids[rows, slots[:, kept]] = ids[:, kept]
         self.next[lanes] = (self.next[lanes] + count) % steps
         self.size[lanes] = np.minimum(self.size[lanes] + count, steps)
-        self.open[lanes] = ~ended.reshape(len(ids), count)[:, -1]
+        self.open[lanes] = ~ended[:, -1]
+        if self._older:
+            self._drop_what_is_gone(lanes)
+        return slots
+
+    def _put_one(self, ids: Int64, ended: Bool) -> Int64:
+        """One step of each of some lanes."""
+        lanes = ids % len(self.ids)
+        slots: Int64 = self.next[lanes]
+        full = self.ids[lanes, slots] >= 0
+        if self.prioritizes and full.any():
+            self._retire(self.ids[lanes, slots][full])
+        self.ids[lanes, slots] = ids
+        self.next[lanes] = (slots + 1) % self.ids.shape[1]
+        self.size[lanes] += ~full
+        self.open[lanes] = ~ended
         if self._older:
             self._drop_what_is_gone(lanes)
         return slots
@@ -120,6 +136,7 @@ class Counted:
         first = self.buffer._ring.counters[lanes, OLDEST] * len(self.ids) + lanes
         for lane, oldest in zip(lanes.tolist(), first.tolist(), strict=True):
             while self.size[lane] and self.ids[lane, self.next[lane] - self.size[lane]] < oldest:
+                self.ids[lane, self.next[lane] - self.size[lane]] = -1
                 self.size[lane] -= 1
 
     def slots(self, lane: int) -> Int64:
@@ -144,15 +161,19 @@ class Counted:
     def _drawable(self) -> Int64:
         """How many of each lane's steps have a complete window; the newest ones of an open stream may not."""
         span = self._item.n_step
+        if span == 1:
+            return self.size
         waiting = np.zeros_like(self.size)
         lanes = np.flatnonzero(self.open & (self.size > 0))
-        if span > 1 and len(lanes):
+        if len(lanes):
             back = self.buffer.follow(self.ids[lanes, self.next[lanes] - 1], 1 - span).steps
             waiting[lanes] = np.minimum(1 - back, span - 1)
         return np.asarray(np.maximum(self.size - waiting, 0))
 
     def _at(self, places: Int64, drawable: Int64) -> Int64:
         """The ids of the items with these numbers, in the order of `items`."""
+        if len(drawable) == 1:
+            return np.asarray(self.ids[0, (self.next[0] - self.size[0] + places) % self.ids.shape[1]])
         ends = drawable.cumsum()
         lanes = np.searchsorted(ends, places, side="right")
         within = places - (ends - drawable)[lanes]
@@ -160,7 +181,7 @@ class Counted:
 
     def sample(self, batch_size: int, beta: float | None = None) -> Batch:
         """As `ReplayBuffer.sample`; `beta` is ignored where there are no priorities."""
-        buffer, drawable = self.buffer, None
+        buffer = self.buffer
         if self.prioritizes:
             return buffer.sample(batch_size, beta=beta)
         drawable = self._drawable()
@@ -185,6 +206,8 @@ class Counted:
         if not np.isfinite(errors).all():
             raise unfit(td_errors(td_error, checked), self.eps)
         keep = self.kept(checked)
+        if keep.all():
+            return self.buffer.update_priorities(checked, errors)
         applied = self.buffer.update_priorities(checked[keep], errors[keep])
         self.buffer._stale += len(checked) - int(keep.sum())
         return applied

@@ -35,6 +35,7 @@ class Fields:
         self.shapes = {name: _shape(spec) for name, spec in env_dict.items()}
         dtypes = {name: np.dtype(spec.get("dtype", default_dtype or np.float32)) for name, spec in env_dict.items()}
         self.dtypes = dtypes
+        self._sizes = {name: int(np.prod(shape)) for name, shape in self.shapes.items()}
         unknown = [name for name in [*next_of, *stacked] if name not in env_dict]
         if unknown:
             raise ArgumentError(
@@ -51,6 +52,7 @@ class Fields:
         self._check_nstep(nstep, env_dict)
         self.item = Transitions(n_step=(nstep or {}).get("size", 1), gamma=(nstep or {}).get("gamma", 0.99))
         special = {*self.observed, *(f"next_{name}" for name in self.observed), *self.rewards, "done"}
+        self._wanted = {*env_dict, *(f"next_{name}" for name in self.observed)}
         self.others = [name for name in env_dict if name not in special]
         obs = {name: self._field(name, name in stacked) for name in self.observed}
         extras = {name: self._field(name, False) for name in self.others}
@@ -81,26 +83,25 @@ class Fields:
 
     def steps(self, fields: Mapping[str, Any]) -> tuple[dict[str, Any], Array]:
         """The arguments of `extend`, and which steps ended an episode."""
-        wanted = {*self.shapes, *(f"next_{name}" for name in self.observed)}
+        wanted = self._wanted
         if fields.keys() != wanted:
             missing, more = sorted(wanted - fields.keys()), sorted(fields.keys() - wanted)
             got = f"no `{missing[0]}`" if missing else f"`{more[0]}`"
             raise SchemaError(message(f"the fields {sorted(wanted)}", got, "add"))
         given = {name: self._rows(name, value) for name, value in fields.items()}
-        counts = {name: len(value) for name, value in given.items()}
-        count = next(iter(counts.values()))
-        for name, rows in counts.items():
-            if rows != count:
-                raise SchemaError(message(f"{count} steps of every field", f"{rows}", f"$.{name}"))
+        count = len(next(iter(given.values())))
+        for name, value in given.items():
+            if len(value) != count:
+                raise SchemaError(message(f"{count} steps of every field", f"{len(value)}", f"$.{name}"))
         nothing = np.zeros(count, bool)
-        ended = (given["done"].reshape(count, -1) != 0).any(axis=1) if "done" in given else nothing
+        ended = given["done"].reshape(count) != 0 if "done" in given else nothing
         after = {name: given[f"next_{name}"] for name in self.observed}
         rewards = [given[name].reshape(count, -1) for name in self.rewards]
         steps: dict[str, Any] = {
             "obs": {name: given[name] for name in self.observed} or nothing,
             "next_obs": after or nothing,
             "action": nothing,
-            "reward": np.concatenate(rewards, axis=1) if rewards else nothing,
+            "reward": nothing if not rewards else rewards[0] if len(rewards) == 1 else np.concatenate(rewards, axis=1),
             "terminated": ended,
             "truncated": nothing,
         }
@@ -109,29 +110,36 @@ class Fields:
         return steps, ended
 
     def _rows(self, name: str, value: Any) -> Array:
-        shape = self.shapes[name if name in self.shapes else name.removeprefix("next_")]
-        array = np.asarray(value)
-        if array.ndim <= len(shape) or array.shape[1:] != shape:  # one step, or axes of 1 more or less than stated
-            if array.size % np.prod(shape, dtype=int):
-                wanted = f"one or more of shape `{shape}`"
-                raise SchemaError(message(wanted, f"shape `{array.shape}`", f"$.{name}"))
-            array = array.reshape(array.size // int(np.prod(shape)), *shape)
-        return array
+        known = name if name in self.shapes else name.removeprefix("next_")
+        shape, size, array = self.shapes[known], self._sizes[known], np.asarray(value)
+        if array.shape[1:] == shape and array.ndim > len(shape):
+            return array
+        if array.size % size:  # one step, or axes of 1 more or less than stated
+            raise SchemaError(message(f"one or more of shape `{shape}`", f"shape `{array.shape}`", f"$.{name}"))
+        return array.reshape(array.size // size, *shape)
 
     def named(self, batch: Batch) -> dict[str, Array]:
         """A batch as cpprb's dict."""
         found: dict[str, Array] = {}
-        for name in self.observed:
-            found[name], found[f"next_{name}"] = batch.obs[name], batch.next_obs[name]
+        if self.observed:
+            obs, after = batch["obs"], batch["next_obs"]
+            for name in self.observed:
+                found[name], found[f"next_{name}"] = obs[name], after[name]
         count, start = len(batch.ids), 0
         for name in self.rewards:
-            end = start + int(np.prod(self.shapes[name]))
-            found[name] = batch.reward[:, start:end].astype(self.dtypes[name]).reshape(count, *self.shapes[name])
+            end = start + self._sizes[name]
+            found[name] = _typed(batch.reward[:, start:end], self.dtypes[name]).reshape(count, *self.shapes[name])
             start = end
-        found |= {name: batch["fields"][name] for name in self.others}
+        if self.others:
+            fields = batch["fields"]
+            found |= {name: fields[name] for name in self.others}
         if "done" in self.shapes:
-            found["done"] = batch.terminated.astype(self.dtypes["done"]).reshape(count, *self.shapes["done"])
+            found["done"] = _typed(batch.terminated, self.dtypes["done"]).reshape(count, *self.shapes["done"])
         return {**found, "weights": batch.weights, "indexes": batch.ids, "discounts": batch.discount[:, None]}
+
+
+def _typed(array: Array, dtype: np.dtype[Any]) -> Array:
+    return np.ascontiguousarray(array.astype(dtype, copy=False))
 
 
 def names_of(given: str | Iterable[str] | None) -> list[str]:

@@ -35,6 +35,8 @@ class Indices(np.ndarray[Any, Any]):
 
 def plain(value: Any) -> Any:
     """A batch, tensor or array as nested dicts of arrays."""
+    if type(value) is np.ndarray:
+        return value
     if isinstance(value, Mapping | Batch) or hasattr(value, "keys"):
         return {name: plain(child) for name, child in value.items()}
     return to_numpy(value)

@@ -139,9 +139,9 @@ class VectorReplayBuffer(ReplayBufferManager):
         step = {"obs": obs, "action": act, "reward": batch.rew, "next_obs": after, "slot": slots}
         ends = {"terminated": np.asarray(batch.terminated, bool), "truncated": np.asarray(batch.truncated, bool)}
         ids = counted.buffer.add(**step, **ends, env_ids=None if buffer_ids is None else lanes)
-        kept = Batch({name: batch[name] for name in self._input_keys if name in batch.get_keys()})
-        for name in IN_RELIVE:
-            kept.__dict__[name] = Batch()
+        kept = Batch()  # filled as Tianshou does, without looking at each value again
+        kept.__dict__.update({name: batch[name] for name in self._input_keys if name in batch.get_keys()})
+        kept.__dict__.update({name: Batch() for name in IN_RELIVE})
         result: tuple[Int64, Array, Array, Int64] = super().add(kept, lanes)
         counted.put(ids, ends["terminated"] | ends["truncated"])
         # An environment that was reset in mid-episode does not continue its newest step.
