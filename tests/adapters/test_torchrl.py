@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import io
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +24,30 @@ from relive.torchrl import TensorDictReplayBuffer
 SAMPLERS = [None, relive.Prioritized(alpha=0.6, beta=0.4)]
 
 
-def collected(buffer: Any, steps: int = 240, lanes: int = 2, resets: bool = False, own: bool = False) -> Any:
-    """Fill a buffer by a collector, as `replay_buffer=` or by `extend`; steps of the episodes that resets ended."""
+def collector_of(lanes: int, **choices: Any) -> Collector:
     make = [lambda i=i: GymWrapper(Counting(i)) for i in range(lanes)]
-    env = SerialEnv(lanes, make) if lanes > 1 else make[0]()
-    given = {"replay_buffer": buffer} if own else {}
-    collector = Collector(env, None, frames_per_batch=12, total_frames=steps, reset_at_each_iter=resets, **given)
-    cuts: dict[tuple[int, int], int] = {}
+    return Collector(SerialEnv(lanes, make) if lanes > 1 else make[0](), None, frames_per_batch=12, **choices)
+
+
+@cache
+def experience(lanes: int, resets: bool) -> tuple[list[Any], dict[tuple[int, int], int]]:
+    """252 steps as a collector gives them, and the steps of the episodes that its resets ended."""
+    collector, parts, cuts = collector_of(lanes, total_frames=252, reset_at_each_iter=resets), [], {}
     for data in collector:
-        if not own:
-            buffer.extend(data)
-            last = data if lanes == 1 else data[:, -1]
-            for after in last["next"].reshape(-1)[-lanes:]:
-                if resets and not after["done"].item():
-                    lane, episode, t = (int(x) for x in after["observation"])
-                    cuts[lane, episode] = t
+        parts.append(data.clone())
+        for after in data["next"].reshape(lanes, -1)[:, -1]:
+            if resets and not after["done"].item():
+                lane, episode, t = after["observation"].int().tolist()
+                cuts[lane, episode] = t
     collector.shutdown()
+    return parts, cuts
+
+
+def collected(buffer: Any, steps: int = 252, lanes: int = 2, resets: bool = False) -> dict[tuple[int, int], int]:
+    """Fill a buffer as in a loop over a collector."""
+    parts, cuts = experience(lanes, resets)
+    for data in parts[: steps // 12]:
+        buffer.extend(data)
     return cuts
 
 
@@ -55,7 +64,7 @@ def faults(buffer: Any, n: int, cuts: Any = None) -> int:
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=["uniform", "prioritized"])
 def test_every_item_is_what_happened(sampler: Any, size: int, resets: bool, lanes: int, n: int) -> None:
     buffer = TensorDictReplayBuffer(size, n_step=n, gamma=GAMMA, sampler=sampler, seed=0)
-    cuts = collected(buffer, 252, lanes, resets)
+    cuts = collected(buffer, lanes=lanes, resets=resets)
     assert len(buffer) == min(252, size)
     assert len(buffer[:]) > len(buffer) - n * lanes
     assert faults(buffer, n, cuts) == 0
@@ -71,7 +80,8 @@ def test_meta_the_judge_finds_another_gamma() -> None:
 
 def test_a_collector_fills_it_by_itself() -> None:
     buffer = TensorDictReplayBuffer(1000, n_step=3, gamma=GAMMA, batch_size=8)
-    collected(buffer, own=True)
+    for _ in collector_of(2, total_frames=240, replay_buffer=buffer):
+        pass
     assert (len(buffer), buffer.write_count, faults(buffer, 3)) == (240, 240, 0)
     assert next(iter(buffer)).shape == (8,)
 
