@@ -74,6 +74,10 @@ class Counted:
         # It would advise more rows, which no step needs.
         buffer._ring.kernel.watched &= ~MANY_BOUNDARIES
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._use(self.buffer)
+
     @property
     def prioritizes(self) -> bool:
         """Whether the sampler has priorities."""

@@ -190,6 +190,18 @@ def test_saved_steps_are_added_to_another_buffer(kind: Any, n: int) -> None:
         }
 
 
+def test_warnings_name_the_line_of_the_caller() -> None:
+    buffer = ReplayBuffer(1000, ENV_DICT)
+
+    def jump() -> None:
+        for t in range(200):
+            buffer.add(obs=np.full(3, 2 * t), act=0, rew=0, next_obs=np.full(3, 2 * t + 1), done=0)
+
+    with pytest.warns(relive.ReliveWarning, match="do not continue their stream") as caught:
+        jump()
+    assert {warning.filename for warning in caught} == {__file__}
+
+
 def test_files_of_others_are_refused(tmp_path: Any) -> None:
     np.savez(tmp_path / "theirs.npz", data=np.array([{"obs": 1}], object))
     with pytest.raises(relive.StorageError, match=r"cpprb's own files are pickles: load them with"):
