@@ -38,7 +38,7 @@ _TAKE_FINALS = """`next_obs` of a step that ends is the next episode's first obs
     buffer.add(obs=obs, action=action, reward=reward, next_obs=final_obs, terminated=terminated, truncated=truncated)
 """
 _RECORDER = "`relive.gymnasium.Recorder(envs, buffer)` does this for every autoreset mode."
-_OWN = {__name__, "relive._adding", "relive.buffer"}
+_OWN = {__name__, "relive._adding", "relive.buffer", "relive.cpprb", "relive.tianshou._vector", "relive.torchrl"}
 
 
 class Notices:

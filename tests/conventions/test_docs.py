@@ -25,7 +25,11 @@ EXAMPLES: dict[str, list[str]] = {
     "train_sac.py": ["--steps", "60"],
 }
 # Pages whose code needs a library that may not be there.
-NEEDED = {"from-stable-baselines3.md": "stable_baselines3"}
+NEEDED = {
+    "from-stable-baselines3.md": "stable_baselines3",
+    "from-tianshou.md": "tianshou",
+    "from-torchrl.md": "torchrl",
+}
 WITH_CODE = [page for page in PAGES if any(block.language == "python" for block in blocks(read(page)))]
 
 

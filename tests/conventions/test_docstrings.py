@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 from source_tree import NAMES
 
+from relive.errors import MissingExtra
+
 # The modules whose names a user imports.
 FACES = [
     "relive",
+    "relive.cpprb",
     "relive.doctor",
     "relive.errors",
     "relive.gymnasium",
@@ -25,8 +28,8 @@ FACES = [
     "relive.testing",
     "relive.trajectories",
 ]
-# Faces for a library that may not be there, and that library.
-ADAPTERS = {"relive.sb3": "stable_baselines3"}
+# Other libraries' buffers, where these are installed.
+ADAPTERS = {"relive.sb3": "stable_baselines3", "relive.tianshou": "tianshou", "relive.torchrl": "torchrl"}
 FACES += [face for face, library in ADAPTERS.items() if importlib.util.find_spec(library)]
 WITHOUT_EXAMPLE = {"relive.trajectories.Contents", "relive.trajectories.Inspection"}  # the functions have it
 
@@ -58,10 +61,11 @@ def own_members(value: Any) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_examples_of_a_module_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for face, library in ADAPTERS.items():
-        if f"{name}.".startswith(f"{face}."):
-            pytest.importorskip(library)
-    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    try:
+        module = importlib.import_module(name)
+    except MissingExtra as error:
+        pytest.skip(str(error))
+    result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
     assert not result.failed, capsys.readouterr().out
 
 

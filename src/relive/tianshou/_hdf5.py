@@ -1,0 +1,96 @@
+"""A buffer as an HDF5 file of arrays; nothing in it is a pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import h5py
+import numpy as np
+from tianshou.data import Batch
+
+from .._counted import unpacked
+from .._types import Array
+from ..errors import CorruptionError, message
+from ..schema import Schema
+
+_OF_CHILDREN = ("_insertion_idx", "_size", "_ep_return", "_ep_len", "_ep_start_idx", "last_index")
+_FORMAT, _META = "relive.tianshou 1", "meta/"
+
+Path = "str | os.PathLike[str]"
+
+
+def write(
+    path: str | os.PathLike[str],
+    choices: Mapping[str, Any],
+    packed: Mapping[str, Array],
+    state: Mapping[str, Array],
+    compression: str | None,
+) -> None:
+    """Write a file anew."""
+    with h5py.File(path, "w") as file:
+        file.attrs["format"], file.attrs["choices"] = _FORMAT, json.dumps(choices)
+        for name, array in packed.items():
+            file.create_dataset(f"packed/{name}", data=array)
+        for name, array in state.items():
+            file.create_dataset(f"state/{name}", data=array, compression=compression)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array], dict[str, Array]]:
+    """The choices, packed arrays and state that `write` was given."""
+    try:
+        with h5py.File(path, "r") as file:
+            found = str(file.attrs.get("format"))
+            if found != _FORMAT:
+                raise CorruptionError(message(f"the format `{_FORMAT}`", f"`{found}`", str(path)))
+            return json.loads(file.attrs["choices"]), _arrays(file["packed"]), _arrays(file["state"])
+    except (KeyError, ValueError, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise CorruptionError(message("a file of `save_hdf5`", f"{error}", str(path))) from None
+
+
+def _arrays(group: Any) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    group.visititems(lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+    return {name: np.asarray(array) for name, array in found.items()}
+
+
+def schema(packed: Mapping[str, Array]) -> Schema:
+    """The schema of a saved buffer."""
+    return unpacked(packed).schema
+
+
+def numbers(meta: Any, at: str = _META) -> dict[str, Array]:
+    """The arrays of a batch that hold numbers, by path."""
+    found: dict[str, Array] = {}
+    for name, value in meta.items():
+        if isinstance(value, Batch):
+            found |= numbers(value, f"{at}{name}/")
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+            found[at + name] = value
+    return found
+
+
+def of_children(children: Any) -> dict[str, Array]:
+    """Where Tianshou's child buffers stand."""
+    return {name: np.array([getattr(child, name) for child in children]) for name in _OF_CHILDREN}
+
+
+def restore_children(children: Any, state: Mapping[str, Array]) -> Any:
+    """Put child buffers where others stood; the batch that they share."""
+    for name in _OF_CHILDREN:
+        for child, value in zip(children, state[name], strict=True):
+            scalar = int if name in ("_insertion_idx", "_size", "_ep_len", "_ep_start_idx") else np.array
+            setattr(child, name, scalar(value))
+    nested: dict[str, Any] = {"obs": {}, "act": {}}
+    for path, array in state.items():
+        if path.startswith(_META):
+            *groups, name = path.removeprefix(_META).split("/")
+            inner = nested
+            for group in groups:
+                inner = inner.setdefault(group, {})
+            inner[name] = array
+    return Batch(nested)

@@ -1,0 +1,400 @@
+"""The vector buffer: Tianshou counts slots and episodes, relive holds observations, actions and priorities."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+from tianshou.data import Batch, ReplayBuffer, ReplayBufferManager
+
+from .. import _check
+from .._counted import Counted
+from .._types import Array, Bool, Int64
+from ..batch import Batch as Drawn
+from ..errors import ArgumentError, SchemaError, StaleId, message
+from ..items import Transitions
+from ..samplers import Prioritized
+from ..schema import Field, Schema
+from . import _hdf5
+from ._trees import IN_RELIVE, Indices, frames, mapped, plain, schema_of, to_batch
+
+Self = TypeVar("Self", bound="VectorReplayBuffer")
+
+
+class VectorReplayBuffer(ReplayBufferManager):
+    """Tianshou's `VectorReplayBuffer`, one lane for each environment.
+
+    Slots, lengths and what `add` returns are Tianshou's own. What is different:
+
+    * An episode that is reset in its middle ends there: `next`, `prev` and n-step returns never cross over.
+    * `obs_next` of a last step is the final observation, with `ignore_obs_next` as well: it is always kept.
+    * What `Collector` asks for NaNs after each `collect` is looked up in the new steps only.
+
+    Args:
+        total_size: How many steps it holds, over all environments.
+        buffer_num: Environments.
+        observation_space: A single environment's, with `action_space`; None: shapes and dtypes follow the first steps.
+        action_space: Likewise.
+        stack_num: How many observations are stacked when they are drawn, along axis 1; the first one is repeated.
+        sampler: `relive.Uniform()`, or `relive.Prioritized(...)`: then it has `update_weight` and `set_beta`.
+        random_seed: An integer, a `numpy.random.Generator`, or None.
+        ignore_obs_next: Nothing: observations are stored once anyway.
+        save_only_last_obs: Store the last frame of observations that come stacked.
+        sample_avail: False; observations without all frames are drawn, with the first one repeated.
+
+    Raises:
+        ArgumentError: A choice that is not there, with what to do instead.
+
+    >>> import numpy as np
+    >>> from tianshou.data import Batch
+    >>> buffer = VectorReplayBuffer(100, buffer_num=2)
+    >>> for t in range(3):
+    ...     obs = np.full((2, 3), t, np.float32)
+    ...     step = Batch(obs=obs, act=np.zeros(2), rew=np.ones(2), obs_next=obs + 1, info={})
+    ...     slots, *_ = buffer.add(Batch(step, terminated=np.array([t == 2, False]), truncated=np.zeros(2, bool)))
+    >>> slots, buffer.next(np.array([0, 2, 50])), buffer.unfinished_index()
+    (array([ 2, 52]), array([ 1,  2, 51]), array([52]))
+    """
+
+    def __init__(
+        self,
+        total_size: int,
+        buffer_num: int,
+        *,
+        observation_space: Any = None,
+        action_space: Any = None,
+        stack_num: int = 1,
+        sampler: Any = None,
+        random_seed: int | np.random.Generator | None = 42,
+        ignore_obs_next: bool = False,
+        save_only_last_obs: bool = False,
+        sample_avail: bool = False,
+    ) -> None:
+        kind = type(self).__name__
+        lanes = _check.integer(buffer_num, f"{kind}(buffer_num)", minimum=1)
+        steps = -(-_check.integer(total_size, f"{kind}(total_size)", minimum=1) // lanes)
+        if sample_avail:
+            remedy = "leave it out: before an episode's first frame, that frame is repeated"
+            raise ArgumentError(message("`sample_avail=False`", "`True`", kind, remedy))
+        if (observation_space is None) != (action_space is None):
+            raise ArgumentError(message("both spaces or none", "one", f"{kind}(observation_space, action_space)"))
+        stack = _check.integer(stack_num, f"{kind}(stack_num)", minimum=1)
+        # Its children count slots and episodes; none of them holds an observation.
+        super().__init__([ReplayBuffer(steps, stack_num=stack, ignore_obs_next=True) for _ in range(lanes)])
+        self._given = {"total_size": total_size, "buffer_num": lanes, "stack_num": stack}
+        self._given["save_only_last_obs"] = bool(save_only_last_obs)
+        self._sampler, self._seed = sampler, random_seed
+        self._beta: float | None = None
+        self._cuts: Bool = np.zeros(self.maxsize, bool)
+        self._last_drawn: Int64 = np.full(self.maxsize, -1)
+        self._unchecked: list[Int64] = []
+        self._counted: Counted | None = None
+        if observation_space is not None:
+            self._make(Schema.from_spaces(observation_space, action_space, slot=Field((), "int64")))
+
+    def _make(self, schema: Schema) -> Counted:
+        steps = self.maxsize // self.buffer_num
+        self._counted = Counted(schema, steps, self.buffer_num, Transitions(), self._sampler, self._seed)
+        return self._counted
+
+    @property
+    def relive(self) -> Any:
+        """The `relive.ReplayBuffer` with the steps: `stats`, `follow`, `read`; None before the first step."""
+        return None if self._counted is None else self._counted.buffer
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("update_weight", "get_weight", "set_beta") and isinstance(
+            self.__dict__.get("_sampler"), Prioritized
+        ):
+            return getattr(self, f"_{name}")
+        return super().__getattr__(name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} of {self.maxsize} steps, {self.buffer_num} environments)"
+
+    def add(self, batch: Any, buffer_ids: Any = None) -> tuple[Int64, Array, Array, Int64]:
+        """Add a step of every environment, or of those in `buffer_ids`.
+
+        Args:
+            batch: Has `obs`, `act`, `rew`, `terminated`, `truncated`, `obs_next`, and may have `info` and `policy`.
+            buffer_ids: The environments, in the order of the batch; None: all.
+
+        Returns:
+            Slots, and, where the episode ended, its return and length (0 elsewhere), and the slot of its first step.
+
+        Raises:
+            SchemaError: A field is missing, or does not fit. Nothing has changed.
+        """
+        for name in (*IN_RELIVE, "rew", "terminated", "truncated"):
+            if name not in batch.get_keys():
+                raise SchemaError(message(f"a batch with `{name}`", f"{sorted(batch.get_keys())}", f"$.{name}"))
+        lanes = np.arange(self.buffer_num) if buffer_ids is None else np.asarray(buffer_ids, np.int64)
+        obs, after, act = (plain(batch[name]) for name in ("obs", "obs_next", "act"))
+        if self._given["save_only_last_obs"]:
+            obs, after = (mapped(lambda stack: stack[:, -1], stacked) for stacked in (obs, after))
+        counted = self._counted or self._make(schema_of(obs, act, batch.rew))
+        slots, newest = self._offset[lanes] + counted.next[lanes], counted.next[lanes] - 1
+        last, last_slots = counted.ids[lanes, newest], self._offset[lanes] + newest % counted.ids.shape[1]
+        step = {"obs": obs, "action": act, "reward": batch.rew, "next_obs": after, "slot": slots}
+        ends = {"terminated": np.asarray(batch.terminated, bool), "truncated": np.asarray(batch.truncated, bool)}
+        ids = counted.buffer.add(**step, **ends, env_ids=None if buffer_ids is None else lanes)
+        kept = Batch()  # filled as Tianshou does, without looking at each value again
+        kept.__dict__.update({name: batch[name] for name in self._input_keys if name in batch.get_keys()})
+        kept.__dict__.update({name: Batch() for name in IN_RELIVE})
+        result: tuple[Int64, Array, Array, Int64] = super().add(kept, lanes)
+        counted.put(ids, ends["terminated"] | ends["truncated"])
+        # An environment that was reset in mid-episode does not continue its newest step.
+        self._cuts[slots] = False
+        known = (last >= 0) & (last_slots != slots)
+        if known.any():
+            stopped = counted.buffer.follow(last[known], 1).steps == 0
+            self._cuts[last_slots[known]] = stopped & ~self._meta.done[last_slots[known]]
+        self._unchecked.append(slots)
+        return result
+
+    def _ids(self, slots: Int64) -> Int64:
+        """The steps in these slots."""
+        ids = np.full(slots.shape, -1) if self._counted is None else self._counted.ids.reshape(-1)[slots]
+        if (ids < 0).any():
+            got = f"slot `{slots[ids < 0][0]}`, which is empty"
+            raise StaleId(message("slots that hold a step", got, type(self).__name__, "`sample_indices(0)` has them"))
+        return np.asarray(ids)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            index = self.sample_indices(0) if index == slice(None) else self._indices[: len(self)][index]
+        slots = self._indices[index]
+        if np.ndim(slots) == 0:
+            return self[slots[None]][0]
+        return self._batch(slots, self._ids(slots))
+
+    def _batch(self, slots: Int64, ids: Int64, drawn: Drawn | None = None) -> Any:
+        if self._counted is None:
+            return Batch()
+        read = self._counted.buffer.read(ids) if drawn is None else drawn
+        obs, after = frames(self._counted.buffer, ids, read, self.stack_num)
+        found = {"obs": to_batch(obs), "act": to_batch(plain(read.action)), "obs_next": to_batch(after)}
+        for name in ("rew", "terminated", "truncated", "done"):
+            found[name] = self._meta[name][slots]
+        for name in ("info", "policy"):
+            found[name] = self.get(slots, name, Batch())
+        for name in set(self._meta.get_keys()) - {*found, *IN_RELIVE}:
+            found[name] = self._meta[name][slots]
+        if drawn is not None and self._prioritizes:
+            found["weight"] = drawn.weights.astype(np.float64)
+        elif self._prioritizes:
+            found["weight"] = self._weights_of(ids)
+        return Batch(found)
+
+    def get(self, index: Any, key: str, default_value: Any = None, stack_num: int | None = None) -> Any:
+        """One key at these slots, as Tianshou's `get`."""
+        if key not in IN_RELIVE:
+            return super().get(index, key, default_value, stack_num)
+        slots = np.atleast_1d(self._indices[index])
+        ids = self._ids(slots)
+        if self._counted is None:
+            return Batch()
+        read = self._counted.buffer.read(ids)
+        obs, after = frames(self._counted.buffer, ids, read, stack_num or self.stack_num)
+        found = to_batch({"obs": obs, "obs_next": after, "act": plain(read.action)}[key])
+        return found[0] if np.ndim(self._indices[index]) == 0 else found
+
+    @property
+    def obs(self) -> Any:
+        """All observations by slot, a copy; zeros where there is no step."""
+        return self._whole("obs")
+
+    @property
+    def obs_next(self) -> Any:
+        """All next observations by slot, a copy."""
+        return self._whole("next_obs")
+
+    @property
+    def act(self) -> Any:
+        """All actions by slot, a copy."""
+        return self._whole("action")
+
+    def _whole(self, name: str) -> Any:
+        if self._counted is None:
+            raise AttributeError(name)
+        slots = self.sample_indices(0)
+
+        def scattered(rows: Array) -> Array:
+            found = np.zeros((self.maxsize, *rows.shape[1:]), rows.dtype)
+            found[slots] = rows
+            return found
+
+        return to_batch(mapped(scattered, plain(self._counted.buffer.read(self._ids(slots))[name])))
+
+    def next(self, index: Any) -> Any:
+        """The slots of the next steps; those of last steps of episodes, and of newest steps, stay."""
+        return self._walked(index, 1)
+
+    def prev(self, index: Any) -> Any:
+        """The slots of the steps before; those of first steps stay."""
+        return self._walked(index, -1)
+
+    def _walked(self, index: Any, way: int) -> Any:
+        slots = np.atleast_1d(np.asarray(index)) % self.maxsize
+        counted, steps = self._counted, self.maxsize // self.buffer_num
+        if counted is None:
+            return slots if np.ndim(index) else slots[0]
+        lanes, places = np.divmod(slots, steps)
+        ids = counted.ids[lanes, places]
+        made = np.zeros(len(slots), np.int64)
+        made[ids >= 0] = counted.buffer.follow(ids[ids >= 0], way).steps
+        if way < 0:  # a lane keeps older steps than it has slots for
+            made[places == (counted.next - counted.size)[lanes] % steps] = 0
+        found = lanes * steps + (places + made) % steps
+        return found if np.ndim(index) else found[0]
+
+    def unfinished_index(self) -> Int64:
+        """The slots of the last steps of episodes that have not ended: newest ones, and those before a reset."""
+        newest = super().unfinished_index()
+        cut = np.flatnonzero(self._cuts & self._held()) if self._cuts.any() else newest[:0]
+        return np.concatenate([newest, np.setdiff1d(cut, newest)])
+
+    def _held(self) -> Bool:
+        return np.zeros(self.maxsize, bool) if self._counted is None else self._counted.ids.reshape(-1) >= 0
+
+    def sample_indices(self, batch_size: int | None) -> Int64:
+        """Draw slots; all of them, lane by lane and the oldest first, for 0 and None; none below."""
+        if batch_size is None or batch_size <= 0 or self._counted is None:
+            return np.asarray(super().sample_indices(0 if batch_size is None or batch_size >= 0 else -1), np.int64)
+        return self._noted(self._counted.sample(batch_size, self._beta))
+
+    def _noted(self, drawn: Drawn) -> Indices:
+        slots = np.asarray(drawn.slot)
+        self._last_drawn[slots] = drawn.ids
+        return Indices.of(slots, drawn.ids)
+
+    def sample(self, batch_size: int | None) -> tuple[Any, Int64]:
+        """Draw a batch, and the slots of its steps; everything for 0 and None.
+
+        Raises:
+            NotEnoughData: There is no step.
+        """
+        if self._counted is None or batch_size is None or batch_size <= 0:
+            indices = self.sample_indices(batch_size)
+            return self[indices], indices
+        drawn = self._counted.sample(batch_size, self._beta)
+        slots = self._noted(drawn)
+        return self._batch(np.asarray(slots), drawn.ids, drawn), slots
+
+    @property
+    def _prioritizes(self) -> bool:
+        return self._counted is not None and self._counted.prioritizes
+
+    def _update_weight(self, index: Any, new_weight: Any) -> None:
+        """Set priorities; see `PrioritizedVectorReplayBuffer.update_weight`."""
+        if self._counted is None:
+            raise StaleId(message("slots that hold a step", "an empty buffer", "update_weight"))
+        slots = np.asarray(index, np.int64)
+        drawn = getattr(index, "ids", None)
+        if drawn is None:
+            last, now = self._last_drawn[slots], self._counted.ids.reshape(-1)[slots]
+            drawn = np.where(last >= 0, last, now)
+            self._counted.update(drawn, new_weight)
+            self._last_drawn[slots[drawn != now]] = -1
+            return
+        self._counted.update(drawn, new_weight)
+
+    def _get_weight(self, index: Any) -> Array:
+        return self._weights_of(self._ids(np.atleast_1d(self._indices[index])))
+
+    def _weights_of(self, ids: Int64) -> Array:
+        """Importance-sampling weights `p**(-alpha * beta)`, divided by the largest of them or in the buffer."""
+        if self._counted is None or not len(ids):
+            return np.ones(0)
+        settings, counted = self._sampler, self._counted
+        own = settings.beta if isinstance(settings.beta, float) else counted.buffer.stats().beta
+        beta = own if self._beta is None else self._beta
+        raw = counted.buffer.priorities(ids)
+        smallest = raw if settings.weights == "batch" else counted.buffer.priorities(counted.items())
+        return np.asarray((raw / smallest.min()) ** (-settings.alpha * beta))
+
+    def _set_beta(self, beta: float) -> None:
+        self._beta = _check.real(beta, "set_beta", low=0.0)
+
+    def reset(self, keep_statistics: bool = False) -> None:
+        """Forget all steps; with `keep_statistics` not the return and length of the episodes that go on."""
+        super().reset(keep_statistics)
+        self._cuts[:], self._last_drawn[:], self._unchecked = False, -1, []
+        if self._counted is not None:
+            self._counted.clear()
+
+    def hasnull(self) -> bool:
+        """Whether a step has a NaN or None. Steps that had none the last time are not looked at again."""
+        slots = np.unique(np.concatenate(self._unchecked)) if self._unchecked else np.empty(0, np.int64)
+        found = bool(len(slots)) and bool(self[slots[self._held()[slots]]].hasnull())
+        self._unchecked = [slots] if found else []
+        return found
+
+    def set_array_at_key(self, seq: Any, key: str, index: Any = None, default_value: float | None = None) -> None:
+        """Set a key of these slots, a new one as well, but no observation and no action."""
+        if key in IN_RELIVE:
+            raise ArgumentError(message("a key beside observations and actions", f"`{key}`", "set_array_at_key"))
+        super().set_array_at_key(seq, key, index, default_value)
+        self._unchecked = [self.sample_indices(0)]
+
+    def set_batch(self, batch: Any) -> NoReturn:
+        """Refused: steps come in by `add`, one after the other."""
+        raise _refusal("set_batch", "call `add` for each step")
+
+    def dropnull(self) -> NoReturn:
+        """Refused: what is left would no longer follow each other."""
+        raise _refusal("dropnull", "keep NaNs out in the environment, or in the collector's hooks")
+
+    @classmethod
+    def from_data(cls, *data: Any, **named: Any) -> NoReturn:
+        """Refused: arrays do not say where streams end."""
+        raise _refusal("from_data", "call `add` for each step")
+
+    def save_hdf5(self, path: str | os.PathLike[str], compression: str | None = None) -> None:
+        """Save everything in an HDF5 file without pickles; infos as far as they are numbers.
+
+        Args:
+            path: The file.
+            compression: As `h5py.Group.create_dataset` takes it, for all but observations and actions.
+
+        Raises:
+            ArgumentError: There is no step yet.
+        """
+        if self._counted is None:
+            raise ArgumentError(message("a buffer with steps", "none", "save_hdf5"))
+        state = {"cuts": self._cuts, **_hdf5.of_children(self.buffers)}
+        choices = {**self._given, "beta": self._beta, "weights": self._choices()}
+        _hdf5.write(path, choices, self._counted.packed(), {**state, **_hdf5.numbers(self._meta)}, compression)
+
+    def _choices(self) -> dict[str, Any]:
+        """The arguments that a subclass has besides."""
+        return {}
+
+    @classmethod
+    def load_hdf5(cls: type[Self], path: str | os.PathLike[str], device: Any = None, **choices: Any) -> Self:
+        """The buffer of a file that `save_hdf5` wrote; it goes on as the saved one would have, to the draw.
+
+        Args:
+            path: The file.
+            device: Nothing.
+            **choices: Arguments of the class that the file does not have: a `sampler`.
+
+        Raises:
+            CorruptionError: The file is damaged, or another one's.
+        """
+        given, packed, state = _hdf5.read(path)
+        beta, own = given.pop("beta"), given.pop("weights")
+        buffer = cls(**given, **own, **choices)
+        buffer._make(_hdf5.schema(packed)).restore(packed)
+        buffer._cuts, buffer._beta = state.pop("cuts"), beta
+        buffer._meta = _hdf5.restore_children(buffer.buffers, state)
+        buffer._set_batch_for_children()
+        buffer._lengths = np.array([len(child) for child in buffer.buffers])
+        newest = np.array([child.last_index[0] for child in buffer.buffers])
+        buffer.last_index = buffer._offset + newest
+        return buffer
+
+
+def _refusal(name: str, remedy: str) -> ArgumentError:
+    return ArgumentError(message("steps that come in by `add` and stay", f"`{name}`", "VectorReplayBuffer", remedy))
