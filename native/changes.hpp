@@ -10,10 +10,11 @@ struct Seen {
     int64_t oldest, ready, head;
 };
 
-// In this order: so `oldest` is not further behind `head` than a lane has rows, whatever is written meanwhile.
+// In this order: so `oldest` is not further behind `head` than a lane has rows, whatever is written meanwhile. It may be
+// ahead of it, where a lane was written round in between; then nothing is left of what was seen.
 inline Seen look(const Lane& lane) {
     const int64_t head = observe(lane.head), ready = std::min(observe(lane.ready), head);
-    return {observe(lane.oldest), ready, head};
+    return {std::min(observe(lane.oldest), head), ready, head};
 }
 
 // Counters only grow, and no more rows lie between them than a lane has.

@@ -287,6 +287,8 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable):
     def _draw(self, batch_size: int, beta: float | None) -> Batch:
         """Draw items, under the lock, without counting them."""
         least = 1 if self.sampler.replacement else batch_size
+        if self._link is not None:
+            self._ring.kernel.look()
         drawable = self._index.refresh()
         if drawable < least:
             ring = self._ring

@@ -30,15 +30,16 @@ def write(name: str, lane: int, width: int) -> None:
     with relive.Writer(name, env_ids=[lane]) as writer:
         for step in range(2**40):
             now, after = pool[step % 512], pool[(step + 1) % 512]
-            ended = step % 97 == 96
+            ended = step % 7 == 6
             writer.add(obs=now, action=step, reward=lane, next_obs=after, terminated=ended, truncated=False)
 
 
 def wrong(batch: relive.Batch, width: int) -> int:
-    """Items that are not one step of one lane and the step after it."""
+    """Items that are not steps of one lane, one after the other, no further than their episode goes."""
     lanes, steps = batch.ids % WRITERS, batch.action
-    found = (batch.reward != lanes) | (batch.obs[:, 0] != lanes) | (batch.obs[:, 1] != steps % 512)
-    found |= batch.next_obs[:, 1] != (steps + 1) % 512
+    found = (batch.reward != lanes * batch.steps) | (batch.obs[:, 0] != lanes) | (batch.obs[:, 1] != steps % 512)
+    found |= batch.next_obs[:, 1] != (steps + batch.steps) % 512
+    found |= batch.steps != np.minimum(3, 7 - steps % 7)
     for lane, step, obs in zip(lanes.tolist(), steps.tolist(), batch.obs, strict=True):
         found |= (obs != observation(lane, step % 512, width)).any()
     return int(found.sum())
@@ -62,7 +63,8 @@ def hunt(size: int, rows: int, seconds: float, sampler: relive.Uniform) -> tuple
     width = size // 4 - 6
     schema = relive.Schema(obs=relive.Field(width, "uint32"), action=relive.Field((), "int64"))
     told, tell = os.pipe()
-    with relive.ReplayBuffer(schema, rows * WRITERS, num_envs=WRITERS, storage=relive.Shared()) as buffer:
+    item, storage = relive.Transitions(n_step=3, gamma=1.0), relive.Shared()
+    with relive.ReplayBuffer(schema, rows * WRITERS, num_envs=WRITERS, item=item, storage=storage) as buffer:
         name, until = buffer.storage.name, time.monotonic() + seconds
         children = [
             *(forked(lambda lane=lane: write(name, lane, width), endless=True) for lane in range(WRITERS)),

@@ -95,6 +95,9 @@ class Link:
     def draw(self, n: int, bound: Bound, rng: np.random.Generator, beta: float | None) -> Fields:
         """Draw items, and draw those again that a writer overwrote before they were copied.
 
+        `kernel.look` has been called before the sampler's last `refresh`: what became ready after that is another row
+        than the one that the sampler knows by its slot.
+
         Raises:
             ReliveError: That happened over and over.
         """
@@ -105,7 +108,6 @@ class Link:
                 bound.take_in()
             return kernel.overtaken(ids)
 
-        kernel.look()
         slots, weights = index.draw(n, rng, beta)
         reference = _least(index)
         fields = bound.expander.expand(slots, rng)
@@ -119,10 +121,10 @@ class Link:
             if not bound.replacement:
                 bad[:] = True  # or an item could be in the batch twice
             missing = int(np.count_nonzero(bad))
+            kernel.look()
             if index.refresh() < (1 if bound.replacement else missing):
                 continue  # rows are gone, and others not ready yet
             self._counts[REDRAWN] += missing
-            kernel.look()
             slots, new = index.draw(missing, rng, beta)
             weights = _merged(weights, bad, new, reference, index)
             again = bound.expander.expand(slots, rng)
