@@ -12,11 +12,12 @@ import multiprocessing
 import os
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 import relive
@@ -24,12 +25,13 @@ from relive._terminal import children_ignore_interrupts
 from relive.errors import ArgumentError, ReliveError, event, message
 from relive.lab._config import TrainerConfig
 from relive.lab._env import MakeEnv
-from relive.lab._outbox import Outbox
+from relive.lab._outbox import Outbox, TDError
 from relive.lab._threads import one_thread_each
 from relive.lab._weights import SharedWeights
 
 if TYPE_CHECKING:
-    from relive.lab._trainer import Trainer
+    from relive.lab._algorithm import Algorithm
+    from relive.lab._log import Log
 
 # How many steps actors may be ahead of the learner, at least; in rounds of updates, and in steps of each environment.
 LEAD, LEAD_ROUNDS, LEAD_STEPS = 64, 4, 4
@@ -68,11 +70,24 @@ class Board:
         return self._of[1] + int(self.actors[:, _STEPS].sum())
 
 
+class Acting(Protocol):
+    """What an actor process asks of a trainer; see `Algorithm` and `Trainer`."""
+
+    step: int
+
+    def _acting(self) -> list[Tensor]: ...
+    def _judgement(self) -> TDError | None: ...
+    def _sampler(self) -> relive.Uniform | relive.Prioritized: ...
+    def _reset(self) -> npt.NDArray[Any]: ...
+    def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]: ...
+    def close(self) -> None: ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Job:
     """What an actor gets."""
 
-    kind: type[Trainer[Any]]
+    make: Callable[..., Acting]
     config: TrainerConfig
     make_env: MakeEnv | None
     writer: relive.Writer
@@ -88,15 +103,18 @@ class Crew:
 
     Args:
         trainer: The learner, with its buffer.
+        log: The learner's.
+        make: Makes an actor of settings, `make_env`, what gives it a buffer, and its log.
         make_env: Builds an actor's environment; None: what the settings say.
-        tensors: What actors need of the nets.
     """
 
-    def __init__(self, trainer: Trainer[Any], make_env: MakeEnv | None, tensors: Sequence[Tensor]) -> None:
-        self._trainer, self._make_env, self._tensors = trainer, make_env, tensors
-        c = trainer.config
+    def __init__(
+        self, trainer: Algorithm[Any], log: Log, make: Callable[..., Acting], make_env: MakeEnv | None
+    ) -> None:
+        self._trainer, self._log, self._make, self._make_env = trainer, log, make, make_env
+        self._tensors, c = trainer._acting(), trainer.config
         self._lead = max(LEAD, LEAD_ROUNDS * c.update_every, LEAD_STEPS * c.num_envs * c.actors)
-        self._weights = SharedWeights.of(tensors)
+        self._weights = SharedWeights.of(self._tensors)
         self._board = Board(c.actors, trainer.step)
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
@@ -160,7 +178,7 @@ class Crew:
         lanes = range(number * c.num_envs, (number + 1) * c.num_envs)
         ours, theirs = context.Pipe(duplex=False)
         job = Job(
-            type(trainer), dataclasses.replace(c, **own), self._make_env, trainer.buffer.writer(list(lanes)),
+            self._make, dataclasses.replace(c, **own), self._make_env, trainer.buffer.writer(list(lanes)),
             self._weights, self._board, number, theirs, os.getpid(),
         )  # fmt: skip
         process = context.Process(target=serve, args=(job,), name=f"actor {number}", daemon=True)
@@ -200,7 +218,7 @@ class Crew:
     def _take(self, number: int, report: tuple[Any, Any]) -> None:
         step, value = report
         if not isinstance(step, str):
-            self._trainer._log.episode(step, value)
+            self._log.episode(step, value)
             return
         error = ReliveError(event(f"Actor {number} failed with {step}", f"{type(self._trainer).__name__}.train"))
         error.add_note(value)
@@ -262,14 +280,14 @@ def _act(job: Job) -> None:
     board, line, learner = job.board, job.board.actors[job.number], job.board.learner
     outbox: list[Outbox] = []
 
-    def into(actor: Trainer[Any]) -> Any:
+    def into(actor: Acting) -> Outbox | relive.Writer:
         sampler, td_error, c = actor._sampler(), actor._judgement(), job.config
         if td_error is None or not isinstance(sampler, relive.Prioritized):
             return job.writer
         outbox.append(Outbox(job.writer, c.n_step, c.gamma, sampler.eps, td_error))
         return outbox[0]
 
-    actor = job.kind._for_acting(job.config, job.make_env, into, Reports(job.reports))
+    actor = job.make(job.config, job.make_env, into, Reports(job.reports))
     tensors, version, obs = actor._acting(), 0, None
     try:
         while not learner[_STOP] and os.getppid() == job.learner:

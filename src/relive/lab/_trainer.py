@@ -186,7 +186,7 @@ class Trainer(Algorithm[Config]):
             return
         from relive.lab._actors import Crew
 
-        with Crew(self, self._make_env, self._acting()) as self._crew:
+        with Crew(self, self._log, self._for_acting, self._make_env) as self._crew:
             try:
                 yield self._follow
             finally:
