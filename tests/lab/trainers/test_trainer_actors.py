@@ -6,6 +6,8 @@ import functools
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -167,3 +169,36 @@ def test_refusals() -> None:
         trainer.train()
     assert not multiprocessing.active_children()
     trainer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_outlives_a_command_that_is_ended(how: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C reaches the actors, too, as in a terminal; a kill the learner alone."""
+    words = ["--actors", "1", "--total-steps", "1000000", "--start-steps", "100", "--eval-every", "0"]
+    words += ["--hidden-sizes", "16", "--save-every", "200", "--out", f"{tmp_path}"]
+    command = [sys.executable, "-m", "relive", "train", "dqn", *words]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            saves = set()
+            while len(saves) < 3 and process.poll() is None:  # the first one is from before the first step
+                saves |= {path.stat().st_mtime_ns for path in tmp_path.glob("learner.safetensors")}
+                time.sleep(0.1)
+            assert any(f"relive-{process.pid}-" in path for path in segments())
+            os.killpg(process.pid, how) if how is signal.SIGINT else os.kill(process.pid, how)
+            assert process.wait(60) == (130 if how is signal.SIGINT else -how)
+        finally:
+            process.kill()
+    for _ in range(100):
+        if not alive(process.pid) and not any(f"relive-{process.pid}-" in path for path in segments()):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"processes: {alive(process.pid)}, segments: {segments()}")
+
+
+def alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
