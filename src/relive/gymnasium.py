@@ -7,7 +7,7 @@ needs its own handling of final observations and of steps that only reset; `Reco
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ try:
 except ImportError as error:
     remedy = "pip install 'relive[gymnasium]'"
     raise MissingExtra(message("the package `gymnasium` >= 1.1", "none", "relive.gymnasium", remedy)) from error
+
+if TYPE_CHECKING:
+    from .processes.writer import Writer
 
 # What the environment says of a step; `step(**extras)` cannot replace it.
 _OWN = frozenset({"obs", "action", "reward", "next_obs", "terminated", "truncated", "env_ids"})
@@ -52,7 +55,8 @@ class Recorder:
     Args:
         env: A `gymnasium.vector.VectorEnv`, another environment that has `num_envs` and the same `reset` and `step`, or
             a single `gymnasium.Env`.
-        buffer: Where the steps go; its `num_envs` must be the environment's, 1 for a single one.
+        buffer: Where the steps go; its `num_envs` must be the environment's, 1 for a single one. A `relive.Writer`
+            records from another process; one from `buffer.writer(env_ids)` claims its lanes at the first `reset`.
         autoreset_mode: For vector environments whose metadata do not name one; None otherwise.
 
     Attributes:
@@ -73,15 +77,35 @@ class Recorder:
     ...     _ = recorder.step(recorder.action_space.sample())
     >>> len(buffer)
     10
+
+    The workers of an `AsyncVectorEnv` can write lanes of their own, so that nothing has to be stored again in the
+    process that draws:
+
+    >>> def recorded(writer):
+    ...     return lambda: Recorder(gymnasium.make("Pendulum-v1"), writer)
+    >>> buffer = relive.ReplayBuffer(schema, 1000, num_envs=2, storage=relive.Shared())
+    >>> envs = gymnasium.vector.AsyncVectorEnv([recorded(buffer.writer([lane])) for lane in range(2)])
+    >>> _ = envs.reset(seed=0)
+    >>> _ = envs.step(envs.action_space.sample())
+    >>> len(buffer)
+    2
+    >>> envs.close()
+    >>> buffer.close()
+
+    `step` has no further fields there: the workers get actions and nothing else.
     """
 
-    def __new__(cls, env: Any, buffer: ReplayBuffer, *, autoreset_mode: AutoresetMode | str | None = None) -> Recorder:
+    def __new__(
+        cls, env: Any, buffer: ReplayBuffer | Writer, *, autoreset_mode: AutoresetMode | str | None = None
+    ) -> Recorder:
         """Choose the class that is a vector environment, or the one that is a single environment."""
         if cls is not Recorder:
             return super().__new__(cls)
         return super().__new__(_SingleRecorder if _num_envs(env) is None else _VectorRecorder)
 
-    def __init__(self, env: Any, buffer: ReplayBuffer, *, autoreset_mode: AutoresetMode | str | None = None) -> None:
+    def __init__(
+        self, env: Any, buffer: ReplayBuffer | Writer, *, autoreset_mode: AutoresetMode | str | None = None
+    ) -> None:
         self.env, self.buffer = env, buffer
         lanes = _num_envs(env)
         self._vector, self._lanes = lanes is not None, lanes or 1
@@ -124,7 +148,7 @@ class Recorder:
                 message("`(obs, info)` from the environment's `reset`", f"`{type(result).__name__}`", "Recorder.reset")
             )
         obs, info = result
-        self.buffer.cut(np.flatnonzero(started))
+        self.buffer.cut(self._named(np.flatnonzero(started)))
         self._ended = self._ended & ~started
         self._obs, self._started = copied(obs), True
         return obs, info
@@ -183,7 +207,7 @@ class Recorder:
             fields = {"obs": before, "action": action, "next_obs": self._successors(outcome), **outcome.fields}
             self.ids = self._store({**fields, **extras}, ~self._ended)
         except BaseException:
-            self.buffer.cut(np.arange(self._lanes))
+            self.buffer.cut(self._named(np.arange(self._lanes)))
             if outcome is not None:
                 self._go_on(outcome)
             raise
@@ -219,7 +243,12 @@ class Recorder:
         if not live.any():
             return _NO_IDS
         lanes = np.flatnonzero(live)
-        return self.buffer.add(env_ids=lanes, **taken(fields, lanes, self._lanes))
+        return self.buffer.add(env_ids=self._named(lanes), **taken(fields, lanes, self._lanes))
+
+    def _named(self, lanes: Int64) -> Int64:
+        """What the buffer calls these lanes of the environment: a writer's are any of its buffer's."""
+        theirs = getattr(self.buffer, "env_ids", None)
+        return lanes if theirs is None else np.asarray(theirs)[lanes]
 
     def _go_on(self, outcome: _Outcome) -> None:
         """Let the next step start where this one led."""
@@ -254,7 +283,9 @@ class _Outcome:
 class _SingleRecorder(Recorder, gymnasium.Wrapper[Any, Any, Any, Any]):
     """A recorder that is a `gymnasium.Wrapper`."""
 
-    def __init__(self, env: Any, buffer: ReplayBuffer, *, autoreset_mode: AutoresetMode | str | None = None) -> None:
+    def __init__(
+        self, env: Any, buffer: ReplayBuffer | Writer, *, autoreset_mode: AutoresetMode | str | None = None
+    ) -> None:
         gymnasium.Wrapper.__init__(self, env)
         Recorder.__init__(self, env, buffer, autoreset_mode=autoreset_mode)
 
@@ -275,7 +306,9 @@ class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):  # type: ignore[misc]
     spec, render_mode, closed = _of_env("spec"), _of_env("render_mode"), _of_env("closed")
     np_random, np_random_seed = _of_env("np_random"), _of_env("np_random_seed")
 
-    def __init__(self, env: Any, buffer: ReplayBuffer, *, autoreset_mode: AutoresetMode | str | None = None) -> None:
+    def __init__(
+        self, env: Any, buffer: ReplayBuffer | Writer, *, autoreset_mode: AutoresetMode | str | None = None
+    ) -> None:
         super().__init__(env, buffer, autoreset_mode=autoreset_mode)
         # Wrappers around this one read the mode here, also where it was stated.
         self.metadata = {**_metadata(env), "autoreset_mode": self._mode}

@@ -49,7 +49,9 @@ class TrainerConfig:
     env_kwargs: Mapping[str, int | float | bool | str] = dataclasses.field(default_factory=dict)
     """Keyword arguments of the environment."""
     num_envs: int = 1
-    """Environments stepped side by side."""
+    """Environments stepped side by side, in each actor where there are any."""
+    actors: int = 0
+    """Processes that step environments with the learner's newest weights, while it learns; 0: it does so itself."""
     total_steps: int = 20_000
     """Environment steps of the whole run, over all environments."""
     seed: int = 0
@@ -108,7 +110,7 @@ class TrainerConfig:
         fields.integers("num_envs", "total_steps", "n_step", "buffer_capacity", "batch_size", minimum=1)
         fields.integers("update_every", "updates_per_step", "eval_episodes", "log_every", minimum=1)
         fields.integers("per_beta_anneal_steps", minimum=1)
-        fields.integers("seed", "start_steps", "eval_every", "save_every", minimum=0)
+        fields.integers("seed", "start_steps", "eval_every", "save_every", "actors", minimum=0)
         fields.numbers("per_alpha", "per_beta_start", "per_beta_end", "gamma", low=0.0, high=1.0)
         fields.numbers("learning_rate", "huber_threshold", above=0.0)
         fields.choice("critic_loss", "mse", "huber")
@@ -121,6 +123,9 @@ class TrainerConfig:
             raise fields.refusal("env_kwargs", "a mapping of keyword arguments")
         if self.batch_size > self.buffer_capacity:
             raise fields.refusal("batch_size", f"at most buffer_capacity ({self.buffer_capacity})")
+        if self.num_envs * self.actors > self.buffer_capacity:
+            most = f"at most {self.buffer_capacity // self.num_envs}, for a row of buffer_capacity to each environment"
+            raise fields.refusal("actors", most)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

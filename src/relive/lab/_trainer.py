@@ -1,19 +1,19 @@
 """What all trainers share: the loop, evaluation, records, checkpoints.
 
-A trainer's own file defines how it acts and learns: the methods under "The algorithm" below.
+A trainer's own file defines how it acts and learns: the methods of `Algorithm`.
 """
 
 from __future__ import annotations
 
-import abc
+import contextlib
 import dataclasses
 import json
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,6 @@ import relive
 from relive._extras import needs
 from relive._generators import generator_of, state_of
 from relive.errors import ArgumentError, ReliveError, ReliveWarning, event, message
-from relive.lab._config import TrainerConfig
 
 with needs("train", "relive.lab"):
     import gymnasium  # noqa: F401 (so that MissingExtra names it)
@@ -31,13 +30,17 @@ with needs("train", "relive.lab"):
 
 from relive.gymnasium import Recorder
 from relive.lab import _checkpoint
+from relive.lab._algorithm import Algorithm, Config
 from relive.lab._env import Act, MakeEnv, makers, play, vectorize
 from relive.lab._log import Log
 from relive.lab._plain import Packer, Unpacker, Unrestorable
 from relive.lab._results import Progress, TrainResult
 
+if TYPE_CHECKING:
+    from relive.lab._actors import Crew, Reports
+
 Evaluator = Callable[[Act], npt.NDArray[Any]]
-Config = TypeVar("Config", bound=TrainerConfig)
+Reporter = Callable[[Progress], object]
 
 # Evaluation episodes start from the same seeds in every run, far from any that training is likely to use.
 EVAL_SEED, EVAL_LANES = 1_000_000, 16
@@ -48,88 +51,43 @@ LEARNER, BUFFER = "learner.safetensors", "buffer"  # a saved run
 KEEP, KEEP_ALL = 2, 1_000_000
 
 
-class Trainer(abc.ABC, Generic[Config]):
+class Trainer(Algorithm[Config]):
     """The frame of a trainer; see `SACTrainer` for its arguments and attributes."""
 
-    config_type: ClassVar[type[TrainerConfig]]
-
     def __init__(self, config: Config, *, make_env: MakeEnv | None = None, evaluator: Evaluator | None = None) -> None:
+        envs = self._begun(config, make_env, evaluator)
+        self._build_buffer(envs)
+        self._log = Log(config)
+
+    @classmethod
+    def _for_acting(cls, config: Config, make_env: MakeEnv | None, into: Callable[[Self], Any], log: Reports) -> Self:
+        """Make a trainer without a learner, whose steps go to what `into` returns."""
+        made = cls.__new__(cls)
+        made._envs = Recorder(made._begun(config, make_env, None), into(made))
+        made._log = cast(Log, log)
+        return made
+
+    def _begun(self, config: Config, make_env: MakeEnv | None, evaluator: Evaluator | None) -> Any:
+        """Do all but what needs a buffer, and return the environments."""
         self.config = config
         if config.torch_threads is not None:
             torch.set_num_threads(config.torch_threads)
         make, make_eval = makers(config) if make_env is None else (make_env, make_env)
+        self._make_env = make_env
         self._make_eval_env, self._evaluator = self._wrapped(make_eval), evaluator
         self._eval_envs: Any = None
-        envs = vectorize(self._wrapped(make), config.num_envs)
+        # With actors this one only says what the spaces are.
+        envs = vectorize(self._wrapped(make), 1 if config.actors else config.num_envs)
         self.step = self.updates = 0
-        self._seen: dict[str, Tensor] = {}
+        self._moved = 0  # steps since the last round of updates
+        self._seen = {}
         self._obs: npt.NDArray[Any] | None = None  # None: episodes have to begin
+        self._crew: Crew | None = None
         self._home: Path | None = None  # where the run was saved last
         self._keep = KEEP_ALL
         self._seed()
         self._build_learner(envs)
-        self._build_buffer(envs)
-        self._log = Log(config)
-
-    # The algorithm ----------------------------------------------------------------------------------------------------
-
-    def _wrapped(self, make: MakeEnv) -> MakeEnv:
-        """Return a function that builds the environment with the wrappers that the settings ask for."""
-        return make
-
-    @abc.abstractmethod
-    def _build_learner(self, envs: Any) -> None:
-        """Read the spaces, and make nets and optimizers; all random numbers from `_source()`."""
-
-    def _schema(self, envs: Any) -> relive.Schema:
-        """Return what the buffer stores at each step."""
-        return relive.Schema.from_spaces(envs.single_observation_space, envs.single_action_space)
-
-    def _item(self) -> Any:
-        """Return what one draw expands to."""
-        return relive.Transitions(n_step=self.config.n_step, gamma=self.config.gamma)
-
-    def _begin(self) -> None:
-        """Prepare for new episodes in all environments."""
-
-    def _carried(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what acting keeps from step to step, for a save."""
-        return {}
-
-    def _carry(self, carried: dict[str, npt.NDArray[Any]]) -> None:
-        """Take over what `_carried` returned; KeyError or ValueError if it does not fit."""
-
-    @abc.abstractmethod
-    def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Choose actions, step with `_do`, and return the next observations."""
-
-    @abc.abstractmethod
-    def _learn(self, t: Any) -> Tensor:
-        """Learn from a batch of tensors, note what was seen in `_seen`, and return new priorities, `[B]`."""
-
-    def _scalars(self) -> dict[str, float]:
-        """Return what a TensorBoard entry says of the learner; asked for only when one is written."""
-        return {name: float(values.mean()) for name, values in self._seen.items()}
-
-    @abc.abstractmethod
-    def act(self, obs: npt.ArrayLike, deterministic: bool = True) -> npt.NDArray[Any]:
-        """Choose actions."""
-
-    def _policy(self) -> Act:
-        """Return the policy that is evaluated, fresh for the episodes of one round."""
-        return self.act
-
-    @abc.abstractmethod
-    def _parts(self) -> dict[str, Any]:
-        """Return the nets and optimizers of a checkpoint, by name."""
-
-    def _generators(self) -> dict[str, torch.Generator]:
-        """Return the generators of a checkpoint, by name."""
-        return {"generator": self._generator}
-
-    def _tensors(self) -> dict[str, Tensor]:
-        """Return further tensors of a checkpoint, by name; a restored learner has their values copied into them."""
-        return {}
+        return envs
 
     # Set-up -----------------------------------------------------------------------------------------------------------
 
@@ -162,9 +120,13 @@ class Trainer(abc.ABC, Generic[Config]):
 
     def _build_buffer(self, envs: Any) -> None:
         c = self.config
-        choices: dict[str, Any] = {"item": self._item(), "sampler": self._sampler(), "seed": self._buffer_seed}
-        self.buffer = relive.ReplayBuffer(self._schema(envs), c.buffer_capacity, num_envs=c.num_envs, **choices)
-        self._envs = Recorder(envs, self.buffer)
+        choices = {"num_envs": c.num_envs * max(1, c.actors), "seed": self._buffer_seed, **self._choices()}
+        self.buffer = relive.ReplayBuffer(self._schema(envs), c.buffer_capacity, **choices)
+        self._envs: Any = envs if c.actors else Recorder(envs, self.buffer)
+
+    def _choices(self) -> dict[str, Any]:
+        choices: dict[str, Any] = {"item": self._item(), "sampler": self._sampler()}
+        return {**choices, "storage": relive.Shared()} if self.config.actors else choices
 
     # Training ---------------------------------------------------------------------------------------------------------
 
@@ -185,14 +147,21 @@ class Trainer(abc.ABC, Generic[Config]):
         Raises:
             StorageError: `out` cannot be written, or another run is saved there.
         """
-        c, reported = self.config, 0.0
         if out is not None and self._home != Path(out).absolute():
             self.save(out)
+        with self._stepping() as go_on:
+            self._run(go_on, progress, out)
+        self._log.flush()
+        if out is not None:
+            self.save(out)
+        return self.result
+
+    def _run(self, go_on: Callable[[], None], progress: Reporter | None, out: str | os.PathLike[str] | None) -> None:
+        c, reported = self.config, 0.0
         self._log.start(self.step)
         while self.step < c.total_steps:
             started = time.perf_counter()
-            obs, self._obs = self._reset() if self._obs is None else self._obs, None
-            self._obs = self._interact(obs)
+            go_on()
             for _ in range(self._updates_due()):
                 self._update()
             evaluated = self._passed(c.eval_every)
@@ -208,10 +177,35 @@ class Trainer(abc.ABC, Generic[Config]):
                 reported = now
                 if progress(self._log.progress(self.step, c.total_steps, self.updates)) is False:
                     break
-        self._log.flush()
-        if out is not None:
-            self.save(out)
-        return self.result
+
+    @contextlib.contextmanager
+    def _stepping(self) -> Iterator[Callable[[], None]]:
+        """Provide what brings some new steps: this process, or actors."""
+        if not self.config.actors:
+            yield self._go_on
+            return
+        from relive.lab._actors import Crew
+
+        with Crew(self, self._log, self._for_acting, self._make_env) as self._crew:
+            try:
+                yield self._follow
+            finally:
+                self._crew = None
+
+    def _go_on(self) -> None:
+        before, obs = self.step, self._reset() if self._obs is None else self._obs
+        self._obs = None
+        self._obs = self._interact(obs)
+        self._moved = self.step - before
+
+    def _follow(self) -> None:
+        """Take in what actors did, up to where the next update is due: steps per update are those of one process."""
+        c, before = self.config, self.step
+        if self._crew is not None:
+            self._crew.publish()
+            due = c.start_steps if before < c.start_steps else (before // c.update_every + 1) * c.update_every
+            self.step = self._crew.wait(min(due, c.total_steps))
+        self._moved = self.step - before
 
     def _reset(self) -> npt.NDArray[Any]:
         """Begin new episodes in all environments."""
@@ -226,8 +220,8 @@ class Trainer(abc.ABC, Generic[Config]):
         return TrainResult(**self._log.arrays(), steps=self.step, updates=self.updates, seconds=self._log.seconds)
 
     def _passed(self, every: int) -> bool:
-        """Whether the last step of all lanes reached or crossed a multiple of `every`."""
-        return every > 0 and self.step // every > (self.step - self.config.num_envs) // every
+        """Whether the last steps reached or crossed a multiple of `every`."""
+        return every > 0 and self.step // every > (self.step - self._moved) // every
 
     def _do(self, action: npt.NDArray[Any], **extras: Any) -> tuple[npt.NDArray[Any], ...]:
         """Step and store, with `extras` as further fields; return observations, rewards, and where episodes ended.
@@ -247,7 +241,7 @@ class Trainer(abc.ABC, Generic[Config]):
         c = self.config  # steps are counted over all lanes
         if self.step <= c.start_steps or not self.buffer.can_sample(1):
             return 0
-        rounds = self.step // c.update_every - (self.step - c.num_envs) // c.update_every
+        rounds = self.step // c.update_every - (self.step - self._moved) // c.update_every
         return rounds * c.updates_per_step
 
     def _update(self) -> None:
@@ -280,11 +274,13 @@ class Trainer(abc.ABC, Generic[Config]):
         return np.concatenate(rounds)[:episodes]
 
     def close(self) -> None:
-        """Close the environments and the log; the learner can still act."""
+        """Close the environments, the log, and a buffer that is shared with actors; the learner can still act."""
         self._envs.close()
         if self._eval_envs is not None:
             self._eval_envs.close()
         self._log.close()
+        if self.config.actors:
+            self.buffer.close()
 
     # Checkpoints ------------------------------------------------------------------------------------------------------
 
@@ -306,6 +302,8 @@ class Trainer(abc.ABC, Generic[Config]):
         config = dataclasses.asdict(dataclasses.replace(self.config, env_kwargs=dict(self.config.env_kwargs)))
         facts: dict[str, Any] = {"trainer": name, "config": config, "rng": state_of(self._rng), **self._log.facts()}
         facts |= {"step": self.step, "updates": self.updates, "episodes": None}
+        if self.config.actors:
+            facts["why"] = "actors step it"
         if self._obs is not None:
             try:
                 now = {"obs": self._obs, "returns": self._running, **self._carried()}
@@ -318,7 +316,8 @@ class Trainer(abc.ABC, Generic[Config]):
         except TypeError as error:
             raise ArgumentError(message("env_kwargs that JSON can write", f"`{error}`", f"{name}.save")) from error
         keep, self._keep = self._keep if self._home == home else KEEP_ALL, KEEP_ALL
-        saved = self.buffer.save(home / BUFFER, keep=keep)
+        with contextlib.nullcontext() if self._crew is None else self._crew.paused():
+            saved = self.buffer.save(home / BUFFER, keep=keep)
         _checkpoint.write(home / LEARNER, tensors, text, saved.number)
         self._home, self._keep = home, KEEP
 
@@ -356,9 +355,9 @@ class Trainer(abc.ABC, Generic[Config]):
             wanted = f"fields of `{cls.config_type.__name__}`"
             raise ArgumentError(message(wanted, f"`{min(unknown)}`", f"{at}(changes)"))
         before = facts["config"]
-        for name in ("seed", "num_envs"):
-            if changes.get(name, before[name]) != before[name]:
-                raise ArgumentError(message(f"{before[name]}, as in the run", f"`{changes[name]}`", f"{at}({name})"))
+        for name in ("seed", "num_envs", "actors"):
+            if changes.get(name, then := before.get(name, 0)) != then:
+                raise ArgumentError(message(f"{then}, as in the run", f"`{changes[name]}`", f"{at}({name})"))
         config: Any = cls.config_type(**{**before, **changes})
         trainer = cls(config, make_env=make_env, evaluator=evaluator)
         try:
@@ -379,12 +378,12 @@ class Trainer(abc.ABC, Generic[Config]):
             tensor.copy_(tensors[name])
         self._log.restore(tensors, facts)
         _checkpoint.unpack(tensors, self._parts())
-        envs, schema = self._envs.env, self.buffer.schema
-        choices: dict[str, Any] = {"capacity": c.buffer_capacity, "item": self._item(), "sampler": self._sampler()}
+        envs, schema = self._envs if c.actors else self._envs.env, self.buffer.schema
+        choices = {"capacity": c.buffer_capacity, **self._choices()}
         self.buffer = relive.load(home / BUFFER, number=facts["buffer"], **choices)
         if self.buffer.schema != schema:
             raise ValueError(f"its buffer stores `{self.buffer.schema!r}`")
-        self._envs = Recorder(envs, self.buffer)
+        self._envs = envs if c.actors else Recorder(envs, self.buffer)
         same = all(facts["config"][name] == getattr(c, name) for name in ("env_id", "env_kwargs"))
         if facts["episodes"] is not None and same:
             unpacker = Unpacker(lambda name: tensors[f"episodes.{name}"].numpy())

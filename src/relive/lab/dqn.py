@@ -11,6 +11,7 @@ Stacked frames are stored once each. The loop, evaluation and checkpoints are in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,9 @@ class DQNTrainer(QTrainer[DQNConfig, QNet]):
         """Return values of the actions that were taken, and their TD errors, both `[B]`."""
         value = self._net(t.obs).gather(1, t.action.long().sub(self._spaces.first).unsqueeze(1)).squeeze(1)
         return value, value - self._targets(t.reward, t.discount, t.next_obs)
+
+    def _judgement(self) -> Callable[[relive.Batch], npt.NDArray[np.float32]] | None:
+        return self.td_error
 
     @torch.no_grad()
     def td_error(self, batch: Any) -> npt.NDArray[np.float32]:

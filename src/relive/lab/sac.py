@@ -14,6 +14,7 @@ is in `_trainer.py`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,9 @@ class SACTrainer(Trainer[SACConfig]):
         loss = (weights * each.sum(0)).mean()
         _step(self._critic_optimizer, self._critic_weights, loss)
         return loss.detach(), error.detach()
+
+    def _judgement(self) -> Callable[[relive.Batch], npt.NDArray[np.float32]] | None:
+        return self.td_error if self.config.priority == "td" else None
 
     @torch.no_grad()
     def td_error(self, batch: Any) -> npt.NDArray[np.float32]:

@@ -89,8 +89,8 @@ class Writer:
 
     @property
     def num_envs(self) -> int:
-        """How many lanes it writes."""
-        return len(self._open().lanes)
+        """How many lanes it writes. Lanes that were named need not be claimed to say so."""
+        return len(self._open().lanes if self._wanted is None or self._opened else self._wanted)
 
     def add(self, *, env_ids: Any = None, **step: Any) -> Int64:
         """Add one step of each of the writer's lanes, or of `env_ids` among them; see `ReplayBuffer.add`."""

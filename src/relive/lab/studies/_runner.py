@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import multiprocessing
-import os
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -16,8 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from relive._terminal import INTERRUPTED, children_ignore_interrupts, interruptible
+from relive.lab._threads import one_thread_each
 
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 20.0
 # With more runs than this, output to a file gets a line for each tenth of the work instead of for each run.
@@ -97,7 +96,7 @@ class _Crew(Generic[T]):
 
     def start(self, workers: int) -> None:
         context = multiprocessing.get_context("spawn")
-        with children_ignore_interrupts(), _one_thread_each():
+        with children_ignore_interrupts(), one_thread_each():
             for _ in range(workers):
                 ours, theirs = context.Pipe()
                 self._processes[ours] = context.Process(target=_serve, args=(theirs, self._work), daemon=True)
@@ -171,18 +170,6 @@ def _serve(pipe: Any, work: Work[T]) -> None:
             except Exception:
                 answer = (None, False, traceback.format_exc())
             pipe.send((False, answer))
-
-
-@contextlib.contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Processes started inside use one thread for linear algebra, unless the user says otherwise."""
-    added = [name for name in ONE_THREAD if name not in os.environ]
-    os.environ.update(dict.fromkeys(added, "1"))
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
 
 
 class Display:
