@@ -86,7 +86,7 @@ def together(peer: Peer, batch: int, seconds: float) -> Work:
         thread.start()
         begun.wait()
         errors, cycles, before = cycle(td_errors(batch)), 0, clock()
-        while clock() < before + seconds:
+        while clock() < before + seconds or not adds:  # a busy machine may start a thread late
             peer.cycle(batch, islice(errors, 1))
             cycles += 1
         spent = clock() - before

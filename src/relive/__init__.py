@@ -16,6 +16,7 @@ from .errors import CorruptionError as CorruptionError
 from .errors import MissingExtra as MissingExtra
 from .errors import NotEnoughData as NotEnoughData
 from .errors import PriorityError as PriorityError
+from .errors import RateLimitTimeout as RateLimitTimeout
 from .errors import ReliveError as ReliveError
 from .errors import ReliveWarning as ReliveWarning
 from .errors import SchemaError as SchemaError
@@ -29,6 +30,7 @@ from .stats import Stats as Stats
 from .storage import Ram as Ram
 
 if _TYPE_CHECKING:
+    from ._limiter import RateLimiter as RateLimiter
     from .checkpoints._loading import load as load
     from .checkpoints._saving import Saved as Saved
     from .items import Sequences as Sequences
@@ -51,6 +53,7 @@ _LATER = {
     "Mapped": ".storage",
     "Prioritized": ".samplers",
     "Ranked": ".samplers",
+    "RateLimiter": "._limiter",
     "Sequences": ".items",
     "Saved": ".checkpoints._saving",
     "Shared": ".storage",

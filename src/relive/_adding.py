@@ -158,11 +158,11 @@ def _in_order(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def shadow(buffer: object, name: str, call: Callable[..., Int64], method: Callable[..., Int64]) -> None:
-    """Let a native `call` stand for a buffer's `method`, whose frame would take longer than the call.
+    """Let `call`, which is not a method of `Adding`, stand for a buffer's `method`, whose frame would take time.
 
     It has the method's name, docstring and signature. A method that a subclass overrides stays.
     """
-    if getattr(type(buffer), name) is not method or not hasattr(call, "asked"):
+    if getattr(type(buffer), name) is not method or isinstance(call, MethodType):
         return
     for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
         setattr(call, attribute, getattr(method, attribute))

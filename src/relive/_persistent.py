@@ -13,6 +13,7 @@ from ._types import Float32, Int64
 
 if TYPE_CHECKING:
     from ._adding import Adding
+    from ._limiter import Limit
     from ._ring import Ring
     from ._turn import Turn
     from .checkpoints._instant import Facts, Source
@@ -36,6 +37,7 @@ class Persistent:
     _adding: Adding
     _turn: Turn
     _of_sampler: Memory
+    _limit: Limit | None
     _slow_adds: Callable[[], int]
 
     def __init__(self) -> None:
@@ -102,6 +104,7 @@ class Persistent:
             turn=self._turn,
             facts=self._facts,
             watch=self._adding.watch,
+            limit=self._limit,
         )
 
     def _facts(self) -> Facts:

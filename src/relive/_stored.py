@@ -10,7 +10,7 @@ import numpy as np
 from . import _check
 from ._arguments import ids_of, integers, readable, stale
 from ._lanes import HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED
-from ._plans import Followed
+from ._plans import Followed, State
 from ._ring import Ring
 from ._turn import Turn
 from ._types import Array, Bool, Float32, Int64
@@ -20,6 +20,7 @@ from .schema import Schema
 from .stats import Stats, snapshot
 
 if TYPE_CHECKING:
+    from ._limiter import Limit, RateLimiter
     from .items import Item
     from .storage import Storage
 
@@ -34,6 +35,7 @@ class Stored:
     item: Item
     sampler: Sampler
     storage: Storage
+    limiter: RateLimiter | None
     _ring: Ring
     _index: Index
     _turn: Turn
@@ -43,6 +45,7 @@ class Stored:
     _last_ids: Int64
     _last_weights: Float32
     _slow_adds: Callable[[], int]
+    _limit: Limit | None
 
     @property
     def capacity(self) -> int:
@@ -64,11 +67,12 @@ class Stored:
                 self._index.refresh()
             counts = {"nbytes": self._nbytes, "drawn": self._drawn, "stale_updates": self._stale}
             counts["slow_adds"] = self._slow_adds()
-            compute = snapshot(self._ring, self._index.report(), self._last_ids, self._last_weights, counts)
+            limiter = None if self._limit is None else self._limit.report()
+            compute = snapshot(self._ring, self._index.report(), self._last_ids, self._last_weights, counts, limiter)
         return compute()
 
     def __repr__(self) -> str:
-        choices = f"{self.item!r}, {self.sampler!r}, {self.storage!r}"
+        choices = ", ".join(map(repr, filter(None, (self.item, self.sampler, self.storage, self.limiter))))
         steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
         return f"ReplayBuffer({steps}, {choices}, {readable(self._nbytes)} when full)"
 
@@ -155,7 +159,8 @@ class Stored:
 
         Open streams end; the next steps begin new ones, without a comparison with what came before. Priorities and the
         largest of them are as in a new buffer. The generator, the clock of an `Anneal` and the counts in `stats()`
-        (`added`, `drawn`, `cuts`, ...) go on. Ids from before are stale: overwritten. The memory stays.
+        (`added`, `drawn`, `cuts`, ...) go on; a limiter counts from 0 again. Ids from before are stale: overwritten.
+        The memory stays.
 
         >>> import relive
         >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 100)
@@ -167,6 +172,15 @@ class Stored:
         """
         with self._turn.alone():
             self._ring.clear()
+            if self._limit is not None:
+                self._limit.begin(0)
+
+    def _drawable(self, ids: Any, at: str) -> Int64:
+        checked = ids_of(ids, at)
+        slots, states = self._ring.locate(checked)
+        if states is not None:
+            raise stale(checked, states, states != State.DRAWABLE, at)
+        return slots
 
 
 def _steps_of(steps: Any, count: int) -> Int64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,23 +20,26 @@ from ._arguments import (
     td_errors,
 )
 from ._arrays import Section
+from ._flow import Flowing
 from ._memory import Arena, available_bytes
 from ._notices import ALL, Notices
 from ._persistent import Persistent
 from ._plans import State
 from ._ring import Ring
+from ._shareable import Shareable, about_of, link_of, share
 from ._stored import Stored
 from ._turn import Turn
 from ._types import Bool, Float64, Int64
 from .batch import Batch
 from .errors import ArgumentError, message
-from .processes import about_of, link_of, share
-from .processes._shareable import Shareable
 from .samplers import Index, Prioritizing, Sampler, Uniform
 from .schema import Schema
 
+if TYPE_CHECKING:
+    from ._limiter import RateLimiter
 
-class ReplayBuffer(Stored, Persistent, Shareable):
+
+class ReplayBuffer(Stored, Flowing, Persistent, Shareable):
     """Store what agents experience; sample it back under an explicit distribution.
 
     Args:
@@ -47,6 +50,7 @@ class ReplayBuffer(Stored, Persistent, Shareable):
         item: What one draw expands to: `Transitions(...)` or `Sequences(...)`.
         sampler: Which items are drawn: `Uniform()`, `Prioritized(...)` or `Ranked(...)`.
         storage: Where the bytes live: `Ram()`, `Shared(name)` or `Mapped(path)`.
+        limiter: A `RateLimiter`, which makes adding and drawing wait for each other; None: nobody waits.
         seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
 
     Raises:
@@ -78,6 +82,7 @@ class ReplayBuffer(Stored, Persistent, Shareable):
         item: items.Item | None = None,
         sampler: Sampler | None = None,
         storage: storages.Storage | None = None,
+        limiter: RateLimiter | None = None,
         seed: int | np.random.Generator | None = None,
     ) -> None:
         _kernels.warn_once()
@@ -95,13 +100,14 @@ class ReplayBuffer(Stored, Persistent, Shareable):
         self.item.check(schema, rows)
         self.rng: Any = generator(seed)
         own = window = self.item.window(schema)
-        keeps, about = self.sampler.keeps, about_of(self, rows)
+        keeps, limits = self.sampler.keeps, self._limited(limiter)
+        about = about_of(self, rows)
         if about is not None:
             window, keeps = about.window, about.keeps
         of_ring = Ring.spec(schema, window, self.num_envs, rows, keeps)
         spec = {f"ring/{name}": wanted for name, wanted in of_ring.items()}
         spec |= {f"sampler/{name}": wanted for name, wanted in self.sampler.spec(self.num_envs, rows).items()}
-        spec |= {} if about is None else about.spec()
+        spec |= limits | ({} if about is None else about.spec())
         self._nbytes = sum(wanted.nbytes for wanted in of_ring.values())
         memory = self.storage.open(spec, identity(schema, self.num_envs, rows, own, self.sampler))
         self._link = None if about is None else link_of(memory, self.num_envs)
@@ -124,7 +130,8 @@ class ReplayBuffer(Stored, Persistent, Shareable):
         if self._link is not None:
             refresh, judge = self._link.refreshing(refresh), None
         self._adding = Adding(schema, ring, refresh, judge, self._notices, self._turn, claims)
-        self._add, self._extend = self._adding.call(several=False), self._adding.call(several=True)
+        self._calls = [self._adding.call(several) for several in (False, True)]
+        self._add, self._extend = self._paced(memory)
         shadow(self, "add", self._add, ReplayBuffer.add)
         shadow(self, "extend", self._extend, ReplayBuffer.extend)
         if about is not None:
@@ -171,6 +178,7 @@ class ReplayBuffer(Stored, Persistent, Shareable):
             SchemaError: A field is missing, unknown, or of another shape or dtype. Nothing has changed.
             ArgumentError: `env_ids` are not distinct lanes, or the sampler has no priorities. Nothing has changed.
             PriorityError: A priority is not finite or negative. Nothing has changed.
+            RateLimitTimeout: The limiter did not allow it in time. Nothing has changed.
         """
         return self._add(
             obs=obs,
@@ -219,7 +227,7 @@ class ReplayBuffer(Stored, Persistent, Shareable):
             The steps' ids, int64, shaped like the leading axes.
 
         Raises:
-            SchemaError, ArgumentError, PriorityError: As in `add`; all or nothing is added.
+            SchemaError, ArgumentError, PriorityError, RateLimitTimeout: As in `add`; all or nothing is added.
         """
         return self._extend(
             obs=obs,
@@ -258,6 +266,7 @@ class ReplayBuffer(Stored, Persistent, Shareable):
 
         Raises:
             NotEnoughData: Nothing can be drawn yet, or, without replacement, fewer items than asked for.
+            RateLimitTimeout: The limiter did not allow it in time.
             ArgumentError: `batch_size` is not a positive integer, or `beta` is negative or not finite.
         """
         if type(batch_size) is not int or batch_size < 1:
@@ -265,27 +274,33 @@ class ReplayBuffer(Stored, Persistent, Shareable):
         if beta is not None:
             beta = _check.real(beta, "ReplayBuffer.sample(beta)", low=0.0)
         if batch_size > self._most:
-            wanted, at = f"at most {self._most} items, as many as fit in memory", "ReplayBuffer.sample(batch_size)"
-            raise ArgumentError(message(wanted, f"`{batch_size}`", at))
+            raise self._too_many(batch_size, "ReplayBuffer.sample(batch_size)")
         if self._notices.due:
             self._notices.say(self._ring)
+        if self._limit is not None:
+            return self._sample_in_time(self._limit, batch_size, beta)
         with self._turn.alone():
-            least = 1 if self.sampler.replacement else batch_size
-            drawable = self._index.refresh()
-            if drawable < least:
-                ring = self._ring
-                raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span)
-            if beta is not None and self._prioritizing is None:
-                raise no_priorities(self.sampler, "$.beta")
-            if self._link is None:
-                slots, weights = self._index.draw(batch_size, self.rng, beta)
-                fields = self._expander.expand(slots, self.rng)
-                fields["weights"] = weights
-            else:
-                fields = self._link.draw(batch_size, self._bound, self.rng, beta)
+            batch = self._draw(batch_size, beta)
             self._drawn += batch_size
-            self._last_ids, self._last_weights = fields["ids"].copy(), fields["weights"].copy()
-            return Batch(fields)
+            return batch
+
+    def _draw(self, batch_size: int, beta: float | None) -> Batch:
+        """Draw items, under the lock, without counting them."""
+        least = 1 if self.sampler.replacement else batch_size
+        drawable = self._index.refresh()
+        if drawable < least:
+            ring = self._ring
+            raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span)
+        if beta is not None and self._prioritizing is None:
+            raise no_priorities(self.sampler, "$.beta")
+        if self._link is None:
+            slots, weights = self._index.draw(batch_size, self.rng, beta)
+            fields = self._expander.expand(slots, self.rng)
+            fields["weights"] = weights
+        else:
+            fields = self._link.draw(batch_size, self._bound, self.rng, beta)
+        self._last_ids, self._last_weights = fields["ids"].copy(), fields["weights"].copy()
+        return Batch(fields)
 
     def read(self, ids: Any) -> Batch:
         """Expand the items of given ids, without drawing; weights are 1 and no statistic moves.
@@ -375,14 +390,5 @@ class ReplayBuffer(Stored, Persistent, Shareable):
         with self._turn.lock:
             # The outer call may have changes half done, which a sampler must not take in.
             drawable = self._ring.drawable if nested else self._index.refresh()
-            return wanted <= self._most and drawable >= (1 if self.sampler.replacement else wanted)
-
-    def _slow_adds(self) -> int:
-        return self._adding.parsed + sum(getattr(call, "asked", 0) for call in (self._add, self._extend))
-
-    def _drawable(self, ids: Any, at: str) -> Int64:
-        checked = ids_of(ids, at)
-        slots, states = self._ring.locate(checked)
-        if states is not None:
-            raise stale(checked, states, states != State.DRAWABLE, at)
-        return slots
+            enough = wanted <= self._most and drawable >= (1 if self.sampler.replacement else wanted)
+            return enough and (self._limit is None or self._limit.can_sample(wanted))

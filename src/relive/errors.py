@@ -29,6 +29,10 @@ class NotEnoughData(ReliveError, RuntimeError):
     """A draw that the stored steps cannot serve yet."""
 
 
+class RateLimitTimeout(ReliveError, TimeoutError):
+    """A wait for a limiter that took longer than its `timeout`; nothing was added or drawn."""
+
+
 class StaleId(ReliveError, LookupError):
     """An id whose item cannot be drawn: overwritten, dropped by a cut, not complete yet, or never issued."""
 

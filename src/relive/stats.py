@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from ._frozen import Frozen
 from ._ring import Ring
 from ._types import Float32, Int64
 from .samplers import Report
+
+if TYPE_CHECKING:
+    from ._limiter import LimiterStats
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -44,6 +48,7 @@ class Stats(Frozen, kw_only=True):
         priority_quantiles: Raw priorities at 0, 25, 50, 75 and 100 %, over the items with a positive one; empty for
             `Uniform`.
         age_quantiles: Rows of the same lane that are newer than the items of the last draw, at the same points.
+        limiter: What the limiter counted; None without one.
 
     >>> import relive
     >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
@@ -68,20 +73,32 @@ class Stats(Frozen, kw_only=True):
     effective_sample_size: float
     priority_quantiles: tuple[float, ...]
     age_quantiles: tuple[float, ...]
+    limiter: LimiterStats | None
 
 
 def snapshot(
-    ring: Ring, report: Callable[[], Report], ids: Int64, weights: Float32, counts: Mapping[str, int]
+    ring: Ring,
+    report: Callable[[], Report],
+    ids: Int64,
+    weights: Float32,
+    counts: Mapping[str, int],
+    limiter: LimiterStats | None = None,
 ) -> Callable[[], Stats]:
     """Take the statistics of a buffer whose last draw returned `ids` with `weights`.
 
     What can be computed later is left to the function that is returned, which looks at the buffer no more.
     """
-    return partial(_stats, ring.tally(), ring.ages(ids), weights, report, {"capacity": ring.capacity, **counts})
+    known = {"capacity": ring.capacity, **counts}
+    return partial(_stats, ring.tally(), ring.ages(ids), weights, report, known, limiter)
 
 
 def _stats(
-    tally: Mapping[str, int], ages: Int64, weights: Float32, report: Callable[[], Report], counts: Mapping[str, int]
+    tally: Mapping[str, int],
+    ages: Int64,
+    weights: Float32,
+    report: Callable[[], Report],
+    counts: Mapping[str, int],
+    limiter: LimiterStats | None,
 ) -> Stats:
     added = tally["added"]
     wide = weights.astype(np.float64)
@@ -101,5 +118,6 @@ def _stats(
         stale_updates=counts["stale_updates"],
         slow_adds=counts["slow_adds"],
         effective_sample_size=float(wide.sum() ** 2 / (wide**2).sum()) if len(wide) else 0.0,
+        limiter=limiter,
         **vars(report()),
     )

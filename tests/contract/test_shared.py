@@ -386,3 +386,20 @@ def test_a_reader_cannot_number_steps_anew() -> None:
         pytest.raises(relive.ArgumentError, match="start every 1 steps"),
     ):
         relive.open(buffer.storage.name, item=relive.Sequences(4, starts=2))
+
+
+def test_a_limiter_holds_for_all_writers() -> None:
+    limiter = relive.RateLimiter(samples_per_insert=2, min_size=5, error_buffer=4, timeout=0.05)
+    with make(3, 40, storage=relive.Shared(), limiter=limiter) as buffer, buffer.writer([0]) as writer:
+        writer.extend(**steps(3, 0, 6, 0))
+        buffer.extend(**steps(3, 0, 1, 1))
+        for blocked in (writer, buffer):
+            with pytest.raises(relive.RateLimitTimeout):
+                blocked.extend(**steps(3, 6, 1, 0 if blocked is writer else 1))
+        relive.open(buffer.storage.name).sample(8)  # a reader neither waits nor counts
+        assert not buffer.can_sample(9)
+        buffer.sample(8)
+        with pytest.raises(relive.RateLimitTimeout):
+            buffer.sample(8)
+        writer.extend(**steps(3, 6, 4, 0))
+        assert (len(buffer), buffer.stats().limiter.samples_per_insert) == (11, 8 / 11)

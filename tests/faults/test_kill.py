@@ -33,7 +33,7 @@ def test_a_hundred_kills(folder):
 def test_fifty_kills_of_saves(folder):
     told = killed(folder, 50, 0, "saves")
     assert told["saves"] > 50
-    assert told["unfinished"] > 5
+    assert told["unfinished"] > 0, "none came in the middle of a save"
     assert told["new"] > 0
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import items, samplers, storage
 from .._frozen import Frozen
+from .._limiter import RateLimiter
 from ..errors import ReliveError
 from ..schema import Field, Schema
 
@@ -16,6 +17,7 @@ _KNOWN: dict[str, tuple[type[Frozen], ...]] = {
     "sampler": (samplers.Uniform, samplers.Prioritized, samplers.Ranked),
     "beta": (samplers.Anneal,),
     "storage": (storage.Ram,),
+    "limiter": (RateLimiter,),
 }
 _KINDS = {kind for kinds in _KNOWN.values() for kind in kinds}
 _DTYPES = {np.dtype(code).name for code in "?bBhHiIlLqQefdFD"}  # any other text is read as a list of fields
@@ -23,7 +25,7 @@ _DEEPEST = 30
 
 
 def described(choice: object) -> dict[str, Any]:
-    """An item, a sampler or a storage as JSON; one of a user's own by its class's name and its text."""
+    """An item, a sampler, a storage or a limiter as JSON; one of a user's own by its class's name and its text."""
     if type(choice) not in _KINDS:
         return {"kind": f"{type(choice).__module__}.{type(choice).__qualname__}", "text": repr(choice)}
     values = {name: described(value) if isinstance(value, Frozen) else value for name, value in vars(choice).items()}
@@ -31,7 +33,7 @@ def described(choice: object) -> dict[str, Any]:
 
 
 def built(name: str, facts: Any) -> Any:
-    """The `"item"`, `"sampler"` or `"storage"` that `described` gave; None for one that is not relive's own.
+    """The choice `name` (of `_KNOWN`) that `described` gave; None for one that is not relive's own.
 
     Raises:
         ValueError, KeyError, TypeError: The facts are damaged.

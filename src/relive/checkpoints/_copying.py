@@ -9,16 +9,17 @@ import numpy as np
 
 from .._arrays import ArraySpec, Memory
 from .._frozen import Frozen
+from .._limiter import RateLimiter
 from .._ring import Ring
 from .._types import Array, Int64
 from ..items import Item
 from ..samplers import Sampler
 from ..schema import Column, Schema
 from ..storage import Ram
-from ._filling import Filled, fill_ring, fill_sampler
+from ._filling import Filled, fill_limiter, fill_ring, fill_sampler
 from ._instant import Facts, Instant, Source
 from ._lane import lanes_of
-from ._names import CLOCK, WHOLE
+from ._names import CLOCK, LIMITER, WHOLE
 
 
 class Copy(Frozen):
@@ -28,6 +29,7 @@ class Copy(Frozen):
         schema: What one step holds.
         item: What a draw expands to.
         sampler: Which items are drawn.
+        limiter: What adding and drawing wait for.
         rows: Rows of a lane.
         identity: Names the buffer and its copies.
         facts: What is in no array.
@@ -38,6 +40,7 @@ class Copy(Frozen):
     schema: Schema
     item: Item
     sampler: Sampler
+    limiter: RateLimiter | None
     rows: int
     identity: str
     facts: Facts
@@ -58,7 +61,9 @@ def copied(source: Source, identity: str) -> Copy:
             for column, array in zip(source.schema.columns, ring.columns, strict=True)
         ]
     arrays = instant.arrays()
-    return Copy(source.schema, source.item, source.sampler, ring.rows, identity, instant.facts, arrays, columns)
+    limiter = None if source.limit is None else source.limit.limiter
+    facts = instant.facts
+    return Copy(source.schema, source.item, source.sampler, limiter, ring.rows, identity, facts, arrays, columns)
 
 
 def rebuilt(kind: Callable[..., Any], copy: Copy) -> Any:
@@ -70,8 +75,11 @@ def rebuilt(kind: Callable[..., Any], copy: Copy) -> Any:
         fill_ring(memory, lanes, arrays[CLOCK], spec)
         whole = {name.removeprefix(WHOLE): array for name, array in arrays.items() if name.startswith(WHOLE)}
         fill_sampler(memory, sampler, lanes, copy.rows, whole, "ReplayBuffer")
+        if copy.limiter is not None:
+            fill_limiter(memory, arrays[LIMITER], lanes)
 
     choices = {"num_envs": len(lanes), "item": copy.item, "sampler": sampler, "seed": copy.facts.rng}
+    choices |= {} if copy.limiter is None else {"limiter": copy.limiter}
     storage = Filled(Ram(), fill, fresh=False)
     buffer = kind(copy.schema, len(lanes) * copy.rows, **choices, storage=storage)
     ring = buffer._ring

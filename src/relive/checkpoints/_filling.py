@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from .._arrays import ArraySpec, Memory
-from .._lanes import HEAD, OLDEST, READY, set_rows
+from .._lanes import HEAD, OLDEST, READY, STEPS, set_rows
+from .._limiter import BEFORE, BEGUN, NAME, SPEC
 from .._types import Array, Int64
 from ..errors import StorageError, message
 from ..samplers import Carrying, Sampler
@@ -48,6 +51,7 @@ class _Memory:
     def __init__(self, memory: Memory, fresh: bool) -> None:
         self._memory, self.fresh, self.fresh_sampler = memory, fresh, fresh
         self.host = memory.host
+        self.private: bool = getattr(memory, "private", False)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._memory, name)
@@ -64,6 +68,21 @@ def fill_ring(memory: Memory, lanes: Sequence[Lane], clock: Int64, names: Mappin
         for name in kept:
             if name in lane.kept:
                 set_rows(memory.host(f"ring/{name}"), number, lane.first, lane.kept[name])
+
+
+def fill_limiter(memory: Memory, totals: Array, lanes: Sequence[Lane]) -> None:
+    """Let a limiter go on from what was counted.
+
+    Raises:
+        ValueError: No limiter counted that.
+    """
+    steps = sum(int(lane.counters[STEPS]) for lane in lanes)
+    good = (
+        totals.dtype == np.int64 and totals.shape == SPEC.shape[1:] and bool(((totals >= 0) & (totals < 2**62)).all())
+    )
+    if not (good and totals[BEFORE] <= steps and totals[BEGUN] == 1):
+        raise ValueError("invalid counts of a limiter")
+    memory.host(NAME)[0] = totals
 
 
 def fill_sampler(

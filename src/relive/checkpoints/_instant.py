@@ -16,6 +16,7 @@ from .._arrays import Memory
 from .._frozen import Frozen
 from .._generators import state_of
 from .._lanes import HEAD, get_rows
+from .._limiter import Limit
 from .._ring import Ring
 from .._turn import Turn
 from .._types import Array, Float32, Int64
@@ -25,7 +26,7 @@ from ..samplers import Sampler
 from ..schema import Schema
 from ..storage import Storage
 from ._lane import oldest_rows
-from ._names import CLOCK, COUNTERS, LAST_IDS, LAST_WEIGHTS, NEXT, ROWS, SLOTS, WHOLE
+from ._names import CLOCK, COUNTERS, LAST_IDS, LAST_WEIGHTS, LIMITER, NEXT, ROWS, SLOTS, WHOLE
 
 
 class Facts(Frozen):
@@ -57,6 +58,7 @@ class Source(Frozen):
         refresh: Lets the sampler take in what changed.
         turn: Whose turn it is to call.
         facts: What is in no array, now.
+        limit: The limiter at work.
         watch: Called with what has to be asked before rows are overwritten, as long as it is there.
     """
 
@@ -69,6 +71,7 @@ class Source(Frozen):
     refresh: Callable[[], object]
     turn: Turn
     facts: Callable[[], Facts]
+    limit: Limit | None
     watch: Callable[[Guard], None]
 
 
@@ -88,6 +91,7 @@ class Instant:
         self.facts = source.facts()
         spec = sampler.spec(ring.lanes, ring.rows)
         self._counters, self._clock = ring.counters.copy(), ring.clock.copy()
+        self._limiter = {} if source.limit is None else {LIMITER: source.limit.totals()}
         # Until a priority is given, nothing is noted.
         given = ring.given if self._clock[1] else None
         kept = {"marks": ring.marks, "given": given, "arrival": ring.arrival}
@@ -131,6 +135,7 @@ class Instant:
         return {
             COUNTERS: self._counters,
             CLOCK: self._clock,
+            **self._limiter,
             LAST_IDS: facts.last_ids,
             LAST_WEIGHTS: facts.last_weights,
             **named,

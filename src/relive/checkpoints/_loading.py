@@ -14,6 +14,7 @@ from .._arguments import identity, integers
 from .._arrays import ArraySpec, Memory
 from .._files import Folder
 from .._lanes import HEAD, set_rows
+from .._limiter import RateLimiter
 from .._plans import State
 from .._types import Int64
 from ..buffer import ReplayBuffer
@@ -23,11 +24,11 @@ from ..samplers import Adopting, Carrying, Sampler
 from ..storage import Ram, Storage
 from . import _manifest
 from ._choices import built
-from ._filling import Filled, check_sampler, fill_ring, fill_sampler
+from ._filling import Filled, check_sampler, fill_limiter, fill_ring, fill_sampler
 from ._instant import Facts
 from ._lane import MOST
 from ._manifest import damaged
-from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS
+from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS, LIMITER
 from ._reading import OpenSave
 
 Path: TypeAlias = "str | os.PathLike[str]"
@@ -42,6 +43,7 @@ def load(
     item: Item | None = None,
     sampler: Sampler | None = None,
     storage: Storage | None = None,
+    limiter: RateLimiter | None = None,
     seed: int | np.random.Generator | None = None,
 ) -> ReplayBuffer:
     """Build the buffer that `ReplayBuffer.save` saved.
@@ -61,6 +63,8 @@ def load(
         sampler: Which items are drawn. One with other settings gets the raw priorities, the largest of them included,
             as they are, and an `Anneal` begins anew; where the saved one had no priorities, they are `initial`.
         storage: Where the bytes live.
+        limiter: A `RateLimiter`; None: the saved one. Another one than that, or one of chosen lanes, starts as if
+            `min_size` steps had just been added and nothing been drawn.
         seed: A new generator; None: the saved one goes on, or a fresh one if lanes are chosen.
 
     Raises:
@@ -89,7 +93,7 @@ def load(
         try:
             saves = [open_files.enter_context(_opened(folder, number)) for folder in folders]
             chosen = _chosen(lanes, saves, several)
-            found = Loading(saves, chosen, capacity, item, sampler, storage)
+            found = Loading(saves, chosen, capacity, item, sampler, storage, limiter)
             return found.buffer(seed, alone=lanes is None and len(saves) == 1)
         except CorruptionError as error:
             if number is not None or several:
@@ -157,6 +161,7 @@ class Loading:
         item: Item | None,
         sampler: Sampler | None,
         storage: Storage | None,
+        limiter: RateLimiter | None = None,
     ) -> None:
         self._saves, self._chosen = saves, chosen
         first = saves[0]
@@ -169,6 +174,9 @@ class Loading:
         self.sampler: Sampler = _choice("sampler", sampler, facts, first.at)
         with damaged(first.at):
             self.storage: Storage = storage or built("storage", facts["storage"]) or Ram()
+            saved = built("limiter", facts["limiter"]) if "limiter" in facts else None
+        self.limiter: RateLimiter | None = limiter or saved
+        self._counts_on = saved is not None and self.limiter == saved
         self.num_envs = sum(map(len, chosen))
         self.rows = max(save.rows for save in saves)
         if capacity is not None:
@@ -184,6 +192,7 @@ class Loading:
         first = self._saves[0]
         digest = identity(self.schema, self.num_envs, self.rows, self.window, self.sampler).hex()
         same = alone and digest == first.manifest.choices["digest"]
+        self._counts_on &= alone
         fill = self._fill_exactly if same else self._fill_ring
         buffer = ReplayBuffer(
             self.schema,
@@ -192,6 +201,7 @@ class Loading:
             item=self.item,
             sampler=self.sampler,
             storage=Filled(self.storage, fill, fresh=not same),
+            limiter=self.limiter,
             seed=first.rng if alone and seed is None else seed,
         )
         self._fill_columns(buffer)
@@ -210,6 +220,7 @@ class Loading:
         save = self._saves[0]
         fill_ring(memory, save.lanes, save.arrays[CLOCK], spec)
         fill_sampler(memory, self.sampler, save.lanes, self.rows, save.whole(), save.at)
+        self._fill_limiter(memory)
 
     def _fill_ring(self, spec: Mapping[str, ArraySpec], memory: Memory) -> None:
         lanes = [
@@ -219,6 +230,14 @@ class Loading:
         ]
         clock = np.max([save.arrays[CLOCK] for save in self._saves], axis=0)
         fill_ring(memory, lanes, clock, spec)
+        self._fill_limiter(memory)
+
+    def _fill_limiter(self, memory: Memory) -> None:
+        """Let the limiter go on where it was, if it is the saved one."""
+        save = self._saves[0]
+        if self._counts_on:
+            with damaged(save.at):
+                fill_limiter(memory, save.arrays[LIMITER], save.lanes)
 
     def _fill_columns(self, buffer: ReplayBuffer) -> None:
         """Copy the steps to the ring, column by column."""

@@ -277,6 +277,7 @@ def choices_of(source: Source) -> dict[str, object]:
     """What a buffer was built from, as JSON."""
     ring = source.ring
     digest = identity(source.schema, ring.lanes, ring.rows, ring.window, source.sampler)
+    limiter = {} if source.limit is None else {"limiter": described(source.limit.limiter)}
     return {
         "schema": fields_of(source.schema),
         "num_envs": ring.lanes,
@@ -284,6 +285,7 @@ def choices_of(source: Source) -> dict[str, object]:
         "item": described(source.item),
         "sampler": described(source.sampler),
         "storage": described(source.storage),
+        **limiter,
         "window": dict(vars(ring.window)),
         "digest": digest.hex(),
     }

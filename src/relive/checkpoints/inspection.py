@@ -40,7 +40,7 @@ class Inspection(Frozen, kw_only=True):
         unused: Files that no complete save needs.
         schema: What one step holds.
         fields: For each field its name, `dtype`, shape, and the bytes of its stored values.
-        choices: `item`, `sampler` and `storage` as text.
+        choices: `item`, `sampler`, `storage` and, if there is one, `limiter` as text.
         lanes: Number of lanes.
         rows: Rows of a lane.
         stored: Steps stored in each lane, int64 `[L]`.
@@ -191,7 +191,8 @@ def _complete(folder: Folder) -> list[int]:
 def _contents(save: OpenSave) -> dict[str, Any]:
     lanes, facts = save.lanes, save.manifest.choices
     with damaged(save.at):
-        choices = {name: built(name, facts[name]) for name in ("item", "sampler", "storage")}
+        named = ("item", "sampler", "storage", "limiter")
+        choices = {name: built(name, facts[name]) for name in named if name in facts}
         texts = {name: repr(each) if each is not None else str(facts[name]["text"]) for name, each in choices.items()}
     counters = np.stack([lane.counters for lane in lanes])
     steps = [(lane.marks & STEP) > 0 for lane in lanes]

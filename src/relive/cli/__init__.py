@@ -67,7 +67,7 @@ def _commands(arguments: Sequence[str]) -> Any:
         import tyro  # noqa: F401
     from tyro.extras import SubcommandApp
 
-    from relive.cli import inspect, trajectories
+    from relive.cli import inspect, processes, trajectories
     from relive.lab.commands import groups
 
     app = SubcommandApp()
@@ -80,6 +80,11 @@ def _commands(arguments: Sequence[str]) -> Any:
     app.command(name="verify")(inspect.verify)
     app.command(name="salvage")(inspect.salvage)
     app.command(name="convert")(trajectories.convert)
+    app.command(name="top")(processes.top)
+    memory = SubcommandApp()
+    memory.command(name="list")(processes.list_segments)
+    memory.command(name="clean")(processes.clean)
+    app.command(memory, name="shm", help="Buffers in shared memory: which there are, and removing what was left.")
     bench = _bench()
     if bench is not None:
         app.command(name="bench")(bench)

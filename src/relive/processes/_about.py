@@ -10,6 +10,9 @@ import numpy as np
 
 from .._arrays import ArraySpec
 from .._frozen import Frozen
+from .._limiter import NAME as LIMITER
+from .._limiter import SPEC as LIMITER_SPEC
+from .._limiter import RateLimiter
 from .._plans import Window
 from .._ring import BOOKKEEPING, Ring
 from .._types import Bytes
@@ -23,7 +26,7 @@ from ..schema import Schema
 KEEPS = tuple(BOOKKEEPING)
 CHOICES, OWNERS, STATE, COUNTS = "about/choices", "about/owners", "about/state", "about/counts"
 # Entries of `COUNTS`, which a live view reads.
-DRAWN, UPDATES, STALE, REDRAWN = range(4)
+DRAWN, UPDATES, STALE, REDRAWN, LAST_ID = range(5)
 _STATE = 1 << 15  # bytes of one copy of the state
 
 
@@ -37,6 +40,7 @@ class About(Frozen):
         window: Under which the ring says which steps are drawable.
         item: What a draw of the buffer's creator expands to; None: a class of the user's own.
         sampler: Which items it draws; None likewise.
+        limiter: What makes its writers and its draws wait for each other.
     """
 
     schema: Schema
@@ -45,6 +49,7 @@ class About(Frozen):
     window: Window
     item: Item | None
     sampler: Sampler | None
+    limiter: RateLimiter | None
 
     @property
     def keeps(self) -> tuple[str, ...]:
@@ -60,6 +65,7 @@ class About(Frozen):
             "window": vars(self.window),
             "item": described(self.item),
             "sampler": described(self.sampler),
+            "limiter": None if self.limiter is None else described(self.limiter),
         }
         text = json.dumps(facts).encode()
         return zlib.crc32(text).to_bytes(4, "little") + text
@@ -80,14 +86,16 @@ class About(Frozen):
             if not all(type(number) is int and 0 < number < 2**62 for number in numbers):
                 raise ValueError("numbers out of range")
             item, sampler = built("item", facts["item"]), built("sampler", facts["sampler"])
-            return cls(schema_of(facts["schema"]), lanes, rows, window, item, sampler)
+            limiter = None if facts["limiter"] is None else built("limiter", facts["limiter"])
+            return cls(schema_of(facts["schema"]), lanes, rows, window, item, sampler, limiter)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StorageError(message("what a buffer was built from", f"`{error}`", at)) from None
 
     def ring_spec(self) -> dict[str, ArraySpec]:
         """The arrays of the ring."""
         arrays = Ring.spec(self.schema, self.window, self.lanes, self.rows, KEEPS)
-        return {f"ring/{name}": wanted for name, wanted in arrays.items()}
+        limits = {} if self.limiter is None else {LIMITER: LIMITER_SPEC}
+        return {f"ring/{name}": wanted for name, wanted in arrays.items()} | limits
 
     def spec(self) -> dict[str, ArraySpec]:
         """The further arrays: this text, the process of each lane's writer, the state at the last `sync`, counts."""

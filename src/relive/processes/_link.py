@@ -16,7 +16,7 @@ from ..errors import ReliveError, StaleId, event
 from ..items import Fields
 from ..items._protocol import Expander
 from ..samplers import Index
-from ._about import CHOICES, COUNTS, DRAWN, OWNERS, REDRAWN, STALE, STATE, UPDATES, About, StateFile
+from ._about import CHOICES, COUNTS, DRAWN, LAST_ID, OWNERS, REDRAWN, STALE, STATE, UPDATES, About, StateFile
 from ._claims import Claims
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ class Link:
         self._memory, self.fresh_sampler, self.shares_sampler = memory, memory.fresh_sampler, memory.may_add
         self.forked = False
         self.view: View | None = None
-        self._counts: Any = memory.host(COUNTS).data
+        # What readers of their own draw is not the buffer's.
+        counts = memory.host(COUNTS) if memory.may_add else np.zeros_like(memory.host(COUNTS))
+        self._counts: Any = counts.data
         free = [] if memory.fresh else [lane for lane in range(lanes) if memory.locks.take(lane + 1)]
         self.busy: Sequence[int] = () if memory.fresh else sorted(set(range(lanes)) - set(free))
         self._held = free
@@ -130,6 +132,7 @@ class Link:
         if attempts and reference is not None:
             weights /= weights.max()
         self._counts[DRAWN] += n
+        self._counts[LAST_ID] = fields["ids"].item(n // 2)
         fields["weights"] = weights
         return fields
 

@@ -33,8 +33,10 @@ def open(  # `relive.open`, as `gzip.open`
     """Open a `Shared` or `Mapped` buffer that another process made, or a `Mapped` one that nobody has open any more.
 
     While its creator lives, this is one more process that draws: with a sampler, priorities and a generator of its
-    own. It can save the buffer, and cannot add to it; `relive.Writer` can. A mapped buffer without a creator is taken
-    over: steps, priorities and open lanes are those that were left, and adding goes on, with the streams cut.
+    own. It can save the buffer, and cannot add to it; `relive.Writer` can. A limiter does not keep it waiting.
+
+    A mapped buffer without a creator is taken over: steps and priorities are those that were left, and adding goes on,
+    with the streams cut.
 
     Args:
         name: The buffer's name, or the path of its file.
@@ -73,6 +75,7 @@ def open(  # `relive.open`, as `gzip.open`
         item=about.item if item is None else item,
         sampler=about.sampler if sampler is None else sampler,
         storage=joined,
+        limiter=about.limiter if joined.takes_over else None,
         seed=seed,
     )
     buffer.storage = storage

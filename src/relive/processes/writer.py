@@ -11,6 +11,7 @@ import numpy as np
 from .._adding import Adding
 from .._arguments import lanes_of
 from .._arrays import Section
+from .._limiter import Limit
 from .._notices import ALL, Notices
 from .._ring import Ring
 from .._turn import Turn
@@ -159,6 +160,9 @@ class _Opened:
         claims.confine(self.lanes)
         self.adding = Adding(about.schema, ring, _take_nothing_in, None, notices, turn, claims)
         self.add, self.extend = self.adding.call(several=False), self.adding.call(several=True)
+        if about.limiter is not None:
+            limit = Limit(about.limiter, ring.counters, segment)
+            self.add, self.extend = limit.before(self.add, several=False), limit.before(self.extend, several=True)
         self.default = None if len(self.lanes) == ring.lanes and (np.diff(self.lanes) == 1).all() else self.lanes
 
     @staticmethod

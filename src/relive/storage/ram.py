@@ -47,7 +47,7 @@ class Ram(Frozen, kw_only=True):
 class _Memory:
     """New arrays, which nobody else sees."""
 
-    fresh = True
+    fresh = private = True
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self._arrays = arrays

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Iterator
-
 from .. import _check
-from ..batch import Batch
+from .._prefetch import Prefetched
 from ..errors import ArgumentError, message
 from .mixture import Sampled
 
 
-class Prefetch(Iterator[Batch]):
+class Prefetch(Prefetched):
     """Iterate over batches of `source`; a thread draws up to `ahead` of them in advance.
 
     Args:
@@ -40,67 +36,7 @@ class Prefetch(Iterator[Batch]):
         if not callable(getattr(source, "sample", None)):
             got = f"`{type(source).__name__}`"
             raise ArgumentError(message("something with `sample`", got, "Prefetch(source)"))
-        self._source = source
-        self._size = _check.integer(batch_size, "Prefetch(batch_size)", minimum=1)
-        self._left = None if batches is None else _check.integer(batches, "Prefetch(batches)", minimum=0)
-        self._ahead = _check.integer(ahead, "Prefetch(ahead)", minimum=1)
-        self._ready: deque[Batch] = deque()
-        self._change = threading.Condition()
-        self._error: BaseException | None = None
-        self._over = self._left == 0
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="relive-prefetch", daemon=True)
-        self._thread.start()
-
-    def __iter__(self) -> Prefetch:
-        return self
-
-    def __next__(self) -> Batch:
-        with self._change:
-            while not self._ready and not self._over and not self._closed:
-                self._change.wait()
-            if self._ready and not self._closed:
-                batch = self._ready.popleft()
-                self._change.notify_all()
-                return batch
-            error, self._error = self._error, None
-        self.close()
-        if error is not None:
-            raise error
-        raise StopIteration
-
-    def __enter__(self) -> Prefetch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop the thread, and drop batches drawn in advance. May be called twice."""
-        with self._change:
-            self._closed = True
-            self._ready.clear()
-            self._change.notify_all()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._change:
-                while len(self._ready) >= self._ahead and not self._closed:
-                    self._change.wait()
-                if self._closed or self._over:
-                    return
-            try:
-                batch = self._source.sample(self._size)
-            except BaseException as error:
-                with self._change:
-                    self._error, self._over = error, True
-                    self._change.notify_all()
-                return
-            with self._change:
-                self._ready.append(batch)
-                if self._left is not None:
-                    self._left -= 1
-                    self._over = self._left == 0
-                self._change.notify_all()
+        size = _check.integer(batch_size, "Prefetch(batch_size)", minimum=1)
+        left = None if batches is None else _check.integer(batches, "Prefetch(batches)", minimum=0)
+        depth = _check.integer(ahead, "Prefetch(ahead)", minimum=1)
+        super().__init__(lambda _: source.sample(size), depth, batches=left, at="Prefetch")

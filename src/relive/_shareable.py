@@ -6,21 +6,24 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
-from ..errors import ArgumentError, ReliveError, message
+from . import storage as storages
+from ._arrays import Memory
+from .errors import ArgumentError, ReliveError, message
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from .._adding import Adding
-    from .._turn import Turn
-    from ..samplers import Index
-    from ..storage import Storage
-    from ._link import Link
-    from .writer import Writer
+    from ._adding import Adding
+    from ._turn import Turn
+    from .processes._about import About
+    from .processes._link import Bound, Link
+    from .processes.writer import Writer
+    from .samplers import Index
+    from .storage import Storage
 
 # What `close` lets go of.
 _PARTS = ["_ring", "_index", "_prioritizing", "_try_update", "_expander", "_adding", "_add", "_extend", "_link"]
-_PARTS += ["_of_sampler", "_bound", "_saver"]
+_PARTS += ["_of_sampler", "_bound", "_saver", "_calls", "_limit"]
 _Self = TypeVar("_Self", bound="Shareable")
 _joint: WeakSet[Shareable] = WeakSet()
 
@@ -47,6 +50,40 @@ class _Absent:
         wanted = f"process {self._process}, which made the buffer"
         remedy = "draw in a child process with `relive.open(name)`; adding is possible"
         raise ReliveError(message(wanted, f"its child {os.getpid()}", "ReplayBuffer", remedy))
+
+
+# A buffer in this process's own memory loads nothing of `processes`.
+
+
+def about_of(buffer: Any, rows: int) -> About | None:
+    """What other processes are to know of a buffer with `rows` rows a lane; None where its storage has no others."""
+    if type(buffer.storage) is storages.Ram or not isinstance(buffer.storage, storages.Joint):
+        return None
+    from .processes._about import About
+
+    known: About | None = getattr(buffer.storage, "about", None)
+    if known is not None:
+        return known
+    window = buffer.item.window(buffer.schema)
+    return About(buffer.schema, buffer.num_envs, rows, window, buffer.item, buffer.sampler, buffer.limiter)
+
+
+def link_of(memory: Memory, lanes: int) -> Link:
+    """A buffer's tie to the other processes at `memory`."""
+    from .processes._link import Link
+
+    return Link(memory, lanes)  # type: ignore[arg-type]  # what a `Joint` storage opens
+
+
+def share(buffer: Any, about: About) -> Bound:
+    """Let other processes open a buffer that is complete now."""
+    from .processes._link import Bound
+
+    _joint.add(buffer)
+    buffer._link.announce(about)
+    view = buffer._link.view
+    take_in = None if view is None else view.take_in
+    return Bound(buffer._index, buffer._expander, buffer._ring, buffer.sampler.replacement, take_in)
 
 
 class Shareable:
@@ -82,8 +119,8 @@ class Shareable:
         ...     buffer.sample(1).reward
         array([1.], dtype=float32)
         """
-        from ..storage import Joint
-        from .writer import Writer
+        from .processes.writer import Writer
+        from .storage import Joint
 
         if not isinstance(self.storage, Joint):
             remedy = "build the buffer with `storage=relive.Shared(name)` or `relive.Mapped(path)`"

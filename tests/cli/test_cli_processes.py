@@ -1,0 +1,76 @@
+"""`relive top` and `relive shm`, beside a buffer that is in use."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import relive
+from relive import _kernels
+from relive.cli import main
+from relive.storage.shared import FOLDER, PREFIX
+
+pytestmark = pytest.mark.skipif(not _kernels.is_native(), reason="only native kernels share")
+SCHEMA = relive.Schema(obs=relive.Field(), action=relive.Field())
+
+
+def fill(buffer: relive.ReplayBuffer, count: int) -> None:
+    t, off = np.arange(float(count)), np.zeros(count, bool)
+    buffer.extend(obs=t, action=t, reward=t, next_obs=t + 1, terminated=off, truncated=off, env_ids=[1])
+
+
+def test_top_tells_what_happens_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
+    limiter = relive.RateLimiter(samples_per_insert=1, min_size=1, error_buffer=1000)
+    shared = {"storage": relive.Shared(), "sampler": relive.Prioritized(), "limiter": limiter}
+    with relive.ReplayBuffer(SCHEMA, 100, num_envs=2, **shared) as buffer:
+        fill(buffer, 70)
+        from relive.processes.watching import Watch
+
+        watch = Watch(buffer.storage.name)
+        watch.look()
+        fill(buffer, 10)
+        batch = buffer.sample(20)
+        fill(buffer, 45)
+        buffer.update_priorities(batch.ids, np.full(20, 4.0))
+        seen = watch.look()
+        assert (seen.added, seen.stored, seen.drawn, seen.samples_per_insert) == (125, 49, 20, 20 / 55)
+        assert (seen.updates, seen.creator_alive, len(seen.ages)) == (20, True, 5)
+        assert seen.stale_updates == buffer.stats().stale_updates > 0
+        assert seen.priority_quantiles[-1] == pytest.approx(4.0, rel=1e-5)
+        assert [(lane.writer, lane.steps) for lane in seen.lanes] == [(0, 0), (os.getpid(), 125)]
+        assert seen.limiter.samples == 20
+        assert main(["top", buffer.storage.name, "--json", "--interval", "0.05"]) == 0
+        assert json.loads(capsys.readouterr().out)["added"] == 125
+    assert main(["top", buffer.storage.name]) == 2
+
+
+def test_shm_lists_and_removes_what_was_left(capsys: pytest.CaptureFixture[str]) -> None:
+    code = (
+        "import os, relive, relive.storage.shared\n"
+        "relive.storage.shared._Sweeper.tell = lambda *_: None\n"
+        "schema = relive.Schema(obs=relive.Field(), action=relive.Field())\n"
+        "buffer = relive.ReplayBuffer(schema, 100, storage=relive.Shared())\n"
+        "print(buffer.storage.name, flush=True); os._exit(0)"
+    )
+    left = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    unfinished = f"{FOLDER}/{PREFIX}unfinished-{os.getpid()}"
+    with open(os.open(unfinished, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(bytes(100))
+    os.utime(unfinished, (0, time.time() - 100))
+    with relive.ReplayBuffer(SCHEMA, 100, storage=relive.Shared()) as buffer:
+        assert main(["shm", "list"]) == 0
+        listed = capsys.readouterr().out
+        assert buffer.storage.name in listed
+        assert left in listed
+        assert main(["shm", "clean"]) == 0
+        assert os.path.exists(buffer.storage.file)
+    removed = capsys.readouterr().out
+    assert left in removed
+    assert not os.path.exists(unfinished)
+    assert not os.path.exists(f"{FOLDER}/{PREFIX}{left}")

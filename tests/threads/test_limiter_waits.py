@@ -1,0 +1,271 @@
+"""Waits for a limiter: who wakes whom, what ends them, what they say, and that they change nothing."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import relive
+from relive import _kernels, _limiter
+
+sys.path.append(str(Path(__file__).parents[1] / "contract"))
+from forked_storage import Forked
+
+LANES = 2
+
+
+def make(limiter: relive.RateLimiter, **choices: object) -> relive.ReplayBuffer:
+    schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+    return relive.ReplayBuffer(schema, 1000, num_envs=LANES, limiter=limiter, seed=0, **choices)
+
+
+def add(buffer: relive.ReplayBuffer, **changes: object) -> np.ndarray:
+    zeros, flags = np.zeros(LANES), np.zeros(LANES, bool)
+    step = {"obs": zeros, "action": zeros, "reward": zeros, "next_obs": zeros}
+    return buffer.add(**{**step, "terminated": flags, "truncated": flags, **changes})
+
+
+def fill(buffer: relive.ReplayBuffer) -> None:
+    """Add until the limiter does not allow more."""
+    while buffer._limit.can_insert(LANES):
+        add(buffer)
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[Callable[[], object]], threading.Thread]]:
+    """Starts threads, which have to have ended by themselves; what they raise is raised here."""
+    started, failures = [], []
+
+    def start(work: Callable[[], object]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as error:
+                failures.append(error)
+
+        started.append(threading.Thread(target=guarded))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for thread in started:
+        thread.join(30)
+        assert not thread.is_alive()
+    for failure in failures:
+        raise failure
+
+
+@pytest.mark.parametrize("rate", [0.5, 6.0])
+def test_threads_keep_within_the_band(rate: float, threads: Callable[..., threading.Thread]) -> None:
+    limiter = relive.RateLimiter(rate, min_size=20, error_buffer=40, timeout=20)
+    buffer, done, errors = make(limiter), [], []
+
+    def draw() -> None:
+        for _ in range(150):
+            buffer.sample(8)
+            errors.append(buffer.stats().limiter.error)
+        done.append(True)
+
+    def write() -> None:
+        while len(done) < 2:
+            add(buffer)
+            errors.append(buffer.stats().limiter.error)
+
+    working = [threads(work) for work in (draw, draw, write, write)]
+    while any(thread.is_alive() for thread in working):
+        time.sleep(0.001)
+        if len(done) == 2 and buffer.can_sample(1):
+            buffer.sample(1)  # for a writer who waits
+    found = buffer.stats().limiter
+    assert found.samples >= 150 * 8 * 2
+    assert min(errors[200:]) >= -40
+    assert max(errors) <= 40
+    assert found.inserts == pytest.approx(20 + found.samples / rate, abs=40 / rate)
+    assert found.insert_waits + found.sample_waits > 0
+    assert found.insert_seconds + found.sample_seconds > 0
+
+
+@pytest.mark.parametrize("waits", ["sample", "add"])
+def test_a_wait_ends_within_50_ms(
+    waits: str, threads: Callable[..., threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        time.sleep(seconds)
+
+    monkeypatch.setattr(_limiter, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    buffer = make(relive.RateLimiter(2, min_size=4, error_buffer=8))
+    one, other = (lambda: buffer.sample(4)), (lambda: add(buffer))
+    if waits == "add":
+        fill(buffer)
+        one, other = other, one
+    else:
+        add(buffer), add(buffer), buffer.sample(8)
+    late = []
+    for _ in range(2):
+        ended: list[float] = []
+        thread = threads(lambda ended=ended: (one(), ended.append(time.monotonic())))
+        time.sleep(0.45)
+        assert not ended
+        other()
+        begin = time.monotonic()
+        thread.join(5)
+        late.append(ended[0] - begin)
+    assert min(late) < 0.05
+    assert max(pauses) <= 0.02  # however long it takes
+    found = buffer.stats().limiter
+    counts = (found.sample_waits, found.insert_waits)
+    assert counts == ((2, 0) if waits == "sample" else (0, 2))
+    assert 0.9 <= found.sample_seconds + found.insert_seconds < 3
+
+
+def state(buffer: relive.ReplayBuffer) -> list[object]:
+    ring = buffer._ring
+    return [buffer.stats(), ring.counters.tobytes(), ring.marks.tobytes(), buffer.rng.bit_generator.state]
+
+
+@pytest.mark.parametrize("waits", ["sample", "add", "extend"])
+@pytest.mark.parametrize("ends", ["timeout", "interrupt"])
+def test_a_wait_that_is_ended_changes_nothing(waits: str, ends: str) -> None:
+    limiter = relive.RateLimiter(2, min_size=4, error_buffer=8, timeout=0.1 if ends == "timeout" else 20)
+    buffer = make(limiter)
+    if waits == "sample":
+        add(buffer)
+    else:
+        fill(buffer)
+    column = {name: np.zeros((LANES, 1), bool) for name in ("terminated", "truncated", "obs", "action", "reward")}
+    call = {
+        "sample": lambda: buffer.sample(4),
+        "add": lambda: add(buffer),
+        "extend": lambda: buffer.extend(**column),
+    }[waits]
+    before, begin = state(buffer), time.monotonic()
+    if ends == "timeout":
+        with pytest.raises(relive.RateLimitTimeout, match=r"^Waited for 0.1 s; .* - at `ReplayBuffer\.") as caught:
+            call()
+        assert {TimeoutError, relive.ReliveError} <= set(type(caught.value).__mro__)
+        assert 0.1 <= time.monotonic() - begin < 2
+    else:
+        handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                call()
+        finally:
+            signal.signal(signal.SIGALRM, handler)
+    assert state(buffer) == before
+    add(buffer) if waits == "sample" else buffer.sample(4)
+    call()
+
+
+def test_a_stall_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(_limiter, "_STALL", 0.05)
+    buffer = make(relive.RateLimiter(2, min_size=4, error_buffer=6, timeout=0.2))
+    with caplog.at_level(logging.WARNING, "relive"):
+        fill(buffer)
+        with pytest.raises(relive.RateLimitTimeout):
+            add(buffer)
+        with pytest.raises(
+            relive.RateLimitTimeout, match="neither can go on: calls of 11 items and of 2 steps need an "
+        ):
+            buffer.sample(11)
+    texts = [record.getMessage() for record in caplog.records if record.name == "relive"]
+    assert texts == [
+        "MainThread has waited for 0 s; 6 steps are added and 0 items drawn, and 2 more items have to be drawn before "
+        "2 steps are added - at `ReplayBuffer.add`: draw in another thread or process",
+        "MainThread has waited for 0 s; 6 steps are added and 0 items drawn, and 1 more steps have to be added before "
+        "11 items are drawn - at `ReplayBuffer.sample`: neither can go on: calls of 11 items and of 2 steps need an "
+        "`error_buffer` of 7.5",
+    ]
+
+
+def test_a_wait_that_could_never_end_is_refused() -> None:
+    buffer = make(relive.RateLimiter(2, min_size=4, error_buffer=2))
+    add(buffer), add(buffer)
+    with pytest.raises(relive.ArgumentError) as caught:
+        buffer.sample(5)
+    assert str(caught.value) == (
+        "Expected at most 4 items a call, got 5 - at `ReplayBuffer.sample`: raise the limiter's `error_buffer`"
+    )
+    zeros = np.zeros((LANES, 2), bool)
+    with pytest.raises(relive.ArgumentError, match=r"^Expected at most 2 steps a call, got 4 - at "):
+        buffer.extend(obs=zeros, action=zeros, reward=zeros, next_obs=zeros, terminated=zeros, truncated=zeros)
+    assert buffer.stats().limiter.inserts == 4
+
+
+def test_what_is_wrong_is_refused_without_a_wait() -> None:
+    buffer = make(relive.RateLimiter(1, min_size=2, error_buffer=50))
+    for call in (lambda: buffer.add(env_ids=3), lambda: buffer.extend(), lambda: add(buffer, action=np.zeros((9, 9)))):
+        with pytest.raises(relive.ReliveError, match=r"^Expected "):
+            call()
+    with pytest.raises(TypeError, match="positional argument"):
+        buffer.add(1)
+    assert buffer.stats().limiter.inserts == 0
+
+
+@pytest.mark.skipif("_native" not in _kernels.active().__name__, reason="these are the native kernels' calls")
+def test_steps_are_written_by_the_native_kernels() -> None:
+    plain, limited = make(None), make(relive.RateLimiter(1, min_size=100))
+    for buffer in (plain, limited):
+        add(buffer)
+        assert buffer.stats().slow_adds == 0
+    assert type(plain.add).__name__ == "Add"  # nobody is asked
+    assert plain.stats().limiter is None
+    assert inspect.signature(limited.add) == inspect.signature(plain.add)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_a_writer_in_another_process_waits_and_is_waited_for() -> None:
+    limiter = relive.RateLimiter(2, min_size=10, error_buffer=20, timeout=20)
+    buffer = make(limiter, storage=Forked())
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            for _ in range(100):
+                add(buffer)
+            code = 0
+        finally:
+            os._exit(code)
+    while buffer._limit.can_insert(LANES):
+        time.sleep(0.01)
+    time.sleep(0.05)  # now it waits
+    for _ in range(96):
+        buffer.sample(4)
+        assert abs(buffer.stats().limiter.error) <= 20
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    found = buffer.stats().limiter
+    assert (found.inserts, found.samples) == (200, 384)
+    assert found.insert_waits > 0  # the child's
+
+
+def test_a_limiter_is_saved_with_its_buffer(tmp_path: Path) -> None:
+    buffer = make(relive.RateLimiter(2, min_size=4, error_buffer=8, timeout=0))
+    fill(buffer)
+    buffer.sample(5)
+    buffer.save(tmp_path)
+    counted = buffer.stats().limiter
+    for choices in ({}, {"capacity": 40}, {"sampler": relive.Prioritized()}):
+        loaded = relive.load(tmp_path, **choices)
+        assert (loaded.limiter, loaded.stats().limiter) == (buffer.limiter, counted)
+        add(loaded)
+        with pytest.raises(relive.RateLimitTimeout):
+            add(loaded)
+    changed = relive.load(tmp_path, limiter=relive.RateLimiter(3, min_size=5))
+    assert (changed.stats().limiter.inserts, changed.stats().limiter.samples) == (5, 0)
+    assert relive.load(tmp_path, lanes=[1]).stats().limiter.inserts == len(buffer) / 2 == 4
+    assert "RateLimiter(samples_per_insert=2.0, min_size=4," in repr(buffer)
