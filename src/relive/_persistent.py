@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .checkpoints._instant import Facts, Source
     from .checkpoints._saving import Basis, Saved, Saver
     from .items import Item
+    from .processes._link import Link
     from .samplers import Index, Sampler
     from .schema import Schema
     from .storage import Storage
@@ -38,6 +39,7 @@ class Persistent:
     _turn: Turn
     _of_sampler: Memory
     _limit: Limit | None
+    _link: Link | None
     _slow_adds: Callable[[], int]
 
     def __init__(self) -> None:
@@ -67,6 +69,7 @@ class Persistent:
         Raises:
             StorageError: The directory cannot be written, is in use, or holds another buffer's saves.
             ArgumentError: An argument outside these limits, or a generator that is not NumPy's.
+            ReliveError: Another process wrote to a `Shared` or `Mapped` buffer meanwhile. Earlier saves stay.
 
         >>> import relive, tempfile
         >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
@@ -105,6 +108,7 @@ class Persistent:
             facts=self._facts,
             watch=self._adding.watch,
             limit=self._limit,
+            unmoved=None if self._link is None else self._link.unmoved,
         )
 
     def _facts(self) -> Facts:

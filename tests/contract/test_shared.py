@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import signal
@@ -17,8 +18,8 @@ from test_processes import forked, make, native, steps, torn
 from test_samplers import SAMPLERS
 
 import relive
+from relive.checkpoints._instant import Instant
 from relive.storage import Shared
-from relive.testing.agreement import assert_same_batch
 
 pytestmark = [pytest.mark.filterwarnings("ignore:Expected:relive.errors.ReliveWarning"), native]
 
@@ -333,61 +334,6 @@ def test_names_are_random_unless_given() -> None:
     assert Shared("x").file.endswith("relive-x")
 
 
-T, S = relive.Transitions, relive.Sequences
-VIEWS = [
-    (T(), T(n_step=3)),
-    (T(n_step=4), T()),
-    (T(), S(4, burn_in=1)),
-    (S(4, burn_in=2), S(3, n_step=2)),
-    (T(), S(5, across_episodes=True)),
-    (S(5, across_episodes=True, starts=2), S(3)),
-    (S(5, across_episodes=True), S(3, burn_in=1, across_episodes=True)),
-]
-
-
-@pytest.mark.parametrize(("made", "drawn"), VIEWS)
-@pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized()], ids=repr)
-def test_a_reader_with_another_item_draws_what_a_buffer_of_its_own_would(made, drawn, sampler) -> None:
-    """Every batch and every count, while streams end, are cut and overwritten."""
-    rng, t = np.random.default_rng(0), 0
-    schema = relive.Schema(obs=relive.Field(2), action=relive.Field())
-    with relive.ReplayBuffer(schema, 60, num_envs=2, storage=relive.Shared(), item=made) as buffer:
-        alone = relive.ReplayBuffer(schema, 60, num_envs=2, item=drawn, sampler=sampler, seed=1)
-        reader = relive.open(buffer.storage.name, item=drawn, sampler=sampler, seed=1)
-        for _ in range(200):
-            n = int(rng.integers(1, 5))
-            obs = np.tile(t + np.arange(n, dtype=np.float32)[:, None], (2, 1, 2))
-            terminated, truncated = rng.random((2, n)) < 0.1, rng.random((2, n)) < 0.05
-            given = {"obs": obs, "action": np.zeros((2, n)), "reward": rng.random((2, n)), "next_obs": obs + 1}
-            if rng.random() < 0.2:
-                del given["next_obs"]
-            for each in (buffer, alone):
-                each.extend(**given, terminated=terminated, truncated=truncated)
-            if rng.random() < 0.1:
-                for each in (buffer, alone):
-                    each.cut([1])
-            t += n + (rng.random() < 0.1)
-            assert reader.can_sample(1) == alone.can_sample(1)
-            if alone.can_sample(1) and rng.random() < 0.7:
-                batch, expected = reader.sample(8), alone.sample(8)
-                assert_same_batch(batch, expected)
-                if sampler.prioritizes:
-                    errors = np.sin(expected.ids)
-                    assert reader.update_priorities(batch.ids, errors) == alone.update_priorities(batch.ids, errors)
-            ours, theirs = vars(reader.stats()), vars(alone.stats())
-            own = ("nbytes", "slow_adds")
-            assert {k: v for k, v in ours.items() if k not in own} == {k: v for k, v in theirs.items() if k not in own}
-        reader.close()
-
-
-def test_a_reader_cannot_number_steps_anew() -> None:
-    with (
-        make(3, 40, storage=relive.Shared()) as buffer,
-        pytest.raises(relive.ArgumentError, match="start every 1 steps"),
-    ):
-        relive.open(buffer.storage.name, item=relive.Sequences(4, starts=2))
-
-
 def test_a_limiter_holds_for_all_writers() -> None:
     limiter = relive.RateLimiter(samples_per_insert=2, min_size=5, error_buffer=4, timeout=0.05)
     with make(3, 40, storage=relive.Shared(), limiter=limiter) as buffer, buffer.writer([0]) as writer:
@@ -403,3 +349,30 @@ def test_a_limiter_holds_for_all_writers() -> None:
             buffer.sample(8)
         writer.extend(**steps(3, 6, 4, 0))
         assert (len(buffer), buffer.stats().limiter.samples_per_insert) == (11, 8 / 11)
+
+
+def test_what_others_write_while_a_buffer_is_saved_ends_the_save(storage, tmp_path, monkeypatch) -> None:
+    with make(3, 40, storage=storage) as buffer, buffer.writer([1]) as writer:
+        buffer.extend(**steps(3, 0, 30, 0))
+        writer.extend(**steps(3, 0, 30, 1))
+        buffer.save(tmp_path)  # nobody writes now
+        before = buffer.sample(16).ids
+        arrays = Instant.arrays
+
+        def meanwhile(instant: Instant) -> dict[str, np.ndarray]:
+            writer.extend(**steps(3, len(buffer), 1, 1))
+            return arrays(instant)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Instant, "arrays", meanwhile)
+            with pytest.raises(relive.ReliveError, match="nothing was saved"):
+                buffer.save(tmp_path)
+        np.testing.assert_array_equal(relive.load(tmp_path).sample(16).ids, before)
+        buffer.save(tmp_path)
+        for copied in (relive.load(tmp_path), pickle.loads(pickle.dumps(buffer))):
+            copied.rng = copy.deepcopy(buffer.rng)
+            assert len(copied) == len(buffer) == 61
+            assert set(copied.sample(64).ids) <= set(range(64))
+        with relive.open(storage.address, item=relive.Transitions(n_step=2)) as reader:
+            reader.save(tmp_path / "other")
+            assert len(relive.load(tmp_path / "other")) == 61

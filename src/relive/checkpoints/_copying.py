@@ -60,6 +60,7 @@ def copied(source: Source, identity: str) -> Copy:
             )
             for column, array in zip(source.schema.columns, ring.columns, strict=True)
         ]
+        instant.check()
     arrays = instant.arrays()
     limiter = None if source.limit is None else source.limit.limiter
     facts = instant.facts

@@ -59,6 +59,8 @@ class Source(Frozen):
         turn: Whose turn it is to call.
         facts: What is in no array, now.
         limit: The limiter at work.
+        unmoved: Raises an error where another process has written since the counters were those given; None where
+            there is none.
         watch: Called with what has to be asked before rows are overwritten, as long as it is there.
     """
 
@@ -72,6 +74,7 @@ class Source(Frozen):
     turn: Turn
     facts: Callable[[], Facts]
     limit: Limit | None
+    unmoved: Callable[[Int64], None] | None
     watch: Callable[[Guard], None]
 
 
@@ -87,7 +90,7 @@ class Instant:
     def __init__(self, source: Source) -> None:
         ring, sampler, memory = source.ring, source.sampler, source.memory
         source.refresh()
-        self._ring = ring
+        self._ring, self._unmoved = ring, source.unmoved
         self.facts = source.facts()
         spec = sampler.spec(ring.lanes, ring.rows)
         self._counters, self._clock = ring.counters.copy(), ring.clock.copy()
@@ -109,6 +112,15 @@ class Instant:
             name_of(column.keys): array[ring.units(self.head, lanes, column.field.every)]
             for column, array in zip(source.schema.columns, ring.columns, strict=True)
         }
+
+    def check(self) -> None:
+        """Check that no other process has written since.
+
+        Raises:
+            ReliveError: One has.
+        """
+        if self._unmoved is not None:
+            self._unmoved(self._counters)
 
     def generator(self) -> dict[str, Any]:
         """The generator's state as JSON.

@@ -218,6 +218,7 @@ class _Task:
         # The files are there for good before the manifest says that they are.
         folder.sync()
         text = manifest.dumped()
+        self._instant.check()
         folder.write(_manifest.manifest_name(number), [text])
         folder.sync()
         self._prune(manifest, before)

@@ -28,13 +28,14 @@ class Claims:
         lanes: Those that may be claimed; none for a buffer that only reads.
 
     Attributes:
+        ring: As above.
         allowed: uint8 `[L]`, 1 for lanes that have been claimed.
     """
 
     _all: ClassVar[WeakSet[Claims]] = WeakSet()
 
     def __init__(self, ring: Ring, locks: Locks, owners: Int64, lanes: Sequence[int]) -> None:
-        self._ring, self._locks, self._owners = ring, locks, owners
+        self.ring, self._locks, self._owners = ring, locks, owners
         self._mine = frozenset(lanes)
         self.allowed: Bytes = np.zeros(ring.lanes, np.uint8)
         ring.kernel.allow(self.allowed)
@@ -55,8 +56,8 @@ class Claims:
                     self._locks.drop(taken + 1)
                 raise self._refusal(lane)
         for lane in new:
-            self._ring.recover([lane])
-            self._ring.cut(np.array([lane]))
+            self.ring.recover([lane])
+            self.ring.cut(np.array([lane]))
             self._owners[lane] = os.getpid()
             self.allowed[lane] = 1
         return bool(new)
@@ -74,7 +75,7 @@ class Claims:
 
     def free(self) -> list[int]:
         """The lanes that nobody has, as far as can be told now."""
-        return [lane for lane in range(self._ring.lanes) if not self._locks.taken(lane + 1)]
+        return [lane for lane in range(self.ring.lanes) if not self._locks.taken(lane + 1)]
 
     def _take(self, lane: int) -> bool:
         """Whoever opens the buffer has all free lanes for a moment, to put them right."""

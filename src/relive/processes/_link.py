@@ -10,6 +10,7 @@ import numpy as np
 from .._arrays import JointMemory
 from .._frozen import Frozen
 from .._generators import generator_of, state_of
+from .._lanes import CUTS, HEAD
 from .._ring import Ring
 from .._types import Array, Bool, Float32, Float64, Int64
 from ..errors import ReliveError, StaleId, event
@@ -186,6 +187,20 @@ class Link:
         facts = StateFile(self._memory.host(STATE)).read() or {}
         state = facts.get("rng")
         return None if state is None else generator_of(state), facts.get("counts", {})
+
+    def unmoved(self, counters: Int64) -> None:
+        """Check that no other process has written to a lane since its counters were `counters`.
+
+        Raises:
+            ReliveError: One has.
+        """
+        now, seen = (of[:, [HEAD, CUTS]] for of in (self.claims.ring.counters, counters))
+        moved = (now != seen).any(axis=1) & (self.claims.allowed == 0)
+        if moved.any():
+            lane = int(np.flatnonzero(moved)[0])
+            what = f"Process {self._memory.host(OWNERS)[lane]} wrote to lane {lane} while the buffer was copied"
+            remedy = "let its writers wait meanwhile; nothing was saved"
+            raise ReliveError(event(what, "ReplayBuffer.save", remedy))
 
     def announce(self, about: About) -> None:
         """Let other processes open the buffer."""
