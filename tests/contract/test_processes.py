@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from forked_storage import Forked
+from forking import forked
 from mapped_storage import Mapped
 from test_samplers import SAMPLERS
 
@@ -39,26 +37,6 @@ def steps(width: int, first: int, count: int, lane: int) -> dict[str, object]:
         "obs": (obs % 2**16).astype(np.float32), "action": t * 100 + lane, "reward": t % 7,
         "next_obs": ((obs + 1) % 2**16).astype(np.float32), "terminated": off, "truncated": off, "env_ids": [lane],
     }  # fmt: skip
-
-
-@contextmanager
-def forked(work: Callable[[], object], endless: bool = False) -> Iterator[None]:
-    """Let a child do `work` while the block runs; `endless` work is killed where the block ends."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    try:
-        yield
-    finally:
-        if endless:
-            os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-    assert status == (signal.SIGKILL if endless else 0)
 
 
 def torn(batch: relive.Batch) -> np.ndarray:

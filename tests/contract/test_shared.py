@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_processes import forked, make, native, steps, torn
+from forking import forked
+from test_processes import make, native, steps, torn
 from test_samplers import SAMPLERS
 
 import relive

@@ -7,7 +7,8 @@ import time
 
 import numpy as np
 import pytest
-from test_processes import forked, native
+from forking import forked
+from test_processes import native
 
 import relive
 from relive.processes._link import Link

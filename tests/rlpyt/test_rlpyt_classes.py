@@ -2,13 +2,14 @@
 
 The names are rlpyt's. Each is built, filled with random episodes, and compared with the oracle: what can be drawn,
 every field of every item, and priorities that follow updates. rlpyt's `Async...` classes let one process write while
-others draw; here threads do so, with the same argument lists.
+others draw; here processes do so over shared memory, and threads, with the same argument lists.
 """
 
 from __future__ import annotations
 
 import re
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -16,10 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forking import forked
 from full_oracle import FullOracle, SequencesModel, assert_same_buffer, stacks_of
 from wild_envs import MIDWAY, WildEnvs
 
 import relive
+from relive import _kernels
 from relive.testing import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script, TransitionsModel, assert_items
 from relive.testing.nests import tree_map
 
@@ -65,14 +68,14 @@ class Cell:
     def sampler(self) -> Any:
         return relive.Prioritized(alpha=ALPHA, eps=0.0) if self.prioritized else relive.Uniform()
 
-    def build(self) -> relive.ReplayBuffer:
+    def build(self, storage: Any = None) -> relive.ReplayBuffer:
         return relive.ReplayBuffer(
             self.schema,
             capacity=LANES * ROWS,
             num_envs=LANES,
             item=self.item,
             sampler=self.sampler,
-            storage=relive.Ram(),
+            storage=storage,
             seed=7,
         )
 
@@ -144,6 +147,36 @@ def draw(buffer: relive.ReplayBuffer, oracle: FullOracle, cell: Cell, rng: Any) 
         assert (batch.weights == 1).all()
     flags = zip(batch.terminated.ravel().tolist(), batch.truncated.ravel().tolist(), strict=True)
     return set(flags)
+
+
+@pytest.mark.skipif(not _kernels.is_native(), reason="only native kernels share")
+@pytest.mark.parametrize(
+    "name", [name for name, cell in CELLS.items() if not (cell.time_limits and (cell.sequences or cell.frames))]
+)
+def test_one_process_draws_while_others_write(name: str) -> None:
+    """rlpyt's ten `Async...` classes: a process a lane writes; in the end nothing is lost or mixed up."""
+    cell = CELLS[name]
+    oracle, envs = cell.model(), WildEnvs(cell.schema, LANES)
+    script = Script([GO] * 9 + [TERMINATED] + [GO] * 7 + ([TRUNCATED] if cell.time_limits else []), [STAY], True)
+    calls = [envs.rollout(list(range(LANES)), 1, script) for _ in range(120)]
+    expected = [oracle.extend(list(range(LANES)), arguments)[:, 0] for arguments in calls]
+
+    def write(lane: int) -> None:
+        with buffer.writer([lane]) as writer:
+            for arguments, ids in zip(calls, expected, strict=True):
+                step = tree_map(lambda value, lane=lane: value[lane : lane + 1, 0], arguments)
+                assert writer.add(**{**step, "env_ids": [lane]}).tolist() == [ids[lane]]
+
+    with cell.build(relive.Shared()) as buffer, ExitStack() as writers:
+        for lane in range(LANES):
+            writers.enter_context(forked(lambda lane=lane: write(lane)))
+        while buffer.stats().added < LANES * len(calls):
+            if buffer.can_sample(8):
+                batch = buffer.sample(8)
+                if cell.prioritized:
+                    buffer.update_priorities(batch.ids, np.ones(8))
+        oracle.stale = buffer.stats().stale_updates
+        assert_same_buffer(buffer, oracle)
 
 
 @pytest.mark.parametrize("name", [name for name in CELLS if CELLS[name].time_limits])

@@ -1,0 +1,28 @@
+"""Children of a test that do something meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def forked(work: Callable[[], object], endless: bool = False) -> Iterator[None]:
+    """Let a child do `work` while the block runs; `endless` work is killed where the block ends."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    try:
+        yield
+    finally:
+        if endless:
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    assert status == (signal.SIGKILL if endless else 0)
