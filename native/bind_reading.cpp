@@ -42,8 +42,8 @@ void PyRing::look() {
     for (int64_t lane = 0; lane < ring.lanes; ++lane) ready_[size_t(lane)] = observe(ring.lane_of[lane].ready);
 }
 
-// A writer shows that a row is gone before it writes over it, so what was copied before the fence is whole if its row is
-// still there after it. A row that was not ready when the draw began belongs to a later lap than the one drawn.
+// A writer shows that a row is gone before it writes over it, so what was copied before the fence is whole if its row
+// is still there after it. A row that was not ready when the draw began belongs to a later lap than the one drawn.
 nb::object PyRing::overtaken(In<int64_t> ids) const {
     require(ready_.size() == size_t(ring.lanes), "relive._native.Ring.overtaken: nobody looked");
     std::atomic_thread_fence(std::memory_order_acquire);

@@ -111,7 +111,7 @@ private:
     const int64_t* limit_ = nullptr;
     const uint8_t* allowed_ = nullptr;
     std::vector<int64_t> ready_;  // of every lane, at the last look
-    nb::list columns_;  // keeps them alive
+    nb::list columns_;            // keeps them alive
     bool pending_ = false;
 
     nb::object guard_;

@@ -144,10 +144,15 @@ public:
         const int axes = PyArray_NDIM(array(td_error));
         if (PyArray_SIZE(array(td_error)) != n || axes < 1 || axes > 2 || PyArray_DIM(array(td_error), 0) != n)
             return false;
+        // First what changed: a slot must not be given the priority of a row that is gone from it by then.
+        refresh(ring, seen, initial, alpha);
         slots_.resize(size_t(n));
         states_.resize(size_t(n));
         bool all = true;
-        run(n, [&] { all = ring.ring.locate(which.data, n, slots_.data(), states_.data()); });
+        run(n, [&] {
+            all = ring.ring.locate(which.data, n, slots_.data(), states_.data()) &&
+                  all_seen(ring.ring, reinterpret_cast<const Seen*>(seen.data), which.data, n);
+        });
         if (!all) return false;
         const auto* errors = static_cast<const double*>(wide ? PyArray_DATA(array(td_error)) : nullptr);
         if (narrow) {
@@ -155,7 +160,6 @@ public:
             errors_.assign(given, given + n);
             errors = errors_.data();
         }
-        refresh(ring, seen, initial, alpha);
         return priorities_.update(tree_, slots_.data(), errors, nullptr, n, eps, alpha);
     }
 

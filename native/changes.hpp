@@ -10,8 +10,8 @@ struct Seen {
     int64_t oldest, ready, head;
 };
 
-// In this order: so `oldest` is not further behind `head` than a lane has rows, whatever is written meanwhile. It may be
-// ahead of it, where a lane was written round in between; then nothing is left of what was seen.
+// In this order: so `oldest` is not further behind `head` than a lane has rows, whatever is written meanwhile. It may
+// be ahead of it, where a lane was written round in between; then nothing is left of what was seen.
 inline Seen look(const Lane& lane) {
     const int64_t head = observe(lane.head), ready = std::min(observe(lane.ready), head);
     return {std::min(observe(lane.oldest), head), ready, head};
@@ -22,6 +22,17 @@ inline bool plausible(const Rows& ring, const Seen& seen, const Seen& now) {
     return seen.oldest >= 0 && seen.ready >= 0 && seen.head >= 0 && seen.oldest <= now.oldest &&
            seen.ready <= now.ready && seen.head <= now.head && seen.oldest <= seen.head && seen.ready <= seen.head &&
            seen.ready - seen.oldest <= ring.rows;
+}
+
+// Whether drawable ids are of rows that were `seen` to be ready: another process may have written others since.
+inline bool all_seen(const Rows& ring, const Seen* seen, const int64_t* ids, int64_t n) {
+    bool all = true;
+    for (int64_t i = 0; i < n; ++i) {
+        int64_t row, number;
+        ring.split(ids[i], row, number);
+        all &= row < seen[number].ready;
+    }
+    return all;
 }
 
 // The rows of one lane, as half-open ranges, that `seen` takes for drawable and that are gone, and those that are new.

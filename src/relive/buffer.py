@@ -357,6 +357,9 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable):
         checked = ids_of(ids, "ReplayBuffer.update_priorities")
         errors = td_errors(td_error, checked)
         with self._turn.alone():
+            if self._link is not None:
+                self._ring.kernel.look()
+            self._index.refresh()
             slots, states = self._ring.locate(checked)
             keep: Bool | None = None
             if states is not None:
@@ -364,10 +367,11 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable):
                 if unknown.any():
                     raise stale(checked, states, unknown, "ReplayBuffer.update_priorities")
                 keep = states == State.DRAWABLE
+            if self._link is not None:
+                keep = self._link.known(self._ring, checked, keep)
             index = self._prioritizing
             if index is None:
                 raise no_priorities(self.sampler, "ReplayBuffer.update_priorities")
-            index.refresh()
             index.update(slots, errors, keep)
             dropped = 0 if keep is None else len(checked) - int(keep.sum())
             self._stale += dropped

@@ -41,8 +41,8 @@ def wrong(batch: relive.Batch, width: int) -> int:
     found = (batch.reward != lanes * batch.steps) | (batch.obs[:, 0] != lanes) | (batch.obs[:, 1] != steps % 512)
     found |= batch.next_obs[:, 1] != (steps + batch.steps) % 512
     found |= batch.steps != np.minimum(3, 7 - steps % 7)
-    for lane, step, obs in zip(lanes.tolist(), steps.tolist(), batch.obs, strict=True):
-        found |= (obs != observation(lane, step % 512, width)).any()
+    items = zip(lanes.tolist(), steps.tolist(), batch.obs, strict=True)
+    found |= [(obs != observation(lane, step % 512, width)).any() for lane, step, obs in items]
     return int(found.sum())
 
 

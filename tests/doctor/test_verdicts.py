@@ -60,8 +60,7 @@ def test_stable_baselines3() -> None:
     assert memory["truncation taken for an end", "disabled", 1] == 26
 
 
-def test_tianshou(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # to compile its kernels takes longer than to do without
+def test_tianshou() -> None:
     data = pytest.importorskip("tianshou.data")
 
     def filled(kind: Any, **choices: Any) -> Any:

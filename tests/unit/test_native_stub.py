@@ -42,7 +42,7 @@ TYPES = {
     "Tree": "relive._native.Tree",
     "Any": "object",
 }
-DTYPES = {"Float64": "float64", "Float32": "float32", "Int64": "int64"}
+DTYPES = {"Bool": "bool", "Float64": "float64", "Float32": "float32", "Int64": "int64"}
 Signature = list[tuple[str, str, bool]]  # name, type, whether None is allowed
 
 

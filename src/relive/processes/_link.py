@@ -169,6 +169,17 @@ class Link:
             what = f"Id {ids[bad][0]} was overwritten while it was read ({int(bad.sum())} of {len(ids)})"
             raise StaleId(event(what, "$.ids", "read sooner, or give lanes more rows"))
 
+    def known(self, ring: Ring, ids: Int64, keep: Bool | None) -> Bool | None:
+        """Which of the drawable ids (`keep`; None: all) are of rows that the sampler knows by their slots.
+
+        `ring.kernel.look` and the sampler's `refresh` have been called before: a slot must not be given the priority of
+        a row that is gone from it by then.
+        """
+        bad = ring.kernel.overtaken(ids)
+        if bad is None:
+            return keep
+        return ~bad if keep is None else keep & ~bad
+
     def count(self, updates: int, stale: int) -> None:
         """Note an update of priorities, for whoever looks."""
         self._counts[UPDATES] += updates
