@@ -15,7 +15,7 @@ from relive.minari import from_arrays, from_minari, to_minari
 minari = pytest.importorskip("minari")
 pytest.importorskip("h5py")
 # Minari advises on what a data set should say of itself.
-pytestmark = pytest.mark.filterwarnings("ignore:.* is set to None:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.* is (set to )?None:UserWarning")
 
 
 @pytest.fixture(autouse=True)
