@@ -15,6 +15,7 @@ NAMES = {
     "labml": "labml-nn",
     "torchrl": "TorchRL, `cache_values`",
     "torchrl-plain": "TorchRL",
+    "torchrl-shared": "TorchRL, uniform draws from shared memmaps",
     "limit": "copy limit",
     "rlinf": "RLinf",
     "torchsave": "`torch.save` by hand",

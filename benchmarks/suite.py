@@ -27,7 +27,9 @@ NAMES = (
     "atari",
     "trajectories",
     "threads",
+    "processes",
     "memory",
+    "saves",
     "import_time",
 )
 SCALES = {scale.name: scale for scale in (FULL, QUICK, TINY)}

@@ -28,7 +28,7 @@ nb::object attempt(Add& add, PyObject* const* arguments, PyObject* names) {
     const Ring& ring = owner.ring;
     if (owner.pending() || !inputs.acquire(arguments, names, add.several, ring.lanes, add.ask)) return {};
     if (inputs.gives_priority()) {
-        if (!ring.given) return {};
+        if (!ring.given || add.refresh == Py_None) return {};
         // Earlier steps without a priority get the largest so far, which these steps may raise.
         nb::handle(add.refresh)();
     }
@@ -126,7 +126,8 @@ PyTypeObject* add_type = nullptr;
 nb::object adding(nb::handle_t<PyRing> ring, nb::handle_t<Lock> lock, nb::object ask, nb::object refresh,
                   nb::object otherwise, bool several) {
     for (const nb::object& callable : {ask, refresh, otherwise})
-        if (!PyCallable_Check(callable.ptr())) throw nb::type_error("relive._native.adding: it cannot be called");
+        if (!PyCallable_Check(callable.ptr()) && !(callable.is(refresh) && refresh.is_none()))
+            throw nb::type_error("relive._native.adding: it cannot be called");
     nb::object made = nb::steal(add_type->tp_alloc(add_type, 0));
     if (!made.is_valid()) nb::raise_python_error();
     Add& add = *reinterpret_cast<Add*>(made.ptr());
@@ -165,6 +166,6 @@ void bind_add(nanobind::module_& m) {
                 lock.leave();
             },
             nb::arg("kind").none(), nb::arg("error").none(), nb::arg("trace").none());
-    m.def("adding", &adding, nb::arg("ring"), nb::arg("lock"), nb::arg("ask"), nb::arg("refresh"), nb::arg("otherwise"),
-          nb::arg("several"));
+    m.def("adding", &adding, nb::arg("ring"), nb::arg("lock"), nb::arg("ask"), nb::arg("refresh").none(),
+          nb::arg("otherwise"), nb::arg("several"));
 }

@@ -37,25 +37,14 @@ nb::object PyRing::locate(In<int64_t> ids) const {
     return plan(plans().located, slots.array, all ? nb::none() : states.array);
 }
 
-void PyRing::look() {
-    ready_.resize(size_t(ring.lanes));
-    for (int64_t lane = 0; lane < ring.lanes; ++lane) ready_[size_t(lane)] = observe(ring.lane_of[lane].ready);
-}
+void PyRing::look() { ring.look(ready_); }
 
-// A writer shows that a row is gone before it writes over it, so what was copied before the fence is whole if its row
-// is still there after it. A row that was not ready when the draw began belongs to a later lap than the one drawn.
 nb::object PyRing::overtaken(In<int64_t> ids) const {
     require(ready_.size() == size_t(ring.lanes), "relive._native.Ring.overtaken: nobody looked");
-    std::atomic_thread_fence(std::memory_order_acquire);
-    Out<bool> bad(ids.size);
-    bool any = false;
-    for (int64_t i = 0; i < ids.size; ++i) {
-        int64_t row, lane;
+    for (int64_t i = 0; i < ids.size; ++i)
         require(ids.data[i] >= 0, "relive._native.Ring.overtaken: an id that is none");
-        ring.split(ids.data[i], row, lane);
-        const int64_t oldest = std::atomic_ref<int64_t>(ring.lane_of[lane].oldest).load(std::memory_order_relaxed);
-        any |= bad.data[i] = row < oldest || row >= ready_[size_t(lane)];
-    }
+    Out<bool> bad(ids.size);
+    const bool any = ring.overtaken(ready_, ids.data, ids.size, reinterpret_cast<uint8_t*>(bad.data));
     return any ? bad.array : nb::none();
 }
 

@@ -130,6 +130,7 @@ void bind_samplers(nanobind::module_& m) {
         .def("get", &SumTree::get, nb::arg("indices"))
         .def("set", &SumTree::set, nb::arg("indices"), nb::arg("values"))
         .def("fill_zero_and_set", &SumTree::fill_zero_and_set, nb::arg("removed"), nb::arg("added"), nb::arg("value"))
+        .def("restore", &SumTree::restore)
         .def("find", &SumTree::find, nb::arg("prefix"))
         .def("draw", &SumTree::draw, nb::arg("u"), nb::arg("stratified"))
         .def("draw_distinct", &SumTree::draw_distinct, nb::arg("u"))

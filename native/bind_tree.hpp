@@ -83,6 +83,14 @@ public:
         write({removed.data, removed.size, added.data, added.size, &value, 0});
     }
 
+    void restore() {
+        const std::int64_t n = tree_.groups[0] * FAN_OUT;
+        bool good = true;
+        for (std::int64_t i = 0; i < n; ++i) good &= std::isfinite(tree_.sums[0][i]);
+        require(good, NO_LEAF);
+        run(n, [&] { chosen().restore(tree_); });
+    }
+
     nb::object find(In<double> prefix) const {
         require(all_numbers(prefix.data, prefix.size), "relive._native.Tree.find: a prefix is NaN");
         Out<std::int64_t> index(prefix.size);

@@ -58,7 +58,7 @@ void each_change(const Rows& ring, int64_t number, const Seen& seen, const Seen&
     slot = ring.place_of(at, moved.come_from) * ring.lanes + number;
     for (int64_t row = moved.come_from; row < moved.come_to; ++row, next()) {
         const int64_t storage_row = ring.storage_row(number, ring.memory_of(at, row));
-        if ((ring.marks[storage_row] & ANCHOR) == ANCHOR) come(slot, storage_row);
+        if ((ring.mark_at(storage_row) & ANCHOR) == ANCHOR) come(slot, storage_row);
     }
 }
 

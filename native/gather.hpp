@@ -19,7 +19,7 @@ static inline void copy_rows(const Job& job, int64_t begin, int64_t end, Copy co
 static inline void copy_rows(const Job& job, int64_t begin, int64_t end) {
     switch (job.row) {
         case 1:
-            return copy_rows(job, begin, end, [](char* to, const char* from, size_t) { *to = *from; });
+            return copy_rows(job, begin, end, [](char* to, const char* from, size_t) { copy_block<1>(to, from); });
         case 4:
             return copy_rows(job, begin, end, [](char* to, const char* from, size_t) { copy_block<4>(to, from); });
         case 8:
@@ -43,7 +43,7 @@ static inline void copy_strip(const Strip& strip, int64_t n, Copy copy) {
 
 static inline void copy_strip(const Strip& strip, int64_t n) {
     if (strip.row == strip.from_step && strip.row == strip.to_step) {
-        if (n > 0) std::memcpy(strip.to, strip.from, strip.row * size_t(n));
+        if (n > 0) copy_bytes(strip.to, strip.from, strip.row * size_t(n));
         return;
     }
     switch (strip.row) {

@@ -43,6 +43,7 @@ const Kernels table = {
     draw,
     draw_distinct,
     write,
+    restore,
     reorder,
     ranked,
     power,

@@ -89,6 +89,7 @@ struct Kernels {
     void (*draw_distinct)(Tree&, const double* u, std::int64_t n, std::int64_t* index, double* value, double* scratch);
     // `scratch` has room for removed_count + added_count.
     void (*write)(Tree&, const Writes&, std::int64_t* scratch);
+    void (*restore)(Tree&);
     // Take slots out, if they are in it, and put others in, each behind its equals; those with a key of 0 stay out.
     void (*reorder)(Order&, const std::int64_t* removed, std::int64_t removed_count, const std::int64_t* added,
                     const double* keys, std::int64_t added_count);

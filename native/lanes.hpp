@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "copy.hpp"
 
@@ -86,6 +87,17 @@ inline void publish(int64_t& counter, int64_t value) {
 }
 inline int64_t observe(const int64_t& counter) {
     return std::atomic_ref<int64_t>(const_cast<int64_t&>(counter)).load(std::memory_order_acquire);
+}
+
+// What has no order of its own: marks, bookkeeping, and counters that only tell how many. Plain moves, which a compiler
+// must not split or repeat.
+template <typename T>
+inline void show(T& place, std::type_identity_t<T> value) {
+    std::atomic_ref<T>(place).store(value, std::memory_order_relaxed);
+}
+template <typename T>
+inline T peek(const T& place) {
+    return std::atomic_ref<T>(const_cast<T&>(place)).load(std::memory_order_relaxed);
 }
 
 }  // namespace relive

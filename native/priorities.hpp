@@ -30,7 +30,8 @@ public:
     bool same = false;  // one value stands for all
 
     // Nothing changes but what is gathered here; `seen` moves on when `settle` is called.
-    void gather(const Ring& ring, const Seen* seen, double largest_so_far, double initial) {
+    // Whoever asks for `ordered` gets what came in the order of its arrivals, over all lanes.
+    void gather(const Ring& ring, const Seen* seen, double largest_so_far, double initial, bool ordered) {
         gone.clear();
         come.clear();
         rows_.clear();
@@ -42,12 +43,12 @@ public:
         for (int64_t number = 0; number < ring.lanes; ++number) {
             const Lane& lane = ring.lane_of[number];
             const Seen now = look(lane);
-            items += lane.drawable;
+            items += peek(lane.drawable);
             const Seen& before = seen[number];
             if (!plausible(ring, before, now)) throw std::invalid_argument("relive._native: `seen` was never seen");
             if (now.oldest == before.oldest && now.ready == before.ready && now.head == before.head) continue;
             moved_.push_back({number, now});
-            cleared |= lane.cleared > before.oldest;
+            cleared |= peek(lane.cleared) > before.oldest;
             if (gives) raise_by_given(ring, number, before, now);
             each_change(
                 ring, number, before, now, [&](int64_t slot) { gone.push_back(slot); },
@@ -56,12 +57,12 @@ public:
                     rows_.push_back(row);
                 });
         }
-        if (ring.arrival && ring.lanes > 1) sort_by_arrival(ring.arrival);
+        if (ordered && ring.arrival && ring.lanes > 1) sort_by_arrival(ring.arrival);
         if (!cleared) largest = std::max(largest, largest_so_far);
         same = !gives;
         values.assign(same ? 1 : come.size(), largest > 0 ? largest : initial);
         for (size_t i = 0; gives && i < come.size(); ++i)
-            if (std::signbit(ring.given[rows_[i]])) values[i] = -ring.given[rows_[i]];
+            if (const double given = peek(ring.given[rows_[i]]); std::signbit(given)) values[i] = -given;
     }
 
     double value(size_t i) const { return values[same ? 0 : i]; }
@@ -70,6 +71,7 @@ public:
         for (const Look& look : moved_) seen[look.number] = look.now;
         for (auto* list : {&gone, &come, &rows_}) give_back(*list);
         give_back(values);
+        give_back(arrived_);
     }
 
     // What a refresh after thousands of steps needed, later calls do not.
@@ -84,27 +86,34 @@ private:
         int64_t number;
         Seen now;
     };
+    struct Arrived {
+        int64_t when, row, slot;
+    };
     std::vector<int64_t> rows_;
     std::vector<Look> moved_;
+    std::vector<Arrived> arrived_;
 
     void raise_by_given(const Ring& ring, int64_t number, const Seen& before, const Seen& now) {
         const Position at = ring.position(number, now.head);
-        const int64_t from = std::max({before.head, now.head - ring.rows, ring.lane_of[number].cleared});
+        const int64_t from = std::max({before.head, now.head - ring.rows, peek(ring.lane_of[number].cleared)});
         for (int64_t row = from; row < now.head; ++row) {
             const int64_t stored = ring.storage_row(number, ring.memory_of(at, row));
             // A row that only holds an observation has the priority of a step that is long gone.
-            if (ring.marks[stored] & (STEP | LOST)) largest = std::max(largest, -ring.given[stored]);
+            if (ring.mark_at(stored) & (STEP | LOST)) largest = std::max(largest, -peek(ring.given[stored]));
         }
     }
 
+    // Arrivals are read once: a writer that is a lap ahead may change them meanwhile, and a sort must not see that.
     void sort_by_arrival(const int64_t* arrival) {
-        const auto earlier = [arrival](int64_t one, int64_t other) { return arrival[one] < arrival[other]; };
-        if (std::is_sorted(rows_.begin(), rows_.end(), earlier)) return;
-        std::vector<std::pair<int64_t, int64_t>> both(rows_.size());
-        for (size_t i = 0; i < both.size(); ++i) both[i] = {rows_[i], come[i]};
-        std::stable_sort(both.begin(), both.end(),
-                         [&](const auto& one, const auto& other) { return earlier(one.first, other.first); });
-        for (size_t i = 0; i < both.size(); ++i) std::tie(rows_[i], come[i]) = both[i];
+        arrived_.clear();
+        for (size_t i = 0; i < come.size(); ++i) arrived_.push_back({peek(arrival[rows_[i]]), rows_[i], come[i]});
+        const auto earlier = [](const Arrived& one, const Arrived& other) { return one.when < other.when; };
+        if (std::is_sorted(arrived_.begin(), arrived_.end(), earlier)) return;
+        std::stable_sort(arrived_.begin(), arrived_.end(), earlier);
+        for (size_t i = 0; i < come.size(); ++i) {
+            rows_[i] = arrived_[i].row;
+            come[i] = arrived_[i].slot;
+        }
     }
 };
 
@@ -112,7 +121,7 @@ class Priorities {
 public:
     // Take in what changed since `seen`, which moves on. Returns how many items have a positive priority.
     int64_t refresh(Tree& tree, const Ring& ring, Seen* seen, double initial, double alpha) {
-        news_.gather(ring, seen, tree.state[LARGEST], initial);
+        news_.gather(ring, seen, tree.state[LARGEST], initial, false);
         const auto gone = int64_t(news_.gone.size()), come = int64_t(news_.come.size());
         scratch_.resize(size_t(gone + come));
         tree.state[LARGEST] = news_.largest;

@@ -150,7 +150,7 @@ private:
         int64_t place = ring.place_of(at, range.come_from);
         for (int64_t row = range.come_from; row < range.come_to; ++row) {
             const int64_t here = ring.storage_row(number, ring.memory_of(at, row));
-            if ((ring.marks[here] & ANCHOR) == ANCHOR) {
+            if ((ring.mark_at(here) & ANCHOR) == ANCHOR) {
                 if (firsts && !goes_on(ring, here, lane_places[(k ? k : rows) - 1], place, lane))
                     firsts[number * rows + lane.episodes_come++ % rows] = T(k);
                 lane_places[k] = T(place);

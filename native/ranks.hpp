@@ -78,7 +78,7 @@ public:
 
     // Take in what changed since `seen`, which moves on. Returns how many items have a rank.
     int64_t refresh(const Ring& ring, Seen* seen, double initial) {
-        news_.gather(ring, seen, state[MOST], initial);
+        news_.gather(ring, seen, state[MOST], initial, true);
         const auto gone = int64_t(news_.gone.size()), come = int64_t(news_.come.size());
         if (news_.same) news_.values.resize(size_t(come), news_.values[0]);
         state[MOST] = news_.largest;

@@ -27,7 +27,7 @@ public:
 
     int64_t sum(int64_t Lane::* counter) const {
         int64_t total = 0;
-        for (int64_t number = 0; number < lanes; ++number) total += lane_of[number].*counter;
+        for (int64_t number = 0; number < lanes; ++number) total += peek(lane_of[number].*counter);
         return total;
     }
 
@@ -122,7 +122,7 @@ private:
         const int64_t id = lane.head * lanes + number;
         const int64_t memory = claim(number, lane);
         store(steps, k, number, lane, memory, stored);
-        if (keeps_given_) given[storage_row(number, memory)] = steps.priority ? -steps.priority[k] : 0.0;
+        if (keeps_given_) show(given[storage_row(number, memory)], steps.priority ? -steps.priority[k] : 0.0);
         const bool terminated = steps.terminated[k], truncated = steps.truncated[k];
         uint8_t flags = STEP | first | (terminated ? TERMINATED : 0) | (truncated ? TRUNCATED : 0);
         if (starts == 1 || lane.steps % starts == 0) flags |= START;
@@ -136,7 +136,7 @@ private:
             flags |= CUT;
             ++lane.cuts;
         }
-        mark(number, memory) = flags;
+        show(mark(number, memory), flags);
         if (steps.nexts) succeed(value, next, number, lane, flags);
         advance_ready(number, lane, flags);
         return id;
@@ -150,11 +150,11 @@ private:
             const uint8_t begins = whole ? begin(next, number, lane, false) : 0;
             const int64_t memory = claim(number, lane);
             observe_at(next, number, memory);
-            mark(number, memory) = begins;
+            show(mark(number, memory), begins);
         } else {
             make_room(number, lane, lane.head - depth);
             observe_at(next, number, lane.memory);
-            mark(number, lane.memory) = 0;
+            show(mark(number, lane.memory), 0);
             lane.held = lane.head;
         }
     }
@@ -246,7 +246,7 @@ private:
         }
         for (int64_t age = needed; age > 0; --age) {
             const int64_t memory = claim(number, lane);
-            mark(number, memory) = HISTORY | (age == needed ? FIRST : 0);
+            show(mark(number, memory), HISTORY | (age == needed ? FIRST : 0));
             for (size_t c = 0; c < num_obs; ++c) {
                 const Column& column = columns[c];
                 if (age >= column.frames) continue;
@@ -279,7 +279,8 @@ private:
 
     // The stream was cut: the row that holds the successor becomes a boundary row.
     void close(int64_t number, Lane& lane) {
-        mark(number, newest_of(lane)) |= CUT;
+        uint8_t& newest = mark(number, newest_of(lane));
+        show(newest, newest | CUT);
         claim(number, lane);
         lane.held = 0;
         all_ready(lane);
@@ -321,7 +322,7 @@ private:
     void make_room(int64_t number, const Lane& lane, int64_t gone) const {
         Lane& shown = lane_of[number];
         if (gone < 0 || shown.oldest > gone) return;
-        std::atomic_ref<int64_t>(shown.oldest).store(std::max(lane.oldest, gone + 1), std::memory_order_relaxed);
+        show(shown.oldest, std::max(lane.oldest, gone + 1));
         std::atomic_thread_fence(std::memory_order_release);
     }
 
@@ -349,18 +350,18 @@ private:
         for (int64_t row = std::max(shown.ready, lane.oldest); row < lane.ready; ++row) {
             const int64_t memory = memory_of(lane, row);
             lane.drawable += (mark(number, memory) & ANCHOR) == ANCHOR;
-            if (arrival) arrival[storage_row(number, memory)] = now;
+            if (arrival) show(arrival[storage_row(number, memory)], now);
         }
-        shown.memory = lane.memory;
-        shown.oldest = lane.oldest;
-        shown.steps = lane.steps;
-        shown.drawable = lane.drawable;
-        shown.stored = lane.stored;
-        shown.ready_steps = lane.ready_steps;
-        shown.cuts = lane.cuts;
-        shown.unbootstrapped = lane.unbootstrapped;
-        shown.ends = lane.ends;
-        shown.repeats = lane.repeats;
+        show(shown.memory, lane.memory);
+        show(shown.oldest, lane.oldest);
+        show(shown.steps, lane.steps);
+        show(shown.drawable, lane.drawable);
+        show(shown.stored, lane.stored);
+        show(shown.ready_steps, lane.ready_steps);
+        show(shown.cuts, lane.cuts);
+        show(shown.unbootstrapped, lane.unbootstrapped);
+        show(shown.ends, lane.ends);
+        show(shown.repeats, lane.repeats);
         publish(shown.head, lane.head);
         publish(shown.held, lane.held);
         publish(shown.ready, lane.ready);
@@ -370,12 +371,12 @@ private:
     // which may belong to an earlier episode, whose end is followed by observations only.
     void forget_newest(int64_t number, Lane& lane) {
         const int64_t newest = newest_of(lane);
-        mark(number, newest) = uint8_t((mark(number, newest) & FIRST) | LOST);
+        show(mark(number, newest), (mark(number, newest) & FIRST) | LOST);
         const int64_t most = std::min({rows, 2 * lookback + 3, lane.head});
         for (int64_t behind = 2; behind <= most; ++behind) {
             uint8_t& before = mark(number, memory_of(lane, lane.head - behind));
             if (!(before & STEP)) continue;
-            before |= CUT;
+            show(before, before | CUT);
             break;
         }
         all_ready(lane);

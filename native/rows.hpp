@@ -38,6 +38,8 @@ public:
     int64_t zero_row() const { return lanes * depth; }
     int64_t capacity() const { return lanes * rows; }
 
+    uint8_t mark_at(int64_t storage_row) const { return peek(marks[storage_row]); }
+
     // Where a lane's row stands in the columns: a block of each lane, lane after lane, then the next block of each.
     int64_t block() const { return int64_t(1) << bits; }
     int64_t storage_row(int64_t number, int64_t memory) const {
@@ -56,15 +58,15 @@ public:
     int64_t together(int64_t memory) const { return lanes == 1 ? depth - memory : block() - (memory & (block() - 1)); }
     // The storage row of the observation after the step at a storage row; its own where none was given.
     int64_t successor_of(int64_t row) const {
-        const uint8_t mark = marks[row];
+        const uint8_t mark = mark_at(row);
         if (mark & LOST) return row;
         int64_t after = next_row(row);
         // A final observation may have brought older frames of its own.
-        for (int64_t i = 0; mark & END && i < lookback && marks[after] & HISTORY; ++i) after = next_row(after);
+        for (int64_t i = 0; mark & END && i < lookback && mark_at(after) & HISTORY; ++i) after = next_row(after);
         return after;
     }
 
-    bool preceded(int64_t row) const { return !(marks[row] & FIRST) && marks[previous_row(row)] & STEP; }
+    bool preceded(int64_t row) const { return !(mark_at(row) & FIRST) && mark_at(previous_row(row)) & STEP; }
 
     // What samplers know a row of a lane by: its number modulo R. Rows that are still stored need no division.
     int64_t place_of(const Position& lane, int64_t row) const {
@@ -119,6 +121,25 @@ public:
         });
     }
 
+    // Where other processes write: `look` notes which rows of each lane are ready before a draw, and `overtaken` tells
+    // after its copies which items are to be thrown away, and whether any is. A writer shows that a row is gone before
+    // it writes over it, so what was copied before the fence is whole if its row is still there after it. A row that
+    // was not ready when the draw began belongs to a later lap than the one drawn.
+    void look(std::vector<int64_t>& ready) const {
+        ready.resize(size_t(lanes));
+        for (int64_t number = 0; number < lanes; ++number) ready[size_t(number)] = observe(lane_of[number].ready);
+    }
+    bool overtaken(const std::vector<int64_t>& ready, const int64_t* ids, int64_t n, uint8_t* bad) const {
+        std::atomic_thread_fence(std::memory_order_acquire);
+        uint8_t any = 0;
+        for (int64_t i = 0; i < n; ++i) {
+            int64_t row, number;
+            split(ids[i], row, number);
+            any |= bad[i] = row < peek(lane_of[number].oldest) || row >= ready[size_t(number)];
+        }
+        return any;
+    }
+
     // Walks as many steps on (back, where negative) in the stream of a stored step, no further than it goes. Returns
     // the id it comes to, and sets `made` to the steps it took; -1 and 0 where `id` is not that of a stored step.
     int64_t follow(int64_t id, int64_t steps, int64_t& made) const {
@@ -130,14 +151,14 @@ public:
         const int64_t first = now.head - rows;
         if (row < first || row >= now.head) return -1;
         int64_t at = storage_row(number, memory_of(now, row));
-        if (!(marks[at] & STEP)) return -1;
-        for (; made < steps && row + made + 1 < now.head && !(marks[at] & END); ++made) {
+        if (!(mark_at(at) & STEP)) return -1;
+        for (; made < steps && row + made + 1 < now.head && !(mark_at(at) & END); ++made) {
             at = next_row(at);
-            if (!(marks[at] & STEP)) break;
+            if (!(mark_at(at) & STEP)) break;
         }
         for (; made > steps && row + made > first; --made) {
             at = previous_row(at);
-            if ((marks[at] & (STEP | END)) != STEP) break;
+            if ((mark_at(at) & (STEP | END)) != STEP) break;
         }
         return id + made * lanes;
     }
@@ -145,7 +166,7 @@ public:
     // Whether a stream begins in one of the last `count` rows of a lane up to a storage row.
     bool begins_since(int64_t row, int64_t count) const {
         for (int64_t i = 0; i < std::min(count, rows); ++i, row = previous_row(row))
-            if (marks[row] & FIRST) return true;
+            if (mark_at(row) & FIRST) return true;
         return false;
     }
 
@@ -153,11 +174,11 @@ public:
     Window window(int64_t row, int64_t n) const {
         int64_t last = row;
         int32_t steps = 1;
-        while (steps < n && !(marks[last] & END)) {
+        while (steps < n && !(mark_at(last) & END)) {
             last = next_row(last);
             ++steps;
         }
-        return {row, successor_of(last), steps, marks[last]};
+        return {row, successor_of(last), steps, mark_at(last)};
     }
 
     // Returns by how many rows, at most, an anchor lies behind its lane's head.
@@ -188,14 +209,14 @@ public:
     // The storage rows of as many frames, oldest first, of which the last stands at the storage row `newest`.
     void stack(int64_t newest, int64_t frames, bool repeat, int64_t* out) const {
         int64_t row = out[frames - 1] = newest;
-        bool begun = marks[row] & FIRST;
+        bool begun = mark_at(row) & FIRST;
         for (int64_t i = frames - 2; i >= 0; --i) {
             if (begun) {
                 out[i] = repeat ? row : zero_row();
                 continue;
             }
             out[i] = row = previous_row(row);
-            begun = marks[row] & FIRST;
+            begun = mark_at(row) & FIRST;
         }
     }
 
@@ -250,7 +271,7 @@ private:
         const Position now = look(number);
         if (row >= now.head) return NEVER_ISSUED;
         if (row < look.oldest(number)) return OVERWRITTEN;
-        const uint8_t mark = marks[storage_row(number, memory_of(now, row))];
+        const uint8_t mark = mark_at(storage_row(number, memory_of(now, row)));
         if (!(mark & STEP)) return mark & LOST ? DROPPED : NEVER_ISSUED;
         if (!(mark & START)) return NO_START;
         if (row >= look.ready(number)) return INCOMPLETE;

@@ -68,7 +68,7 @@ public:
             out.behind = run.mark & END ? ring_.successor_of(run.last) : ring_.next_row(run.last);
             if (out.steps == positions() || run.mark & CUT || !(run.mark & END) || !ring_.across) return;
             memory = (memory + run.count) % depth;
-            while (memory != end && !(ring_.marks[ring_.storage_row(out.number, memory)] & STEP))
+            while (memory != end && !(ring_.mark_at(ring_.storage_row(out.number, memory)) & STEP))
                 memory = memory + 1 == depth ? 0 : memory + 1;
             out.behind = ring_.storage_row(out.number, end);
             if (memory == end) return;
@@ -131,9 +131,9 @@ private:
             row = ring_.storage_row(number, at + found - 1);
             count += found;
             at += found;
-            if (ring_.marks[row] & END) break;
+            if (ring_.mark_at(row) & END) break;
         }
-        return {memory, count, row, ring_.marks[row]};
+        return {memory, count, row, ring_.mark_at(row)};
     }
 
     // How many of the steps marked by `n` successive bytes there are up to and with the first that is an end.
@@ -142,10 +142,10 @@ private:
         int64_t i = 0;
         for (; i + 8 <= n; i += 8) {
             uint64_t word;
-            std::memcpy(&word, mark + i, 8);
+            copy_bytes(reinterpret_cast<char*>(&word), reinterpret_cast<const char*>(mark + i), 8);
             if (word & ENDS) break;
         }
-        while (i < n && !(mark[i] & END)) ++i;
+        while (i < n && !(peek(mark[i]) & END)) ++i;
         return std::min(i + 1, n);
     }
 

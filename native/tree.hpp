@@ -148,6 +148,18 @@ void write(Tree& tree, const Writes& w, std::int64_t* groups) {
         rebuild(tree, groups, count);
 }
 
+// All anew from the leaves, as whoever was killed may have left them: one that was drawn may still be hidden.
+void restore(Tree& tree) {
+    double* leaves = tree.sums[0];
+    std::int64_t positive = 0;
+    for (std::int64_t i = 0; i < tree.groups[0] * FAN_OUT; ++i) {
+        leaves[i] = leaves[i] > 0.0 ? leaves[i] : 0.0 - leaves[i];
+        positive += leaves[i] > 0.0;
+    }
+    tree.state[2] = static_cast<double>(positive);
+    rebuild(tree, nullptr, tree.groups[0]);
+}
+
 // Draw one leaf and hide it from the next draws; returns the total that is left. `index` holds a guess, which says
 // where most steps down will lead: the processor takes them without waiting for the ones above. `before` notes what is
 // hidden at every level. A hidden leaf is negative, so that its value lasts if the process is killed here.

@@ -7,7 +7,11 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Each test process computes on one core: threads of PyTorch that wait for each other while others use the cores take
@@ -30,3 +34,22 @@ def pytest_report_header() -> str:
 
     name = _kernels.active().__name__.removeprefix("relive._")
     return f"relive: kernels {name}, {EXAMPLES} examples a property"
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Any]:
+    """One Ray cluster for all tests that need one: it takes seconds to start, more on a busy machine."""
+    ray = pytest.importorskip("ray")
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
+    given = os.environ.get("RELIVE_RAY_ADDRESS", "local")  # another one saves its start
+    own: dict[str, Any] = {"num_cpus": 4, "include_dashboard": False, "object_store_memory": 200 << 20}
+    ray.init(address=given, log_to_driver=False, **(own if given == "local" else {}))
+    yield ray
+    ray.shutdown()
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """A property notes how many examples it has tried."""
+    told: str = getattr(item, "hypothesis_statistics", "")
+    if tried := sum(map(int, re.findall(r"(\d+) passing", told))):
+        item.user_properties.append(("cases", tried))

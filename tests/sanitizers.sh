@@ -1,42 +1,75 @@
 #!/usr/bin/env bash
-# Builds the extension with AddressSanitizer and UndefinedBehaviorSanitizer in a scratch folder, and runs the tests that
-# call it most on that build. Leaves this checkout as it is. Needs GCC or Clang, CMake and nanobind.
+# Builds with sanitizers in a scratch folder, and runs the tests that call the extension most on these builds:
 #
-#     bash tests/sanitizers.sh                      # what is listed below, on 20 examples a property
-#     RELIVE_EXAMPLES=500 bash tests/sanitizers.sh tests/property
+# * ThreadSanitizer: writers and readers of one ring as threads (tests/native/races.cpp), and the threads' tests;
+# * AddressSanitizer and UndefinedBehaviorSanitizer: what is listed below, on 20 examples a property.
+#
+# Nothing is suppressed. Leaves this checkout as it is. Needs GCC or Clang, CMake and nanobind.
+#
+#     bash tests/sanitizers.sh
+#     bash tests/sanitizers.sh thread               # one of both: `thread` or `address`
+#     RELIVE_EXAMPLES=500 bash tests/sanitizers.sh address tests/property
 #
 # PYTHON names the interpreter (python3 otherwise), RELIVE_SCRATCH a folder that is kept and built in again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=$(command -v "${PYTHON:-python3}")
 compiler=${CXX:-c++}
+kinds=(thread address)
+if [[ ${1:-} == thread || ${1:-} == address ]]; then
+    kinds=("$1")
+    shift
+fi
 
 scratch=${RELIVE_SCRATCH:-}
 if [[ -z $scratch ]]; then
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
 fi
-cmake -S . -B "$scratch/build" -DCMAKE_BUILD_TYPE=Debug -DRELIVE_SANITIZE=ON -DPython_EXECUTABLE="$python"
-cmake --build "$scratch/build" --parallel
-
-# The package with this extension in place of the checkout's own.
-rm -rf "$scratch/src"
-mkdir "$scratch/src"
-cp -r src/relive "$scratch/src"
-rm -f "$scratch"/src/relive/_native.*.so
-cp "$scratch"/build/relive/_native*.so "$scratch/src/relive"
-
+mkdir -p "$scratch"
 # An editable install puts the checkout in front of every path; without `site` it does not.
 packages=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
-export PYTHONPATH="$scratch/src:$packages" PYTHONMALLOC=malloc PYTHONDONTWRITEBYTECODE=1
-export RELIVE_KERNELS=native RELIVE_EXAMPLES=${RELIVE_EXAMPLES:-20}
-# The interpreter leaks by design. The C++ library has to be there before the first exception is thrown.
-export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
-preload=$("$compiler" -print-file-name=libasan.so):$("$compiler" -print-file-name=libubsan.so)
-preload+=:$("$compiler" -print-file-name=libstdc++.so)
+export PYTHONMALLOC=malloc PYTHONDONTWRITEBYTECODE=1 RELIVE_KERNELS=native RELIVE_EXAMPLES=${RELIVE_EXAMPLES:-20}
+# The interpreter leaks by design.
+export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
 
-unit=(border kernels kernels_of_files queue sum_tree_api tree_follows_ring)
-tests=(tests/contract tests/property tests/threads)
-for name in "${unit[@]}"; do tests+=("tests/unit/test_$name.py"); done
-[[ $# -gt 0 ]] && tests=("$@")
-LD_PRELOAD=$preload "$python" -S -m pytest -q -p no:cacheprovider "${tests[@]}"
+# built KIND FLAGS: the extension, and the package with it in place of the checkout's own.
+built() {
+    cmake -S . -B "$scratch/$1" -DCMAKE_BUILD_TYPE=Debug -DRELIVE_SANITIZE="$2" -DPython_EXECUTABLE="$python"
+    cmake --build "$scratch/$1" --parallel
+    rm -rf "$scratch/$1/src"
+    mkdir "$scratch/$1/src"
+    cp -r src/relive "$scratch/$1/src"
+    rm -f "$scratch/$1"/src/relive/_native.*.so
+    cp "$scratch/$1"/relive/_native*.so "$scratch/$1/src/relive"
+}
+
+# tested KIND LIBRARIES TESTS...: the C++ library has to be there before the first exception is thrown.
+tested() {
+    local preload=""
+    for library in $2 stdc++; do preload+=$("$compiler" -print-file-name="lib$library.so"):; done
+    PYTHONPATH="$scratch/$1/src:$packages" LD_PRELOAD=${preload%:} \
+        "$python" -S -m pytest -q -p no:cacheprovider "${@:3}"
+}
+
+for kind in "${kinds[@]}"; do
+    if [[ $kind == thread ]]; then
+        "$compiler" -std=c++20 -O1 -g -fsanitize=thread -DRELIVE_ATOMIC_COPIES -Wno-tsan -o "$scratch/races" tests/native/races.cpp
+        "$scratch/races" 10
+        if "$scratch/races" 5 unchecked; then
+            echo "races: no row is torn without the second look, so its absence would not be found" >&2
+            exit 1
+        fi
+        built thread thread
+        tests=(tests/threads)
+        [[ $# -gt 0 ]] && tests=("$@")
+        tested thread tsan "${tests[@]}"
+    else
+        built address address,undefined
+        unit=(border kernels kernels_of_files queue sum_tree_api tree_follows_ring)
+        tests=(tests/contract tests/property tests/threads)
+        for name in "${unit[@]}"; do tests+=("tests/unit/test_$name.py"); done
+        [[ $# -gt 0 ]] && tests=("$@")
+        tested address "asan ubsan" "${tests[@]}"
+    fi
+done

@@ -1,7 +1,7 @@
 """The replay buffers that stand side by side, one small adapter class each.
 
 A library's adapter for plain transitions has a file of its own; what it does with sequences, frames and trajectories
-stands in `sequences.py`, `frames.py` and `trajectories.py`.
+stands in `sequences.py`, `frames.py`, `trajectories.py` and `shared.py`.
 """
 
 from __future__ import annotations
@@ -17,29 +17,42 @@ ADAPTERS = {
         "sequences": ("sequences", "ReliveSequences"),
         "frames": ("frames", "ReliveFrames"),
         "trajectories": ("trajectories", "ReliveTrajectories"),
+        "shared": ("shared", "ReliveShared"),
+        "saves": ("saves", "ReliveSaves"),
     },
     "numpy": {
         "transitions": ("numpy_by_hand", "NumpyByHand"),
         "sequences": ("sequences", "NumpySequences"),
     },
     "numpy-out": {"transitions": ("numpy_by_hand", "NumpyReusedOutputs")},
-    "limit": {"frames": ("frames", "CopyLimit")},
+    "limit": {"frames": ("frames", "CopyLimit"), "saves": ("saves", "CopyOfBytes")},
     "cpprb": {
         "transitions": ("cpprb", "Cpprb"),
         "sequences": ("sequences", "CpprbSequences"),
         "frames": ("frames", "CpprbFrames"),
+        "shared": ("shared", "CpprbShared"),
+        "saves": ("saves", "CpprbSaves"),
     },
-    "tianshou": {"transitions": ("tianshou", "Tianshou"), "frames": ("frames", "TianshouFrames")},
+    "tianshou": {
+        "transitions": ("tianshou", "Tianshou"),
+        "frames": ("frames", "TianshouFrames"),
+        "saves": ("saves", "TianshouSaves"),
+    },
     "flashbax": {"transitions": ("flashbax", "Flashbax"), "sequences": ("sequences", "FlashbaxSequences")},
     "torchrl": {"sequences": ("torchrl", "TorchrlSlices")},
-    "torchrl-plain": {"sequences": ("torchrl", "TorchrlPlainSlices")},
-    "sb3": {"transitions": ("sb3", "StableBaselines3"), "frames": ("frames", "StableBaselines3Frames")},
+    "torchrl-plain": {"sequences": ("torchrl", "TorchrlPlainSlices"), "saves": ("saves", "TorchrlSaves")},
+    "torchrl-shared": {"shared": ("shared", "TorchrlShared")},
+    "sb3": {
+        "transitions": ("sb3", "StableBaselines3"),
+        "frames": ("frames", "StableBaselines3Frames"),
+        "saves": ("saves", "StableBaselines3Saves"),
+    },
     "labml": {"transitions": ("labml", "Labml")},
     "rlinf": {"trajectories": ("trajectories", "RlinfTrajectories")},
     "torchsave": {"trajectories": ("trajectories", "TorchSave")},
 }
 NO_LIBRARY = ("relive", "numpy", "numpy-out", "limit", "torchsave")
-WITHOUT_PRIORITIES = ("numpy", "numpy-out", "limit", "sb3")
+WITHOUT_PRIORITIES = ("numpy", "numpy-out", "limit", "sb3", "torchrl-shared")
 
 __all__ = ["ADAPTERS", "NO_LIBRARY", "WITHOUT_PRIORITIES", "Peer", "Spec", "Unsupported", "adapter"]
 

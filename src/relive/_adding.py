@@ -83,7 +83,8 @@ class Adding:
         """The fastest `add`, or `extend`, that the kernel has."""
         otherwise = self.extend if several else self.add
         ask = self._parser.column
-        made = _kernels.active().adding(self._ring.kernel, self._turn.lock, ask, self._refresh, otherwise, several)
+        refresh = self._refresh if self._sampler is None or self._sampler.prioritizes else None
+        made = _kernels.active().adding(self._ring.kernel, self._turn.lock, ask, refresh, otherwise, several)
         self._native = made != otherwise
         return made
 

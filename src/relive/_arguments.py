@@ -25,12 +25,12 @@ def choice(value: Any, default: Any, methods: tuple[str, ...], at: str) -> Any:
     return value
 
 
-def generator(seed: Any) -> np.random.Generator:
+def generator(seed: Any, at: str = "ReplayBuffer(seed)") -> np.random.Generator:
     if isinstance(seed, np.random.Generator):
         return seed
     if seed is None:
         return np.random.default_rng()
-    return np.random.default_rng(_check.integer(seed, "ReplayBuffer(seed)", minimum=0, unbounded=True))
+    return np.random.default_rng(_check.integer(seed, at, minimum=0, unbounded=True))
 
 
 def integers(value: Any, at: str) -> Int64:
@@ -123,7 +123,9 @@ def stale(ids: Int64, states: Bytes, bad: Bool, at: str, wanted: str = "drawable
     return StaleId(message(f"ids of {wanted}", got, at))
 
 
-def shortage(least: int, items: int, drawable: int, waiting: int, span: int) -> NotEnoughData:
+def shortage(
+    least: int, items: int, drawable: int, waiting: int, span: int, at: str = "ReplayBuffer.sample"
+) -> NotEnoughData:
     """The error of a draw of `least` items when `drawable` of `items` can be drawn and `waiting` steps wait."""
     if items > drawable:
         remedy = f"{items - drawable} of {items} items have priority 0"
@@ -133,7 +135,7 @@ def shortage(least: int, items: int, drawable: int, waiting: int, span: int) -> 
         remedy = f"{waiting} of {span} steps of the first {span}-step window are stored"
         remedy += ", but not what follows them" if waiting == span else ""
     wanted = f"at least {least} drawable item{'s' if least > 1 else ''}"
-    return NotEnoughData(message(wanted, f"{drawable}", "ReplayBuffer.sample", remedy))
+    return NotEnoughData(message(wanted, f"{drawable}", at, remedy))
 
 
 def identity(schema: Schema, lanes: int, rows: int, window: Window, sampler: Sampler) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Iterable
 
 from .errors import ArgumentError, message
@@ -53,6 +54,14 @@ def real(
     if not (math.isfinite(number) and inside):
         raise ArgumentError(message(wanted, f"`{value!r}`", at))
     return number
+
+
+def path(value: object, at: str) -> str:
+    """Return `value`, text or a `PathLike` of text, as text that the system takes for a path."""
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or "\0" in text:
+        raise ArgumentError(message("a path", f"`{value!r}`", at))
+    return text
 
 
 def flag(value: object, at: str) -> bool:

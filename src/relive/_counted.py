@@ -230,11 +230,7 @@ class Counted:
 
     def packed(self) -> dict[str, Array]:
         """All of it as named arrays, for file formats that hold arrays: the files of a save as bytes, and the slots."""
-        with TemporaryDirectory() as folder:
-            self.buffer.save(folder)
-            files = [path for path in sorted(Path(folder).iterdir()) if _FILE.fullmatch(path.name)]
-            saved = {_FILES + path.name: np.fromfile(path, np.uint8) for path in files}
-        return {**saved, **{name: getattr(self, name).copy() for name in _OWN}}
+        return {**packed(self.buffer), **{name: getattr(self, name).copy() for name in _OWN}}
 
     def restore(self, packed: Mapping[str, Any]) -> None:
         """Go on as the one that was packed; its newest steps are kept where this one holds fewer.
@@ -268,8 +264,23 @@ class Counted:
 
 def unpacked(packed: Mapping[str, Any], **choices: Any) -> ReplayBuffer:
     """The buffer in what `Counted.packed` returned, under other choices, as `relive.load` takes them."""
+    if any(name not in packed for name in _OWN):
+        raise CorruptionError(message("the arrays of a saved buffer", f"`{sorted(packed)}`", "$.state"))
+    return opened(packed, **choices)
+
+
+def packed(buffer: ReplayBuffer) -> dict[str, Array]:
+    """The files of a save as named arrays of bytes."""
+    with TemporaryDirectory() as folder:
+        buffer.save(folder)
+        files = [path for path in sorted(Path(folder).iterdir()) if _FILE.fullmatch(path.name)]
+        return {_FILES + path.name: np.fromfile(path, np.uint8) for path in files}
+
+
+def opened(packed: Mapping[str, Any], **choices: Any) -> ReplayBuffer:
+    """The buffer in what `packed` returned, under other choices, as `relive.load` takes them."""
     names = [name for name in packed if name.startswith(_FILES)]
-    if not names or any(name not in packed for name in _OWN):
+    if not names:
         raise CorruptionError(message("the arrays of a saved buffer", f"`{sorted(packed)}`", "$.state"))
     with TemporaryDirectory() as folder:
         for name in names:

@@ -9,8 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
+import logging
 import os
+import resource
 import stat
+import threading
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -20,6 +25,7 @@ from .errors import StorageError, event, message
 
 TEMPORARY = ".tmp-"
 _MODE = 0o600
+_SYNCS = 32  # at the same time
 _MOST_TARGETS = 1024  # buffers per `preadv`, on Linux
 
 
@@ -37,7 +43,10 @@ class Folder:
         self._lock: int | None = None
 
     def lock(self, remedy: str) -> None:
-        """Become the only writer of the directory, until `close` or the end of the process; `remedy`: if it has one."""
+        """Become the only writer of the directory, until `close` or the end of the process; `remedy`: if it has one.
+
+        A forked child does not have the lock, and does not keep it from anybody.
+        """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             self._lock = os.open("lock", flags, _MODE, dir_fd=self._fd)
@@ -45,6 +54,7 @@ class Folder:
         except OSError as error:
             what = f"Could not lock the directory ({error.strerror})"
             raise StorageError(event(what, self.path, remedy)) from error
+        _LOCKED.add(self)
 
     def __del__(self) -> None:
         if hasattr(self, "_lock"):
@@ -52,6 +62,13 @@ class Folder:
 
     def close(self) -> None:
         """Close the directory and release its lock."""
+        if self._lock is not None:
+            with contextlib.suppress(OSError):  # closing is not enough while a child has it, which C code may fork
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+            _LOCKED.discard(self)
+        self._close()
+
+    def _close(self) -> None:
         for fd in (self._lock, self._fd):
             if fd is not None and fd >= 0:
                 let_go(fd)
@@ -60,46 +77,75 @@ class Folder:
     def sizes(self) -> dict[str, int]:
         """The sizes of all regular files, by name."""
         found = {}
-        with reported(self.path, "list the directory"), os.scandir(self._fd) as entries:
+        with reported(self.path, "list the directory"):
+            with os.scandir(self._fd) as listed:
+                entries = list(listed)
             for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile by another process
+                try:
                     if entry.is_file(follow_symlinks=False):
                         found[entry.name] = entry.stat(follow_symlinks=False).st_size
+                except FileNotFoundError:  # deleted meanwhile by another process
+                    continue
         return found
+
+    def size(self, name: str) -> int | None:
+        """The size of a regular file, None if there is none of this name."""
+        with reported(f"{self.path}/{name}", "look at the file"):
+            try:
+                found = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+            except FileNotFoundError:
+                return None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def write(self, name: str, parts: Iterable[Any]) -> None:
         """Write a new file under a temporary name, sync it, and rename it."""
-        with reported(f"{self.path}/{name}", "write the file"):
-            self._write(name, parts)
+        self.stage([(name, parts)])
+        self.publish(name)
 
-    def _write(self, name: str, parts: Iterable[Any]) -> None:
-        temporary = TEMPORARY + name
-        self.remove(temporary)
-        fd = os.open(
-            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE, dir_fd=self._fd
-        )
+    def stage(self, files: Iterable[tuple[str, Iterable[Any]]]) -> None:
+        """Write new files under temporary names, and sync them; `publish` renames them. All of them are open at once.
+
+        A failure leaves none of them.
+        """
+        staged: list[tuple[str, int]] = []
         try:
-            for part in parts:
-                view = memoryview(part).cast("B")
-                while len(view):
-                    written = os.write(fd, view)
-                    if not written:
-                        raise OSError(errno.ENOSPC, "no byte could be written")
-                    view = view[written:]
-            os.fsync(fd)
-            written_to, fd = fd, -1
-            os.close(written_to)
-            os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            for name, parts in files:
+                with reported(f"{self.path}/{name}", "write the file"):
+                    staged.append((name, self._created(name)))
+                    _fill(staged[-1][1], parts)
+            number, error = _synced([fd for _, fd in staged])
+            with reported(f"{self.path}/{staged[number][0]}", "write the file"):
+                if error is not None:
+                    raise error
+            for number, (name, fd) in enumerate(staged):
+                staged[number] = name, -1
+                with reported(f"{self.path}/{name}", "write the file"):
+                    os.close(fd)
         except BaseException:
-            if fd >= 0:
-                let_go(fd)
-            with contextlib.suppress(StorageError):  # report the first failure
-                self.remove(temporary)
+            for name, fd in staged:
+                if fd >= 0:
+                    let_go(fd)
+                with contextlib.suppress(StorageError):  # report the first failure
+                    self.remove(TEMPORARY + name)
             raise
+
+    def publish(self, name: str) -> None:
+        """Give a staged file its name."""
+        try:
+            self.rename(TEMPORARY + name, name)
+        except BaseException:
+            with contextlib.suppress(StorageError):
+                self.remove(TEMPORARY + name)
+            raise
+
+    def _created(self, name: str) -> int:
+        self.remove(TEMPORARY + name)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(TEMPORARY + name, flags, _MODE, dir_fd=self._fd)
 
     def sync(self, file: str | None = None) -> None:
         """Make the directory's names durable; before that the contents of `file`, if it exists."""
-        if file is not None and file in self.sizes():
+        if file is not None and self.size(file) is not None:
             with self.reading(file) as fd:
                 os.fsync(fd)
         with reported(self.path, "sync the directory"):
@@ -109,6 +155,13 @@ class Folder:
         """Delete a file if it exists."""
         with reported(f"{self.path}/{name}", "delete the file"), contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._fd)
+
+    def discard(self, name: str) -> None:
+        """Delete a file that is of no use any more. Where the system refuses to, that is logged and hinders nobody."""
+        try:
+            self.remove(name)
+        except StorageError as error:
+            logging.getLogger("relive").warning("%s", error)
 
     def link(self, source: Folder, name: str, target: str) -> bool:
         """Hard-link a file of another folder into this one; False where that is impossible, as across devices."""
@@ -127,6 +180,11 @@ class Folder:
         """Copy a file of another folder into this one, under the name `target` if given."""
         with source.reading(name) as fd:
             self.write(target or name, iter(lambda: os.read(fd, 1 << 20), b""))
+
+    def link_or_copy(self, source: Folder, name: str, target: str) -> None:
+        """Hard-link a file of another folder into this one, or copy it where that is impossible."""
+        if not self.link(source, name, target):
+            self.copy(source, name, target)
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[int]:
@@ -150,6 +208,89 @@ class Folder:
                 let_go(fd)
                 raise
         return fd
+
+
+@contextlib.contextmanager
+def empty_folder(path: str | os.PathLike[str]) -> Iterator[Folder]:
+    """A new or an empty directory to write to. If that fails, nothing is left in it."""
+    with contextlib.closing(Folder(path, create=True)) as folder:
+        if folder.sizes():
+            remedy = "choose another, or remove it first"
+            raise StorageError(message("a new or an empty directory", "one with files", folder.path, remedy))
+        try:
+            yield folder
+        except BaseException:
+            for name in folder.sizes():
+                folder.remove(name)
+            raise
+
+
+_LOCKED: weakref.WeakSet[Folder] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """In a child: close what its parent has locked, without unlocking it."""
+    for folder in tuple(_LOCKED):
+        folder._close()
+    _LOCKED.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def at_once() -> int:
+    """How many files a call may have open at the same time."""
+    return min(max(_descriptors() // 8, 4), 128)
+
+
+def kept_open() -> int:
+    """How many files may stay open for a later call."""
+    return min(_descriptors() // 4, 1024)
+
+
+def _descriptors() -> int:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if limit == resource.RLIM_INFINITY else limit
+
+
+def _synced(fds: Sequence[int]) -> tuple[int, OSError | None]:
+    """Sync files at the same time, so that the file system writes its journal for many of them at once.
+
+    Returns:
+        The position of one that failed, and its error; None if all are synced.
+    """
+    left: deque[tuple[int, int]] = deque(enumerate(fds))
+    failed: list[tuple[int, OSError]] = []
+
+    def sync_some() -> None:
+        with contextlib.suppress(IndexError):  # none is left
+            while True:
+                number, fd = left.popleft()
+                try:
+                    os.fsync(fd)
+                except OSError as error:
+                    failed.append((number, error))
+
+    helpers: list[threading.Thread] = []
+    with contextlib.suppress(RuntimeError):  # no new threads, as at the end of the process
+        while len(helpers) < min(len(fds), _SYNCS) - 1:
+            thread = threading.Thread(target=sync_some, name="relive-sync", daemon=True)
+            thread.start()
+            helpers.append(thread)
+    sync_some()
+    for thread in helpers:
+        thread.join()
+    return failed[0] if failed else (0, None)
+
+
+def _fill(fd: int, parts: Iterable[Any]) -> None:
+    for part in parts:
+        view = memoryview(part).cast("B")
+        while len(view):
+            written = os.write(fd, view)
+            if not written:
+                raise OSError(errno.ENOSPC, "no byte could be written")
+            view = view[written:]
 
 
 def _make(path: str) -> None:
@@ -190,6 +331,27 @@ def let_go(fd: int) -> None:
 def size_of(fd: int) -> int:
     """Bytes of an open file."""
     return os.fstat(fd).st_size
+
+
+def json_in(data: bytes) -> Any:
+    """What JSON says; a key that is given twice is refused, and so is a byte order mark.
+
+    Raises:
+        ValueError: It is not JSON, or one of these.
+    """
+    return json.loads(data.decode(), object_pairs_hook=_distinct)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    facts = dict(pairs)
+    if len(facts) != len(pairs):
+        raise ValueError("a key twice")
+    return facts
+
+
+def has_hole(fd: int, first: int, last: int) -> bool:
+    """Whether a page within `[first, last)` of an open file was never written."""
+    return os.lseek(fd, first, os.SEEK_HOLE) < last
 
 
 def read_into(fd: int, offset: int, targets: Sequence[memoryview]) -> bool:

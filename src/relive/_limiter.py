@@ -277,15 +277,15 @@ class Limit:
         if not call.endless:
             self.latest[call.adds] = call.count
         begin = start if since is None else since
-        told = start - begin > _STALL
+        logged = start - begin > _STALL
         while not call.may():
             waited = time.monotonic() - begin
             if stopped is not None and stopped():
                 raise Stopped
             if timeout is not None and waited >= timeout:
                 raise RateLimitTimeout(event(f"Waited for {timeout:g} s; {call.reason()}", call.at, call.remedy()))
-            if waited > _STALL and not told:
-                told = True
+            if waited > _STALL and not logged:
+                logged = True
                 self._tell(call, waited)
             pause = min(max(_FIRST, waited / 4), _LONGEST)
             time.sleep(pause if timeout is None else min(pause, timeout - waited))

@@ -100,8 +100,13 @@ def _group_limits() -> list[int]:
 
 
 def available_bytes() -> int:
-    """Physical memory that this process may use at most: the machine's, or its control group's limit if lower."""
+    """Memory that this process may use at most: the machine's, or its control group's limit or its own if lower."""
     limits = _group_limits()
+    with contextlib.suppress(ImportError):  # not on this system
+        import resource
+
+        own = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+        limits += [limit for limit in own if limit != resource.RLIM_INFINITY]
     try:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, OSError, ValueError):  # no sysconf on this system: nothing is known

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import _check
 from ._arrays import Memory
 from ._types import Float32, Int64
 
@@ -78,9 +79,11 @@ class Persistent:
         """
         from .checkpoints._saving import Saver
 
-        if self._saver is None:
-            self._saver = Saver(self._source(), self._identity())
-        return self._saver.save(os.fspath(path), keep, wait)
+        folder, name = _check.path(path, "ReplayBuffer.save(path)"), self._name or os.urandom(16).hex()
+        saver = self._saver or Saver(self._source(), name)
+        saved = saver.save(folder, keep, wait)
+        self._name, self._saver = name, saver
+        return saved
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # For `pickle` and `copy`: a copy in `Ram` that goes on like this buffer. `save` is faster, and smaller.

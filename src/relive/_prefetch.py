@@ -70,6 +70,8 @@ class Prefetched(Iterator[Batch]):
         if worker.stopped or isinstance(made, _Failure):
             self.close()
             if isinstance(made, _Failure) and made.error is not None:
+                if isinstance(made.error, StopIteration):  # which would look like the end of the batches
+                    raise ReliveError(event("The source raised `StopIteration`", self._at)) from made.error
                 raise made.error
             raise StopIteration
         if self._handed_out is not None:

@@ -37,7 +37,9 @@ from ._lanes import (
     UNBOOTSTRAPPED,
     block_of,
     depth_of,
+    get_rows,
     place_of,
+    set_rows,
 )
 from ._plans import ColumnLayout, Window
 from ._types import Array, Float64, Int64
@@ -149,7 +151,7 @@ class Ring:
         the last call came to its end, nothing changes.
         """
         marks, rows, window = self.marks, self.rows, self.window
-        depth, block = marks[:, 0].size, marks.shape[2]
+        depth = marks[:, 0].size
         for number in lanes:
             lane = self.counters[number]
             head, oldest = int(lane[HEAD]), int(lane[OLDEST])
@@ -157,13 +159,14 @@ class Ring:
             oldest, ready = min(max(oldest, int(lane[CLEARED])), head), min(max(int(lane[READY]), first), head)
             lane[OLDEST] = oldest
             if lane[CLEARED] == head:  # nothing was added since; the clear itself may not have come to its end
-                marks[place_of(np.arange(max(0, head - rows), head) % depth, number, block)] = lane[HELD] = 0
-            kept = marks[place_of(np.arange(first, head) % depth, number, block)]
+                set_rows(marks, number, max(0, head - rows), np.zeros(min(head, rows), np.uint8))
+                lane[HELD] = 0
+            kept = get_rows(marks, number, first, head)
             anchors = (kept & (STEP | START)) == STEP | START
             lane[[MEMORY, READY]] = head % depth, ready
             if head and lane[HELD] == head:
                 # An observation, whatever was to become of it.
-                marks[place_of(np.asarray(head % depth), number, block)] = 0
+                set_rows(marks, number, head, np.zeros(1, np.uint8))
             lane[STORED] = np.count_nonzero(kept & STEP)
             lane[DRAWABLE] = np.count_nonzero(anchors[max(0, oldest - first) : ready - first])
             if anchors.any():

@@ -31,10 +31,11 @@ _joint: WeakSet[Shareable] = WeakSet()
 def _forked() -> None:
     """A child must not draw with the sampler of its parent, whose arrays both would write; it may add."""
     for buffer in list(_joint):
-        if buffer._link is not None and buffer._link.shares_sampler:
+        link = vars(buffer).get("_link")  # None of a buffer that another thread closes
+        if link is not None and link.shares_sampler:
             absent = _Absent(os.getppid())
             vars(buffer).update(_index=absent, _prioritizing=absent, _try_update=None, can_sample=lambda _: False)
-            buffer._link.forked = True
+            link.forked = True
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -145,6 +146,7 @@ class Shareable:
             return
         if self._link is not None and not self._link.forked:
             self.sync()
+        _joint.discard(self)
         with self._turn.alone():
             if self._link is not None:
                 self._link.close()

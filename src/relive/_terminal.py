@@ -1,4 +1,4 @@
-"""What every command does with its terminal: output, progress bars, Ctrl-C, and exit statuses."""
+"""What every command does with its terminal: output, progress bars, signals, and exit statuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-INTERRUPTED = 130  # Ctrl-C
+INTERRUPTED = 130  # Ctrl-C, or SIGTERM, by which clusters announce the end
 READER_GONE = 141  # the process that read the output has ended, as `head` does
 
 
@@ -50,7 +50,7 @@ def progress(to: Console, label: str, *, note: bool = False, transient: bool = T
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """Yield an event that the first Ctrl-C sets; a second one raises KeyboardInterrupt.
+    """Yield an event that the first Ctrl-C or SIGTERM sets; a second one raises KeyboardInterrupt.
 
     Outside the main thread, which receives the signals, the event stays unset.
     """
@@ -61,24 +61,24 @@ def interruptible() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
 
-    with _on_interrupt(on_signal):
+    with _on(signal.SIGINT, on_signal), _on(signal.SIGTERM, on_signal):
         yield stop
 
 
 @contextlib.contextmanager
 def children_ignore_interrupts() -> Iterator[None]:
     """Processes started inside ignore Ctrl-C from their first instruction on, also while they still import."""
-    with _on_interrupt(signal.SIG_IGN):
+    with _on(signal.SIGINT, signal.SIG_IGN):
         yield
 
 
 @contextlib.contextmanager
-def _on_interrupt(handler: Any) -> Iterator[None]:
+def _on(number: signal.Signals, handler: Any) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, handler)
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)

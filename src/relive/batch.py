@@ -6,7 +6,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from numpy import ndarray
+
 from ._extras import needs
+from ._narrow import to_torch
 
 
 class Batch(Mapping[str, Any]):
@@ -72,9 +75,16 @@ class Batch(Mapping[str, Any]):
             MissingExtra: PyTorch is not installed.
         """
         torch: Any = sys.modules.get("torch") or _torch()
-        if device is None:
-            return _Changed(self._fields, torch.from_numpy)
-        return self.map(lambda array: torch.from_numpy(array).to(device))
+        from_numpy = torch.from_numpy
+
+        def tensor(value: Any) -> Any:
+            if type(value) is not ndarray:  # texts
+                return value
+            dtype = value.dtype
+            array = to_torch(value) if dtype.isbuiltin != 1 or dtype.metadata else from_numpy(value)
+            return array if device is None else array.to(device)
+
+        return _Changed(self._fields, tensor) if device is None else self.map(tensor)
 
     def jax(self) -> Batch:
         """Return the items as JAX arrays, through DLPack, without a copy where JAX can use the memory as it is.
@@ -90,7 +100,13 @@ class Batch(Mapping[str, Any]):
         """
         with needs("jax", "Batch.jax"):
             import jax
-        return self.map(jax.numpy.from_dlpack)
+
+        def array(value: Any) -> Any:
+            if type(value) is not ndarray:
+                return value
+            return jax.numpy.asarray(value) if value.dtype.isbuiltin != 1 else jax.numpy.from_dlpack(value)
+
+        return self.map(array)
 
 
 class _Changed(Batch):
@@ -144,4 +160,6 @@ def _mapped(change: Callable[[Any], Any], fields: Mapping[str, Any]) -> dict[str
 def _described(name: str, value: Any) -> str:
     if isinstance(value, Batch):
         return f"{name}={value!r}"
+    if not hasattr(value, "shape"):
+        return f"{name}={type(value).__name__}[{len(value)}]"
     return f"{name}={value.dtype}{list(value.shape)}"

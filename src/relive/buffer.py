@@ -20,6 +20,7 @@ from ._arguments import (
     td_errors,
 )
 from ._arrays import Section
+from ._divided import Divided
 from ._flow import Flowing
 from ._memory import Arena, available_bytes
 from ._notices import ALL, Notices
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from ._limiter import RateLimiter
 
 
-class ReplayBuffer(Stored, Flowing, Persistent, Shareable):
+class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
     """Store what agents experience; sample it back under an explicit distribution.
 
     Args:
@@ -126,10 +127,8 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable):
         self._try_update = getattr(self._index, "try_update", None)
         self._expander = self.item.bind(schema, self._ring, Arena())
         self._turn = Turn()
-        refresh, judge = self._index.refresh, cast("Sampler | None", self.sampler)
-        if self._link is not None:
-            refresh, judge = self._link.refreshing(refresh), None
-        self._adding = Adding(schema, ring, refresh, judge, self._notices, self._turn, claims)
+        refresh = self._index.refresh if self._link is None else self._link.refreshing(self._index.refresh)
+        self._adding = Adding(schema, ring, refresh, self.sampler, self._notices, self._turn, claims)
         self._calls = [self._adding.call(several) for several in (False, True)]
         self._add, self._extend = self._paced(memory)
         shadow(self, "add", self._add, ReplayBuffer.add)
@@ -326,11 +325,15 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable):
             StaleId, ArgumentError: As in `read`.
         """
         with self._turn.alone():
-            slots = self._drawable(ids, "ReplayBuffer.priorities")
+            checked = ids_of(ids, "ReplayBuffer.priorities")
+            slots = self._drawable(checked, "ReplayBuffer.priorities")
             if self._prioritizing is None:
                 return np.ones(len(slots))
             self._prioritizing.refresh()
-            return self._prioritizing.priorities(slots)
+            found = self._prioritizing.priorities(slots)
+            if self._link is not None:
+                self._link.check(self._bound, checked)
+            return found
 
     def update_priorities(self, ids: Any, td_error: Any) -> int:
         """Set priorities from TD errors: `|td_error| + eps`.

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from . import _check
-from ._types import Array
 from .batch import Batch
 from .errors import ArgumentError, PriorityError, SchemaError, message
 
@@ -73,7 +72,8 @@ class Mixture:
         batches = [buffer.sample(count) for buffer, count in counts if count]
         if len(batches) == 1:
             return batches[0]
-        return Batch(_joined(batches[0], batches[1], "$"))
+        joined: Any = _joined(batches[0], batches[1], "$")
+        return Batch(joined) if isinstance(batches[0], Batch) else joined  # a dict of tensors stays one
 
     def update_priorities(self, ids: Any, td_error: Any) -> int:
         """Set the priorities of a whole batch, in both buffers; one without priorities is passed over.
@@ -116,12 +116,17 @@ def _joined(first: Mapping[str, Any], second: Mapping[str, Any], at: str) -> dic
             continue
         if isinstance(one, Mapping) or isinstance(other, Mapping) or _kind(one) != _kind(other):
             raise SchemaError(message(f"{_described(one)}, as in the replay", _described(other), f"{at}.{name}"))
-        joined[name] = np.concatenate([one, other])
+        if hasattr(one, "detach"):
+            import torch
+
+            joined[name] = torch.cat([one, other])
+        else:
+            joined[name] = np.concatenate([one, other])
     return joined
 
 
-def _kind(array: Array) -> tuple[str, tuple[int, ...]]:
-    return array.dtype.name, array.shape[1:]
+def _kind(array: Any) -> tuple[str, tuple[int, ...]]:
+    return str(array.dtype), tuple(array.shape[1:])
 
 
 def _described(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import runpy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -395,3 +396,11 @@ def test_goals_in_hindsight(strategy: str, n: int, infos: bool) -> None:
     copy.set_env(envs)
     np.testing.assert_array_equal(copy.ep_length, buffer.ep_length)
     assert set(np.unique(buffer.ep_length)) <= set(range(9))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("hindsight", "low", "high"), [(True, 0.8, 1.0), (False, 0.0, 0.4)])
+def test_a_hand_learns_to_reach_with_hindsight_and_not_without(hindsight: bool, low: float, high: float) -> None:
+    """`examples/reaching_sb3.py` as it stands: minutes."""
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "reaching_sb3.py"))
+    assert low <= example["train"](5_000, hindsight, 0) <= high

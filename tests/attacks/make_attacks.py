@@ -202,8 +202,7 @@ def counts(count: int) -> Callable[[Path], None]:
 def hole(path: Path) -> None:
     """A file of 4 TB with nothing in it, of which header and index say that this is right."""
     from relive.trajectories._catalog import Catalog, read
-    from relive.trajectories._entry import file_name
-    from relive.trajectories._layout import Column, Layout, plan_of
+    from relive.trajectories._layout import Column, Layout, file_name, plan_of
 
     layout = Layout((Column(("rewards",), "float32", (2**39,)),), frozenset())
     head = plan_of(layout, 1, 2).header(0, "")

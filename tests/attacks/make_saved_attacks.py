@@ -14,7 +14,7 @@ import numpy as np
 
 from relive._files import Folder
 from relive.checkpoints import _manifest
-from relive.checkpoints._tensors import TABLE, Tensor, TensorReader, TensorWriter
+from relive.checkpoints._tensors import TABLE, Tensor, TensorReader, TensorWriter, pieces_of
 
 MANIFEST, STATE, STEPS = (make(2) for make in (_manifest.manifest_name, _manifest.state_name, _manifest.steps_name))
 Arrays = dict[str, np.ndarray]
@@ -64,7 +64,7 @@ def held(name: str, change: Callable[[Arrays], Any]) -> Callable[[Path], None]:
             metadata = reader.metadata
         change(arrays)
         tensors = {key: Tensor(array.dtype, array.shape) for key, array in arrays.items()}
-        pieces = {key: [np.ascontiguousarray(array)] for key, array in arrays.items()}
+        pieces = {key: pieces_of(np.ascontiguousarray(array)) for key, array in arrays.items()}
         writer = TensorWriter(tensors, pieces, metadata)
         folder.write(name, writer.parts())
         file |= {"nbytes": writer.nbytes, "checksum": writer.checksum}

@@ -14,6 +14,7 @@ import resource
 import shutil
 import stat
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -35,6 +36,7 @@ from relive.trajectories import TrajectoryReplayBuffer
 
 RUN = ("pickle.find_class", "marshal.loads", "os.system", "os.exec", "os.fork", "os.posix_spawn", "subprocess.Popen")
 RUN += ("ctypes.dlopen", "socket.connect", "os.spawn", "code.__new__")
+COMMANDS = 4  # every so many attacks `relive inspect` and `relive verify` are given them, and the functions each
 PATHS = {"open": 1, "os.remove": 1, "os.rmdir": 1, "os.mkdir": 1, "os.rename": 2, "os.link": 2, "os.symlink": 2}
 PATHS |= {"os.truncate": 1, "os.chmod": 1, "os.listdir": 1, "os.scandir": 1, "sqlite3.connect": 1, "shutil.rmtree": 1}
 SAMPLES = 48
@@ -48,7 +50,8 @@ class Watch:
         self.python = tuple({os.path.realpath(root) for root in roots if root} | set(roots) - {""})
         self.libraries = tuple(str(Path(module.__file__).parent) for module in (tyro, dataclasses, rich))
         # Home itself is synced when a directory is made in it.
-        self.home, self.allowed = str(home), (str(home / "case"), str(home / "made"), str(home / "good_relive"))
+        self.home = str(home)
+        self.allowed = tuple(str(home / name) for name in ("case", "made", "aside", "good_relive"))
         self.seen: list[str] = []
         self.on = False
         sys.addaudithook(self._hook)
@@ -104,6 +107,8 @@ class Victim:
         self.home, self.case, self.made = home, home / "case", home / "made"
         self.good = {kind: home / f"good_{kind}" for kind in ("relive", "pt")}
         os.umask(0o077)
+        (home / "aside").mkdir()
+        tempfile.tempdir = str(home / "aside")  # where an index is copied to before it is read
         with TrajectoryReplayBuffer(self.good["relive"], seed=1) as buffer:
             buffer.add_trajectories([simple(k) for k in range(3)])
         with TrajectoryReplayBuffer(seed=1, trajectory_format="pt") as buffer:
@@ -113,7 +118,7 @@ class Victim:
         self.good["saved"] = home / "good_saved"
         opened_saves.make(self.good["saved"])
         self.watch = Watch(home)
-        self.worst = 0.0
+        self.count = 0
 
     def ways(self, kind: str) -> dict[str, Callable[[], Any]]:
         case, made = self.case, self.made
@@ -170,7 +175,7 @@ class Victim:
 
     def clean(self) -> None:
         for path in self.home.iterdir():
-            if not path.name.startswith("good_"):
+            if not path.name.startswith(("good_", "aside")):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def lay(self, attack: Attack | None, kind: str) -> None:
@@ -184,7 +189,10 @@ class Victim:
     def attacked(self, attack: Attack | None, kind: str) -> Iterator[dict[str, Any]]:
         """Each way into the directory: the outcome, how long it took, and what was not as it should be."""
         self.lay(attack, kind)
+        self.count += 1
         for name, way in self.ways(kind).items():
+            if name.startswith("relive ") and attack is not None and self.count % COMMANDS:
+                continue
             if name == "save onto" and kind != "saved" and (kind == "pt" or (attack is not None and attack.plain)):
                 continue
             if name == "open":

@@ -182,20 +182,21 @@ def test_a_load_waits_for_who_came_while_it_wrote_the_index(good: Path, folder: 
         buffer.sync()
         came = threading.Event()
         reader = threading.Thread(target=lambda: drawn.append(buffer.sample(50)))
-        catalog = buffer._store.catalog
-        replace = catalog.replace
+        catalog = buffer._writer.catalog
+        add = catalog.add
 
-        def replacing(*arguments: Any) -> None:
-            replace(*arguments)
-            reader.start()
-            came.wait(5)
+        def replacing(*arguments: Any, anew: bool = False) -> None:
+            add(*arguments, anew=anew)
+            if anew:
+                reader.start()
+                came.wait(5)
 
         def before(name: str, _: Any) -> None:
             if name == "open" and threading.current_thread() is reader:
                 came.set()
                 time.sleep(0.2)  # and the files that it has found get other contents, if nobody waits
 
-        catalog.replace, system.before = replacing, before
+        catalog.add, system.before = replacing, before
         buffer.load_checkpoint(good)
         reader.join()
     assert set(drawn[0].code[:, 0].tolist()) == {5, 6, 7}

@@ -15,10 +15,10 @@ import pytest
 
 from relive.errors import SchemaError, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, verify
+from relive.trajectories._block import parse
 from relive.trajectories._catalog import NAME, Catalog, read
-from relive.trajectories._draws import TorchDraws
-from relive.trajectories._entry import Entry
-from relive.trajectories._layout import Column, Layout, Plan, columns_json, layout_from, parse
+from relive.trajectories._draws import Draws
+from relive.trajectories._layout import Column, Entry, Layout, Plan, columns_json, layout_from
 
 REWARDS = Column(("rewards",), "float32", (1,))
 NOW, LATER = Column(("curr_obs", "x"), "float32", (3,)), Column(("next_obs", "x"), "float32", (3,))
@@ -133,7 +133,7 @@ def whole_of_none() -> tuple[bytes, int]:
 def test_the_good_ones_are_taken(tmp_path: Path) -> None:
     """Else the others would be refused for some other reason."""
     for head, size in (whole(of(GOOD)), changed(lambda told: None), long(1 << 20)):
-        assert parse(head, size, "x").layout == GOOD
+        assert parse(head, size, "x").entry.layout == GOOD
     assert layout_from(columns_json(GOOD)) == GOOD
     assert [entry.id for entry in listed(tmp_path, entry(), entry(id=7))] == [1, 7]
 
@@ -278,7 +278,7 @@ def test_a_value_of_megabytes(tmp_path: Path) -> None:
 def test_a_counter_that_cannot_be(counter: Any, text: str, tmp_path: Path) -> None:
     listed(tmp_path, entry())
     catalog = Catalog(str(tmp_path))
-    catalog.put({"counter": counter})
+    catalog.add((), {"counter": counter})
     catalog.close()
     with pytest.raises(StorageError, match=text):
         read(str(tmp_path))
@@ -348,7 +348,7 @@ def resumed(folder: Path, told: Any) -> TrajectoryReplayBuffer:
     buffer.add_trajectories([{"rewards": np.arange(600).reshape(300, 2, 1)}])
     buffer.save_checkpoint(folder)
     catalog = Catalog(str(folder))
-    catalog.put({"draws": json.dumps(told)})
+    catalog.add((), {"draws": json.dumps(told)})
     catalog.close()
     buffer.load_checkpoint(folder)
     return buffer
@@ -394,7 +394,7 @@ def test_a_state_of_draws_with_one_lie(
 
 @pytest.mark.parametrize("state", ["", "00" * 7, "zz", 5, "ff" * 5056])
 def test_a_state_that_is_not_torchs(state: Any, tmp_path: Path) -> None:
-    told = json.loads(TorchDraws(3).state())
+    told = json.loads(Draws.torch(3).state())
     assert len(resumed(tmp_path, told)) == 1
     with pytest.raises(StorageError, match="Invalid generator state"):
         resumed(tmp_path, {**told, "state": state})

@@ -48,6 +48,7 @@ def test_peers_draw_the_steps_that_were_added(name: str, tmp_path: Path) -> None
     peer.close()
 
 
+@pytest.mark.slow
 def test_peers_run_one_after_the_other_and_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[harness.Worker] = []
 

@@ -198,13 +198,21 @@ def test_a_zero_priority_means_never_until_updated():
     assert set(buffer.sample(50).ids.tolist()) == {2}
 
 
-@pytest.mark.parametrize("start", [2**31 - 5, 2**32 - 5, 2**53 - 5, 2**58])
-def test_counters_do_not_overflow(start):
-    """Ten laps across the edges of smaller integers, on a ring made to believe it is that old."""
+@pytest.mark.parametrize("how", ["plain", "saved and loaded", "shared"])
+@pytest.mark.parametrize("start", [2**31 - 5, 2**32 - 5, 2**53 - 5, 2**58, 2**62 // 3 - 170])
+def test_counters_do_not_overflow(start, how, tmp_path):
+    """Ten laps across the edges of smaller integers, on a ring made to believe it is that old; ids end at 2**62."""
     lanes, rows = 3, 16
-    buffer = make(num_envs=lanes, item=relive.Transitions(n_step=2, gamma=0.5), sampler=relive.Prioritized(), seed=0)
+    if how == "shared" and not _kernels.is_native():
+        pytest.skip("the NumPy kernels cannot share")
+    storage = relive.Shared() if how == "shared" else relive.Ram()
+    choices = {"item": relive.Transitions(n_step=2, gamma=0.5), "sampler": relive.Prioritized(), "storage": storage}
+    buffer = make(num_envs=lanes, **choices, seed=0)
     buffer._ring.counters[:, :9] = [start, start % depth_of(lanes, rows), start, start, 0, start, 0, 0, start]
     for t in range(10 * rows):
+        if how == "saved and loaded" and t % rows == 7:
+            buffer.save(tmp_path)
+            buffer = relive.load(tmp_path)
         ids = buffer.add(**{name: value[:, 0] for name, value in steps(lanes, 1, start=t).items()})
         np.testing.assert_array_equal(ids, (start + t) * lanes + np.arange(lanes))
         if t:
@@ -214,6 +222,7 @@ def test_counters_do_not_overflow(start):
             assert buffer.update_priorities(batch.ids, batch.reward) == 4
     with pytest.raises(relive.errors.StaleId, match="overwritten"):
         buffer.read([start * lanes])
+    buffer.close()
 
 
 @pytest.mark.parametrize("kernels", BACK_ENDS)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import storages
 from full_oracle import SequencesModel
 
 import relive
@@ -94,6 +95,13 @@ class TestItems(ItemContract):
         self.item, schema, self.model, self.whole = ITEMS[request.param]
         self.schema = {**SCHEMAS, "state": STATE, "goals": GOALS}[schema]
         self.random = self.grows = isinstance(self.item, relive.Hindsight)
+
+    @pytest.fixture(autouse=True, params=storages.NAMES)
+    def _everywhere(self, request: pytest.FixtureRequest) -> None:
+        self._storage = request.param
+
+    def storage(self) -> object:
+        return storages.new(self._storage)
 
 
 class Faulty(relive.ReplayBuffer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import storages
 
 import relive
 from relive._lanes import CLEARED
@@ -27,6 +28,13 @@ class TestSamplers(SamplerContract):
     @pytest.fixture(autouse=True, params=SAMPLERS)
     def _each(self, request: pytest.FixtureRequest) -> None:
         self.sampler = SAMPLERS[request.param]
+
+    @pytest.fixture(autouse=True, params=storages.NAMES)
+    def _everywhere(self, request: pytest.FixtureRequest) -> None:
+        self._storage = request.param
+
+    def storage(self) -> object:
+        return storages.new(self._storage)
 
 
 class Faulty(relive.ReplayBuffer):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import storages
 from forked_storage import Forked
 from mapped_storage import Mapped
 
@@ -19,7 +20,19 @@ class TestRam(StorageContract):
         return relive.Ram()
 
 
+@pytest.mark.skipif(len(storages.NAMES) == 1, reason="only native kernels share")
+class TestShared(StorageContract):
+    def storage(self) -> relive.Shared:
+        return relive.Shared()
+
+
+@pytest.mark.skipif(len(storages.NAMES) == 1, reason="only native kernels share")
 class TestMapped(StorageContract):
+    def storage(self) -> relive.Mapped:
+        return storages.Unnamed()
+
+
+class TestOneOfOnesOwn(StorageContract):
     @pytest.fixture(autouse=True)
     def _paths(self, tmp_path: Path) -> None:
         self.paths = (tmp_path / str(number) for number in itertools.count())

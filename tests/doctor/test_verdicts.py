@@ -153,3 +153,24 @@ def test_torchrl() -> None:
 
     _, found = verdicts("torchrl", n_steps=[3])
     assert found == {("bootstraps from a terminal state", "disabled", 3): 48}
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "modes"),
+    [
+        ("relive.sb3", "stable_baselines3", ["same_step"]),
+        ("relive.sb3-cleanrl", "stable_baselines3", ["disabled"]),
+        ("relive.sb3-learn", "stable_baselines3", None),
+        ("relive.tianshou", "tianshou", ["disabled"]),
+        ("relive.tianshou-collector", "tianshou", None),
+        ("relive.cpprb", "numpy", ["same_step"]),
+        ("relive.torchrl", "torchrl", None),
+    ],
+)
+def test_nothing_is_wrong_with_relive_in_their_place(name: str, library: str, modes: list[str] | None) -> None:
+    pytest.importorskip(library)
+    report, found = verdicts(name, modes=modes, n_steps=[3])
+    assert found == {}
+    assert {check.probe for check in report.checks} >= {"ring wraps in mid-episode", "reset in mid-episode"}
+    if name in ("relive.tianshou", "relive.cpprb", "relive.torchrl"):
+        assert "late priorities" in {check.probe for check in report.checks}

@@ -31,9 +31,15 @@ class Recorded(Ram):
     """A storage that keeps the arrays which it handed out."""
 
     def open(self, spec: Any, identity: bytes) -> Any:
-        memory = super().open(spec, identity)
+        memory = super(type(self), self).open(spec, identity)
         object.__setattr__(self, "arrays", [memory.host(name) for name in spec])
         return memory
+
+
+class RecordedShared(relive.Shared):
+    """The same in shared memory."""
+
+    open = Recorded.open
 
 
 def interrupted_at(line: int) -> Callable[[int], None]:

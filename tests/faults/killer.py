@@ -1,8 +1,9 @@
 """Kills writers at random moments, and at given calls to the system; opens what they leave, and compares.
 
-``python killer.py WHAT FOLDER COUNT SEED``, WHAT being `rollouts` or `saves`, prints one JSON line of counts; it ends
-with an exception if anything is lost or torn. The oracle is here, outside the victim, fed by a pipe: what was handed to
-the buffer, what had been flushed, and what had been saved when the victim died.
+``python killer.py WHAT FOLDER COUNT SEED`` prints one JSON line of counts; it ends with an exception if anything is
+lost or torn. WHAT is `rollouts`, `saves`, or `rash saves`, which are acknowledged before they are there. The oracle is
+here, outside the victim, fed by a pipe: what was handed to the buffer, what had been flushed, and what had been saved
+when the victim died.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ def add(folder: Path, options: dict[str, Any], serial: int, pipe: Pipe, seed: in
 class Saves:
     """What a directory of saves may and must hold: so many rounds of a buffer's life, and the save before."""
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        self.folder, self.keep = folder / "saves", keep
+    def __init__(self, folder: Path, keep: int, rash: bool) -> None:
+        self.folder, self.keep, self.rash = folder / "saves", keep, rash
         self.saving, self.saved, self.rounds = 0, 0, 0
         self.told: Counter[str] = Counter()
 
@@ -111,6 +112,8 @@ class Saves:
                     live(buffer, rounds)
                     rounds += 1
                 pipe.say("s", rounds)
+                if self.rash:
+                    pipe.say("S", rounds)
                 buffer.save(self.folder, keep=self.keep, wait=bool(rng.integers(2))).wait()
                 pipe.say("S", rounds)
 
@@ -271,8 +274,9 @@ def main(what: str, folder: Path, count: int, seed: int) -> None:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             odd = k // LIVES % 2
-            rollouts = what == "rollouts"
-            oracle = Oracle(folder, KEEP if odd else {"enable_cache": False}) if rollouts else Saves(folder, 1 + odd)
+            rollouts, rash = what == "rollouts", what == "rash saves"
+            options = KEEP if odd else {"enable_cache": False}
+            oracle = Oracle(folder, options) if rollouts else Saves(folder, 1 + odd, rash)
             oracle.told = told
         kill_one(oracle, rng, k)
     print(json.dumps(told))

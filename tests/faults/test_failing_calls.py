@@ -130,7 +130,7 @@ def steps_of(system: System) -> list[str]:
 
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("patience", [1, 3], ids=["once", "for some time"])
-def test_every_call_fails(first, patience, folder):
+def test_every_call_fails(first, patience, folder, record_property):
     """Once, or from the k-th call on until three calls of the caller's have been refused."""
     k, told = 1, 0
     while True:
@@ -156,6 +156,7 @@ def test_every_call_fails(first, patience, folder):
             assert life.errors, f"nobody was told that {hit[0]} failed"
             assert any(os.strerror(code) in str(error) for error in life.errors)
         k += 3 if patience > 1 else 1
+    record_property("cases", k // (3 if patience > 1 else 1))
     assert k > 100
     assert told > k / 10
 
@@ -199,7 +200,7 @@ def test_a_disk_that_takes_nothing(folder):
 
 
 @pytest.mark.parametrize("mode", ["memory", "disk"])
-def test_an_interrupted_save_leaves_the_checkpoint_that_was_there(mode, folder):
+def test_an_interrupted_save_leaves_the_checkpoint_that_was_there(mode, folder, record_property):
     """For every call of the second save: the first checkpoint or the second one is loaded, whole."""
     k, seen = 1, set()
     while True:
@@ -229,6 +230,7 @@ def test_an_interrupted_save_leaves_the_checkpoint_that_was_there(mode, folder):
         if not failed:
             break
         k += 1
+    record_property("cases", k)
     assert k > 10
     assert seen == {(0, 1, 2), (2, 3, 4)}
 
@@ -251,7 +253,7 @@ def test_an_error_is_told_before_anything_is_added(folder):
             assert buffer.get_stats()["flushed"] == buffer.get_stats()["durable"] == 0
         with pytest.raises(StorageError):
             buffer.close()
-        while buffer._store.writer._error is None:
+        while buffer._writer._error is None:
             time.sleep(0.001)
         system.decide = lambda name, number: None
         added = len(buffer)  # and now it closes, although the last attempt has failed
@@ -290,12 +292,12 @@ class FailingDatabase:
         return call
 
 
-def test_every_statement_of_the_index_fails(folder):
+def test_every_statement_of_the_index_fails(folder, record_property):
     """Also the COMMIT, after which the transaction must not stay open."""
     k = 1
     while True:
         with TrajectoryReplayBuffer(folder / str(k), max_trajectories=3, seed=0, enable_cache=False) as buffer:
-            db = buffer._store.catalog._db = FailingDatabase(buffer._store.catalog._db, k)
+            db = buffer._writer.catalog._db = FailingDatabase(buffer._writer.catalog._db, k)
             told = 0
             for serial in range(5):
                 for _ in range(3):
@@ -317,6 +319,7 @@ def test_every_statement_of_the_index_fails(folder):
             break
         assert told
         k += 1
+    record_property("cases", k)
     assert k > 20
 
 
@@ -355,7 +358,7 @@ def test_files_that_may_not_grow(limit, folder):
 def test_an_index_that_is_full(folder):
     """SQLite's own word for a full disk."""
     with TrajectoryReplayBuffer(folder, seed=0, sample_window_size=20) as buffer:
-        db = buffer._store.catalog._db
+        db = buffer._writer.catalog._db
         pages = db.execute("PRAGMA page_count").fetchone()[0]
         db.execute(f"PRAGMA max_page_count = {pages}")
         added = 0

@@ -53,7 +53,7 @@ def reopened(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("patience", [1, 3], ids=["once", "for some time"])
-def test_every_call_of_a_load_fails(patience: int, checkpoint: Path, folder: Path) -> None:
+def test_every_call_of_a_load_fails(patience: int, checkpoint: Path, folder: Path, record_property: Any) -> None:
     """The buffer goes on with what it had, or asks to be loaded again; so does who opens the directory next."""
     seen: set[tuple[Any, ...]] = set()
     for k in range(1, 500, patience):
@@ -87,6 +87,7 @@ def test_every_call_of_a_load_fails(patience: int, checkpoint: Path, folder: Pat
         seen.add(tuple(outcome))
         if not hit:
             break
+    record_property("cases", -(-k // patience))
     assert k > 20
     assert seen == {tuple(OLD), tuple(NEW), tuple("half loaded"), tuple("loaded again")}
 
@@ -102,7 +103,7 @@ def told(buffer: TrajectoryReplayBuffer) -> Any:
         return "half loaded"
 
 
-def test_a_load_is_killed_at_every_call(checkpoint: Path, folder: Path) -> None:
+def test_a_load_is_killed_at_every_call(checkpoint: Path, folder: Path, record_property: Any) -> None:
     seen = []
     for k in range(1, 500):
         child = os.fork()
@@ -117,6 +118,7 @@ def test_a_load_is_killed_at_every_call(checkpoint: Path, folder: Path) -> None:
         seen.append(reopened(folder / str(k)))
         if not status:
             break
+    record_property("cases", k)
     assert k > 20
     last = seen.index(NEW)
     assert last > 5

@@ -9,6 +9,7 @@ import re
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from saved_lives import SAMPLERS, SCHEMA, build, live, numbers, only_saves, rounds_of
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 @pytest.mark.parametrize("keep", [1, 2])
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
-def test_every_call_of_a_save_fails(for_good: bool, keep: int, folder: Path) -> None:
+def test_every_call_of_a_save_fails(for_good: bool, keep: int, folder: Path, record_property: Any) -> None:
     """The save before it stays, or this one is there; the buffer goes on, and saves when the fault is over."""
     found = set()
     for k in range(1, 500):
@@ -63,11 +64,19 @@ def test_every_call_of_a_save_fails(for_good: bool, keep: int, folder: Path) -> 
             only_saves(path, keep)
         if not hit:
             break
+    record_property("cases", k)
     assert k > 30
     assert found == {(True, 1), (True, 2), (False, 2)}
 
 
-def test_every_call_of_a_load_fails(folder: Path) -> None:
+def test_meta_a_failed_sync_that_is_passed_over_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = relive._files._synced
+    monkeypatch.setattr(relive._files, "_synced", lambda fds: (synced(fds)[0], None))
+    with pytest.raises(AssertionError):
+        test_every_call_of_a_save_fails(False, 1, folder, lambda *_: None)
+
+
+def test_every_call_of_a_load_fails(folder: Path, record_property: Any) -> None:
     buffer = build()
     live(buffer, 0)
     buffer.save(folder)
@@ -82,6 +91,7 @@ def test_every_call_of_a_load_fails(folder: Path) -> None:
         assert len(os.listdir("/proc/self/fd")) == before
         if not called:
             break
+    record_property("cases", k)
     assert k > 10
 
 

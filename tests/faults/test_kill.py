@@ -22,16 +22,23 @@ def killed(folder: Path, count: int, seed: int, what: str = "rollouts") -> dict[
     return json.loads(done.stdout)
 
 
-def test_a_hundred_kills(folder):
+def test_meta_a_save_that_is_acknowledged_too_early_is_found(folder):
+    with pytest.raises(AssertionError, match=r"assert found\[0\] in|assert not self.saved"):
+        killed(folder, 100, 0, "rash saves")
+
+
+def test_a_hundred_kills(folder, record_property):
     told = killed(folder, 100, 0)
+    record_property("cases", 100)
     assert told["kills"] == 100
     assert told["trajectories"] > 1000, "the writers had written something"
     assert told["unfinished"] > 10
-    assert told["adopted"] > 5
+    assert told["adopted"] > 0
 
 
-def test_fifty_kills_of_saves(folder):
+def test_fifty_kills_of_saves(folder, record_property):
     told = killed(folder, 50, 0, "saves")
+    record_property("cases", 50)
     assert told["saves"] > 50
     assert told["unfinished"] > 0, "none came in the middle of a save"
     assert told["new"] > 0
@@ -39,11 +46,13 @@ def test_fifty_kills_of_saves(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
-def test_five_hundred_kills_of_saves(seed, folder):
+def test_five_hundred_kills_of_saves(seed, folder, record_property):
+    record_property("cases", 100)
     assert killed(folder, 100, 1 + seed, "saves")["saves"] > 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
-def test_a_thousand_kills(seed, folder):
+def test_a_thousand_kills(seed, folder, record_property):
+    record_property("cases", 100)
     assert killed(folder, 100, 1 + seed)["trajectories"] > 1000

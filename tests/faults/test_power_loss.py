@@ -27,7 +27,7 @@ from rollouts import leaves, simple
 
 from relive.trajectories import TrajectoryReplayBuffer
 from relive.trajectories._catalog import NAME
-from relive.trajectories._entry import Entry
+from relive.trajectories._layout import Entry
 from relive.trajectories._snapshot import Snapshot
 
 KEPT = 7
@@ -90,11 +90,11 @@ class Life:
         self.buffer = TrajectoryReplayBuffer(path, seed=0, max_trajectories=KEPT, cache_size=2)
         self.buffer.sync()  # what was more than is kept is gone then
         self._begin(contents(self.buffer))
-        writer = self.buffer._store.writer
+        writer = self.buffer._writer
         if writer is not None:  # it says first what is durable, and what is forgotten
-            durable, removed = writer._durable, writer._removed
+            store, durable, discard = self.buffer._store, writer._durable, self.buffer._store.discard
             writer._durable = lambda entries: (durable(entries), self._durable(entries))
-            writer._removed = lambda ids: (self._removed(ids), removed(ids))
+            store.discard = lambda ids: (self._removed(ids), discard(ids))
 
     def _begin(self, found: Found) -> None:
         """All of it is durable."""
@@ -127,7 +127,7 @@ class Life:
             self._tell()
         if self.own is None:
             return self.buffer.add_trajectories([given(serial) for _, serial in new])
-        with self.buffer._store.writer._change:  # so that it finds all of them in its queue
+        with self.buffer._writer._change:  # so that it finds all of them in its queue
             self.buffer.add_trajectories([given(serial) for _, serial in new])
         assert len(set(self.buffer.sync())) == 1
         self._begin(frozenset(self.kept))
@@ -244,27 +244,29 @@ def script(rng: random.Random) -> str:
     return ", ".join([*steps, "add 4"])
 
 
-def test_power_is_lost_once(folder: Path) -> None:
+def test_power_is_lost_once(folder: Path, record_property: Any) -> None:
     explorer = Lives(folder, 6)
     explorer.explore(explorer.record(SHORT))
     explorer.explore(explorer.record(IN_MEMORY, own=None))
     assert len(explorer.found) > 700
+    record_property("cases", len(explorer.found))
     assert explorer.archive.unharmed(), "a finished file was written to"
 
 
-def test_power_is_lost_after_a_kill(folder: Path) -> None:
+def test_power_is_lost_after_a_kill(folder: Path, record_property: Any) -> None:
     """Who opens the directory sees what need not be on the disk yet, and must not build on it."""
     explorer = Lives(folder, 4)
     events = explorer.record(SHORT)
     for moment in explorer.rng.sample(moments(events), 7):
         explorer.recover(events[:moment])
     assert len(explorer.found) > 350
+    record_property("cases", len(explorer.found))
     assert explorer.archive.unharmed(), "a finished file was written to"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_power_is_lost_in_long_lives(seed: int, folder: Path) -> None:
+def test_power_is_lost_in_long_lives(seed: int, folder: Path, record_property: Any) -> None:
     """More than 50,000 states in all three."""
     explorer = Lives(folder, 40, seed)
     events = explorer.record(script(random.Random(seed)))
@@ -272,4 +274,5 @@ def test_power_is_lost_in_long_lives(seed: int, folder: Path) -> None:
     for moment in explorer.rng.sample(moments(events), 30):
         explorer.recover(events[:moment])
     assert len(explorer.found) > 17_000
+    record_property("cases", len(explorer.found))
     assert explorer.archive.unharmed(), "a finished file was written to"

@@ -64,22 +64,24 @@ class Saves(Explorer):
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-def test_power_is_lost_once(keep: int, folder: Path) -> None:
+def test_power_is_lost_once(keep: int, folder: Path, record_property: Any) -> None:
     explorer = Saves(folder, 16)
     explorer.explore(explorer.record(keep))
     assert len(explorer.found) > 80
+    record_property("cases", len(explorer.found))
     assert explorer.archive.unharmed(), "a finished file was written to"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_power_is_lost_in_many_ways(seed: int, folder: Path) -> None:
+def test_power_is_lost_in_many_ways(seed: int, folder: Path, record_property: Any) -> None:
     """The same moments again and again, with other bytes of each file on the disk."""
     explorer = Saves(folder, 100, seed)
     events = explorer.record(1 + seed % 2, 4)
     for _ in range(50):
         explorer.explore(events)
     assert len(explorer.found) > 1000
+    record_property("cases", len(explorer.found))
 
 
 NEEDED = 7 + 6  # of the first save, which makes two directories, and of the second, which removes the first

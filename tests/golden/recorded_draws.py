@@ -23,7 +23,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 LIVES = 12
 
 
-def build(name: str, seed: int) -> relive.ReplayBuffer:
+def build(name: str, seed: int, storage: Any = None) -> relive.ReplayBuffer:
     """The buffer of one life: other lanes, rows and items for every seed."""
     rng = np.random.default_rng(seed)
     lanes, rows, n = int(rng.integers(1, 5)), int(rng.integers(10, 40)), int(rng.integers(1, 5))
@@ -35,6 +35,7 @@ def build(name: str, seed: int) -> relive.ReplayBuffer:
         num_envs=lanes,
         item=item,
         sampler=kind(**SAMPLERS[name]),
+        storage=storage,
         seed=seed,
     )
 

@@ -8,22 +8,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 from recorded_draws import LIVES, SAMPLERS, build, live
+from storages import MAKERS
 
 from relive import _kernels
 
-BACK_ENDS = ["numpy", *(["native"] if importlib.util.find_spec("relive._native") else [])]
+KINDS = [("numpy", "ram")]
+if importlib.util.find_spec("relive._native"):
+    KINDS += [("native", storage) for storage in MAKERS]
 
 
 @pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
-@pytest.mark.parametrize("back_end", BACK_ENDS)
+@pytest.mark.parametrize(("back_end", "storage"), KINDS)
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_draws_are_those_recorded(name: str, back_end: str) -> None:
+def test_draws_are_those_recorded(name: str, back_end: str, storage: str) -> None:
     """Ids to the last one; weights to 1e-6, as computed floats of the two back ends agree. NumPy's first lives only."""
     lives = LIVES if back_end == "native" else 4
     with np.load(Path(__file__).parent / "data" / "draws.npz", allow_pickle=False) as recorded:
         ids, weights = recorded[f"{name}/ids"], recorded[f"{name}/weights"]
     with _kernels.use(back_end):
-        batches = [batch for seed in range(lives) for batch in live(build(name, seed), seed)]
+        batches = [batch for seed in range(lives) for batch in live(build(name, seed, MAKERS[storage]()), seed)]
     drawn = np.concatenate([batch.ids for batch in batches])
     assert len(drawn) == len(ids) if lives == LIVES else len(drawn) > 500
     np.testing.assert_array_equal(drawn, ids[: len(drawn)])

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 
 @pytest.mark.parametrize("name", cases("per"))
-def test_prioritized_nstep(name):
+def test_prioritized_nstep(name, storage):
     """The recorded buffer leaves out a few anchors that can be drawn here; zero priority takes them out of the draw.
 
     It excludes the oldest slot (its predecessor may be gone), and waits for n steps even where the episode ends first.
@@ -21,7 +21,7 @@ def test_prioritized_nstep(name):
     params, arrays = load(name)
     alpha = params["alpha"]
     sampler = relive.Prioritized(alpha=alpha, eps=0.0, weights="batch", stratified=False)
-    stream = Stream(params, arrays, sampler=sampler)
+    stream = Stream(params, arrays, sampler=sampler, storage=storage())
     for k, length in enumerate(params["chunks"]):
         given = arrays["in_priority"][stream.written : stream.written + length] if "in_priority" in arrays else 1.0
         stream.append(length, priority=np.broadcast_to(given, (length, stream.lanes)).astype(np.float64))
@@ -72,7 +72,7 @@ def check_draw(stream, arrays, k):
 
 
 @pytest.mark.parametrize("name", cases("labml"))
-def test_labml(name):
+def test_labml(name, storage):
     """New items at the running raw maximum, independent draws, weights normalised over the buffer."""
     params, arrays = load(name)
     capacity, alpha = params["capacity"], params["alpha"]
@@ -80,6 +80,7 @@ def test_labml(name):
         relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "int64")),
         capacity=capacity,
         sampler=relive.Prioritized(alpha=alpha, eps=0.0, weights="buffer", stratified=False, initial=1.0),
+        storage=storage(),
     )
     serial = 0
     for k, count in enumerate(arrays["n_add"]):
@@ -101,7 +102,7 @@ def test_labml(name):
 
 @pytest.mark.parametrize("weights", ["batch", "buffer"])
 @pytest.mark.parametrize("name", cases("stratified"))
-def test_stratified(name, weights):
+def test_stratified(name, weights, storage):
     """One draw in each equal slice, in the order of ids, for capacities that are no power of two."""
     params, arrays = load(name)
     capacity, size, alpha = params["capacity"], params["size"], params["alpha"]
@@ -110,6 +111,7 @@ def test_stratified(name, weights):
             relive.Schema(obs=relive.Field(), action=relive.Field()),
             capacity=capacity,
             sampler=relive.Prioritized(alpha=alpha, eps=0.0, weights=weights),
+            storage=storage(),
         )
         column = np.arange(size, dtype=np.float32)
         flags = np.zeros(size, bool)

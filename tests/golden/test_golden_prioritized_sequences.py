@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 
 @pytest.mark.parametrize("name", cases("perseq"))
-def test_prioritized_sequences(name):
+def test_prioritized_sequences(name, storage):
     """The recorded tree has a leaf per stored state; here an anchor is a step, and the others have no priority.
 
     The recorded system is up to one leaf more cautious than its own rule, and waits for the predecessor of an
@@ -21,7 +21,7 @@ def test_prioritized_sequences(name):
     params, recorded = load(name)
     alpha = params["alpha"]
     sampler = relive.Prioritized(alpha=alpha, eps=0.0, weights="batch", stratified=False)
-    stream = Stream(params, {**documented_stream(params), **recorded}, sampler=sampler)
+    stream = Stream(params, {**documented_stream(params), **recorded}, sampler=sampler, storage=storage())
     drawn, parked = 0, {}
     for k, length in enumerate(params["chunks"]):
         stream.append(length, **given_priorities(stream, k, length))

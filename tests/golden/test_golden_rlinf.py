@@ -14,7 +14,7 @@ from recorded import DATA
 
 from relive import trajectories
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer
-from relive.trajectories._cache import Cache
+from relive.trajectories._store import Cache
 
 CASES = ["rlinf_a", "rlinf_b"]
 FOLDERS = ["ckpt", "autosave"]

@@ -11,9 +11,9 @@ CASES = [*cases("seq"), *cases("seqframe")]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_recorded_sequences(name):
+def test_recorded_sequences(name, storage):
     params, arrays = load(name)
-    stream = Stream(params, arrays)
+    stream = Stream(params, arrays, storage=storage())
     checked = 0
     for append, length in enumerate(params["chunks"]):
         stream.append(length)

@@ -10,9 +10,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 
 @pytest.mark.parametrize("name", [*cases("nstep"), *cases("timelimit")])
-def test_items_of_every_legal_slot(name):
+def test_items_of_every_legal_slot(name, storage):
     params, arrays = load(name)
-    stream = Stream(params, arrays)
+    stream = Stream(params, arrays, storage=storage())
     checked = 0
     for append, length in enumerate(params["chunks"]):
         stream.append(length)

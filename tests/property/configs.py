@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import storages
 from full_oracle import FullOracle, SequencesModel, most_frames, stacks_of
 from hypothesis import strategies as st
 from wild_envs import SCHEMAS, WildEnvs
 
 import relive
-from relive import _kernels
 from relive.testing import TransitionsModel
 
 OVER = ["steps", "steps", "episodes"]
 STORAGES = ["ram", "ram", "shared", "mapped"]
-
-
-class Unnamed(relive.Mapped):
-    """A mapped file that is gone from its directory once it is open."""
-
-    def __init__(self) -> None:
-        super().__init__(os.path.join(tempfile.gettempdir(), f"relive-{os.urandom(8).hex()}"))
-
-    def open(self, spec: Any, identity: bytes) -> Any:
-        try:
-            return super().open(spec, identity)
-        finally:
-            os.unlink(self.path)
 
 
 @dataclass(frozen=True)
@@ -42,12 +27,13 @@ class Config:
     rows: int
     n_step: int
     gamma: float
-    sampler: dict[str, Any] | None  # arguments of Prioritized; None is Uniform
+    sampler: dict[str, Any] | None  # arguments of Prioritized, or of Ranked; None is Uniform
     seed: int
     sequences: dict[str, Any] | None = None  # arguments of Sequences; None is Transitions
     every: int | None = None  # of the field `state`; None leaves it out
     over: str = "steps"  # of Uniform
     storage: str = "ram"  # whatever it is, nothing else changes
+    ranked: bool = False
 
     @property
     def fields(self) -> relive.Schema:
@@ -71,20 +57,14 @@ class Config:
             num_envs=self.num_envs,
             item=relive.Sequences(**self.sequences, **windows) if self.sequences else relive.Transitions(**windows),
             sampler=self.choice(),
-            storage=self.memory(),
+            storage=storages.new(self.storage),
             seed=self.seed,
         )
-
-    def memory(self) -> Any:
-        """The storage; the NumPy kernels cannot share."""
-        if self.storage == "ram" or not _kernels.is_native():
-            return relive.Ram()
-        return relive.Shared() if self.storage == "shared" else Unnamed()
 
     def choice(self) -> Any:
         """The sampler."""
         if self.sampler is not None:
-            return relive.Prioritized(**self.sampler)
+            return (relive.Ranked if self.ranked else relive.Prioritized)(**self.sampler)
         return relive.Uniform() if self.over == "steps" else relive.Uniform(over=self.over)
 
     def oracle(self) -> FullOracle:

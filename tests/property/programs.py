@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def spoil(arguments: dict[str, Any], name: str, form: str) -> dict[str, Any]:
 @st.composite
 def programs(draw: st.DrawFn, spoiled: bool = True) -> tuple[Config, list[Call]]:
     """A buffer and the calls to make on it, arguments included."""
-    config = draw(configs())
+    config = replace(draw(configs()), ranked=draw(st.booleans()))
     envs, model = config.envs(), config.oracle()
     calls: list[Call] = []
     issued = [0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,9 +52,10 @@ def by_the_general_way(config: Any, call: Call) -> Call:
 def test_steps_one_by_one_are_the_same_as_together(program: Any) -> None:
     """`extend` is `add` in a loop, whatever the streams do.
 
-    Left out: given priorities (in one call all are known before the first step counts).
+    Left out: given priorities (in one call all are known before the first step counts), and ranks (what comes in one
+    call ranks lane by lane).
     """
-    config, calls = program
+    config, calls = replace(program[0], ranked=False), program[1]
     one_by_one: list[Call] = []
     together: list[Call] = []
     for name, arguments in calls:

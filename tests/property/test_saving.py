@@ -99,7 +99,7 @@ def test_a_loaded_buffer_goes_on_exactly(program: tuple[Config, list[Call]], dat
 
 @pytest.mark.parametrize("name", BACK_ENDS)
 @given(programs(spoiled=False), st.data())
-@settings(max_examples=settings().max_examples // 4)
+@settings(max_examples=settings().max_examples // 8)
 def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Call]], data: st.DataObject) -> None:
     """Before each write of a save the buffer goes on by a call; rings of a few rows are overwritten again and again."""
     config, calls = program
@@ -189,9 +189,10 @@ def fitting(config: Config, other: Config, rows: int) -> Config:
 
 
 @given(configs(), configs(), st.data())
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=settings().max_examples // 3)
 def test_the_same_steps_under_other_choices(config: Config, other: Config, data: st.DataObject) -> None:
     """Another item, sampler, capacity: what can be drawn is what the oracle of these choices has, then and later."""
+    config, other = (dataclasses.replace(each, ranked=data.draw(st.booleans())) for each in (config, other))
     wanted = fitting(config, other, data.draw(st.integers(0, 12)))
     buffer, envs = config.build(), config.envs()
     oracle = dataclasses.replace(wanted, rows=min(wanted.rows, config.rows)).oracle()

@@ -235,6 +235,7 @@ def test_a_refused_load_changes_nothing(folder):
     for mode in MODES:
         with opened(mode, folder / mode) as buffer:
             buffer.add_trajectories([simple(k) for k in range(10, 14)])
+            buffer.sync()  # so that nobody else opens files meanwhile
             before = len(os.listdir("/proc/self/fd"))
             for _ in range(5):
                 with pytest.raises(StorageError):

@@ -48,7 +48,7 @@ def test_an_add_costs_the_same_at_any_size(options, folder, monkeypatch):
     monkeypatch.setattr(Index, "_search", lambda *_: pytest.fail("an add that searches"))
     with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, **options) as buffer:
         statements: list[str] = []
-        buffer._store.catalog._db.set_trace_callback(statements.append)
+        buffer._writer.catalog._db.set_trace_callback(statements.append)
         costs = []
         for before in (100, 2000):
             buffer.add_trajectories(tiny(before))
@@ -146,7 +146,7 @@ def test_a_window_that_fits_is_read_once(folder):
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_miss_reads_the_rows_it_needs(shared, folder):
-    """Each file is opened once a batch, and at most twice the bytes are read that are returned."""
+    """Each file is opened once at most, and at most twice the bytes are read that are returned."""
     with TrajectoryReplayBuffer(folder) as buffer:
         buffer.add_trajectories([simple(k, length=30, width=4, cells=300, shared=shared) for k in range(40)])
     with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
@@ -154,7 +154,7 @@ def test_a_miss_reads_the_rows_it_needs(shared, folder):
             system.reset()
             batch = buffer.sample(n)
             distinct = len(np.unique(batch["code"][:, 0]))
-            assert system.names().count("open") == distinct
+            assert system.names().count("open") <= distinct
             returned = sum(array.nbytes for _, array in leaves(batch))
             assert system.moved("pread", "preadv", "read") <= 2 * returned
             whole = sum(path.stat().st_size for path in folder.glob("trajectory*"))

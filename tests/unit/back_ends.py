@@ -73,6 +73,11 @@ def transcript(kernels: ModuleType) -> str:
             u = rng.random(min(size, 500))
             several = u[: min(int(arrays[2][2]), 40)]
             seen += [tree.draw(u, True), tree.draw(u, False), tree.draw_distinct(several), tree.get(where), arrays]
+            arrays[0][0][where[:9]] *= -1  # hidden, and everything above it is of no use
+            arrays[2][:3] = [5.0, 5.0, 5.0]
+            arrays[0][-1][-1:] = 0.0
+            tree.restore()
+            seen += [arrays, tree.draw(u, True)]
     for capacity in (5, 3000):
         raw, order = np.zeros(capacity), np.zeros(kernels.order_size(capacity))
         tree = kernels.Tree(*allocate(capacity))

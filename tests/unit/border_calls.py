@@ -43,6 +43,7 @@ def tree_call(name: str) -> Call:
             {"indices": three, "values": halves},
             {"indices": index, "values": spoilers.numbers(-1.0, np.nan, np.inf, -np.inf)},
         ),
+        "restore": ({}, {}),
         "fill_zero_and_set": (
             {"removed": three, "added": guard([3, 4, 6]), "value": 1.5},
             {"removed": index, "added": index, "value": spoilers.floats(-1.0, np.nan, np.inf)},
@@ -303,6 +304,7 @@ def makers() -> dict[str, dict[str, Callable[[], Call]]]:
         "get",
         "set",
         "fill_zero_and_set",
+        "restore",
         "find",
         "draw",
         "draw_distinct",

@@ -60,7 +60,7 @@ LEGAL = [
     ("no bookkeeping", "Ring.__init__", "arrival", "None"),
     ("a class can be called", "Ring.__init__", "notify", "a class"),
     ("a class can be called", "adding", "[!rls]*", "a class"),
-    ("a class can be called", "adding", "refresh", "a class"),
+    ("a class can be called; None, no priorities", "adding", "refresh", "a class, None"),
     *((why, call, *rest) for call in ("add", "extend") for why, *rest in LEGAL_OF_BOTH),
     ("more than one axis", "add", "*obs", "Fortran order"),
     ("more than one axis", "add", "state", "Fortran order"),

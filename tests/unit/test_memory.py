@@ -97,6 +97,8 @@ def test_available_bytes_is_the_lowest_limit(monkeypatch):
     assert _memory.available_bytes() == 3_000_000
     files["/sys/fs/cgroup/memory/old/style/memory.limit_in_bytes"] = "2000000\n"
     assert _memory.available_bytes() == 2_000_000
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1_000_000 if kind == resource.RLIMIT_AS else -1, -1))
+    assert _memory.available_bytes() == 1_000_000, "what `ulimit -v` says"
 
 
 @pytest.mark.parametrize("how", ["arrays", "together"])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import relive
+from relive.errors import ReliveError
 from relive.trajectories import Prefetch, TrajectoryReplayBuffer
 
 
@@ -67,6 +68,15 @@ def test_an_error_comes_where_its_batch_would_have_come_and_ends_it():
     with pytest.raises(StopIteration):
         next(batches)
     assert not alive()
+
+
+def test_a_source_that_is_exhausted_is_an_error_and_no_end():
+    class Exhausted:
+        def sample(self, n):
+            raise StopIteration
+
+    with Prefetch(Exhausted(), 4) as batches, pytest.raises(ReliveError, match="`StopIteration`"):
+        next(batches)
 
 
 def test_a_buffer_that_has_nothing_says_so_instead_of_waiting():

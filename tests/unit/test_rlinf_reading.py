@@ -12,7 +12,7 @@ import torch
 from rlinf_files import STEPS, WIDTH, directory, fields, file, loaded, rows, sampled
 
 from relive.errors import ArgumentError, ReliveWarning, SchemaError, StorageError
-from relive.trajectories import TrajectoryReplayBuffer
+from relive.trajectories import TrajectoryReplayBuffer, convert
 
 
 @pytest.mark.parametrize("kind", ["pt", "pkl"])
@@ -32,8 +32,8 @@ def test_every_dtype_is_read(kind: str, cache: int, tmp_path: Path) -> None:
     for name in kinds:
         assert batch[name].dtype == np.dtype(name)
         np.testing.assert_array_equal(batch[name], flat.astype(name))
-    assert batch.half.dtype == np.float32  # NumPy has no such numbers; these hold each of them
-    np.testing.assert_array_equal(batch.half, flat)
+    assert batch.torch().half.dtype == torch.bfloat16
+    np.testing.assert_array_equal(batch.torch().half.float(), flat)
     np.testing.assert_array_equal(batch.part, flat + 9)
     np.testing.assert_array_equal(batch.deep.deeper, flat)
 
@@ -52,11 +52,26 @@ def test_rows_of_rollout_epochs_are_left_out(cache: int, epochs: int, values: st
     np.testing.assert_array_equal(batch.prev_values, each[:, :-1].reshape(-1, 1))
 
 
-def test_what_has_no_rows_is_left_out(tmp_path: Path) -> None:
+def test_what_has_no_rows_is_kept_for_the_whole_trajectory(tmp_path: Path) -> None:
     content = fields()
-    content["forward_inputs"] = {"tokens": torch.zeros(STEPS), "texts": ["a", "b"], "kept": content["rewards"]}
+    content["forward_inputs"] = {"tokens": torch.arange(STEPS), "texts": ["a", "b"], "kept": content["rewards"]}
     path = directory(tmp_path / "a", [content])
-    with pytest.warns(ReliveWarning, match=r"Left out `forward_inputs.texts`, `forward_inputs.tokens`"):
+    buffer = loaded(path)
+    assert list(buffer.sample(4).forward_inputs) == ["kept"]
+    convert(path, tmp_path / "b")
+    converted = TrajectoryReplayBuffer(tmp_path / "b")
+    for one in (buffer, converted):
+        whole = one.load_trajectory(0).forward_inputs
+        assert whole["texts"] == ["a", "b"]
+        np.testing.assert_array_equal(whole["tokens"], np.arange(STEPS))
+    converted.close()
+
+
+def test_what_is_neither_numbers_nor_text_is_left_out(tmp_path: Path) -> None:
+    content = fields()
+    content["forward_inputs"] = {"when": [{"a": 1}], "kept": content["rewards"]}
+    path = directory(tmp_path / "a", [content])
+    with pytest.warns(ReliveWarning, match=r"Left out `forward_inputs.when`"):
         batch = sampled(path, 0)
     assert list(batch.forward_inputs) == ["kept"]
 

@@ -74,7 +74,7 @@ def test_all_fields_come_back(tmp_path: Path) -> None:
     convert(tmp_path / "pt", tmp_path / "back")
     with TrajectoryReplayBuffer(tmp_path / "back") as again:
         block = Snapshot(again._store)[0].block()
-        assert block.model_weights_id == "after 1200 steps"
+        assert block.entry.model_weights_id == "after 1200 steps"
         assert block.fields().keys() == whole.arrays.keys()
         for path, array in block.fields().items():
             assert array.dtype == whole.arrays[path].dtype

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from relive.errors import ArgumentError, SchemaError, StorageError
-from relive.trajectories import Trajectory, TrajectoryReplayBuffer, convert, extract_interventions, merge, split
+from relive.trajectories import (
+    Trajectory,
+    TrajectoryReplayBuffer,
+    convert,
+    extract_interventions,
+    inspect,
+    merge,
+    split,
+)
 from relive.trajectories._catalog import read
 from relive.trajectories._snapshot import Snapshot
 
@@ -110,6 +118,15 @@ def test_different_fields_are_refused(kind: str, tmp_path: Path) -> None:
     ):
         merge(ranks, tmp_path / "all")
     assert not (tmp_path / "all").exists()
+
+
+def test_fields_of_trajectories_that_were_removed_are_no_hindrance(tmp_path: Path) -> None:
+    source = directory(tmp_path / "a", [1])
+    with TrajectoryReplayBuffer(source) as buffer:
+        buffer.clear()
+        buffer.add_trajectories([Trajectory(actions=np.zeros((2, 1, 2), np.float32))])
+    assert convert(source, tmp_path / "b") == 1
+    assert inspect(source).fields.keys() == {"actions"}
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "pt"])

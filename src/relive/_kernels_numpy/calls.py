@@ -25,7 +25,7 @@ def adding(
     ring: Ring,
     lock: Any,
     ask: Callable[..., Array],
-    refresh: Callable[[], object],
+    refresh: Callable[[], object] | None,
     otherwise: Callable[..., Int64],
     several: bool,
 ) -> Callable[..., Int64]:
@@ -39,7 +39,8 @@ def adding(
         ring: Where the steps go.
         lock: The buffer's.
         ask: `StepParser.column`.
-        refresh: Makes the sampler take in earlier steps.
+        refresh: Makes the sampler take in earlier steps; None: it has no priorities, and calls that give some are left
+            to `otherwise`.
         otherwise: The same call in Python.
         several: Whether it is `extend`.
     """

@@ -112,6 +112,13 @@ class Tree:
         with Journal() as journal:
             self._replace(journal, removed, added, np.full(len(added), value))
 
+    def restore(self) -> None:
+        """Compute all anew from the leaves, as whoever was killed may have left them: a hidden one is negative."""
+        with Journal() as journal:
+            journal.put(self._leaves, slice(None), np.abs(self._leaves))
+            journal.put(self.state, 2, np.count_nonzero(self._leaves))
+            self._rebuild(journal, np.arange(len(self._leaves)))
+
     def refresh(self, ring: Ring, seen: Int64s, initial: float, alpha: float) -> int:
         """Take in what changed in `ring` since `seen`, which moves on; return how many leaves are positive.
 

@@ -51,8 +51,9 @@ class Copy(Frozen):
 def copied(source: Source, identity: str) -> Copy:
     """A copy of a buffer, made under its lock."""
     ring = source.ring
+    instant = Instant(source)
     with source.turn.alone():
-        instant = Instant(source)
+        instant.take()
         first, head = instant.first.tolist(), instant.head.tolist()
         columns = [
             np.concatenate(

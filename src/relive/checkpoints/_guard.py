@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .._lanes import HEAD, get_rows, ranges
+from .._lanes import HEAD, get_rows, items_of, ranges
 from .._ring import Ring
-from .._types import Array, Int64
+from .._types import Array, Bytes, Int64
 from ..schema import Schema
 
 _NEVER = sys.maxsize
@@ -89,17 +89,18 @@ class Guard:
             self._kept.setdefault(lane, []).append((kept, i))
         self.limits[lanes] = np.where(last < self._end[lanes], last + self._ring.rows, _NEVER)
 
-    def read(self, column: int, lane: int, first: int, last: int) -> Array:
-        """The units `[first, last)` of a column, as they were at the instant of the save."""
+    def copy(self, column: int, lane: int, first: int, last: int, out: Bytes) -> None:
+        """Copy the units `[first, last)` of a column, as they were at the instant of the save, to the bytes `out`."""
         ring, array, every = self._ring, self._ring.columns[column], self._every[column]
         if every is None:
-            found = get_rows(ring.blocks(array), lane, first, last).copy()
+            units = get_rows(items_of(ring.blocks(array), 3), lane, first, last)
         else:
-            found = array[ring.units(np.arange(first, last) * every, lane, every)]
+            units = items_of(array, 1)[ring.units(np.arange(first, last) * every, lane, every)]
+        found = out.view(units.dtype)
+        found[:] = units
         # After the copy: what was overwritten meanwhile has been kept before.
         for kept, i in self._kept.get(lane, ()):
             offset = int(kept.first[i]) // (every or 1)
             begin, end = max(first, offset), min(last, -(-int(kept.last[i]) // (every or 1)))
             if begin < end:
-                found[begin - first : end - first] = kept.units(column, i)[begin - offset : end - offset]
-        return found
+                found[begin - first : end - first] = items_of(kept.units(column, i), 1)[begin - offset : end - offset]

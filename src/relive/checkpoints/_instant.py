@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _memory
 from .._adding import Guard
 from .._arrays import Memory
 from .._frozen import Frozen
@@ -79,7 +80,9 @@ class Source(Frozen):
 
 
 class Instant:
-    """Copies of the arrays of `source`, made under its lock.
+    """Copies of the small arrays of `source`, which `take` makes under its lock.
+
+    Nobody can add meanwhile, so the memory for them is made and touched before.
 
     Attributes:
         facts: What is in no array.
@@ -88,23 +91,30 @@ class Instant:
     """
 
     def __init__(self, source: Source) -> None:
-        ring, sampler, memory = source.ring, source.sampler, source.memory
-        source.refresh()
-        self._ring, self._unmoved = ring, source.unmoved
-        self.facts = source.facts()
-        spec = sampler.spec(ring.lanes, ring.rows)
-        self._counters, self._clock = ring.counters.copy(), ring.clock.copy()
-        self._limiter = {} if source.limit is None else {LIMITER: source.limit.totals()}
-        # Until a priority is given, nothing is noted.
-        given = ring.given if self._clock[1] else None
-        kept = {"marks": ring.marks, "given": given, "arrival": ring.arrival}
-        self._rows = {name: array.copy() for name, array in kept.items() if array is not None}
+        ring, memory = source.ring, source.memory
+        self._source, self._ring, self._unmoved = source, ring, source.unmoved
+        spec = source.sampler.spec(ring.lanes, ring.rows)
+        given = ring.given if ring.clock[1] else None  # until a priority is given, nothing is noted
+        rows = {"marks": ring.marks, "given": given, "arrival": ring.arrival}
+        self._rows = {name: _Copied(array) for name, array in rows.items() if array is not None}
         self._slots = {
-            name: memory.host(name)[: ring.capacity].copy() for name, wanted in spec.items() if wanted.saved == "slots"
+            name: _Copied(memory.host(name)[: ring.capacity]) for name, each in spec.items() if each.saved == "slots"
         }
         self._whole = {
-            name: memory.host(name).copy() for name, wanted in spec.items() if wanted.saved == "whole" and wanted.nbytes
+            name: _Copied(memory.host(name)) for name, each in spec.items() if each.saved == "whole" and each.nbytes
         }
+
+    def take(self) -> None:
+        """Copy the arrays as they are now."""
+        source, ring = self._source, self._ring
+        source.refresh()
+        self.facts = source.facts()
+        self._counters, self._clock = ring.counters.copy(), ring.clock.copy()
+        self._limiter = {} if source.limit is None else {LIMITER: source.limit.totals()}
+        if self._clock[1] and ring.given is not None:
+            self._rows.setdefault("given", _Copied(ring.given))
+        for each in (*self._rows.values(), *self._slots.values(), *self._whole.values()):
+            each.take()
         self.head = self._counters[:, HEAD]
         self.first: Int64 = oldest_rows(self._counters, ring.rows)
         lanes = np.arange(ring.lanes)
@@ -139,9 +149,9 @@ class Instant:
 
     def arrays(self) -> dict[str, Array]:
         """All of them by name, those of rows and slots in the order of the rows that are stored, lane by lane."""
-        named = {ROWS + name: self._of_rows(array) for name, array in self._rows.items()}
-        named |= {SLOTS + name: self._of_slots(array) for name, array in self._slots.items()}
-        named |= {WHOLE + name: array for name, array in self._whole.items()}
+        named = {ROWS + name: self._of_rows(each.copy) for name, each in self._rows.items()}
+        named |= {SLOTS + name: self._of_slots(each.copy) for name, each in self._slots.items()}
+        named |= {WHOLE + name: each.copy for name, each in self._whole.items()}
         named |= {NEXT + name: array for name, array in self._next.items()}
         facts = self.facts
         return {
@@ -159,6 +169,17 @@ class Instant:
 
     def _of_slots(self, slots: Array) -> Array:
         return self._of_rows(slots.reshape(self._ring.rows, self._ring.lanes, 1))
+
+
+class _Copied:
+    """An array, and the memory for a copy of it."""
+
+    def __init__(self, array: Array) -> None:
+        self._array, self.copy = array, _memory.zeros(array.shape, array.dtype)
+        self.copy.fill(0)  # or its pages would be taken from the system when it is copied
+
+    def take(self) -> None:
+        self.copy[...] = self._array
 
 
 def name_of(keys: tuple[str, ...]) -> str:

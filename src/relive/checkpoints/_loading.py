@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import _check
-from .._arguments import identity, integers
+from .._arguments import choice, identity, integers
 from .._arrays import ArraySpec, Memory
 from .._files import Folder
 from .._lanes import HEAD, set_rows
@@ -19,8 +19,8 @@ from .._plans import State
 from .._types import Int64
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
-from ..items import Item
-from ..samplers import Adopting, Carrying, Sampler
+from ..items import Item, Transitions
+from ..samplers import Adopting, Carrying, Sampler, Uniform
 from ..storage import Ram, Storage
 from . import _manifest
 from ._choices import built
@@ -32,6 +32,7 @@ from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS, LIMITER
 from ._reading import OpenSave
 
 Path: TypeAlias = "str | os.PathLike[str]"
+_LIKE = {"item": (Transitions(), ("window", "check", "bind")), "sampler": (Uniform(), ("index", "replacement"))}
 
 
 def load(
@@ -89,7 +90,7 @@ def load(
     if number is not None:
         number = _check.integer(number, "load(number)", minimum=1)
     with ExitStack() as open_files:
-        folders = [open_files.enter_context(closing(Folder(each))) for each in paths]
+        folders = [open_files.enter_context(closing(Folder(_check.path(each, "load(path)")))) for each in paths]
         try:
             saves = [open_files.enter_context(_opened(folder, number)) for folder in folders]
             chosen = _chosen(lanes, saves, several)
@@ -173,8 +174,9 @@ class Loading:
         self.item: Item = _choice("item", item, facts, first.at)
         self.sampler: Sampler = _choice("sampler", sampler, facts, first.at)
         with damaged(first.at):
-            self.storage: Storage = storage or built("storage", facts["storage"]) or Ram()
+            kept = built("storage", facts["storage"]) or Ram()
             saved = built("limiter", facts["limiter"]) if "limiter" in facts else None
+        self.storage: Storage = choice(storage, kept, ("open",), "load(storage)")
         self.limiter: RateLimiter | None = limiter or saved
         self._counts_on = saved is not None and self.limiter == saved
         self.num_envs = sum(map(len, chosen))
@@ -240,23 +242,26 @@ class Loading:
                 fill_limiter(memory, save.arrays[LIMITER], save.lanes)
 
     def _fill_columns(self, buffer: ReplayBuffer) -> None:
-        """Copy the steps to the ring, column by column."""
+        """Copy the steps to the ring."""
         ring, begin = buffer._ring, 0
         heads = ring.counters[:, HEAD]
         for save, chosen in zip(self._saves, self._chosen, strict=True):
             place = {lane: begin + i for i, lane in enumerate(chosen.tolist())}
-            for column, array in zip(self.schema.columns, ring.columns, strict=True):
-                every = column.field.every
-                for piece in save.column(column):
+            for every in dict.fromkeys(column.field.every for column in self.schema.columns):
+                columns = [number for number, c in enumerate(self.schema.columns) if c.field.every == every]
+                targets = [ring.blocks(ring.columns[n]) if every is None else ring.columns[n] for n in columns]
+                for piece in save.pieces([self.schema.columns[number] for number in columns]):
                     lane = place.get(piece.lane)
                     if lane is None:
                         continue
-                    least = max(0, int(heads[lane]) - self.rows) // (every or 1)
-                    first, values = max(piece.first, least), piece.values[max(0, least - piece.first) :]
-                    if every is None:
-                        set_rows(ring.blocks(array), lane, first, values)
-                    else:
-                        array[ring.units(np.arange(first, first + len(values)) * every, lane, every)] = values
+                    skipped = max(0, max(0, int(heads[lane]) - self.rows) // (every or 1) - piece.first)
+                    first = piece.first + skipped
+                    for target, whole in zip(targets, piece.values, strict=True):
+                        values = whole[skipped:]
+                        if every is None:
+                            set_rows(target, lane, first, values)
+                        else:
+                            target[ring.units(np.arange(first, first + len(values)) * every, lane, every)] = values
             begin += len(chosen)
 
     def _carry_priorities(self, buffer: ReplayBuffer) -> None:
@@ -290,7 +295,7 @@ class Loading:
 def _choice(name: str, given: Any, facts: Mapping[str, Any], at: str) -> Any:
     """A choice that was given, or the saved one."""
     if given is not None:
-        return given
+        return choice(given, *_LIKE[name], f"load({name})")
     with damaged(at):
         found = built(name, facts[name])
     if found is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._files import Folder, read_at, size_of
+from .._files import Folder, json_in, read_at, size_of
 from .._frozen import Frozen
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 
@@ -135,7 +135,7 @@ def read(folder: Folder, number: int) -> Manifest:
         text = raw.rpartition(_CHECKSUM)[0]
         if raw != text + _last_of(text):
             raise ValueError("it does not match its checksum")
-        facts = json.loads(text + b"}", object_pairs_hook=_distinct)
+        facts = json_in(text + b"}")
         if facts["format"] != FORMAT:
             remedy = "a later version of relive wrote it"
             raise StorageError(message(f"the format `{FORMAT}`", f"`{str(facts['format'])[:40]}`", at, remedy))
@@ -151,13 +151,6 @@ def damaged(at: str) -> Iterator[None]:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptionError(event(f"Invalid contents ({str(error)[:80]})", at)) from None
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    facts = dict(pairs)
-    if len(facts) != len(pairs):
-        raise ValueError("a key twice")
-    return facts
 
 
 def _manifest(facts: dict[str, Any], number: int) -> Manifest:

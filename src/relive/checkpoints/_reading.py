@@ -24,13 +24,13 @@ from ._saving import Basis, Part
 from ._steps import RANGES, clipped, in_units, ranges_of, rows_in
 from ._tensors import Tensor, TensorReader
 
-_PIECE = 1 << 20  # bytes of a column that are read at once
+_PIECE = 1 << 20  # bytes that are read at once: they are still in the processor's cache when they are copied
 
 
 class Piece:
-    """Consecutive units of a lane's column."""
+    """Consecutive units of a lane: the values of one column after the other."""
 
-    def __init__(self, lane: int, first: int, values: Array) -> None:
+    def __init__(self, lane: int, first: int, values: list[Array]) -> None:
         self.lane, self.first, self.values = lane, first, values
 
 
@@ -91,28 +91,25 @@ class OpenSave:
         head = np.array([lane.head for lane in self.lanes])
         return Basis(self.manifest.token, head, tuple(part for part, _ in self.parts))
 
-    def column(self, column: Column) -> Iterator[Piece]:
-        """All units of a column, piece by piece, the open ones last."""
-        name, field = name_of(column.keys), column.field
-        width = max(1, _PIECE // field.nbytes)
+    def pieces(self, columns: Sequence[Column]) -> Iterator[Piece]:
+        """All units of columns that are kept at the same steps, piece by piece, the open ones last.
+
+        The values are overwritten when the next piece is asked for.
+        """
+        names, every = [name_of(column.keys) for column in columns], columns[0].field.every
+        width = max(1, _PIECE // sum(column.field.nbytes for column in columns))
         for part, reader in self.parts:
-            units = in_units(part.ranges, field.every)
-            self._check_shape(reader, name, column, rows_in(units))
-            ends = np.cumsum(units[:, 2] - units[:, 1])
-            for begin in range(0, int(ends[-1]) if len(ends) else 0, width):
-                end = min(begin + width, int(ends[-1]))
-                values = _typed(reader.rows(name, begin, end), column)
-                for i in range(int(np.searchsorted(ends, begin, "right")), len(units)):
-                    lane, first, last = units[i].tolist()
-                    start = int(ends[i]) - (last - first)  # where the range begins in the file
-                    low, high = max(begin, start), min(end, start + last - first)
-                    if low >= end:
-                        break
-                    if low < high:
-                        yield Piece(lane, first + low - start, values[low - begin : high - begin])
-        following = self.arrays[NEXT + name]
-        for lane, values in zip(range(len(self.lanes)), _typed(following, column), strict=True):
-            yield Piece(lane, self.lanes[lane].head // (field.every or 1), values[None])
+            units = in_units(part.ranges, every)
+            for name, column in zip(names, columns, strict=True):
+                self._check_shape(reader, name, column, rows_in(units))
+            streams = [reader.stream(name) for name in names]
+            for lane, first, last in units.tolist():
+                for begin in range(first, last, width):
+                    count = min(width, last - begin)
+                    yield Piece(lane, begin, [_typed(s.rows(count), c) for s, c in zip(streams, columns, strict=True)])
+        following = [_typed(self.arrays[NEXT + name], column) for name, column in zip(names, columns, strict=True)]
+        for number, lane in enumerate(self.lanes):
+            yield Piece(number, lane.head // (every or 1), [values[number, None] for values in following])
 
     def value(self, column: Column, lane: int, row: int) -> Array:
         """What one row of a lane has in a column without `every`."""

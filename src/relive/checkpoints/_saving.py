@@ -21,7 +21,7 @@ from ._guard import Guard
 from ._instant import Instant, Source
 from ._manifest import MOST_FILES, File, Manifest
 from ._steps import clipped, ranges_of, rows_in, steps_writer
-from ._tensors import Tensor, TensorWriter
+from ._tensors import Tensor, TensorWriter, pieces_of
 
 STATE_FORMAT = "relive.state.1"
 
@@ -172,18 +172,19 @@ class _Task:
             folder.lock("wait for the save that is being written there, or save to another directory")
             found = self._manifests()
             self._number = 1 + max([0, *_manifest.numbers(folder)])
+            self._instant = Instant(source)
             with source.turn.alone():
-                self._instant = Instant(source)
+                self._instant.take()
                 generator = self._instant.generator()
                 self._kept, new = _planned(self._instant, basis if self._continues(found, basis) else None)
                 # It lives as long as this task, whatever ends it.
                 self._guard = Guard(source.schema, source.ring, new)
                 source.watch(self._guard)
             self._new, self._generator = new, generator
+            self.saved = Saved(folder.path, self._number)
         except BaseException:
             folder.close()
             raise
-        self.saved = Saved(folder.path, self._number)
 
     def end(self, error: BaseException | None = None) -> None:
         """Let go of the directory and of the buffer's rows, whatever came of it."""
@@ -203,7 +204,7 @@ class _Task:
         self._guard.close()
         arrays = self._instant.arrays()
         tensors = {name: Tensor.of(array.dtype, array.shape) for name, array in arrays.items()}
-        pieces = {name: iter([np.ascontiguousarray(array)]) for name, array in arrays.items()}
+        pieces = {name: pieces_of(np.ascontiguousarray(array)) for name, array in arrays.items()}
         state = TensorWriter(tensors, pieces, {"format": STATE_FORMAT})
         manifest = Manifest(
             number=number,

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
-from .._types import Array, Int64
+from .._types import Int64
 from ..schema import Schema
 from ._guard import Guard
 from ._instant import name_of
-from ._tensors import Tensor, TensorWriter
+from ._tensors import Portion, Tensor, TensorWriter, pieces_of
 
 RANGES = "relive/ranges"
 FORMAT = "relive.steps.1"
@@ -49,17 +50,19 @@ def in_units(ranges: Int64, every: int | None) -> Int64:
 def steps_writer(schema: Schema, guard: Guard, ranges: Int64) -> TensorWriter:
     """The file of the rows in `ranges`."""
     tensors = {RANGES: Tensor(ranges.dtype, ranges.shape)}
-    pieces: dict[str, Iterator[Array]] = {RANGES: iter([ranges])}
+    pieces = {RANGES: pieces_of(ranges)}
     for number, column in enumerate(schema.columns):
         field, name = column.field, name_of(column.keys)
         units = in_units(ranges, field.every)
         tensors[name] = Tensor.of(field.dtype, (rows_in(units), *field.shape))
-        pieces[name] = _pieces(guard, number, units, max(1, _PIECE // field.nbytes))
+        pieces[name] = _pieces(guard, number, units, field.nbytes)
     # A checksum of their own: where the ranges are, there are fields, too, in the same chunk.
     return TensorWriter(tensors, pieces, {"format": FORMAT, RANGES: str(zlib.crc32(ranges.data))})
 
 
-def _pieces(guard: Guard, column: int, units: Int64, most: int) -> Iterator[Array]:
+def _pieces(guard: Guard, column: int, units: Int64, nbytes: int) -> Iterator[Portion]:
+    most = max(1, _PIECE // nbytes)
     for lane, first, last in units.tolist():
         for begin in range(first, last, most):
-            yield guard.read(column, lane, begin, min(begin + most, last))
+            end = min(begin + most, last)
+            yield nbytes * (end - begin), partial(guard.copy, column, lane, begin, end)

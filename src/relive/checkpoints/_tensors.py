@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .. import _kernels
 from .._files import Folder, let_go, read_at, read_into, reported, size_of
 from .._frozen import Frozen
-from .._types import Array, Bool
+from .._types import Array, Bool, Bytes
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 
 CHUNK = 1 << 16  # bytes that have one checksum
@@ -30,6 +31,22 @@ _CODES = {
 _DTYPES = {code: np.dtype(name) for name, code in _CODES.items()}
 
 
+# Some bytes of an array: how many, and what copies them to where they are to be.
+Portion: TypeAlias = tuple[int, Callable[[Bytes], None]]
+
+
+def pieces_of(array: Array) -> Iterator[Portion]:
+    """The bytes of a contiguous array."""
+    data: Bytes = array.reshape(-1).view(np.uint8)
+    for begin in range(0, len(data), _STAGE):
+        part = data[begin : begin + _STAGE]
+        yield len(part), partial(_copy, part)
+
+
+def _copy(data: Bytes, out: Bytes) -> None:
+    out[:] = data
+
+
 class Tensor(Frozen):
     """Dtype and shape of one array in a file.
 
@@ -44,6 +61,11 @@ class Tensor(Frozen):
         """Bytes of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def width(self) -> int:
+        """Bytes of one entry of the first axis."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
     @classmethod
     def of(cls, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Tensor:
         """How arrays of that dtype and shape are written."""
@@ -55,7 +77,7 @@ class TensorWriter:
 
     Args:
         tensors: What the file holds.
-        pieces: For every name the array's bytes, in any number of contiguous arrays.
+        pieces: For every name the array's bytes, in any number of pieces.
         metadata: Text that goes into the header.
 
     Attributes:
@@ -64,7 +86,7 @@ class TensorWriter:
     """
 
     def __init__(
-        self, tensors: Mapping[str, Tensor], pieces: Mapping[str, Iterable[Array]], metadata: Mapping[str, str]
+        self, tensors: Mapping[str, Tensor], pieces: Mapping[str, Iterable[Portion]], metadata: Mapping[str, str]
     ) -> None:
         # The widest elements first, so that all of them are aligned.
         self._names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
@@ -98,18 +120,18 @@ class TensorWriter:
 
     def _staged(self) -> Iterator[Array]:
         """All data in whole chunks, but for the last."""
-        stage, used, total = np.empty(_STAGE, np.uint8), 0, 0
+        stage, used, total = np.empty(2 * _STAGE, np.uint8), 0, 0
         for name in self._names:
-            for piece in self._pieces[name]:
-                data: Array = piece.reshape(-1).view(np.uint8)
-                total += len(data)
-                while len(data):
-                    count = min(len(data), _STAGE - used)
-                    stage[used : used + count] = data[:count]
-                    data, used = data[count:], used + count
-                    if used == _STAGE:
-                        yield stage
-                        used = 0
+            for nbytes, fill in self._pieces[name]:
+                if used + nbytes > len(stage):
+                    stage = np.concatenate([stage[:used], np.empty(nbytes, np.uint8)])
+                fill(stage[used : used + nbytes])
+                used, total = used + nbytes, total + nbytes
+                if used >= _STAGE:
+                    whole = used // CHUNK * CHUNK
+                    yield stage[:whole]
+                    used -= whole
+                    stage[:used] = stage[whole : whole + used]
         if total != self._data:
             raise RuntimeError(f"{total} bytes of {self._data} were given")
         if used:
@@ -133,6 +155,7 @@ class TensorReader:
 
     def __init__(self, folder: Folder, name: str, nbytes: int, checksum: int, *, forgiving: bool = False) -> None:
         self.at, self._forgiving = f"{folder.path}/{name}", forgiving
+        self._last = -1, np.empty(0, np.uint8)
         self._fd = folder.open(name)
         try:
             with reported(self.at, "read the file"):
@@ -164,13 +187,13 @@ class TensorReader:
         """
         tensor = self.tensors[name]
         last = tensor.shape[0] if last is None else last
-        width = tensor.nbytes // max(tensor.shape[0], 1)
-        try:
-            found = np.empty((last - first, *tensor.shape[1:]), tensor.dtype)
-        except (MemoryError, ValueError) as error:  # a sparse file may claim a huge size
-            raise StorageError(message("an array that fits in memory", f"shape `{tensor.shape}`", self.at)) from error
-        self._fill(self._starts[name] + first * width, found.reshape(-1).view(np.uint8))
-        return found
+        found = self._room((last - first) * tensor.width)
+        self._fill(self._starts[name] + first * tensor.width, found)
+        return found.view(tensor.dtype).reshape(last - first, *tensor.shape[1:])
+
+    def stream(self, name: str) -> TensorStream:
+        """An array from its first entry on."""
+        return TensorStream(self, self.tensors[name], self._starts[name])
 
     def unchecked(self, name: str) -> Array:
         """An array whose bytes are compared with nothing."""
@@ -182,7 +205,7 @@ class TensorReader:
         """Which entries of the first axis of an array are in one of the chunks at the offsets `damage`."""
         tensor = self.tensors[name]
         found = np.zeros(tensor.shape[0], bool)
-        width = max(tensor.nbytes // max(tensor.shape[0], 1), 1)
+        width = max(tensor.width, 1)
         for offset in damage:
             begin = offset - self._start - self._starts[name]
             found[max(begin // width, 0) : max(-(-(begin + CHUNK) // width), 0)] = True
@@ -194,6 +217,12 @@ class TensorReader:
         for begin in range(0, self._data, _STAGE):
             part = stage[: min(_STAGE, self._data - begin)]
             yield from self._differing(begin, part)
+
+    def _room(self, nbytes: int) -> Array:
+        try:
+            return np.empty(nbytes, np.uint8)
+        except (MemoryError, ValueError) as error:  # a sparse file may claim a huge size
+            raise StorageError(message("an array that fits in memory", f"{nbytes:,} bytes", self.at)) from error
 
     def _read_header(self, size: int, checksum: int) -> None:
         head = read_at(self._fd, 0, 8)
@@ -221,19 +250,32 @@ class TensorReader:
 
     def _fill(self, begin: int, target: Array) -> None:
         """Fill `target` with the data from `begin` on."""
-        end = begin + len(target)
-        stage = np.empty(min(_STAGE, CHUNK * (-(-end // CHUNK) - begin // CHUNK)), np.uint8)
-        at = begin // CHUNK * CHUNK
+        end, at = begin + len(target), begin
         while at < end:
-            part = stage[: min(len(stage), self._data - at)]
-            for offset in self._differing(at, part):
-                if self._forgiving:
-                    part[offset - self._start - at :][:CHUNK] = 0
-                    continue
+            first = at // CHUNK * CHUNK
+            count = min(_STAGE, (end - at) // CHUNK * CHUNK)
+            if first < at or not count:  # a part of a chunk
+                part = self._chunk(first)[at - first : end - first]
+                target[at - begin :][: len(part)] = part
+                at += len(part)
+            else:
+                self._read(at, target[at - begin :][:count])
+                at += count
+
+    def _chunk(self, begin: int) -> Array:
+        """The chunk that begins there; the last one is kept, since what is read next often begins in it."""
+        if self._last[0] != begin:
+            chunk = np.empty(min(CHUNK, self._data - begin), np.uint8)
+            self._read(begin, chunk)
+            self._last = begin, chunk
+        return self._last[1]
+
+    def _read(self, begin: int, part: Array) -> None:
+        """Fill `part` with whole chunks."""
+        for offset in self._differing(begin, part):
+            if not self._forgiving:
                 raise CorruptionError(event(f"The data at offset {offset} do not match their checksum", self.at))
-            first, last = max(begin, at), min(end, at + len(part))
-            target[first - begin : last - begin] = part[first - at : last - at]
-            at += len(part)
+            part[offset - self._start - begin :][:CHUNK] = 0
 
     def _differing(self, begin: int, part: Array) -> Iterator[int]:
         """Read a part that begins with a chunk; the offsets of those of its chunks that are damaged."""
@@ -245,6 +287,48 @@ class TensorReader:
         sums = _checksums(part)
         for chunk in np.flatnonzero(sums != self._table[number : number + len(sums)]).tolist():
             yield self._start + begin + chunk * CHUNK
+
+
+class TensorStream:
+    """Reads an array from its first entry on; every chunk of the file is read and checked once.
+
+    Args:
+        reader: The file.
+        tensor: The array.
+        start: Where its bytes begin in the data.
+    """
+
+    def __init__(self, reader: TensorReader, tensor: Tensor, start: int) -> None:
+        self._reader, self._tensor = reader, tensor
+        self._next = start // CHUNK * CHUNK  # the chunk to be read
+        self._stage = np.empty(0, np.uint8)
+        self._begin, self._end = start - self._next, 0  # of the bytes in `stage` that have not been asked for
+
+    def rows(self, count: int) -> Array:
+        """The next `count` entries, which are overwritten by the next call.
+
+        Raises:
+            CorruptionError: A checksum differs; the message names the offset.
+        """
+        tensor = self._tensor
+        nbytes = count * tensor.width
+        if self._end - self._begin < nbytes:
+            self._read(nbytes)
+        found = self._stage[self._begin : self._begin + nbytes]
+        self._begin += nbytes
+        return found.view(tensor.dtype).reshape(count, *tensor.shape[1:])
+
+    def _read(self, nbytes: int) -> None:
+        """Have so many bytes in `stage`."""
+        old, had = self._stage, self._end - self._begin  # negative: the first chunk begins with another array's bytes
+        kept = max(had, 0)
+        more = min(-(-(nbytes - had) // CHUNK) * CHUNK, self._reader._data - self._next)
+        if len(old) < kept + more:
+            self._stage = self._reader._room(kept + more)
+        self._stage[:kept] = old[self._begin : self._begin + kept]
+        self._reader._read(self._next, self._stage[kept : kept + more])
+        self._next += more
+        self._begin, self._end = max(-had, 0), kept + more
 
 
 def _table(nbytes: int) -> Tensor:

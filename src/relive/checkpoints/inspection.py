@@ -232,12 +232,11 @@ def _rewards(save: OpenSave, steps: list[Bool]) -> list[Float64]:
     """The rewards of each lane's steps, float64."""
     column = next(column for column in save.schema.columns if column.keys == ("reward",))
     found = [np.zeros((len(each), *column.field.shape)) for each in steps]
-    for piece in save.column(column):
-        lane = save.lanes[piece.lane]
-        low, high = max(piece.first, lane.first), min(piece.first + len(piece.values), lane.head)
+    for piece in save.pieces([column]):
+        lane, (values,) = save.lanes[piece.lane], piece.values
+        low, high = max(piece.first, lane.first), min(piece.first + len(values), lane.head)
         if low < high:
-            values = piece.values[low - piece.first : high - piece.first]
-            found[piece.lane][low - lane.first : high - lane.first] = values
+            found[piece.lane][low - lane.first : high - lane.first] = values[low - piece.first : high - piece.first]
     return [part[each] for part, each in zip(found, steps, strict=True)]
 
 

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import numpy as np
 
-from .._files import Folder
+from .._files import Folder, empty_folder
 from .._frozen import Frozen
-from ..errors import StorageError, event, message
+from ..errors import StorageError, event
 from ..items import Item
 from ..samplers import Sampler
 from ..storage import Ram
@@ -65,10 +65,7 @@ def salvage(
     >>> salvage(source, target).lost
     (0,)
     """
-    with closing(Folder(source)) as folder, closing(Folder(target, create=True)) as empty:
-        if empty.sizes():
-            remedy = "choose another, or remove it first"
-            raise StorageError(message("a new or an empty directory", "one with files", empty.path, remedy))
+    with closing(Folder(source)) as folder, empty_folder(target):
         skipped: list[str] = []
         for number in _manifest.numbers(folder):
             try:

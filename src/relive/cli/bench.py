@@ -25,7 +25,9 @@ QUESTIONS = (
     "atari",
     "trajectories",
     "threads",
+    "processes",
     "memory",
+    "saves",
     "import_time",
 )
 

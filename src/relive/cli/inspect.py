@@ -94,7 +94,7 @@ def verify(directory: tyro.conf.Positional[Path]) -> int:
     for reason in bad:
         screen.print(reason, style="red", markup=False, highlight=False, soft_wrap=True)
     if saved:
-        screen.print(f"{len(bad)} places are damaged." if bad else f"All {done} files are intact.")
+        screen.print(f"Damaged places: {len(bad)}." if bad else f"All {done} files are intact.")
     else:
         screen.print(
             f"{len(bad)} of {done} trajectories are damaged." if bad else f"All {done} trajectories are intact."

@@ -6,10 +6,10 @@ import dataclasses
 import json
 import os
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 import tyro
-from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -100,27 +100,39 @@ def _line(seen: Seen) -> str:
     return json.dumps(dataclasses.asdict(seen))
 
 
-def _shown(seen: Seen) -> RenderableType:
+def _shown(seen: Seen) -> Text:
+    """As lines of text: tables of Rich's would take a percent of a core by themselves."""
     share = seen.stored / max(seen.capacity, 1)
-    head = Text(f"{seen.file}  {'' if seen.creator_alive else '(its process is gone)'}", style="bold")
-    facts = Table.grid(padding=(0, 2))
-    facts.add_row("steps", f"{seen.stored:,} of {seen.capacity:,} rows ({share:.0%})", f"{seen.added:,} added")
-    facts.add_row("adds", f"{seen.adds_per_second:,.0f} /s", "")
-    facts.add_row("draws", f"{seen.draws_per_second:,.0f} items/s", f"{seen.samples_per_insert:.2f} per step added")
-    stale = f"{seen.stale_updates:,} of {seen.updates:,} updates came too late, {seen.redrawn:,} items drawn again"
-    facts.add_row("late", stale, "")
+    facts = [
+        ("steps", f"{seen.stored:,} of {seen.capacity:,} rows ({share:.0%})", f"{seen.added:,} added"),
+        ("adds", f"{seen.adds_per_second:,.0f} /s", ""),
+        ("draws", f"{seen.draws_per_second:,.0f} items/s", f"{seen.samples_per_insert:.2f} per step added"),
+    ]
+    stale = f"{seen.stale_updates:,} of {seen.updates:,} updates came too late"
+    facts.append(("late", stale, f"{seen.redrawn:,} items drawn again"))
     for label, values in (("priorities", seen.priority_quantiles), ("ages, rows", seen.ages)):
         if values:
-            facts.add_row(label, " / ".join(f"{value:.4g}" for value in values), "least, quartiles, largest")
+            facts.append((label, " / ".join(f"{value:.4g}" for value in values), "least, quartiles, largest"))
     if seen.limiter is not None:
         limiter = seen.limiter
         waits = f"adds {limiter.insert_waits:,} times, {limiter.insert_seconds:.1f} s; "
         waits += f"draws {limiter.sample_waits:,} times, {limiter.sample_seconds:.1f} s"
-        facts.add_row("waits", waits, f"{limiter.error:+.0f} items due")
-    lanes = Table("lane", "writer", "adds/s", "steps", "stored", "cuts")
+        held = f"{limiter.samples_per_insert:.2f} items per step in all, {limiter.error:+.0f} due"
+        facts.append(("waits", waits, held))
+    lanes = [("lane", "writer", "adds/s", "steps", "stored", "cuts")]
     for lane in seen.lanes[:_LANES]:
-        writer = str(lane.writer) if lane.writer else "-"
-        row = (f"{lane.adds_per_second:,.0f}", f"{lane.steps:,}", f"{lane.stored:,}", f"{lane.cuts:,}")
-        lanes.add_row(str(lane.lane), writer, *row)
+        rates = (f"{lane.adds_per_second:,.0f}", f"{lane.steps:,}", f"{lane.stored:,}", f"{lane.cuts:,}")
+        lanes.append((str(lane.lane), str(lane.writer) if lane.writer else "-", *rates))
     more = len(seen.lanes) - _LANES
-    return Group(head, facts, lanes, Text(f"and {more} more lanes") if more > 0 else "")
+    text = Text(f"{seen.file}  {'' if seen.creator_alive else '(its process is gone)'}\n", style="bold")
+    text.append(_columns(facts, "<<<") + "\n\n" + _columns(lanes, ">>>>>>"), style="not bold")
+    return text.append(f"\nand {more} more lanes" if more > 0 else "", style="not bold")
+
+
+def _columns(rows: Sequence[tuple[str, ...]], sides: str) -> str:
+    """Cells in columns as wide as their widest one, on the left or on the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)) for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,4 +1,4 @@
-"""`relive convert`: rewrite a directory of trajectories in relive's layout or in RLinf's."""
+"""`relive convert`: rewrite a directory of trajectories in relive's layout, in RLinf's or in LeRobot's."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ class _Stopped(Exception):
 def convert(
     source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SOURCE")],
     target: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TARGET")],
-    layout: Annotated[Literal["safetensors", "pt"], tyro.conf.arg(name="format")] = "safetensors",
+    layout: Annotated[Literal["safetensors", "pt", "lerobot"], tyro.conf.arg(name="format")] = "safetensors",
     allow_pickle: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    fps: int = 10,
 ) -> int:
-    """Copy a directory of trajectories, in relive's layout or in RLinf's.
+    """Copy a directory of trajectories, in relive's layout, in RLinf's, or as one of LeRobot's data sets.
 
-    Reads either layout. The source is not changed. After Ctrl-C or an error, the target is empty.
+    Reads any of them. The source is not changed. After Ctrl-C or an error, the target is empty.
 
     Example: relive convert checkpoints/replay_buffer/rank_0 runs/replay
 
     Args:
         source: Directory to read.
         target: Directory to write, new or empty.
-        layout: `safetensors` for relive's layout, `pt` for RLinf's.
+        layout: `safetensors` for relive's layout, `pt` for RLinf's, `lerobot` for LeRobot's (without videos).
         allow_pickle: Also read RLinf's `pkl` files.
+        fps: Frames per second, which LeRobot wants to know.
     """
     screen = console()
     try:
@@ -43,9 +45,10 @@ def convert(
                 if stop.is_set():
                     raise _Stopped
 
-            count = trajectories.convert(source, target, layout, allow_pickle, report)
+            more = {"fps": fps} if layout == "lerobot" else {}
+            count = trajectories.convert(source, target, layout, allow_pickle, report, **more)
     except _Stopped:
         screen.print("Stopped; nothing was written.")
         return INTERRUPTED
-    say(screen, f"{count} trajectories written to {target}.")
+    say(screen, f"{count} {'episodes' if layout == 'lerobot' else 'trajectories'} written to {target}.")
     return 0

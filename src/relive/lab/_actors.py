@@ -10,11 +10,12 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
+import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +26,10 @@ from relive._terminal import children_ignore_interrupts
 from relive.errors import ArgumentError, ReliveError, event, message
 from relive.lab._config import TrainerConfig
 from relive.lab._env import MakeEnv
-from relive.lab._outbox import Outbox, TDError
+from relive.lab._outbox import Judge, Outbox
 from relive.lab._threads import one_thread_each
 from relive.lab._weights import SharedWeights
+from relive.processes.watching import Watch
 
 if TYPE_CHECKING:
     from relive.lab._algorithm import Algorithm
@@ -41,7 +43,7 @@ HEAR, PATIENCE, NAP, GRACE = 0.02, 0.1, 0.002, 5.0
 PUBLISH, PUBLISH_SHARE = 0.02, 0.05  # seconds between two versions of the weights, and the share of time they may take
 
 _ALLOWED, _STOP, _PAUSE = range(3)  # the learner's line
-_STEPS, _PAUSED = range(2)  # an actor's line
+_STEPS, _PAUSED, _WAITED, _VERSION = range(4)  # an actor's line; nanoseconds that it waited for the learner
 
 
 class Board:
@@ -76,7 +78,8 @@ class Acting(Protocol):
     step: int
 
     def _acting(self) -> list[Tensor]: ...
-    def _judgement(self) -> TDError | None: ...
+    def _item(self) -> Any: ...
+    def _judgement(self) -> Judge | None: ...
     def _sampler(self) -> relive.Uniform | relive.Prioritized: ...
     def _reset(self) -> npt.NDArray[Any]: ...
     def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]: ...
@@ -96,6 +99,7 @@ class Job:
     number: int
     reports: Connection
     learner: int
+    before: list[int]
 
 
 class Crew:
@@ -119,10 +123,14 @@ class Crew:
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
         self._heard = self._published = 0.0
+        self._waited = 0.0  # seconds that the learner waited for steps
+        self._mark: tuple[float, ...] = (time.monotonic(), 0, 0, 0)
         self._pauses, self._every = 0, PUBLISH
 
     def __enter__(self) -> Crew:
         self._board.learner[_ALLOWED] = self._trainer.step
+        storage = cast(relive.Shared, self._trainer.buffer.storage)
+        self._before = [lane.steps for lane in Watch(storage.file).look().lanes]
         try:
             with children_ignore_interrupts(), one_thread_each():
                 for number in range(self._trainer.config.actors):
@@ -135,20 +143,26 @@ class Crew:
     def __exit__(self, kind: object, *exception: object) -> None:
         self._end(GRACE if kind is None else 0.5)
 
-    def wait(self, step: int) -> int:
-        """Wait until actors have done `step` steps in all, or for a moment; return how many of these they have.
+    def wait(self, step: int, allowed: int | None = None) -> int:
+        """Wait until actors have done `step` steps in all, or for a moment; return how many they have.
+
+        Args:
+            step: As above.
+            allowed: How many they may do; None: somewhat more than that.
 
         Raises:
             ReliveError: An actor failed or was killed.
         """
         total = self._trainer.config.total_steps
-        self._board.learner[_ALLOWED] = min(max(step, self._trainer.step + self._lead), total)
-        deadline = time.monotonic() + PATIENCE
-        while (steps := self._board.steps) < step and time.monotonic() < deadline:
+        most = max(step, self._trainer.step + self._lead) if allowed is None else allowed
+        self._board.learner[_ALLOWED] = min(most, total)
+        begin = time.monotonic()
+        while (steps := self._board.steps) < step and time.monotonic() < begin + PATIENCE:
             self._hear(NAP / 4)
+        self._waited += time.monotonic() - begin
         if time.monotonic() - self._heard > HEAR:
             self._hear(0.0)
-        return min(steps, step)
+        return steps
 
     def publish(self) -> None:
         """Give actors the weights as they are, unless they were given some a moment ago."""
@@ -157,6 +171,20 @@ class Crew:
             self._weights.publish(self._tensors)
             self._published = time.monotonic()
             self._every = max(PUBLISH, (self._published - now) / PUBLISH_SHARE)
+
+    def scalars(self) -> dict[str, float]:
+        """What a TensorBoard entry says of the actors, since the last one."""
+        lines = self._board.actors
+        now = (time.monotonic(), int(lines[:, _STEPS].sum()), int(lines[:, _WAITED].sum()) / 1e9, self._waited)
+        seconds, steps, actors, learner = (one - before for one, before in zip(now, self._mark, strict=True))
+        self._mark, seconds = now, max(seconds, 1e-9)
+        return {
+            "actors/steps_per_second": steps / seconds,
+            "actors/waiting_share": actors / seconds / len(lines),
+            "actors/learner_waiting_share": learner / seconds,
+            "actors/weights_behind": float(self._weights.version - lines[:, _VERSION].mean()),
+            "actors/steps_ahead": float(self._board.steps - self._trainer.step),
+        }
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -173,13 +201,18 @@ class Crew:
     def _start(self, number: int) -> None:
         trainer, context = self._trainer, multiprocessing.get_context("spawn")
         c = trainer.config
-        seed = int(np.random.SeedSequence((c.seed, trainer.step, 1 + number)).generate_state(1)[0])
-        own = {"seed": seed, "actors": 0, "device": "cpu", "torch_threads": 1, "log_dir": None}
+        own = {
+            "seed": seed_of(c, trainer.step, number),
+            "actors": 0,
+            "device": "cpu",
+            "torch_threads": 1,
+            "log_dir": None,
+        }
         lanes = range(number * c.num_envs, (number + 1) * c.num_envs)
         ours, theirs = context.Pipe(duplex=False)
         job = Job(
             self._make, dataclasses.replace(c, **own), self._make_env, trainer.buffer.writer(list(lanes)),
-            self._weights, self._board, number, theirs, os.getpid(),
+            self._weights, self._board, number, theirs, os.getpid(), self._before[lanes.start : lanes.stop],
         )  # fmt: skip
         process = context.Process(target=serve, args=(job,), name=f"actor {number}", daemon=True)
         self._pipes.append(ours)
@@ -240,12 +273,9 @@ class Crew:
                 self._drain(0.0)  # or an actor whose pipe is full would never end
             time.sleep(NAP)
         for each in self._processes:
-            each.terminate()
+            each.kill()
         for each in self._processes:
-            each.join(1.0)
-            if each.is_alive():
-                each.kill()
-                each.join()
+            each.join()
             each.close()
         for pipe in self._pipes:
             pipe.close()
@@ -267,6 +297,8 @@ class Reports:
 
 def serve(job: Job) -> None:
     """Act until the learner says stop, or is gone: what an actor process does."""
+    # A batch system sends it to all processes of a job; the learner says what follows.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
         with contextlib.suppress(BrokenPipeError):
             _act(job)
@@ -276,35 +308,63 @@ def serve(job: Job) -> None:
             job.reports.send((said, traceback.format_exc()))
 
 
-def _act(job: Job) -> None:
-    board, line, learner = job.board, job.board.actors[job.number], job.board.learner
+def acting(
+    make: Callable[..., Acting],
+    config: TrainerConfig,
+    make_env: MakeEnv | None,
+    writer: Any,
+    log: Any,
+    before: list[int] | None = None,
+) -> tuple[Acting, Outbox | None]:
+    """Make an actor whose steps go to `writer`, and what holds them back until it has judged them, if anything does.
+
+    Args:
+        make: Makes an actor of settings, `make_env`, what gives it a buffer, and its log.
+        config: The actor's settings.
+        make_env: Builds an environment; None: what the settings say.
+        writer: A `relive.Writer`, or one of shards.
+        log: Where returns of episodes go.
+        before: Steps that the writer's lanes had before, where that is known.
+    """
     outbox: list[Outbox] = []
 
-    def into(actor: Acting) -> Outbox | relive.Writer:
-        sampler, td_error, c = actor._sampler(), actor._judgement(), job.config
-        if td_error is None or not isinstance(sampler, relive.Prioritized):
-            return job.writer
-        outbox.append(Outbox(job.writer, c.n_step, c.gamma, sampler.eps, td_error))
+    def into(actor: Acting) -> Any:
+        sampler, judge = actor._sampler(), actor._judgement()
+        if judge is None or not isinstance(sampler, relive.Prioritized):
+            return writer
+        outbox.append(Outbox(writer, actor._item(), sampler.eps, judge, before))
         return outbox[0]
 
-    actor = job.make(job.config, job.make_env, into, Reports(job.reports))
+    return make(config, make_env, into, log), outbox[0] if outbox else None
+
+
+def seed_of(config: TrainerConfig, step: int, number: int) -> int:
+    """The seed of an actor that begins when `step` steps were done."""
+    return int(np.random.SeedSequence((config.seed, step, 1 + number)).generate_state(1)[0])
+
+
+def _act(job: Job) -> None:
+    board, line, learner = job.board, job.board.actors[job.number], job.board.learner
+    actor, outbox = acting(job.make, job.config, job.make_env, job.writer, Reports(job.reports), job.before)
     tensors, version, obs = actor._acting(), 0, None
     try:
         while not learner[_STOP] and os.getppid() == job.learner:
             pause = int(learner[_PAUSE])
             if pause or board.steps >= learner[_ALLOWED]:
                 if pause != line[_PAUSED]:
-                    for each in outbox:
-                        each.flush()
+                    if outbox is not None:
+                        outbox.flush()
                     line[_PAUSED] = pause
+                begin = time.monotonic_ns()
                 time.sleep(NAP)
+                line[_WAITED] += time.monotonic_ns() - begin
                 continue
-            version = job.weights.read(tensors, version)
+            line[_VERSION] = version = job.weights.read(tensors, version)
             actor.step = board.steps
             obs = actor._interact(actor._reset() if obs is None else obs)
             line[_STEPS] += len(obs)
-        for each in outbox:
-            each.flush()
+        if outbox is not None:
+            outbox.flush()
     finally:
         actor.close()
         job.writer.close()

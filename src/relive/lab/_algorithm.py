@@ -6,7 +6,6 @@ import abc
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
 import relive
@@ -29,6 +28,8 @@ class Algorithm(abc.ABC, Generic[Config]):
     config: Config
     buffer: relive.ReplayBuffer
     step: int
+    updates: int
+    _moved: int
     _seen: dict[str, Tensor]
     _generator: torch.Generator
 
@@ -94,8 +95,9 @@ class Algorithm(abc.ABC, Generic[Config]):
         """Return the tensors that actors in other processes need, always in the same order."""
         nets = [part for part in self._parts().values() if isinstance(part, nn.Module)]
         tensors = [*(weight for net in nets for weight in net.parameters()), *self._tensors().values()]
-        return [tensor for tensor in tensors if tensor.dtype == torch.float32]
+        # What travels is float32; of a float64 that is its two halves.
+        return [tensor.detach().view(torch.float32) for tensor in tensors if tensor.is_floating_point()]
 
-    def _judgement(self) -> Callable[[relive.Batch], npt.NDArray[np.float32]] | None:
-        """Return what gives the TD errors of transitions, for actors' initial priorities; None: the largest so far."""
+    def _judgement(self) -> Callable[[relive.Batch], npt.NDArray[Any]] | None:
+        """Return what gives items' errors `[B]`, for actors' initial priorities; None: the largest so far."""
         return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,47 @@ with needs("train", "relive.lab"):
     import safetensors.torch
 
 FORMAT = "relive-learner-2"
+LEARNER, BUFFER = "learner.safetensors", "buffer"
+# A kill between the two writes of a save leaves, of the buffer's last two saves, the one that the learner's file names.
+# After a save that was not completed all are kept: there may be any number that no learner names.
+KEEP, KEEP_ALL = 2, 1_000_000
+# Saves a buffer in a folder, keeps so many saves, and may leave the writing to a thread; returns what waits for it, and
+# says what the save is called there.
+Save = Callable[[Path, int, bool], Callable[[], int]]
+
+
+class Home:
+    """The folder where a run is saved, and the save that a thread still writes.
+
+    Args:
+        path: The folder, absolute; an empty one where there is none yet.
+    """
+
+    def __init__(self, path: Path = Path()) -> None:
+        self.path, self._keep = path, KEEP_ALL
+        self._pending: Future[None] | None = None
+
+    def save(self, save: Save, tensors: dict[str, Tensor], text: str, *, wait: bool) -> None:
+        """Save the buffer, then `tensors` and `text` as the learner's file; see `Trainer.save`."""
+        keep, self._keep = self._keep, KEEP_ALL
+        if wait:
+            self._complete(save(self.path / BUFFER, keep, True), tensors, text)
+            return
+        instant = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        saved = save(self.path / BUFFER, keep, False)
+        thread = ThreadPoolExecutor(1, "relive-save")
+        self._pending = thread.submit(self._complete, saved, instant, text)
+        thread.shutdown(wait=False)  # it ends with the save, for which the interpreter's end waits
+
+    def wait(self) -> None:
+        """Wait for the save that a thread writes; raises what went wrong there."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def _complete(self, saved: Callable[[], int], tensors: dict[str, Tensor], text: str) -> None:
+        write(self.path / LEARNER, tensors, text, saved())
+        self._keep = KEEP
 
 
 def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], text: str, buffer: int) -> None:

@@ -52,6 +52,11 @@ class TrainerConfig:
     """Environments stepped side by side, in each actor where there are any."""
     actors: int = 0
     """Processes that step environments with the learner's newest weights, while it learns; 0: it does so itself."""
+    cluster: str | None = None
+    """Ray cluster on which actors and the replay buffer's shards run: an address such as `auto`, or `local` for one of
+    this machine; None: processes of this machine."""
+    shards: int = 1
+    """Parts of the replay buffer on the cluster, each an actor with its share of the capacity."""
     total_steps: int = 20_000
     """Environment steps of the whole run, over all environments."""
     seed: int = 0
@@ -89,6 +94,8 @@ class TrainerConfig:
     """Environment steps between two rounds of updates."""
     updates_per_step: int = 1
     """Updates in each round."""
+    samples_per_insert: float | None = None
+    """Items drawn per step added, held by a `RateLimiter`; it stands for `update_every` and `updates_per_step`."""
 
     eval_every: int = 1_000
     """Environment steps between two evaluations; 0 never evaluates."""
@@ -115,6 +122,8 @@ class TrainerConfig:
         fields.numbers("learning_rate", "huber_threshold", above=0.0)
         fields.choice("critic_loss", "mse", "huber")
         fields.flags("use_per")
+        if self.samples_per_insert is not None:
+            fields.numbers("samples_per_insert", above=0.0)
         if self.torch_threads is not None:
             fields.integers("torch_threads", minimum=1)
         if not isinstance(self.env_id, str) or not self.env_id:
@@ -123,9 +132,22 @@ class TrainerConfig:
             raise fields.refusal("env_kwargs", "a mapping of keyword arguments")
         if self.batch_size > self.buffer_capacity:
             raise fields.refusal("batch_size", f"at most buffer_capacity ({self.buffer_capacity})")
+        self._fits_cluster(fields)
         if self.num_envs * self.actors > self.buffer_capacity:
             most = f"at most {self.buffer_capacity // self.num_envs}, for a row of buffer_capacity to each environment"
             raise fields.refusal("actors", most)
+
+    def _fits_cluster(self, fields: Fields) -> None:
+        fields.integers("shards", minimum=1)
+        if self.cluster is not None and (not isinstance(self.cluster, str) or not self.cluster):
+            raise fields.refusal("cluster", "the address of a Ray cluster, or `local`")
+        if self.cluster is not None and not self.actors:
+            raise fields.refusal("actors", "at least 1 with `cluster`", "they are what runs there")
+        if self.shards > (1 if self.cluster is None else self.num_envs * self.actors):
+            most = (
+                "1 without `cluster`" if self.cluster is None else f"at most {self.num_envs * self.actors}, the lanes"
+            )
+            raise fields.refusal("shards", most)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -70,10 +70,15 @@ class Log:
         system = {"system/resident_mb": PROCESS.memory_info().rss / 1e6, "system/steps_per_second": speed}
         scalars = {**scalars, **system, **({"train/return": float(np.mean(recent))} if recent else {})}
         stats = buffer.stats()
-        for name in ("size", "replay_ratio", "beta", "effective_sample_size", "stale_updates", "cuts"):
-            scalars[f"buffer/{name}"] = float(getattr(stats, name))
+        names = ("size", "replay_ratio", "beta", "effective_sample_size", "stale_updates", "cuts", "dropped", "lost")
+        for name in names:
+            if hasattr(stats, name):  # shards say other things of themselves
+                scalars[f"buffer/{name}"] = float(getattr(stats, name))
+        if (limiter := getattr(stats, "limiter", None)) is not None:
+            for name in ("samples_per_insert", "error", "insert_seconds", "sample_seconds"):
+                scalars[f"limiter/{name}"] = float(getattr(limiter, name))
         for name in ("priority", "age"):
-            values = getattr(stats, f"{name}_quantiles")
+            values = getattr(stats, f"{name}_quantiles", ())
             scalars |= {f"buffer/{name}_{label}": value for label, value in zip(QUANTILES, values, strict=False)}
         for name, value in scalars.items():
             self._writer.add_scalar(name, value, step)

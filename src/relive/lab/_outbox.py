@@ -1,7 +1,9 @@
-"""Initial priorities from an actor (Ape-X, Horgan et al. 2018, arXiv:1803.00933): by TD error, from its own nets."""
+"""Initial priorities from an actor (Ape-X, Horgan et al. 2018, arXiv:1803.00933): a learner's, by the actor's nets."""
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,77 +11,106 @@ import numpy as np
 import numpy.typing as npt
 
 import relive
+from relive.errors import ReliveWarning
 
-CHUNK = 16  # steps of every lane that are judged at once
+CHUNK = 16  # steps of every lane that are judged at once, at least
+SPARE = 64  # rows of a lane beyond the steps that wait
 _NO_IDS = np.empty(0, np.int64)
 
-TDError = Callable[[relive.Batch], npt.NDArray[np.float32]]
+Judge = Callable[[relive.Batch], npt.NDArray[Any]]
 
 
 class Outbox:
-    """Between a `Recorder` and a `Writer`: adds steps some time later, with their n-step TD errors as priorities.
+    """Between a `Recorder` and a `Writer`: adds steps some time later, with the priorities of the items they start.
 
-    A step waits until the n steps of its window are known, and until `CHUNK` of them can be judged at once.
+    A small buffer of the actor's own makes the items, so they are those that the learner draws later. A step waits
+    until its item is complete, and until there are as many as are judged at once. A step at which no item starts is
+    given the priority of the item that started last.
 
     Args:
         writer: Where steps go.
-        n_step: Rewards summed before the target bootstraps.
-        gamma: Discount per step.
+        item: What the learner draws.
         eps: Added to the size of the errors, as the sampler adds it later.
-        td_error: Judges a batch of transitions.
+        judge: The errors of a batch of items, of either sign, `[B]`.
+        before: Steps that each of the writer's lanes had before, which decide where items start; None: none.
+
+    Attributes:
+        held: The most steps of a lane that wait.
     """
 
-    def __init__(self, writer: relive.Writer, n_step: int, gamma: float, eps: float, td_error: TDError) -> None:
+    def __init__(self, writer: Any, item: Any, eps: float, judge: Judge, before: Any = None) -> None:
         self.writer, self.num_envs = writer, writer.num_envs
-        self._n, self._gamma, self._eps, self._td_error = n_step, gamma, eps, td_error
+        self._eps, self._judge = eps, judge
+        self._starts, (self._chunk, self.held) = getattr(item, "starts", 1), waiting(item)
+        rows = 4 * self.held + self._starts + SPARE  # a step can take two
+        self._buffer = relive.ReplayBuffer(writer.schema, rows * self.num_envs, num_envs=self.num_envs, item=item)
+        self._number: npt.NDArray[np.int64] = np.zeros(self.num_envs, np.int64) if before is None else np.array(before)
+        self._begun = False
         self._steps: list[dict[str, npt.NDArray[Any]]] = []
+        self._ids: list[npt.NDArray[np.int64]] = []
+        self._latest = np.full(self.num_envs, eps)
 
     @property
     def env_ids(self) -> tuple[int, ...]:
         """The writer's lanes."""
-        return self.writer.env_ids
+        lanes: tuple[int, ...] = self.writer.env_ids
+        return lanes
 
     def add(self, **step: Any) -> npt.NDArray[np.int64]:
         """Take one step of every lane; ids are not known yet."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReliveWarning)  # the learner's buffer says the same, and of its own size
+            self._begin(step)
+            self._ids.append(self._buffer.add(**step))
         self._steps.append({name: np.array(value) for name, value in step.items()})
-        if len(self._steps) >= CHUNK + self._n - 1:
-            self._send(CHUNK)
+        if len(self._steps) >= self.held:
+            self._send(self._chunk, self._buffer)
         return _NO_IDS
 
     def cut(self, env_ids: Any = None) -> None:
         """End the streams of the writer's lanes `env_ids`."""
         self.flush()
+        self._buffer.cut()
         self.writer.cut(env_ids)
 
     def flush(self) -> None:
-        """Add all that was taken; windows end where it ends."""
+        """Add all that was taken; items end where it ends."""
         if self._steps:
-            self._send(len(self._steps))
+            ended = copy.deepcopy(self._buffer)  # the streams go on
+            ended.cut()
+            while self._steps:
+                self._send(min(self._chunk, len(self._steps)), ended)
 
-    def _send(self, count: int) -> None:
-        held = {name: np.stack([step[name] for step in self._steps], axis=1) for name in self._steps[0]}
-        errors = self._td_error(self._windows(held, count))
-        priority = np.abs(errors).reshape(self.num_envs, count) + self._eps
-        self.writer.extend(**{name: value[:, :count] for name, value in held.items()}, priority=priority)
-        del self._steps[:count]
+    def _begin(self, step: dict[str, Any]) -> None:
+        """Have items start at the same steps as in the learner's buffer, with stand-ins for the steps before."""
+        if self._begun:
+            return
+        self._begun = True
+        for lane, before in enumerate((self._number % self._starts).tolist()):
+            for _ in range(before):
+                self._buffer.add(env_ids=[lane], **{name: np.asarray(value)[[lane]] for name, value in step.items()})
+        self._buffer.cut()
 
-    def _windows(self, held: dict[str, npt.NDArray[Any]], count: int) -> relive.Batch:
-        """The n-step transitions from the first `count` steps of `[L, T, ...]`, lane after lane."""
-        ends, steps = held["terminated"] | held["truncated"], len(self._steps)
-        reward = np.zeros((self.num_envs, count))
-        discount, goes_on = np.ones_like(reward), np.ones(reward.shape, bool)
-        last = np.zeros(reward.shape, np.int64)
-        for k in range(self._n):
-            at = np.arange(count) + k
-            goes_on = goes_on & (at < steps)
-            at = np.minimum(at, steps - 1)
-            reward += np.where(goes_on, discount * held["reward"][:, at], 0.0)
-            discount = np.where(goes_on, discount * self._gamma, discount)
-            last = np.where(goes_on, at, last)
-            goes_on = goes_on & ~ends[:, at]
-        lanes = np.arange(self.num_envs)[:, None]
-        discount = np.where(held["terminated"][lanes, last], 0.0, discount)
-        parts = {"obs": held["obs"][:, :count], "action": held["action"][:, :count]}
-        parts |= {"reward": reward.astype(np.float32), "discount": discount.astype(np.float32)}
-        parts["next_obs"] = held["next_obs"][lanes, last]
-        return relive.Batch({name: value.reshape(-1, *value.shape[2:]) for name, value in parts.items()})
+    def _send(self, count: int, buffer: relive.ReplayBuffer) -> None:
+        """Add the first `count` steps, judged by the items that `buffer` has of them."""
+        times = np.arange(count)[:, None]
+        anchors = (self._number + times) % self._starts == 0
+        priority = np.zeros((count + 1, self.num_envs))
+        priority[0] = self._latest
+        if anchors.any():
+            errors = self._judge(buffer.read(np.stack(self._ids[:count])[anchors]))
+            priority[1:][anchors] = np.abs(errors) + self._eps
+        latest = np.maximum.accumulate(np.where(anchors, times + 1, 0))
+        priority = np.take_along_axis(priority, latest, axis=0)
+        steps = {name: np.stack([step[name] for step in self._steps[:count]], axis=1) for name in self._steps[0]}
+        self.writer.extend(**steps, priority=priority.T)
+        self._latest = priority[-1]
+        self._number += count
+        del self._steps[:count], self._ids[:count]
+
+
+def waiting(item: Any) -> tuple[int, int]:
+    """How many steps of a lane an `Outbox` judges at once, and how many wait with it at most."""
+    starts, span = getattr(item, "starts", 1), getattr(item, "steps", 1) + item.n_step - 1
+    chunk = -(-CHUNK // starts) * starts
+    return chunk, chunk + span - 1

@@ -65,6 +65,12 @@ class RewardNoise:
         variance: Floats = log_variance.detach().double().exp().cpu().numpy()
         return variance
 
+    @torch.no_grad()
+    def variance(self, inputs: Tensor) -> Floats:
+        """Return the variances that are predicted for `[B, inputs]`, float64 `[B]`."""
+        variance: Floats = self.net(inputs)[:, 1].double().exp().cpu().numpy()
+        return variance
+
     def note(self, td_square: Floats, variance: Floats, rarity: Floats) -> None:
         """Take squared TD errors and variances into the running means; `rarity` is 1 / P up to a factor, all `[B]`."""
         seen = torch.tensor([rarity.sum(), rarity @ td_square, rarity @ variance], dtype=torch.float64)
@@ -72,8 +78,10 @@ class RewardNoise:
         self.sums.mul_(keep).add_(seen, alpha=1.0 - keep)
 
     def priorities(self, variance: Floats) -> Floats:
-        """Return priorities for items whose rewards have these variances."""
+        """Return priorities for items whose rewards have these variances; ones before the first draw."""
         total, square, _ = self.sums.tolist()
+        if not total:
+            return np.ones(len(variance))
         # Positive even if every TD error so far was exactly 0.
         return relive.precision_priority(variance, max(square / total, float(np.finfo(np.float64).tiny)))
 

@@ -12,6 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -29,15 +30,17 @@ with needs("train", "relive.lab"):
     from torch import Tensor
 
 from relive.gymnasium import Recorder
-from relive.lab import _checkpoint
+from relive.lab import _checkpoint, _replay
 from relive.lab._algorithm import Algorithm, Config
 from relive.lab._env import Act, MakeEnv, makers, play, vectorize
 from relive.lab._log import Log
+from relive.lab._pace import Pace, limiter_of
 from relive.lab._plain import Packer, Unpacker, Unrestorable
 from relive.lab._results import Progress, TrainResult
 
 if TYPE_CHECKING:
     from relive.lab._actors import Crew, Reports
+    from relive.lab._cluster import ClusterCrew
 
 Evaluator = Callable[[Act], npt.NDArray[Any]]
 Reporter = Callable[[Progress], object]
@@ -45,10 +48,6 @@ Reporter = Callable[[Progress], object]
 # Evaluation episodes start from the same seeds in every run, far from any that training is likely to use.
 EVAL_SEED, EVAL_LANES = 1_000_000, 16
 REPORT_SECONDS = 0.2
-LEARNER, BUFFER = "learner.safetensors", "buffer"  # a saved run
-# A kill between the two writes of a save leaves, of the buffer's last two saves, the one that the learner's file names.
-# After a save that was not completed all are kept: there may be any number that no learner names.
-KEEP, KEEP_ALL = 2, 1_000_000
 
 
 class Trainer(Algorithm[Config]):
@@ -82,9 +81,8 @@ class Trainer(Algorithm[Config]):
         self._moved = 0  # steps since the last round of updates
         self._seen = {}
         self._obs: npt.NDArray[Any] | None = None  # None: episodes have to begin
-        self._crew: Crew | None = None
-        self._home: Path | None = None  # where the run was saved last
-        self._keep = KEEP_ALL
+        self._crew: Crew | ClusterCrew | None = None
+        self._home = _checkpoint.Home()  # where the run was saved last
         self._seed()
         self._build_learner(envs)
         return envs
@@ -120,13 +118,14 @@ class Trainer(Algorithm[Config]):
 
     def _build_buffer(self, envs: Any) -> None:
         c = self.config
-        choices = {"num_envs": c.num_envs * max(1, c.actors), "seed": self._buffer_seed, **self._choices()}
-        self.buffer = relive.ReplayBuffer(self._schema(envs), c.buffer_capacity, **choices)
+        self._leave = _replay.joined(c)
+        self.buffer = _replay.made(c, self._schema(envs), seed=self._buffer_seed, **self._choices())
         self._envs: Any = envs if c.actors else Recorder(envs, self.buffer)
+        self._ahead: Any = None  # batches that are asked for before they are needed, from shards
 
     def _choices(self) -> dict[str, Any]:
-        choices: dict[str, Any] = {"item": self._item(), "sampler": self._sampler()}
-        return {**choices, "storage": relive.Shared()} if self.config.actors else choices
+        item = self._item()
+        return {"item": item, "sampler": self._sampler(), "limiter": limiter_of(self.config, item)}
 
     # Training ---------------------------------------------------------------------------------------------------------
 
@@ -141,13 +140,13 @@ class Trainer(Algorithm[Config]):
         Args:
             progress: Called a few times a second and after every evaluation. Returning False ends the run there;
                 another call of `train` goes on.
-            out: A folder to save the run in, as `save` does: at the start, every `config.save_every` steps, and at
-                the end. None saves nothing.
+            out: A folder to save the run in, as `save` does: at the start, every `config.save_every` steps, while
+                training goes on, and at the end. None saves nothing.
 
         Raises:
             StorageError: `out` cannot be written, or another run is saved there.
         """
-        if out is not None and self._home != Path(out).absolute():
+        if out is not None and self._home.path != Path(out).absolute():
             self.save(out)
         with self._stepping() as go_on:
             self._run(go_on, progress, out)
@@ -158,21 +157,23 @@ class Trainer(Algorithm[Config]):
 
     def _run(self, go_on: Callable[[], None], progress: Reporter | None, out: str | os.PathLike[str] | None) -> None:
         c, reported = self.config, 0.0
+        self._pace = Pace(self)
         self._log.start(self.step)
         while self.step < c.total_steps:
             started = time.perf_counter()
             go_on()
-            for _ in range(self._updates_due()):
+            for _ in range(self._pace.updates()):
                 self._update()
             evaluated = self._passed(c.eval_every)
             if evaluated:
                 self._log.evaluation(self.step, self.evaluate())
             if self._log.writes and self._passed(c.log_every):
-                self._log.write(self.step, self.buffer, self._scalars())
+                of_actors = {} if self._crew is None else self._crew.scalars()
+                self._log.write(self.step, self.buffer, {**self._scalars(), **of_actors})
             now = time.perf_counter()
             self._log.seconds += now - started
             if out is not None and self._passed(c.save_every) and self.step < c.total_steps:
-                self.save(out)
+                self.save(out, wait=False)
             if progress and (evaluated or now - reported > REPORT_SECONDS or self.step >= c.total_steps):
                 reported = now
                 if progress(self._log.progress(self.step, c.total_steps, self.updates)) is False:
@@ -184,27 +185,29 @@ class Trainer(Algorithm[Config]):
         if not self.config.actors:
             yield self._go_on
             return
-        from relive.lab._actors import Crew
-
-        with Crew(self, self._log, self._for_acting, self._make_env) as self._crew:
+        crew, ahead = _replay.crew(self, self._log, self._for_acting, self._make_env)
+        with ahead as self._ahead, crew as self._crew:
             try:
                 yield self._follow
             finally:
-                self._crew = None
+                self._crew = self._ahead = None
 
     def _go_on(self) -> None:
-        before, obs = self.step, self._reset() if self._obs is None else self._obs
+        before = self.step
+        self._moved = 0
+        if self.buffer.limiter is not None and self._pace.updates():
+            return  # or this process would wait for itself
+        obs = self._reset() if self._obs is None else self._obs
         self._obs = None
         self._obs = self._interact(obs)
         self._moved = self.step - before
 
     def _follow(self) -> None:
-        """Take in what actors did, up to where the next update is due: steps per update are those of one process."""
-        c, before = self.config, self.step
+        """Take in what actors did, up to where the next update is due."""
+        before = self.step
         if self._crew is not None:
             self._crew.publish()
-            due = c.start_steps if before < c.start_steps else (before // c.update_every + 1) * c.update_every
-            self.step = self._crew.wait(min(due, c.total_steps))
+            self.step = self._pace.follow(self._crew.wait)
         self._moved = self.step - before
 
     def _reset(self) -> npt.NDArray[Any]:
@@ -237,15 +240,8 @@ class Trainer(Algorithm[Config]):
             self._running[lane] = 0.0
         return obs, reward, ended
 
-    def _updates_due(self) -> int:
-        c = self.config  # steps are counted over all lanes
-        if self.step <= c.start_steps or not self.buffer.can_sample(1):
-            return 0
-        rounds = self.step // c.update_every - (self.step - self._moved) // c.update_every
-        return rounds * c.updates_per_step
-
     def _update(self) -> None:
-        batch = self.buffer.sample(self.config.batch_size)
+        batch = self.buffer.sample(self.config.batch_size) if self._ahead is None else next(self._ahead)
         priorities = self._learn(batch.torch(None if self._device.type == "cpu" else self._device))
         if self.config.use_per:
             self.buffer.update_priorities(batch.ids, priorities.cpu().numpy())
@@ -274,36 +270,43 @@ class Trainer(Algorithm[Config]):
         return np.concatenate(rounds)[:episodes]
 
     def close(self) -> None:
-        """Close the environments, the log, and a buffer that is shared with actors; the learner can still act."""
+        """Close the environments, the log, and a buffer that actors write to; the learner can still act."""
+        self._home.wait()
         self._envs.close()
         if self._eval_envs is not None:
             self._eval_envs.close()
         self._log.close()
         if self.config.actors:
             self.buffer.close()
+            self._leave()
 
     # Checkpoints ------------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, wait: bool = True) -> None:
         """Save the run in a folder, for `load`: the learner, the buffer, all generators, and the environments.
 
         The learner is the file `learner.safetensors` with nets, optimizers, counters, generators, the history, and
         where the environments stand; the buffer is the folder `buffer`, of which later saves write what is new. The
         save is complete or not there, whenever the process is killed. Only their owner can read the files.
 
+        Args:
+            path: The folder.
+            wait: Whether to return when the save is complete. Otherwise a thread writes what is there at this instant;
+                the next `save` and `close` wait for it, and raise what went wrong. Actors always wait.
+
         Raises:
             ArgumentError: `env_kwargs` hold what JSON cannot write.
             StorageError: Another run is saved there, or the buffer cannot be written.
             OSError: The learner's file cannot be written.
         """
-        name, home, packer = type(self).__name__, Path(path).absolute(), Packer()
+        name, packer, target = type(self).__name__, Packer(), Path(path).absolute()
+        self._home.wait()
         generators = {key: each.get_state() for key, each in self._generators().items()}
         tensors = {**_checkpoint.pack(self._parts()), **self._tensors(), **generators, **self._log.tensors()}
         config = dataclasses.asdict(dataclasses.replace(self.config, env_kwargs=dict(self.config.env_kwargs)))
         facts: dict[str, Any] = {"trainer": name, "config": config, "rng": state_of(self._rng), **self._log.facts()}
         facts |= {"step": self.step, "updates": self.updates, "episodes": None}
-        if self.config.actors:
-            facts["why"] = "actors step it"
+        facts |= {"why": "actors step it"} if self.config.actors else {}
         if self._obs is not None:
             try:
                 now = {"obs": self._obs, "returns": self._running, **self._carried()}
@@ -315,11 +318,10 @@ class Trainer(Algorithm[Config]):
             text = json.dumps(facts)
         except TypeError as error:
             raise ArgumentError(message("env_kwargs that JSON can write", f"`{error}`", f"{name}.save")) from error
-        keep, self._keep = self._keep if self._home == home else KEEP_ALL, KEEP_ALL
-        with contextlib.nullcontext() if self._crew is None else self._crew.paused():
-            saved = self.buffer.save(home / BUFFER, keep=keep)
-        _checkpoint.write(home / LEARNER, tensors, text, saved.number)
-        self._home, self._keep = home, KEEP
+        home = self._home if self._home.path == target else _checkpoint.Home(target)
+        with self._crew.paused() if self._crew else contextlib.nullcontext():
+            home.save(partial(_replay.saved, self.buffer), tensors, text, wait=wait or bool(self._crew))
+        self._home = home
 
     @classmethod
     def load(
@@ -338,8 +340,8 @@ class Trainer(Algorithm[Config]):
             path: The folder.
             make_env: As in the constructor.
             evaluator: As in the constructor.
-            **changes: Settings that differ from now on, such as `total_steps`. `seed` and `num_envs` cannot; with other
-                `env_id` or `env_kwargs` new episodes begin.
+            **changes: Settings that differ from now on, such as `total_steps`. `seed`, `num_envs`, `actors` and
+                `samples_per_insert` cannot; with other `env_id` or `env_kwargs` new episodes begin.
 
         Raises:
             FileNotFoundError: No run is saved there.
@@ -347,7 +349,7 @@ class Trainer(Algorithm[Config]):
             CorruptionError: The buffer is damaged; as `relive.load` says it.
         """
         at, home = f"{cls.__name__}.load", Path(path).absolute()
-        tensors, facts = _checkpoint.read(home / LEARNER, at)
+        tensors, facts = _checkpoint.read(home / _checkpoint.LEARNER, at)
         if facts["trainer"] != cls.__name__:
             got, remedy = f"`{path}` of `{facts['trainer']}`", f"`{facts['trainer']}.load` reads it"
             raise ArgumentError(message(f"a learner of `{cls.__name__}`", got, at, remedy))
@@ -355,9 +357,7 @@ class Trainer(Algorithm[Config]):
             wanted = f"fields of `{cls.config_type.__name__}`"
             raise ArgumentError(message(wanted, f"`{min(unknown)}`", f"{at}(changes)"))
         before = facts["config"]
-        for name in ("seed", "num_envs", "actors"):
-            if changes.get(name, then := before.get(name, 0)) != then:
-                raise ArgumentError(message(f"{then}, as in the run", f"`{changes[name]}`", f"{at}({name})"))
+        _replay.check(before, changes, at)
         config: Any = cls.config_type(**{**before, **changes})
         trainer = cls(config, make_env=make_env, evaluator=evaluator)
         try:
@@ -379,8 +379,7 @@ class Trainer(Algorithm[Config]):
         self._log.restore(tensors, facts)
         _checkpoint.unpack(tensors, self._parts())
         envs, schema = self._envs if c.actors else self._envs.env, self.buffer.schema
-        choices = {"capacity": c.buffer_capacity, **self._choices()}
-        self.buffer = relive.load(home / BUFFER, number=facts["buffer"], **choices)
+        self.buffer = _replay.loaded(c, self.buffer, home / _checkpoint.BUFFER, facts["buffer"], **self._choices())
         if self.buffer.schema != schema:
             raise ValueError(f"its buffer stores `{self.buffer.schema!r}`")
         self._envs = envs if c.actors else Recorder(envs, self.buffer)
@@ -396,4 +395,4 @@ class Trainer(Algorithm[Config]):
             why = facts.get("why", "it has other settings")
             what = f"New episodes begin: the environment cannot be put back into its state ({why})"
             warnings.warn(event(what, f"{type(self).__name__}.load"), ReliveWarning, stacklevel=3)
-        self._home = home
+        self._home = _checkpoint.Home(home)

@@ -57,7 +57,7 @@ class SharedWeights:
 
     def publish(self, tensors: Sequence[Tensor]) -> None:
         """Write a new version; for one process alone."""
-        flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).cpu().numpy()
+        flat = flattened(tensors)
         version = self.version + 1
         slot = version % 2
         self._header[1 + 2 * slot] = 0
@@ -76,7 +76,7 @@ class SharedWeights:
             if version == seen:
                 break
             if self._take(version):
-                self._unpack(tensors)
+                restore(tensors, self._copy)
                 return version
         return seen
 
@@ -87,13 +87,21 @@ class SharedWeights:
         its_version, checksum = self._header[1 + 2 * slot], self._header[2 + 2 * slot]
         return bool(its_version == version and checksum == _checksum(self._copy))
 
-    @torch.no_grad()
-    def _unpack(self, tensors: Sequence[Tensor]) -> None:
-        at = 0
-        for tensor in tensors:
-            part = self._copy[at : at + tensor.numel()]
-            tensor.copy_(torch.from_numpy(part).reshape(tensor.shape))
-            at += tensor.numel()
+
+def flattened(tensors: Sequence[Tensor]) -> Floats:
+    """All numbers of the tensors, one after the other, in memory of their own."""
+    flat: Floats = torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).cpu().numpy()
+    return flat
+
+
+@torch.no_grad()
+def restore(tensors: Sequence[Tensor], flat: Floats) -> None:
+    """Copy what `flattened` returned into tensors of the CPU, in place."""
+    at = 0
+    for tensor in tensors:
+        part = flat[at : at + tensor.numel()]
+        tensor.copy_(torch.from_numpy(np.array(part)).reshape(tensor.shape))
+        at += tensor.numel()
 
 
 def _checksum(numbers: Floats) -> int:

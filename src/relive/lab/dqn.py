@@ -106,7 +106,7 @@ class DQNTrainer(QTrainer[DQNConfig, QNet]):
         value = self._net(t.obs).gather(1, t.action.long().sub(self._spaces.first).unsqueeze(1)).squeeze(1)
         return value, value - self._targets(t.reward, t.discount, t.next_obs)
 
-    def _judgement(self) -> Callable[[relive.Batch], npt.NDArray[np.float32]] | None:
+    def _judgement(self) -> Callable[[relive.Batch], npt.NDArray[Any]] | None:
         return self.td_error
 
     @torch.no_grad()

@@ -15,6 +15,7 @@ The loop, evaluation and checkpoints are in `_trainer.py`, what DQN shares in `_
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -143,10 +144,26 @@ class R2D2Trainer(QTrainer[R2D2Config, RecurrentQNet]):
         loss, errors, learns = self._losses(t)
         self._descend(loss)
         self._seen = {"loss/q": loss.detach(), "train/td_error": errors.abs()}
-        if not self.config.use_per:
-            return errors
+        return torch.from_numpy(self._priority(errors, learns)) if self.config.use_per else errors
+
+    def _priority(self, errors: Tensor, learns: Tensor) -> npt.NDArray[np.float64]:
         arrays, eta = (errors.cpu().numpy(), learns.cpu().numpy()), self.config.priority_eta
-        return torch.from_numpy(relive.sequence_priority(*arrays, eta, time_major=True))
+        return relive.sequence_priority(*arrays, eta, time_major=True)
+
+    def _judgement(self) -> Callable[[relive.Batch], npt.NDArray[Any]] | None:
+        return self.td_error
+
+    def td_error(self, batch: Any) -> npt.NDArray[np.float64]:
+        """Return the TD errors of a batch of the buffer's, one for each sequence as its priority has it, float64 `[B]`.
+
+        >>> trainer = R2D2Trainer(R2D2Config(total_steps=400, start_steps=200, eval_every=0))
+        >>> result = trainer.train()
+        >>> trainer.td_error(trainer.buffer.sample(3)).shape
+        (3,)
+        """
+        t = batch.torch(None if self._device.type == "cpu" else self._device)
+        with torch.no_grad():
+            return self._priority(*self._losses(t)[1:])
 
     def _losses(self, t: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Return the loss, TD errors `[T, B]`, and which of them are learned from `[T, B]`."""

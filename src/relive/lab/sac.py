@@ -117,8 +117,7 @@ class SACTrainer(Trainer[SACConfig]):
 
     def _learn(self, t: Any) -> Tensor:
         c = self.config
-        obs, next_obs = _flat(t.obs), _flat(t.next_obs)
-        action = (_flat(t.action) - self._middle) * self._factor
+        (obs, action), next_obs = self._inputs(t), _flat(t.next_obs)
         reward = t.reward * c.reward_scale if c.reward_scale != 1.0 else t.reward
         critic_loss, error = self._update_critics(obs, action, reward, next_obs, t.discount, t.weights)
         actor_loss = self._update_actor(obs)
@@ -129,6 +128,10 @@ class SACTrainer(Trainer[SACConfig]):
             return priority
         precision = self._measure(self._reward_noise, t.ids, torch.cat((obs, action), dim=-1), reward, error)
         return precision if c.priority == "precision" else priority
+
+    def _inputs(self, t: Any) -> tuple[Tensor, Tensor]:
+        """Return observations and scaled actions of a batch."""
+        return _flat(t.obs), (_flat(t.action) - self._middle) * self._factor
 
     def _measure(self, model: RewardNoise, ids: Tensor, inputs: Tensor, reward: Tensor, error: Tensor) -> Tensor:
         """Learn the reward's noise from the batch, and return priorities by it; TD^2 is the mean over both critics."""
@@ -149,8 +152,11 @@ class SACTrainer(Trainer[SACConfig]):
         _step(self._critic_optimizer, self._critic_weights, loss)
         return loss.detach(), error.detach()
 
-    def _judgement(self) -> Callable[[relive.Batch], npt.NDArray[np.float32]] | None:
-        return self.td_error if self.config.priority == "td" else None
+    def _judgement(self) -> Callable[[relive.Batch], npt.NDArray[Any]] | None:
+        model = self._reward_noise
+        if self.config.priority == "td" or model is None:
+            return self.td_error
+        return lambda batch: model.priorities(model.variance(torch.cat(self._inputs(batch.torch()), dim=-1)))
 
     @torch.no_grad()
     def td_error(self, batch: Any) -> npt.NDArray[np.float32]:
@@ -164,9 +170,9 @@ class SACTrainer(Trainer[SACConfig]):
         (3,)
         """
         t = batch.torch(None if self._device.type == "cpu" else self._device)
-        action, reward = (_flat(t.action) - self._middle) * self._factor, t.reward * self.config.reward_scale
+        (obs, action), reward = self._inputs(t), t.reward * self.config.reward_scale
         target = self._targets(reward, _flat(t.next_obs), t.discount, self._aside)
-        error: npt.NDArray[np.float32] = (self._critic(_flat(t.obs), action) - target).mean(0).cpu().numpy()
+        error: npt.NDArray[np.float32] = (self._critic(obs, action) - target).mean(0).cpu().numpy()
         return error
 
     def _update_actor(self, obs: Tensor) -> Tensor:

@@ -15,7 +15,8 @@ from .._ring import Ring
 from .._types import Bytes, Int64
 from ..errors import ArgumentError, message
 
-_PATIENCE = 20
+# Seconds to wait for a lane that a writer has, and that no writer has: somebody is opening the buffer then.
+_WRITTEN, _OPENED = 0.1, 30.0
 
 
 class Claims:
@@ -55,12 +56,14 @@ class Claims:
                 for taken in new[:done]:
                     self._locks.drop(taken + 1)
                 raise self._refusal(lane)
-        for lane in new:
-            self.ring.recover([lane])
-            self.ring.cut(np.array([lane]))
-            self._owners[lane] = os.getpid()
-            self.allowed[lane] = 1
+        self._begin(new)
         return bool(new)
+
+    def take_free(self) -> Int64:
+        """Claim all lanes that no other writer has."""
+        taken = [lane for lane in range(self.ring.lanes) if not self._written(lane) and self._take(lane)]
+        self._begin(taken)
+        return np.array(taken, np.int64)
 
     def confine(self, lanes: Int64) -> None:
         """Claim no other lanes than these."""
@@ -73,17 +76,24 @@ class Claims:
             self._owners[lane] = 0
             self._locks.drop(lane + 1)
 
-    def free(self) -> list[int]:
-        """The lanes that nobody has, as far as can be told now."""
-        return [lane for lane in range(self.ring.lanes) if not self._locks.taken(lane + 1)]
+    def _begin(self, lanes: list[int]) -> None:
+        for lane in lanes:
+            self.ring.recover([lane])
+            self.ring.cut(np.array([lane]))
+            self._owners[lane] = os.getpid()
+            self.allowed[lane] = 1
+
+    def _written(self, lane: int) -> bool:
+        return bool(self._owners[lane]) and self._locks.taken(lane + 1)
 
     def _take(self, lane: int) -> bool:
-        """Whoever opens the buffer has all free lanes for a moment, to put them right."""
-        for _ in range(_PATIENCE):
-            if self._locks.take(lane + 1):
-                return True
-            time.sleep(0.005)
-        return False
+        """Whoever opens the buffer has all free lanes, which have no owner then, until it has put them right."""
+        begin = time.monotonic()
+        while not self._locks.take(lane + 1):
+            if time.monotonic() - begin > (_WRITTEN if self._owners[lane] else _OPENED):
+                return False
+            time.sleep(0.002)
+        return True
 
     def _refusal(self, lane: int) -> ArgumentError:
         if not self._mine:
@@ -92,7 +102,8 @@ class Claims:
         if lane not in self._mine:
             own = f"one of the writer's own lanes {sorted(self._mine)}"
             return ArgumentError(message(own, f"`{lane}`", "$.env_ids"))
-        got = f"lane {lane}, which process {self._owners[lane]} writes"
+        owner = self._owners[lane]
+        got = f"lane {lane}, which {f'process {owner} writes' if owner else 'a process has that opens the buffer'}"
         return ArgumentError(message("lanes without another writer", got, "$.env_ids", "name other lanes, or close it"))
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ..schema import Schema
     from ._view import View
 
-_ATTEMPTS = 10_000
+_ATTEMPTS, _LONGEST = 10_000, 30.0  # of redraws, and seconds of them
 
 
 @runtime_checkable
@@ -81,9 +82,12 @@ class Link:
         # What readers of their own draw is not the buffer's.
         counts = memory.host(COUNTS) if memory.may_add else np.zeros_like(memory.host(COUNTS))
         self._counts: Any = counts.data
-        free = [] if memory.fresh else [lane for lane in range(lanes) if memory.locks.take(lane + 1)]
-        self.busy: Sequence[int] = () if memory.fresh else sorted(set(range(lanes)) - set(free))
-        self._held = free
+        owners, self._held = memory.host(OWNERS), list[int]()
+        for lane in () if memory.fresh else range(lanes):
+            if memory.locks.take(lane + 1):
+                owners[lane] = 0  # says that nobody writes it: who wants to may wait
+                self._held.append(lane)
+        self.busy: Sequence[int] = () if memory.fresh else sorted(set(range(lanes)) - set(self._held))
 
     def bind(self, ring: Ring) -> Claims:
         """Who may write the lanes of `ring`, which has been put right where nobody writes."""
@@ -103,22 +107,17 @@ class Link:
             ReliveError: That happened over and over.
         """
         kernel, index = bound.ring.kernel, bound.index
-
-        def overtaken(ids: Int64) -> Bool | None:
-            if bound.take_in is not None:
-                bound.take_in()
-            return kernel.overtaken(ids)
-
         slots, weights = index.draw(n, rng, beta)
         reference = _least(index)
         fields = bound.expander.expand(slots, rng)
-        bad = overtaken(fields["ids"])
-        attempts = 0
+        bad = self._overtaken(bound, fields["ids"])
+        attempts, since = 0, time.monotonic()
         while bad is not None:
             attempts += 1
-            if attempts > _ATTEMPTS:
+            if attempts > _ATTEMPTS or time.monotonic() - since > _LONGEST:
                 what = f"Writers overwrote items of {attempts} draws before they were copied"
-                raise ReliveError(event(what, "ReplayBuffer.sample", "give lanes more rows"))
+                remedy = "give lanes more rows, or hold writers back with a `RateLimiter`"
+                raise ReliveError(event(what, "ReplayBuffer.sample", remedy))
             if not bound.replacement:
                 bad[:] = True  # or an item could be in the batch twice
             missing = int(np.count_nonzero(bad))
@@ -130,7 +129,7 @@ class Link:
             weights = _merged(weights, bad, new, reference, index)
             again = bound.expander.expand(slots, rng)
             _replace(fields, again, bad)
-            still = overtaken(again["ids"])
+            still = self._overtaken(bound, again["ids"])
             bad = None if still is None else _spread(bad, still)
         if attempts and reference is not None:
             weights /= weights.max()
@@ -162,12 +161,20 @@ class Link:
         Raises:
             StaleId: One was overwritten meanwhile.
         """
-        if bound.take_in is not None:
-            bound.take_in()
-        bad = bound.ring.kernel.overtaken(ids)
+        bad = self._overtaken(bound, ids)
         if bad is not None:
             what = f"Id {ids[bad][0]} was overwritten while it was read ({int(bad.sum())} of {len(ids)})"
             raise StaleId(event(what, "$.ids", "read sooner, or give lanes more rows"))
+
+    def whole(self, bound: Bound, ids: Int64) -> bool:
+        """Whether nothing was overwritten of the items that were just copied."""
+        return self._overtaken(bound, ids) is None
+
+    @staticmethod
+    def _overtaken(bound: Bound, ids: Int64) -> Bool | None:
+        if bound.take_in is not None:
+            bound.take_in()
+        return bound.ring.kernel.overtaken(ids)
 
     def known(self, ring: Ring, ids: Int64, keep: Bool | None) -> Bool | None:
         """Which of the drawable ids (`keep`; None: all) are of rows that the sampler knows by their slots.

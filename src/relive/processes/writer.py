@@ -155,8 +155,14 @@ class _Opened:
         ring = Ring(about.schema, about.window, about.rows, Section(segment, "ring/"), KEEPS, notices.note, link.busy)
         ring.kernel.watched = ALL
         claims = link.bind(ring)
-        self.lanes = self._claimed(wanted, ring.lanes, claims.free(), file)
-        claims.before(self.lanes)
+        if wanted is None:
+            self.lanes = claims.take_free()
+        else:
+            self.lanes = lanes_of(wanted, ring.lanes)
+            claims.before(self.lanes)
+        if not len(self.lanes):
+            remedy = "close a writer, or make the buffer with more lanes (`num_envs`)"
+            raise ArgumentError(message("a free lane", f"none of {ring.lanes}", file, remedy))
         claims.confine(self.lanes)
         self.adding = Adding(about.schema, ring, _take_nothing_in, None, notices, turn, claims)
         self.add, self.extend = self.adding.call(several=False), self.adding.call(several=True)
@@ -164,15 +170,6 @@ class _Opened:
             limit = Limit(about.limiter, ring.counters, segment)
             self.add, self.extend = limit.before(self.add, several=False), limit.before(self.extend, several=True)
         self.default = None if len(self.lanes) == ring.lanes and (np.diff(self.lanes) == 1).all() else self.lanes
-
-    @staticmethod
-    def _claimed(wanted: Any, lanes: int, free: list[int], file: str) -> Int64:
-        if wanted is not None:
-            return lanes_of(wanted, lanes)
-        if not free:
-            remedy = "close a writer, or make the buffer with more lanes (`num_envs`)"
-            raise ArgumentError(message("a free lane", f"none of {lanes}", file, remedy))
-        return np.array(free)
 
 
 def _take_nothing_in() -> int:

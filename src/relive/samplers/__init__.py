@@ -8,11 +8,13 @@ from .._ring import Ring as Ring
 from ._protocol import Adopting as Adopting
 from ._protocol import Carried as Carried
 from ._protocol import Carrying as Carrying
+from ._protocol import Divisible as Divisible
 from ._protocol import Draw as Draw
 from ._protocol import Index as Index
 from ._protocol import Prioritizing as Prioritizing
 from ._protocol import Report as Report
 from ._protocol import Sampler as Sampler
+from ._protocol import Share as Share
 from .uniform import Uniform as Uniform
 
 if TYPE_CHECKING:

@@ -47,6 +47,23 @@ class Carried(NamedTuple):
     largest: float
 
 
+class Share(Frozen):
+    """What one buffer's part is in a draw over several; see `ReplayBuffer.share`.
+
+    Attributes:
+        total: The sum of what items are drawn in proportion to: `priority**alpha`, or 1 for each item, or each episode,
+            of a uniform sampler.
+        count: Items that can be drawn, those of priority 0 included.
+        smallest: The smallest positive `priority**alpha`; infinity if there is none.
+        largest: The largest raw priority that was ever set; 0 if there was none.
+    """
+
+    total: float
+    count: int
+    smallest: float
+    largest: float
+
+
 class Index(Protocol):
     """A sampler bound to one buffer's ring."""
 
@@ -82,6 +99,23 @@ class Prioritizing(Index, Protocol):
 
     def priorities(self, slots: Int64) -> Float64:
         """The raw priorities at `slots`."""
+        ...
+
+
+@runtime_checkable
+class Divisible(Index, Protocol):
+    """An index whose buffer can be one of several that are drawn from as if they were one."""
+
+    def share(self) -> Share:
+        """What there is to draw; `refresh` has been called before."""
+        ...
+
+    def draw_at(self, fractions: Float64) -> tuple[Int64, Float64]:
+        """The slots at these fractions of the total, and what they are drawn in proportion to, without a generator."""
+        ...
+
+    def raise_priority(self, raw: float) -> None:
+        """Let the largest raw priority ever set be at least this."""
         ...
 
 

@@ -14,7 +14,7 @@ from .._frozen import Frozen
 from .._ring import Ring
 from .._types import Bool, Float64, Int64
 from ._priorities import ProportionalSampling, check_settings, sound, unfit
-from ._protocol import Carried, Report
+from ._protocol import Carried, Report, Share
 from .anneal import Anneal
 
 
@@ -105,8 +105,7 @@ class _Prioritized:
         if not memory.fresh:
             # Sums, minima and counts may be those of a call that a kill ended halfway; a leaf that was drawn is then
             # negative, where nothing is drawn twice.
-            self._tree.set(np.arange(ring.capacity), np.abs(self._leaves))
-            state[2] = np.count_nonzero(self._leaves > 0)
+            self._tree.restore()
         self._sampling = ProportionalSampling(settings, self._tree, state, memory.host("priorities.draws"))
         self.draw, self.masses, self.beta = self._sampling.draw, self._sampling.masses, self._sampling.beta
         seen = memory.host("priorities.seen")
@@ -124,6 +123,18 @@ class _Prioritized:
 
     def priorities(self, slots: Int64) -> Float64:
         return _raw(self._tree.get(slots), self._settings.alpha)
+
+    def share(self) -> Share:
+        total, smallest, _, largest, items = self._sampling.state.tolist()
+        return Share(total, int(items), smallest, largest)
+
+    def draw_at(self, fractions: Float64) -> tuple[Int64, Float64]:
+        if self._settings.replacement:
+            return self._tree.draw(fractions, False)
+        return self._tree.draw_distinct(fractions)
+
+    def raise_priority(self, raw: float) -> None:
+        self._sampling.state[3] = max(self._sampling.state[3], raw)
 
     def adopt(self, slots: Int64, raw: Float64, largest: float) -> None:
         self._tree.update(slots, raw, None, 0.0, self._settings.alpha)

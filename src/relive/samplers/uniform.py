@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,8 +11,9 @@ from .. import _check, _kernels
 from .._arrays import ArraySpec, Memory
 from .._frozen import Frozen
 from .._ring import Ring
+from .._types import Float64, Int64
 from ..errors import ArgumentError, message
-from ._protocol import Draw, Report, uniforms
+from ._protocol import Draw, Report, Share, uniforms
 
 
 class Uniform(Frozen, kw_only=True):
@@ -83,7 +85,8 @@ class _Uniform:
         # Draws depend on what is stored alone: the queue is built anew, which no kill in mid-call can have spoilt.
         ends[:], seen[:] = 0, 0
         queue = _kernels.active().Queue(ring.kernel, memory.host("anchors"), episodes, ends, seen)
-        self.refresh = queue.refresh
+        self.refresh, self._ends = queue.refresh, ends
+        self._total = slice(0, 2) if episodes is None else slice(2, 4)
         draw = queue.draw if settings.replacement else queue.draw_distinct
         self._draw = draw if episodes is None else queue.draw_episodes
         self._ones = np.ones(0, np.float32)
@@ -92,6 +95,17 @@ class _Uniform:
         if len(self._ones) != n:
             self._ones = np.ones(n, np.float32)
         return Draw(self._draw(uniforms(rng, n)), self._ones.copy())
+
+    def share(self) -> Share:
+        gone, come = self._ends[:, self._total].sum(axis=0).tolist()
+        items = int((self._ends[:, 1] - self._ends[:, 0]).sum())
+        return Share(float(come - gone), items, 1.0 if items else math.inf, 0.0)
+
+    def draw_at(self, fractions: Float64) -> tuple[Int64, Float64]:
+        return self._draw(fractions), np.ones(len(fractions))
+
+    def raise_priority(self, raw: float) -> None:
+        """All are drawn alike."""
 
     def report(self) -> Callable[[], Report]:
         return Report

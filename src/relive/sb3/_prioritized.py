@@ -86,7 +86,7 @@ class _Prioritizing:
             raise ArgumentError(message(wanted, f"`{kind.__module__}.{kind.__name__}`", at))
         ours = {"n_steps": model.n_steps, "gamma": model.gamma, "sampler": self.sampler}
         model.replay_buffer_class, model.replay_buffer_kwargs = kind, {**ours, **model.replay_buffer_kwargs}
-        # SB3 would say that a class of somebody else's is not told `n_steps`.
+        # SB3 warns that it does not pass `n_steps` to buffer classes other than its own.
         steps, model.n_steps = model.n_steps, 1
         try:
             super()._setup_model()  # type: ignore[misc]

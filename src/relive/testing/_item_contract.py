@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from ..errors import StaleId
 from ..items import Item
 from ..samplers import Prioritized, Sampler, Uniform
 from ..schema import Schema
+from ..storage import Storage
 from ._lives import BACK_ENDS, Contract, Numbers, feed, feed_step_by_step, life
 from .agreement import assert_same_batch, assert_same_buffer, check, check_bytes, is_refused, refuses
 from .nests import leaves
@@ -36,7 +38,7 @@ class ItemContract(Contract):
             contract's generator gives 0.5 all the time.
         grows: Whether an item may change as later steps of its stream come, as hindsight goals do.
 
-    Only the public API is used. `buffer` may be overridden to add choices to the buffer under test.
+    Only the public API is used. `storage` may be overridden, and `buffer` to add choices to the buffer under test.
 
     >>> from relive import Transitions
     >>> from relive.testing import TransitionsModel
@@ -53,9 +55,14 @@ class ItemContract(Contract):
     random: bool = False
     grows: bool = False
 
+    def storage(self) -> Storage | None:
+        """A new storage for each buffer; None: `Ram`."""
+        return None
+
     def buffer(self, sampler: Sampler | None = None) -> ReplayBuffer:
         """An empty buffer with the item under test: two lanes of 16 rows."""
-        buffer = ReplayBuffer(self.schema, LANES * ROWS, num_envs=LANES, item=self.item, sampler=sampler, seed=3)
+        choices: Any = {"item": self.item, "sampler": sampler, "storage": self.storage(), "seed": 3}
+        buffer = ReplayBuffer(self.schema, LANES * ROWS, num_envs=LANES, **choices)
         if self.random:
             buffer.rng = Numbers(0.5)
         return buffer

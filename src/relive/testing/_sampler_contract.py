@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from ..checkpoints._loading import load
 from ..errors import ArgumentError, NotEnoughData, SchemaError
 from ..items import Transitions
 from ..samplers import Sampler
+from ..storage import Storage
 from ._lives import BACK_ENDS, Call, Contract, Numbers, feed, feed_step_by_step, life
 from .agreement import assert_items, assert_same_batch, check, refuses
 from .oracle import OracleBuffer, TransitionsModel
@@ -37,7 +39,7 @@ class SamplerContract(Contract):
         draws_all: Whether every item with a positive priority is drawn sooner or later. False for a sampler that
             leaves items out on purpose.
 
-    Only the public API is used. `buffer` may be overridden to add choices to the buffer under test.
+    Only the public API is used. `storage` may be overridden, and `buffer` to add choices to the buffer under test.
 
     >>> from relive import Uniform
     >>> class TestWithoutRepeats(SamplerContract):
@@ -48,10 +50,15 @@ class SamplerContract(Contract):
     sampler: Sampler
     draws_all: bool = True
 
+    def storage(self) -> Storage | None:
+        """A new storage for each buffer; None: `Ram`."""
+        return None
+
     def buffer(self, seed: int = 1) -> ReplayBuffer:
         """An empty buffer with the sampler under test: three lanes of 16 rows, two-step transitions."""
         item, rows = Transitions(n_step=2, gamma=0.9), LANES * ROWS
-        return ReplayBuffer(SCHEMAS["flat"], rows, num_envs=LANES, item=item, sampler=self.sampler, seed=seed)
+        choices: Any = {"item": item, "sampler": self.sampler, "storage": self.storage(), "seed": seed}
+        return ReplayBuffer(SCHEMAS["flat"], rows, num_envs=LANES, **choices)
 
     def model(self) -> OracleBuffer:
         """The empty oracle of `buffer`."""

@@ -50,7 +50,7 @@ class TensorDictReplayBuffer:
 
     Args:
         capacity: How many steps it holds, over all environments.
-        batch_size: What `sample()` draws unless it is told.
+        batch_size: Items that `sample()` draws if it is given no number.
         n_step: Longest window. `("next", ...)` is what follows its last step, `("next", "reward")` the discounted sum,
             `"steps_to_next_obs"` its length: TorchRL's losses take `gamma` to that power.
         gamma: Discount per step, the loss module's.

@@ -7,9 +7,12 @@ from .inspection import Contents as Contents
 from .inspection import Inspection as Inspection
 from .inspection import contents as contents
 from .inspection import inspect as inspect
+from .inspection import salvage as salvage
 from .inspection import verify as verify
+from .lerobot import from_lerobot as from_lerobot
+from .lerobot import to_lerobot as to_lerobot
 from .prefetch import Prefetch as Prefetch
-from .salvage import salvage as salvage
+from .selection import Selection as Selection
 from .tools import convert as convert
 from .tools import extract_interventions as extract_interventions
 from .tools import merge as merge

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -10,31 +11,41 @@ from typing import Any
 
 import numpy as np
 
-from .. import _kernels
-from .._files import Folder, read_at, read_into, reported, size_of
+from .. import _kernels, _narrow
+from .._files import Folder, json_in, read_at, read_into, reported, size_of
 from .._memory import HUGE_PAGE, Arena
 from .._types import Array
 from ..errors import SchemaError, StorageError, event, message
-from ._entry import Entry, file_name, mismatch
-from ._layout import MOST_HEADER, MOST_WEIGHTS, Header, Layout, Plan, columns_of, parse, plan_of
-from .trajectory import Path, Trajectory
+from ._layout import (
+    CHECKSUMS,
+    DTYPES,
+    FORMAT,
+    MARK,
+    MOST_HEADER,
+    MOST_WEIGHTS,
+    PADDING,
+    Column,
+    Entry,
+    Layout,
+    Plan,
+    axes_fit,
+    columns_of,
+    file_name,
+    mismatch,
+    plan_of,
+    sound,
+)
+from ._metadata import Metadata, from_json
+from .trajectory import Path, Trajectory, nested
 
 
 @dataclass(frozen=True)
 class Block:
-    """A trajectory's stored fields, each `[rows, ...]`, with row `t * B + b`."""
+    """A trajectory's stored fields, each `[rows, ...]`, with row `t * B + b`; raw bits where NumPy lacks the dtype."""
 
-    layout: Layout
-    length: int
-    width: int
+    entry: Entry
     arrays: Mapping[Path, Array]
-    max_episode_length: int = 0
-    model_weights_id: str = ""
-
-    @property
-    def plan(self) -> Plan:
-        """The offsets in its file."""
-        return plan_of(self.layout, self.length, self.width)
+    metadata: Metadata
 
     @property
     def nbytes(self) -> int:
@@ -43,45 +54,71 @@ class Block:
 
     def rows(self, path: Path) -> Array:
         """The rows of any field, shared ones included, `[T * B, ...]`."""
-        stored, shift = self.layout.source(path)
-        first = shift * self.width
-        return self.arrays[stored][first : first + self.length * self.width]
+        stored, shift = self.entry.layout.source(path)
+        first = shift * self.entry.width
+        return self.arrays[stored][first : first + self.entry.length * self.entry.width]
 
     def fields(self) -> dict[Path, Array]:
         """All fields as they were added, `[T, B, ...]`."""
-        shape = self.length, self.width
-        return {c.path: self.rows(c.path).reshape(*shape, *c.shape) for c in self.layout.columns}
+        shape = self.entry.length, self.entry.width
+        rows = {c: _narrow.named(self.rows(c.path), c.dtype) for c in self.entry.layout.columns}
+        return {c.path: array.reshape(*shape, *c.shape) for c, array in rows.items()}
+
+    def trajectory(self) -> Trajectory:
+        """The trajectory as it was added, its arrays copied."""
+        copies = {path: array.copy() for path, array in self.fields().items()}
+        entry = self.entry
+        facts = {"max_episode_length": entry.max_episode_length, "model_weights_id": entry.model_weights_id}
+        return Trajectory(**{**nested({**self.metadata, **copies}), **facts})
+
+    @property
+    def header(self) -> bytes:
+        """The header of its file."""
+        return self.entry.plan.header(self.entry.max_episode_length, self.entry.model_weights_id, self.metadata)
+
+    @property
+    def checksums(self) -> Array:
+        """The CRC-32 of every row of every stored field, uint32 `[rows, fields]`; 0 where a field has no such row."""
+        stored = self.entry.layout.stored
+        table = np.zeros((self.entry.plan.rows, len(stored)), np.uint32)
+        for number, column in enumerate(stored):
+            array = self.arrays[column.path]
+            table[: len(array), number] = _kernels.active().checksums(array)
+        return table
 
 
-def packed(trajectory: Trajectory, arena: Arena) -> Block:
-    """Copy a trajectory; a `next_obs` that is `curr_obs` one step later is not copied."""
+def packed(trajectory: Trajectory, arena: Arena, id_: int) -> Block:
+    """Copy a trajectory that gets this id; a `next_obs` that is `curr_obs` one step later is not copied."""
     columns = columns_of(trajectory)
     likely = frozenset(path for path in trajectory.arrays if _likely(trajectory.arrays, path))
     block = None
     while block is None:  # copy again where a field that looked shared is not
-        block, not_shared = _copied(trajectory, Layout(columns, likely), arena)
+        block, not_shared = _copied(trajectory, Layout(columns, likely), arena, id_)
         likely -= not_shared
     return block
 
 
-def _copied(trajectory: Trajectory, layout: Layout, arena: Arena) -> tuple[Block | None, frozenset[Path]]:
+def _copied(trajectory: Trajectory, layout: Layout, arena: Arena, id_: int) -> tuple[Block | None, frozenset[Path]]:
     """A copy in the given layout; or None, and a field that is marked shared but is not `curr_obs` one step later."""
     length, width = trajectory.length, trajectory.width
     stored = layout.stored
-    shapes = [((layout.steps(c.path, length), width, *c.shape), c.dtype) for c in stored]
+    shapes = [((layout.steps(c.path, length), width, *c.shape), c.stored) for c in stored]
+    given = {path: _narrow.raw(array) for path, array in trajectory.arrays.items()}
     arrays = {}
     for column, copy in zip(stored, _memory_of(shapes, arena), strict=True):
-        now = trajectory.arrays[column.path]
+        now = given[column.path]
         if len(copy) > length:
             path = ("next_obs", *column.path[1:])
-            later = np.ascontiguousarray(trajectory.arrays[path])
+            later = np.ascontiguousarray(given[path])
             if not _kernels.active().copy_steps(np.ascontiguousarray(now), later, copy):
                 return None, frozenset([path])
         else:
             copy[:] = now
         arrays[column.path] = copy.reshape(-1, *column.shape)
-    block = Block(layout, length, width, arrays, trajectory.max_episode_length, trajectory.model_weights_id)
-    return block, frozenset()
+    nbytes = sum(array.nbytes for array in arrays.values())
+    facts = (trajectory.max_episode_length, trajectory.model_weights_id)
+    entry = Entry(id_, length, width, layout, 0, nbytes, 0, *facts)
+    return Block(entry, arrays, trajectory.metadata), frozenset()
 
 
 def _memory_of(shapes: Sequence[tuple[Sequence[int], Any]], arena: Arena) -> list[Array]:
@@ -117,7 +154,7 @@ def check_storable(trajectory: Trajectory, at: str, *, fields: bool) -> None:
     header = plan.header(trajectory.max_episode_length, trajectory.model_weights_id)
     try:
         # Half the limit: headers of later, longer trajectories have more digits.
-        if len(header) > MOST_HEADER // 2 or parse(header, len(header) + plan.nbytes, at).layout != plan.layout:
+        if len(header) > MOST_HEADER // 2 or parse(header, len(header) + plan.nbytes, at).entry.layout != plan.layout:
             raise SchemaError(message("fewer fields, and no reserved names", f"{len(columns)} fields", at))
     except StorageError as error:
         raise SchemaError(message("fields that a file can hold", f"`{error}`", at)) from error
@@ -137,40 +174,93 @@ def _bytes(array: Array) -> memoryview:
     return memoryview(flat)
 
 
-def checksums(block: Block) -> Array:
-    """The CRC-32 of every row of every stored field, uint32 `[rows, fields]`; 0 where a field has no such row."""
-    plan = block.plan
-    table = np.zeros((plan.rows, len(plan.slots)), np.uint32)
-    for path, slot in plan.slots.items():
-        table[: slot.rows, slot.number] = _kernels.active().checksums(block.arrays[path])
-    return table
-
-
-def file_of(id_: int, block: Block) -> tuple[list[Any], Entry]:
+def file_of(block: Block) -> tuple[list[Any], Entry]:
     """The parts of a block's file, and its entry in the index."""
-    plan = block.plan
-    header = plan.header(block.max_episode_length, block.model_weights_id)
-    table = checksums(block)
-    arrays = [block.arrays[column.path].reshape(-1).view(np.uint8) for column in block.layout.stored]
+    entry, header, table = block.entry, block.header, block.checksums
+    arrays = [block.arrays[column.path].reshape(-1).view(np.uint8) for column in entry.layout.stored]
     checksum = zlib.crc32(table.tobytes(), zlib.crc32(header))
     mark = np.array([checksum], np.uint32).tobytes()
-    parts = [header, *arrays, bytes(plan.padding), table.reshape(-1).view(np.uint8), mark]
-    shape, facts = (block.length, block.width, block.layout), (block.max_episode_length, block.model_weights_id)
-    return parts, Entry(id_, *shape, len(header), len(header) + plan.nbytes, checksum, *facts)
+    parts = [header, *arrays, bytes(entry.plan.padding), table.reshape(-1).view(np.uint8), mark]
+    return parts, entry._replace(start=len(header), bytes=len(header) + entry.plan.nbytes, checksum=checksum)
 
 
-def file_size(block: Block) -> int:
-    """The size of a block's file."""
-    return len(block.plan.header(block.max_episode_length, block.model_weights_id)) + block.plan.nbytes
+def parse(head: bytes, size: int, name: str, id_: int = 0) -> Block:
+    """The block of a file of `size` bytes, without its arrays, from the header; its checksum is that of the header.
+
+    Every number is checked before it is used.
+
+    Raises:
+        StorageError: The file is not a trajectory of relive's, or damaged.
+    """
+    try:
+        count = int.from_bytes(head[:8], "little")
+        if count > min(MOST_HEADER, size - 8) or len(head) < 8 + count:
+            raise ValueError(f"invalid header of {count} bytes")
+        tensors = json_in(head[8 : 8 + count])
+        facts = tensors.pop("__metadata__")
+        if facts["format"] != FORMAT:
+            raise ValueError(f"unknown format {facts['format']!r}"[:80])
+        layout, length, width = _described_by(tensors, facts)
+        metadata = from_json(facts["metadata"]) if "metadata" in facts else {}
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise StorageError(event(f"Invalid trajectory file ({str(error)[:80]})", name)) from None
+    nbytes = 8 + count + plan_of(layout, length, width).nbytes
+    if nbytes != size:
+        raise StorageError(message(f"a file of {nbytes} bytes", f"{size}", name))
+    given = (int(facts["max_episode_length"]), str(facts["model_weights_id"]))
+    checksum = zlib.crc32(head[: 8 + count])
+    entry = Entry(id_, length, width, layout, 8 + count, size, checksum, *given)
+    return Block(entry, {}, metadata)
 
 
-def read_header(fd: int, size: int, name: str) -> Header:
-    """The header of an open file of `size` bytes."""
+def _described_by(tensors: dict[str, Any], facts: dict[str, str]) -> tuple[Layout, int, int]:
+    """The layout, length and width that a header gives."""
+    shared = frozenset(tuple(text.split("/")) for text in json.loads(facts["shared"]))
+    columns, length, width = [], None, 0
+    for name, tensor in tensors.items():
+        if name in (CHECKSUMS, MARK, PADDING):
+            continue
+        path, dtype, shape = tuple(name.split("/")), DTYPES[tensor["dtype"]], tensor["shape"]
+        if len(shape) < 2 or not axes_fit(shape):
+            raise ValueError(f"invalid shape {str(shape)[:40]}")
+        more = ("next_obs", *path[1:]) in shared and path[0] == "curr_obs"
+        if length is None:
+            length, width = shape[0] - more, shape[1]
+        if (shape[0] - more, shape[1]) != (length, width):
+            raise ValueError(f"shape {shape[:2]} next to {[length, width]}")
+        columns.append(Column(path, dtype, tuple(shape[2:])))
+        if more:
+            columns.append(Column(("next_obs", *path[1:]), dtype, tuple(shape[2:])))
+    if length is None or length < 1 or not 0 <= int(facts["max_episode_length"]) < 2**31:
+        raise ValueError("no steps, or invalid max_episode_length")
+    if len(facts["model_weights_id"].encode()) > MOST_WEIGHTS:
+        raise ValueError("model_weights_id is too long")
+    layout = sound(Layout(tuple(sorted(columns, key=lambda column: column.path)), shared))
+    for name, tensor in plan_of(layout, length, width).tensors().items():
+        if name != PADDING and tensors[name]["data_offsets"] != tensor["data_offsets"]:
+            own = name in (CHECKSUMS, MARK)
+            raise ValueError("checksum table has the wrong size" if own else "offsets do not match the shapes")
+    return layout, length, width
+
+
+def read_header(fd: int, name: str, id_: int = 0) -> Block:
+    """The block of an open file, without its arrays."""
     with reported(name, "read the file"):
-        first = read_at(fd, 0, 8)
+        size, first = size_of(fd), read_at(fd, 0, 8)
         count = int.from_bytes(first, "little")
         rest = read_at(fd, 8, count) if len(first) == 8 and count <= min(MOST_HEADER, size) else b""
-    return parse(first + rest, size, name)
+    return parse(first + rest, size, name, id_)
+
+
+def verify_file(folder: Folder, entry: Entry, arena: Arena) -> None:
+    """Read a trajectory's file, and compare it with its checksums and its entry.
+
+    Raises:
+        StorageError: It is missing or damaged.
+    """
+    if read_block(folder, entry, arena).entry != entry:
+        at = f"{folder.path}/{file_name(entry.id)}"
+        raise StorageError(event(f"The header of `trajectory_{entry.id}` does not match its index entry", at))
 
 
 def read_block(folder: Folder, entry: Entry, arena: Arena) -> Block:
@@ -182,28 +272,29 @@ def read_block(folder: Folder, entry: Entry, arena: Arena) -> Block:
     name = file_name(entry.id)
     at = f"{folder.path}/{name}"
     with folder.reading(name) as fd:
-        size = size_of(fd)
-        header = read_header(fd, size, at)
-        plan, stored = header.plan, header.layout.stored
-        shapes = [((plan.slots[column.path].rows, *column.shape), column.dtype) for column in stored]
-        shapes += [((plan.rows, len(plan.slots)), "uint32"), ((1,), "uint32")]
+        header = read_header(fd, at, entry.id)
+        found, plan, stored = header.entry, header.entry.plan, header.entry.layout.stored
+        shapes: list[tuple[tuple[int, ...], Any]]
+        shapes = [
+            ((steps * found.width, *column.shape), column.stored)
+            for column, steps in zip(stored, plan.steps, strict=True)
+        ]
+        shapes += [((plan.rows, len(stored)), "uint32"), ((1,), "uint32")]
         try:
             *fields, table, mark = _memory_of(shapes, arena)
         except MemoryError as error:  # possibly a sparse file that claims a huge size
-            raise StorageError(message("a file that fits in memory", f"{size} bytes", at)) from error
+            raise StorageError(message("a file that fits in memory", f"{found.bytes} bytes", at)) from error
         padding = bytearray(plan.padding)
         targets = [*map(_bytes, fields), memoryview(padding), _bytes(table), _bytes(mark)]
-        if not read_into(fd, header.start, targets):
-            raise StorageError(event(f"The file ends before its {size} bytes", at))
+        if not read_into(fd, found.start, targets):
+            raise StorageError(event(f"The file ends before its {found.bytes} bytes", at))
     arrays = dict(zip((column.path for column in stored), fields, strict=True))
-    block = Block(
-        header.layout, header.length, header.width, arrays, header.max_episode_length, header.model_weights_id
-    )
-    bad = np.argwhere(checksums(block) != table)
-    found = zlib.crc32(table.tobytes(), zlib.crc32(header.raw))
-    if len(bad) or any(padding) or found != int(mark[0]):
+    checksum = zlib.crc32(table.tobytes(), found.checksum)
+    block = Block(found._replace(checksum=checksum), arrays, header.metadata)
+    bad = np.argwhere(block.checksums != table)
+    if len(bad) or any(padding) or checksum != int(mark[0]):
         where = f"Row {bad[0][0]} of `{'.'.join(stored[bad[0][1]].path)}`" if len(bad) else "The header"
         raise StorageError(event(f"{where} does not match its checksum", at))
-    if found != entry.checksum:
-        raise StorageError(event(mismatch(entry, found), at))
+    if checksum != entry.checksum:
+        raise StorageError(event(mismatch(entry, checksum), at))
     return block

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import math
 import os
 import sqlite3
 import stat
+import tempfile
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 from ..errors import StorageError, event, message
-from ._entry import MOST_ID, Entry
-from ._layout import MOST_WEIGHTS, Layout, columns_json, layout_from
+from ._index import RECORD, Table
+from ._layout import MOST_ID, MOST_WEIGHTS, Entry, Layout, Plan, columns_json, layout_from
 
 NAME = "index.sqlite"
+SAVED = "saved"  # the fact that this index is a save's, and that files which it does not list are of no use
+SAVING = NAME + ".saving"  # a file that is there while a first save has no index yet
 VERSION = "1"
 _TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -25,9 +33,18 @@ CREATE TABLE trajectories (
     layout INTEGER NOT NULL, start INTEGER NOT NULL, bytes INTEGER NOT NULL, checksum INTEGER NOT NULL,
     episode INTEGER NOT NULL, weights TEXT NOT NULL);
 """
-_COLUMNS = "id, length, width, layout, start, bytes, checksum, episode, weights"
+_COLUMNS = "id, length, width, layout, start, bytes, checksum, episode, weights"  # in the order of `Entry`
 _SCHEMA = {text.strip() for text in _TABLES.split(";") if text.strip()}
 _LONGEST = 1 << 20  # bytes of one value in the database
+_LARGEST = 1 << 32  # bytes of an index that is copied
+_JOURNAL_PAGES = 64  # of 4 KiB, after which SQLite begins the journal anew
+_ATTEMPTS = 100  # to read what another process changes meanwhile
+_INT = (1, 2**31 - 1)
+_NUMBERS = ("id", "length", "width", "layout", "start", "bytes", "checksum", "max_episode_length")
+_LIMITS = ((0, MOST_ID - 1), _INT, _INT, (0, 2**62), _INT, (1, 2**62), (0, 2**32 - 1), (0, _INT[1]))
+_REMEDY = (
+    "`relive salvage` copies what is sound; opening the directory without this file makes it again from the others"
+)
 _MULTI_FILE_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 
 
@@ -41,13 +58,14 @@ class Catalog:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         with _named(self._path):
             os.close(os.open(self._path, flags, 0o600))
-            _check_files(self._path)
+            _check_files(self._path, 1)
             self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             try:
                 self._open(journal)
             except BaseException:
                 self._db.close()
                 raise
+        _OPEN.add(self)
 
     def _open(self, journal: str) -> None:
         if not _check_schema(self._db):
@@ -55,44 +73,54 @@ class Catalog:
             self._db.executescript(f"BEGIN; {_TABLES} INSERT INTO facts VALUES ('version', '{VERSION}'); COMMIT;")
         self._db.execute(f"PRAGMA journal_mode = {journal}")
         self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute(f"PRAGMA wal_autocheckpoint = {_JOURNAL_PAGES}")
 
-    def add(self, entries: Iterable[Entry], facts: dict[str, Any] | None = None) -> None:
-        """Add trajectories and set facts."""
-        with _named(self._path), self._transaction():
-            self._insert(entries)
-            self._set(facts or {})
-
-    def replace(self, entries: Iterable[Entry], facts: dict[str, Any]) -> None:
-        """Replace all trajectories and all facts."""
-        with _named(self._path), self._transaction():
-            self._db.execute("DELETE FROM trajectories")
-            self._db.execute("DELETE FROM facts WHERE name <> 'version'")
-            self._insert(entries)
-            self._set(facts)
+    def add(self, entries: Iterable[Entry], facts: dict[str, Any], *, anew: bool = False) -> None:
+        """Add trajectories and set facts; with `anew` all others are removed."""
+        with self._transaction():
+            if anew:
+                self._db.execute("DELETE FROM trajectories")
+                self._db.execute("DELETE FROM facts WHERE name <> 'version'")
+            self._db.executemany(
+                f"INSERT INTO trajectories ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(*entry[:3], self._number(entry.layout), *entry[4:]) for entry in entries],
+            )
+            given = [(name, str(value)) for name, value in facts.items()]
+            self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", given)
 
     def remove(self, ids: Iterable[int]) -> None:
-        """Remove trajectories."""
-        with _named(self._path), self._transaction():
-            self._db.executemany("DELETE FROM trajectories WHERE id = ?", [(id_,) for id_ in ids])
+        """Remove trajectories. That needs no space on the disk."""
+        gone = [(id_,) for id_ in ids]
+        try:
+            self._remove(gone)
+        except StorageError as error:
+            if not isinstance(error.__cause__, sqlite3.OperationalError) or "full" not in str(error.__cause__):
+                raise
+            self._checkpoint("RESTART")
+            self._remove(gone)
 
-    def put(self, facts: dict[str, Any]) -> None:
-        """Set facts."""
-        with _named(self._path), self._transaction():
-            self._set(facts)
+    def _remove(self, gone: list[tuple[int]]) -> None:
+        with self._transaction():
+            self._db.executemany("DELETE FROM trajectories WHERE id = ?", gone)
+
+    def reuse_journal(self) -> None:
+        """Let the journal begin anew in the space that it has, so that it does not take what files were to get."""
+        with contextlib.suppress(StorageError):
+            self._checkpoint("RESTART")
+
+    def settle(self) -> None:
+        """Move the journal's contents into the main file, which then has room for a few rows more."""
+        self._checkpoint("PASSIVE")
+
+    def _checkpoint(self, kind: str) -> None:
+        with _named(self._path), self._lock:
+            self._db.execute(f"PRAGMA wal_checkpoint({kind})")
 
     def close(self) -> None:
         """Close the database; SQLite moves the journal's contents into the main file."""
+        _OPEN.discard(self)
         with _named(self._path), self._lock:
             self._db.close()
-
-    def _insert(self, entries: Iterable[Entry]) -> None:
-        self._db.executemany(
-            f"INSERT INTO trajectories ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [(*entry[:3], self._number(entry.layout), *entry[4:]) for entry in entries],
-        )
-
-    def _set(self, facts: dict[str, Any]) -> None:
-        self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", [(k, str(v)) for k, v in facts.items()])
 
     def _number(self, layout: Layout) -> int:
         if layout not in self._numbers:
@@ -104,7 +132,7 @@ class Catalog:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._lock:
+        with _named(self._path), self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -116,8 +144,22 @@ class Catalog:
                 raise
 
 
-def read(folder: str) -> tuple[list[Entry], dict[str, str]]:
+_OPEN: weakref.WeakSet[Catalog] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """In a child: never close the parent's databases. SQLite would write what the parent has written already."""
+    for catalog in tuple(_OPEN):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(catalog._db))
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def read(folder: str) -> tuple[Table, dict[str, str]]:
     """The trajectories of a directory's index, in the order in which they were added, and its facts.
+
+    Nothing is written, not even by SQLite: the file is read as it is, or a copy of it if there is a journal.
 
     Raises:
         StorageError: There is no index, it is damaged, or a newer version of relive wrote it.
@@ -125,41 +167,86 @@ def read(folder: str) -> tuple[list[Entry], dict[str, str]]:
     path = os.path.join(folder, NAME)
     if not os.path.lexists(path):
         raise StorageError(message("an index", "none", path))
-    with _named(path), contextlib.closing(_connected(path)) as db:
-        # A damaged B-tree can have cycles; every row takes at least 4 bytes, so this bounds the walk.
-        most = sum(os.path.getsize(path + end) for end in ("", "-wal") if os.path.exists(path + end)) // 4
-        facts = {str(name): str(value) for name, value in _rows(db, "SELECT name, value FROM facts", most)}
-        if facts.get("version") != VERSION:
-            got = f"version `{facts.get('version')}`"
-            raise StorageError(message(f"an index of version {VERSION}", got, path, "install a newer relive"))
-        if not 0 <= int(facts.setdefault("counter", "0")) <= MOST_ID:
-            raise ValueError(f"counter {facts['counter']}"[:60])
-        found = _rows(db, "SELECT number, columns FROM layouts", most)
-        layouts = {int(number): layout_from(text) for number, text in found}
-        rows = _rows(db, f"SELECT {_COLUMNS} FROM trajectories ORDER BY place", most)
-        entries = [_checked(row, layouts) for row in rows]
-        if len({entry.id for entry in entries}) < len(entries):
-            raise ValueError("a trajectory is listed twice")
-    return entries, facts
+    with _named(path):
+        for _ in range(_ATTEMPTS):
+            before = _signature(path)
+            try:
+                found = _read(path, before)
+            except (sqlite3.Error, ValueError, OSError):
+                if _signature(path) == before:
+                    raise
+            else:
+                if _signature(path) == before:
+                    return found
+        raise ValueError("another process keeps changing it")
 
 
-def _connected(path: str) -> sqlite3.Connection:
+def _signature(path: str) -> tuple[Any, ...]:
+    """What changes when another process changes what is read: the file, or the first bytes of its journal.
+
+    While the journal begins with the same bytes it has everything that has been written since then. So file and
+    journal can be copied one after the other, whatever goes from one to the other meanwhile.
+    """
     _check_files(path)
-    db = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
     try:
-        if not _check_schema(db):
-            raise ValueError("no tables")
-    except BaseException:
-        db.close()
-        raise
-    return db
+        with open(path + "-wal", "rb") as journal:
+            start = journal.read(32)
+    except FileNotFoundError:
+        start = b""
+    status, rollback = os.stat(path), os.path.exists(path + "-journal")
+    return start, rollback, status.st_ino, *(() if start else (status.st_size, status.st_mtime_ns))
 
 
-def _check_files(path: str) -> None:
-    """Refuse what SQLite must not open: anything but regular files, and a journal that names further files."""
+def _read(path: str, signature: tuple[Any, ...]) -> tuple[Table, dict[str, str]]:
+    journals = [end for end in ("-wal", "-journal") if os.path.exists(path + end)]
+    if not journals:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?immutable=1", uri=True)) as db:
+            return _parsed(db, path, os.path.getsize(path))
+    with tempfile.TemporaryDirectory(prefix="relive-") as aside:
+        copy = os.path.join(aside, NAME)
+        size = sum(_copied(path + end, copy + end) for end in ("", *journals))
+        with contextlib.closing(sqlite3.connect(copy)) as db:
+            return _parsed(db, path, size)
+
+
+def _copied(source: str, target: str) -> int:
+    """Copy a file without its holes; returns its size."""
+    with open(source, "rb") as file, open(target, "xb") as copy:
+        while part := file.read(1 << 20):
+            copy.seek(len(part), os.SEEK_CUR) if part.count(0) == len(part) else copy.write(part)
+            if copy.tell() > _LARGEST:
+                raise ValueError("too large")
+        copy.truncate(copy.tell())
+        return copy.tell()
+
+
+def _parsed(db: sqlite3.Connection, path: str, size: int) -> tuple[Table, dict[str, str]]:
+    if not _check_schema(db):
+        raise ValueError("no tables")
+    most = size // 4  # a damaged B-tree can have cycles; every row takes at least 4 bytes, so this bounds the walk
+    facts = {str(name): str(value) for name, value in _rows(db, "SELECT name, value FROM facts", most)}
+    if facts.get("version") != VERSION:
+        got = f"version `{facts.get('version')}`"
+        raise StorageError(message(f"an index of version {VERSION}", got, path, "install a newer relive"))
+    if not 0 <= int(facts.setdefault("counter", "0")) <= MOST_ID:
+        raise ValueError(f"counter {facts['counter']}"[:60])
+    layouts = {
+        int(number): layout_from(text) for number, text in _rows(db, "SELECT number, columns FROM layouts", most)
+    }
+    rows = _rows(db, f"SELECT {_COLUMNS} FROM trajectories ORDER BY place", most)
+    return _table(rows, layouts), facts
+
+
+def _check_files(path: str, most_names: float = math.inf) -> None:
+    """Refuse what SQLite must not open: anything but regular files, and a journal that names further files.
+
+    What is written to must have one name only: by another it may be a file outside the directory.
+    """
     for end in ("", "-wal", "-shm", "-journal"):
-        if os.path.lexists(path + end) and not stat.S_ISREG(os.lstat(path + end).st_mode):
-            raise ValueError(f"`{os.path.basename(path)}{end}` is not a regular file")
+        with contextlib.suppress(FileNotFoundError):
+            found = os.lstat(path + end)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > most_names:
+                raise ValueError(f"`{os.path.basename(path)}{end}` is not a regular file, or it has two names")
     if os.path.lexists(path + "-journal"):
         with open(path + "-journal", "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - len(_MULTI_FILE_JOURNAL), 0))
@@ -178,25 +265,47 @@ def _check_schema(db: sqlite3.Connection) -> bool:
     return bool(found)
 
 
-def _rows(db: sqlite3.Connection, query: str, most: int) -> Iterator[tuple[Any, ...]]:
-    for number, row in enumerate(db.execute(query)):
-        if number >= most:
-            raise ValueError("more rows than fit in the file")
-        yield row
+def _rows(db: sqlite3.Connection, query: str, most: int) -> list[tuple[Any, ...]]:
+    rows = db.execute(f"{query} LIMIT {most + 1}").fetchall()
+    if len(rows) > most:
+        raise ValueError("more rows than fit in the file")
+    return rows
 
 
-def _checked(row: tuple[Any, ...], layouts: dict[int, Layout]) -> Entry:
-    *numbers, weights = row
-    if not all(type(number) is int and 0 <= number < 2**62 for number in numbers) or not isinstance(weights, str):
-        raise ValueError(f"invalid row {row!r}"[:80])
-    id_, length, width, layout, start, size, checksum, episode = numbers
-    entry = Entry(id_, length, width, layouts[layout], start, size, checksum, episode, weights)
-    small = max(length, width, start, episode) < 2**31 and len(weights.encode()) <= MOST_WEIGHTS
-    if not small or min(length, width, start) < 1 or id_ >= MOST_ID or checksum >= 2**32:
-        raise ValueError(f"invalid row {row!r}"[:80])
-    if start + entry.plan.nbytes != size:
-        raise ValueError(f"trajectory {id_} cannot have a file of {size} bytes")
-    return entry
+def _table(rows: list[tuple[Any, ...]], layouts: dict[int, Layout]) -> Table:
+    """Rows of the database as a table, after checking every number."""
+    table = Table(np.zeros(len(rows), RECORD), [])
+    if not rows:
+        return table
+    *columns, weights = zip(*rows, strict=True)
+    if {kind for column in columns for kind in set(map(type, column))} != {int} or set(map(type, weights)) != {str}:
+        raise ValueError("invalid row: values of another type")
+    encoded = [text.encode() for text in weights]
+    for name, given, (least, most) in zip(_NUMBERS, columns, _LIMITS, strict=True):
+        found = np.array(given)
+        bad = np.flatnonzero((found < least) | (found > most))
+        if len(bad):
+            raise ValueError(f"invalid row {rows[int(bad[0])]!r}"[:80])
+        if name != "layout":
+            table.records[name] = found
+    if max(map(len, encoded)) > MOST_WEIGHTS:
+        raise ValueError(f"invalid row: a `model_weights_id` of more than {MOST_WEIGHTS} bytes")
+    if len(set(columns[0])) < len(rows):
+        raise ValueError("a trajectory is listed twice")
+    used = sorted(set(columns[3]))  # others are of trajectories that were removed
+    table.layouts = [layouts[number] for number in used]
+    table.records["layout"] = np.searchsorted(used, columns[3])
+    table.records["model_weights_id"] = encoded
+    for position, layout in enumerate(table.layouts):
+        part = table.records[table.records["layout"] == position]
+        start, length, width = (part[name].astype(np.int64) for name in ("start", "length", "width"))
+        if (2.0 * length * width * layout.nbytes).max(initial=0) > 2**62:
+            raise ValueError("a trajectory cannot have a file of so many bytes")
+        wrong = start + Plan(layout, length, width).nbytes != part["bytes"]
+        if wrong.any():
+            id_, size = part[wrong][0][["id", "bytes"]].tolist()
+            raise ValueError(f"trajectory {id_} cannot have a file of {size} bytes")
+    return table
 
 
 @contextlib.contextmanager
@@ -207,4 +316,5 @@ def _named(path: str) -> Iterator[None]:
     except StorageError:
         raise
     except (sqlite3.Error, sqlite3.Warning, OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise StorageError(event(f"Could not use the index ({str(error)[:80]})", path)) from error
+        remedy = None if isinstance(error, OSError) else _REMEDY
+        raise StorageError(event(f"Could not use the index ({str(error)[:80]})", path, remedy)) from error

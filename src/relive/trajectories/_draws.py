@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,77 +13,49 @@ from .._types import Int64
 from ..errors import StorageError, event
 
 
-class Draws(Protocol):
-    """Uniform integers, and a state that can be saved as text.
+class Draws:
+    """Uniform integers, one call of the generator a draw, and its state as text.
 
-    Attributes:
-        seed: The seed to write into RLinf's checkpoints: this generator's own, if it has at most 32 bits.
+    Args:
+        generator: NumPy's or PyTorch's.
+        seed: The seed to write into RLinf's checkpoints; None: the generator's own, if it has at most 32 bits.
+        drawn: Whether anything has been drawn.
     """
 
-    seed: int
+    def __init__(self, generator: Any, seed: int | None = None, *, drawn: bool = False) -> None:
+        self._generator, self._drawn = generator, drawn
+        self.seed = _seed_of(generator) if seed is None else seed
 
-    def integers(self, below: int, n: int) -> Int64:
-        """`n` integers in `[0, below)`."""
-        ...
+    @classmethod
+    def torch(cls, seed: int, state: str | None = None) -> Draws:
+        """Draws by `torch.randint` with a generator of its own, as in RLinf; they continue from `state`, if given.
 
-    def state(self) -> str:
-        """The state as JSON, with the seed and whether anything has been `drawn`."""
-        ...
-
-
-class NumpyDraws:
-    """`Generator.integers`, one call a draw."""
-
-    kind = "numpy"
-
-    def __init__(self, rng: np.random.Generator, seed: int | None = None, *, drawn: bool = False) -> None:
-        self.rng = rng
-        self.seed = _seed_of(rng) if seed is None else seed
-        self._drawn = drawn
-
-    def integers(self, below: int, n: int) -> Int64:
-        """`n` integers in `[0, below)`."""
-        self._drawn = True
-        return self.rng.integers(0, below, n)
-
-    def state(self) -> str:
-        """The bit generator's state, as JSON."""
-        facts = {"kind": self.kind, "seed": self.seed, "drawn": self._drawn}
-        return json.dumps({**facts, "state": state_of(self.rng)})
-
-
-class TorchDraws:
-    """`torch.randint` with its own generator, as in RLinf.
-
-    Raises:
-        MissingExtra: PyTorch is not installed.
-    """
-
-    kind = "torch"
-
-    def __init__(self, seed: int) -> None:
+        Raises:
+            MissingExtra: PyTorch is not installed.
+        """
         with needs("torch", "TrajectoryReplayBuffer.load_checkpoint"):
             import torch
-        self.seed = seed
-        self._drawn, self._torch = False, torch
-        self._generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
+        if state is not None:
+            generator.set_state(torch.from_numpy(np.frombuffer(bytes.fromhex(state), np.uint8).copy()))
+        return cls(generator, seed, drawn=state is not None)
 
     def integers(self, below: int, n: int) -> Int64:
         """`n` integers in `[0, below)`."""
         self._drawn = True
-        drawn: Int64 = self._torch.randint(0, below, (n,), generator=self._generator).numpy()
+        if isinstance(self._generator, np.random.Generator):
+            return self._generator.integers(0, below, n)
+        import torch
+
+        drawn: Int64 = torch.randint(0, below, (n,), generator=self._generator).numpy()
         return drawn
 
     def state(self) -> str:
-        """The generator's state, as JSON."""
-        state = bytes(self._generator.get_state().tolist()).hex()
-        return json.dumps({"kind": self.kind, "seed": self.seed, "drawn": self._drawn, "state": state})
-
-    def restore(self, state: str) -> None:
-        """Continue from a state."""
-        self._drawn = True
-        raw = np.frombuffer(bytes.fromhex(state), np.uint8).copy()
-        self._generator.set_state(self._torch.from_numpy(raw))
+        """The generator's state as JSON, with the seed and whether anything has been drawn."""
+        numpys = isinstance(self._generator, np.random.Generator)
+        state = state_of(self._generator) if numpys else bytes(self._generator.get_state().tolist()).hex()
+        facts = {"kind": "numpy" if numpys else "torch", "seed": self.seed, "drawn": self._drawn}
+        return json.dumps({**facts, "state": state})
 
 
 def restored(text: str, path: str) -> Draws:
@@ -94,19 +66,17 @@ def restored(text: str, path: str) -> Draws:
     """
     try:
         saved: Any = json.loads(text)
-        if saved["kind"] == TorchDraws.kind:
-            draws = TorchDraws(_number(saved["seed"]))
-            draws.restore(saved["state"])
-            return draws
-        return NumpyDraws(generator_of(saved["state"]), _number(saved["seed"]), drawn=True)
+        if saved["kind"] == "torch":
+            return Draws.torch(_checked(saved["seed"]), saved["state"])
+        return Draws(generator_of(saved["state"]), _checked(saved["seed"]), drawn=True)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
         raise StorageError(event(f"Invalid generator state ({str(error)[:60]})", path)) from None
 
 
-def _number(value: Any) -> int:
-    if type(value) is not int or not -(2**63) <= value < 2**64:
-        raise ValueError(f"invalid seed {value!r}"[:60])
-    return value
+def _checked(seed: Any) -> int:
+    if type(seed) is not int or not -(2**63) <= seed < 2**64:
+        raise ValueError(f"invalid seed {seed!r}"[:60])
+    return seed
 
 
 def _seed_of(rng: np.random.Generator) -> int:

@@ -1,109 +1,176 @@
-"""The index in memory: 96 bytes per trajectory, in arrays that grow."""
+"""Entries in arrays, 96 bytes each, and the index in memory, which finds the rows of a draw."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
 import numpy as np
 
-from .._types import Array, Int64
-from ._entry import Entry
-from ._layout import Layout
+from .._types import Array, Bool, Int64
+from ._layout import Entry, Layout, file_name
 
-_RECORD = np.dtype(
+RECORD = np.dtype(
     [
         ("id", np.int64),
-        ("end", np.int64),  # samples up to and including this trajectory
-        ("bytes", np.int64),
         ("length", np.int32),
         ("width", np.int32),
+        ("layout", np.int32),  # position in `Table.layouts`
         ("start", np.int32),
+        ("bytes", np.int64),
         ("checksum", np.uint32),
-        ("layout", np.int32),  # position in `Index.layouts`
-        ("source", np.int16),  # position in `Store.sources`; NO_FILE if the trajectory is only in memory
         ("max_episode_length", np.int32),
         ("model_weights_id", "S40"),
+        ("source", np.int16),  # position in `Store.sources`; NO_FILE if the trajectory is only in memory
     ]
 )
 NO_FILE = -1
 
 
-class Index:
+class Table:
+    """Entries as records of an array.
+
+    Attributes:
+        records: One record per trajectory.
+        layouts: What the records' layouts refer to; it only ever grows.
+    """
+
+    def __init__(self, records: Array, layouts: list[Layout]) -> None:
+        self.records, self.layouts = records, layouts
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Table:
+        """A table of the given entries."""
+        table = cls(np.zeros(0, RECORD), [])
+        table.records = np.array([table.record(entry, 0) for entry in entries], RECORD)
+        return table
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, position: int) -> Entry:
+        return next(iter(self.take([position])))
+
+    def __iter__(self) -> Iterator[Entry]:
+        for id_, length, width, layout, start, size, checksum, episode, weights, _ in self.records.tolist():
+            yield Entry(id_, length, width, self.layouts[layout], start, size, checksum, episode, weights.decode())
+
+    def take(self, positions: Any) -> Table:
+        """The entries at these positions, copied; a slice is not copied."""
+        return Table(self.records[positions], self.layouts)
+
+    def record(self, entry: Entry, source: int) -> tuple[Any, ...]:
+        """An entry as a record of this table."""
+        weights = entry.model_weights_id.encode()
+        return (*entry[:3], self.number(entry.layout), *entry[4:8], weights, source)
+
+    def number(self, layout: Layout) -> int:
+        """The position of a layout in `layouts`, to which it is added if it is new."""
+        if layout not in self.layouts:
+            self.layouts.append(layout)
+        return self.layouts.index(layout)
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids of all trajectories, in order."""
+        ids: list[int] = self.records["id"].tolist()
+        return ids
+
+    @property
+    def rows(self) -> Int64:
+        """Chunk-steps of each trajectory."""
+        product: Int64 = self.records["length"].astype(np.int64) * self.records["width"]
+        return product
+
+    def intact(self, sizes: Mapping[str, int]) -> Bool:
+        """Which trajectories have a file of the size that they should have."""
+        found: Bool = np.array([sizes.get(file_name(id_), -1) for id_ in self.ids], np.int64) == self.records["bytes"]
+        return found
+
+
+class Index(Table):
     """Trajectories in the order in which they were added; the oldest are removed first."""
 
     def __init__(self) -> None:
-        self.layouts: list[Layout] = []  # only ever grows
-        self._records = np.zeros(64, _RECORD)
+        super().__init__(np.zeros(0, RECORD), [])
+        # The records are a part of a larger array; `_before` has samples and bytes of all trajectories before each one
+        # that there ever was in it, and after the last. Contiguous, so that searching reads little of them.
+        self._all, self._before = self.records, np.zeros((2, 1), np.int64)
         self._first = self._last = 0
-        self._gone = 0  # samples of trajectories that were removed
-
-    def __len__(self) -> int:
-        return self._last - self._first
-
-    @property
-    def records(self) -> Array:
-        """One writable record per trajectory."""
-        return self._records[self._first : self._last]
 
     @property
     def samples(self) -> int:
         """Chunk-steps of all trajectories."""
-        return int(self._records[self._last - 1]["end"]) - self._gone if len(self) else 0
+        return self.window(0)[2]
 
     @property
     def nbytes(self) -> int:
         """Bytes of all trajectories."""
-        return int(self.records["bytes"].sum())
+        return self.window(0)[3]
 
     def append(self, entry: Entry, source: int) -> None:
         """Add a trajectory whose file belongs to the given source."""
-        if self._last == len(self._records):
-            kept = self.records
-            # Doubling: each record is moved a bounded number of times on average.
-            self._records = np.zeros(max(64, 2 * len(kept)), _RECORD)
-            self._records[: len(kept)] = kept
-            self._first, self._last = 0, len(kept)
-        if entry.layout not in self.layouts:
-            self.layouts.append(entry.layout)
-        end = self._gone + self.samples + entry.length * entry.width
-        numbers = (entry.length, entry.width, entry.start, entry.checksum, self.layouts.index(entry.layout), source)
-        given = (entry.max_episode_length, entry.model_weights_id.encode())
-        self._records[self._last] = (entry.id, end, entry.bytes, *numbers, *given)
-        self._last += 1
+        at = self._reserve(1)
+        self._all[at] = self.record(entry, source)
+        self._before[:, at + 1] = self._before[:, at] + (entry.length * entry.width, entry.bytes)
+        self._keep(self._first, at + 1)
+
+    def extend(self, table: Table, source: int) -> None:
+        """Add all trajectories of a table."""
+        numbers = np.array([self.number(layout) for layout in table.layouts] or [0])
+        at = self._reserve(len(table))
+        end = at + len(table)
+        new = self._all[at:end]
+        new[:] = table.records
+        new["layout"], new["source"] = numbers[new["layout"]], source
+        sums = np.cumsum([table.rows, new["bytes"]], axis=1)
+        self._before[:, at + 1 : end + 1] = self._before[:, [at]] + sums
+        self._keep(self._first, end)
 
     def remove_oldest(self, count: int) -> None:
         """Remove the `count` oldest trajectories."""
-        if count:
-            self._gone = int(self.records[count - 1]["end"])
-            self._first += count
+        self._keep(self._first + count, self._last)
 
-    def window(self, count: int) -> tuple[int, int, int]:
-        """The window of the newest `count` trajectories (0: all): first position, samples before it, samples in it."""
-        first = max(len(self) - count, 0) if count else 0
-        before = int(self.records[first - 1]["end"]) if first else self._gone
-        return first, before, self.samples + self._gone - before
+    def _reserve(self, count: int) -> int:
+        """Make room for more records; returns the position of the first."""
+        if self._last + count > len(self._all):
+            kept, before = self.records, self._before[:, self._first : self._last + 1]
+            # Doubling: each record is moved a bounded number of times on average.
+            room = max(64, 2 * (len(kept) + count))
+            self._all, self._before = np.zeros(room, RECORD), np.zeros((2, room + 1), np.int64)
+            self._all[: len(kept)], self._before[:, : len(kept) + 1] = kept, before
+            self._keep(0, len(kept))
+        return self._last
+
+    def _keep(self, first: int, last: int) -> None:
+        self._first, self._last = first, last
+        self.records = self._all[first:last]
+
+    def excess(self, most_bytes: int) -> int:
+        """How many of the oldest to remove for the others to have at most so many bytes; the newest one stays."""
+        before = self._before[1, self._first : max(self._last - 1, self._first)]
+        return int(np.searchsorted(before, self._before[1, self._last] - most_bytes))
+
+    def window(self, count: int) -> tuple[int, int, int, int]:
+        """The window of the newest `count` (0: all): its first position, samples before it, samples and bytes in it."""
+        first = self._last - min(count or len(self), len(self))
+        before, after = self._before[:, first].tolist(), self._before[:, self._last].tolist()
+        return first - self._first, before[0], after[0] - before[0], after[1] - before[1]
 
     def locate(self, samples: Int64, first: int) -> tuple[Int64, Int64]:
         """For each sample, the position of its trajectory (`first` or later) and its row in that trajectory."""
-        ends = self.records["end"]
-        positions = first + np.searchsorted(ends[first:], samples, side="right")
-        begins = np.where(positions > 0, ends[positions - 1], self._gone)
-        return positions, samples - begins
+        ends = self._before[0, self._first + first + 1 : self._last + 1]
+        positions = first + np.searchsorted(ends, samples, side="right")
+        return positions, samples - self._before[0, self._first + positions]
 
     def find(self, id_: int) -> int | None:
         """The position of a trajectory, None if its id is unknown. Ids are mostly consecutive: then no search."""
         records = self.records
         position = len(records) - 1 - (int(records["id"][-1]) - id_) if len(records) else -1
-        if position >= 0 and records["id"][position] == id_:
+        if 0 <= position < len(records) and records["id"][position] == id_:
             return position
         return self._search(id_)
 
     def _search(self, id_: int) -> int | None:
         found = np.flatnonzero(self.records["id"] == id_)
         return int(found[0]) if len(found) else None
-
-
-def entries_of(records: Array, layouts: list[Layout]) -> list[Entry]:
-    """Records of the index as entries."""
-    return [
-        Entry(id_, length, width, layouts[layout], start, nbytes, checksum, episode, weights.decode())
-        for id_, _, nbytes, length, width, start, checksum, layout, _, episode, weights in records.tolist()
-    ]

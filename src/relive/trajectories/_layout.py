@@ -1,4 +1,6 @@
-"""The file of one trajectory: safetensors, with a table of checksums, one for every row of every field.
+"""One trajectory as its file and the index describe it: its fields, and where each row of them is.
+
+The file is safetensors, with a table of checksums, one for every row of every field.
 
 A row is one chunk-step of one environment: row `t * B + b` of `[T, B, ...]`. Its offset is computed, not stored. A
 *shared* `next_obs` is `curr_obs` one step later: `curr_obs` has T + 1 steps, `next_obs` is not written, and its row k
@@ -10,27 +12,39 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from ..errors import StorageError, event, message
+from .. import _narrow
+from .._files import json_in
+from .._types import Int64
+from ..errors import SchemaError, message
+from ._metadata import Metadata, to_json
 from .trajectory import Path, Trajectory
 
+# A value for fields that a trajectory lacks, or one each for some of them by dotted name; None: none may be missing.
+Fill: TypeAlias = float | Mapping[str, float] | None
+N = TypeVar("N", int, Int64)
+
 FORMAT = "relive.trajectory.1"
-CHECKSUMS, MARK, _PADDING = "relive/crc32", "relive/checksum", "relive/padding"
+CHECKSUMS, MARK, PADDING = "relive/crc32", "relive/checksum", "relive/padding"
 MOST_HEADER = 1 << 20
 MOST_WEIGHTS = 40  # bytes of a `model_weights_id`
+MOST_ID = 2**53
 _ALIGN = 64
 _DEEPEST = 30  # levels of nesting; axes after `[T, B]`
 _NAMES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "float16": "F16", "int32": "I32",
-    "uint32": "U32", "float32": "F32", "float64": "F64", "int64": "I64", "uint64": "U64",
+    "uint32": "U32", "float32": "F32", "float64": "F64", "int64": "I64", "uint64": "U64", "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2": "F8_E5M2",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0",
 }  # fmt: skip
-_DTYPES = {name: np.dtype(dtype) for dtype, name in _NAMES.items()}
+DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -42,9 +56,14 @@ class Column:
     shape: tuple[int, ...]
 
     @property
+    def stored(self) -> np.dtype[Any]:
+        """The dtype of its arrays: of raw bits for numbers that NumPy lacks."""
+        return _narrow.stored(self.dtype)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of one row."""
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * self.stored.itemsize
 
 
 @dataclass(frozen=True)
@@ -63,77 +82,87 @@ class Layout:
         """The stored field that has the rows of `path`, and by how many steps they are shifted there."""
         return (("curr_obs", *path[1:]), 1) if path in self.shared else (path, 0)
 
-    def steps(self, path: Path, length: int) -> int:
+    def steps(self, path: Path, length: N) -> N:
         """Stored steps of a field, in a trajectory of `length` steps."""
         return length + (("next_obs", *path[1:]) in self.shared and path[0] == "curr_obs")
 
-    @property
+    @cached_property
     def stored(self) -> tuple[Column, ...]:
         """The columns that are written, in file order: the widest dtypes first, so that all are aligned."""
         kept = [column for column in self.columns if column.path not in self.shared]
-        return tuple(sorted(kept, key=lambda c: (-np.dtype(c.dtype).itemsize, c.path)))
+        return tuple(sorted(kept, key=lambda c: (-c.stored.itemsize, c.path)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one row of all stored fields, with its checksums."""
+        return sum(column.nbytes + 4 for column in self.stored)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.columns, self.shared))
 
 
-@dataclass(frozen=True)
-class Slot:
-    """Where a stored field is in the file.
+class Plan(Generic[N]):
+    """Where everything is in a file, which follows from layout, length and width; or in many files, given arrays.
 
     Attributes:
-        offset: Bytes from the end of the header.
-        row: Bytes of one row.
-        rows: How many rows.
-        number: Its column in the checksum table.
+        steps: Of each stored field.
+        starts: Of each stored field, in bytes from the end of the header.
+        padding: Bytes behind the fields, which align the table; a tensor of its own, as safetensors requires.
+        table: Start of the checksums, `rows` for each field.
+        mark: Start of the mark.
+        nbytes: The end.
     """
 
-    offset: int
-    row: int
-    rows: int
-    number: int
+    def __init__(self, layout: Layout, length: N, width: N) -> None:
+        self.layout: Layout = layout
+        self.length: N = length
+        self.width: N = width
+        self.steps: list[N] = [layout.steps(column.path, length) for column in layout.stored]
+        self.starts: list[N] = []
+        end: N = 0 * length
+        for column, steps in zip(layout.stored, self.steps, strict=True):
+            self.starts.append(end)
+            end = end + steps * width * column.nbytes
+        self.rows: N = (length + bool(layout.shared)) * width
+        self.padding: N = -end % 4
+        self.table: N = end + self.padding
+        self.mark: N = self.table + self.rows * (4 * len(self.starts))
+        self.nbytes: N = self.mark + 4
 
+    def tensors(self) -> dict[str, dict[str, Any]]:
+        """What the header says of each tensor, by name; of one file."""
+        tensors: dict[str, dict[str, Any]] = {}
+        padding, table, mark = int(self.padding), int(self.table), int(self.mark)
+        for column, steps, start in zip(self.layout.stored, self.steps, self.starts, strict=True):
+            rows, name = (int(steps), int(self.width)), "/".join(column.path)
+            count = math.prod(rows) * column.nbytes
+            tensors[name] = _tensor(_NAMES[column.dtype], rows + column.shape, int(start), count)
+        if padding:
+            tensors[PADDING] = _tensor("U8", [padding], table - padding, padding)
+        tensors[CHECKSUMS] = _tensor("U32", [int(self.rows), len(self.starts)], table, mark - table)
+        tensors[MARK] = _tensor("U32", [1], mark, 4)
+        return tensors
 
-class Plan:
-    """The offsets in a file, which follow from layout, length and width."""
-
-    def __init__(self, layout: Layout, length: int, width: int) -> None:
-        self.layout, self.length, self.width = layout, length, width
-        self.slots: dict[Path, Slot] = {}
-        end = 0
-        for number, column in enumerate(layout.stored):
-            rows = layout.steps(column.path, length) * width
-            self.slots[column.path] = Slot(end, column.nbytes, rows, number)
-            end += rows * column.nbytes
-        self.rows = max(slot.rows for slot in self.slots.values())
-        self.padding = -end % 4  # aligns the table; it is a tensor of its own, as safetensors requires
-        self.table = end + self.padding
-        self.table_row = 4 * len(self.slots)
-        self.mark = self.table + self.rows * self.table_row
-        self.nbytes = self.mark + 4
-
-    def header(self, max_episode_length: int, model_weights_id: str) -> bytes:
-        """The file's header: its length, then JSON padded with spaces."""
-        tensors: dict[str, Any] = {
-            "__metadata__": {
-                "format": FORMAT,
-                "max_episode_length": str(max_episode_length),
-                "model_weights_id": model_weights_id,
-                "shared": json.dumps(sorted("/".join(path) for path in self.layout.shared)),
-            }
+    def header(self, max_episode_length: int, model_weights_id: str, metadata: Metadata | None = None) -> bytes:
+        """The header of one file: its length, then JSON padded with spaces."""
+        facts = {
+            "format": FORMAT,
+            "max_episode_length": str(max_episode_length),
+            "model_weights_id": model_weights_id,
+            "shared": json.dumps(_names(self.layout.shared)),
+            **({"metadata": to_json(metadata)} if metadata else {}),
         }
-        for column in self.layout.stored:
-            slot = self.slots[column.path]
-            shape = [slot.rows // self.width, self.width, *column.shape]
-            tensors["/".join(column.path)] = _tensor(_NAMES[column.dtype], shape, slot.offset, slot.rows * slot.row)
-        if self.padding:
-            tensors[_PADDING] = _tensor("U8", [self.padding], self.table - self.padding, self.padding)
-        tensors[CHECKSUMS] = _tensor("U32", [self.rows, len(self.slots)], self.table, self.rows * self.table_row)
-        tensors[MARK] = _tensor("U32", [1], self.mark, 4)
-        text = json.dumps(tensors, separators=(",", ":")).encode()
+        text = json.dumps({"__metadata__": facts, **self.tensors()}, separators=(",", ":")).encode()
         text += b" " * (-(len(text) + 8) % _ALIGN)
         return len(text).to_bytes(8, "little") + text
 
 
 @lru_cache(maxsize=256)
-def plan_of(layout: Layout, length: int, width: int) -> Plan:
+def plan_of(layout: Layout, length: int, width: int) -> Plan[int]:
     """The plan of a layout and size, from a cache."""
     return Plan(layout, length, width)
 
@@ -142,86 +171,67 @@ def _tensor(dtype: str, shape: Sequence[int], offset: int, count: int) -> dict[s
     return {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + count]}
 
 
-@dataclass(frozen=True)
-class Header:
-    """A parsed file header."""
+class Entry(NamedTuple):
+    """One trajectory.
 
-    layout: Layout
+    Attributes:
+        id: Its number, which never changes and names its file.
+        length: Steps, T.
+        width: Environments, B.
+        layout: Its fields.
+        start: Bytes of the file's header.
+        bytes: Bytes of the file; of the arrays if the trajectory is only in memory.
+        checksum: CRC-32 of the file's header and checksum table.
+        max_episode_length: As given with the trajectory.
+        model_weights_id: As given with the trajectory.
+    """
+
+    id: int
     length: int
     width: int
+    layout: Layout
     start: int
+    bytes: int
+    checksum: int
     max_episode_length: int
     model_weights_id: str
-    raw: bytes
 
     @property
-    def plan(self) -> Plan:
-        """The offsets in the file."""
+    def plan(self) -> Plan[int]:
+        """The offsets in its file."""
         return plan_of(self.layout, self.length, self.width)
 
 
-def parse(head: bytes, size: int, name: str) -> Header:
-    """Parse the header of a file of `size` bytes; every number is checked before it is used.
-
-    Raises:
-        StorageError: The file is not a trajectory of relive's, or damaged.
-    """
-    try:
-        count = int.from_bytes(head[:8], "little")
-        if count > min(MOST_HEADER, size - 8) or len(head) < 8 + count:
-            raise ValueError(f"invalid header of {count} bytes")
-        tensors = json.loads(head[8 : 8 + count])
-        facts = tensors.pop("__metadata__")
-        if facts["format"] != FORMAT:
-            raise ValueError(f"unknown format {facts['format']!r}"[:80])
-        header = _header(tensors, facts, head[: 8 + count])
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise StorageError(event(f"Invalid trajectory file ({str(error)[:80]})", name)) from None
-    if header.start + header.plan.nbytes != size:
-        wanted = f"a file of {header.start + header.plan.nbytes} bytes"
-        raise StorageError(message(wanted, f"{size}", name))
-    return header
+def mismatch(entry: Entry, checksum: int) -> str:
+    """What to say of a valid file with another checksum than its entry's."""
+    found = f"checksum {checksum:#010x}, expected {entry.checksum:#010x}"
+    return f"`trajectory_{entry.id}` does not match its index entry ({found})"
 
 
-def _header(tensors: dict[str, Any], facts: dict[str, str], raw: bytes) -> Header:
-    table, mark = tensors.pop(CHECKSUMS), tensors.pop(MARK)
-    tensors.pop(_PADDING, None)
-    shared = frozenset(tuple(text.split("/")) for text in json.loads(facts["shared"]))
-    columns, length, width = [], None, 0
-    for name, tensor in tensors.items():
-        path, dtype, shape = tuple(name.split("/")), _DTYPES[tensor["dtype"]], tensor["shape"]
-        if len(shape) < 2 or not all(type(axis) is int and 0 < axis < 2**40 for axis in shape):
-            raise ValueError(f"invalid shape {str(shape)[:40]}")
-        more = ("next_obs", *path[1:]) in shared and path[0] == "curr_obs"
-        if length is None:
-            length, width = shape[0] - more, shape[1]
-        if (shape[0] - more, shape[1]) != (length, width):
-            raise ValueError(f"shape {shape[:2]} next to {[length, width]}")
-        columns.append(Column(path, dtype.name, tuple(shape[2:])))
-        if more:
-            columns.append(Column(("next_obs", *path[1:]), dtype.name, tuple(shape[2:])))
-    if length is None or length < 1 or not 0 <= int(facts["max_episode_length"]) < 2**31:
-        raise ValueError("no steps, or invalid max_episode_length")
-    if len(facts["model_weights_id"].encode()) > MOST_WEIGHTS:
-        raise ValueError("model_weights_id is too long")
-    layout = _sound(Layout(tuple(sorted(columns, key=lambda column: column.path)), shared))
-    header = Header(
-        layout, length, width, len(raw), int(facts["max_episode_length"]), str(facts["model_weights_id"]), raw
-    )
-    plan = header.plan
-    for column in layout.stored:
-        slot = plan.slots[column.path]
-        if tensors["/".join(column.path)]["data_offsets"] != [slot.offset, slot.offset + slot.rows * slot.row]:
-            raise ValueError("offsets do not match the shapes")
-    if [*table["data_offsets"], *mark["data_offsets"]] != [plan.table, plan.mark, plan.mark, plan.nbytes]:
-        raise ValueError("checksum table has the wrong size")
-    return header
+def file_name(id_: int) -> str:
+    """The name of a trajectory's file. It is made from the id, never read from a file."""
+    return f"trajectory_{id_:012d}.safetensors"
+
+
+def id_of(name: str) -> int | None:
+    """The id in a trajectory file's name, None for any other name."""
+    found = re.fullmatch(r"trajectory_(\d{12,})\.safetensors", name)
+    return int(found[1]) if found else None
+
+
+def axes_fit(shape: Any) -> bool:
+    """Whether these are sizes of axes."""
+    return all(type(axis) is int and 0 < axis < 2**40 for axis in shape)
+
+
+def _names(paths: frozenset[Path]) -> list[str]:
+    return sorted("/".join(path) for path in paths)
 
 
 def columns_json(layout: Layout) -> str:
     """A layout as text, for the index."""
     columns = [["/".join(c.path), c.dtype, list(c.shape)] for c in layout.columns]
-    return json.dumps({"columns": columns, "shared": sorted("/".join(path) for path in layout.shared)})
+    return json.dumps({"columns": columns, "shared": _names(layout.shared)})
 
 
 def layout_from(text: str) -> Layout:
@@ -231,19 +241,19 @@ def layout_from(text: str) -> Layout:
         ValueError: The text is anything else.
     """
     try:
-        layout = json.loads(text)
+        layout = json_in(text.encode())
         columns = []
         for name, dtype, shape in layout["columns"]:
-            if dtype not in _NAMES or not all(type(axis) is int and 0 < axis < 2**40 for axis in shape):
+            if dtype not in _NAMES or not axes_fit(shape):
                 raise ValueError(f"invalid dtype or shape: {dtype} {shape}")
             columns.append(Column(tuple(str(name).split("/")), dtype, tuple(shape)))
         shared = frozenset(tuple(str(name).split("/")) for name in layout["shared"])
     except (KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from None
-    return _sound(Layout(tuple(columns), shared))
+    return sound(Layout(tuple(columns), shared))
 
 
-def _sound(layout: Layout) -> Layout:
+def sound(layout: Layout) -> Layout:
     """The layout itself, if it is valid.
 
     Raises:
@@ -264,28 +274,40 @@ def _sound(layout: Layout) -> Layout:
     return layout
 
 
-class Difference(NamedTuple):
-    """A field in which two layouts differ: what was expected, what was found, and the field's dotted path."""
-
-    expected: str
-    got: str
-    path: str
-
-
 def columns_of(trajectory: Trajectory) -> tuple[Column, ...]:
     """The fields of a trajectory, ordered by path."""
-    return tuple(Column(path, a.dtype.name, a.shape[2:]) for path, a in sorted(trajectory.arrays.items()))
+    return tuple(Column(path, _narrow.name_of(a.dtype), a.shape[2:]) for path, a in sorted(trajectory.arrays.items()))
 
 
-def difference(expected: Sequence[Column] | None, got: Sequence[Column]) -> Difference | None:
-    """The first field that differs; None if all are alike, or nothing is expected yet."""
+def check_alike(
+    expected: Sequence[Column] | None, got: Sequence[Column], at: str, remedy: str | None = None, fill: Fill = None
+) -> None:
+    """Refuse fields that differ from the expected ones, if any are; `at` stands before the field's path.
+
+    A field that `fill` has a value for may be missing on either side, and its axes after `(T, B)` may be longer.
+
+    Raises:
+        SchemaError: A field differs, and names it.
+    """
     if expected is None or expected == got:
-        return None
+        return
     before, now = ({column.path: column for column in columns} for columns in (expected, got))
     for path in sorted(before.keys() | now.keys()):
-        if before.get(path) != now.get(path):
-            return Difference(_described(before.get(path)), _described(now.get(path)), "$." + ".".join(path))
-    return None
+        one, other = before.get(path), now.get(path)
+        if one == other:
+            continue
+        alike = one is None or other is None or (one.dtype, len(one.shape)) == (other.dtype, len(other.shape))
+        name = ".".join(path)
+        if not (alike and (name in fill if isinstance(fill, Mapping) else fill is not None)):
+            raise SchemaError(message(_described(one), _described(other), f"{at}.{name}", remedy))
+
+
+def joined(before: Sequence[Column] | None, more: Sequence[Column]) -> Sequence[Column]:
+    """The fields of both; what both have is taken from `before`."""
+    if before is None or before == more:
+        return more
+    both = {column.path: column for column in (*more, *before)}
+    return tuple(both[path] for path in sorted(both))
 
 
 def _described(column: Column | None) -> str:

@@ -2,70 +2,76 @@
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from .._files import Folder
+from .._files import at_once
 from ..errors import StorageError, event
 from ._block import Block, file_of
 from ._catalog import Catalog
-from ._entry import Entry, file_name
+from ._layout import Entry, file_name
+from ._source import SafetensorsSource
+from ._store import Store
+
+_MOST_WAITING = 1 << 14  # small trajectories take more memory than their arrays
+_THREADS = ("relive-trajectories", "relive-sync")  # of a writer, and of `Folder.stage`
 
 
 class Writer:
-    """One thread and its queue.
+    """One thread and its queue, which keep a directory as the store is.
 
-    A trajectory is flushed once its file is synced and renamed: from then on `open_directory` finds it, even if this
-    process dies. It is durable, and leaves the queue, once the name is synced and the index lists it. After a failed
-    write it stays in the queue: the next call raises the error, and the write is then tried again, with a new file.
+    The thread takes a bounded group of trajectories from the queue. They are flushed once their files are synced and
+    renamed: from then on `open_directory` finds them, even if this process dies. They are durable, and leave the queue,
+    once the names are synced and the index lists them. After a failed write they stay in the queue: the next call
+    raises the error, and the write is then tried again, with new files.
 
     Args:
-        folder: Where the files go.
+        store: What is written.
+        source: The directory, of which the store has the trajectories.
         catalog: The index.
         limit: Bytes in the queue above which `put` waits.
-        flushed: Called with the number of trajectories that were flushed.
-        durable: Called with the entries of trajectories that became durable.
-        removed: Called with the ids of trajectories that were removed from the index.
     """
 
-    def __init__(
-        self,
-        folder: Folder,
-        catalog: Catalog,
-        limit: int,
-        flushed: Callable[[int], None],
-        durable: Callable[[list[Entry]], None],
-        removed: Callable[[Sequence[int]], None],
-    ) -> None:
-        self._folder, self._catalog, self._limit = folder, catalog, limit
-        self._flushed, self._durable, self._removed = flushed, durable, removed
-        self._queue: deque[tuple[int, Block]] = deque()
-        self._removals: list[int] = []
+    def __init__(self, store: Store, source: SafetensorsSource, catalog: Catalog, limit: int) -> None:
+        self._store, self.folder, self.catalog, self._limit = store, source.folder, catalog, limit
+        store.own = source
+        store.sources.append(source)
+        self._queue: deque[Block] = deque()
+        self._removals: list[tuple[int, int]] = []  # how many additions come before it, and its id
         self._bytes = 0
         # Totals since the start: a caller that waits for the current total does not wait for later additions.
         self._puts = self._flushes = self._syncs = self._to_remove = self._removals_done = 0
         self._change = threading.Condition()
         self._error: BaseException | None = None
+        self._reported = False  # a caller was given an error, and nothing has been written since
+        self._full = False  # the disk was full once: what is removed makes room for what is added
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="relive-trajectories", daemon=True)
+        self._awaited = 0  # how many additions a caller has waited for
+        self._thread = threading.Thread(target=self._run, name=_THREADS[0], daemon=True)
         self._thread.start()
 
-    def put(self, id_: int, block: Block) -> None:
+    def put(self, block: Block) -> None:
         """Queue a trajectory; waits while the queue is full, unless the last write failed."""
         with self._change:
-            while self._queue and self._bytes + block.nbytes > self._limit and self._error is None:
+            while self._error is None and self._queue:
+                if self._bytes + block.nbytes <= self._limit and len(self._queue) < _MOST_WAITING:
+                    break
                 self._change.wait()
             # Queued even after an error: the buffer has it already, and the next call raises the error.
-            self._queue.append((id_, block))
+            self._queue.append(block)
             self._puts += 1
             self._bytes += block.nbytes
             self._change.notify_all()
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Remove trajectories from the index; their files are then no longer needed."""
+        """Remove trajectories from the index in the background, and their files once no read needs them."""
         with self._change:
-            self._removals += ids
+            self._removals += [(self._puts, id_) for id_ in ids]
             self._to_remove += len(ids)
             self._change.notify_all()
 
@@ -78,6 +84,7 @@ class Writer:
         with self._change:
             puts = self._puts
             self._wait(lambda: self._flushes >= puts)
+            self._awaited = max(self._awaited, puts)
 
     def sync(self) -> None:
         """Wait until everything queued so far is durable, and the index lists no removed trajectory.
@@ -88,11 +95,19 @@ class Writer:
         with self._change:
             puts = self._puts
             self._wait(lambda: self._syncs >= puts)
+            self._awaited = max(self._awaited, puts)
             removals = self._to_remove  # read now: trajectories removed while queued were added to it meanwhile
             self._wait(lambda: self._removals_done >= removals)
 
+    def settle(self) -> None:
+        """Wait until everything is written, and current reads are over; raises what `sync` does."""
+        self.sync()
+        self._store.wait_for_readers()
+
     def _wait(self, reached: Callable[[], bool]) -> None:
-        self._raise()
+        if self._reported:  # what was tried in vain since then is old: try now
+            self._error = None
+            self._change.notify_all()
         while not reached() and self._error is None:
             self._change.wait()
         self._raise()
@@ -102,31 +117,37 @@ class Writer:
         with self._change:
             self._raise()
 
-    def close(self) -> None:
-        """Write what is left, and stop the thread.
+    def finish(self) -> None:
+        """Write what is left; what was tried in vain is tried once more.
 
         Raises:
-            StorageError: Something still could not be written; the thread keeps running.
+            StorageError: Something still could not be written.
         """
         with self._change:
-            self._error = None  # try once more
+            self._error = None
             self._change.notify_all()
         self.sync()
+
+    def close(self) -> None:
+        """Stop the thread, whatever is left, and close the directory."""
         with self._change:
             self._closing = True
             self._change.notify_all()
         self._thread.join()
+        self.catalog.close()
+        self._store.close()
 
     def _raise(self) -> None:
         error, self._error = self._error, None
         if error is None:
             return
+        self._reported = True
         self._change.notify_all()  # the thread tries again
         root = error.__cause__ or error
         reason = getattr(root, "strerror", None) or str(root)
         remedy = "free space or repair the directory, then call `flush()`; nothing was lost"
         what = f"Could not write {len(self._queue)} trajectories and remove {len(self._removals)} ({reason})"
-        raise StorageError(event(what, self._folder.path, remedy)) from error
+        raise StorageError(event(what, self.folder.path, remedy)) from error
 
     def _run(self) -> None:
         while self._step():  # a separate call, so that its local variables do not keep written blocks alive
@@ -138,46 +159,95 @@ class Writer:
                 self._change.wait()
             if self._closing:
                 return False
-            group, removals = list(self._queue), list(self._removals)
+            group = self._group()
         try:
+            if self._full:
+                self.catalog.reuse_journal()
+                self._remove()
             if group:
                 self._add(group)
-            if removals:
-                # Index first, so that it never lists a deleted file.
-                self._catalog.remove(removals)
-                self._removed(removals)
+            self._remove()
         except BaseException as error:
+            root = error.__cause__ or error
+            full = getattr(root, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "disk is full" in str(root)
             with self._change:
+                self._full = self._full or full
                 self._error = error
                 self._change.notify_all()
             return True
-        with self._change:
-            del self._removals[: len(removals)]
-            self._removals_done += len(removals)
-            self._change.notify_all()
+        self._reported = False
         return True
 
-    def _add(self, group: list[tuple[int, Block]]) -> None:
-        entries = []
-        for id_, block in group:
-            entries.append(self._write(id_, block))
-            more = self._syncs + len(entries) - self._flushes  # 0 when a write is repeated
+    def _group(self) -> list[Block]:
+        """The next trajectories to write together: they share a sync of the directory and a transaction."""
+        most, left = at_once(), max(self._limit // 16, 1)
+        group = []
+        for block in self._queue:
+            group.append(block)
+            left -= block.nbytes
+            if len(group) == most or left <= 0:
+                break
+        return group
+
+    def _remove(self) -> None:
+        """Remove what was replaced by trajectories that are durable; after a full disk, before these are written."""
+        with self._change:
+            ids = [id_ for after, id_ in self._removals if self._full or after <= self._syncs]
+        if not ids:
+            return
+        # Index first, so that it never lists a deleted file.
+        self.catalog.remove(ids)
+        self._store.discard(ids)
+        with self._change:
+            del self._removals[: len(ids)]
+            self._removals_done += len(ids)
+            self._change.notify_all()
+
+    def _add(self, group: list[Block]) -> None:
+        entries: list[Entry] = []
+        self.folder.stage(self._file(block, entries) for block in group)
+        for count, block in enumerate(group, 1):
+            self.folder.publish(file_name(block.entry.id))
+            more = self._syncs + count - self._flushes  # 0 when a write is repeated
             if more > 0:
-                self._flushed(more)
+                with self._store.lock:
+                    self._store.flushed += more
                 with self._change:
                     self._flushes += more
                     self._change.notify_all()
-        self._folder.sync()
-        self._catalog.add(entries, {"counter": group[-1][0] + 1})
+        self.folder.sync()
+        self.catalog.add(entries, {"counter": group[-1].entry.id + 1})
         self._durable(entries)
         with self._change:
-            for _, block in group:
+            for block in group:
                 self._queue.popleft()
                 self._bytes -= block.nbytes
             self._syncs += len(group)
             self._change.notify_all()
 
-    def _write(self, id_: int, block: Block) -> Entry:
-        parts, entry = file_of(id_, block)
-        self._folder.write(file_name(id_), parts)
-        return entry
+    def _file(self, block: Block, entries: list[Entry]) -> tuple[str, list[Any]]:
+        parts, entry = file_of(block)
+        entries.append(entry)
+        return file_name(entry.id), parts
+
+    def _durable(self, entries: list[Entry]) -> None:
+        with self._store.lock:
+            removed = self._store.written(entries)
+        self.remove(removed)
+
+    def abandon(self, process: int) -> None:
+        """Write what waits, and close the directory: nobody closed the buffer, which is gone, or the process ends."""
+        if not self._store.sources or os.getpid() != process:
+            return
+        if threading.current_thread().name in _THREADS:  # garbage is collected there, and writing would wait for itself
+            threading.Thread(target=self.abandon, args=(process,), daemon=False).start()
+            return
+        unawaited = self._puts - self._awaited
+        try:
+            self.finish()
+        finally:
+            self.close()
+        if unawaited:
+            what = f"A buffer was not closed: {unawaited} trajectories that nobody had waited for were written now"
+            remedy = "call `close()`, or use `with`"
+            logging.getLogger("relive").warning("%s", event(what, self.folder.path, remedy))

@@ -5,24 +5,31 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+import weakref
+from collections.abc import Iterable
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import _check, _memory
-from .._files import Folder
+from .._arguments import generator
+from .._narrow import to_torch
 from ..batch import Batch
-from ..errors import ArgumentError, NotEnoughData, ReliveWarning, StorageError, event, message
-from . import _checkpoint, _opening
+from ..errors import ReliveWarning, StorageError, message
+from . import _arguments, _checkpoint
+from ._access import Access
 from ._block import packed
-from ._cache import Cache
-from ._draws import Draws, NumpyDraws
-from ._store import Store
-from .trajectory import Trajectory, nested
+from ._drawing import Infos, draw
+from ._draws import Draws
+from ._layout import Fill
+from ._store import Cache, Store
+from ._writer import Writer
+from .lerobot import is_lerobot
+from .selection import Selection
+from .trajectory import nested
 
-FORMATS = ("safetensors", "pt")
+_ATTEMPTS = 100  # of a draw from a directory that another process keeps changing
 
 
 class Durability(NamedTuple):
@@ -42,32 +49,39 @@ class Durability(NamedTuple):
     durable: int
 
 
-class TrajectoryReplayBuffer:
+class TrajectoryReplayBuffer(Access):
     """Store rollouts `[T, B, ...]` whole, and sample single chunk-steps of the most recent ones.
 
     Args:
         path: A directory, created if it does not exist. Every trajectory becomes a file there, and trajectories that
-            are there already can be drawn. None keeps everything in memory.
-        seed: An integer, or a `numpy.random.Generator`, which is used and not copied; None for fresh entropy.
-        sample_window_size: Draw from this many of the newest trajectories; 0 draws from all.
-        cache_size: How many trajectories of the directory are kept in memory, too.
-        cache_bytes: Bytes of memory for them; None is a quarter of the available memory.
+            are there already can be drawn. None keeps everything in memory. An integer is taken as the seed: the
+            positional arguments are RLinf's.
         enable_cache: False disables the cache.
+        cache_size: How many trajectories of the directory are kept in memory, too.
+        sample_window_size: Draw from this many of the newest trajectories; 0 draws from all.
         auto_save: RLinf's switch for writing to `path`. None: write if there is a path.
         auto_save_path: RLinf's name for `path`.
         trajectory_format: What `save_checkpoint` writes: `"safetensors"`, or `"pt"` for RLinf's layout.
+        seed: An integer, or a `numpy.random.Generator`, which is used and not copied; None for fresh entropy.
+        cache_bytes: Bytes of memory for cached trajectories; None is a quarter of the available memory.
         max_trajectories: Largest number of trajectories; the oldest are removed, files included.
         max_bytes: Largest total size of all trajectories.
         queue_bytes: `add_trajectories` waits while more bytes than this wait to be written.
+        output: What `sample` returns: `"numpy"` for a `Batch` of arrays, `"torch"` for a dict of tensors, as in RLinf.
+        select: Rules for every draw that has none of its own.
+        fill: A value for fields that some trajectories lack, and for the ends of rows that are shorter than others, or
+            a mapping with one for each such field, by dotted name. None: all must have the same fields.
 
     Raises:
         ArgumentError: An argument outside its limits, or arguments that contradict each other.
+        MissingExtra: `output="torch"` without PyTorch.
         StorageError: The directory cannot be used, or another buffer writes to it.
 
     Draws are uniform over the chunk-steps in the window, with replacement. Methods may be called from several threads.
 
     Source: RLinf's `TrajectoryReplayBuffer` (RLinf 2025).
 
+    >>> from relive.trajectories import Trajectory
     >>> buffer = TrajectoryReplayBuffer(seed=0)
     >>> buffer.add_trajectories([Trajectory(rewards=np.arange(6.0).reshape(3, 2, 1))])
     >>> buffer.sample(4).rewards.shape, len(buffer), buffer.get_stats()["total_samples"]
@@ -76,52 +90,52 @@ class TrajectoryReplayBuffer:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        seed: int | np.random.Generator | None = None,
-        sample_window_size: int = 100,
-        cache_size: int = 5,
-        cache_bytes: int | None = None,
+        path: str | os.PathLike[str] | int | None = None,
         enable_cache: bool = True,
+        cache_size: int = 5,
+        sample_window_size: int = 100,
         auto_save: bool | None = None,
         auto_save_path: str | os.PathLike[str] | None = None,
         trajectory_format: str = "safetensors",
+        *,
+        seed: int | np.random.Generator | None = None,
+        cache_bytes: int | None = None,
         max_trajectories: int | None = None,
         max_bytes: int | None = None,
         queue_bytes: int = 256 << 20,
+        output: str = "numpy",
+        select: Selection | None = None,
+        fill: Fill = None,
     ) -> None:
         name = "TrajectoryReplayBuffer"
+        place, seed = _arguments.path_and_seed(path, seed)
         self.sample_window_size = _check.integer(sample_window_size, f"{name}(sample_window_size)", minimum=0)
         cache_size = _check.integer(cache_size, f"{name}(cache_size)", minimum=0)
         limit = _memory.available_bytes() // 4 if cache_bytes is None else cache_bytes
         limit = _check.integer(limit, f"{name}(cache_bytes)", minimum=0)
         cached = _check.flag(enable_cache, f"{name}(enable_cache)")
-        self.trajectory_format = _check.one_of(trajectory_format, FORMATS, f"{name}(trajectory_format)")
+        self.trajectory_format = _arguments.file_format(trajectory_format)
         self._limits = [
             None if value is None else _check.integer(value, f"{name}({text})", minimum=1)
             for value, text in ((max_trajectories, "max_trajectories"), (max_bytes, "max_bytes"))
         ]
         queue = _check.integer(queue_bytes, f"{name}(queue_bytes)", minimum=0)
-        self.path = _directory(path, auto_save, auto_save_path)
-        self._draws: Draws = NumpyDraws(_generator(seed))
+        self.output = _arguments.output(output)
+        self.select = _arguments.selection(select)
+        self.path = _arguments.directory_from(place, auto_save, auto_save_path)
+        self._draws = Draws(generator(seed, f"{name}(seed)"))
         self._adding, self._saving = threading.Lock(), threading.Lock()
-        self._store = Store(Cache(cache_size if cached else 0, limit))
-        self._closed = False
+        self._store = Store(Cache(cache_size if cached else 0, limit), _arguments.fill(fill))
+        self._writer: Writer | None = None
+        self._infos = Infos(self._store)
+        super().__init__()
+        self._followed: tuple[Any, tuple[int, int], bool] | None = None
         if self.path is not None:
-            report = _opening.open_directory(self._store, Folder(self.path, create=True), queue)
+            self._writer, report = _checkpoint.open_own(self._store, self.path, queue)
+            weakref.finalize(self, self._writer.abandon, self._process)
             if report:
                 warnings.warn(report, ReliveWarning, stacklevel=2)
-            self._retain()
-
-    def __len__(self) -> int:
-        """The number of trajectories."""
-        return len(self._store.index)
-
-    def __enter__(self) -> TrajectoryReplayBuffer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+            self._remove(self._excess())
 
     def __repr__(self) -> str:
         where = "in memory" if self.path is None else f"in {self.path}"
@@ -137,57 +151,103 @@ class TrajectoryReplayBuffer:
             SchemaError: A trajectory is invalid, or has other fields than those before it. Nothing was added.
             StorageError: An earlier trajectory could not be written. It is not lost; the write is tried again.
         """
-        new = [as_trajectory(trajectory) for trajectory in trajectories]
+        new = _arguments.trajectories(trajectories)
         with self._adding:
             self._check_open()
-            store = self._store
-            if store.writer is not None:
-                store.writer.check()
+            store, writer = self._store, self._writer
+            if writer is not None:
+                writer.check()
             with store.lock:
                 store.check(new)
+            self._followed = None  # what is added here is in no other directory
             for trajectory in new:
-                block = packed(trajectory, store.arena)
+                block = packed(trajectory, store.arena, store.counter)
                 with store.lock:
-                    id_ = store.add(block)
-                    removed = self._remove_excess()
-                if store.writer is not None:
-                    store.writer.put(id_, block)
-                store.delete(removed)  # after the new trajectory was queued for writing
+                    store.add(block)
+                    removed = self._excess()
+                if writer is not None:
+                    writer.put(block)
+                self._remove(removed)  # after the new trajectory was queued for writing
 
-    def sample(self, num_chunks: int) -> Batch:
-        """Draw chunk-steps from the window uniformly, with replacement.
+    def sample(self, num_chunks: int, *, metadata: bool = False, **rules: Any) -> Any:
+        """Draw chunk-steps from the window, uniformly and with replacement if no rules say otherwise.
 
         Args:
             num_chunks: How many, >= 1; may exceed the number stored.
+            metadata: Also return what each row's trajectory has once: `trajectory_ids`, int64 `[num_chunks]`, and lists
+                with a text, number or list for each row.
+            **rules: Arguments of `Selection`, such as `max_staleness=2`; they replace the buffer's `select`.
 
         Returns:
-            A mapping nested like the fields, of arrays `[num_chunks, ...]` owned by the caller.
+            A mapping nested like the fields, of arrays `[num_chunks, ...]` owned by the caller: a `Batch`, or with
+            `output="torch"` a dict of tensors.
 
         Raises:
-            NotEnoughData: There are no trajectories.
-            SchemaError: A drawn trajectory has other fields than the first one.
+            NotEnoughData: There are no trajectories, or the rules leave none, or too few chunk-steps.
+            SchemaError: A drawn trajectory has other fields than the first one, or lacks what a rule looks at.
             StorageError: A file that was needed is damaged or missing.
         """
         n = _check.integer(num_chunks, "TrajectoryReplayBuffer.sample(num_chunks)", minimum=1)
+        _check.flag(metadata, "TrajectoryReplayBuffer.sample(metadata)")
+        selection = Selection(**rules) if rules else self.select
+        for attempt in count():
+            self._check_open()
+            try:
+                fields = draw(self._store, self._draws, self._infos, selection, self.sample_window_size, n, metadata)
+                break
+            except StorageError as error:
+                # Whoever writes to the directory that was loaded may have removed a trajectory since.
+                if attempt > _ATTEMPTS or not isinstance(error.__cause__, FileNotFoundError) or not self.refresh():
+                    raise
+        if self.output == "torch":
+            return nested({path: to_torch(value) for path, value in fields.items()})
+        return Batch(nested(fields))
+
+    sample_chunks = sample
+
+    def refresh(self) -> bool:
+        """Take in what another process has added to, and removed from, the directory that `load_checkpoint` loaded.
+
+        A draw that finds a file gone does this by itself. Nothing happens to a buffer that has a directory of its own,
+        or to which anything was added since it loaded. Trajectories that the writer has not synced yet are not seen.
+
+        Returns:
+            Whether anything has changed.
+
+        Raises:
+            StorageError: The directory has become unreadable. The buffer is unchanged.
+
+        >>> import tempfile
+        >>> from relive import Trajectory
+        >>> path = tempfile.mkdtemp()
+        >>> writer, reader = TrajectoryReplayBuffer(path), TrajectoryReplayBuffer()
+        >>> reader.load_checkpoint(path)
+        >>> writer.add_trajectories([Trajectory(rewards=np.zeros((3, 2, 1)))])
+        >>> _ = writer.sync()
+        >>> reader.refresh(), len(reader)
+        (True, 1)
+        >>> writer.close()
+        """
         self._check_open()
-        store = self._store
-        with store.lock:
-            first, before, total = store.index.window(self.sample_window_size)
-            if not total:
-                at = "TrajectoryReplayBuffer.sample"
-                raise NotEnoughData(message("at least 1 trajectory", "0", at, "add trajectories first"))
-            positions, rows = store.index.locate(before + self._draws.integers(total, n), first)
-            batch = store.read(positions, rows, self.sample_window_size)
-        return Batch(nested(batch.run()))
+        with self._adding:
+            changed = self._followed is not None and _checkpoint.refresh(self._store, *self._followed)
+            if changed:
+                self._infos.clear()
+            return changed
 
     def is_ready(self, min_size: int = 1) -> bool:
         """Whether there are at least `min_size` trajectories."""
         return len(self) >= _check.integer(min_size, "TrajectoryReplayBuffer.is_ready", minimum=0)
 
+    async def is_ready_async(self, min_size: int = 1) -> bool:
+        """`is_ready`, as a coroutine."""
+        return self.is_ready(min_size)
+
     def get_stats(self) -> dict[str, int]:
         """Counts of trajectories and chunk-steps, the next id, bytes stored and in memory, and `Durability`."""
+        self._check_process()
         store = self._store
-        with store.lock:
+        with store.settled():
             return {
                 "num_trajectories": len(store.index),
                 "total_samples": store.index.samples,
@@ -207,8 +267,8 @@ class TrajectoryReplayBuffer:
             StorageError: Something could not be written. It is still in memory; the write is tried again.
         """
         self._check_open()
-        if self._store.writer is not None:
-            self._store.writer.flush()
+        if self._writer is not None:
+            self._writer.flush()
         return self._durability()
 
     def sync(self) -> Durability:
@@ -221,30 +281,35 @@ class TrajectoryReplayBuffer:
             StorageError: Something could not be written. It is still in memory; the write is tried again.
         """
         self._check_open()
-        if self._store.writer is not None:
-            self._store.writer.sync()
+        if self._writer is not None:
+            self._writer.sync()
         return self._durability()
 
-    def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
+    def save_checkpoint(
+        self, path: str | os.PathLike[str] | None = None, *, save_path: str | os.PathLike[str] | None = None
+    ) -> None:
         """Save all trajectories, not only those in the window, and the generator's state.
 
         Files that an earlier save put into `path` are kept; others are hard-linked, or copied where links are
         impossible. An interrupted save leaves the earlier checkpoint. Other threads may add and draw meanwhile.
+        `save_path` is RLinf's name for `path`.
 
         Raises:
             StorageError: The directory cannot be written to, or holds another buffer's trajectories.
         """
+        path = _arguments.checkpoint(path, save_path, "save_path", "save_checkpoint")
         self.sync()
         with self._saving:
-            _checkpoint.save(self._store, path, self._draws, self.trajectory_format)
+            _checkpoint.save(self._store, self._writer, path, self._draws, self.trajectory_format)
 
     def load_checkpoint(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         is_distributed: bool = False,
         local_rank: int = 0,
         world_size: int = 1,
         *,
+        load_path: str | os.PathLike[str] | None = None,
         allow_pickle: bool = False,
     ) -> None:
         """Replace the buffer's contents by a checkpoint of relive's or RLinf's, or by one rank's share of it.
@@ -256,6 +321,7 @@ class TrajectoryReplayBuffer:
             is_distributed: Whether to load only one rank's share.
             local_rank: The rank, in `[0, world_size)`.
             world_size: Number of shares. They are contiguous; the first ones may have one trajectory more.
+            load_path: RLinf's name for `path`.
             allow_pickle: Whether to read RLinf's `pkl` files. No code in them runs, but they have no checksums.
 
         Raises:
@@ -263,101 +329,56 @@ class TrajectoryReplayBuffer:
             StorageError: The directory is not a checkpoint, or is damaged.
         """
         self._check_open(loading=True)
-        share = _share(is_distributed, local_rank, world_size)
+        path = _arguments.checkpoint(path, load_path, "load_path", "load_checkpoint")
+        if is_lerobot(path):
+            remedy = "convert it with `relive convert`, or add what `from_lerobot` reads"
+            raise StorageError(message("a checkpoint of relive's or RLinf's", "LeRobot's data set", str(path), remedy))
+        share = _arguments.share_of(is_distributed, local_rank, world_size)
         _check.flag(allow_pickle, "TrajectoryReplayBuffer.load_checkpoint(allow_pickle)")
         with self._adding:
-            draws = _checkpoint.load(self._store, path, share, allow_pickle)
+            draws = _checkpoint.load(self._store, self._writer, path, share, allow_pickle)
             self._draws = self._draws if draws is None else draws
-            self._retain()
+            self._followed = (path, share, allow_pickle) if self.path is None else None
+            self._infos.clear()
+            self._remove(self._excess())
 
     def clear(self) -> None:
-        """Remove all trajectories, files included. Ids are not reused."""
-        self._check_open()
+        """Remove all trajectories, files included. Ids are not reused.
+
+        After `close` only memory is emptied, as in RLinf: the files stay.
+        """
+        self._check_process()
         with self._adding, self._store.lock:
-            self._store.delete(self._store.remove_oldest(len(self)))
+            if self._closed:
+                self._store.index.remove_oldest(len(self))
+                self._store.blocks.clear()
+                return
+            self._check_open()
+            self._remove(self._store.remove_oldest(len(self)))
         self.sync()
 
-    def close(self) -> None:
-        """Write what is left, and close the directory. May be called twice.
-
-        Raises:
-            StorageError: Something could not be written. It is still in memory, and the buffer stays open.
-        """
-        if self._closed:
-            return
-        if self._store.writer is not None:
-            self._store.writer.close()
-        self._closed = True
-        self._store.close()
+    def clear_cache(self) -> None:
+        """Drop from memory what can be read from files. The next draws read it again."""
+        self._check_process()
+        with self._store.lock:
+            for id_ in list(self._store.cache.ids):
+                self._store.cache.drop(id_)
+                self._store.blocks.pop(id_, None)
 
     def _durability(self) -> Durability:
         with self._store.lock:
             return Durability(self._store.added, self._store.flushed, self._store.durable)
 
-    def _check_open(self, *, loading: bool = False) -> None:
-        if self._closed:
-            raise ArgumentError(message("an open buffer", "a closed one", "TrajectoryReplayBuffer"))
-        if self._store.half_loaded and not loading:
-            remedy = "load again, or close the buffer and open the directory again"
-            raise StorageError(event("The last load was interrupted", str(self.path), remedy))
-
-    def _retain(self) -> None:
-        """Apply the limits: remove the oldest trajectories and their files."""
-        self._store.delete(self._remove_excess())
-
-    def _remove_excess(self) -> list[int]:
-        """Remove the oldest trajectories beyond the limits; returns the ids whose files are to be deleted."""
+    def _excess(self) -> list[int]:
+        """Take the oldest trajectories beyond the limits out of the store; returns those that have files."""
         store, (most, most_bytes) = self._store, self._limits
         with store.lock:
-            index = store.index
-            extra = max(len(index) - most, 0) if most is not None else 0
+            extra = max(len(store.index) - most, 0) if most is not None else 0
             if most_bytes is not None:
-                left, count = store.nbytes, 0
-                for nbytes in index.records["bytes"][:-1]:  # the newest one always stays
-                    if left <= most_bytes:
-                        break
-                    left, count = left - int(nbytes), count + 1
-                extra = max(extra, count)
+                extra = max(extra, store.index.excess(most_bytes))
             return store.remove_oldest(extra)
 
-
-def as_trajectory(value: Any) -> Trajectory:
-    """A `Trajectory`, a mapping of fields, or RLinf's dataclass as a `Trajectory`."""
-    if isinstance(value, Trajectory):
-        return value
-    if is_dataclass(value) and not isinstance(value, type):  # RLinf's
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
-    if not isinstance(value, Mapping):
-        got = f"`{type(value).__name__}`"
-        raise ArgumentError(message("a `Trajectory` or a mapping of fields", got, "$.trajectories"))
-    return Trajectory(**value)
-
-
-def _generator(seed: Any) -> np.random.Generator:
-    if isinstance(seed, np.random.Generator):
-        return seed
-    at = "TrajectoryReplayBuffer(seed)"
-    return np.random.default_rng(None if seed is None else _check.integer(seed, at, minimum=0, unbounded=True))
-
-
-def _directory(path: Any, auto_save: bool | None, auto_save_path: Any) -> str | None:
-    if auto_save is not None:
-        _check.flag(auto_save, "TrajectoryReplayBuffer(auto_save)")
-    if path is not None and (auto_save_path or auto_save is False):
-        got = "`auto_save_path` or `auto_save=False` as well"
-        raise ArgumentError(message("only `path`", got, "TrajectoryReplayBuffer(path)"))
-    chosen = path if path is not None else (auto_save_path or None) if auto_save else None
-    if auto_save and chosen is None:
-        raise ArgumentError(message("a `path` to write to", "none", "TrajectoryReplayBuffer(auto_save)"))
-    return None if chosen is None else os.path.abspath(os.fspath(chosen))
-
-
-def _share(is_distributed: bool, local_rank: int, world_size: int) -> tuple[int, int]:
-    at = "TrajectoryReplayBuffer.load_checkpoint"
-    if not _check.flag(is_distributed, f"{at}(is_distributed)"):
-        return 0, 1
-    world = _check.integer(world_size, f"{at}(world_size)", minimum=1)
-    rank = _check.integer(local_rank, f"{at}(local_rank)", minimum=0)
-    if rank >= world:
-        raise ArgumentError(message(f"a rank below {world}", f"`{rank}`", f"{at}(local_rank)"))
-    return rank, world
+    def _remove(self, ids: list[int]) -> None:
+        """Delete files in the background."""
+        if self._writer is not None and ids:
+            self._writer.remove(ids)

@@ -1,23 +1,27 @@
-"""Inspect a directory of trajectories, and verify its checksums."""
+"""Inspect a directory of trajectories, verify its checksums, and take what is sound from a damaged one."""
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 
 from .._fields import is_image
-from .._files import TEMPORARY, Folder
+from .._files import TEMPORARY, Folder, empty_folder
 from .._frozen import Frozen
 from .._memory import Arena
 from .._types import Array, Float64, Int64
-from ..errors import StorageError, event
-from ._block import read_block
+from ..errors import StorageError
+from ._block import read_block, verify_file
 from ._catalog import read
-from ._entry import Entry, file_name
+from ._checkpoint import publish
+from ._directory import entry_of
+from ._index import Table
+from ._layout import MOST_ID, file_name, id_of
 
 _MOST_FILES, _EXAMPLES = 256, 12
 
@@ -79,35 +83,30 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     >>> found.samples, found.fields["actions"], found.healthy
     (16, ('float64', '(T, B, 3)'), True)
     """
-    folder = Folder(path)
-    try:
+    with closing(Folder(path)) as folder:
         sizes = folder.sizes()
-        entries, _ = read(folder.path)
-    finally:
-        folder.close()
-    lengths = np.array([entry.length for entry in entries] or [0])
-    widths = [entry.width for entry in entries] or [0]
-    names = {file_name(entry.id) for entry in entries}
-    layouts = dict.fromkeys(entry.layout for entry in entries)
+        table, _ = read(folder.path)
+    records, names = table.records, [file_name(id_) for id_ in table.ids]
+    lengths, widths = (records[name] if len(table) else np.zeros(1, np.int32) for name in ("length", "width"))
     fields = {
         ".".join(column.path): (column.dtype, f"({', '.join(['T', 'B', *map(str, column.shape)])})")
-        for layout in layouts
+        for layout in table.layouts
         for column in layout.columns
     }
     return Inspection(
         path=folder.path,
-        trajectories=len(entries),
-        samples=sum(entry.length * entry.width for entry in entries),
-        nbytes=sum(entry.bytes for entry in entries),
+        trajectories=len(table),
+        samples=int(table.rows.sum()),
+        nbytes=int(records["bytes"].sum()),
         fields=fields,
-        shared=tuple(sorted({".".join(path) for layout in layouts for path in layout.shared})),
+        shared=tuple(sorted({".".join(path) for layout in table.layouts for path in layout.shared})),
         lengths=(int(lengths.min()), int(np.median(lengths)), int(lengths.max())),
-        widths=(min(widths), max(widths)),
-        oldest=entries[0].id if entries else None,
-        newest=entries[-1].id if entries else None,
-        missing=tuple(file_name(entry.id) for entry in entries if sizes.get(file_name(entry.id)) != entry.bytes),
+        widths=(int(widths.min()), int(widths.max())),
+        oldest=table.ids[0] if names else None,
+        newest=table.ids[-1] if names else None,
+        missing=tuple(name for name, intact in zip(names, table.intact(sizes), strict=True) if not intact),
         unfinished=tuple(sorted(name for name in sizes if name.startswith(TEMPORARY))),
-        unknown=tuple(sorted(name for name in sizes if name.startswith("trajectory_") and name not in names)),
+        unknown=tuple(sorted({name for name in sizes if name.startswith("trajectory_")} - set(names))),
     )
 
 
@@ -148,7 +147,8 @@ def contents(path: str | os.PathLike[str]) -> Contents:
     rewards, returns, read_files = [np.empty(0)], [np.empty(0)], 0
     images: dict[str, list[tuple[int, int, int, Array]]] = {}
     with closing(Folder(path)) as folder:
-        entries, _ = read(folder.path)
+        table, _ = read(folder.path)
+        entries = list(table)
         chosen = np.unique(np.linspace(0, len(entries) - 1, _MOST_FILES).astype(int)) if entries else ()
         shown = set(np.unique(np.linspace(0, len(chosen) - 1, _EXAMPLES).astype(int))) if entries else set()
         for number, entry in enumerate(entries[at] for at in chosen):
@@ -166,8 +166,8 @@ def contents(path: str | os.PathLike[str]) -> Contents:
                     images.setdefault(".".join(keys), []).append((entry.id, step, env, array[step, env].copy()))
     return Contents(
         read=read_files,
-        lengths=np.array([entry.length for entry in entries], np.int64),
-        nbytes=np.array([entry.bytes for entry in entries], np.int64),
+        lengths=table.records["length"].astype(np.int64),
+        nbytes=table.records["bytes"].astype(np.int64),
         rewards=np.concatenate(rewards),
         returns=np.concatenate(returns),
         images=tuple(sorted(images.items())),
@@ -195,31 +195,77 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | 
     >>> verify(path)
     []
     """
-    folder = Folder(path)
-    bad = []
-    try:
-        entries, _ = read(folder.path)
-        arena = Arena()
-        for done, entry in enumerate(entries, 1):
-            try:
-                verify_file(folder, entry, arena)
-            except StorageError as error:
-                bad.append((file_name(entry.id), str(error)))
-            if progress is not None:
-                progress(done, len(entries))
-    finally:
-        folder.close()
-    return bad
+    with closing(Folder(path)) as folder:
+        table, _ = read(folder.path)
+        return [(file_name(id_), str(error)) for id_, error in _damaged(folder, table, progress)]
 
 
-def verify_file(folder: Folder, entry: Entry, arena: Arena) -> None:
-    """Read a trajectory's file and compare it with its checksums and its entry.
+def salvage(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[str]:
+    """Copy all trajectories that are sound, with their ids, and the generator's state.
+
+    Where the index is damaged or missing, the files say what they are; trajectories are then in the order of their ids.
+
+    Args:
+        source: The directory to read; it is not changed.
+        target: The directory to write, new or empty.
+        progress: Called after each trajectory with the number of them so far, and of all.
+
+    Returns:
+        What is damaged: a message for each file that is left out, and one for the index.
 
     Raises:
-        StorageError: It is missing or damaged.
+        StorageError: There are no trajectories, or `target` is not empty or cannot be written. Nothing is left in it.
+
+    >>> import tempfile, numpy as np
+    >>> from relive.trajectories import Trajectory, TrajectoryReplayBuffer
+    >>> home = tempfile.mkdtemp()
+    >>> with TrajectoryReplayBuffer(f"{home}/a") as buffer:
+    ...     buffer.add_trajectories([Trajectory(rewards=np.zeros((4, 2, 1), np.float32))])
+    >>> salvage(f"{home}/a", f"{home}/b")
+    []
     """
-    block = read_block(folder, entry, arena)
-    shape, given = (block.length, block.width, block.layout), (block.max_episode_length, block.model_weights_id)
-    if (*shape, *given) != (*entry[1:4], entry.max_episode_length, entry.model_weights_id):
-        at = f"{folder.path}/{file_name(entry.id)}"
-        raise StorageError(event(f"The header of `trajectory_{entry.id}` does not match its index entry", at))
+    with closing(Folder(source)) as folder, empty_folder(target) as copy:
+        problems: list[str] = []
+        try:
+            table, facts = read(folder.path)
+        except StorageError as error:
+            ids = sorted(id_ for id_ in map(id_of, folder.sizes()) if id_ is not None and id_ < MOST_ID)
+            if not ids:
+                raise
+            found = {id_: entry_of(folder, id_) for id_ in ids}
+            table, facts = Table.of(entry for entry in found.values() if entry is not None), {}
+            problems = [str(error)]
+            problems += [f"{folder.path}/{file_name(id_)}: no trajectory" for id_ in ids if found[id_] is None]
+        bad = dict(_damaged(folder, table, progress, copy))
+        problems += [str(error).replace(copy.path, folder.path) for error in bad.values()]
+        sound = table.take(~np.isin(table.records["id"], list(bad)))
+        counter = max(int(facts.get("counter", 0)), max(sound.ids, default=-1) + 1)
+        publish(copy, sound, {"counter": counter, **({"draws": facts["draws"]} if "draws" in facts else {})})
+        return problems
+
+
+def _damaged(
+    folder: Folder, table: Table, progress: Callable[[int, int], None] | None, copy: Folder | None = None
+) -> Iterator[tuple[int, StorageError]]:
+    """Read files and compare them with their checksums; those that are damaged, by id.
+
+    With `copy` they are first copied there, and it is the copy that has to be sound.
+    """
+    arena = Arena()
+    for done, entry in enumerate(table, 1):
+        try:
+            if copy is not None:
+                copy.copy(folder, file_name(entry.id))
+            verify_file(copy or folder, entry, arena)
+        except StorageError as error:
+            if copy is not None:
+                copy.remove(file_name(entry.id))
+                if getattr(error.__cause__, "errno", errno.EIO) not in (errno.ENOENT, errno.EIO):
+                    raise  # the new directory cannot be written
+            yield entry.id, error
+        if progress is not None:
+            progress(done, len(table))

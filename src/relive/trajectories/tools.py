@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from .. import _check
-from .._files import Folder
-from ..errors import ArgumentError, SchemaError, StorageError, message
-from . import _checkpoint, rlinf
-from ._block import file_of
-from ._cache import Cache
+from .._files import empty_folder
+from .._memory import Arena
+from ..errors import ArgumentError, message
+from . import _checkpoint, lerobot
+from ._arguments import FORMATS
+from ._block import packed
 from ._draws import Draws
-from ._entry import Entry, file_name
-from ._layout import difference
+from ._layout import check_alike
 from ._snapshot import Snapshot, Stored
-from ._source import SafetensorsSource
-from ._store import Store
-from .buffer import FORMATS, as_trajectory
-from .trajectory import Trajectory, nested
+from ._store import Cache, Store
+from .trajectory import Trajectory, as_trajectory, nested
 
 Directory: TypeAlias = str | os.PathLike[str]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -33,18 +36,24 @@ def convert(
     trajectory_format: str = "safetensors",
     allow_pickle: bool = False,
     progress: Progress | None = None,
+    *,
+    fps: int = 10,
 ) -> int:
-    """Write a copy of one of relive's or RLinf's directories, in either layout. Ids and the order of draws are kept.
+    """Write a copy of a directory of trajectories, or of one of LeRobot's data sets, in any of these layouts.
+
+    Ids and the order of draws are kept between relive's layout and RLinf's. `to_lerobot` and `from_lerobot` say what
+    becomes of fields and episodes.
 
     Args:
         source: Directory to read.
         target: Directory to write, new or empty.
-        trajectory_format: `"safetensors"` for relive's layout, `"pt"` for RLinf's.
+        trajectory_format: `"safetensors"` for relive's layout, `"pt"` for RLinf's, `"lerobot"` for LeRobot's.
         allow_pickle: Whether to read RLinf's `pkl` files.
         progress: Called with the number of trajectories written so far, and of all.
+        fps: Frames per second, for LeRobot.
 
     Returns:
-        How many trajectories were written.
+        How many trajectories were written; in LeRobot's layout, episodes.
 
     Raises:
         ArgumentError: An unknown format, or `pkl` files without `allow_pickle`.
@@ -61,10 +70,23 @@ def convert(
     1
     >>> home.cleanup()
     """
-    with _Loaded([source], allow_pickle) as loaded:
-        (snapshot,) = loaded.snapshots
-        trajectories = list(zip(snapshot.ids, snapshot, strict=True))
-        return _write(trajectories, target, trajectory_format, snapshot.counter, loaded.draws, progress)
+    kind, at = trajectory_format, "convert(trajectory_format)"
+    if kind not in (*FORMATS, "lerobot"):
+        raise ArgumentError(message("one of `'safetensors'`, `'pt'`", f"`{kind!r}`", at, "or `'lerobot'`"))
+    if lerobot.is_lerobot(source):
+        count = lerobot.count(source)
+        if kind == "lerobot":
+            return lerobot.to_lerobot(lerobot.from_lerobot(source), target, fps=fps, progress=_of(progress, count))
+        _write(_episodes(source), target, kind, count, None, _of(progress, count))
+        return count
+    with _opened([source], allow_pickle) as ((snapshot,), draws):
+        count = len(snapshot)
+        if kind == "lerobot":
+            whole = (stored.block().trajectory() for stored in snapshot)
+            return lerobot.to_lerobot(whole, target, fps=fps, progress=_of(progress, count))
+        trajectories = zip(snapshot.table.ids, snapshot, strict=True)
+        _write(trajectories, target, kind, snapshot.counter, draws, _of(progress, count))
+        return count
 
 
 def merge(
@@ -108,14 +130,16 @@ def merge(
     """
     if isinstance(sources, str | os.PathLike) or not sources:
         raise ArgumentError(message("a list of directories", f"`{sources!r}`", "merge(sources)"))
-    with _Loaded(_by_rank(sources), allow_pickle) as loaded:
-        keys = [
-            (id_, rank, position)
-            for rank, snapshot in enumerate(loaded.snapshots)
-            for position, id_ in enumerate(snapshot.ids)
+    with _opened(_by_rank(sources), allow_pickle) as (snapshots, draws):
+        every = [
+            (id_, rank, stored)
+            for rank, snapshot in enumerate(snapshots)
+            for id_, stored in zip(snapshot.table.ids, snapshot, strict=True)
         ]
-        trajectories = [(new, loaded.snapshots[rank][position]) for new, (_, rank, position) in enumerate(sorted(keys))]
-        return _write(trajectories, target, trajectory_format, len(keys), loaded.draws, progress)
+        every.sort(key=itemgetter(0, 1))
+        trajectories = enumerate(stored for _, _, stored in every)
+        _write(trajectories, target, trajectory_format, len(every), draws, _of(progress, len(every)))
+        return len(every)
 
 
 def split(
@@ -154,12 +178,11 @@ def split(
     >>> home.cleanup()
     """
     n = _check.integer(n, "split(n)", minimum=1)
-    with _Loaded([source], allow_pickle) as loaded:
-        (snapshot,) = loaded.snapshots
+    with _opened([source], allow_pickle) as ((snapshot,), draws):
         if n > len(snapshot):
             raise ArgumentError(message(f"at most {len(snapshot)} trajectories", f"`{n}`", "split(n)"))
-        trajectories = [(position, snapshot[position]) for position in range(n)]
-        return _write(trajectories, target, trajectory_format, n, loaded.draws, progress)
+        _write(enumerate(itertools.islice(snapshot, n)), target, trajectory_format, n, draws, _of(progress, n))
+        return n
 
 
 def extract_interventions(trajectory: Any, mode: str = "any") -> list[Trajectory]:
@@ -189,52 +212,33 @@ def extract_interventions(trajectory: Any, mode: str = "any") -> list[Trajectory
         return []
     each = flags.astype(bool).reshape(whole.length, whole.width, -1)
     chosen: Any = each.any(-1) if mode == "any" else each.all(-1)
-    given = {"max_episode_length": whole.max_episode_length, "model_weights_id": whole.model_weights_id}
-    return [
-        Trajectory(**{**nested({path: array[steps, b][:, None] for path, array in whole.arrays.items()}), **given})
+    given: Any = {"max_episode_length": whole.max_episode_length, "model_weights_id": whole.model_weights_id}
+    fields = [
+        {path: array[steps, b][:, None] for path, array in whole.arrays.items()}
         for b, steps in enumerate(chosen.T)
         if steps.any()
     ]
+    return [Trajectory(**nested({**whole.metadata, **each}), **given) for each in fields]
 
 
-class _Loaded:
-    """Directories opened for reading, each with a snapshot of its trajectories."""
-
-    def __init__(self, sources: Sequence[Directory], allow_pickle: bool) -> None:
-        _check.flag(allow_pickle, "allow_pickle")
-        self._stores: list[Store] = []
-        self.snapshots: list[Snapshot] = []
-        self.draws: Draws | None = None
-        try:
-            for number, source in enumerate(sources):
-                store = Store(Cache(0, 0))
-                self._stores.append(store)
-                draws = _checkpoint.load(store, source, (0, 1), allow_pickle)
-                self.draws = draws if number == 0 else self.draws
-                with store.lock:
-                    self.snapshots.append(Snapshot(store))
-            self._compare([os.fspath(source) for source in sources])
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __enter__(self) -> _Loaded:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for store in self._stores:
-            store.close()
-
-    def _compare(self, names: Sequence[str]) -> None:
-        """Refuse trajectories with different fields."""
+@contextlib.contextmanager
+def _opened(sources: Sequence[Directory], allow_pickle: bool) -> Iterator[tuple[list[Snapshot], Draws | None]]:
+    """Directories whose trajectories all have the same fields, and the generator of the first one."""
+    _check.flag(allow_pickle, "allow_pickle")
+    snapshots, draws = [], []
+    with contextlib.ExitStack() as stack:
+        for source in sources:
+            store = Store(Cache(0, 0))
+            stack.callback(store.close)
+            draws.append(_checkpoint.load(store, None, source, (0, 1), allow_pickle))
+            snapshots.append(Snapshot(store))
         expected = None
-        for store, name in zip(self._stores, names, strict=True):
-            for number, layout in enumerate(store.index.layouts):
-                expected = layout.columns if expected is None else expected
-                found = difference(expected, layout.columns)
-                if found is not None:
-                    id_ = int(store.index.records["id"][store.index.records["layout"] == number][0])
-                    raise SchemaError(message(found.expected, found.got, f"{name}, trajectory {id_}, {found.path}"))
+        for source, snapshot in zip(sources, snapshots, strict=True):
+            _, firsts = np.unique(snapshot.table.records["layout"], return_index=True)
+            for entry in snapshot.table.take(firsts):
+                check_alike(expected, entry.layout.columns, f"{os.fspath(source)}, trajectory {entry.id}, $")
+                expected = expected or entry.layout.columns
+        yield snapshots, draws[0]
 
 
 def _by_rank(sources: Sequence[Directory]) -> list[Directory]:
@@ -243,52 +247,27 @@ def _by_rank(sources: Sequence[Directory]) -> list[Directory]:
     return sorted(sources, key=ranks.__getitem__) if len(ranks) == len(numbers) else list(sources)
 
 
+def _of(progress: Progress | None, total: int) -> Callable[[int], None]:
+    return lambda done: None if progress is None else progress(done, total)
+
+
+def _episodes(source: Directory) -> Iterator[tuple[int, Stored]]:
+    """The episodes of one of LeRobot's data sets."""
+    arena = Arena()
+    for number, trajectory in enumerate(lerobot.from_lerobot(source)):
+        block = packed(trajectory, arena, number)
+        yield number, Stored(block.entry, None, block, arena)
+
+
 def _write(
-    trajectories: list[tuple[int, Stored]],
+    trajectories: Iterable[tuple[int, Stored]],
     target: Directory,
     kind: str,
     counter: int,
     draws: Draws | None,
-    progress: Progress | None,
-) -> int:
-    """Write trajectories, each with its new id, to a new directory. If that fails, nothing is left in it."""
+    progress: Callable[[int], None],
+) -> None:
+    """Write trajectories, each with its new id, to a new directory."""
     _check.one_of(kind, FORMATS, "trajectory_format")
-    folder = Folder(target, create=True)
-    try:
-        if folder.sizes():
-            remedy = "choose another, or remove it first"
-            raise StorageError(message("a new or an empty directory", "one with files", folder.path, remedy))
-
-        def written(count: int) -> None:
-            if progress is not None:
-                progress(count, len(trajectories))
-
-        try:
-            if kind == "pt":
-                rlinf.write(folder, trajectories, counter, None if draws is None else draws.state(), written)
-            else:
-                entries = []
-                for count, (id_, stored) in enumerate(trajectories, 1):
-                    entries.append(_placed(folder, id_, stored))
-                    written(count)
-                facts = {} if draws is None else {"draws": draws.state()}
-                _checkpoint.publish(folder, entries, {"counter": counter, **facts})
-        except BaseException:
-            for name in folder.sizes():
-                folder.remove(name)
-            raise
-    finally:
-        folder.close()
-    return len(trajectories)
-
-
-def _placed(target: Folder, id_: int, stored: Stored) -> Entry:
-    """Put one trajectory's file into `target`, under a new id; returns its entry."""
-    entry, source, name = stored.entry, stored.source, file_name(id_)
-    if isinstance(source, SafetensorsSource):
-        if not target.link(source.folder, file_name(entry.id), name):
-            target.copy(source.folder, file_name(entry.id), name)
-        return entry._replace(id=id_)
-    parts, entry = file_of(id_, stored.block())
-    target.write(name, parts)
-    return entry
+    with empty_folder(target) as folder:
+        _checkpoint.write(folder, kind, trajectories, counter, None if draws is None else draws.state(), progress)

@@ -75,7 +75,8 @@ def test_arguments_of_the_environment_are_typed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_ctrl_c_saves_what_was_reached(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_a_scheduler_save_what_was_reached(how: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "relive", *PENDULUM, "--total-steps", "1000000", "--eval-every", "100"]
     command += ["--save-every", "200", "--out", str(tmp_path)]
     third = tmp_path / "buffer" / "save-0000000003.json"  # the first is of step 0
@@ -84,7 +85,7 @@ def test_ctrl_c_saves_what_was_reached(tmp_path: Path) -> None:
         try:
             while run.poll() is None and not third.exists():
                 time.sleep(0.05)
-            run.send_signal(signal.SIGINT)
+            run.send_signal(how)
             out, error = run.communicate(timeout=60)
         finally:
             run.kill()

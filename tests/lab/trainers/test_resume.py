@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 import resumed_runs
 from gymnasium import wrappers
-from resumed_runs import KILLED_AT, RUNS, SAVE_EVERY, differences, run, whole
+from resumed_runs import KILLED_AT, RUNS, SAVE_EVERY, TOTAL, differences, run, whole
 from trainer_toys import Toy, small
 
 from relive.errors import ArgumentError, CorruptionError, ReliveWarning, StorageError
@@ -58,7 +59,8 @@ def test_a_run_that_was_killed_goes_on_from_its_last_save(name: str, tmp_path: P
     command = [sys.executable, "-W", "ignore", str(resumed_runs.__file__), name, str(tmp_path)]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     trainer = resumed(name, tmp_path)
-    assert trainer.step == KILLED_AT // SAVE_EVERY * SAVE_EVERY
+    # The last save may still have been under way.
+    assert trainer.step in [KILLED_AT // SAVE_EVERY * SAVE_EVERY - back for back in (0, SAVE_EVERY)]
     trainer.train()
     assert not differences(unbroken(name), whole(trainer))
 
@@ -77,6 +79,49 @@ def test_kills_between_the_buffer_and_the_learner_leave_a_pair(tmp_path: Path, m
     last.train(out=tmp_path)
     assert not differences(unbroken("dqn"), whole(last))
     assert len([*tmp_path.glob("buffer/save-*")]) == 2
+
+
+def test_training_goes_on_while_a_save_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, steps, at_end = _checkpoint.write, [], threading.Event()
+    trainer = run("dqn")
+
+    def slow(path: Any, tensors: Any, text: str, buffer: int) -> None:
+        if 0 < json.loads(text)["step"] < TOTAL:
+            at_end.wait(60)
+            steps.append((json.loads(text)["step"], trainer.step))
+        write(path, tensors, text, buffer)
+
+    monkeypatch.setattr(_checkpoint, "write", slow)
+
+    go_on = trainer._go_on
+
+    def stepping() -> None:
+        go_on()
+        if trainer.step >= 2 * SAVE_EVERY - 2:  # at the next step the second save waits for the first
+            at_end.set()
+
+    monkeypatch.setattr(trainer, "_go_on", stepping)
+    trainer.train(out=tmp_path)
+    assert steps[0][0] == SAVE_EVERY
+    assert steps[0][1] >= 2 * SAVE_EVERY - 2
+    assert not differences(unbroken("dqn"), whole(resumed("dqn", tmp_path)))
+
+
+def test_what_a_save_behind_the_training_could_not_write_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = run("dqn")
+    trainer.save(tmp_path)
+    before = (tmp_path / _checkpoint.LEARNER).read_bytes()
+    trainer.train(lambda now: False)
+    with monkeypatch.context() as patch:
+        patch.setattr(_checkpoint, "write", lambda *_: (_ for _ in ()).throw(OSError("no room")))
+        trainer.save(tmp_path, wait=False)
+        with pytest.raises(OSError, match="no room"):
+            trainer.close()
+    assert (tmp_path / _checkpoint.LEARNER).read_bytes() == before
+    trainer.save(tmp_path)
+    assert resumed("dqn", tmp_path).step == trainer.step > 0
 
 
 def test_another_call_of_train_goes_on_in_the_middle_of_episodes() -> None:

@@ -26,6 +26,13 @@ KNOWN = {
     "cpprb-next-of": "_cpprb.NextOf",
     "cpprb-check-for-update": "_cpprb.Checked",
     "torchrl": "_torchrl.Collected",
+    "relive.sb3": "_adapters.SB3",
+    "relive.sb3-learn": "_adapters.SB3Learn",
+    "relive.sb3-cleanrl": "_adapters.CleanRL",
+    "relive.tianshou": "_adapters.Tianshou",
+    "relive.tianshou-collector": "_adapters.TianshouCollected",
+    "relive.cpprb": "_adapters.Cpprb",
+    "relive.torchrl": "_adapters.TorchRL",
 }
 # They have no n-step targets.
 ONE_STEP = frozenset({"sb3-memory", "cpprb-next-of"})

@@ -20,11 +20,12 @@ class Loop:
     either = False
     next_of = False
     check_for_update = False
+    _names_gamma = False  # of one-step targets, too
 
     def __init__(self) -> None:
         with needs("cpprb", "relive.doctor"):
             import cpprb
-        self._cpprb = cpprb
+        self._kinds: Any = cpprb  # where its classes are
         self._buffers: list[Any] = []
         self._capacity: int | None = None
         self._n_step, self._gamma = 1, 0.0
@@ -61,10 +62,10 @@ class Loop:
         choices: dict[str, Any] = {"next_of": "obs"} if self.next_of else {}
         if not self.next_of:
             fields["next_obs"] = {}
-        if self._n_step > 1:
+        if self._n_step > 1 or self._names_gamma:
             choices["Nstep"] = {"size": self._n_step, "gamma": self._gamma, "rew": "rew", "next": "next_obs"}
         choices |= {"alpha": 1.0, "check_for_update": self.check_for_update}
-        return self._cpprb.PrioritizedReplayBuffer(size, fields, **choices)
+        return self._kinds.PrioritizedReplayBuffer(size, fields, **choices)
 
     def items(self) -> Iterable[Item]:
         """Every item."""

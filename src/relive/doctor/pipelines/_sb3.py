@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -41,20 +42,20 @@ class Loop:
     ) -> None:
         """Fill a new buffer."""
         env = make_env()
-        several = n_step > 1
         self._gamma = gamma
-        self._buffer = (self._buffers.NStepReplayBuffer if several else self._buffers.ReplayBuffer)(
-            capacity or 2 * num_envs * calls,
-            env.observation_space,
-            env.action_space,
-            "cpu",
-            n_envs=num_envs,
-            **({"n_steps": n_step, "gamma": gamma} if several else {}),
-        )
+        size, spaces = capacity or 2 * num_envs * calls, (env.observation_space, env.action_space)
+        self._buffer = self._made(n_step)(size, *spaces, "cpu", n_envs=num_envs)
         for call in calls_of(make_env, num_envs, calls, autoreset_mode, reset_at):
             done = call.terminated | call.truncated if self.infos else call.terminated
             infos = [{"TimeLimit.truncated": bool(cut)} if self.infos else {} for cut in call.truncated]
             self._buffer.add(call.obs, call.next_obs, call.action, call.reward, done, infos)
+
+    def _made(self, n_step: int) -> Callable[..., Any]:
+        """Their class for windows of this length."""
+        if n_step == 1:
+            made: Callable[..., Any] = self._buffers.ReplayBuffer
+            return made
+        return partial(self._buffers.NStepReplayBuffer, n_steps=n_step, gamma=self._gamma)
 
     def items(self) -> Iterable[Item]:
         """Every item; the buffer chooses environments at random, so each slot is read until each has been seen."""
@@ -85,7 +86,6 @@ class Learn(Loop):
     """
 
     modes = (AutoresetMode.DISABLED,)
-    memory = False
 
     def run(
         self,
@@ -104,9 +104,7 @@ class Learn(Loop):
         from stable_baselines3.common.vec_env import DummyVecEnv
 
         self._gamma = gamma
-        choices: dict[str, Any] = {"optimize_memory_usage": True} if self.memory else {}
-        if self.memory:
-            choices["replay_buffer_kwargs"] = {"handle_timeout_termination": False}
+        choices = self._choices(n_step)
         model = DQN(
             "MlpPolicy",
             DummyVecEnv([make_env] * num_envs),
@@ -123,8 +121,14 @@ class Learn(Loop):
             model.learn((end - begin) * num_envs)
         self._buffer = model.replay_buffer
 
+    def _choices(self, n_step: int) -> dict[str, Any]:
+        """Arguments of the algorithm that say which buffer it makes; by itself it takes windows into account."""
+        return {}
+
 
 class Memory(Learn):
     """Its own path with `optimize_memory_usage`; one-step targets only."""
 
-    memory = True
+    def _choices(self, n_step: int) -> dict[str, Any]:
+        kwargs = {"handle_timeout_termination": False}
+        return {"optimize_memory_usage": True, "replay_buffer_kwargs": kwargs}

@@ -23,6 +23,7 @@ class Loop:
             import tianshou.data
             from tianshou.algorithm.algorithm_base import Algorithm
         self._data, self._returns = tianshou.data, Algorithm.compute_nstep_return
+        self._kinds: Any = tianshou.data  # where its buffers' classes are
         self._buffer: Any = None
         self._capacity: int | None = None
         self._n_step, self._gamma = 1, 0.0
@@ -42,9 +43,8 @@ class Loop:
         """Fill the buffer; where `capacity` is that of the run before, the buffer of that run is overwritten."""
         self._n_step, self._gamma = n_step, gamma
         if self._buffer is None or capacity is None or capacity != self._capacity:
-            self._buffer = self._data.PrioritizedVectorReplayBuffer(
-                capacity or 2 * num_envs * calls, num_envs, alpha=1.0, beta=0.4
-            )
+            kind = self._kinds.PrioritizedVectorReplayBuffer
+            self._buffer = kind(capacity or 2 * num_envs * calls, num_envs, alpha=1.0, beta=0.4)
         self._capacity = capacity
         for call in calls_of(make_env, num_envs, calls, autoreset_mode, reset_at):
             fields = {"obs": call.obs, "act": call.action, "rew": call.reward, "obs_next": call.next_obs}
@@ -114,9 +114,8 @@ class Collected(Loop):
 
         self._n_step, self._gamma = n_step, gamma
         space = make_env().action_space
-        self._buffer = self._data.VectorReplayBuffer(
-            capacity or 2 * num_envs * calls, num_envs, ignore_obs_next=self.ignore_obs_next
-        )
+        choices = {"ignore_obs_next": True} if self.ignore_obs_next else {}
+        self._buffer = self._kinds.VectorReplayBuffer(capacity or 2 * num_envs * calls, num_envs, **choices)
         collector = self._data.Collector(
             Random(action_space=space), DummyVectorEnv([make_env] * num_envs), self._buffer
         )

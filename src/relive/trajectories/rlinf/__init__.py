@@ -2,5 +2,4 @@
 
 from ._load import is_rlinf as is_rlinf
 from ._load import load as load
-from ._write import save as save
 from ._write import write as write

@@ -7,6 +7,7 @@ without checksums. Both are parsed as data, which is stricter than `torch.load(w
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import os
 import struct
@@ -15,12 +16,12 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ... import _narrow
 from ..._files import read_at, size_of
 from ...errors import StorageError, event
 from ..trajectory import Path
 from ._opcodes import Call, Handle, Named, Span, value
 
-HALF = "bfloat16"
 _MOST_HEAD = 1 << 20
 _MOST_FIELDS = 1024
 _DEEPEST = 8
@@ -28,7 +29,7 @@ _STORAGES = {
     "torch.FloatStorage": "float32", "torch.DoubleStorage": "float64", "torch.HalfStorage": "float16",
     "torch.LongStorage": "int64", "torch.IntStorage": "int32", "torch.ShortStorage": "int16",
     "torch.CharStorage": "int8", "torch.ByteStorage": "uint8", "torch.BoolStorage": "bool",
-    "torch.BFloat16Storage": HALF,
+    "torch.BFloat16Storage": "bfloat16",
 }  # fmt: skip
 # What damaged files raise, here and in `zipfile`.
 _DAMAGE = (
@@ -37,8 +38,8 @@ _DAMAGE = (
 )  # fmt: skip
 _UNTYPED = "torch.storage.UntypedStorage"
 _WIDTHS = {
-    "float32": 4, "float64": 8, "float16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
-    "uint16": 2, "uint32": 4, "uint64": 8, HALF: 2,
+    name: _narrow.stored(name).itemsize
+    for name in {*_STORAGES.values(), "uint16", "uint32", "uint64", *_narrow.BITS}
 }  # fmt: skip
 
 
@@ -56,11 +57,10 @@ class Tensor(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What a file holds: tensors, strings and integers by path, and the paths of anything else."""
+    """What a file holds by path: tensors, and anything else."""
 
     tensors: dict[Path, Tensor]
-    facts: dict[Path, int | str]
-    others: list[Path]
+    others: dict[Path, Any]
 
 
 class _Storage(NamedTuple):
@@ -77,14 +77,13 @@ def contents(fd: int, kind: str, name: str) -> Contents:
     """
     try:
         tree, storage = _archive(fd) if kind == "pt" else _pickle(fd)
-        found = Contents({}, {}, [])
-        for path, leaf in _leaves(tree, (), _DEEPEST):
+        found = Contents({}, {})
+        left = itertools.count(_MOST_FIELDS, -1)
+        for path, leaf in _leaves(tree, (), _DEEPEST, left):
             if isinstance(leaf, Call):
                 found.tensors[path] = _tensor(leaf, storage)
-            elif type(leaf) in (int, str):
-                found.facts[path] = leaf
             else:
-                found.others.append(path)
+                found.others[path] = leaf
         if sum(tensor.nbytes for tensor in found.tensors.values()) > size_of(fd):
             raise ValueError("tensors have more bytes than the file")
     except _DAMAGE as error:
@@ -92,14 +91,15 @@ def contents(fd: int, kind: str, name: str) -> Contents:
     return found
 
 
-def _leaves(tree: Any, above: Path, depth: int) -> Iterator[tuple[Path, Any]]:
-    if type(tree) is not dict or not depth or len(tree) > _MOST_FIELDS:
-        raise ValueError(f"expected a mapping of at most {_MOST_FIELDS} fields")
+def _leaves(tree: Any, above: Path, depth: int, left: Iterator[int]) -> Iterator[tuple[Path, Any]]:
+    """The values of nested mappings. All of them are counted: a mapping may be in many others, without taking bytes."""
+    if type(tree) is not dict or not depth:
+        raise ValueError(f"expected a mapping of at most {_DEEPEST} levels")
     for key, leaf in tree.items():
-        if type(key) is not str:
-            raise ValueError(f"invalid field name {key!r}"[:80])
+        if not next(left):
+            raise ValueError(f"expected a mapping of at most {_MOST_FIELDS} fields")
         if type(leaf) is dict:
-            yield from _leaves(leaf, (*above, key), depth - 1)
+            yield from _leaves(leaf, (*above, key), depth - 1, left)
         else:
             yield (*above, key), leaf
 
@@ -115,7 +115,7 @@ def _tensor(call: Call, storage: Callable[[Any], _Storage]) -> Tensor:
     if dtype is None or dtype not in _WIDTHS or type(shape) is not tuple or type(stride) is not tuple:
         raise ValueError(f"invalid tensor of {dtype}"[:80])
     if len(shape) > 32 or not all(type(k) is int and 0 <= k < 2**48 for k in (offset, *shape, *stride)):
-        raise ValueError(f"invalid shape {shape}"[:80])
+        raise ValueError("invalid shape of a tensor")
     expected = 1
     for axis, step in reversed(list(zip(shape, stride, strict=True))):
         if axis != 1 and step != expected and math.prod(shape):
@@ -131,7 +131,7 @@ def _typed(handle: Any, start: int, count: int) -> _Storage:
     """The storage of `count` bytes that a handle names."""
     kind, name = handle.value[:2]
     if kind != "storage" or type(name) is not Named or name.name not in {*_STORAGES, _UNTYPED}:
-        raise ValueError(f"unknown storage {name}"[:80])
+        raise ValueError("unknown storage")
     return _Storage(_STORAGES.get(name.name), start, count)
 
 
@@ -150,7 +150,7 @@ def _archive(fd: int) -> tuple[Any, Callable[[Any], _Storage]]:
         raise ValueError(f"header of {count} bytes is too large")
 
     def storage(handle: Any) -> _Storage:
-        if type(handle) is not Handle:
+        if type(handle) is not Handle or type(handle.value[2]) is not str:
             raise ValueError("a tensor has no storage")
         return _typed(handle, *records[f"{folder}data/{handle.value[2]}"])
 

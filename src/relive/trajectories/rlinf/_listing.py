@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, NamedTuple
 
-from ..._files import Folder, read_at, size_of
+from ..._files import Folder, json_in, read_at, size_of
 from ...errors import StorageError, event
-from .._entry import Entry
+from .._layout import Entry, Layout
 
 METADATA = "metadata.json"
 GENERATOR = "relive_generator.json"
@@ -18,23 +17,9 @@ _MOST_JSON = 256 << 20
 _UUID = re.compile(r"(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?")
 
 
-class RLinfEntry(NamedTuple):
-    """One trajectory in RLinf's index."""
-
-    id: int
-    length: int
-    width: int
-    max_episode_length: int
-    model_weights_id: str
-
-    @classmethod
-    def of(cls, entry: Entry) -> RLinfEntry:
-        """The part of an index entry that RLinf's index has, too."""
-        return cls(entry.id, entry.length, entry.width, entry.max_episode_length, entry.model_weights_id)
-
-    def name(self, kind: str) -> str:
-        """The file's name. An id and a UUID make it, so it cannot point outside the directory."""
-        return f"trajectory_{self.id}_{self.model_weights_id}.{kind}"
+def name_of(entry: Entry, kind: str) -> str:
+    """The name of a trajectory's file. An id and a UUID make it, so it cannot point outside the directory."""
+    return f"trajectory_{entry.id}_{entry.model_weights_id}.{kind}"
 
 
 class Listing(NamedTuple):
@@ -43,13 +28,13 @@ class Listing(NamedTuple):
     Attributes:
         kind: The format of the trajectories' files, `"pt"` or `"pkl"`.
         seed: The seed of RLinf's generator, if it is stored.
-        entries: All trajectories, in order.
+        entries: All trajectories, in order; the files alone say what fields they have, and how many bytes.
         draws: The generator's state, if relive wrote it beside RLinf's files.
     """
 
     kind: str
     seed: int | None
-    entries: list[RLinfEntry]
+    entries: list[Entry]
     draws: str | None = None
 
 
@@ -91,10 +76,10 @@ def _json(folder: Folder, name: str) -> Any:
         size = size_of(fd)
         if size > _MOST_JSON:
             raise ValueError(f"{size} bytes")
-        return json.loads(read_at(fd, 0, size))
+        return json_in(read_at(fd, 0, size))
 
 
-def _entry(id_: int, row: Any) -> RLinfEntry:
+def _entry(id_: int, row: Any) -> Entry:
     shape, weights, episode = row["shape"], row["model_weights_id"], row["max_episode_length"]
     numbers = [row["trajectory_id"], row["num_samples"], episode, *shape]
     if not all(type(number) is int and 0 <= number < 2**31 for number in numbers):
@@ -103,4 +88,4 @@ def _entry(id_: int, row: Any) -> RLinfEntry:
         raise ValueError(f"trajectory {id_}: {numbers}"[:80])
     if not isinstance(weights, str) or not _UUID.fullmatch(weights):
         raise ValueError(f"trajectory {id_}: {weights!r} is not a UUID"[:80])
-    return RLinfEntry(id_, shape[0], shape[1], episode, weights)
+    return Entry(id_, shape[0], shape[1], Layout((), frozenset()), 0, 0, 0, episode, weights)

@@ -10,21 +10,24 @@ import numpy as np
 from ..._files import Folder
 from ...errors import ArgumentError, MissingExtra, ReliveWarning, StorageError, event, message
 from .._block import file_of
-from .._draws import Draws, NumpyDraws, TorchDraws, restored
-from .._entry import Entry
-from .._layout import Layout
-from .._loading import part_of, read_elsewhere, staged_name, take_in
+from .._directory import part_of, read_elsewhere, staged_name, take_in
+from .._draws import Draws, restored
+from .._index import Table
+from .._layout import Entry
 from .._store import Store
-from ._listing import INDEXES, Listing, RLinfEntry, listing
+from .._writer import Writer
+from ._listing import INDEXES, Listing, listing, name_of
 from ._source import RLinfSource
 
 
 def is_rlinf(folder: Folder) -> bool:
     """Whether a directory is one of RLinf's."""
-    return not folder.sizes().keys().isdisjoint(INDEXES)
+    return any(folder.size(name) is not None for name in INDEXES)
 
 
-def load(store: Store, folder: Folder, share: tuple[int, int], allow_pickle: bool) -> Draws | None:
+def load(
+    store: Store, writer: Writer | None, folder: Folder, share: tuple[int, int], allow_pickle: bool
+) -> Draws | None:
     """Replace the contents of `store` by a share of one of RLinf's directories; returns draws in RLinf's order.
 
     A store without a directory reads files when their rows are needed. One with a directory converts all of them.
@@ -48,21 +51,25 @@ def load(store: Store, folder: Folder, share: tuple[int, int], allow_pickle: boo
         source.fields_of(chosen[0])
     if source.left_out:
         names = ", ".join(f"`{'.'.join(path)}`" for path in source.left_out)
-        at = f"{folder.path}/{chosen[0].name(found.kind)}"
-        text = event(f"Left out {names}", at, "only tensors of shape `(T, B, ...)` are loaded")
+        at = f"{folder.path}/{name_of(chosen[0], found.kind)}"
+        text = event(f"Left out {names}", at, "only tensors, texts, numbers and lists of them are loaded")
         warnings.warn(text, ReliveWarning, stacklevel=2)
-    if store.own is None or store.catalog is None:
+    if writer is None:
         # Assume the first file's fields for all: reading a file with other fields is refused.
         layouts = [source.fields_of(entry) for entry in chosen[:1]] * len(chosen)
-        read_elsewhere(store, source, [_entry(*each, source, sizes) for each in zip(chosen, layouts, strict=True)])
+        entries = [
+            entry._replace(layout=layout, bytes=sizes[name_of(entry, found.kind)])
+            for entry, layout in zip(chosen, layouts, strict=True)
+        ]
+        read_elsewhere(store, source, Table.of(entries))
     else:
-        take_in(store, store.own, store.catalog, _converted(store.own, source, chosen))
+        take_in(store, writer, _converted(writer.folder, source, chosen))
     return draws
 
 
-def _present(found: Listing, sizes: dict[str, int], path: str) -> list[RLinfEntry]:
+def _present(found: Listing, sizes: dict[str, int], path: str) -> list[Entry]:
     """The trajectories whose files exist: RLinf's checkpoints list some that they do not contain."""
-    present = [entry for entry in found.entries if entry.name(found.kind) in sizes]
+    present = [entry for entry in found.entries if name_of(entry, found.kind) in sizes]
     if len(present) < len(found.entries):
         wanted = f"the files of {len(found.entries)} trajectories"
         if not present:
@@ -78,23 +85,17 @@ def _draws(found: Listing, path: str) -> Draws | None:
     if found.seed is None:
         return None
     try:
-        return TorchDraws(found.seed)
+        return Draws.torch(found.seed)
     except MissingExtra:
-        return NumpyDraws(np.random.default_rng(found.seed % 2**64))
+        return Draws(np.random.default_rng(found.seed % 2**64))
 
 
-def _entry(entry: RLinfEntry, layout: Layout, source: RLinfSource, sizes: dict[str, int]) -> Entry:
-    nbytes = sizes[entry.name(source.kind)]
-    shape, given = (entry.length, entry.width, layout), (entry.max_episode_length, entry.model_weights_id)
-    return Entry(entry.id, *shape, 0, nbytes, 0, *given)
-
-
-def _converted(folder: Folder, source: RLinfSource, chosen: list[RLinfEntry]) -> Iterator[Entry]:
+def _converted(folder: Folder, source: RLinfSource, chosen: list[Entry]) -> Iterator[Entry]:
     """Stage the trajectories in relive's format, one at a time."""
     try:
-        for rlinf in chosen:
-            parts, entry = file_of(rlinf.id, source.whole(rlinf))
-            folder.write(staged_name(rlinf.id), parts)
-            yield entry
+        for entry in chosen:
+            parts, converted = file_of(source.block(entry))
+            folder.write(staged_name(entry.id), parts)
+            yield converted
     finally:
         source.folder.close()

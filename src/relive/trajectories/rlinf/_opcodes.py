@@ -104,7 +104,11 @@ class _Machine:
             stack.append(tuple(self._since_mark()))
         elif name in ("SETITEM", "SETITEMS"):
             items = self._last(2) if name == "SETITEM" else self._since_mark()
-            self._target(dict).update(zip(items[::2], items[1::2], strict=True))
+            target = self._target(dict)
+            # A tuple that has one tuple twice, and so on, takes few bytes, but a hash or a text without an end.
+            if not all(type(key) is str for key in items[::2]):
+                raise ValueError("invalid pickle: invalid field name, not a string")
+            target.update(zip(items[::2], items[1::2], strict=True))
         elif name in ("APPEND", "APPENDS"):
             items = self._last(1) if name == "APPEND" else self._since_mark()
             self._target(list).extend(items)
@@ -112,6 +116,8 @@ class _Machine:
             stack.append(Named(arg.replace(" ", ".")))
         elif name == "STACK_GLOBAL":
             module, member = self._last(2)
+            if type(module) is not str or type(member) is not str:
+                raise ValueError("a global whose name is no string")
             stack.append(Named(f"{module}.{member}"))
         elif name == "REDUCE":
             named, args = self._last(2)

@@ -12,36 +12,18 @@ import numpy as np
 
 from ..._extras import needs
 from ..._files import Folder
-from ..._types import Array
+from ..._narrow import to_torch
 from ...errors import SchemaError, StorageError, message
 from .._block import Block
 from .._catalog import NAME
-from .._layout import Layout
-from .._snapshot import Snapshot, Stored
-from ..trajectory import nested
-from ._listing import GENERATOR, INDEX, INDEXES, METADATA, RLinfEntry, listing
+from .._layout import Entry, Layout
+from .._snapshot import Stored
+from ..trajectory import MAPPINGS, TENSORS, nested
+from ._listing import GENERATOR, INDEX, INDEXES, METADATA, listing, name_of
 from ._source import RLinfSource
 
-_TENSORS = (
-    "actions", "intervene_flags", "rewards", "terminations", "truncations", "dones", "prev_logprobs", "prev_values",
-    "versions",
-)  # fmt: skip
-_MAPPINGS = ("forward_inputs", "curr_obs", "next_obs")
 _KIND = "pt"
 _RLINF_SEED = 1234  # RLinf's default
-
-
-def save(snapshot: Snapshot, target: Folder, draws: str) -> None:
-    """Save all trajectories of a snapshot in RLinf's layout, and the state of draws.
-
-    Files of an earlier save with the same contents are kept. The new index is renamed last, and only then are files
-    that it does not list deleted: an interrupted save leaves the earlier checkpoint.
-
-    Raises:
-        SchemaError: RLinf cannot load such fields.
-        StorageError: The directory has other contents, or cannot be written to.
-    """
-    write(target, zip(snapshot.ids, snapshot, strict=True), snapshot.counter, draws)
 
 
 def write(
@@ -49,9 +31,12 @@ def write(
     trajectories: Iterable[tuple[int, Stored]],
     counter: int,
     draws: str | None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None],
 ) -> None:
     """Write trajectories, each with its new id, as one of RLinf's directories.
+
+    Files of an earlier save with the same contents are kept. The new index is renamed last, and only then are files
+    that it does not list deleted: an interrupted save leaves the earlier checkpoint.
 
     RLinf's metadata have the generator's seed, but not its state. Once anything has been drawn, the state goes to a
     file of its own, with a copy of the metadata: if RLinf saves into the directory, they no longer agree.
@@ -62,6 +47,10 @@ def write(
         counter: The next id.
         draws: The generator's state.
         progress: Called with the number of trajectories written so far.
+
+    Raises:
+        SchemaError: RLinf cannot load such fields.
+        StorageError: The directory has other contents, or cannot be written to.
     """
     generator = {"seed": _RLINF_SEED, "drawn": False} if draws is None else json.loads(draws)
     sizes, remedy = target.sizes(), "save to another directory"
@@ -75,7 +64,7 @@ def write(
     for count, (id_, stored) in enumerate(trajectories, 1):
         shape = _measured(stored.entry.layout)
         entry = _written(target, id_, stored, sizes)
-        names.add(entry.name(_KIND))
+        names.add(name_of(entry, _KIND))
         index[str(id_)] = {
             "num_samples": entry.length * entry.width,
             "trajectory_id": id_,
@@ -83,8 +72,7 @@ def write(
             "shape": [entry.length, entry.width, *shape],
             "model_weights_id": entry.model_weights_id,
         }
-        if progress is not None:
-            progress(count)
+        progress(count)
     target.sync()
     metadata = {
         "trajectory_format": _KIND,
@@ -100,25 +88,25 @@ def write(
     target.write(METADATA, [json.dumps(metadata).encode()])
     target.write(INDEX, [json.dumps({"trajectory_index": index, "trajectory_id_list": ids}).encode()])
     target.sync()
-    old = {entry.name(_KIND) for entry in before.entries} - names if before is not None else set()
+    old = {name_of(entry, _KIND) for entry in before.entries} - names if before is not None else set()
     for name in sorted(old | set(INDEXES[1:])):
         target.remove(name)
 
 
-def _written(target: Folder, id_: int, stored: Stored, sizes: dict[str, int]) -> RLinfEntry:
+def _written(target: Folder, id_: int, stored: Stored, sizes: dict[str, int]) -> Entry:
     """Put one trajectory's file into `target`; returns its entry in RLinf's index."""
-    entry, source = RLinfEntry.of(stored.entry), stored.source
+    entry, source = stored.entry, stored.source
     if isinstance(source, RLinfSource) and source.kind == _KIND and entry.model_weights_id:
         new = entry._replace(id=id_)
         source.fields_of(entry)
-        name = new.name(_KIND)
+        name = name_of(new, _KIND)
         if name not in sizes:
             # Never a hard link: RLinf writes files in place, and would change both.
-            target.copy(source.folder, entry.name(_KIND), name)
+            target.copy(source.folder, name_of(entry, _KIND), name)
             return new
     block = stored.block()
     new = entry._replace(id=id_, model_weights_id=_weights(entry.model_weights_id, block))
-    name = new.name(_KIND)
+    name = name_of(new, _KIND)
     if name in sizes:
         _compare(RLinfSource(target, stored.arena, _KIND), new, block)
     else:
@@ -126,14 +114,14 @@ def _written(target: Folder, id_: int, stored: Stored, sizes: dict[str, int]) ->
     return new
 
 
-def _compare(target: RLinfSource, entry: RLinfEntry, block: Block) -> None:
+def _compare(target: RLinfSource, entry: Entry, block: Block) -> None:
     """Refuse an existing file that holds another trajectory."""
-    old, new = target.whole(entry).fields(), block.fields()
+    old, new = target.block(entry).fields(), block.fields()
     alike = old.keys() == new.keys() and all(
         old[path].dtype == array.dtype and old[path].tobytes() == array.tobytes() for path, array in new.items()
     )
     if not alike:
-        remedy, at = "save to an empty directory", f"{target.folder.path}/{entry.name(_KIND)}"
+        remedy, at = "save to an empty directory", f"{target.folder.path}/{name_of(entry, _KIND)}"
         raise StorageError(message("an earlier checkpoint of this buffer", "another buffer's", at, remedy))
 
 
@@ -147,7 +135,7 @@ def _measured(layout: Layout) -> tuple[int, ...]:
     remedy = "save with `trajectory_format='safetensors'`"
     if ("rewards",) not in shapes:
         raise SchemaError(message("rewards, which RLinf requires", "none", "$.rewards", remedy))
-    for name in _MAPPINGS:
+    for name in MAPPINGS:
         if (name,) in shapes:
             raise SchemaError(message("a mapping, which RLinf requires", "an array", f"$.{name}", remedy))
     return shapes.get(("prev_logprobs",), shapes[("rewards",)])
@@ -168,14 +156,14 @@ def _file(block: Block, weights: str) -> memoryview:
     with needs("torch", "TrajectoryReplayBuffer(trajectory_format)"):
         import torch
 
-    def tensor(array: Array) -> Any:
-        return torch.from_numpy(np.ascontiguousarray(array))
+    def tensor(array: Any) -> Any:
+        return to_torch(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
 
-    fields = nested({path: tensor(array) for path, array in block.fields().items()})
-    weights = block.model_weights_id or weights
-    data: dict[str, Any] = {"max_episode_length": block.max_episode_length, "model_weights_id": weights}
-    order = {name: number for number, name in enumerate((*_TENSORS, *_MAPPINGS))}
-    for name in sorted(dict.fromkeys([*fields, *_MAPPINGS]), key=lambda name: order.get(name, len(order))):
+    fields = nested({path: tensor(value) for path, value in {**block.metadata, **block.fields()}.items()})
+    weights = block.entry.model_weights_id or weights
+    data: dict[str, Any] = {"max_episode_length": block.entry.max_episode_length, "model_weights_id": weights}
+    order = {name: number for number, name in enumerate((*TENSORS, *MAPPINGS))}
+    for name in sorted(dict.fromkeys([*fields, *MAPPINGS]), key=lambda name: order.get(name, len(order))):
         data[name] = fields.get(name, {})
     file = io.BytesIO()
     torch.save(data, file)

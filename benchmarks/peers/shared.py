@@ -1,0 +1,123 @@
+"""Buffers that several processes share: children of the one that made them add, and that one draws."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+from benchmarks.peers.base import Peer, Spec, Unsupported
+from benchmarks.peers.cpprb import Cpprb
+from benchmarks.peers.relive import Relive
+from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, OBS_SIZE, Array, Step
+
+
+class Sharing(Protocol):
+    """What the question about processes asks of a peer beside the methods of all."""
+
+    def writing(self, lane: int) -> Any:
+        """Return a function that adds one step, or with a leading axis several; called in a child process."""
+
+    def open(self) -> None:
+        """Let another process open the buffer, to draw from it, and a second one, to add; close both."""
+
+
+class ReliveShared(Relive):
+    def make(self, spec: Spec) -> None:
+        relive = self.lib
+        schema = relive.Schema(obs=relive.Field((OBS_SIZE,)), action=relive.Field((ACTION_SIZE,)))
+        self.buffer = relive.ReplayBuffer(
+            schema,
+            capacity=spec.capacity,
+            num_envs=spec.num_envs,
+            sampler=self.sampler(spec),
+            storage=relive.Shared(),
+            seed=0,
+        )
+
+    def drop(self) -> None:
+        if self.buffer is not None:
+            self.buffer.close()
+        super().drop()
+
+    def writing(self, lane: int) -> Any:
+        writer = self.buffer.writer([lane])
+
+        def write(step: Step) -> None:
+            (writer.extend if np.ndim(step.reward) else writer.add)(**step._asdict())
+
+        return write
+
+    def open(self) -> None:
+        name = self.buffer.storage.name
+        self.lib.open(name).close()
+        self.lib.Writer(name, env_ids=[0]).close()
+
+
+class CpprbShared(Cpprb):
+    object_ = "MPPrioritizedReplayBuffer"
+
+    def make(self, spec: Spec) -> None:
+        fields = {"obs": {"shape": OBS_SIZE}, "act": {"shape": ACTION_SIZE}, "rew": {}, "next_obs": {"shape": OBS_SIZE}}
+        fields |= {"done": {"dtype": np.bool_}, "truncated": {"dtype": np.bool_}}
+        self.buffer = self.lib.MPPrioritizedReplayBuffer(spec.capacity, fields, alpha=ALPHA)
+        self.beta = {"beta": BETA}
+
+    def writing(self, lane: int) -> Any:
+        add = self.buffer.add
+
+        def write(step: Step) -> None:
+            add(
+                obs=step.obs,
+                act=step.action,
+                rew=step.reward,
+                next_obs=step.next_obs,
+                done=step.terminated,
+                truncated=step.truncated,
+            )
+
+        return write
+
+    def open(self) -> None:
+        raise Unsupported("its other processes are children of the one that made it")
+
+
+class TorchrlShared(Peer):
+    """Steps in tensors that are files, without priorities: its prioritized samplers belong to one process."""
+
+    name = package = "torchrl"
+    module = "torchrl.data"
+    object_ = "LazyMemmapStorage"
+    output = "torch"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.torch: Any = importlib.import_module("torch")
+        self.tensors: Any = importlib.import_module("tensordict").TensorDict
+        importlib.import_module("torchrl").logger.setLevel("ERROR")
+
+    def make(self, spec: Spec) -> None:
+        self.buffer = self.lib.ReplayBuffer(storage=self.lib.LazyMemmapStorage(spec.capacity), shared=True)
+        flags, reward = np.zeros((2, 1), bool), np.zeros(1, np.float32)
+        obs, action = np.zeros((1, OBS_SIZE), np.float32), np.zeros((1, ACTION_SIZE), np.float32)
+        self.writing(0)(Step(obs, action, reward, obs, *flags))  # makes the files, so that children have them, too
+
+    def writing(self, lane: int) -> Any:
+        tensor, float32 = self.torch.as_tensor, self.torch.float32
+
+        def write(step: Step) -> None:
+            several = np.ndim(step.reward) > 0
+            fields = {**step._asdict(), "reward": tensor(step.reward, dtype=float32)}
+            made = self.tensors({name: tensor(value) for name, value in fields.items()}, list(np.shape(step.reward)))
+            (self.buffer.extend if several else self.buffer.add)(made)
+
+        return write
+
+    def cycle(self, n: int, errors: Iterable[Array]) -> None:
+        for _ in errors:
+            self.buffer.sample(n)
+
+    def open(self) -> None:
+        raise Unsupported("its other processes are children of the one that made it")

@@ -1,0 +1,131 @@
+"""What a caller knows of each shard: what it said last, whether it answers, what went with it when it died."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from .._types import Bool, Float64, Int64
+from ..errors import event
+from ._wire import Gone, Lines, Word
+
+# Seconds after which a shard that has said nothing is asked for its share, and one that is missing is asked again.
+SILENT, RETRY = 0.05, 0.2
+_LOG = logging.getLogger("relive")
+_NOTHING = Word(0.0, 0, np.inf, 0.0, 0, 0, 0, 0, 0, 0)
+
+
+class Health:
+    """The last word of each shard.
+
+    Args:
+        lines: How to reach them.
+        clock: Seconds.
+
+    Attributes:
+        words: What each said last.
+        missing: Which do not answer.
+        heard: When each said something, by the clock.
+        lost: Steps that were in a shard when it died and did not come back, as far as this caller had heard of them.
+        largest: The largest raw priority that any shard has heard of.
+    """
+
+    def __init__(self, lines: Lines, clock: Callable[[], float]) -> None:
+        self._lines, self._clock = lines, clock
+        count = lines.shards
+        self.words: list[Word] = [_NOTHING] * count
+        self.missing: Bool = np.zeros(count, bool)
+        self.heard: Float64 = np.full(count, -np.inf)
+        self.lost, self.largest = 0, 0.0
+        self._past = self._past_stale = 0
+        self._asked: dict[int, Any] = {}
+        self._tried: Float64 = np.full(count, -np.inf)
+        self._gone: Bool = np.zeros(count, bool)
+
+    def hear(self, shard: int, word: Word) -> None:
+        """Take in what a shard said."""
+        before = self.words[shard]
+        if word.life > before.life and self.heard[shard] > -np.inf:
+            self.lost += max(0, before.size - word.kept)
+            self._past += max(0, before.added - word.kept)
+            self._past_stale += before.stale
+        if self.missing[shard]:
+            what = f"Shard {shard} is back, with {word.size} steps"
+            _LOG.warning("%s", event(what, "relive.ray"))
+        self.words[shard], self.missing[shard] = word, False
+        self.heard[shard] = self._clock()
+        self.largest = max(self.largest, word.largest)
+
+    def miss(self, shard: int, why: str, final: bool = False) -> None:
+        """A shard did not answer."""
+        if not self.missing[shard]:
+            left = f"; it had {self.words[shard].size} steps. Draws go on with the others" if self.words[shard] else ""
+            _LOG.warning("%s", event(f"Shard {shard} does not answer ({why}){left}", "relive.ray"))
+        if final and not self._gone[shard]:
+            self._gone[shard] = True
+            self.lost += self.words[shard].size
+            self.words[shard] = self.words[shard]._replace(size=0)
+        self.missing[shard] = True
+        self._tried[shard] = self._clock()
+
+    @property
+    def added(self) -> int:
+        """Steps added to all shards, those that were lost included."""
+        return self._past + sum(word.added for word in self.words)
+
+    @property
+    def stale(self) -> int:
+        """Updates that shards dropped, in all their lives."""
+        return self._past_stale + sum(word.stale for word in self.words)
+
+    def look(self, asked: Collection[int] = ()) -> None:
+        """Take in what shards answered, and ask those that have been silent; nothing is waited for.
+
+        Args:
+            asked: Shards that are about to say something anyway.
+        """
+        now = self._clock()
+        if self._asked:
+            self._harvest(0.0)
+        since = np.where(self.missing, np.maximum(self._tried, self.heard), self.heard)
+        due = np.flatnonzero((now - since > np.where(self.missing, RETRY, SILENT)) & ~self._gone)
+        for shard in due.tolist():
+            if shard not in asked:
+                self._ask(shard)
+
+    def hear_all(self, timeout: float) -> None:
+        """Ask all shards, and wait for their answers, at most so long."""
+        for shard in np.flatnonzero(~self._gone).tolist():
+            self._ask(shard)
+        deadline = self._clock() + timeout
+        while self._asked and self._clock() < deadline:
+            if not self._harvest(min(0.05, max(0.0, deadline - self._clock()))) and not self._asked:
+                break
+
+    def masses(self) -> Float64:
+        """The totals of the shards that answer; 0 for the others."""
+        return np.where(self.missing, 0.0, [word.total for word in self.words])
+
+    def counts(self) -> Int64:
+        """Likewise, how many items they have."""
+        return np.where(self.missing, 0, np.array([word.items for word in self.words], np.int64))
+
+    def _ask(self, shard: int) -> None:
+        if shard not in self._asked:
+            self._asked[shard] = self._lines.call(shard, "share", self.largest)
+            self._tried[shard] = self._clock()
+
+    def _harvest(self, timeout: float) -> bool:
+        shards = list(self._asked)
+        ready = self._lines.wait([self._asked[shard] for shard in shards], timeout)
+        for shard, done in zip(shards, ready, strict=True):
+            if done:
+                promise = self._asked.pop(shard)
+                try:
+                    self.hear(shard, self._lines.take(promise))
+                except Gone as error:
+                    self.miss(shard, str(error), error.final)
+        return any(ready)

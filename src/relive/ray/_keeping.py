@@ -1,0 +1,249 @@
+"""Where shards save themselves, and what they come back from.
+
+A directory of shards has a manifest, `shards.json`, and for each shard a directory of an ordinary buffer's saves,
+`shard-0003`, beside which `shard-0003.json` has what the buffer does not know: lanes, lives, and which blocks of each
+writer a save has. That file is written before the save that it describes, so one of them may be ahead, never behind.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._files import Folder
+from .._types import Int64
+from ..buffer import ReplayBuffer
+from ..checkpoints import _manifest
+from ..checkpoints._loading import load
+from ..checkpoints._saving import Saved
+from ..errors import CorruptionError, ReliveError, StorageError, event, message
+from ._ids import Ids, lanes_in
+from ._wire import Plan
+
+FORMAT = "relive.shards.1"
+MANIFEST = "shards.json"
+_KEPT = 3  # saves whose blocks are remembered
+_MOST = 64 << 20
+_LOG = logging.getLogger("relive")
+Found = tuple[ReplayBuffer, Ids, dict[str, int]]
+
+
+def directory(path: str, shard: int) -> str:
+    """Where a shard's buffer is saved."""
+    return os.path.join(path, f"shard-{shard:04d}")
+
+
+class Keeper:
+    """Saves one shard, when it is asked to and by the clock."""
+
+    def __init__(self, plan: Plan, number: int) -> None:
+        self._plan, self._number = plan, number
+        self._blocks: dict[str, dict[str, dict[str, int]]] = {}
+        self._mark: object = None
+
+    def open(self, again: bool) -> None:
+        """Make sure that `save_dir` can be written, and has nobody else's saves.
+
+        Raises:
+            StorageError: It cannot, or it has.
+        """
+        plan = self._plan
+        if plan.save_dir is None:
+            return
+        if not os.path.isabs(plan.save_dir):
+            remedy = "give an absolute path, which means the same on every node"
+            raise StorageError(message("an absolute path", f"`{plan.save_dir}`", "Shards(save_dir)", remedy))
+        folder = Folder(plan.save_dir, create=True)
+        try:
+            name = f"probe-{self._number}"
+            folder.write(name, [b""])
+            folder.remove(name)
+        finally:
+            folder.close()
+        if not again and plan.source != plan.save_dir and newest(plan.save_dir, self._number) is not None:
+            remedy = "go on with them by `Shards.load(path)`, or give another directory"
+            raise StorageError(message("a directory without saves", "one with them", plan.save_dir, remedy))
+
+    def keep(self, save: Callable[[], None]) -> None:
+        """Call `save` every `save_every` seconds, in a thread that does not keep the shard alive."""
+        every = self._plan.save_every
+        if self._plan.save_dir is None or every is None:
+            return
+        pause = threading.Event()
+
+        def run() -> None:
+            while not pause.wait(every):
+                try:
+                    save()
+                except ReliveError as error:
+                    _LOG.error("%s", event(f"Shard {self._number} could not be saved: {error}", "relive.ray"))
+
+        threading.Thread(target=run, name="relive-save", daemon=True).start()
+
+    def save_if_changed(self, mark: object, buffer: ReplayBuffer, ids: Ids, seen: dict[str, int]) -> Saved | None:
+        """Begin a save in `save_dir` unless `mark` is what it was at the last one."""
+        if self._plan.save_dir is None or mark == self._mark:
+            return None
+        self._mark = mark
+        return self.save(self._plan.save_dir, buffer, ids, seen)
+
+    def save(self, path: str, buffer: ReplayBuffer, ids: Ids, seen: dict[str, int]) -> Saved:
+        """Begin a save in `path`, of this instant."""
+        at = directory(path, self._number)
+        number = str(newest_number(at) + 1)
+        blocks = self._blocks.setdefault(path, {})
+        blocks[number] = dict(seen)
+        for old in list(blocks)[:-_KEPT]:
+            del blocks[old]
+        facts = {
+            "lanes": ids.lanes.tolist(),
+            "lives": ids.lives.tolist(),
+            "firsts": ids.firsts.tolist(),
+            "blocks": blocks,
+        }
+        write_json(path, f"shard-{self._number:04d}.json", facts)
+        return buffer.save(at, wait=False)
+
+
+def newest_number(path: str) -> int:
+    """The number of the newest complete save in a directory; 0 if there is none."""
+    if not os.path.isdir(path):
+        return 0
+    folder = Folder(path)
+    try:
+        return max(_manifest.numbers(folder), default=0)
+    finally:
+        folder.close()
+
+
+def newest(path: str, shard: int) -> int | None:
+    """The number of a shard's newest complete save; None if there is none."""
+    return newest_number(directory(path, shard)) or None
+
+
+def loaded(plan: Plan, shard: int, again: bool) -> Found | None:
+    """What a shard is to begin with: its own last save, else what all were loaded from; None: it begins empty.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    if again and plan.save_dir is not None and newest(plan.save_dir, shard) is not None:
+        return _own(plan, plan.save_dir, shard)
+    if plan.source is None:
+        return None
+    facts = read_json(plan.source, MANIFEST)
+    if facts["shards"] == plan.shards:
+        if newest(plan.source, shard) is None:
+            _missing(plan.source, shard, facts)
+            return None
+        return _own(plan, plan.source, shard)
+    return _gathered(plan, shard, facts)
+
+
+def _missing(path: str, shard: int, facts: dict[str, Any]) -> None:
+    if facts["complete"]:
+        raise StorageError(message("a complete save", "none", directory(path, shard)))
+    _LOG.warning("%s", event(f"Shard {shard} begins empty: it was never saved", path))
+
+
+def _choices(plan: Plan, lanes: int) -> dict[str, Any]:
+    return {"item": plan.item, "sampler": plan.sampler, "capacity": plan.rows * lanes}
+
+
+def _own(plan: Plan, path: str, shard: int) -> Found:
+    """A shard's own save."""
+    at = directory(path, shard)
+    lanes, ids, blocks = _facts(path, shard, plan.num_envs)
+    buffer = load(at, **_choices(plan, len(lanes)))
+    return buffer, ids, blocks
+
+
+def _gathered(plan: Plan, shard: int, facts: dict[str, Any]) -> Found | None:
+    """A shard's lanes, out of the saves of another number of shards."""
+    path, mine = str(plan.source), set(lanes_in(shard, plan.shards, plan.num_envs).tolist())
+    paths, chosen, lanes, lives = [], [], [], []
+    for old in range(facts["shards"]):
+        theirs = lanes_in(old, facts["shards"], plan.num_envs).tolist()
+        if mine.isdisjoint(theirs):
+            continue
+        if newest(path, old) is None:
+            _missing(path, old, facts)
+            continue
+        theirs, ids, _ = _facts(path, old, plan.num_envs)
+        local = [i for i, lane in enumerate(theirs) if lane in mine]
+        paths.append(directory(path, old))
+        chosen.append(local)
+        lanes += [theirs[i] for i in local]
+        lives.append((ids, local))
+    if not paths:
+        return None
+    if len(lanes) < len(mine):
+        what = f"Lanes {sorted(mine - set(lanes))[:5]} were never saved, and the number of shards changed"
+        raise StorageError(event(what, path, f"load with `shards={facts['shards']}`"))
+    buffer = load(paths, lanes=chosen, **_choices(plan, len(lanes)))
+    return buffer, _merged(lanes, plan.num_envs, lives, buffer.next_rows), {}
+
+
+def _merged(lanes: list[int], num_envs: int, parts: list[tuple[Ids, list[int]]], next_rows: Int64) -> Ids:
+    """The lives of lanes that were in several shards: each lane has those of its own, and none of the others."""
+    known = sorted({int(life) for ids, _ in parts for life in ids.lives})
+    firsts = np.empty((len(known), len(lanes)), np.int64)
+    begin = 0
+    for ids, local in parts:
+        own, columns = ids.lives.tolist(), slice(begin, begin + len(local))
+        begin += len(local)
+        later = next_rows[columns]
+        for at in reversed(range(len(known))):
+            if known[at] in own:
+                later = np.minimum(ids.firsts[own.index(known[at])][local], later)
+            firsts[at, columns] = later  # of a life that the lane did not have, no row
+    return Ids(np.array(lanes), num_envs, known, firsts)
+
+
+def _facts(path: str, shard: int, num_envs: int) -> tuple[list[int], Ids, dict[str, int]]:
+    """Lanes, lives, and the blocks of writers in a shard's newest save."""
+    name = f"shard-{shard:04d}.json"
+    facts = read_json(path, name)
+    try:
+        lanes = [int(lane) for lane in facts["lanes"]]
+        ids = Ids(np.array(lanes), num_envs, facts["lives"], np.array(facts["firsts"], np.int64))
+        blocks = facts["blocks"].get(str(newest(path, shard)), {})
+        return lanes, ids, {str(writer): int(number) for writer, number in blocks.items()}
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise CorruptionError(event(f"Damaged ({type(error).__name__}: {error})", os.path.join(path, name))) from None
+
+
+def write_json(path: str, name: str, facts: dict[str, Any]) -> None:
+    """Replace a file, durably."""
+    folder = Folder(path, create=True)
+    try:
+        folder.write(name, [json.dumps(facts).encode()])
+        folder.sync()
+    finally:
+        folder.close()
+
+
+def read_json(path: str, name: str) -> dict[str, Any]:
+    """What `write_json` wrote.
+
+    Raises:
+        StorageError: It is not there, or damaged.
+    """
+    at = os.path.join(path, name)
+    try:
+        with open(at, "rb") as file:
+            found = json.loads(file.read(_MOST))
+    except FileNotFoundError:
+        remedy = "give the directory that `Shards.save` was given, or `save_dir`"
+        raise StorageError(message(f"a directory of shards, with `{name}`", "none", path, remedy)) from None
+    except (OSError, ValueError) as error:
+        raise CorruptionError(event(f"Could not read the file ({error})", at)) from None
+    if not isinstance(found, dict):
+        raise CorruptionError(event("Damaged", at))
+    return found

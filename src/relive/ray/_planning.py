@@ -1,0 +1,93 @@
+"""What shards are to be built from, checked."""
+
+from __future__ import annotations
+
+import copy
+import os
+import uuid
+from typing import Any
+
+import numpy as np
+
+from .. import _check
+from .._arguments import choice
+from ..errors import ArgumentError, message
+from ..items import Item, Transitions
+from ..samplers import Prioritized, Sampler, Uniform
+from ..schema import Schema
+from ._wire import Plan
+
+
+def planned(
+    schema: Any,
+    capacity: Any,
+    num_envs: Any,
+    shards: Any,
+    item: Any,
+    sampler: Any,
+    rng: np.random.Generator,
+    save_dir: Any = None,
+    save_every: Any = None,
+) -> Plan:
+    """What shards are to be built from.
+
+    Raises:
+        ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
+    """
+    if not isinstance(schema, Schema):
+        raise ArgumentError(message("a `Schema`", f"`{type(schema).__name__}`", "Shards(schema)"))
+    lanes = _check.integer(num_envs, "Shards(num_envs)", minimum=1)
+    count = _check.integer(shards, "Shards(shards)", minimum=1)
+    if count > lanes:
+        remedy = "a shard needs at least one lane"
+        raise ArgumentError(
+            message(f"at most {lanes} shards, as many as lanes", f"`{count}`", "Shards(shards)", remedy)
+        )
+    rows = _check.integer(capacity, "Shards(capacity)", minimum=1) // lanes
+    if rows < 1:
+        wanted = f"a capacity of at least one row for each of {lanes} lanes"
+        raise ArgumentError(message(wanted, f"`{capacity}`", "Shards(capacity)"))
+    made: Item = choice(item, Transitions(), ("window", "check", "bind"), "Shards(item)")
+    made.check(schema, rows)
+    drawn = _divisible(choice(sampler, Uniform(), ("index", "replacement"), "Shards(sampler)"))
+    path = None
+    if save_dir is not None:
+        path = os.fspath(save_dir)
+        if not os.path.isabs(path):
+            remedy = "jobs run in a directory of their own; name one that means the same on every node"
+            raise ArgumentError(message("an absolute path", f"`{path}`", "Shards(save_dir)", remedy))
+    if save_every is not None:
+        save_every = _check.real(save_every, "Shards(save_every)", above=0.0)
+        if path is None:
+            raise ArgumentError(message("`save_dir=` with `save_every=`", "none", "Shards(save_dir)"))
+    # A copy: the generator's own numbers are the draws'.
+    numbers = copy.deepcopy(rng).integers(0, 2**32, 4) if type(rng) is np.random.Generator else np.zeros(1, np.int64)
+    return Plan(
+        schema=schema,
+        rows=rows,
+        num_envs=lanes,
+        shards=count,
+        item=made,
+        sampler=drawn,
+        seed=tuple(numbers.tolist()),
+        run=uuid.uuid4().hex,
+        save_dir=path,
+        save_every=save_every,
+    )
+
+
+def _divisible(sampler: Any) -> Sampler:
+    """A sampler whose draws can be divided among shards."""
+    at, got = "Shards(sampler)", f"`{sampler!r}`"
+    if isinstance(sampler, Prioritized) and not sampler.replacement:
+        wanted, remedy = "priorities with replacement", "a draw would depend on what all shards drew before; "
+        raise ArgumentError(
+            message(wanted, got, at, remedy + "use `replacement=True`, or `Uniform(replacement=False)`")
+        )
+    if not isinstance(sampler, Uniform | Prioritized):
+        wanted = "`Uniform(...)` or `Prioritized(...)`"
+        remedy = "a rank is one among all items, which no shard knows; use `Prioritized()`"
+        if type(sampler).__name__ != "Ranked":
+            remedy = "another law cannot be divided among shards"
+        raise ArgumentError(message(wanted, got, at, remedy))
+    return sampler

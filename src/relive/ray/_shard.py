@@ -1,0 +1,270 @@
+"""One shard: an ordinary buffer, and what its callers ask of it. Ray runs it as an actor, tests as an object."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Any, Protocol
+
+import numpy as np
+
+from .._types import Array, Bool, Float64, Int64
+from ..buffer import ReplayBuffer
+from ..checkpoints._saving import Saved
+from ..errors import NotEnoughData, ReliveError, StorageError, event, message
+from ..items._columns import nest
+from ..samplers import Share
+from ._blocks import followed, restored, stacks
+from ._ids import Ids, lanes_in, most_lives
+from ._keeping import MANIFEST, Keeper, loaded, write_json
+from ._wire import Block, Drawn, Plan, Word, packed
+
+_LOG = logging.getLogger("relive")
+
+
+class Ledger(Protocol):
+    """Remembers each shard's life, and outlives the shard."""
+
+    def get(self, shard: int) -> int | None:
+        """The life that the shard began last; None if it was never started."""
+        ...
+
+    def put(self, shard: int, life: int) -> None:
+        """Remember it."""
+        ...
+
+
+class Shard:
+    """A part of the lanes, in a buffer of its own.
+
+    Args:
+        plan: What all shards are built from.
+        number: Which one this is.
+        ledger: Remembers its lives.
+
+    Where it cannot be started, every call says why: an actor whose constructor fails would not come back.
+    """
+
+    def __init__(self, plan: Plan, number: int, ledger: Ledger) -> None:
+        self._plan, self._number = plan, number
+        self._added = self._kept = self._stale = 0
+        self._largest = 0.0  # that other shards were heard to have
+        # Of each writer, the last block that came; of each lane, the writer that wrote last.
+        self._seen: dict[str, int] = {}
+        self._dropped: dict[str, int] = {}
+        self._owners: list[str | None] = []
+        self._lock = threading.Lock()  # calls come one by one, and saves by the clock from a thread
+        self._error: ReliveError | None = None
+        self._saves: dict[str, Saved] = {}
+        try:
+            self._begin(ledger)
+        except ReliveError as error:
+            self._error = error
+
+    def _begin(self, ledger: Ledger) -> None:
+        plan, before = self._plan, ledger.get(self._number)
+        self._keeper = Keeper(plan, self._number)
+        again = before is not None
+        found = None
+        try:
+            self._keeper.open(again)
+            found = loaded(plan, self._number, again)
+        except StorageError as error:
+            if not again:
+                raise
+            _LOG.error("%s", event(f"Shard {self._number} begins empty: {error}", "relive.ray"))
+        if found is None:
+            life = 0 if before is None else before + 1
+            buffer = ReplayBuffer(plan.schema, **self._choices())
+            ids = Ids.new(lanes_in(self._number, plan.shards, plan.num_envs), plan.num_envs, life)
+        else:
+            buffer, ids, self._seen = found
+            life = ids.life
+            if again:
+                life = max(life, before or 0) + 1
+                ids = ids.reborn(life, buffer.next_rows)
+                buffer.cut()  # or a step without `next_obs` would become the successor of another one
+        if life >= most_lives(plan.num_envs):
+            what = f"fewer than {most_lives(plan.num_envs)} starts of a shard, which ids have room for"
+            raise ReliveError(message(what, f"{life}", "Shards", "begin a new run"))
+        ledger.put(self._number, life)
+        self.buffer, self.ids = buffer, ids
+        self._prioritizes = plan.sampler.prioritizes
+        self._kept = self._added = len(buffer)
+        self._owners = [None] * len(ids.lanes)
+        self._keeper.keep(self.save_by_clock)
+        if again:
+            what = f"Shard {self._number} was started again, with {len(buffer)} steps of its last save"
+            _LOG.warning("%s", event(what, "relive.ray"))
+
+    def _choices(self) -> dict[str, Any]:
+        plan = self._plan
+        lanes = len(lanes_in(self._number, plan.shards, plan.num_envs))
+        seed = np.random.default_rng([*plan.seed, self._number])
+        choices = {"num_envs": lanes, "item": plan.item, "sampler": plan.sampler, "seed": seed}
+        return {"capacity": plan.rows * lanes, **choices}
+
+    def ready(self) -> tuple[Word, str, int]:
+        """The shard's word, where it runs, and its process.
+
+        Raises:
+            ReliveError: It could not be started.
+        """
+        return self.share(0.0), os.uname().nodename, os.getpid()
+
+    def share(self, largest: float) -> Word:
+        """What the shard has now; `largest`: the largest priority that was set in any shard."""
+        with self._call(largest):
+            return self._word(self.buffer.share())
+
+    def draw(
+        self, fractions: Float64, largest: float, updates: tuple[Int64, Float64] | None = None
+    ) -> tuple[Drawn | None, Word]:
+        """The items at these fractions of what the shard has now; None if it has none, or too few.
+
+        Args:
+            fractions: Numbers in [0, 1).
+            largest: The largest priority that was set in any shard.
+            updates: Ids and TD errors that are to be set before.
+        """
+        with self._call(largest):
+            if updates is not None:
+                self._update(*updates)
+            try:
+                batch, masses, share = self.buffer.draw_at(fractions)
+            except NotEnoughData:
+                return None, self._word(self.buffer.share())
+            fields = packed(self._plan.item, dict(batch._fields))
+            del fields["weights"]
+            fields["ids"] = self.ids.outer(fields["ids"])
+            return Drawn(fields, masses), self._word(share)
+
+    def update(self, ids: Int64, td_error: Float64, largest: float) -> tuple[int, Word]:
+        """Set priorities; how many were applied. Ids of steps that were lost or overwritten are dropped."""
+        with self._call(largest):
+            applied = self._update(ids, td_error)
+            return applied, self._word(self.buffer.share())
+
+    def _update(self, ids: Int64, td_error: Float64) -> int:
+        own, known = self.ids.inner(ids, self.buffer.next_rows)
+        applied = self.buffer.update_priorities(own, td_error[known]) if len(own) else 0
+        self._stale += len(ids) - applied
+        return applied
+
+    def add(self, writer: str, number: int, first: bool, dropped: int, block: Block) -> bool:
+        """Add a block.
+
+        Args:
+            writer: Names the writer.
+            number: Its blocks count up from 1.
+            first: Whether blocks before this one may be missing.
+            dropped: How many steps the writer has dropped so far.
+            block: The steps.
+
+        Returns:
+            False, and nothing was added, where a block before this one did not come: the writer has to send it first.
+        """
+        with self._call(0.0):
+            last = self._seen.get(writer)
+            if not first and (last is None or number > last + 1):
+                return False
+            if last is None or number > last:
+                self._add(writer, block)
+                self._seen[writer] = number
+            self._dropped[writer] = dropped
+            return True
+
+    def _add(self, writer: str, block: Block) -> None:
+        local = self.ids.local(block.lanes)
+        new = [lane for lane in local.tolist() if self._owners[lane] not in (writer, None)]
+        cut = sorted({*self.ids.local(block.cut).tolist(), *new})
+        if cut:
+            self.buffer.cut(cut)
+        for lane in local.tolist():
+            self._owners[lane] = writer
+        block = restored(block, stacks(self._plan.schema))
+        successors = followed(block)
+        every = bool((block.counts == block.counts[0]).all()) if len(local) else True
+        for count in np.unique(block.counts).tolist():
+            if count:
+                chosen = slice(None) if every else np.flatnonzero(block.counts == count)
+                self._extend(block, successors, count, chosen, local[chosen])
+                self._added += count * len(local[chosen])
+
+    def _extend(self, block: Block, successors: list[Array], count: int, chosen: Any, lanes: Int64) -> None:
+        def of(array: Any) -> Any:
+            return array[:count, chosen]
+
+        columns = self._plan.schema.columns
+        steps = nest([c.keys for c in columns], [_given(of(v), c.field) for c, v in zip(columns, block.values)])  # noqa: B905
+        if successors:
+            later = columns[: len(successors)]
+            values = [_given(of(v), c.field) for c, v in zip(later, successors)]  # noqa: B905
+            steps |= nest([("next_obs", *c.keys[1:]) for c in later], values)
+        if block.priority is not None:
+            steps["priority"] = of(block.priority)
+        flags: dict[str, Bool] = {"terminated": of(block.terminated), "truncated": of(block.truncated)}
+        self.buffer.extend(**steps, **flags, env_ids=lanes, time_major=True)
+
+    def counts(self, largest: float) -> tuple[Word, int, int]:
+        """The shard's word, cuts, and bytes of its buffer when full; cheap for any size."""
+        with self._call(largest):
+            return self._word(self.buffer.share()), self.buffer._ring.tally()["cuts"], self.buffer._nbytes
+
+    def save(self, path: str) -> None:
+        """Begin to save into the shard's own part of the directory `path`; `saved` tells when it is done."""
+        with self._call(0.0):
+            self._saves[path] = self._keeper.save(path, self.buffer, self.ids, self._seen)
+
+    def saved(self, path: str) -> tuple[int, int, int] | None:
+        """Number, bytes written and bytes in all of the save that was begun last; None while it goes on.
+
+        Raises:
+            StorageError: It failed.
+        """
+        saved = self._saves[path]
+        if not saved.done:
+            return None
+        del self._saves[path]
+        saved.wait()
+        return saved.number, saved.bytes_written, saved.bytes_total
+
+    def note(self, path: str, facts: dict[str, Any]) -> None:
+        """Write what all shards are."""
+        with self._call(0.0):
+            write_json(path, MANIFEST, facts)
+
+    def save_by_clock(self) -> None:
+        """Save into `save_dir` if anything changed, and wait for the end."""
+        with self._lock:
+            mark = (self._added, len(self.buffer), self._stale)
+            saved = self._keeper.save_if_changed(mark, self.buffer, self.ids, self._seen)
+        if saved is not None:
+            saved.wait()
+
+    def next_rows(self) -> tuple[Int64, Int64]:
+        """The row that each lane writes next, by lane of the whole."""
+        with self._call(0.0):
+            return self.ids.lanes, self.buffer.next_rows
+
+    def _call(self, largest: float) -> threading.Lock:
+        if self._error is not None:
+            raise self._error
+        if largest > self._largest and self._prioritizes:
+            self.buffer.raise_priority(largest)
+            self._largest = largest
+        return self._lock
+
+    def _word(self, share: Share) -> Word:
+        counts = len(self.buffer), self._kept, self._added, self._stale, sum(self._dropped.values())
+        return Word(share.total, share.count, share.smallest, share.largest, self.ids.life, *counts)
+
+
+def _given(value: Any, field: Any) -> Any:
+    """A value as it is given to `extend`: inside, the frames of a stack come first."""
+    if not field.stack:
+        return value
+    if field.stack == 1:
+        return value.reshape(*value.shape[:2], *field.full_shape)
+    return np.moveaxis(value, 2, -1) if field.stack_axis else value

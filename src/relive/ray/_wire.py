@@ -1,0 +1,186 @@
+"""What travels between a shard and its callers: few objects a call, of contiguous arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from .._frozen import Frozen
+from .._types import Array, Bool, Float64, Int64
+from ..items import Item, Sequences
+from ..samplers import Sampler, Share
+from ..schema import Schema
+
+if TYPE_CHECKING:
+    from typing import NamedTuple as Record
+else:
+    from .._frozen import Record
+
+# Fields of a sequence that are views of others, by the field that they are a view of.
+VIEWS = {"obs": "all_obs", "next_obs": "all_obs", "prev_action": "all_prev_action", "prev_reward": "all_prev_reward"}
+
+
+class Gone(Exception):
+    """A shard that did not answer a call: it died, or is being started again. The call may have been executed.
+
+    Args:
+        what: What its transport says.
+        final: Whether it will never come back.
+    """
+
+    def __init__(self, what: str, final: bool = False) -> None:
+        super().__init__(what)
+        self.final = final
+
+
+class Lines(Protocol):
+    """How to reach shards: Ray's actors, or, in tests, objects of this process."""
+
+    @property
+    def shards(self) -> int:
+        """How many there are."""
+        ...
+
+    def call(self, shard: int, method: str, *arguments: Any) -> Any:
+        """Have a shard's method called; returns at once, with a promise. Calls of one caller keep their order."""
+        ...
+
+    def store(self) -> float:
+        """Bytes of the smallest store that large replies travel through; infinity where there is none."""
+        ...
+
+    def wait(self, promises: Sequence[Any], timeout: float) -> list[bool]:
+        """Wait until all are kept or broken, at most so many seconds; which of them are."""
+        ...
+
+    def take(self, promise: Any) -> Any:
+        """The result of a promise that is kept; the error of one that is broken.
+
+        Raises:
+            Gone: The shard did not answer.
+            ReliveError: What its method raised.
+        """
+        ...
+
+
+class Word(Record):
+    """What a shard says of itself with every reply.
+
+    Attributes:
+        total, items, smallest, largest: Its buffer's `Share`.
+        life: How often it was started before.
+        size: Steps stored.
+        kept: Steps that it began this life with.
+        added: Steps ever added, by its own count.
+        stale: Updates that it dropped.
+        dropped: Steps that writers dropped, as far as they said.
+    """
+
+    total: float
+    items: int
+    smallest: float
+    largest: float
+    life: int
+    size: int
+    kept: int
+    added: int
+    stale: int
+    dropped: int
+
+    @property
+    def share(self) -> Share:
+        """Its buffer's share."""
+        return Share(*self[:4])
+
+
+class Drawn(Record):
+    """What a shard drew.
+
+    Attributes:
+        fields: Contiguous arrays by path, `ids` of the whole among them.
+        masses: What each item was drawn in proportion to, float64 `[B]`.
+    """
+
+    fields: dict[str, Array]
+    masses: Float64
+
+
+class Block(Record):
+    """Steps of some lanes, in time order: arrays `[T, L', ...]`.
+
+    Attributes:
+        lanes: Lanes of the whole, `[L']`.
+        counts: How many steps there are of each, `[L']`; those behind are arbitrary.
+        values: The schema's columns; of stacks the newest frames.
+        older: The other frames of stacks, `[N, k - 1, ...]`, of the steps `led`.
+        led: The steps whose older frames are not those of the step before, as positions in `[T * L']`.
+        next_values: The next observations' columns, `[N, ...]`, of the steps `apart`; or None.
+        apart: The steps whose next observation is not that of the next step here, as positions in `[T * L']`; or None.
+        terminated: Ends.
+        truncated: Ends from outside.
+        priority: Raw priorities, or None.
+        cut: Lanes of the whole that are cut before.
+    """
+
+    lanes: Int64
+    counts: Int64
+    values: list[Array]
+    older: list[Array]
+    led: Int64
+    next_values: list[Array] | None
+    apart: Int64 | None
+    terminated: Bool
+    truncated: Bool
+    priority: Float64 | None
+    cut: Int64
+
+
+class Plan(Frozen, kw_only=True):
+    """What all shards are built from; small, so that an actor can be started again whatever was evicted.
+
+    Attributes:
+        schema: What one step holds.
+        rows: Rows of each lane.
+        num_envs: Lanes of the whole.
+        shards: How many shards there are.
+        item: What one draw expands to.
+        sampler: Which items are drawn.
+        seed: For items that choose something at random.
+        run: Names this set of shards.
+        save_dir: Where shards save themselves; None: nowhere.
+        save_every: After how many seconds; None: only when they are asked to.
+        source: Where they are loaded from when they are first started; None: they begin empty.
+    """
+
+    schema: Schema
+    rows: int
+    num_envs: int
+    shards: int
+    item: Item
+    sampler: Sampler
+    seed: tuple[int, ...]
+    run: str
+    save_dir: str | None = None
+    save_every: float | None = None
+    source: str | None = None
+
+
+def packed(item: Item, fields: dict[str, Any]) -> dict[str, Array]:
+    """The fields of a batch by path, as contiguous arrays; views of others are left out."""
+    flat = dict(_flat(fields, ""))
+    if isinstance(item, Sequences):
+        for path in list(flat):
+            root, _, rest = path.partition(".")
+            whole = flat.get(f"{VIEWS[root]}.{rest}" if rest else VIEWS[root]) if root in VIEWS else None
+            if whole is not None and np.may_share_memory(flat[path], whole):
+                del flat[path]
+    return {path: np.ascontiguousarray(array) for path, array in flat.items()}
+
+
+def _flat(fields: dict[str, Any], prefix: str) -> list[tuple[str, Array]]:
+    found: list[tuple[str, Array]] = []
+    for name, value in fields.items():
+        found += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
+    return found

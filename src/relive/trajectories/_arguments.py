@@ -1,0 +1,101 @@
+"""Arguments of `TrajectoryReplayBuffer`: RLinf's and relive's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import _check
+from .._extras import needs
+from ..errors import ArgumentError, message
+from ._layout import Fill
+from .selection import Selection
+from .trajectory import Trajectory, as_trajectory
+
+FORMATS = ("safetensors", "pt")
+_NAME = "TrajectoryReplayBuffer"
+
+
+def path_and_seed(first: Any, seed: Any) -> tuple[Any, Any]:
+    """Path and seed, where the first positional argument may be either: in RLinf it is the seed."""
+    if first is None or isinstance(first, str | os.PathLike):
+        return first, seed
+    if isinstance(first, bool) or not isinstance(first, int | np.integer) or seed is not None:
+        raise ArgumentError(message("a path, or an integer as the seed", f"`{first!r}`", f"{_NAME}(path)"))
+    return None, first
+
+
+def file_format(value: Any) -> str:
+    """The layout of checkpoints."""
+    if value == "pkl":
+        remedy = "`pkl` files run code when they are loaded; `load_checkpoint(..., allow_pickle=True)` reads old ones"
+        raise ArgumentError(message("`'safetensors'` or `'pt'`", "`'pkl'`", f"{_NAME}(trajectory_format)", remedy))
+    return _check.one_of(value, FORMATS, f"{_NAME}(trajectory_format)")
+
+
+def output(value: Any) -> str:
+    """What draws return."""
+    name = _check.one_of(value, ("numpy", "torch"), f"{_NAME}(output)")
+    if name == "torch":
+        with needs("torch", f"{_NAME}(output)"):
+            import torch  # noqa: F401
+    return name
+
+
+def selection(value: Any) -> Selection | None:
+    """Rules for draws."""
+    if value is not None and not isinstance(value, Selection):
+        raise ArgumentError(message("a `Selection`", f"`{value!r}`", f"{_NAME}(select)"))
+    return value
+
+
+def fill(value: Any) -> Fill:
+    """Values for missing fields."""
+    at = f"{_NAME}(fill)"
+    if isinstance(value, Mapping):
+        return {str(name): _check.real(number, f"{at}[{name!r}]") for name, number in value.items()}
+    return None if value is None else _check.real(value, at)
+
+
+def directory_from(path: Any, auto_save: bool | None, auto_save_path: Any) -> str | None:
+    """The directory to write to, None for none."""
+    if auto_save is not None:
+        _check.flag(auto_save, "TrajectoryReplayBuffer(auto_save)")
+    if path is not None and (auto_save_path or auto_save is False):
+        got = "`auto_save_path` or `auto_save=False` as well"
+        raise ArgumentError(message("only `path`", got, "TrajectoryReplayBuffer(path)"))
+    chosen = path if path is not None else (auto_save_path or None) if auto_save else None
+    if auto_save and chosen is None:
+        raise ArgumentError(message("a `path` to write to", "none", "TrajectoryReplayBuffer(auto_save)"))
+    return None if chosen is None else os.path.abspath(os.fspath(chosen))
+
+
+def checkpoint(path: Any, rlinfs: Any, name: str, method: str) -> Any:
+    """The directory of a checkpoint: `path`, or RLinf's name for it."""
+    if (path is None) == (rlinfs is None) or not isinstance(rlinfs or path, str | os.PathLike):
+        got = "neither" if path is rlinfs is None else "both" if None not in (path, rlinfs) else f"`{rlinfs or path!r}`"
+        raise ArgumentError(message(f"a directory, as `path` or as `{name}`", got, f"{_NAME}.{method}"))
+    return path if rlinfs is None else rlinfs
+
+
+def share_of(is_distributed: bool, local_rank: int, world_size: int) -> tuple[int, int]:
+    """The rank, and the number of shares."""
+    at = "TrajectoryReplayBuffer.load_checkpoint"
+    if not _check.flag(is_distributed, f"{at}(is_distributed)"):
+        return 0, 1
+    world = _check.integer(world_size, f"{at}(world_size)", minimum=1)
+    rank = _check.integer(local_rank, f"{at}(local_rank)", minimum=0)
+    if rank >= world:
+        raise ArgumentError(message(f"a rank below {world}", f"`{rank}`", f"{at}(local_rank)"))
+    return rank, world
+
+
+def trajectories(given: Any) -> list[Trajectory]:
+    """A list of trajectories, each with fields that fit."""
+    if isinstance(given, Mapping | str) or not isinstance(given, Iterable):
+        got = "one" if isinstance(given, Trajectory) else f"`{type(given).__name__}`"
+        raise ArgumentError(message("a list of trajectories", got, "$.trajectories"))
+    return [as_trajectory(one, f"$.trajectories[{number}]") for number, one in enumerate(given)]

@@ -1,0 +1,180 @@
+"""Draws: which rows, read from trajectories whose fields need not be alike, and what is known of each trajectory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from .. import _narrow
+from .._types import Array, Float64, Int64
+from ..errors import NotEnoughData, SchemaError, message
+from ._draws import Draws
+from ._layout import Column, Fill
+from ._snapshot import Snapshot, Stored
+from ._store import Store
+from .selection import Info, Selection
+from .trajectory import Path, leaves, nested
+
+_AT = "TrajectoryReplayBuffer.sample"
+_SUCCESS = ("success", "is_success")
+_TASKS = ("task", "task_description", "task_descriptions", "instruction")
+_READ = ("rewards", "versions", *_SUCCESS)
+
+
+class Infos:
+    """The infos of a store's trajectories, by id."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[int, Info] = {}
+        self._masses: tuple[Any, Float64] = None, np.empty(0)
+
+    def of(self, ids: Sequence[int]) -> list[Info]:
+        """The infos of some trajectories; those that are not there any more are left out. Needs no lock."""
+        known, store = self._known, self._store
+        unknown = [id_ for id_ in ids if id_ not in known]
+        if unknown:
+            with store.lock:
+                snapshot = Snapshot(store, [at for at in map(store.index.find, unknown) if at is not None])
+            with snapshot:
+                known.update((stored.entry.id, _info(stored)) for stored in snapshot)
+        if len(known) > 2 * len(store.index) + 100:
+            with store.lock:
+                left = store.index.ids
+            self._known = {id_: known[id_] for id_ in left if id_ in known}
+        return [known[id_] for id_ in ids if id_ in known]
+
+    def masses(self, selection: Selection, ids: Int64) -> Float64:
+        """The masses of the trajectories in a window; computed when the window or the selection changes."""
+        key = selection, len(ids), ids[:1].tolist(), ids[-1:].tolist()  # ids go in front, and come at the end
+        if key != self._masses[0]:
+            infos = self.of(ids.tolist())
+            masses = selection.masses(infos).tolist() if infos else []
+            known = {info["trajectory_id"]: mass for info, mass in zip(infos, masses, strict=True)}
+            self._masses = key, np.array([known.get(id_, 0.0) for id_ in ids.tolist()])  # 0: gone meanwhile
+        return self._masses[1]
+
+    def clear(self) -> None:
+        """Forget all: the same ids may be given to other trajectories."""
+        self._known, self._masses = {}, (None, np.empty(0))
+
+
+def _info(stored: Stored) -> Info:
+    entry, fields, metadata = stored.entry, stored.fields(_READ), stored.metadata()
+    rows = {column.path: column.shape for column in entry.layout.columns}
+    measured = rows.get(("prev_logprobs",), rows.get(("rewards",), ()))
+    versions, rewards = fields.get(("versions",)), fields.get(("rewards",))
+    success = [metadata[(name,)] for name in _SUCCESS if (name,) in metadata]
+    success += [fields[(name,)] for name in _SUCCESS if (name,) in fields]
+    sums = None if rewards is None else rewards.astype(np.float64).sum(axis=(0, *range(2, rewards.ndim)))
+    return {
+        "trajectory_id": entry.id,
+        "model_weights_id": entry.model_weights_id,
+        "max_episode_length": entry.max_episode_length,
+        "num_samples": entry.length * entry.width,
+        "shape": (entry.length, entry.width, *measured),
+        "length": entry.length,
+        "num_envs": entry.width,
+        "version": None if versions is None else float(versions.min()),
+        "max_version": None if versions is None else float(versions.max()),
+        "success": bool(np.any(success[0])) if success else None,
+        "returns": None if sums is None else sums.tolist(),
+        "task": task_of(metadata),
+        "metadata": nested(metadata),
+    }
+
+
+def task_of(metadata: Any) -> str | None:
+    """The text of the task: one for all environments, wherever it stands."""
+    for name in _TASKS:
+        for path, value in metadata.items():
+            texts = set(value if isinstance(value, list) else [value]) if path[-1] == name else set()
+            if len(texts) == 1 and isinstance(text := texts.pop(), str):
+                return text
+    return None
+
+
+def draw(
+    store: Store, draws: Draws, infos: Infos, selection: Selection | None, window: int, n: int, metadata: bool
+) -> dict[Path, Any]:
+    """Draw `n` rows from the newest `window` trajectories, and read them; with `metadata` also what they have once.
+
+    Raises:
+        NotEnoughData: There are no trajectories, or none that may be drawn.
+        SchemaError: A trajectory lacks a field that the others have, or what a rule looks at.
+        StorageError: A file that was needed is damaged or missing.
+    """
+    if selection is not None:
+        with store.settled():
+            ids = store.index.records["id"][store.index.window(window)[0] :].copy()
+        masses = infos.masses(selection, ids)
+    with ExitStack() as reading:
+        with store.settled():
+            first, before, total, nbytes = store.index.window(window)
+            if not total:
+                raise NotEnoughData(message("at least 1 trajectory", "0", _AT, "add trajectories first"))
+            records, columns = store.index.records, store.columns or ()
+            if selection is None:
+                positions, rows = store.index.locate(before + draws.integers(total, n), first)
+            else:
+                now = records["id"][first:]
+                if not np.array_equal(now, ids):  # some have come or gone meanwhile
+                    known = dict(zip(ids.tolist(), masses.tolist(), strict=True))
+                    masses = np.array([known.get(id_, 0.0) for id_ in now.tolist()])
+                if not masses.any():
+                    raise NotEnoughData(message("at least 1 trajectory that may be drawn", "none", _AT))
+                positions, rows = selection.draw(n, draws, masses, store.index.take(slice(first, None)).rows)
+                positions = positions + first
+            store.check_alike(positions)
+            drawn_from = records[["id", "width"]][positions] if metadata else None
+            alike = [np.arange(n)]
+            if store.fill is not None:  # trajectories with the same fields are read together
+                layouts = records["layout"][positions]
+                alike = [np.flatnonzero(layouts == layout) for layout in np.unique(layouts)]
+            keep = store.cache.fits(len(store.index) - first, nbytes)  # then the window is read whole, once
+            reads = []
+            for part in alike:
+                drawn, which = np.unique(positions[part], return_inverse=True)
+                reads.append((reading.enter_context(Snapshot(store, drawn)), which, rows[part]))
+        found = [snapshot.read(which, rows_there, keep=keep) for snapshot, which, rows_there in reads]
+        fields: dict[Path, Any] = found[0]
+        if len(found) > 1 or len(found[0]) < len(columns):
+            fields = {column.path: _filled(column, alike, found, store.fill, n) for column in columns}
+        if drawn_from is not None:
+            ids = drawn_from["id"].copy()
+            fields = {**_metadata_rows(ids, rows % drawn_from["width"], infos), **fields, ("trajectory_ids",): ids}
+    return fields
+
+
+def _filled(column: Column, targets: Sequence[Int64], parts: Sequence[dict[Path, Array]], fill: Fill, n: int) -> Array:
+    """One field of a batch: `fill` where a trajectory lacks it, and behind shorter rows."""
+    found = [(target, part[column.path]) for target, part in zip(targets, parts, strict=True) if column.path in part]
+    shapes = [array.shape[1:] for _, array in found] or [column.shape]
+    shape = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
+    value = fill.get(".".join(column.path)) if isinstance(fill, Mapping) else fill
+    out: Array = _narrow.named(np.zeros((n, *shape), column.stored), column.dtype)
+    if value:
+        if float(np.full(1, value).astype(out.dtype)[0]) != value and out.dtype.kind in "biu":
+            at = f"TrajectoryReplayBuffer(fill), $.{'.'.join(column.path)}"
+            raise SchemaError(message(f"a value that `{column.dtype}` has", f"`{value}`", at))
+        out[:] = value
+    for target, array in found:
+        where: Any = (target, *(slice(size) for size in array.shape[1:]))
+        out[where] = array
+    return out
+
+
+def _metadata_rows(ids: Int64, envs: Int64, infos: Infos) -> dict[Path, list[Any]]:
+    """For each row what its trajectory has once; of a list with a text for each environment, its own."""
+    known = {info["trajectory_id"]: info for info in infos.of(np.unique(ids).tolist())}
+    found = {id_: dict(leaves(info["metadata"])) for id_, info in known.items()}
+    rows: dict[Path, list[Any]] = {path: [] for once in found.values() for path in once}
+    for id_, env in zip(ids.tolist(), envs.tolist(), strict=True):
+        for path, values in rows.items():
+            value = found.get(id_, {}).get(path)
+            texts = isinstance(value, list) and len(value) == known[id_]["num_envs"] and isinstance(value[0], str)
+            values.append(value[env] if texts and value else value)
+    return rows

@@ -1,0 +1,192 @@
+"""Read LeRobot's data sets: each episode is a trajectory of one environment."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path as Folder
+from typing import Any
+
+import numpy as np
+
+from ..._extras import needs
+from ...errors import ReliveWarning, SchemaError, StorageError, event, message
+from ..trajectory import Trajectory, nested
+from ._names import COUNTED, INFO, TASKS, VERSION, path_of
+
+_MOST_JSON = 64 << 20
+_ROWS = 1024  # frames that are read at once
+
+
+def is_lerobot(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory is one of LeRobot's data sets."""
+    return os.path.isfile(Folder(path) / INFO)
+
+
+def count(path: str | os.PathLike[str]) -> int:
+    """How many episodes a data set has.
+
+    Raises:
+        StorageError: It is not of format v3, or damaged.
+    """
+    return int(_info(Folder(path))["total_episodes"])
+
+
+def from_lerobot(path: str | os.PathLike[str], *, next_obs: bool = False) -> Iterator[Trajectory]:
+    """Read a data set of LeRobot's, one episode at a time: a trajectory `[T, 1, ...]` each.
+
+    `observation.X` becomes `curr_obs["X"]`, `action` `actions`, `next.reward` `rewards`, `next.done` `dones`,
+    `next.success` `success`; other features keep their names. The task is kept as the text `task`. Images `[H, W, C]`
+    are decoded to uint8.
+
+    Args:
+        path: The data set's directory, which has `meta/info.json`.
+        next_obs: Make `next_obs` of the following frame's observation; the last frame of an episode is then left out.
+
+    Raises:
+        SchemaError: The data set has videos: relive decodes none.
+        StorageError: It is not of format v3, or damaged.
+        MissingExtra: PyArrow is not installed; or Pillow, for images.
+
+    >>> for episode in from_lerobot("data/cups", next_obs=True):  # doctest: +SKIP
+    ...     demonstrations.add_trajectories([episode])
+    """
+    folder = Folder(path)
+    info = _info(folder)
+    features = info["features"]
+    videos = [name for name, feature in features.items() if feature["dtype"] == "video"]
+    if videos:
+        remedy = "write the data set with images instead (`use_videos=False`)"
+        raise SchemaError(message("images or numbers", "a video, which relive cannot decode", f"$.{videos[0]}", remedy))
+    with needs("lerobot", "from_lerobot"):
+        import pyarrow.parquet as parquet
+    left_out = [name for name, feature in features.items() if feature["dtype"] == "language"]
+    if left_out:
+        names = ", ".join(f"`{name}`" for name in left_out)
+        warnings.warn(
+            event(f"Left out {names}", str(folder), "relive has no such columns"), ReliveWarning, stacklevel=2
+        )
+    return _read(parquet, folder, features, next_obs)
+
+
+def _read(parquet: Any, folder: Folder, features: Mapping[str, Any], next_obs: bool) -> Iterator[Trajectory]:
+    try:
+        tasks = _tasks(parquet, folder)
+        for table in _episodes(parquet, folder):
+            yield _trajectory(table, features, tasks, next_obs)
+    except (ValueError, KeyError, TypeError, OSError, NotImplementedError) as error:  # Arrow's are ValueErrors
+        raise StorageError(event(f"Invalid LeRobot data set ({str(error)[:80]})", str(folder))) from None
+
+
+def _info(folder: Folder) -> Any:
+    at = str(folder / INFO)
+    try:
+        if (folder / INFO).stat().st_size > _MOST_JSON:
+            raise ValueError("too large")
+        info = json.loads((folder / INFO).read_text())
+        version = str(info["codebase_version"])
+        if not version.startswith("v3."):
+            remedy = "convert it with LeRobot's `convert_dataset_v21_to_v30`"
+            raise StorageError(message(f"a LeRobot data set of format {VERSION}", f"`{version[:20]}`", at, remedy))
+        for feature in info["features"].values():
+            shape = feature["shape"]
+            if not all(type(axis) is int and 0 < axis < 2**31 for axis in shape):
+                raise ValueError(f"invalid shape {str(shape)[:40]}")
+            if not isinstance(feature["dtype"], str):
+                raise ValueError("invalid dtype")
+        int(info["total_episodes"])
+    except StorageError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StorageError(event(f"Invalid LeRobot data set ({str(error)[:80]})", at)) from None
+    return info
+
+
+def _tasks(parquet: Any, folder: Folder) -> dict[int, str]:
+    """The texts of tasks by number. pandas, which writes the file, calls the column with the texts what it likes."""
+    columns = parquet.read_table(folder / TASKS).to_pydict()
+    numbers = columns.pop("task_index")
+    (texts,) = columns.values()
+    return dict(zip(numbers, map(str, texts), strict=True))
+
+
+def _episodes(parquet: Any, folder: Folder) -> Iterator[Any]:
+    """The frames of each episode, as a table."""
+    import pyarrow
+
+    parts: list[Any] = []
+    current = None
+    for path in sorted(folder.glob("data/*/*.parquet")):
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROWS):
+                numbers = batch.column("episode_index").to_numpy(zero_copy_only=False)
+                if not len(numbers):
+                    continue
+                starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+                for first, last in pairwise(starts):
+                    if parts and numbers[first] != current:
+                        yield pyarrow.Table.from_batches(parts)
+                        parts = []
+                    current = numbers[first]
+                    parts.append(batch.slice(first, last - first))
+    if parts:
+        yield pyarrow.Table.from_batches(parts)
+
+
+def _trajectory(table: Any, features: Mapping[str, Any], tasks: Mapping[int, str], next_obs: bool) -> Trajectory:
+    length = table.num_rows
+    fields: dict[tuple[str, ...], Any] = {}
+    for name, feature in features.items():
+        if name in COUNTED or feature["dtype"] == "language":
+            continue
+        column = table.column(name)
+        if column.null_count:
+            raise ValueError(f"`{name}` has missing values")
+        if feature["dtype"] == "string":
+            texts = column.to_pylist()
+            fields[path_of(name)] = texts[0] if len(set(texts)) == 1 else texts
+        elif feature["dtype"] == "image":
+            fields[path_of(name)] = _images(column)
+        else:
+            fields[path_of(name)] = _numbers(column, feature["dtype"]).reshape(length, 1, *feature["shape"])
+    texts = [tasks[number] for number in table.column("task_index").to_pylist()]
+    fields["task",] = texts[0] if len(set(texts)) == 1 else texts
+    if next_obs:
+        if length < 2:
+            raise ValueError("an episode of one frame has no next observation")
+        fields |= {("next_obs", *path[1:]): array[1:] for path, array in fields.items() if path[0] == "curr_obs"}
+        short = {path: value[:-1] for path, value in fields.items() if path[0] != "next_obs" and _steps(value, length)}
+        fields |= short
+    return Trajectory(**nested(fields))
+
+
+def _steps(value: Any, length: int) -> bool:
+    return isinstance(value, np.ndarray) and len(value) == length
+
+
+def _numbers(column: Any, dtype: str) -> Any:
+    import pyarrow
+
+    array = column.combine_chunks()
+    array = array.chunk(0) if isinstance(array, pyarrow.ChunkedArray) else array
+    while isinstance(array, pyarrow.ExtensionArray) or pyarrow.types.is_nested(array.type):
+        array = array.storage if isinstance(array, pyarrow.ExtensionArray) else array.flatten()
+    return array.to_numpy(zero_copy_only=False).astype(np.dtype(dtype), copy=False)
+
+
+def _images(column: Any) -> Any:
+    """Images as uint8 `[T, 1, H, W, C]`. Only those inside the Parquet file are read: a path is never followed."""
+    with needs("lerobot", "from_lerobot"):
+        from PIL import Image
+    images = []
+    for value in column.to_pylist():
+        if not isinstance(value, dict) or not value.get("bytes"):
+            raise ValueError("an image is not inside the Parquet file")
+        with Image.open(io.BytesIO(value["bytes"]), formats=("PNG", "JPEG")) as image:
+            images.append(np.asarray(image))
+    stack = np.stack(images)
+    return stack[:, None] if stack.ndim == 4 else stack[:, None, ..., None]

@@ -1,0 +1,139 @@
+"""Small files that claim much, and names by which files outside the directory would be written to."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from make_attacks import FILE, FRESH, INDEX
+from rollouts import simple
+from test_rlinf_refusals import archive, handle, mapping, plain, tensor
+
+from relive.errors import ReliveWarning, StorageError
+from relive.trajectories import TrajectoryReplayBuffer, inspect, verify
+from relive.trajectories.rlinf._file import contents
+
+
+@pytest.fixture
+def good(folder: Path) -> Path:
+    with TrajectoryReplayBuffer(folder / "good", seed=1) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(3)])
+    return folder / "good"
+
+
+def within(levels: int, width: int, kind: Callable[[Any], Any]) -> Any:
+    """A thing that has the same thing several times, which has the same thing several times, and so on."""
+    thing = kind([])
+    for _ in range(levels):
+        thing = kind([thing] * width)
+    return thing
+
+
+def same(things: list[Any]) -> dict[str, Any]:
+    return {f"f{number}": thing for number, thing in enumerate(things)}
+
+
+TUPLES = plain(within(60, 2, tuple))
+BOMBS = {
+    "mappings": archive(plain(within(7, 900, same))),
+    "mappings of few": archive(plain(within(7, 60, same))),
+    "a key": archive(b"}" + TUPLES + plain(1) + b"s"),
+    "a storage": archive(mapping(rewards=tensor(handle(name=TUPLES)))),
+    "a storage's number": archive(
+        mapping(rewards=tensor(b"(" + plain("storage") + b"ctorch\nFloatStorage\n" + TUPLES + b"tQ"))
+    ),
+    "a shape": archive(mapping(rewards=tensor(size=within(60, 2, tuple)))),
+    "a global": archive(TUPLES + plain("x") + b"\x93"),
+    "a value": archive(mapping(rewards=tensor(), more=TUPLES)),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_what_has_few_bytes_takes_little_time(name: str, folder: Path) -> None:
+    assert len(BOMBS[name]) < 100_000
+    (folder / "file").write_bytes(BOMBS[name])
+    with open(folder / "file", "rb") as file:
+        begin = time.process_time()
+        if name == "a value":
+            assert list(contents(file.fileno(), "pt", "file").others) == [("more",)]
+        else:
+            with pytest.raises(StorageError, match=r"^Invalid RLinf trajectory file.{,200}$"):
+                contents(file.fileno(), "pt", "file")
+        assert time.process_time() - begin < 2
+
+
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("size", [0, 93_000])
+def test_nothing_outside_is_written_to(end: str, size: int, good: Path, folder: Path) -> None:
+    """A file of somebody else's that has one of the index's names, too: reading leaves it, writing refuses it."""
+    outside = folder / "outside"
+    outside.write_bytes(os.urandom(size))
+    before, name = outside.read_bytes(), good / (INDEX + end)
+    name.unlink(missing_ok=True)
+    os.link(outside, name)
+    jobs = [lambda: inspect(good), lambda: verify(good), lambda: TrajectoryReplayBuffer().load_checkpoint(good)]
+    for job in jobs:
+        try:
+            job()
+        except StorageError:
+            assert end != "-shm", "which nobody needs"
+    with pytest.raises(StorageError, match="two names"):
+        TrajectoryReplayBuffer(good)
+    assert outside.read_bytes() == before
+
+
+def test_a_hole_that_claims_to_be_a_table_is_not_read(good: Path) -> None:
+    """7 GB of checksums on no disk."""
+    with TrajectoryReplayBuffer() as buffer:
+        buffer.add_trajectories([{"rewards": np.zeros((1000, 10))}])
+        buffer.save_checkpoint(good.parent / "saved")
+    data = (good.parent / "saved" / "trajectory_000000000000.safetensors").read_bytes()
+    count = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + count])
+    t = 10**8
+    header["rewards"] |= {"shape": [t, 10], "data_offsets": [0, 80 * t]}
+    header["relive/crc32"] |= {"shape": [10 * t, 1], "data_offsets": [80 * t, 120 * t]}
+    header["relive/checksum"]["data_offsets"] = [120 * t, 120 * t + 4]
+    text = json.dumps(header).encode().ljust(count + 64)
+    with open(good / FRESH, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + 120 * t + 4)
+    begin = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReliveWarning)
+        with TrajectoryReplayBuffer(good) as buffer:
+            assert len(buffer) == 3
+    assert time.process_time() - begin < 2
+
+
+@pytest.mark.parametrize(
+    "change", [lambda text: b"\xef\xbb\xbf" + text, lambda text: text.replace(b"{", b'{"rewards":{},', 1)]
+)
+def test_headers_that_can_be_read_in_two_ways(change: Callable[[bytes], bytes], good: Path) -> None:
+    """A byte order mark, and a key that is there twice."""
+    data = (good / FILE).read_bytes()
+    count = int.from_bytes(data[:8], "little")
+    text = change(data[8 : 8 + count].rstrip())
+    (good / FILE).write_bytes(len(text).to_bytes(8, "little") + text + data[8 + count :])
+    with pytest.raises(StorageError):
+        TrajectoryReplayBuffer().load_checkpoint(good)
+    assert [name for name, _ in verify(good)] == [FILE]
+
+
+def test_a_damaged_index_says_what_helps(good: Path) -> None:
+    """And it does."""
+    data = bytearray((good / INDEX).read_bytes())
+    data[100:] = bytes(len(data) - 100)
+    (good / INDEX).write_bytes(data)
+    with pytest.raises(StorageError, match=r"relive salvage.*opening the directory without this file"):
+        TrajectoryReplayBuffer(good)
+    (good / INDEX).unlink()
+    with pytest.warns(ReliveWarning, match="indexed 3 complete files"):
+        TrajectoryReplayBuffer(good).close()

@@ -1,0 +1,150 @@
+"""`Shared` and `Mapped` where writers and creators are killed: nothing is lost, half seen, or left behind."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forking import forked
+from test_processes import make, native, steps, torn
+
+import relive
+from relive.storage.shared import segments
+
+pytestmark = [pytest.mark.filterwarnings("ignore:Expected:relive.errors.ReliveWarning"), native]
+
+
+@pytest.fixture(params=["shared", "mapped"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path):
+    return relive.Shared() if request.param == "shared" else relive.Mapped(tmp_path / "ring")
+
+
+def killed_writer(address: str, lane: int, tell: int) -> None:
+    with relive.Writer(address, env_ids=[lane]) as writer:
+        for t in range(2**40):
+            last = writer.extend(**steps(2048, t, 1, lane))
+            os.pwrite(tell, last.tobytes(), 0)
+
+
+@pytest.mark.parametrize("kills", [25, pytest.param(250, marks=pytest.mark.slow)])
+def test_a_killed_writer_blocks_nobody(storage: object, kills: int, tmp_path: Path) -> None:
+    """Its half row is never seen, its last acknowledged step can be drawn, its lane is claimed again."""
+    rng = np.random.default_rng(0)
+    tell = os.open(tmp_path / "last", os.O_RDWR | os.O_CREAT)
+    with make(2048, 30, storage=storage) as buffer:
+        for _ in range(kills):
+            os.pwrite(tell, (-1).to_bytes(8, "little", signed=True), 0)
+            with forked(lambda: killed_writer(storage.address, 1, tell), endless=True):
+                while not buffer.can_sample(1):
+                    time.sleep(0.001)
+                end = time.monotonic() + rng.uniform(0.002, 0.02)
+                while time.monotonic() < end:
+                    assert not torn(buffer.sample(4)).any()
+            assert not torn(buffer.sample(64)).any()
+            last = int.from_bytes(os.pread(tell, 8, 0), "little", signed=True)
+            if last >= 0:
+                assert not torn(buffer.read([last])).any()
+            relive.Writer(storage.address, env_ids=[1]).close()
+    os.close(tell)
+
+
+def test_a_killed_creator_of_a_mapped_ring_loses_no_step_that_was_added(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tell = os.open(tmp_path / "last", os.O_RDWR | os.O_CREAT)
+
+    def work(number: int) -> None:
+        path = tmp_path / f"ring{number}"
+        buffer = make(300, 200, sampler=relive.Prioritized(), storage=relive.Mapped(path))
+        for t in range(2**40):
+            last = buffer.extend(**steps(300, t, 1, 0))
+            os.pwrite(tell, last.tobytes(), 0)
+            if t % 7 == 6:
+                ids = buffer.sample(8).ids
+                buffer.update_priorities(ids, 1.0 + ids % 3)
+
+    for number in range(8):
+        os.pwrite(tell, (-1).to_bytes(8, "little", signed=True), 0)
+        with forked(lambda number=number: work(number), endless=True):
+            while int.from_bytes(os.pread(tell, 8, 0), "little", signed=True) < 0:
+                time.sleep(0.001)
+            time.sleep(rng.uniform(0.0, 0.05))
+        last = int.from_bytes(os.pread(tell, 8, 0), "little", signed=True)
+        with relive.open(tmp_path / f"ring{number}") as buffer:
+            assert not torn(buffer.read([last])).any()
+            assert not torn(buffer.sample(100)).any()
+            assert len(buffer) >= min(200, last // 2 + 1)
+            buffer.extend(**steps(300, 0, 3, 0))
+    os.close(tell)
+
+
+@pytest.mark.parametrize("end", ["kill", "exit", "error", "term"])
+def test_no_segment_is_left_behind(end: str) -> None:
+    code = f"""
+import os, signal, sys, time, relive
+buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 100, storage=relive.Shared())
+print(buffer.storage.file, flush=True)
+child = os.fork()
+if child == 0:
+    time.sleep(20)  # outlives its parent
+    os._exit(0)
+print(child, flush=True)
+end = {end!r}
+if end == "error": raise SystemExit(3)
+if end == "kill": os.kill(os.getpid(), signal.SIGKILL)
+if end == "term": os.kill(os.getpid(), signal.SIGTERM)
+"""
+    done = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    file, child = done.stdout.readline().strip(), int(done.stdout.readline())
+    try:
+        done.wait(10)
+        end_of_wait = time.monotonic() + 3
+        while os.path.exists(file) and time.monotonic() < end_of_wait:
+            time.sleep(0.02)
+        assert not os.path.exists(file)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        done.stdout.close()
+
+
+def held() -> tuple[int, int, set[str]]:
+    """Descriptors of this process, its children, and the machine's segments of its making."""
+    own = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return len(os.listdir("/proc/self/fd")), len(own), {path for path in segments() if f"-{os.getpid()}-" in path}
+
+
+def write_for_ever(address: str) -> None:
+    with relive.Writer(address, env_ids=[1]) as writer:
+        for t in range(2**40):
+            writer.extend(**steps(3, t, 1, 1))
+
+
+@pytest.mark.parametrize("cycles", [30, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["shared", "mapped"])
+def test_buffers_that_are_made_opened_and_killed_over_and_over_leave_nothing(
+    kind: str, cycles: int, tmp_path: Path
+) -> None:
+    """Closed, or dropped; with a reader, a writer here, and one in a child that is killed."""
+    before = None
+    for cycle in range(cycles):
+        storage = relive.Shared() if kind == "shared" else relive.Mapped(tmp_path / f"{cycle}")
+        buffer = make(3, 40, storage=storage)
+        with relive.open(storage.address) as reader, buffer.writer([0]) as writer:
+            writer.extend(**steps(3, 0, 5, 0))
+            reader.sample(2)
+        if cycle % 5 == 0:
+            with forked(functools.partial(write_for_ever, storage.address), endless=True):
+                while buffer.stats().added < 10:
+                    time.sleep(0.001)
+        if cycle % 2:
+            buffer.close()
+        buffer = reader = writer = None
+        before = before or held()  # the first buffer brings the sweeper
+    assert held() == before
+    assert not held()[2]

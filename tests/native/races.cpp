@@ -1,0 +1,192 @@
+// Writers and readers of one ring as threads of one process, for ThreadSanitizer, which sees no other process. Each has
+// a `Ring` of its own over the same arrays, as each process has. tests/sanitizers.sh compiles and runs it.
+//
+//     races [SECONDS] [unchecked]
+//
+// Every row says which step of which lane it is, in all of its bytes. Ends with 0 if every item that the second look
+// let through was whole, and of the row that its id names. `unchecked` leaves that look out, and has to fail.
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "../../native/changes.hpp"
+#include "../../native/gather.hpp"
+#include "../../native/priorities.hpp"
+#include "../../native/queue.hpp"
+
+namespace relive {
+const Kernels& chosen() { std::abort(); }  // trees belong to one process
+
+namespace {
+
+constexpr int64_t LANES = 3, ROWS = 63, BITS = 2, DEPTH = 64, WIDTH = 24, EPISODE = 7, CUT_EVERY = 35;
+constexpr size_t TOTAL = LANES * DEPTH;
+using Observation = std::array<int64_t, WIDTH>;
+
+// What the processes of a buffer share.
+struct Arrays {
+    std::vector<int64_t> obs = std::vector<int64_t>((TOTAL + 1) * WIDTH), action = std::vector<int64_t>(TOTAL + 1);
+    std::vector<uint8_t> marks = std::vector<uint8_t>(TOTAL);
+    std::vector<double> given = std::vector<double>(TOTAL);
+    std::vector<int64_t> arrival = std::vector<int64_t>(TOTAL);
+    std::array<Lane, LANES> lanes{};
+    int64_t clock = 0, any_given = 0;
+};
+
+Ring over(Arrays& arrays) {
+    Ring ring;
+    ring.lanes = LANES, ring.rows = ROWS, ring.depth = DEPTH, ring.bits = BITS, ring.span = 1;
+    ring.num_obs = 1;
+    ring.marks = arrays.marks.data(), ring.lane_of = arrays.lanes.data();
+    ring.given = arrays.given.data(), ring.arrival = arrays.arrival.data();
+    ring.clock = &arrays.clock, ring.any_given = &arrays.any_given;
+    ring.prepare();
+    ring.add_column({reinterpret_cast<char*>(arrays.obs.data()), sizeof(Observation), sizeof(Observation)});
+    ring.add_column({reinterpret_cast<char*>(arrays.action.data()), sizeof(int64_t), sizeof(int64_t)});
+    return ring;
+}
+
+void fill(Observation& out, int64_t lane, int64_t step) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = (step * LANES + lane) * 1000 + int64_t(i);
+}
+
+// The row of a step: after every end and every cut one row holds an observation alone.
+int64_t row_of(int64_t step) { return step + step / EPISODE + (step + CUT_EVERY - 4) / CUT_EVERY; }
+
+void write(Arrays& arrays, int64_t lane, const std::atomic<bool>& stop) {
+    Ring ring = over(arrays);
+    Observation now, next;
+    int64_t id;
+    for (int64_t step = 0; !stop.load(std::memory_order_relaxed); ++step) {
+        fill(now, lane, step);
+        fill(next, lane, step + 1);
+        const char* values[] = {reinterpret_cast<char*>(now.data()), reinterpret_cast<char*>(&step)};
+        const char* nexts[] = {reinterpret_cast<char*>(next.data())};
+        const uint8_t ended = step % EPISODE == EPISODE - 1, no = 0;
+        const double priority = double(step % 5);
+        ring.write({values, nexts, &ended, &no, step % 3 ? nullptr : &priority, &lane, 1, 1}, &id);
+        if (id != row_of(step) * LANES + lane) std::abort();
+        if (step % CUT_EVERY == 3) ring.cut(&lane, 1);
+    }
+}
+
+// Copies the items at some slots; how many of them are whole but wrong.
+class Reader {
+public:
+    Reader(Arrays& arrays, bool checks) : ring(over(arrays)), checks_(checks) {}
+
+    int64_t read(const std::vector<int64_t>& slots) {
+        const int64_t n = int64_t(slots.size());
+        if (!n) return 0;
+        const auto room = size_t(n);
+        std::vector<int64_t> ids(room), at(room), after(room), action(room);
+        std::vector<int32_t> steps(room);
+        std::vector<float> discount(room);
+        std::vector<uint8_t> terminated(room), truncated(room), bad(room);
+        std::vector<Observation> obs(room), next(room);
+        const float powers[] = {1.0f, 0.5f};
+        ring.windows(
+            slots.data(), n, 1, powers,
+            {ids.data(), at.data(), after.data(), steps.data(), discount.data(), terminated.data(), truncated.data()});
+        const auto job = [](const Column& column, void* to, const std::vector<int64_t>& rows) {
+            return Job{column.data, static_cast<char*>(to), rows.data(), column.row, column.stride};
+        };
+        const Job jobs[] = {job(ring.columns[0], obs.data(), at), job(ring.columns[0], next.data(), after),
+                            job(ring.columns[1], action.data(), at)};
+        gather(jobs, 3, nullptr, 0, n);
+        if (checks_) ring.overtaken(ready, ids.data(), n, bad.data());
+        int64_t wrong = 0;
+        for (size_t i = 0; i < room; ++i) {
+            if (bad[i]) continue;
+            ++seen;
+            const int64_t lane = ids[i] % LANES;
+            Observation before, behind;
+            fill(before, lane, action[i]);
+            fill(behind, lane, action[i] + 1);
+            const bool ended = action[i] % EPISODE == EPISODE - 1;
+            wrong += ids[i] != row_of(action[i]) * LANES + lane || obs[i] != before || next[i] != behind ||
+                     terminated[i] != ended || discount[i] != (ended ? 0.0f : 0.5f);
+        }
+        return wrong;
+    }
+
+    Ring ring;
+    std::vector<int64_t> ready;
+    int64_t seen = 0;
+
+private:
+    bool checks_;
+};
+
+// Draws from a queue of anchors, as `Uniform` does.
+void draw_uniformly(Reader& reader, const std::atomic<bool>& stop, int64_t& wrong) {
+    std::vector<int32_t> places(LANES * ROWS);
+    std::array<Ends, LANES> ends{};
+    std::array<Seen, LANES> seen{};
+    Queue<int32_t> queue;
+    queue.places = places.data(), queue.ends = ends.data(), queue.seen = seen.data();
+    uint64_t state = 1;
+    while (!stop.load(std::memory_order_relaxed)) {
+        reader.ring.look(reader.ready);
+        if (!queue.refresh(reader.ring)) continue;
+        std::array<double, 16> u;
+        for (double& each : u)
+            each = double((state = state * 6364136223846793005u + 1442695040888963407u) >> 11) * 0x1p-53;
+        std::vector<int64_t> slots(u.size());
+        queue.draw(reader.ring, u.data(), int64_t(u.size()), slots.data());
+        wrong += reader.read(slots);
+    }
+}
+
+// Takes in what came, with its priorities, as samplers do that keep these; reads it.
+void follow(Reader& reader, const std::atomic<bool>& stop, int64_t& wrong) {
+    std::array<Seen, LANES> seen{};
+    News news;
+    double largest = 0.0;
+    while (!stop.load(std::memory_order_relaxed)) {
+        reader.ring.look(reader.ready);
+        news.gather(reader.ring, seen.data(), largest, 1.0, true);
+        largest = news.largest;
+        for (size_t i = 0; i < news.come.size(); ++i)
+            if (!(news.value(i) >= 0.0 && news.value(i) <= 4.0)) ++wrong;
+        wrong += reader.read(news.come);
+        news.settle(seen.data());
+    }
+}
+
+int hunt(double seconds, bool checks) {
+    Arrays arrays;
+    std::atomic<bool> stop = false;
+    Reader one(arrays, checks), other(arrays, checks);
+    int64_t wrong[2] = {};
+    std::vector<std::thread> threads;
+    for (int64_t lane = 0; lane < LANES; ++lane) threads.emplace_back([&, lane] { write(arrays, lane, stop); });
+    threads.emplace_back([&] { draw_uniformly(one, stop, wrong[0]); });
+    threads.emplace_back([&] { follow(other, stop, wrong[1]); });
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    stop = true;
+    for (std::thread& thread : threads) thread.join();
+    int64_t added = 0;
+    for (const Lane& lane : arrays.lanes) added += lane.steps;
+    std::printf("%lld steps added, %lld and %lld items read, %lld and %lld of them wrong\n", (long long)added,
+                (long long)one.seen, (long long)other.seen, (long long)wrong[0], (long long)wrong[1]);
+    return wrong[0] + wrong[1] > 0 || one.seen < 1000 || other.seen < 1000;
+}
+
+}  // namespace
+}  // namespace relive
+
+int main(int count, char** words) {
+    bool checks = true;
+    double seconds = 5;
+    for (int i = 1; i < count; ++i) {
+        if (std::string(words[i]) == "unchecked")
+            checks = false;
+        else
+            seconds = std::atof(words[i]);
+    }
+    return relive::hunt(seconds, checks);
+}

@@ -1,0 +1,271 @@
+"""Shards as Ray's actors: the whole way, handles in other actors, deaths, saves, refusals."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray")
+
+import relive
+from relive.ray import Shards
+from relive.ray._keeping import newest
+from relive.testing import GO, SCHEMAS, STAY, TERMINATED, Script, SyntheticEnvs
+from relive.testing.agreement import assert_same_batch
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::relive.ReliveWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # Ray's own
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("cluster"),
+]
+LANES, ROWS = 5, 40
+SMALL: dict[str, Any] = {"num_cpus": 0, "memory": None}
+
+
+def made(shards: int = 2, **choices: Any) -> Shards:
+    sampler = relive.Prioritized(alpha=1.0, weights="none", beta=1.0)
+    choices = {"sampler": sampler, "seed": 0, "item": relive.Transitions(n_step=2), **choices}
+    return Shards(SCHEMAS["nested"], LANES * ROWS, num_envs=LANES, shards=shards, **choices)
+
+
+def rollout(steps: int = 30) -> dict[str, Any]:
+    script = Script([GO] * 6 + [TERMINATED], [STAY], give_next=True)
+    return SyntheticEnvs(SCHEMAS["nested"], LANES).rollout(list(range(LANES)), steps, script)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def until(condition: Any, seconds: float = 60.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def pids(shards: Shards) -> list[int]:
+    lines = shards._lines
+    promises = [lines.call(shard, "ready") for shard in range(shards.shards)]
+    assert all(lines.wait(promises, 60.0))
+    return [lines.take(promise)[2] for promise in promises]
+
+
+def learner_of(ray: Any) -> Any:
+    @ray.remote(num_cpus=0)
+    class Other:
+        def __init__(self, replay: Shards) -> None:
+            self.replay = replay
+
+        def act(self, writer: relive.ray.Writer, steps: dict[str, Any]) -> int:
+            with writer:
+                writer.extend(**steps)
+                return writer.flush()
+
+        def learn(self, n: int) -> tuple[Any, int]:
+            self.replay.rng = np.random.default_rng(7)
+            batch = self.replay.sample(n)
+            return batch, self.replay.update_priorities(batch.ids, np.full(n, 3.0))
+
+    return Other
+
+
+def test_the_whole_way(cluster: Any, tmp_path: Path) -> None:
+    twin = relive.ReplayBuffer(SCHEMAS["nested"], LANES * ROWS, num_envs=LANES, item=relive.Transitions(n_step=2))
+    steps = rollout()
+    twin.extend(**steps)
+    with made() as shards:
+        processes = pids(shards)
+        with pytest.raises(relive.NotEnoughData, match="at least 1 drawable item, got 0"):
+            shards.sample(4)
+        other = learner_of(cluster).remote(shards)
+        assert cluster.get(other.act.remote(shards.writer(), steps)) == 0
+        batch = shards.sample(128)
+        assert_same_batch(batch, twin.read(batch.ids), without=("weights",))
+        np.testing.assert_allclose(batch.weights, 1.0, rtol=1e-6)
+        batch.reward[:] = 0  # it belongs to the caller
+        drawn, applied = cluster.get(other.learn.remote(64))
+        assert applied == 64
+        assert_same_batch(drawn, twin.read(drawn.ids), without=("weights",))
+        with shards.prefetch(32, depth=3, to="torch") as batches:
+            for _, ahead in zip(range(6), batches, strict=False):
+                assert shards.update_priorities(ahead.ids, ahead.reward[:, 0]) is None
+                np.testing.assert_array_equal(ahead.reward.numpy(), twin.read(ahead.ids.numpy()).reward)
+        assert shards.stats().drawn == 128 + 6 * 32
+        assert (shards.stats().size, shards.stats().missing) == (150, ())
+        saved = shards.save(tmp_path / "saved")
+        assert (len(saved.numbers), saved.bytes_written > 0) == (2, True)
+        expected = shards.sample(64)
+    assert until(lambda: not any(map(alive, processes)))
+    with pytest.raises(relive.ReliveError, match="open shards"):
+        shards.sample(1)
+    for count in (None, 3):
+        with Shards.load(tmp_path / "saved", shards=count) as again:
+            assert again.stats().size == 150
+            batch = again.sample(64)
+            assert_same_batch(batch, twin.read(batch.ids), without=("weights",))
+            if count is None:
+                np.testing.assert_array_equal(batch.ids, expected.ids)
+                np.testing.assert_allclose(batch.weights, expected.weights, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_killed_shard_costs_its_own_steps_and_returns(tmp_path: Path) -> None:
+    with made(save_dir=str(tmp_path), save_every=0.2) as shards, shards.writer() as writer:
+        writer.extend(**rollout(20))
+        assert writer.flush() == 0
+        shards.sample(32)
+        assert until(lambda: newest(str(tmp_path), 1))
+        time.sleep(1.0)  # two more saves
+        before = shards.sample(400).ids
+        os.kill(pids(shards)[1], signal.SIGKILL)
+        begun = time.monotonic()
+        batch = shards.sample(400)
+        went_on = time.monotonic() - begun
+        assert not (batch.ids % LANES % 2 == 1).any() or shards.stats().shards[1].life == 1
+        writer.extend(**rollout(3))
+        assert until(lambda: shards.stats().shards[1].life == 1 and not shards.stats().missing)
+        assert until(lambda: writer.flush() == 0)  # what waits for a dead shard is sent when it answers
+        stats = shards.stats()
+        assert stats.lost == stats.dropped == 0  # it had saved everything
+        assert stats.size == 23 * LANES
+        assert shards.update_priorities(before, np.ones(400)) == 400
+        assert went_on < 8  # 2 on a quiet machine
+
+
+@pytest.mark.slow
+def test_a_stopped_shard_does_not_stop_the_draws() -> None:
+    with made() as shards:
+        with shards.writer() as writer:
+            writer.extend(**rollout())
+        for _ in range(5):
+            shards.sample(16)
+        process = pids(shards)[1]
+        os.kill(process, signal.SIGSTOP)
+        try:
+            batch = shards.sample(64)
+            assert not (batch.ids % LANES % 2 == 1).any()
+            assert shards.stats().missing_lanes == (1, 3)
+        finally:
+            os.kill(process, signal.SIGCONT)
+        assert until(lambda: not shards.stats().missing)
+        assert shards.stats().lost == 0
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(relive.ArgumentError, match=r"Ranked\(.*a rank is one among all items, which no shard knows"):
+        made(sampler=relive.Ranked())
+    with pytest.raises(relive.ArgumentError, match=r"priorities with replacement.*`replacement=True`"):
+        made(sampler=relive.Prioritized(replacement=False))
+    with pytest.raises(relive.ArgumentError, match="at most 5 shards, as many as lanes"):
+        made(shards=6)
+    with pytest.raises(relive.ArgumentError, match="an absolute path"):
+        made(save_dir="here")
+    with pytest.raises(relive.ArgumentError, match="a list of 2 dicts"):
+        made(actor_options=[{}])
+    with pytest.raises(relive.StorageError, match="a directory of shards"):
+        Shards.load(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(relive.StorageError, match="a directory"):
+        made(save_dir=str(tmp_path / "file"))
+    begun = time.monotonic()
+    with pytest.raises(relive.ReliveError, match=r"Shards \[0, 1\] were not started within 1 s; each needs .*no-such"):
+        made(actor_options={"resources": {"no-such": 1.0}}, timeout=1.0)
+    assert time.monotonic() - begun < 30
+
+
+def test_an_error_leaves_no_actor() -> None:
+    processes: list[int] = []
+
+    def train() -> None:
+        with made() as shards:
+            processes.extend(pids(shards))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    assert len(processes) == 2
+    assert until(lambda: not any(map(alive, processes)))
+
+
+DRIVER = """
+import os, sys, time
+import numpy as np, ray, relive
+from relive.ray import Shards
+ray.init(address=sys.argv[1], log_to_driver=False)
+schema = relive.Schema(obs=relive.Field((60_000,)), action=relive.Field())
+@ray.remote(num_cpus=0)
+class Runner:
+    def run(self, writer):
+        obs, no = np.zeros((4, 60_000), np.float32), np.zeros(4, bool)
+        with writer:
+            while True:
+                writer.add(obs=obs, action=no, reward=no, next_obs=obs, terminated=no, truncated=no)
+    def pid(self):
+        return os.getpid()
+with Shards(schema, 400, num_envs=4, shards=2, timeout=300.0) as shards:
+    runner = Runner.remote()
+    pids = [ray.get(runner.pid.remote())] + [shards._lines.take(shards._lines.call(i, "ready"))[2] for i in (0, 1)]
+    runner.run.remote(shards.writer())
+    while not shards.can_sample(1):
+        time.sleep(0.1)
+    with shards.prefetch(16) as batches:
+        for number, batch in enumerate(batches):
+            if number == 3:
+                print(*pids, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_no_actor_and_no_segment(cluster: Any) -> None:
+    """A driver that draws large batches, with a runner that never ends, in the middle of it."""
+    address = cluster.get_runtime_context().gcs_address
+    before = segments()
+    with subprocess.Popen([sys.executable, "-c", DRIVER, address], stdout=subprocess.PIPE, text=True) as driver:
+        try:
+            processes = [int(word) for word in driver.stdout.readline().split()]
+            assert len(processes) == 3
+            assert all(map(alive, processes))
+            driver.send_signal(signal.SIGINT)
+            assert driver.wait(60) != 0
+        finally:
+            driver.kill()
+    assert until(lambda: not any(map(alive, processes)))
+    assert until(lambda: segments() <= before)
+
+
+def segments() -> set[str]:
+    """Shared memory of Ray's and relive's."""
+    return {name for name in os.listdir("/dev/shm") if name.startswith(("plasma", "psm_", "relive"))}
+
+
+def test_a_writer_that_was_used_is_not_sent() -> None:
+    with made(shards=1) as shards, shards.writer() as writer:
+        writer.extend(**rollout(1))
+        with pytest.raises(relive.ReliveError, match="a writer that has added nothing yet"):
+            pickle.dumps(writer)
+
+
+@pytest.mark.slow
+def test_a_lost_node_costs_what_was_on_it() -> None:
+    script = Path(__file__).with_name("losing_a_node.py")
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=400)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert "the shard is back" in run.stdout

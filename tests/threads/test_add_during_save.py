@@ -1,0 +1,61 @@
+"""No `add` waits for long while another thread saves a large buffer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relive
+from relive import _kernels
+from relive.checkpoints._instant import Instant
+
+ROWS = 1_000_000
+MOST_SECONDS = 0.020
+
+
+def longest_add(buffer: relive.ReplayBuffer, path: Path) -> float:
+    """The longest of the calls that are made while a save is being written, in seconds."""
+    step = {"obs": np.zeros(17, np.float32), "action": np.zeros(6, np.float32), "reward": 0.0}
+    step |= {"next_obs": step["obs"], "terminated": False, "truncated": False}
+    ended, longest = threading.Event(), 0.0
+
+    def save() -> None:
+        try:
+            buffer.save(path, wait=False).wait()
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=save)
+    thread.start()
+    while not ended.is_set():
+        begun = time.perf_counter()
+        buffer.add(**step)
+        longest = max(longest, time.perf_counter() - begun)
+    thread.join()
+    return longest
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not _kernels.is_native(), reason="the NumPy kernels take longer to add")
+def test_no_add_waits_for_a_save_of_a_million_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
+) -> None:
+    """Of several saves the best: a machine with other work may stop any thread for as long. A slow copy is found."""
+    schema = relive.Schema(obs=relive.Field(17), action=relive.Field(6))
+    buffer = relive.ReplayBuffer(schema, ROWS, sampler=relive.Prioritized(), seed=0)
+    obs, ends = np.zeros((1 << 16, 17), np.float32), np.zeros(1 << 16, bool)
+    steps = {"obs": obs, "action": obs[:, :6], "reward": obs[:, 0], "next_obs": obs}
+    for _ in range(ROWS // len(obs) + 1):
+        buffer.extend(**steps, terminated=ends, truncated=ends)
+    buffer.sample(1)
+    found = [longest_add(buffer, tmp_path / str(number)) for number in range(5)]
+    record_property("cases", len(found))
+    assert min(found) < MOST_SECONDS, found
+    take = Instant.take
+    monkeypatch.setattr(Instant, "take", lambda self: (take(self), time.sleep(2 * MOST_SECONDS)))
+    assert longest_add(buffer, tmp_path / "slow") > MOST_SECONDS

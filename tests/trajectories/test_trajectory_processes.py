@@ -1,0 +1,377 @@
+"""What becomes of a buffer beyond its calls: scripts that end, buffers that are dropped, forks, few descriptors,
+places that may only be read, and disks that are full.
+
+Each life is a script in a process of its own: limits, mounts and ends of processes are not those of the tests.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+from rollouts import simple
+from system_calls import watched
+
+import relive
+from relive.errors import ArgumentError
+from relive.trajectories import TrajectoryReplayBuffer, inspect
+
+SOURCE = str(Path(relive.__file__).resolve().parents[1])
+BEGIN = """
+    import errno, gc, os, resource, sys, time
+    import numpy as np
+    from relive.trajectories import TrajectoryReplayBuffer, convert, inspect, verify
+    def one(k, size=1000): return {"rewards": np.full((5, 1, size // 20), k, np.float32)}
+"""
+
+
+def run(script: str, *arguments: object, limit: str = "", mounted: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a script, under a limit of the shell's or with a mount of its own; it must end within a minute."""
+    code = textwrap.dedent(BEGIN) + textwrap.dedent(script)
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    if limit or mounted:
+        command = ["sh", "-c", " && ".join(filter(None, [limit, mounted, 'exec "$@"'])), "sh", *command]
+    if mounted:
+        command = ["unshare", "-m", *command] if os.geteuid() == 0 else ["unshare", "-Urm", *command]
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+
+
+def assert_ran(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def mounts() -> None:
+    command = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
+    try:
+        subprocess.run([*command, "mount", "-t", "tmpfs", "none", "/mnt"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no mounts of one's own here")
+
+
+# The end of a process, and of a buffer --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(0)", "del buffer; gc.collect()"])
+def test_what_waits_is_written_when_nobody_closes(end, folder):
+    """And somebody is told; who has waited for it needs no telling."""
+    script = """
+        buffer = TrajectoryReplayBuffer(sys.argv[1])
+        buffer.add_trajectories([one(k, 100_000) for k in range(30)])
+    """
+    done = run(textwrap.dedent(script) + end, folder / "own")
+    assert_ran(done)
+    assert "was not closed: 30 trajectories" in done.stderr
+    assert len(list((folder / "own").glob("trajectory*"))) == inspect(folder / "own").trajectories == 30
+    done = run(textwrap.dedent(script) + f"buffer.sync()\n{end}", folder / "other")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("cycle", [False, True])
+def test_a_dropped_buffer_lets_go(cycle, folder):
+    """Of its thread, its lock and its descriptors, as in a cell of a notebook that is run again."""
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for k in range(5):
+        buffer = TrajectoryReplayBuffer(folder, cache_size=0)
+        buffer.add_trajectories([simple(k)])
+        buffer.sync()
+        buffer.sample(4)
+        buffer.itself = buffer if cycle else None
+        del buffer
+        gc.collect()
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    assert inspect(folder).trajectories == 5
+
+
+def test_a_buffer_that_its_own_thread_collects(folder):
+    """A collection of garbage may begin anywhere, and the thread that writes must not wait for itself."""
+    done = run(
+        """
+        from relive import _files
+        real = os.fsync
+        class System:
+            def __getattr__(self, name): return getattr(os, name)
+            def fsync(self, fd): gc.collect(); real(fd)
+        gc.disable()
+        _files.os = System()
+        buffer = TrajectoryReplayBuffer(sys.argv[1])
+        buffer.itself = buffer
+        buffer.add_trajectories([one(k) for k in range(3)])
+        del buffer
+        time.sleep(1)
+        """,
+        folder,
+    )
+    assert_ran(done)
+    assert inspect(folder).trajectories == 3
+
+
+def test_a_fork_refuses_and_hangs_nobody(folder):
+    """Its draws would repeat the parent's; locks may be held, and the thread that writes is not there."""
+    done = run(
+        """
+        from relive.errors import ReliveError
+        buffer = TrajectoryReplayBuffer(sys.argv[1], seed=0, cache_size=0)
+        buffer.add_trajectories([one(k) for k in range(5)])
+        buffer.sync()
+        buffer.sample(5)
+        hold, go = os.pipe()
+        if not os.fork():
+            os.close(go)
+            jobs = [lambda: buffer.sample(3), lambda: buffer.add_trajectories([one(1)]), buffer.flush, buffer.sync,
+                    buffer.get_stats, buffer.clear, buffer.clear_cache, buffer.refresh, buffer.list_trajectory_ids,
+                    buffer.iter_trajectory_metadata, lambda: buffer.get_trajectory_info(0),
+                    lambda: buffer.load_trajectory(0), lambda: buffer.save_checkpoint(sys.argv[1] + "/x")]
+            for job in jobs:
+                try:
+                    job()
+                except ReliveError as error:
+                    assert "its child" in str(error)
+                else:
+                    raise AssertionError("a forked child may use it")
+            buffer.close()
+            with TrajectoryReplayBuffer(seed=1) as own:
+                own.load_checkpoint(sys.argv[1])
+                assert own.sample(3).rewards.shape == (3, 50)
+            os.read(hold, 1)
+            sys.exit(0)  # with all that an interpreter does at its end
+        buffer.add_trajectories([one(5)])
+        buffer.close()
+        with TrajectoryReplayBuffer(sys.argv[1], max_trajectories=4) as again:  # while the child still lives
+            assert len(again) == 4
+            again.add_trajectories([one(6)])
+        os.close(go)
+        assert os.wait()[1] == 0
+        with TrajectoryReplayBuffer(sys.argv[1]) as again:
+            assert again._store.index.records["id"].tolist() == [3, 4, 5, 6]
+        """,
+        folder,
+    )
+    assert_ran(done)
+
+
+def test_a_killed_parent_leaves_no_lock_with_its_child(folder):
+    done = run(
+        """
+        buffer = TrajectoryReplayBuffer(sys.argv[1])
+        wait, ready = os.pipe()
+        if os.fork():
+            os.read(wait, 1)
+            os.kill(os.getpid(), 9)
+        os.close(1), os.close(2)
+        os.write(ready, b"!")
+        time.sleep(20)
+        """,
+        folder,
+    )
+    assert done.returncode == -9
+    TrajectoryReplayBuffer(folder).close()
+
+
+def test_a_buffer_is_not_copied():
+    import copy
+    import pickle
+
+    for job in (copy.deepcopy, copy.copy, pickle.dumps):
+        with pytest.raises(ArgumentError, match="a path or a checkpoint"):
+            job(TrajectoryReplayBuffer())
+
+
+# Limits ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("limit", "count", "cached"), [(64, 200, 0), (64, 200, 3), (1024, 1200, 0)])
+def test_few_descriptors_are_enough(limit, count, cached, folder):
+    """A draw from more files than may be open, by two buffers; a third process's file limit is not used up."""
+    done = run(
+        """
+        count = int(sys.argv[2])
+        buffer = TrajectoryReplayBuffer(sys.argv[1] + "/a", sample_window_size=0, cache_size=int(sys.argv[3]), seed=0)
+        buffer.add_trajectories([one(k, 40) for k in range(count)])
+        buffer.save_checkpoint(sys.argv[1] + "/b")
+        other = TrajectoryReplayBuffer(sample_window_size=0, seed=1)
+        other.load_checkpoint(sys.argv[1] + "/b")
+        for drawing in (buffer, other) * 2:
+            assert len(np.unique(drawing.sample(20 * count).rewards)) == count
+        convert(sys.argv[1] + "/b", sys.argv[1] + "/c")
+        few = 0.9 * resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        assert len(os.listdir("/proc/self/fd")) < few
+        buffer.close()
+        other.close()
+        """,
+        folder,
+        count,
+        cached,
+        limit=f"ulimit -n {limit}",
+    )
+    assert_ran(done)
+
+
+def test_files_that_others_leave_no_descriptors_for(folder):
+    """Those that are kept open are let go then."""
+    done = run(
+        """
+        buffer = TrajectoryReplayBuffer(sys.argv[1], cache_size=0, seed=0)
+        buffer.add_trajectories([one(k, 40) for k in range(90)])
+        buffer.sync()
+        for k in range(50):
+            buffer.sample(5)
+        taken = []
+        try:
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError as error:
+            assert error.errno == errno.EMFILE
+        for k in range(20):
+            buffer.sample(5)
+        """,
+        folder,
+        limit="ulimit -n 64",
+    )
+    assert_ran(done)
+
+
+def test_what_is_removed_frees_its_space(folder):
+    """A file that is kept open would take its space along."""
+    with TrajectoryReplayBuffer(folder, cache_size=0, max_trajectories=5) as buffer:
+        for k in range(20):
+            buffer.add_trajectories([simple(k)])
+            buffer.sync()
+            buffer.sample(20)
+        opened = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+        assert [name for name in opened if "trajectory_" in name]
+        assert not [name for name in opened if "trajectory_" in name and not os.path.exists(name)]
+
+
+# Places that may only be read, and full ones --------------------------------------------------------------------------
+
+READS = """
+    path, place = sys.argv[1], sys.argv[2] + str(os.geteuid())
+    def listed(): return sorted((name, os.stat(f"{path}/{name}").st_size) for name in os.listdir(path))
+    before = listed()
+    assert inspect(path).trajectories == 3 and verify(path) == []
+    buffer = TrajectoryReplayBuffer(seed=0)
+    buffer.load_checkpoint(path)
+    assert len(np.unique(buffer.sample(300).code[:, 0])) == 3
+    assert convert(path, place) == 3
+    assert listed() == before
+"""
+
+
+@pytest.mark.parametrize("state", ["closed", "open", "killed"])
+@pytest.mark.parametrize("how", ["mode", "mount"])
+def test_a_place_that_may_only_be_read_is_read(state, how, folder, mounts):
+    """By another user, and on a mount: whoever wrote it has closed it, still has it open, or was killed."""
+    path = folder / "made" / "own"
+    buffer = TrajectoryReplayBuffer(path)
+    buffer.add_trajectories([simple(k) for k in range(3)])
+    buffer.sync()
+    if state == "closed":
+        buffer.close()
+    elif state == "killed":
+        subprocess.run(["cp", "-r", path, folder / "left"], check=True)
+        buffer.close()
+        path = folder / "left"
+    if how == "mode":
+        path.parent.chmod(0o755)
+        folder.chmod(0o777)
+        for file in [path, *path.iterdir()]:
+            file.chmod(0o555 if file.is_dir() else 0o444)
+        # First as root, who may import what is still to be imported, and whom modes do not concern.
+        script = (READS + "\n    os.setegid(65534); os.seteuid(65534)\n") * (os.geteuid() == 0) + READS
+        done = run(script, path, folder / "copy")
+    else:
+        done = run(
+            READS, path, folder / "copy", mounted=f"mount --bind {path} {path} && mount -o remount,ro,bind {path}"
+        )
+    assert_ran(done)
+    buffer.close()
+
+
+@pytest.mark.parametrize("room", [0, 300, 700])
+def test_a_full_disk_recovers_by_what_is_removed(room, folder, mounts):
+    """One call hears of it, and then each new trajectory takes the place of the oldest. A remedy works at once."""
+    done = run(
+        """
+        size, room, filler = 1_000_000, int(sys.argv[1]) * 1000, "/mnt/filler"
+        buffer = TrajectoryReplayBuffer("/mnt/own", max_trajectories=6, seed=0, cache_size=0)
+        buffer.add_trajectories([one(k, size) for k in range(6)])
+        buffer.sync()
+        free = os.statvfs("/mnt")
+        with open(filler, "wb") as file:
+            file.write(bytes(free.f_bavail * free.f_bsize - room))
+        refused = 0
+        for k in range(6, 26):
+            for _ in range(3):
+                try:
+                    buffer.add_trajectories([one(k, size)])
+                    buffer.sync()
+                    break
+                except OSError as error:
+                    refused += 1
+        assert refused <= 2, refused
+        assert sorted(set(buffer.sample(500).rewards[:, 0].tolist())) == list(range(20, 26))
+        assert len(os.listdir("/mnt/own")) <= 6 + 4, os.listdir("/mnt/own")
+        buffer.close()
+        with TrajectoryReplayBuffer("/mnt/own") as again:
+            assert len(again) == 6
+        """,
+        room,
+        mounted="mount -t tmpfs -o size=10m none /mnt",
+    )
+    assert_ran(done)
+
+
+def test_the_remedy_works_at_once(folder, mounts):
+    """Space is freed, `flush` is called, as the message says, and succeeds."""
+    done = run(
+        """
+        buffer = TrajectoryReplayBuffer("/mnt/own", seed=0)
+        with open("/mnt/filler", "wb") as file:
+            file.write(bytes(2_500_000))
+        for k in range(3):
+            try:
+                buffer.add_trajectories([one(k, 1_000_000)])
+                buffer.sync()
+            except OSError as error:
+                assert "call `flush()`" in str(error)
+        time.sleep(0.5)  # it has been tried again, in vain
+        os.unlink("/mnt/filler")
+        assert buffer.flush().flushed == buffer.sync().durable >= 2
+        buffer.close()
+        """,
+        mounted="mount -t tmpfs -o size=4m none /mnt",
+    )
+    assert_ran(done)
+
+
+def test_a_file_that_cannot_be_deleted_hinders_nobody(folder, caplog):
+    """It is said once, and the next one who opens the directory tries again."""
+    with watched() as system:
+        buffer = TrajectoryReplayBuffer(folder, max_trajectories=3)
+        real = os.unlink
+
+        def before(name: str, args: tuple[object, ...]) -> None:
+            if name == "unlink" and "trajectory_000000000001" in str(args[0]) and ".tmp" not in str(args[0]):
+                raise PermissionError(1, "Operation not permitted")
+
+        system.before = before
+        for k in range(12):
+            buffer.add_trajectories([simple(k)])
+        assert buffer.sync() == (12, 12, 12)
+        buffer.close()
+        assert [record.message.count("trajectory_000000000001") for record in caplog.records] == [1]
+        system.before = lambda name, args: None
+        assert real is os.unlink
+        names = sorted(name for name in os.listdir(folder) if name.startswith("trajectory"))
+        assert names == [f"trajectory_{k:012d}.safetensors" for k in (1, 9, 10, 11)]
+    with pytest.warns(match="deleted 1 file of removed"):
+        TrajectoryReplayBuffer(folder).close()
+    assert len(list(folder.glob("trajectory*"))) == 3
