@@ -104,7 +104,7 @@ class Batch(Mapping[str, Any]):
         def array(value: Any) -> Any:
             if type(value) is not ndarray:
                 return value
-            return jax.numpy.asarray(value) if value.dtype.isbuiltin != 1 else jax.numpy.from_dlpack(value)
+            return jax.numpy.asarray(value) if value.dtype.isbuiltin == 2 else jax.numpy.from_dlpack(value)
 
         return self.map(array)
 

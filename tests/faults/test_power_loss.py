@@ -193,10 +193,10 @@ class Lives(Explorer):
         """What a buffer finds in its directory; after which it adds, and finds that, too."""
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            begin = time.process_time()  # others may keep the cores
+            begin = time.process_time()  # others may keep the cores, and a virtual machine may stand still
             buffer = TrajectoryReplayBuffer(path, seed=0, cache_size=0)
             took = time.process_time() - begin
-        assert took < 1, f"opening took {took} s"
+        assert took < 10, f"opening took {took} s"
         assert not any("left out" in str(one.message) for one in said), "the index names what is not there"
         with buffer:
             found = contents(buffer)

@@ -146,8 +146,8 @@ class _Opened:
     """A writer that has its lanes."""
 
     def __init__(self, file: str, wanted: Any) -> None:
-        require_native("Writer")
         segment = attached(file)
+        require_native("Writer")
         self.about = about = About.decoded(segment.raw(CHOICES), file)
         segment.typed(about.ring_spec() | about.spec())
         self.link = link = Link(segment, about.lanes)
