@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import storages
 
 import relive
 from relive import _kernels
@@ -87,11 +88,11 @@ def test_shares_and_draws_are_those_of_a_slow_model(sampler: Sampler, back_end: 
 
 
 @pytest.mark.parametrize("sampler", [*SAMPLERS, *NO_REPEATS], ids=repr)
-@pytest.mark.parametrize("storage", [relive.Ram(), relive.Shared()], ids=["ram", "shared"])
-def test_a_draw_at_given_numbers_is_that_of_a_generator_that_gives_them(sampler: Sampler, storage: Any) -> None:
+@pytest.mark.parametrize("storage", [name for name in storages.NAMES if name != "mapped"])
+def test_a_draw_at_given_numbers_is_that_of_a_generator_that_gives_them(sampler: Sampler, storage: str) -> None:
     if isinstance(sampler, relive.Prioritized):
         sampler = sampler.__replace__(stratified=False)
-    buffer = made(sampler, storage=storage)
+    buffer = made(sampler, storage=storages.new(storage))
     for call in life(buffer, 20):
         feed(buffer, call)
     state, stats = copy.deepcopy(buffer.rng.bit_generator.state), buffer.stats()
