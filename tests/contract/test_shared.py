@@ -120,10 +120,11 @@ def test_a_writer_waits_for_whoever_is_opening_the_buffer(wanted: list[int] | No
         opening.typed(about.ring_spec() | about.spec())
         link = Link(opening, 2)
         assert link.busy == []
-        after = threading.Timer(0.5, link._memory.close)
+        opened = threading.Event()
+        after = threading.Timer(0.5, lambda: (opened.set(), link._memory.close()))
         after.start()
         with relive.Writer(storage.address, env_ids=wanted) as writer:
-            assert not after.is_alive()
+            assert opened.is_set()
             assert writer.env_ids == (tuple(wanted) if wanted else (0, 1))
             writer.extend(**steps(3, 5, 5, 1))
         after.join()
