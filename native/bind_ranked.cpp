@@ -11,9 +11,10 @@ constexpr std::int64_t MOST_SLOTS = std::int64_t(1) << 31;
 
 class PyRanks {
 public:
-    PyRanks(SumTree& tree, InOut<double> order, InOut<double> raw, InOut<std::int64_t> stamps, InOut<double> state,
-            double alpha)
-        : tree_(tree), arrays_(nb::make_tuple(order.object, raw.object, stamps.object, state.object)) {
+    PyRanks(nb::handle_t<SumTree> tree, InOut<double> order, InOut<double> raw, InOut<std::int64_t> stamps,
+            InOut<double> state, double alpha)
+        : tree_(nb::cast<SumTree&>(tree)),
+          held_(nb::make_tuple(tree, order.object, raw.object, stamps.object, state.object)) {
         const Tree& over = tree_.tree();
         require(raw.size > 0 && raw.size < MOST_SLOTS && stamps.size == raw.size && state.size == RANKS_STATE &&
                     order.size == order_size(raw.size) && over.groups[0] * FAN_OUT >= raw.size,
@@ -70,7 +71,7 @@ public:
 private:
     SumTree& tree_;
     Ranks ranks_;
-    nb::object arrays_;  // keeps them alive
+    nb::object held_;  // the tree and the arrays
 
     struct Found {
         Out<std::int64_t> slots;
@@ -113,9 +114,9 @@ void bind_ranked(nanobind::module_& m) {
         },
         nb::arg("capacity"));
     nb::class_<PyRanks>(m, "Ranks")
-        .def(nb::init<SumTree&, InOut<double>, InOut<double>, InOut<std::int64_t>, InOut<double>, double>(),
-             nb::arg("tree"), nb::arg("order"), nb::arg("raw"), nb::arg("stamps"), nb::arg("state"), nb::arg("alpha"),
-             nb::keep_alive<1, 2>())
+        .def(
+            nb::init<nb::handle_t<SumTree>, InOut<double>, InOut<double>, InOut<std::int64_t>, InOut<double>, double>(),
+            nb::arg("tree"), nb::arg("order"), nb::arg("raw"), nb::arg("stamps"), nb::arg("state"), nb::arg("alpha"))
         .def("rebuild", &PyRanks::rebuild)
         .def("refresh", &PyRanks::refresh, nb::arg("ring"), nb::arg("seen"), nb::arg("initial"))
         .def("update", &PyRanks::update, nb::arg("slots"), nb::arg("td_error"), nb::arg("keep").none(), nb::arg("eps"))

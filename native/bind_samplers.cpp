@@ -7,11 +7,11 @@ namespace {
 // The queue over arrays of int32 or int64, as the capacity asks for.
 class PyQueue {
 public:
-    PyQueue(const PyRing& ring, nb::object places, nb::object firsts, InOut<std::int64_t, 2> ends,
+    PyQueue(nb::handle_t<PyRing> ring, nb::object places, nb::object firsts, InOut<std::int64_t, 2> ends,
             InOut<std::int64_t, 2> seen)
-        : ring_(ring),
+        : ring_(nb::cast<const PyRing&>(ring)),
           narrow_(is_array<std::int32_t, 2>(places)),
-          arrays_(nb::make_tuple(places, firsts, ends.object, seen.object)) {
+          held_(nb::make_tuple(ring, places, firsts, ends.object, seen.object)) {
         require(ends.shape[0] == ring_.ring.lanes && ends.shape[1] == 4,
                 "relive._native.Queue: `ends` is not `[L, 4]`");
         auto* lanes = reinterpret_cast<Ends*>(ends.data);
@@ -54,7 +54,7 @@ private:
     bool narrow_;
     Queue<std::int32_t> narrow_queue_;
     Queue<std::int64_t> wide_queue_;
-    nb::object arrays_;  // keeps them alive
+    nb::object held_;  // the ring and the arrays; nanobind's `keep_alive` aborts where there is no memory for it
 
     template <typename T>
     void fill(Queue<T>& queue, nb::handle places, nb::handle firsts, Ends* ends, Seen* seen) {
@@ -142,9 +142,8 @@ void bind_samplers(nanobind::module_& m) {
         .def("update", &SumTree::update, nb::arg("slots"), nb::arg("td_error"), nb::arg("keep").none(), nb::arg("eps"),
              nb::arg("alpha"));
     nb::class_<PyQueue>(m, "Queue")
-        .def(nb::init<const PyRing&, nb::object, nb::object, InOut<std::int64_t, 2>, InOut<std::int64_t, 2>>(),
-             nb::arg("ring"), nb::arg("places"), nb::arg("firsts").none(), nb::arg("ends"), nb::arg("seen"),
-             nb::keep_alive<1, 2>())
+        .def(nb::init<nb::handle_t<PyRing>, nb::object, nb::object, InOut<std::int64_t, 2>, InOut<std::int64_t, 2>>(),
+             nb::arg("ring"), nb::arg("places"), nb::arg("firsts").none(), nb::arg("ends"), nb::arg("seen"))
         .def("refresh", &PyQueue::refresh)
         .def("draw", &PyQueue::draw, nb::arg("u"))
         .def("draw_distinct", &PyQueue::draw_distinct, nb::arg("u"))

@@ -17,7 +17,7 @@ enum Name { OBS, ACTION, REWARD, NEXT_OBS, TERMINATED_FLAG, TRUNCATED_FLAG, ENV_
 
 // A key that leads to a value inside a nested mapping.
 struct Key {
-    PyObject* name;
+    nb::object name;
     Py_ssize_t siblings;  // keys that the mapping must have; -1: that was seen when the first of them was taken
     Py_ssize_t position;  // in a tuple, as samples of a `Tuple` space are; -1: none
 };
@@ -34,17 +34,12 @@ public:
     Inputs() = default;
     Inputs(const Inputs&) = delete;
     Inputs& operator=(const Inputs&) = delete;
-    ~Inputs() {
-        for (PyObject* name : names_) Py_DECREF(name);
-        for (const Place& place : places_)
-            for (const Key& key : place.keys) Py_DECREF(key.name);
-    }
 
     // `layouts` say for every column: array, keys, shape of a value, and whether its frames are the first axis.
     void prepare(nb::list layouts, size_t num_obs) {
         for (const char* name :
              {"obs", "action", "reward", "next_obs", "terminated", "truncated", "env_ids", "priority", "time_major"})
-            names_.push_back(PyUnicode_InternFromString(name));
+            names_.push_back(interned(name));
         std::vector<std::vector<std::string>> paths;
         for (nb::handle layout : layouts) {
             paths.emplace_back();
@@ -115,7 +110,8 @@ public:
     }
 
 private:
-    std::vector<PyObject*> names_, given_;  // of the arguments; what was given for each, null for None
+    std::vector<nb::object> names_;  // of the arguments
+    std::vector<PyObject*> given_;   // what was given for each; null for None
     std::vector<Value> values_;  // columns, terminated, truncated, then the observation's columns again for next_obs
     std::vector<Place> places_;  // of each of them
     std::vector<const char*> pointers_;
@@ -143,10 +139,10 @@ private:
     bool find_name(PyObject* name, size_t& at) const {
         for (size_t tried = 0; tried < names_.size(); ++tried, ++at) {
             if (at >= names_.size()) at = 0;
-            if (names_[at] == name) return true;
+            if (names_[at].ptr() == name) return true;
         }
         for (at = 0; at < names_.size(); ++at)  // a string that was put together
-            if (PyUnicode_Compare(names_[at], name) == 0) return true;
+            if (PyUnicode_Compare(names_[at].ptr(), name) == 0) return true;
         return false;
     }
 
@@ -178,14 +174,14 @@ private:
     PyObject* child_of(PyObject* node, const Key& key) {
         if (PyDict_CheckExact(node) || PyODict_CheckExact(node)) {
             if (key.siblings >= 0 && PyDict_GET_SIZE(node) != key.siblings) return nullptr;
-            return Py_XNewRef(PyDict_GetItemWithError(node, key.name));
+            return Py_XNewRef(PyDict_GetItemWithError(node, key.name.ptr()));
         }
         if (PyTuple_Check(node) || PyList_Check(node)) {
             const bool there = key.position >= 0 && key.position < PySequence_Fast_GET_SIZE(node);
             return there ? Py_NewRef(PySequence_Fast_GET_ITEM(node, key.position)) : nullptr;
         }
         if (!is_mapping(node) || (key.siblings >= 0 && PyObject_Size(node) != key.siblings)) return nullptr;
-        return PyObject_GetItem(node, key.name);
+        return PyObject_GetItem(node, key.name.ptr());
     }
 
     bool is_mapping(PyObject* node) {
@@ -253,11 +249,18 @@ private:
 
     size_t name_of(const std::string& name) {
         for (const Name known : {OBS, ACTION, REWARD})
-            if (name == PyUnicode_AsUTF8(names_[known])) return known;
+            if (name == nb::cast<std::string>(names_[known])) return known;
         for (size_t at = NAMES; at < names_.size(); ++at)
-            if (name == PyUnicode_AsUTF8(names_[at])) return at;
-        names_.push_back(PyUnicode_InternFromString(name.c_str()));
+            if (name == nb::cast<std::string>(names_[at])) return at;
+        names_.push_back(interned(name.c_str()));
         return names_.size() - 1;
+    }
+
+    // There may be no memory for it.
+    static nb::object interned(const char* name) {
+        PyObject* made = PyUnicode_InternFromString(name);
+        if (!made) throw nb::python_error();
+        return nb::steal(made);
     }
 
     static Py_ssize_t children(const std::vector<std::vector<std::string>>& paths,
@@ -285,8 +288,8 @@ private:
             const std::vector<std::string> parent(path.begin(), path.begin() + long(depth));
             const bool first = c == 0 || paths[c - 1].size() <= depth ||
                                !std::equal(parent.begin(), parent.end(), paths[c - 1].begin());
-            place.keys.push_back({PyUnicode_InternFromString(path[depth].c_str()), first ? children(paths, parent) : -1,
-                                  position_of(path[depth])});
+            place.keys.push_back(
+                {interned(path[depth].c_str()), first ? children(paths, parent) : -1, position_of(path[depth])});
         }
         places_.push_back(std::move(place));
         const nb::object column = layout.attr("array");

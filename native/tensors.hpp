@@ -59,11 +59,12 @@ private:
         PyObject* type = module ? PyObject_GetAttrString(module, "Tensor") : nullptr;
         PyObject* utils = module ? PyImport_ImportModule("torch.utils.dlpack") : nullptr;
         PyObject* function = utils ? PyObject_GetAttrString(utils, "to_dlpack") : nullptr;
-        const bool found = function && reinterpret_cast<PyTypeObject*>(type) == Py_TYPE(object);
+        if (!requires_grad_) requires_grad_ = PyUnicode_InternFromString("requires_grad");
+        if (!is_neg_) is_neg_ = PyUnicode_InternFromString("is_neg");
+        const bool found =
+            function && requires_grad_ && is_neg_ && reinterpret_cast<PyTypeObject*>(type) == Py_TYPE(object);
         if (found) {
             to_dlpack_ = Py_NewRef(function);
-            requires_grad_ = PyUnicode_InternFromString("requires_grad");
-            is_neg_ = PyUnicode_InternFromString("is_neg");
             type_ = reinterpret_cast<PyTypeObject*>(Py_NewRef(type));
         }
         for (PyObject* part : {module, type, utils, function}) Py_XDECREF(part);

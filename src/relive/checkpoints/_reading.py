@@ -164,7 +164,7 @@ class OpenSave:
         lane, first, last = live.T
         # Each begins where the one before it in its lane ends, and the last one ends with the lane.
         begins, ends = np.append(True, lane[1:] != lane[:-1])[: len(lane)], np.append(lane[1:] != lane[:-1], True)
-        good = (first == np.where(begins, firsts[lane], np.roll(last, 1))).all()
+        good = (first == np.where(begins, firsts[lane], np.append(0, last)[:-1])).all()
         whole = ranges_of(np.arange(len(firsts)), firsts, np.array([each.head for each in self.lanes]))
         if not (good and np.array_equal(live[ends[: len(lane)]][:, [0, 2]], whole[:, [0, 2]])):
             raise CorruptionError(event("Its files do not have each of its rows once", self.at))
