@@ -1,0 +1,352 @@
+"""Writers of shards, saves, and what travels: no step is repeated, reordered or invented; what is dropped is known."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from counting import LANES, SCHEMA, STEP, Counting, check_items, filled, made
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from local import Local, local_shards
+
+import relive
+from relive._step_parser import StepParser
+from relive.ray._blocks import Filling, followed, restored, stacks
+from relive.ray._planning import planned
+from relive.ray._queue import MOST, Queue
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "add",
+                "add",
+                "add",
+                "bare",
+                "cut",
+                "send",
+                "hold",
+                "release",
+                "kill",
+                "lose",
+                "start",
+                "wait",
+                "deaf",
+                "near",
+            ]
+        ),
+        max_size=120,
+    )
+)
+def test_a_writer_never_repeats_reorders_or_invents_a_step(calls: list[str]) -> None:
+    plan = planned(SCHEMA, 4096, 1, 1, None, None, np.random.default_rng(0))
+    lines, envs = Local(plan), Counting()
+    lines.ledger.clear()
+    queue = Queue(lines, 0, "w", SCHEMA, np.array([0]), lines.clock)
+    queue._steps = 2
+    queue._open = queue._new()
+    parser = StepParser(SCHEMA)
+    sent = deaths = 0
+
+    def turn() -> None:
+        queue.send(queue.due())
+        queue.take(lines.wait(queue.promises(), 0.05))
+
+    for call in calls:
+        if call in ("add", "bare"):
+            step = parser.step(envs.step([0], bare=call == "bare"), (1,), 1)
+            kind = (step.next_values is not None, False)
+            if queue.open.full or queue.open.kind not in (None, kind):
+                if queue.must_wait:
+                    continue
+                queue.seal()
+            queue.open.kind = kind
+            queue.open.put(step, None, slice(None), None)
+            sent += 1
+        elif call == "cut" and not queue.must_wait:
+            queue.seal()
+            queue.open.cut.add(0)
+        elif call == "send":
+            turn()
+        elif call in ("hold", "release") and lines.objects[0]:
+            getattr(lines, call)(0)
+        elif call in ("kill", "lose") and lines.objects[0]:
+            lines.hold(0)
+            queue.send(queue.due())
+            lines.kill(0, executed=1 if call == "lose" else 0)
+            deaths += 1
+        elif call == "start" and lines.objects[0] is None:
+            lines.restart(0)
+        elif call == "deaf":
+            lines.cut_off[0] = 2
+        elif call == "near":
+            lines.cut_off.clear()
+        elif call == "wait":
+            lines.seconds += 0.3
+    if lines.objects[0] is None:
+        lines.restart(0)
+    lines.release(0)
+    lines.cut_off.clear()
+    for _ in range(60):
+        lines.seconds += 0.3
+        turn()
+        if not queue.blocks and queue.open.empty:
+            break
+    assert not queue.steps
+    buffer = lines.objects[0].buffer
+    stored = buffer.column("obs")[0][buffer.column("ids")[0] >= 0]
+    times = stored[:, 1].tolist()
+    assert times == sorted(set(times))
+    if not deaths and not queue.dropped:
+        assert len(times) == sent - lost_to_cuts(buffer, sent, times)
+    for batch in buffer.batches(64):
+        np.testing.assert_array_equal(batch.next_obs, batch.obs + STEP)
+
+
+def lost_to_cuts(buffer: relive.ReplayBuffer, sent: int, times: list[int]) -> int:
+    """A cut costs a newest step whose successor was never given; it is the step before a gap."""
+    gaps = set(range(sent)) - set(times)
+    assert len(gaps) <= buffer.stats().cuts
+    return len(gaps)
+
+
+def test_a_slow_shard_holds_a_writer_back_and_a_dead_one_does_not() -> None:
+    plan = planned(SCHEMA, 4096, 1, 1, None, None, np.random.default_rng(0))
+    lines, envs = Local(plan), Counting()
+    queue = Queue(lines, 0, "w", SCHEMA, np.array([0]), lines.clock)
+    parser = StepParser(SCHEMA)
+
+    def block() -> None:
+        for _ in range(3):
+            queue.open.kind = (True, False)
+            queue.open.put(parser.step(envs.step([0]), (1,), 1), None, slice(None), None)
+        queue.seal()
+        queue.send(queue.due())
+
+    lines.hold(0)
+    for _ in range(MOST):
+        assert not queue.must_wait
+        block()
+    assert queue.must_wait
+    lines.kill(0)
+    queue.take(lines.wait(queue.promises(), 0.0))
+    assert queue.down
+    assert not queue.must_wait
+    for _ in range(5):
+        block()
+    assert (queue.dropped, queue.steps, queue.blocks) == (15, 24, MOST)
+    lines.restart(0)
+    for _ in range(20):
+        lines.seconds += 0.3
+        queue.send(queue.due())
+        queue.take(lines.wait(queue.promises(), 0.0))
+    assert (queue.steps, queue.down) == (0, False)
+    assert lines.objects[0].buffer.column("obs")[0][:24, 1].tolist() == list(range(15, 39))
+
+
+def test_updates_go_with_the_next_draw_which_sees_them() -> None:
+    shards, lines = made()
+    filled(shards)
+    with shards.prefetch(30, depth=1) as batches:
+        ids = np.unique(next(batches).ids)
+        before = lines.calls.get("update", 0)
+        assert shards.update_priorities(ids, np.zeros(len(ids))) is None
+        next(batches)  # was asked for before the update
+        assert set(next(batches).ids.tolist()).isdisjoint(ids.tolist())
+        assert lines.calls.get("update", 0) == before
+        shards.update_priorities([0, 1, 2], [500.0] * 3)
+    assert lines.calls["update"] == before + 3  # leaving the block sends what no draw took along
+    assert (shards.sample(100).ids <= 2).sum() > 80
+
+
+def test_what_was_dropped_leaves_a_cut() -> None:
+    """Without `next_obs` only a cut tells that the step before a gap is not followed by the one behind it."""
+    shards, lines = made(shards=1, save_dir=None)
+    envs, lanes = Counting(), np.arange(LANES)
+    queue = Queue(lines, 0, "w", SCHEMA, lanes, lines.clock)
+    parser = StepParser(SCHEMA)
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            queue.open.kind = (False, False)
+            queue.open.put(parser.step(envs.step(lanes, bare=True), (LANES,), 1), None, slice(None), None)
+            queue.seal()
+            queue.send(queue.due())
+            queue.take(lines.wait(queue.promises(), 0.0))
+
+    steps(5)
+    lines.cut_off[0] = 0
+    steps(20)
+    assert queue.dropped == 12 * LANES
+    lines.cut_off.clear()
+    for _ in range(20):
+        lines.seconds += 0.3
+        queue.send(queue.due())
+        queue.take(lines.wait(queue.promises(), 0.0))
+    steps(3)
+    batch = shards.sample(500)
+    check_items(batch)
+    assert set(batch.obs[:, 1].tolist()) == {0, 1, 2, 3, *range(17, 27)}
+
+
+def test_a_shard_that_returns_from_a_save_cuts_its_lanes(tmp_path: Path) -> None:
+    shards, lines = made(shards=1, save_dir=str(tmp_path))
+    envs = Counting()
+    with shards.writer() as writer:
+        for _ in range(5):
+            writer.add(**envs.step(np.arange(LANES), bare=True))
+        writer.flush()
+        lines.objects[0].save_by_clock()
+        lines.kill(0)
+        envs.time += 7
+        lines.restart(0)
+    with shards.writer() as writer:
+        for _ in range(5):
+            writer.add(**envs.step(np.arange(LANES), bare=True))
+    lines.seconds += 1
+    shards.stats()
+    batch = shards.sample(500)
+    check_items(batch)
+    assert set(batch.obs[:, 1].tolist()) == {0, 1, 2, 3, 12, 13, 14, 15}
+
+
+def test_a_block_whose_acknowledgement_was_lost_is_not_added_twice() -> None:
+    shards, lines = made(shards=1)
+    envs, lanes = Counting(), np.arange(LANES)
+    queue, parser = Queue(lines, 0, "w", SCHEMA, lanes, lines.clock), StepParser(SCHEMA)
+    for executed in (0, 1, 3):
+        for _ in range(3):
+            queue.open.kind = (True, False)
+            queue.open.put(parser.step(envs.step(lanes), (LANES,), 1), None, slice(None), None)
+            queue.seal()
+        lines.cut_off[0] = executed
+        queue.send(queue.due())
+        queue.take(lines.wait(queue.promises(), 0.0))
+        lines.cut_off.clear()
+        for _ in range(5):
+            lines.seconds += 0.3
+            queue.send(queue.due())
+            queue.take(lines.wait(queue.promises(), 0.0))
+    stats = shards.stats()
+    assert (stats.size, stats.added, stats.cuts) == (9 * LANES, 9 * LANES, 0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_save_is_loaded_into_any_number_of_shards(count: int, tmp_path: Path) -> None:
+    """Steps, priorities, ids of all lives, and what is stale."""
+    own, path = str(tmp_path / "own"), str(tmp_path / "saved")
+    shards, lines = made(save_dir=own)
+    envs = filled(shards, 10)
+    lines.objects[1].save_by_clock()
+    filled(shards, 5, envs)
+    lost = [key for key in np.unique(shards.sample(900).ids).tolist() if key % 3 == 1 and key // LANES >= 10]
+    lines.kill(1)
+    lines.restart(1)
+    filled(shards, 10, envs)
+    shards.stats()
+    ids = np.unique(shards.sample(3000).ids)
+    shards.update_priorities(ids, 1.0 + ids % 7)
+    saved = shards.save(path)
+    assert (len(saved.numbers), len(lost)) == (3, 10)
+    again, others = made(shards=count, source=path)
+    stats = again.stats()
+    assert stats.size == shards.stats().size
+    assert sum(shard.mass for shard in stats.shards) == pytest.approx(sum(s.mass for s in shards.stats().shards))
+    assert again.update_priorities(lost, np.ones(len(lost))) == 0
+    assert again.update_priorities(ids, 1.0 + ids % 5) == len(ids)
+    batch = again.sample(3000)
+    check_items(batch)
+    assert set(batch.ids.tolist()) == set(ids.tolist())
+    again.save(path + "2")
+    third, _ = made(shards=3, source=path + "2")
+    assert third.update_priorities([*ids, *lost], np.ones(len(ids) + len(lost))) == len(ids)
+    assert others.shards == count
+
+
+def test_draws_wait_for_a_limiter() -> None:
+    limiter = relive.RateLimiter(samples_per_insert=1.0, min_size=60, error_buffer=40.0, timeout=0.05)
+    shards, _ = made(limiter=limiter)
+    envs = filled(shards, 5)
+    with pytest.raises(relive.RateLimitTimeout, match="30 steps are added and 0 items drawn, and 30 more steps"):
+        shards.sample(8)
+    filled(shards, 15, envs)
+    shards.stats()
+    drawn = [shards.sample(20).ids for _ in range(5)]
+    with pytest.raises(relive.RateLimitTimeout):
+        shards.sample(20)
+    assert len(drawn) == 5
+
+
+def test_a_block_has_what_follows_each_step_to_the_bit() -> None:
+    """Next observations travel where they are not the next step's: equal numbers of other bytes, NaN, uneven lanes."""
+    rng = np.random.default_rng(0)
+    field = relive.Field((2,), "float32")
+    stack = relive.Field((2,), "float32", stack=3)
+    schema = relive.Schema(obs={"a": field, "b": relive.Field((), "int64"), "c": stack}, action=relive.Field())
+    parser, lanes = StepParser(schema), np.arange(3)
+    filling = Filling(schema, lanes, 32)
+    odd = np.array([0.0, -0.0, np.nan, 1.0], np.float32)
+    obs = {"a": odd[rng.integers(4, size=(3, 2))], "b": rng.integers(2, size=3)}
+    obs["c"] = odd[rng.integers(4, size=(3, *stack.full_shape))]
+    kept: list[list[Any]] = [[], [], []]
+    for t in range(32):
+        live = np.arange(3) if t < 20 else np.array([0, 2])
+        same = rng.random(3) < 0.8
+        after = {"a": odd[rng.integers(4, size=(3, 2))], "b": rng.integers(2, size=3)}
+        newest = odd[rng.integers(4, size=(3, 1, 2))]
+        after["c"] = np.concatenate([obs["c"][:, 1:], newest], axis=1) if rng.random() < 0.8 else -obs["c"]
+        given = {name: value.copy() for name, value in after.items()}
+        given["a"][~same] = -given["a"][~same]  # the same numbers where they are 0
+        no = np.zeros(len(live), bool)
+        step = {"obs": {k: v[live] for k, v in obs.items()}, "next_obs": {k: v[live] for k, v in given.items()}}
+        step |= {"action": no, "reward": no, "terminated": no, "truncated": no}
+        parsed = parser.step(step, (len(live),), 1)
+        filling.kind = (True, False)
+        filling.put(parsed, None, slice(None), None if t < 20 else live)
+        for lane in live.tolist():
+            kept[lane].append(tuple(given[name][lane].tobytes() for name in "abc"))
+        obs = after
+    block = filling.block()
+    assert block.values[2].shape == (32, 3, 2)
+    assert 3 < len(block.led) < block.counts.sum() * 0.6
+    block = restored(block, stacks(schema))
+    for ours, theirs in zip(block.values, filling._values, strict=True):
+        for lane, count in enumerate(block.counts.tolist()):
+            assert ours[:count, lane].tobytes() == theirs[:count, lane].tobytes()
+    a, b, c = followed(block)
+    for lane in range(3):
+        found = [tuple(each[t, lane].tobytes() for each in (a, b, c)) for t in range(int(block.counts[lane]))]
+        assert found == kept[lane]
+    assert 3 <= len(block.apart) < block.counts.sum() * 0.6
+
+
+def test_it_is_said_where_batches_in_flight_are_too_much_for_the_object_store(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shards, lines = local_shards(relive.Schema(obs=relive.Field((9_000,)), action=relive.Field()), 40, num_envs=2)
+    obs, no = np.zeros((2, 9_000)), np.zeros(2, bool)
+    with shards.writer() as writer:
+        writer.add(obs=obs, action=no, reward=no, next_obs=obs, terminated=no, truncated=no)
+    for room, said in ((10e6, 0), (1e6, 1)):
+        lines.room = room
+        with caplog.at_level(logging.WARNING, "relive"), shards.prefetch(4, depth=3) as batches:
+            next(batches)
+            next(batches)
+        assert caplog.text.count("3 batches in flight take 1 MB of an object store of") == said
+
+
+def test_a_writer_whose_thread_failed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of a flush that waits for ever."""
+    shards, _ = made()
+    writer, envs = shards.writer(), Counting()
+    monkeypatch.setattr(Filling, "block", lambda filling: 1 // 0)
+    writer.add(**envs.step(np.arange(LANES)))
+    for call in (writer.flush, lambda: writer.add(**envs.step(np.arange(LANES))), writer.close):
+        with pytest.raises(relive.ReliveError, match="The thread that sends failed with ZeroDivisionError"):
+            call()
