@@ -128,7 +128,7 @@ class Windows(Record):
     Attributes:
         ids: The anchors' ids.
         at: The anchors' storage rows.
-        after: The storage rows of the windows' successors.
+        after: The storage rows of the windows' successors; where none is known, of their last steps.
         steps: Steps of each window.
         discount: `gamma**steps`, or 0 where there is nothing to bootstrap from.
         terminated: Whether the last step ended its episode in a terminal state.

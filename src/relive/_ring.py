@@ -66,8 +66,21 @@ class Ring:
         notify: Called with the bits of the notices that a write found a reason for.
         busy: Lanes that other processes are writing at this moment.
 
-    The kernel's methods are its own: `write`, `cut`, `changes`, `ids`, `locate`, `stacks`, `windows`, `fold`
-    and `fold_sequences` are documented in `_kernels_numpy/`.
+    Attributes:
+        lanes: L, the lanes; `ids // lanes` are rows of a lane, `ids % lanes` its number.
+        rows: R.
+        capacity: L * R.
+        columns: An array `[storage rows, ...]` for each of `schema.columns`, in that order, observations first.
+        reward: The column of rewards.
+
+    What items and samplers call is the kernel's; `_kernels_numpy/ring.py` has the rest:
+
+    * `changes(seen)`: what became drawable, and what stopped being so, since the counters were `seen`: a `Changes`;
+      with zeros, all that can be drawn.
+    * `ids(slots)`: the ids of drawable slots, int64 `[B]`.
+    * `windows(slots, discounts)`: the windows of `n` steps or fewer that start there, a `Windows`; `discounts` is
+      float32 `[n + 1]`, `gamma**0` to `gamma**n`. Index columns with its `at` and `after`.
+    * `stacks(rows, frames, repeat)`: the storage rows of the `frames` newest frames at `rows`, `[B, frames]`.
     """
 
     def __init__(

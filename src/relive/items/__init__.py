@@ -1,10 +1,40 @@
-"""What one draw expands to. An item turns slots into storage rows; a sampler chooses the slots."""
+"""What one draw expands to. An item turns slots into storage rows; a sampler chooses the slots.
+
+An item of your own has the methods of `Item`, and what its `bind` returns those of `Expander`; see `Ring` and `Windows`
+for what they work with, and `relive.testing.ItemContract` for its tests:
+
+>>> import dataclasses
+>>> import numpy as np
+>>> import relive
+>>> @dataclasses.dataclass(frozen=True)
+... class Rewards:
+...     "Each step's reward, and whether its episode ended there."
+...     def window(self, schema):
+...         return Window(span=1)
+...     def check(self, schema, rows):
+...         pass
+...     def bind(self, schema, ring, arena):
+...         return BoundRewards(ring)
+>>> class BoundRewards:
+...     def __init__(self, ring):
+...         self.ring, self.discounts = ring, np.array([1.0, 0.9], np.float32)
+...     def expand(self, slots, rng):
+...         found = self.ring.windows(slots, self.discounts)
+...         return {"reward": self.ring.reward[found.at], "ended": found.terminated, "ids": found.ids}
+>>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+>>> buffer = relive.ReplayBuffer(schema, 10, item=Rewards(), seed=0)
+>>> _ = buffer.add(obs=0.0, action=1.0, reward=5.0, next_obs=1.0, terminated=True, truncated=False)
+>>> batch = buffer.sample(2)
+>>> batch.reward.tolist(), batch.ended.tolist(), batch.weights.tolist()
+([5.0, 5.0], [True, True], [1.0, 1.0])
+"""
 
 from typing import TYPE_CHECKING
 
 from .._extras import later
 from .._memory import Arena as Arena
 from .._plans import Window as Window
+from .._plans import Windows as Windows
 from .._ring import Ring as Ring
 from .transitions import Transitions as Transitions
 

@@ -19,15 +19,15 @@ class Expander(Protocol):
     """An item bound to one buffer's ring."""
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
-        """Return the fields of the items that start at the drawable `slots`, `ids` among them, in a batch's order.
+        """Return the fields of the items that start at the drawable `slots`, in the order that the batch is to have.
 
-        `rng` is the buffer's generator, for items that choose something at random.
+        `ids` is among them; the buffer adds `weights`. `rng` is its generator, for items that choose at random.
         """
         ...
 
 
 class Item(Protocol):
-    """The frozen description of an item."""
+    """The frozen description of an item; a frozen dataclass will do."""
 
     def window(self, schema: Schema) -> Window:
         """Which steps the item can start at, and which rows it needs around them."""
@@ -38,5 +38,5 @@ class Item(Protocol):
         ...
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
-        """Prepare to expand slots of `ring`, whose columns follow `schema`."""
+        """Prepare to expand slots of `ring`, whose columns are those of `schema.columns`."""
         ...

@@ -1,4 +1,9 @@
-"""Which items are drawn. A sampler knows slots and numbers; it never sees data."""
+"""Which items are drawn. A sampler knows slots and numbers; it never sees data.
+
+A sampler of your own has the methods of `Sampler`, and what its `index` returns those of `Index`, which takes in the
+`Changes` of a `Ring` and answers with a `Draw`. `relive.testing.SamplerContract` has its tests, and
+`examples/recent_sampler.py` in the source is one.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,8 @@
-"""Where the bytes live. A storage sees names, shapes and dtypes only, not rings, items or samplers."""
+"""Where the bytes live. A storage sees names, shapes and dtypes only, not rings, items or samplers.
+
+A storage of your own has the method of `Storage`: it gets an `ArraySpec` for each name and returns a `Memory`, which
+goes when the buffer does; nothing is called to close it. `relive.testing.StorageContract` has its tests.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -31,8 +31,9 @@ class ItemContract(Contract):
     Attributes:
         item: The item under test. At most 16 rows of a lane may be needed for one.
         schema: A schema that the item works with.
-        model: The item expanded step by step, as `relive.testing.TransitionsModel`. With it every field of every item
-            is compared; without it, only what holds for any item. The schema must not have stacks then.
+        model: The item expanded step by step, an `ItemModel` as `relive.testing.TransitionsModel`. With it every field
+            of every item is compared, as `assert_items` does; without it, only what holds for any item, and the
+            schema must not have stacks.
         whole: For a time-major item, its fields without a time axis; see `assert_items`.
         random: Whether the item draws numbers from `rng` itself. The promises then hold for given numbers: the
             contract's generator gives 0.5 all the time.

@@ -64,7 +64,10 @@ def assert_same_batch(ours: Batch, theirs: Batch, without: tuple[str, ...] = (),
 
 
 def assert_items(batch: Batch, items: list[dict[str, Any]], whole: Iterable[str] | None = None) -> None:
-    """Every row of the batch is its item: copies to the byte, computed floats within the rounding of float32.
+    """Every row of the batch is its item, to the byte and of the same dtypes.
+
+    Fields called reward, discount, prev_reward, all_prev_reward, steps, terminated, truncated and mask are computed:
+    they agree within the rounding of float32.
 
     Args:
         batch: What `sample` or `read` returned.

@@ -22,7 +22,13 @@ from .nests import Nested, same_bytes, tree_map
 
 @dataclass
 class Step:
-    """One stored step, in the schema's dtypes."""
+    """One stored step, in the schema's dtypes; the reward in float64.
+
+    >>> lane = Lane()
+    >>> _ = lane.add(dict(obs=0.0, action=1, reward=0.5, next_obs=1.0, terminated=False, truncated=False))
+    >>> lane.episodes[0].steps[0].reward
+    array(0.5)
+    """
 
     row: int
     number: int  # how many steps the lane had before
@@ -37,7 +43,11 @@ class Step:
 
 @dataclass
 class Episode:
-    """An uninterrupted stretch of steps; `final` is the observation after the last one, once it is known."""
+    """An uninterrupted stretch of steps; `final` is the observation after the last one, once it is known.
+
+    >>> Episode(final=3.0, closed=True).newest_obs
+    3.0
+    """
 
     history: int = 0  # rows of older frames stored before the first step
     steps: list[Step] = field(default_factory=list)
@@ -121,7 +131,14 @@ class Lane:
 
 @dataclass(frozen=True)
 class Anchor:
-    """One step of a lane, by its episode among all that are left and its position in it."""
+    """One step of a lane, by its episode among all that are left and its position in it.
+
+    >>> lane = Lane()
+    >>> _ = lane.add(dict(obs=0.0, action=1, reward=0.5, next_obs=1.0, terminated=False, truncated=False))
+    >>> anchor = Anchor(lane, number=0, position=0)
+    >>> anchor.step.action, anchor.episode.final
+    (1, 1.0)
+    """
 
     lane: Lane
     number: int
@@ -139,7 +156,13 @@ class Anchor:
 
 
 class ItemModel(Protocol):
-    """An item, expanded step by step; see `TransitionsModel`."""
+    """An item, expanded step by step; see `TransitionsModel`.
+
+    >>> class Rewards:
+    ...     starts, older = 1, 0
+    ...     def expand(self, anchor):
+    ...         return None if anchor.episode.final is None else {"reward": anchor.step.reward}
+    """
 
     @property
     def starts(self) -> int:
@@ -148,11 +171,11 @@ class ItemModel(Protocol):
 
     @property
     def older(self) -> int:
-        """Rows before the anchor that the item reads, whatever the stacks are."""
+        """Rows before the anchor that the item reads; with stacked frames, at least the older frames of its own."""
         ...
 
     def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
-        """The fields of the item, or None while it is not complete."""
+        """The fields of the item but `ids`, or None while it is not complete."""
         ...
 
 
