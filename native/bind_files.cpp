@@ -56,6 +56,21 @@ void scatter_rows(nb::list blocks, In<std::int64_t> which, In<std::int64_t> rows
         [&] { scatter(from, which.data, rows.data, which.size, to.column); });
 }
 
+void copy_ranges_of(nb::handle rows, std::int64_t lanes, std::int64_t block, In<std::int64_t, 2> ranges,
+                    nb::handle out) {
+    const RowArray from(rows), to = packed(out, true);
+    require(lanes > 0 && block > 0 && from.rows > 0 && from.rows / lanes >= block && from.rows % lanes == 0 &&
+                from.rows / lanes % block == 0,
+            "relive._native.copy_ranges: no whole blocks of every lane");
+    require(ranges.shape[1] == 3 && to.column.row == from.column.row, "relive._native.copy_ranges: shapes differ");
+    const Lanes laid{from.column, lanes, block, from.rows / lanes};
+    const auto* wanted = reinterpret_cast<const Range*>(ranges.data);
+    const std::int64_t n = ranges.shape[0];
+    if (!sound_ranges(laid, wanted, n, to.rows))
+        throw nb::index_error("relive._native.copy_ranges: rows that a lane does not have, or not as many");
+    run(to.rows, [&] { copy_ranges(laid, wanted, n, to.column.data); });
+}
+
 nb::object read_rows_of(In<std::int64_t> files, In<std::int64_t> offsets, In<std::int64_t> places, nb::handle out) {
     const RowArray to(out, true);
     require(offsets.size == files.size && places.size == files.size, "relive._native.read_rows: lengths differ");
@@ -79,6 +94,8 @@ void bind_files(nanobind::module_& m) {
     m.def("copy_steps", &relive::copy_both, nanobind::arg("now"), nanobind::arg("later"), nanobind::arg("out"));
     m.def("scatter_rows", &relive::scatter_rows, nanobind::arg("blocks"), nanobind::arg("which"), nanobind::arg("rows"),
           nanobind::arg("out"));
+    m.def("copy_ranges", &relive::copy_ranges_of, nanobind::arg("rows"), nanobind::arg("lanes"), nanobind::arg("block"),
+          nanobind::arg("ranges"), nanobind::arg("out"));
     m.def("read_rows", &relive::read_rows_of, nanobind::arg("files"), nanobind::arg("offsets"), nanobind::arg("places"),
           nanobind::arg("out"));
 }

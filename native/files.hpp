@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "crc32.hpp"
@@ -31,6 +32,62 @@ inline void scatter(const std::vector<Column>& blocks, const int64_t* which, con
         if (i + AHEAD < n && which[i + AHEAD] >= 0) prefetch_row(source(i + AHEAD), out.row);
         if (which[i] >= 0) copy_row(out.at(i), source(i), out.row);
     }
+}
+
+// A row of all lanes after the other, or blocks of rows: row r of a lane is row
+// ((r % depth / block) * lanes + lane) * block + r % block of `rows`.
+struct Lanes {
+    Column rows;
+    int64_t lanes, block, depth;
+};
+
+// A lane, its first row and the one after its last.
+struct Range {
+    int64_t lane, first, last;
+};
+static_assert(sizeof(Range) == 3 * sizeof(int64_t));
+
+// Whether ranges have `count` rows in all, each of them rows that its lane can have at the same time.
+inline bool sound_ranges(const Lanes& from, const Range* ranges, int64_t n, int64_t count) {
+    for (int64_t i = 0; i < n; ++i) {
+        const auto [lane, first, last] = ranges[i];
+        if (lane < 0 || lane >= from.lanes || first < 0 || last < first) return false;
+        if (last - first > std::min(from.depth, count)) return false;
+        count -= last - first;
+    }
+    return count == 0;
+}
+
+template <size_t ROW>
+inline void copy_rows(char* to, const char* from, size_t step, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) copy_block<ROW>(to + size_t(i) * ROW, from + size_t(i) * step);
+}
+
+// n rows that lie `step` bytes apart; those that come afterwards are at `next`, if there are such.
+inline void copy_run(char* to, const char* from, size_t row, size_t step, int64_t n, const char* next) {
+    if (next)
+        for (int64_t i = 0; i < n; ++i) prefetch_row(next + size_t(i) * step, row);
+    if (row == step) return copy_bytes(to, from, size_t(n) * row);
+    if (row == 4) return copy_rows<4>(to, from, step, n);
+    if (row == 8) return copy_rows<8>(to, from, step, n);
+    for (int64_t i = 0; i < n; ++i) copy_row(to + size_t(i) * row, from + size_t(i) * step, row);
+}
+
+// Copies the rows of ranges, one range after the other. Others may write to lanes meanwhile.
+inline void copy_ranges(const Lanes& from, const Range* ranges, int64_t n, char* to) {
+    const size_t row = from.rows.row;
+    const bool even = from.lanes == 1 || from.block == 1;  // rows of a lane at even distances, but for its end
+    const int64_t block = even ? from.depth : from.block, first_of_lane = even ? 1 : block;
+    const size_t step = from.rows.stride * size_t(even ? from.lanes : 1);
+    for (const Range* range = ranges; range < ranges + n; ++range)
+        for (int64_t now = range->first, count; now < range->last; now += count, to += size_t(count) * row) {
+            const int64_t at = now % from.depth, skipped = at % block;
+            const char* start = from.rows.at((at / block * from.lanes + range->lane) * first_of_lane);
+            count = std::min(range->last - now, block - skipped);
+            const bool more = !even && now + count < range->last && at + 2 * block <= from.depth;
+            copy_run(to, start + size_t(skipped) * step, row, step, count,
+                     more ? start + size_t(from.lanes * block) * step : nullptr);
+        }
 }
 
 // Fills row places[i] of `out` from offsets[i] of the open file files[i]. The first i for which there was not enough to

@@ -143,6 +143,14 @@ class Folder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(TEMPORARY + name, flags, _MODE, dir_fd=self._fd)
 
+    def mark(self, name: str) -> None:
+        """Make an empty file, unless it is there, and its name durable: nothing written later is there without it."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        if self.size(name) is None:
+            with reported(f"{self.path}/{name}", "write the file"):
+                os.close(os.open(name, flags, _MODE, dir_fd=self._fd))
+        self.sync()
+
     def sync(self, file: str | None = None) -> None:
         """Make the directory's names durable; before that the contents of `file`, if it exists."""
         if file is not None and self.size(file) is not None:

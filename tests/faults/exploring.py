@@ -15,6 +15,8 @@ from power import Archive, Event, State, World
 class Explorer:
     """Makes all states of all moments, and looks at each once."""
 
+    few = 2  # new states behind a write, of which most are of a file that nobody reads yet
+
     def __init__(self, folder: Path, limit: int, seed: int = 0) -> None:
         self.folder, self.limit, self.rng = folder, limit, random.Random(seed)
         (folder / "files").mkdir(parents=True)
@@ -36,7 +38,7 @@ class Explorer:
         states = dict.fromkeys(world.states(name, 4 * self.limit, self.rng))
         yield from (state for state in states if (self.kind(name), state) in self.found)
         new = [state for state in states if (self.kind(name), state) not in self.found]
-        limit = 2 if few else self.limit
+        limit = self.few if few else self.limit
         yield from new if len(new) <= limit else [new[0], new[-1], *self.rng.sample(new[1:-1], limit - 2)]
 
     def kind(self, name: str) -> Any:

@@ -214,6 +214,8 @@ class Lives(Explorer):
     def _loaded(self, path: Path) -> Found:
         """What is loaded from a checkpoint; then it is saved there again, and one more with it."""
         if not (path / NAME).exists():
+            with TrajectoryReplayBuffer(path, seed=0) as buffer:
+                assert not contents(buffer), "what an interrupted save left is taken for trajectories"
             return frozenset()
         with TrajectoryReplayBuffer(seed=1) as buffer:
             buffer.load_checkpoint(path)

@@ -1,17 +1,20 @@
 """The power is lost after any call of a save: all saves that are there are whole, and the last acknowledged is.
 
-Leaving out any of its syncs is found.
+Leaving out any of its syncs is found. The normal run looks at more than 5,000 directories, `pytest -m slow` at 100,000.
 """
 
 from __future__ import annotations
 
 import itertools
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import plain_saves
 import pytest
 from exploring import Explorer
-from power import Event
+from power import Event, World
 from recording import Recorder, recorded
 from saved_lives import build, live, numbers, only_saves, rounds_of
 
@@ -63,11 +66,92 @@ class Saves(Explorer):
         return found
 
 
+SCRIPT = (
+    "save 2, save 2, save 1, behind 3, load, save 3, save 3, elsewhere, save 2, behind 4, save 4, save 1, save 2, "
+    "load, load, behind 2, save 3, behind 3, save 3, elsewhere, load, save 2, save 1, save 1, behind 4, save 4, save 2"
+)
+
+
+class Varied(Saves):
+    """Of a small buffer that keeps more saves or fewer, goes on from one, and is saved elsewhere in between.
+
+    A save of which every file holds the same bytes as one that was loaded before is loaded again in every fourth case.
+    """
+
+    few = 8
+
+    def __init__(self, folder: Path, limit: int, seed: int = 0) -> None:
+        super().__init__(folder, limit, seed)
+        self.loaded: dict[tuple[bytes | None, ...], int] = {}
+
+    def script(self, script: str) -> list[Event]:
+        """The events of its life."""
+        with recorded(recorder := Recorder(self._place(), self.archive)):
+            self.go_on(recorder, script.split(", "), plain_saves.build(), 0)
+        return recorder.events
+
+    def go_on(self, recorder: Recorder, steps: Sequence[str], buffer: Any, rounds: int) -> None:
+        path = recorder.root / NAME
+        for step in steps:
+            what, _, keep = step.partition(" ")
+            if what == "load":
+                buffer = relive.load(path)
+            elif what == "elsewhere":
+                buffer.save(recorder.root / "other")
+            else:
+                plain_saves.live(buffer, rounds)
+                least = min((one.least for one in recorder.world.wanted.get(NAME, ())), default=rounds)
+                rounds += 1
+                recorder.note("want", NAME, (Newer(least, rounds),))
+                buffer.save(path, keep=int(keep), wait=what == "save").wait()
+                recorder.note("want", NAME, (Newer(rounds, rounds),))
+
+    def recover(self, events: Sequence[Event]) -> None:
+        """Kill the process after these events; lose the power at every moment of what the next one does."""
+        world, root = World(self.archive, events), self._place()
+        for name in world.directories:
+            self.archive.show(world.living(name), root / name)
+        with recorded(recorder := Recorder(root, self.archive, events)):
+            there = numbers(root / NAME)
+            buffer = relive.load(root / NAME) if there else plain_saves.build()
+            rounds = plain_saves.rounds_of(buffer)
+            self.go_on(recorder, ["save 2", "save 1"], buffer, rounds)
+        self.explore(recorder.events, len(events))
+        shutil.rmtree(root)
+
+    def seen(self, name: str, path: Path) -> tuple[int, ...]:
+        """How many rounds each save is of."""
+        found = []
+        for number in numbers(path):
+            held = plain_saves.bytes_of(path, number)
+            if held not in self.loaded or next(self.again) % 4 == 0:
+                rounds = plain_saves.rounds_of(relive.load(path, number=number))
+                assert self.loaded.setdefault(held, rounds) == rounds
+            found.append(self.loaded[held])
+        return tuple(found)
+
+
+def moments(events: Sequence[Event]) -> list[int]:
+    """Behind each change of names of the saves: where a kill leaves most to be put in order."""
+    return [k for k, event in enumerate(events, 1) if event[:2] == ("names", NAME)]
+
+
 @pytest.mark.parametrize("keep", [1, 2])
 def test_power_is_lost_once(keep: int, folder: Path, record_property: Any) -> None:
     explorer = Saves(folder, 16)
     explorer.explore(explorer.record(keep))
     assert len(explorer.found) > 80
+    record_property("cases", len(explorer.found))
+    assert explorer.archive.unharmed(), "a finished file was written to"
+
+
+def test_power_is_lost_in_a_varied_life(folder: Path, record_property: Any) -> None:
+    explorer = Varied(folder, 60)
+    events = explorer.script(SCRIPT)
+    explorer.explore(events)
+    for moment in explorer.rng.sample(moments(events), 7):
+        explorer.recover(events[:moment])
+    assert len(explorer.found) > 5000
     record_property("cases", len(explorer.found))
     assert explorer.archive.unharmed(), "a finished file was written to"
 
@@ -82,6 +166,20 @@ def test_power_is_lost_in_many_ways(seed: int, folder: Path, record_property: An
         explorer.explore(events)
     assert len(explorer.found) > 1000
     record_property("cases", len(explorer.found))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_power_is_lost_in_long_varied_lives(seed: int, folder: Path, record_property: Any) -> None:
+    """More than 100,000 states in all four."""
+    explorer = Varied(folder, 100, seed)
+    events = explorer.script(SCRIPT)
+    explorer.explore(events)
+    for moment in explorer.rng.sample(moments(events), 60):
+        explorer.recover(events[:moment])
+    assert len(explorer.found) > 25_000
+    record_property("cases", len(explorer.found))
+    assert explorer.archive.unharmed(), "a finished file was written to"
 
 
 NEEDED = 7 + 6  # of the first save, which makes two directories, and of the second, which removes the first

@@ -275,6 +275,22 @@ def function_call(name: str) -> Call:
                 "out": spoilers.writable(spoilers.arrays()),
             },
         ),
+        "copy_ranges": (
+            {
+                "rows": guard(np.arange(72).reshape(12, 6), np.uint8),
+                "lanes": 3,
+                "block": 2,
+                "ranges": guard([[0, 3, 7], [2, 0, 1]]),
+                "out": guard(np.zeros((5, 6)), np.uint8),
+            },
+            {
+                "rows": spoilers.arrays(),
+                "lanes": spoilers.whole_numbers(-1, 0, 2, 5, 2**62),
+                "block": spoilers.whole_numbers(-1, 0, 3, 2**62),
+                "ranges": spoilers.integers(-1, 2, 8, 2**62, 2**63 - 1, -(2**63)),
+                "out": spoilers.writable(spoilers.arrays()),
+            },
+        ),
         "read_rows": (
             {
                 "files": guard([file] * 3),
@@ -297,7 +313,7 @@ def function_call(name: str) -> Call:
 def makers() -> dict[str, dict[str, Callable[[], Call]]]:
     """The right calls, by group and by the functions' names in the extension."""
     functions = ["simd", "power", "mass", "weights", "smallest", "order_size"]
-    functions += ["checksums", "copy_steps", "scatter_rows", "read_rows"]
+    functions += ["checksums", "copy_steps", "scatter_rows", "copy_ranges", "read_rows"]
     ring = ["write", "cut", "limit", "allow", "look", "overtaken", "changes", "ids", "locate"]
     ring += ["follow", "stacks", "windows", "fold", "fold_sequences", "watched"]
     tree = [

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._lanes import get_rows, items_of
 from .._plans import RowsRead
 from .._types import Array, Int64
 
@@ -43,6 +44,23 @@ def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array)
     for number in np.unique(which[which >= 0]).tolist():
         chosen = which == number
         out[chosen] = blocks[number][rows[chosen]]
+
+
+def copy_ranges(rows: Array, lanes: int, block: int, ranges: Int64, out: Array) -> None:
+    """Copy rows of lanes to `out`, one range after the other.
+
+    Args:
+        rows: `[n, ...]`: blocks of `block` rows, one of each lane, as often as a lane has blocks in memory.
+        lanes: How many lanes there are.
+        block: Rows of a block.
+        ranges: int64 `[m, 3]`: lane, first row, and the row after the last; a lane's rows go round in its memory.
+        out: As many rows of the same size as there are in all ranges, contiguous.
+    """
+    blocks = items_of(rows.reshape(-1, lanes, block, *rows.shape[1:]), 3)
+    target, done = out.reshape(-1).view(blocks.dtype), 0
+    for lane, first, last in ranges.tolist():
+        target[done : done + last - first] = get_rows(blocks, lane, first, last)
+        done += last - first
 
 
 def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRead:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .._lanes import HEAD, get_rows, items_of, ranges
+from .. import _kernels
+from .._lanes import HEAD, items_of, ranges
 from .._ring import Ring
 from .._types import Array, Bytes, Int64
 from ..schema import Schema
@@ -89,18 +90,19 @@ class Guard:
             self._kept.setdefault(lane, []).append((kept, i))
         self.limits[lanes] = np.where(last < self._end[lanes], last + self._ring.rows, _NEVER)
 
-    def copy(self, column: int, lane: int, first: int, last: int, out: Bytes) -> None:
-        """Copy the units `[first, last)` of a column, as they were at the instant of the save, to the bytes `out`."""
-        ring, array, every = self._ring, self._ring.columns[column], self._every[column]
-        if every is None:
-            units = get_rows(items_of(ring.blocks(array), 3), lane, first, last)
-        else:
-            units = items_of(array, 1)[ring.units(np.arange(first, last) * every, lane, every)]
-        found = out.view(units.dtype)
-        found[:] = units
+    def copy(self, column: int, units: Int64, out: Bytes) -> None:
+        """Copy ranges of units of a column, as they were at the instant of the save, to the bytes `out`."""
+        every, array = self._every[column], items_of(self._ring.columns[column], 1)
+        found = out.view(array.dtype)
+        rows, block = (array[:-1], self._ring.marks.shape[2]) if every is None else (array, 1)
+        _kernels.active().copy_ranges(rows, self._ring.lanes, block, units, found)
         # After the copy: what was overwritten meanwhile has been kept before.
-        for kept, i in self._kept.get(lane, ()):
-            offset = int(kept.first[i]) // (every or 1)
-            begin, end = max(first, offset), min(last, -(-int(kept.last[i]) // (every or 1)))
-            if begin < end:
-                found[begin - first : end - first] = items_of(kept.units(column, i), 1)[begin - offset : end - offset]
+        done = 0
+        for lane, first, last in units.tolist() if self._kept else ():
+            for kept, i in self._kept.get(lane, ()):
+                offset = int(kept.first[i]) // (every or 1)
+                begin, end = max(first, offset), min(last, -(-int(kept.last[i]) // (every or 1)))
+                if begin < end:
+                    copied = items_of(kept.units(column, i), 1)[begin - offset : end - offset]
+                    found[done + begin - first : done + end - first] = copied
+            done += last - first

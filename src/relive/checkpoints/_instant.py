@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import _memory
+from .. import _kernels, _memory
 from .._adding import Guard
 from .._arrays import Memory
 from .._frozen import Frozen
 from .._generators import state_of
-from .._lanes import HEAD, get_rows
+from .._lanes import HEAD
 from .._limiter import Limit
 from .._ring import Ring
 from .._turn import Turn
@@ -164,8 +164,11 @@ class Instant:
         }
 
     def _of_rows(self, blocks: Array) -> Array:
-        ends = enumerate(zip(self.first.tolist(), self.head.tolist(), strict=True))
-        return np.concatenate([get_rows(blocks, lane, first, head) for lane, (first, head) in ends])
+        lanes, block = blocks.shape[1:]
+        found = np.empty((self.head - self.first).sum(), blocks.dtype)
+        stored = np.stack([np.arange(lanes), self.first, self.head], axis=1)
+        _kernels.active().copy_ranges(blocks.reshape(-1), lanes, block, stored, found)
+        return found
 
     def _of_slots(self, slots: Array) -> Array:
         return self._of_rows(slots.reshape(self._ring.rows, self._ring.lanes, 1))

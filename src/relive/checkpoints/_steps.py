@@ -62,7 +62,11 @@ def steps_writer(schema: Schema, guard: Guard, ranges: Int64) -> TensorWriter:
 
 def _pieces(guard: Guard, column: int, units: Int64, nbytes: int) -> Iterator[Portion]:
     most = max(1, _PIECE // nbytes)
-    for lane, first, last in units.tolist():
-        for begin in range(first, last, most):
-            end = min(begin + most, last)
-            yield nbytes * (end - begin), partial(guard.copy, column, lane, begin, end)
+    ends = np.cumsum(units[:, 2] - units[:, 1])
+    for begin in range(0, rows_in(units), most):
+        end = min(begin + most, int(ends[-1]))
+        i, j = np.searchsorted(ends, begin, "right"), np.searchsorted(ends, end, "left")
+        some = units[i : j + 1].copy()
+        some[0, 1] = some[0, 2] - (ends[i] - begin)
+        some[-1, 2] -= ends[j] - end
+        yield Portion(nbytes * (end - begin), partial(guard.copy, column, some))

@@ -7,7 +7,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -31,8 +31,16 @@ _CODES = {
 _DTYPES = {code: np.dtype(name) for name, code in _CODES.items()}
 
 
-# Some bytes of an array: how many, and what copies them to where they are to be.
-Portion: TypeAlias = tuple[int, Callable[[Bytes], None]]
+class Portion(Frozen):
+    """Some bytes of an array.
+
+    Attributes:
+        nbytes: How many.
+        fill: Copies them to where they are to be.
+    """
+
+    nbytes: int
+    fill: Callable[[Bytes], None]
 
 
 def pieces_of(array: Array) -> Iterator[Portion]:
@@ -40,7 +48,7 @@ def pieces_of(array: Array) -> Iterator[Portion]:
     data: Bytes = array.reshape(-1).view(np.uint8)
     for begin in range(0, len(data), _STAGE):
         part = data[begin : begin + _STAGE]
-        yield len(part), partial(_copy, part)
+        yield Portion(len(part), partial(_copy, part))
 
 
 def _copy(data: Bytes, out: Bytes) -> None:
@@ -122,11 +130,12 @@ class TensorWriter:
         """All data in whole chunks, but for the last."""
         stage, used, total = np.empty(2 * _STAGE, np.uint8), 0, 0
         for name in self._names:
-            for nbytes, fill in self._pieces[name]:
-                if used + nbytes > len(stage):
-                    stage = np.concatenate([stage[:used], np.empty(nbytes, np.uint8)])
-                fill(stage[used : used + nbytes])
-                used, total = used + nbytes, total + nbytes
+            for portion in self._pieces[name]:
+                end = used + portion.nbytes
+                if end > len(stage):
+                    stage = np.concatenate([stage[:used], np.empty(portion.nbytes, np.uint8)])
+                portion.fill(stage[used:end])
+                used, total = end, total + portion.nbytes
                 if used >= _STAGE:
                     whole = used // CHUNK * CHUNK
                     yield stage[:whole]

@@ -84,7 +84,7 @@ def write(
         Catalog(target.path).close()
     old = {entry.id: entry for entry in read(target.path)[0]} if NAME in sizes else {}
     if NAME not in sizes:
-        target.write(SAVING, [])
+        target.mark(SAVING)
     entries = []
     for done, (id_, stored) in enumerate(trajectories, 1):
         entries.append(_placed(stored, id_, target, old, sizes))
