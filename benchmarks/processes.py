@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import cycle
 from typing import Any, NamedTuple, cast
 
 from benchmarks.peers import Peer, Spec
-from benchmarks.peers.shared import Sharing
+from benchmarks.peers.shared import Elsewhere, Sharing
 from benchmarks.question import Found, Question, Scale, Setting, Target, own_figure, times_faster
 from benchmarks.threads import every_core
-from benchmarks.workload import EPISODE, Step, single_steps, stream, td_errors
+from benchmarks.workload import endless_steps, td_errors
 
 WRITERS, BATCH, ROUNDS, OPENED = 2, 256, 5, 7
 LABELS = {"add": "a step that comes in", "cycle": "a draw and its update, meanwhile"}
@@ -40,21 +40,34 @@ def settings(scale: Scale) -> list[Setting]:
 def prepare(peer: Peer, values: Mapping[str, Any]) -> Found:
     peer.ensure(Spec(values["capacity"], num_envs=WRITERS, prioritized=True), fill=0)
     if values["what"] == "open":
-        return Found(tuple(opened(cast(Sharing, peer)) for _ in range(OPENED)))
+        return Found(tuple(openings(peer)))
     known: dict[int, list[Work]] = vars(peer).setdefault("processes", {})
-    several, seconds = values["several"], values["seconds"]
+    several = values["several"]
     if several not in known:
-        together(peer, several, seconds / 4)
-        known[several] = [together(peer, several, seconds) for _ in range(ROUNDS)]
+        known[several] = worked(peer, several, values["seconds"])
     if values["what"] == "add":
         return Found(tuple(work.step for work in known[several]))
     return Found(tuple(spent for work in known[several] for spent in work.cycles))
 
 
-def opened(peer: Sharing) -> float:
-    before = clock()
-    peer.open()
-    return (clock() - before) * 1e6
+def openings(peer: Peer) -> list[float]:
+    if isinstance(peer, Elsewhere):
+        with every_core():
+            return peer.openings(OPENED)
+    found = []
+    for _ in range(OPENED):
+        before = clock()
+        cast(Sharing, peer).open()
+        found.append((clock() - before) * 1e6)
+    return found
+
+
+def worked(peer: Peer, several: int, seconds: float) -> list[Work]:
+    if isinstance(peer, Elsewhere):
+        with every_core():
+            return [Work(*found) for found in peer.rounds(several, seconds, ROUNDS, BATCH)]
+    together(peer, several, seconds / 4)
+    return [together(peer, several, seconds) for _ in range(ROUNDS)]
 
 
 def together(peer: Peer, several: int, seconds: float) -> Work:
@@ -88,19 +101,11 @@ def together(peer: Peer, several: int, seconds: float) -> Work:
 def write(peer: Peer, lane: int, several: int, counts: Any, stop: Any) -> None:
     """What a child does."""
     add = cast(Sharing, peer).writing(lane)
-    for done, step in enumerate(steps(several)):
+    for done, step in enumerate(endless_steps(several)):
         if stop.value:
             break
         add(step)
         counts[lane] = (done + 1) * several
-
-
-def steps(several: int) -> Iterator[Step]:
-    if several == 1:
-        return cycle(single_steps(2 * EPISODE))
-    whole = stream()
-    blocks = [Step(*(column[k : k + several] for column in whole)) for k in range(0, 64 * several, several)]
-    return cycle(blocks)
 
 
 QUESTION = Question(
@@ -108,8 +113,8 @@ QUESTION = Question(
     title="Two writers and a learner, in processes of their own",
     text=f"Two processes add to a prioritized buffer of 10^6 that they share; the one that made it draws {BATCH} items "
     "and writes their priorities back. All three run as fast as they can, on as many cores as there are. TorchRL draws "
-    "uniformly and writes no priorities.",
-    peers=("relive", "cpprb", "torchrl-shared"),
+    "uniformly and writes no priorities. Reverb's server is in the learner's process; it draws a batch ahead.",
+    peers=("relive", "cpprb", "torchrl-shared", "reverb"),
     settings=settings,
     prepare=prepare,
     targets=(
@@ -117,6 +122,8 @@ QUESTION = Question(
         Target("µs a draw and its update, beside writers of one step a call", own_figure("cycle-1"), at_most=200),
         Target("a step over cpprb's", times_faster("add-1", than="cpprb"), at_least=4),
         Target("a draw and its update over cpprb's", times_faster("cycle-1", than="cpprb"), at_least=4),
+        Target("a step over Reverb's", times_faster("add-1", than="reverb"), at_least=4),
+        Target("a draw and its update over Reverb's", times_faster("cycle-1", than="reverb"), at_least=4),
         Target("to open it, ms", own_figure("open", 1e-3), at_most=100),
     ),
     kind="shared",

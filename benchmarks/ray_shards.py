@@ -1,6 +1,6 @@
 """What shards on Ray cost: adds and turns of 1, 2 and 4 shards, in CPU time, beside an empty actor call.
 
-    python -m benchmarks.ray_shards [--shards 1 2 4 8 16] [--rllib] [--address ADDRESS]
+    python -m benchmarks.ray_shards [--shards 1 2 4 8 16] [--rllib] [--reverb] [--address ADDRESS]
 
 CPU is that of all threads of this process and of the actors; the wall says little where one core does everything.
 """
@@ -20,6 +20,7 @@ import psutil
 import ray
 
 import relive
+from benchmarks.peers.reverb import ask
 from relive.ray import Shards
 from relive.ray._cluster import Actors
 
@@ -56,9 +57,13 @@ class Clock:
         run(calls)
         wall = time.perf_counter() - begun
         own, theirs = ((b - a) / calls * 1e6 for a, b in zip(before, self._spent(pids), strict=True))
-        ratio = f"{(own + theirs) / self.empty:.2f}" if self.empty else "1"
-        print(f"| {what} | {own:,.0f} | {theirs:,.0f} | {ratio} | {wall / calls * 1e6:,.0f} |", flush=True)
+        self.show(what, own, theirs, wall / calls * 1e6)
         return own + theirs
+
+    def show(self, what: str, own: float, theirs: float, wall: float) -> None:
+        """Print a row: microseconds a call."""
+        ratio = f"{(own + theirs) / self.empty:.2f}" if self.empty else "1"
+        print(f"| {what} | {own:,.0f} | {theirs:,.0f} | {ratio} | {wall:,.0f} |", flush=True)
 
     @staticmethod
     def _spent(pids: list[int]) -> tuple[float, float]:
@@ -182,10 +187,22 @@ def of_rllib(clock: Clock) -> None:
     clock("RLlib's prioritized episode buffer in an actor: draw + update", [pid], 10, turn)
 
 
+def of_reverb(clock: Clock) -> None:
+    """Reverb's server in a process, without Ray: every call goes to it over gRPC on this machine."""
+    try:
+        rows = ask("costs", lanes=LANES, capacity=LANES * ROWS, batch=BATCH)
+    except ImportError as error:
+        print(f"| Reverb: {error} | | | | |", flush=True)
+        return
+    for row in rows:
+        clock.show(f"Reverb's server in a process, no Ray: {row['what']}", row["own"], row["theirs"], row["wall"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shards", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--rllib", action="store_true")
+    parser.add_argument("--reverb", action="store_true", help="by the interpreter that RELIVE_REVERB_PYTHON names")
     parser.add_argument("--address", default="local")
     chosen = parser.parse_args()
     own = {"num_cpus": 4, "include_dashboard": False, "object_store_memory": 200 << 20}
@@ -205,6 +222,8 @@ def main() -> None:
         of_shards(clock, count, steps)
     if chosen.rllib:
         of_rllib(clock)
+    if chosen.reverb:
+        of_reverb(clock)
 
 
 if __name__ == "__main__":

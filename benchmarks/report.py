@@ -16,6 +16,7 @@ NAMES = {
     "torchrl": "TorchRL, `cache_values`",
     "torchrl-plain": "TorchRL",
     "torchrl-shared": "TorchRL, uniform draws from shared memmaps",
+    "reverb": "Reverb, in an environment of its own",
     "limit": "copy limit",
     "rlinf": "RLinf",
     "torchsave": "`torch.save` by hand",

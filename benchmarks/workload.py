@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,6 +60,14 @@ def single_steps(count: int, obs_size: int = OBS_SIZE) -> list[Step]:
     s = stream(max(count, 2), obs_size=obs_size)
     flags = zip(s.reward.tolist(), s.terminated.tolist(), s.truncated.tolist(), strict=True)
     return [Step(s.obs[i], s.action[i], r, s.next_obs[i], t, u) for i, (r, t, u) in enumerate(flags)][:count]
+
+
+def endless_steps(several: int) -> Iterator[Step]:
+    """Yield steps for ever: single ones, or `several` of the stream at a time."""
+    if several == 1:
+        return cycle(single_steps(2 * EPISODE))
+    whole = stream()
+    return cycle([Step(*(column[k : k + several] for column in whole)) for k in range(0, 64 * several, several)])
 
 
 def lane_steps(lanes: int, count: int, seed: int = 1) -> list[Step]:

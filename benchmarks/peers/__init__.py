@@ -42,6 +42,7 @@ ADAPTERS = {
     "torchrl": {"sequences": ("torchrl", "TorchrlSlices")},
     "torchrl-plain": {"sequences": ("torchrl", "TorchrlPlainSlices"), "saves": ("saves", "TorchrlSaves")},
     "torchrl-shared": {"shared": ("shared", "TorchrlShared")},
+    "reverb": {"shared": ("reverb", "ReverbShared")},
     "sb3": {
         "transitions": ("sb3", "StableBaselines3"),
         "frames": ("frames", "StableBaselines3Frames"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,6 +22,17 @@ class Sharing(Protocol):
 
     def open(self) -> None:
         """Let another process open the buffer, to draw from it, and a second one, to add; close both."""
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """A peer whose processes are another interpreter's: it is asked for the figures alone."""
+
+    def rounds(self, several: int, seconds: float, rounds: int, batch: int) -> list[tuple[float, list[float]]]:
+        """Let writers add and a learner draw: microseconds a step of all writers, and of each cycle, round by round."""
+
+    def openings(self, times: int) -> list[float]:
+        """Open the buffer from another process, to draw and to add: microseconds each."""
 
 
 class ReliveShared(Relive):
