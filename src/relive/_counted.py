@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ._arguments import ids_of, shortage, td_errors
-from ._lanes import MANY_BOUNDARIES, OLDEST
+from ._lanes import CUTS, MANY_BOUNDARIES, OLDEST
 from ._types import Array, Bool, Int64
 from .batch import Batch
 from .buffer import ReplayBuffer
@@ -73,6 +73,7 @@ class Counted:
         self.buffer = buffer
         # It would advise more rows, which no step needs.
         buffer._ring.kernel.watched &= ~MANY_BOUNDARIES
+        self._cuts = np.full(buffer.num_envs, -1)  # what came before is not known
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -118,9 +119,10 @@ class Counted:
         """One step of each of some lanes."""
         lanes = ids % len(self.ids)
         slots: Int64 = self.next[lanes]
-        full = self.ids[lanes, slots] >= 0
+        before = self.ids[lanes, slots]
+        full = before >= 0
         if self.prioritizes and full.any():
-            self._retire(self.ids[lanes, slots][full])
+            self._retire(before[full])
         self.ids[lanes, slots] = ids
         self.next[lanes] = (slots + 1) % self.ids.shape[1]
         self.size[lanes] += ~full
@@ -128,6 +130,13 @@ class Counted:
         if self._older:
             self._drop_what_is_gone(lanes)
         return slots
+
+    def newly_cut(self, lanes: Int64) -> Bool:
+        """In which lanes a stream may have been cut since they were asked about; True for those that never were."""
+        cuts = self.buffer._ring.counters[lanes, CUTS]
+        new: Bool = cuts != self._cuts[lanes]
+        self._cuts[lanes] = cuts
+        return new
 
     def _retire(self, ids: Int64) -> None:
         """Keep steps out of the draws that the buffer still has."""

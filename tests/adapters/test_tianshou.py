@@ -121,6 +121,31 @@ def test_spaces_give_the_schema_before_the_first_step(kind: str) -> None:
     assert np.asarray(obs.code if kind == "dict" else obs).shape == (8, 3)
 
 
+def test_the_schema_of_the_spaces_stays_and_so_does_a_buffer_that_is_reset() -> None:
+    buffer = VectorReplayBuffer(
+        100, 1, observation_space=gymnasium.spaces.Box(-1, 1, (3,), np.float32), action_space=SPACE
+    )
+    behind = buffer.relive
+    flags = {"terminated": np.zeros(1, bool), "truncated": np.zeros(1, bool)}
+    step = Batch(obs=np.zeros((1, 3)), act=np.zeros(1, int), rew=np.ones(1), obs_next=np.zeros((1, 3)), **flags)
+    for _ in range(2):
+        buffer.add(step)
+        assert buffer.relive is behind
+        assert buffer.sample(4)[0].obs.dtype == np.float32
+        buffer.reset()
+
+
+def test_a_cut_between_two_adds_is_seen() -> None:
+    buffer = VectorReplayBuffer(100, 2)
+    flags = {"terminated": np.zeros(2, bool), "truncated": np.zeros(2, bool)}
+    for t in range(6):
+        obs = np.full((2, 3), t, np.float32)
+        if t == 4:
+            buffer.relive.cut(env_ids=[1])
+        buffer.add(Batch(obs=obs, act=np.zeros(2), rew=np.ones(2), obs_next=obs + 1, **flags))
+    assert sorted(buffer.unfinished_index().tolist()) == [5, 53, 55]
+
+
 def test_stacks_end_at_the_first_observation() -> None:
     buffer = VectorReplayBuffer(200, 2, stack_num=3)
     collected(buffer, 100)

@@ -12,7 +12,9 @@ import pytest
 
 import relive
 from relive.checkpoints import inspection
+from relive.checkpoints.salvage import salvage
 from relive.cli import main
+from relive.testing.agreement import assert_same_batch
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, inspect
 
 STEPS = 40
@@ -188,6 +190,75 @@ def test_salvage_takes_the_newest_save_that_can_be_used(kind, tmp_path, capsys):
     out = out_of(capsys, "salvage", str(tmp_path / "save"), str(tmp_path / "new"))
     assert "save 2 cannot be used" in out
     assert "80 of 80 steps of save 1 written" in out
+
+
+def reward_of(achieved_goal, desired_goal, info):
+    return -np.abs(achieved_goal - desired_goal).sum(axis=-1)
+
+
+def goal_buffer(item: relive.Hindsight) -> relive.ReplayBuffer:
+    """Two lanes with episodes of 10 steps; frames so large that some are in every chunk of a file."""
+    goal = relive.Field((2,))
+    schema = relive.Schema(
+        obs={"frame": relive.Field((64, 64), "uint8"), "achieved_goal": goal, "desired_goal": goal},
+        action=relive.Field(),
+    )
+    buffer = relive.ReplayBuffer(schema, 100, num_envs=2, item=item, seed=0)
+
+    def seen(t: int) -> Any:
+        goals = {"achieved_goal": np.full((2, 2), t), "desired_goal": np.full((2, 2), 99)}
+        return {"frame": np.full((2, 64, 64), t, np.uint8), **goals}
+
+    for t in range(40):
+        step = {"obs": seen(t), "action": [t, t], "reward": [t, -t], "next_obs": seen(t + 1)}
+        buffer.add(**step, terminated=[t % 10 == 9] * 2, truncated=[False] * 2)
+    return buffer
+
+
+def salvaged_hindsight(path: Path, capsys: Any, place: float | None) -> tuple[str, list[relive.ReplayBuffer]]:
+    """What the command says of a buffer whose item has a function, that buffer, and the one that it wrote."""
+    item = relive.Hindsight(item=relive.Transitions(n_step=2), reward=reward_of)
+    buffer = goal_buffer(item)
+    buffer.save(path / "save")
+    if place is not None:
+        (file,) = (path / "save").glob("steps-*")
+        damage(file, int(file.stat().st_size * place))
+    out = out_of(capsys, "salvage", str(path / "save"), str(path / "new"))
+    assert "Hindsight(" in out_of(capsys, "inspect", str(path / "new"))
+    with pytest.raises(relive.ReliveError, match=r"`item=`.*Hindsight"):
+        relive.load(path / "new")
+    return out, [buffer, relive.load(path / "new", item=item)]
+
+
+def test_salvage_needs_no_function_of_an_item(tmp_path, capsys):
+    out, (buffer, found) = salvaged_hindsight(tmp_path, capsys, None)
+    assert "80 of 80 steps" in out
+    assert_same_batch(found.sample(64), buffer.sample(64))  # goals and their rewards, too
+
+
+def test_salvage_drops_what_is_damaged_of_an_item_with_a_function(tmp_path, capsys):
+    out, (buffer, found) = salvaged_hindsight(tmp_path, capsys, 0.5)
+    lost = sum(map(int, re.findall(r"(\d+) of 40 steps are lost", out)))
+    assert 10 <= lost <= 40
+    ids = np.unique(found.sample(2_000).ids)
+    assert len(ids) == found.stats().drawable < 80 - lost  # with windows of two steps, more than those lost are gone
+    found.save(tmp_path / "again")
+    buffer.save(tmp_path / "whole")
+    one, two = (
+        relive.load(tmp_path / name, item=relive.Transitions(n_step=2)).read(ids) for name in ("again", "whole")
+    )
+    assert_same_batch(one, two)
+
+
+class OwnSampler(relive.Uniform):
+    """A class that a save only names."""
+
+
+def test_salvage_says_how_to_give_a_sampler_of_ones_own(tmp_path, capsys):
+    buffer_of(OwnSampler()).save(tmp_path / "save")
+    assert main(["salvage", str(tmp_path / "save"), str(tmp_path / "new")]) == 2
+    assert "OwnSampler` - at `salvage(sampler)`: from Python: `relive.checkpoints" in capsys.readouterr().err
+    assert salvage(tmp_path / "save", tmp_path / "new", sampler=OwnSampler()).lost == (0, 0)
 
 
 @pytest.mark.parametrize("lost", ["file", "index"])

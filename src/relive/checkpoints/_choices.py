@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from .. import items, samplers, storage
 from .._frozen import Frozen
 from .._limiter import RateLimiter
-from ..errors import ReliveError
+from ..errors import ArgumentError, ReliveError, message
 from ..schema import Field, Schema
+
+if TYPE_CHECKING:
+    from .._memory import Arena
+    from .._plans import Window
+    from .._ring import Ring
+    from .._types import Int64
 
 _KNOWN: dict[str, tuple[type[Frozen], ...]] = {
     "item": (items.Transitions, items.Sequences),
@@ -24,8 +30,44 @@ _DTYPES = {np.dtype(code).name for code in "?bBhHiIlLqQefdFD"}  # any other text
 _DEEPEST = 30
 
 
+class Undrawn(Frozen):
+    """An item of a save that only its author's code can make: what it needs of the steps is saved, how it draws is not.
+
+    A buffer with it can be filled and saved, and is described as the one that was saved.
+
+    Args:
+        facts: How `described` described the item.
+        needs: Its window.
+    """
+
+    facts: dict[str, Any]
+    needs: Window
+
+    def window(self, schema: Schema) -> Window:
+        """As it was saved."""
+        return self.needs
+
+    def check(self, schema: Schema, rows: int) -> None:
+        """Refuse rows that a whole item does not fit in; the rest was checked when the buffer was made."""
+        needed = self.needs.span + self.needs.lookback
+        if needed > rows:
+            raise ArgumentError(
+                message(f"an item of at most {rows} steps, the rows of a lane", f"{needed}", "$.window")
+            )
+
+    def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Undrawn:
+        """Nothing is prepared: nothing can be drawn."""
+        return self
+
+    def expand(self, slots: Int64, rng: np.random.Generator) -> NoReturn:
+        """Refuse every draw."""
+        raise ArgumentError(message("an item that can be drawn", f"`{self.facts['kind']}`", "$.item"))
+
+
 def described(choice: object) -> dict[str, Any]:
     """An item, a sampler, a storage or a limiter as JSON; one of a user's own by its class's name and its text."""
+    if isinstance(choice, Undrawn):
+        return choice.facts
     if type(choice) not in _KINDS:
         return {"kind": f"{type(choice).__module__}.{type(choice).__qualname__}", "text": repr(choice)}
     values = {name: described(value) if isinstance(value, Frozen) else value for name, value in vars(choice).items()}

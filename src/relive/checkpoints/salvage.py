@@ -9,13 +9,16 @@ import numpy as np
 
 from .._files import Folder, empty_folder
 from .._frozen import Frozen
-from ..errors import StorageError, event
+from ..errors import ArgumentError, StorageError, event, message
 from ..items import Item
 from ..samplers import Sampler
 from ..storage import Ram
 from . import _manifest
+from ._choices import Undrawn, built
 from ._loading import Loading
+from ._manifest import damaged
 from ._mending import Mended
+from ._reading import OpenSave
 
 
 class Salvage(Frozen):
@@ -48,15 +51,18 @@ def salvage(
     Steps whose bytes are damaged are dropped, their streams cut there. Whatever can still be drawn is what it was, with
     the id and the priority it had. The newest save whose manifest and small arrays are sound is used.
 
+    An item of the user's own, or one with a function, is not needed: which steps it starts at is saved. What is written
+    is loaded with `item=`, like what was saved.
+
     Args:
         source: The directory of saves; it is not changed.
         target: The directory to write, new or empty.
-        item: The saved item, if it is of a class of the user's own.
-        sampler: Likewise.
+        item: Another item than the saved one.
+        sampler: The saved sampler, if it is of a class of the user's own, or another one.
 
     Raises:
         StorageError: No save can be used, or `target` is not empty or cannot be written.
-        ArgumentError: An item or a sampler of the user's own was saved and is not given.
+        ArgumentError: A sampler of the user's own was saved and is not given.
 
     >>> import tempfile, relive
     >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
@@ -75,8 +81,29 @@ def salvage(
                 continue
             with save:
                 lanes = [np.arange(len(save.lanes))]
-                buffer = Loading([save], lanes, None, item, sampler, Ram()).buffer(None, alone=True)
+                choices = item or _saved_item(save), sampler or _saved_sampler(save)
+                buffer = Loading([save], lanes, None, *choices, Ram()).buffer(None, alone=True)
                 buffer._rename()
                 buffer.save(target)
                 return Salvage(number, tuple(save.stored), tuple(save.lost), (*skipped, *save.problems))
         raise StorageError(event("No save can be used", folder.path, skipped[0] if skipped else "none is complete"))
+
+
+def _saved_item(save: OpenSave) -> Item:
+    """The item of a save, or what stands for it where it cannot be made."""
+    facts = save.manifest.choices["item"]
+    with damaged(save.at):
+        made: Item | None = built("item", facts)
+    return Undrawn(facts, save.window) if made is None else made
+
+
+def _saved_sampler(save: OpenSave) -> Sampler:
+    """The sampler of a save; refused where it cannot be made, since only it can read what it kept."""
+    facts = save.manifest.choices["sampler"]
+    with damaged(save.at):
+        made: Sampler | None = built("sampler", facts)
+    if made is None:
+        got = f"none, and the save has one of `{str(facts['kind'])[:80]}`"
+        remedy = "from Python: `relive.checkpoints.salvage.salvage(source, target, sampler=...)`"
+        raise ArgumentError(message("an equal `sampler=`", got, "salvage(sampler)", remedy))
+    return made

@@ -11,10 +11,11 @@ from tianshou.data import Batch, to_numpy
 from .._types import Array, Int64
 from ..batch import Batch as Drawn
 from ..buffer import ReplayBuffer
-from ..errors import SchemaError, message
+from ..errors import ArgumentError, SchemaError, message
 from ..schema import Field, Schema
 
 IN_RELIVE = ("obs", "act", "obs_next")
+NEEDED = (*IN_RELIVE, "rew", "terminated", "truncated")
 
 
 class Indices(np.ndarray[Any, Any]):
@@ -88,3 +89,8 @@ def _fields(tree: Any, at: str) -> Any:
     if tree.dtype.kind not in "biufc":
         raise SchemaError(message("numbers", f"`{tree.dtype}`", at))
     return Field(tree.shape, "float32" if at == "$.reward" and tree.dtype.kind != "f" else tree.dtype)
+
+
+def refusal(name: str, remedy: str) -> ArgumentError:
+    """What calls raise that would break up the streams."""
+    return ArgumentError(message("steps that come in by `add` and stay", f"`{name}`", "VectorReplayBuffer", remedy))

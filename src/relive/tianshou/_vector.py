@@ -17,7 +17,7 @@ from ..items import Transitions
 from ..samplers import Prioritized
 from ..schema import Field, Schema
 from . import _hdf5
-from ._trees import IN_RELIVE, Indices, frames, mapped, plain, schema_of, to_batch
+from ._trees import IN_RELIVE, NEEDED, Indices, frames, mapped, plain, refusal, schema_of, to_batch
 
 Self = TypeVar("Self", bound="VectorReplayBuffer")
 
@@ -126,32 +126,37 @@ class VectorReplayBuffer(ReplayBufferManager):
         Raises:
             SchemaError: A field is missing, or does not fit. Nothing has changed.
         """
-        for name in (*IN_RELIVE, "rew", "terminated", "truncated"):
-            if name not in batch.get_keys():
-                raise SchemaError(message(f"a batch with `{name}`", f"{sorted(batch.get_keys())}", f"$.{name}"))
+        given = dict(batch.items())
+        if missing := [name for name in NEEDED if name not in given]:
+            raise SchemaError(message(f"a batch with `{missing[0]}`", f"{sorted(given)}", f"$.{missing[0]}"))
         lanes = np.arange(self.buffer_num) if buffer_ids is None else np.asarray(buffer_ids, np.int64)
-        obs, after, act = (plain(batch[name]) for name in ("obs", "obs_next", "act"))
+        obs, after, act = (plain(given[name]) for name in ("obs", "obs_next", "act"))
         if self._given["save_only_last_obs"]:
             obs, after = (mapped(lambda stack: stack[:, -1], stacked) for stacked in (obs, after))
-        counted = self._counted or self._make(schema_of(obs, act, batch.rew))
-        slots, newest = self._offset[lanes] + counted.next[lanes], counted.next[lanes] - 1
-        last, last_slots = counted.ids[lanes, newest], self._offset[lanes] + newest % counted.ids.shape[1]
-        step = {"obs": obs, "action": act, "reward": batch.rew, "next_obs": after, "slot": slots}
-        ends = {"terminated": np.asarray(batch.terminated, bool), "truncated": np.asarray(batch.truncated, bool)}
+        counted = self._make(schema_of(obs, act, given["rew"])) if self._counted is None else self._counted
+        slots = self._offset[lanes] + counted.next[lanes]
+        step = {"obs": obs, "action": act, "reward": given["rew"], "next_obs": after, "slot": slots}
+        ends = {name: np.asarray(given[name], bool) for name in ("terminated", "truncated")}
         ids = counted.buffer.add(**step, **ends, env_ids=None if buffer_ids is None else lanes)
         kept = Batch()  # filled as Tianshou does, without looking at each value again
-        kept.__dict__.update({name: batch[name] for name in self._input_keys if name in batch.get_keys()})
+        kept.__dict__.update({name: given[name] for name in self._input_keys if name in given})
         kept.__dict__.update({name: Batch() for name in IN_RELIVE})
         result: tuple[Int64, Array, Array, Int64] = super().add(kept, lanes)
         counted.put(ids, ends["terminated"] | ends["truncated"])
-        # An environment that was reset in mid-episode does not continue its newest step.
         self._cuts[slots] = False
-        known = (last >= 0) & (last_slots != slots)
-        if known.any():
-            stopped = counted.buffer.follow(last[known], 1).steps == 0
-            self._cuts[last_slots[known]] = stopped & ~self._meta.done[last_slots[known]]
+        if (cut := counted.newly_cut(lanes)).any():
+            self._note_cuts(counted, slots[cut], lanes[cut])
         self._unchecked.append(slots)
         return result
+
+    def _note_cuts(self, counted: Counted, slots: Int64, lanes: Int64) -> None:
+        """Mark the steps before these slots that did not end, but are not continued: their environment was reset."""
+        begin = self._offset[lanes]
+        last_slots = begin + (slots - begin - 1) % counted.ids.shape[1]
+        last = counted.ids.reshape(-1)[last_slots]
+        known = (last >= 0) & (last_slots != slots)
+        stopped = counted.buffer.follow(last[known], 1).steps == 0
+        self._cuts[last_slots[known]] = stopped & ~self._meta.done[last_slots[known]]
 
     def _ids(self, slots: Int64) -> Int64:
         """The steps in these slots."""
@@ -340,16 +345,16 @@ class VectorReplayBuffer(ReplayBufferManager):
 
     def set_batch(self, batch: Any) -> NoReturn:
         """Refused: steps come in by `add`, one after the other."""
-        raise _refusal("set_batch", "call `add` for each step")
+        raise refusal("set_batch", "call `add` for each step")
 
     def dropnull(self) -> NoReturn:
         """Refused: what is left would no longer follow each other."""
-        raise _refusal("dropnull", "keep NaNs out in the environment, or in the collector's hooks")
+        raise refusal("dropnull", "keep NaNs out in the environment, or in the collector's hooks")
 
     @classmethod
     def from_data(cls, *data: Any, **named: Any) -> NoReturn:
         """Refused: arrays do not say where streams end."""
-        raise _refusal("from_data", "call `add` for each step")
+        raise refusal("from_data", "call `add` for each step")
 
     def save_hdf5(self, path: str | os.PathLike[str], compression: str | None = None) -> None:
         """Save everything in an HDF5 file without pickles; infos as far as they are numbers.
@@ -391,10 +396,5 @@ class VectorReplayBuffer(ReplayBufferManager):
         buffer._meta = _hdf5.restore_children(buffer.buffers, state)
         buffer._set_batch_for_children()
         buffer._lengths = np.array([len(child) for child in buffer.buffers])
-        newest = np.array([child.last_index[0] for child in buffer.buffers])
-        buffer.last_index = buffer._offset + newest
+        buffer.last_index = buffer._offset + np.array([child.last_index[0] for child in buffer.buffers])
         return buffer
-
-
-def _refusal(name: str, remedy: str) -> ArgumentError:
-    return ArgumentError(message("steps that come in by `add` and stay", f"`{name}`", "VectorReplayBuffer", remedy))
