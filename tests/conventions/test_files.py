@@ -6,6 +6,7 @@ import ast
 import importlib.metadata
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,12 @@ UNSAFE_CALLS = {"eval", "exec", "print", "__import__"}
 def test_no_file_is_too_long(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= LONGEST, f"{path.relative_to(ROOT)} has {lines} lines; split it"
+
+
+def test_no_two_modules_of_the_tests_have_one_name() -> None:
+    """All their folders are on one path: of two, whichever is imported first would stand for both."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py")
+    assert max(names.values()) == 1, names.most_common(3)
 
 
 def forbidden(module: Module) -> list[str]:

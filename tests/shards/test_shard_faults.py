@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counting import LANES, Counting, check_items, filled, made
+from shard_steps import LANES, Counting, check_items, filled, made
 
 import relive
 from relive.ray._ids import ROW_BITS, Ids, lanes_in

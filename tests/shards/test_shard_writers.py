@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counting import LANES, SCHEMA, STEP, Counting, check_items, filled, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local import Local, local_shards
+from shard_steps import LANES, SCHEMA, STEP, Counting, check_items, filled, made
 
 import relive
 from relive._step_parser import StepParser
