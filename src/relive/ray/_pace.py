@@ -50,7 +50,7 @@ class Pace:
             RateLimitTimeout: It takes longer than the limiter's `timeout`.
             ArgumentError: It would never end, and there is no timeout.
         """
-        limiter, begun, told = self._limiter, self._clock(), False
+        limiter, begun, warned = self._limiter, self._clock(), False
         if limiter.timeout is None and items > 2 * limiter.error_buffer:
             most = int(2 * limiter.error_buffer)
             remedy = "raise the limiter's `error_buffer`"
@@ -59,8 +59,8 @@ class Pace:
             waited = self._clock() - begun
             if limiter.timeout is not None and waited >= limiter.timeout:
                 raise RateLimitTimeout(event(f"Waited for {limiter.timeout:g} s; {self._reason(items)}", at))
-            if waited > _STALL and not told:
-                told = True
+            if waited > _STALL and not warned:
+                warned = True
                 _LOG.warning("%s", event(f"A draw has waited for {waited:.0f} s; {self._reason(items)}", at))
             self._health.hear_all(_PAUSE)
             if not self.may(items):

@@ -245,15 +245,15 @@ class Writer:
 
     def _seal(self, queue: Queue, limit: float | None = None) -> None:
         """End a queue's block; waits where the shard is slow."""
-        since, told = self._clock(), False
+        since, warned = self._clock(), False
         while queue.must_wait and not queue.open.empty:
             if limit is not None and self._clock() >= limit:
                 return
             self._changed.notify_all()
             self._changed.wait(_LOOK)
             self._raise()
-            if not told and self._clock() - since > _STALL:
-                told = True
+            if not warned and self._clock() - since > _STALL:
+                warned = True
                 what = f"A writer has waited for {_STALL:.0f} s for the shard of lanes {queue.lanes.tolist()[:5]}"
                 _LOG.warning("%s", event(what, "Writer.add", "see `stats()`; the shard is slow or stopped"))
         queue.seal()
