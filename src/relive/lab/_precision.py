@@ -57,12 +57,13 @@ class RewardNoise:
 
     def learn(self, inputs: Tensor, reward: Tensor) -> Floats:
         """Learn from a batch `[B, inputs]`, and return the variances that were predicted before, float64 `[B]`."""
-        mean, log_variance = self.net(inputs).unbind(-1)
-        loss = noise_loss(mean, log_variance, reward).mean()
-        for weight, gradient in zip(self._weights, torch.autograd.grad(loss, self._weights), strict=True):
+        output = self.net(inputs)
+        predicted = output.detach()
+        slope = noise_gradient(predicted, reward) / len(reward)
+        for weight, gradient in zip(self._weights, torch.autograd.grad(output, self._weights, slope), strict=True):
             weight.grad = gradient
         self.optimizer.step()
-        variance: Floats = log_variance.detach().double().exp().cpu().numpy()
+        variance: Floats = predicted[:, 1].double().exp().cpu().numpy()
         return variance
 
     @torch.no_grad()
@@ -92,13 +93,13 @@ class RewardNoise:
         return min(variance / square, 1.0) if square > 0.0 else math.nan
 
 
-def noise_loss(mean: Tensor, log_variance: Tensor, reward: Tensor) -> Tensor:
-    """Return the loss of every item `[B]`: squared error, and a Gaussian's -2 log likelihood with bounded gradients."""
-    square = (mean - reward).square()
-    # log(e2 / v); -inf where the mean is exact.
-    ratio = square.detach().log() - log_variance
-    edge = math.log(LIMIT)
-    return square + log_variance + ratio.clamp(max=edge).exp() + LIMIT * (ratio - edge).clamp(min=0.0)
+def noise_gradient(predicted: Tensor, reward: Tensor) -> Tensor:
+    """Return the gradient of every item's loss by the two predictions, mean and log variance, all `[B, 2]`."""
+    mean, log_variance = predicted.unbind(-1)
+    error = mean - reward
+    # Through the logarithm, which is finite or -inf where e2 / v would be 0 / 0.
+    ratio = (error.square().log() - log_variance).exp().clamp(max=LIMIT)
+    return torch.stack((2.0 * error, 1.0 - ratio), dim=-1)
 
 
 def effective_share(rarity: Floats) -> float:

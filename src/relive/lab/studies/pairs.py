@@ -43,6 +43,8 @@ class PairsLearner:
     """Cost of one unit traded."""
     update_every: int | None = None
     """Environment steps between updates; None is 8 in mode break, 16 in mode dislocation."""
+    num_envs: int = 1
+    """Environments that are stepped together; steps and episodes are those of all."""
     hidden: int = 32
     """Width of the two hidden layers."""
     episodes: int | None = None
@@ -54,7 +56,7 @@ class PairsLearner:
 
     def resolved(self, quick: bool = False) -> PairsLearner:
         """Return the same with what the mode decides filled in; a quick comparison trains four fifths as long."""
-        at_least(self, update_every=1, hidden=1, episodes=1, eval_every=1, eval_episodes=1)
+        at_least(self, update_every=1, num_envs=1, hidden=1, episodes=1, eval_every=1, eval_episodes=1)
         sigma, update_every, episodes = {"break": (1.0, 8, 500), "dislocation": (0.3, 16, 1_500)}[self.mode]
         defaults: dict[str, Any] = {"sigma": sigma, "update_every": update_every}
         defaults["episodes"] = episodes * 4 // 5 if quick else episodes
@@ -85,6 +87,7 @@ def pairs_config(learner: PairsLearner, seed: int, **changes: Any) -> SACConfig:
         hidden_sizes=(learner.hidden, learner.hidden),
         init_alpha=0.1,
         update_every=every,
+        num_envs=learner.num_envs,
         eval_every=learner.eval_every * EPISODE,
         eval_episodes=learner.eval_episodes,
         **changes,
