@@ -138,6 +138,8 @@ def test_the_settings_of_pairs_are_those_of_the_published_comparison() -> None:
         eval_episodes=200,
         torch_threads=1,
     )
+    front_page = pairs_config(PairsLearner(num_envs=10, learning_rate=1.5e-3), seed=3, use_per=True)
+    assert front_page == dataclasses.replace(config, num_envs=10, learning_rate=1.5e-3)
     rare = pairs_config(PairsLearner(mode="dislocation"), seed=3, use_per=False)
     assert (rare.env_kwargs["sigma"], rare.update_every, rare.total_steps) == (0.3, 16, 150_000)
     assert rare.per_beta_anneal_steps == 149_000 // 16

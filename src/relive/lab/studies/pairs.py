@@ -23,7 +23,6 @@ PENDULUM_EVAL_EVERY = 250  # steps
 SHARED: dict[str, Any] = {
     "buffer_capacity": 100_000,
     "batch_size": 64,
-    "learning_rate": 1e-3,
     "tau": 0.01,
     "target_entropy": -1.0,
     "start_steps": START_STEPS,
@@ -44,9 +43,11 @@ class PairsLearner:
     update_every: int | None = None
     """Environment steps between updates; None is 8 in mode break, 16 in mode dislocation."""
     num_envs: int = 1
-    """Environments that are stepped together; steps and episodes are those of all."""
+    """Environments stepped together. Steps and episodes count those of all."""
     hidden: int = 32
     """Width of the two hidden layers."""
+    learning_rate: float = 1e-3
+    """Adam step size."""
     episodes: int | None = None
     """Training episodes of 100 steps; None is 500, 1,500 in mode dislocation, and four fifths of that with --quick."""
     eval_every: int = 25
@@ -84,6 +85,7 @@ def pairs_config(learner: PairsLearner, seed: int, **changes: Any) -> SACConfig:
         seed=seed,
         per_beta_anneal_steps=max((steps - START_STEPS) // every, 1),
         gamma=0.97,
+        learning_rate=learner.learning_rate,
         hidden_sizes=(learner.hidden, learner.hidden),
         init_alpha=0.1,
         update_every=every,
@@ -144,6 +146,7 @@ def pendulum_config(seed: int, steps: int, **changes: Any) -> SACConfig:
         total_steps=steps,
         seed=seed,
         per_beta_anneal_steps=max(steps - START_STEPS, 1),
+        learning_rate=1e-3,
         hidden_sizes=(64, 64),
         init_alpha=1.0,  # with 0.1, single episodes still fail now and then long after the mean is good
         reward_scale=0.1,
