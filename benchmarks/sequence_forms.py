@@ -11,7 +11,7 @@ from benchmarks.peers import Peer
 from benchmarks.question import Question, Run, Scale, Setting, Target, own_ratio
 from benchmarks.workload import EPISODE, FRAME, SEQUENCE_OBS_SIZE, STACK, blocks, frame_steps
 
-VECTORS = {
+VECTORS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("plain", {}),
     "across": ("across episodes", {"across_episodes": True}),
     "time-major": ("time first", {"time_major": True}),

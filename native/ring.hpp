@@ -59,8 +59,10 @@ public:
             for (int64_t t = 0; t < steps.length; ++t) {
                 const int64_t k = i * steps.length + t;
                 Lane lane = lane_of[number];
-                ids[k] = step(steps, k, number, lane);
-                finish(number, lane, now);
+                int64_t at = 0;
+                const int64_t row = step(steps, k, number, lane, at);
+                ids[k] = row * lanes + number;
+                finish(number, lane, now, row, at);
             }
         }
     }
@@ -73,7 +75,7 @@ public:
                 close(number, lane);
             else if (open(number, lane))
                 forget_newest(number, lane);
-            finish(number, lane, tick());
+            finish(number, lane, tick(), -1, 0);
         }
     }
 
@@ -96,7 +98,7 @@ private:
     // One call's rows go to as many lanes, each far from the last: fetch what the lane after next will touch.
     void prefetch(int64_t number) const {
         const Lane& lane = lane_of[number];
-        const int64_t row = storage_row(number, lane.memory), after = storage_row(number, after_(lane.memory));
+        const int64_t row = storage_row(number, lane.memory), after = next_row(row);
         RELIVE_PREFETCH_WRITE(marks + row);
         for (const Span& span : spans)
             prefetch_row_for_writing(span.data + size_t(span.pick ? after : row) * span.stride, span.bytes);
@@ -104,12 +106,14 @@ private:
 
     // Each step works on a copy of its lane's counters. `oldest` is published before a row that could be drawn is
     // written over, everything else when the step stands; so no other process is ever shown a row in between.
-    int64_t step(const Steps& steps, int64_t k, int64_t number, Lane& lane) {
+    // Returns the step's row, and where that stands.
+    int64_t step(const Steps& steps, int64_t k, int64_t number, Lane& lane, int64_t& at) {
         const auto value = [&](size_t c) { return steps.values[c] + size_t(k) * columns[c].given(); };
         const auto next = [&](size_t c) { return steps.nexts[c] + size_t(k) * columns[c].given(); };
+        at = storage_row(number, lane.memory);
         bool goes_on = lane.holds();
         if (goes_on) {
-            if (differs(value, number, lane) || older_differ(value, number, lane)) {
+            if (differs(value, at) || older_differ(value, number, lane)) {
                 close(number, lane);
                 goes_on = false;
             }
@@ -118,11 +122,15 @@ private:
             if (!goes_on) forget_newest(number, lane);
         }
         const bool stored = goes_on && lane.holds();  // the observation, as the successor of the step before
-        const uint8_t first = goes_on ? 0 : begin(value, number, lane, true);
-        const int64_t id = lane.head * lanes + number;
-        const int64_t memory = claim(number, lane);
-        store(steps, k, number, lane, memory, stored);
-        if (keeps_given_) show(given[storage_row(number, memory)], steps.priority ? -steps.priority[k] : 0.0);
+        uint8_t first = 0;
+        if (!goes_on) {
+            first = begin(value, number, lane, true);
+            at = storage_row(number, lane.memory);
+        }
+        const int64_t row = lane.head;
+        claim(number, lane);
+        store(steps, k, number, lane, at, stored);
+        if (keeps_given_) show(given[at], steps.priority ? -steps.priority[k] : 0.0);
         const bool terminated = steps.terminated[k], truncated = steps.truncated[k];
         uint8_t flags = STEP | first | (terminated ? TERMINATED : 0) | (truncated ? TRUNCATED : 0);
         if (starts == 1 || lane.steps % starts == 0) flags |= START;
@@ -136,42 +144,43 @@ private:
             flags |= CUT;
             ++lane.cuts;
         }
-        show(mark(number, memory), flags);
-        if (steps.nexts) succeed(value, next, number, lane, flags);
+        show(marks[at], flags);
+        if (steps.nexts) succeed(value, next, number, lane, at, flags);
         advance_ready(number, lane, flags);
-        return id;
+        return row;
     }
 
     // The next observation goes to the row after the step: as the final one that row is the lane's at once.
     template <typename Value, typename Next>
-    void succeed(Value value, Next next, int64_t number, Lane& lane, uint8_t flags) {
+    void succeed(Value value, Next next, int64_t number, Lane& lane, int64_t at, uint8_t flags) {
         if (flags & END) {
             const bool whole = flags & CUT || (stacked_ && apart(value, next));
             const uint8_t begins = whole ? begin(next, number, lane, false) : 0;
-            const int64_t memory = claim(number, lane);
-            observe_at(next, number, memory);
-            show(mark(number, memory), begins);
+            const int64_t final = storage_row(number, claim(number, lane));
+            observe_at(next, final);
+            show(marks[final], begins);
         } else {
+            const int64_t after = next_row(at);
             make_room(number, lane, lane.head - depth);
-            observe_at(next, number, lane.memory);
-            show(mark(number, lane.memory), 0);
+            observe_at(next, after);
+            show(marks[after], 0);
             lane.held = lane.head;
         }
     }
 
     template <typename Value>
-    void observe_at(Value value, int64_t number, int64_t memory) const {
+    void observe_at(Value value, int64_t at) const {
         for (size_t c = 0; c < num_obs; ++c)
-            copy_row(cell(c, number, memory), columns[c].newest(value(c)), columns[c].row);
+            copy_row(columns[c].at(at), columns[c].newest(value(c)), columns[c].row);
     }
 
     // Of stacks the newest frame; of fields that are kept at some steps only, what this step keeps.
-    void store(const Steps& steps, int64_t k, int64_t number, const Lane& lane, int64_t memory, bool stored) const {
+    void store(const Steps& steps, int64_t k, int64_t number, const Lane& lane, int64_t at, bool stored) const {
         for (size_t c = stored ? num_obs : 0; c < columns.size(); ++c) {
             const Column& column = columns[c];
             const char* value = steps.values[c] + size_t(k) * column.given();
             if (plain_ || !column.every)
-                copy_row(cell(c, number, memory), column.newest(value), column.row);
+                copy_row(column.at(at), column.newest(value), column.row);
             else if (lane.steps % column.every == 0)
                 keep(column, number, lane.head - 1, value);
         }
@@ -191,9 +200,9 @@ private:
     }
 
     template <typename Value>
-    bool differs(Value value, int64_t number, const Lane& lane) const {
+    bool differs(Value value, int64_t at) const {
         for (size_t c = 0; c < num_obs; ++c)
-            if (std::memcmp(cell(c, number, lane.memory), columns[c].newest(value(c)), columns[c].row) != 0)
+            if (std::memcmp(columns[c].at(at), columns[c].newest(value(c)), columns[c].row) != 0)
                 return true;
         return false;
     }
@@ -292,16 +301,18 @@ private:
         const int64_t memory = lane.memory;
         if (lane.head >= rows) {
             const int64_t gone = lane.head - rows;
-            const bool step = mark(number, memory_of(lane, gone)) & STEP;
+            const uint8_t going = mark(number, memory_of(lane, gone));
+            const bool step = going & STEP;
             lane.stored -= step;
             if (lane.ready == gone) {
                 ++lane.ready;
                 lane.ready_steps += step;
             }
-            if (lane.oldest == gone) drop(number, lane);
+            if (lane.oldest == gone) drop(number, lane, going);
             while (lane.oldest <= gone + lookback) {  // rows whose own older rows are gone
-                if (mark(number, memory_of(lane, lane.oldest)) & FIRST) break;
-                drop(number, lane);
+                const uint8_t oldest = mark(number, memory_of(lane, lane.oldest));
+                if (oldest & FIRST) break;
+                drop(number, lane, oldest);
             }
         }
         make_room(number, lane, lane.head - depth);
@@ -310,11 +321,11 @@ private:
         return memory;
     }
 
-    // The lowest row that can still be drawn is none any more.
-    void drop(int64_t number, Lane& lane) const {
+    // The lowest row that can still be drawn is none any more. `mark` is its own.
+    void drop(int64_t number, Lane& lane, uint8_t mark) const {
         // Rows that became ready in this very step are not counted yet.
         const bool counted = lane.oldest < lane_of[number].ready;
-        if (counted && (mark(number, memory_of(lane, lane.oldest)) & ANCHOR) == ANCHOR) --lane.drawable;
+        lane.drawable -= counted && (mark & ANCHOR) == ANCHOR;
         ++lane.oldest;
     }
 
@@ -344,13 +355,13 @@ private:
     }
 
     // Show the lane as it is now: `head`, which says that all before it stands, and then what depends on it.
-    void finish(int64_t number, Lane& lane, int64_t now) {
+    void finish(int64_t number, Lane& lane, int64_t now, int64_t written, int64_t written_at) {
         Lane& shown = lane_of[number];
         notable_ |= lane.cuts != shown.cuts || lane.ends != shown.ends || (full(lane) && !full(shown));
         for (int64_t row = std::max(shown.ready, lane.oldest); row < lane.ready; ++row) {
-            const int64_t memory = memory_of(lane, row);
-            lane.drawable += (mark(number, memory) & ANCHOR) == ANCHOR;
-            if (arrival) show(arrival[storage_row(number, memory)], now);
+            const int64_t at = row == written ? written_at : storage_row(number, memory_of(lane, row));
+            lane.drawable += (marks[at] & ANCHOR) == ANCHOR;
+            if (arrival) show(arrival[at], now);
         }
         show(shown.memory, lane.memory);
         show(shown.oldest, lane.oldest);

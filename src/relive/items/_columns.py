@@ -52,21 +52,28 @@ def nest(keys: Sequence[tuple[str, ...]], arrays: Sequence[Any]) -> Fields:
 class Frames:
     """Copies observations whose columns are stacked; each frame is a row of its own."""
 
-    def __init__(self, columns: Sequence[Column], arrays: Sequence[Array], ring: Ring, arena: Arena) -> None:
+    def __init__(
+        self, columns: Sequence[Column], arrays: Sequence[Array], ring: Ring, arena: Arena, places: int = 1
+    ) -> None:
         self._ring = ring
         self._fields = [column.field for column in columns]
-        self._outputs = [Outputs([array], arena) for array in arrays]
-        self._gathers = [ring.gather([array], [0]) for array in arrays]
+        self._outputs = [Outputs([array] * places, arena) for array in arrays]
+        self._gathers = [ring.gather([array] * places, list(range(places))) for array in arrays]
 
-    def of(self, newest: Int64) -> list[Array]:
-        """The stacks whose newest frames stand at the storage rows `newest`, one array `[*newest.shape, ...]` each."""
-        stacks = []
-        rows: dict[tuple[int, str], Int64] = {}
+    def of(self, *newest: Int64) -> list[list[Array]]:
+        """The stacks whose newest frames stand at the storage rows `newest`, one array `[*newest.shape, ...]` each.
+
+        As many lists of rows are given as there are `places`, alike in shape, and as many lists of arrays returned.
+        They are copied side by side: frames that an item shows twice come from the caches the second time.
+        """
+        stacks: list[list[Array]] = [[] for _ in newest]
+        rows: dict[tuple[int, str], list[Int64]] = {}
         for field, outputs, gather in zip(self._fields, self._outputs, self._gathers, strict=True):
             kind = field.frames, field.pad
             if kind not in rows:
-                rows[kind] = self._ring.stacks(newest, field.frames, field.pad == "first")
-            (frames,) = outputs.taken(gather, [rows[kind].reshape(-1)])
-            stack = frames.reshape(*newest.shape, field.frames, *field.shape)
-            stacks.append(np.moveaxis(stack, newest.ndim, -1) if field.stack_axis else stack)
+                first = field.pad == "first"
+                rows[kind] = [self._ring.stacks(each, field.frames, first).reshape(-1) for each in newest]
+            for found, frames in zip(stacks, outputs.taken(gather, rows[kind]), strict=True):
+                stack = frames.reshape(*newest[0].shape, field.frames, *field.shape)
+                found.append(np.moveaxis(stack, newest[0].ndim, -1) if field.stack_axis else stack)
         return stacks

@@ -174,7 +174,7 @@ class _Sequences:
         return found
 
     def _stacks(self, rows: Int64) -> list[Found]:
-        return list(zip(self._frame_keys, self._frames.of(rows), strict=True))
+        return list(zip(self._frame_keys, self._frames.of(rows)[0], strict=True))
 
     def _between(self, copied: list[Found], plan: Unrolled) -> list[Found]:
         """The steps' other fields; actions and rewards a second time, as the previous ones."""

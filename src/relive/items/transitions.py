@@ -97,7 +97,7 @@ class _Transitions:
         jobs += [(("next_obs", *c.keys[1:]), array, 1) for c, array in columns[: schema.num_obs] if not c.field.stack]
         self._outputs = Outputs([array for _, array, _ in jobs], arena)
         self._gather = ring.gather([array for _, array, _ in jobs], [pick for _, _, pick in jobs])
-        self._frames = Frames([c for c, _ in stacked], [array for _, array in stacked], ring, arena)
+        self._frames = Frames([c for c, _ in stacked], [array for _, array in stacked], ring, arena, 2)
         self._stacked = bool(stacked)
         # Rows that are read again after the copy must not be overwritten in between.
         self._last = not (self._folds or self._states or stacked)
@@ -114,7 +114,8 @@ class _Transitions:
         ids, at, after, steps, discount, terminated, truncated = windows
         copies += [array[self._ring.state_rows(ids, 1)] for _, array in self._states]
         if self._stacked:
-            copies += self._frames.of(at) + self._frames.of(after)
+            for stacks in self._frames.of(at, after):
+                copies += stacks
         fields: Fields = dict(zip(self._names, copies)) if self._flat else nest(self._keys, copies)  # noqa: B905
         if self._folds:
             fields["reward"] = self._ring.fold(self._reward, at, steps, self._gammas)
