@@ -18,7 +18,7 @@ from relive.lab.statistics import final, interval, paired_difference, ratio_of_m
 
 MODULES = {"sb3": "benchmarks.learning.in_sb3", "cleanrl": "benchmarks.learning.in_cleanrl"}
 ENVS = {"dqn": "CartPole-v1", "sac": "Pendulum-v1"}
-STEPS = {("sb3", "dqn"): 8_000, ("sb3", "sac"): 3_000, ("cleanrl", "dqn"): 8_000, ("cleanrl", "sac"): 3_000}
+STEPS = {("sb3", "dqn"): 50_000, ("sb3", "sac"): 10_000, ("cleanrl", "dqn"): 50_000, ("cleanrl", "sac"): 10_000}
 WARM_UP = {"dqn": 1_100, "sac": 600}  # the first updates come before
 ARMS = {"own": "Stable-Baselines3's buffer", "relive": "relive's", "prioritized": "relive's, prioritized"}
 

@@ -10,7 +10,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 import relive.sb3
 from benchmarks.learning.evaluation import Course
 
-# DQN's are those of RL Baselines3 Zoo, with fewer steps; SAC's learning rate is, its nets and batches are smaller.
+# DQN's are those of RL Baselines3 Zoo; SAC's learning rate is, its nets and batches are smaller.
 SETTINGS: dict[str, dict[str, Any]] = {
     "dqn": {
         "learning_rate": 2.3e-3,
