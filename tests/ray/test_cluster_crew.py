@@ -136,6 +136,43 @@ def test_a_dead_actor_is_started_again(fake: FakeRay, caplog: pytest.LogCaptureF
     trainer.close()
 
 
+def stopped(handle: Any) -> None:
+    """The actor dies at once, with what its writer holds."""
+    writer = handle.made._writer
+    writer._work = lambda: False
+    writer._thread.join()
+    handle.die()
+
+
+def test_an_actor_that_is_replaced_goes_on_where_its_lanes_are(fake: FakeRay) -> None:
+    """What comes after is judged as the items that start there, with its state, and begins an episode."""
+    given: dict[str, Any] = {"actors": 2, "num_envs": 2, "cluster": "local", "shards": 2, "use_per": True}
+    steps = {"total_steps": 900, "start_steps": 900, "starts": 5, "eval_every": 0, "buffer_capacity": 4_000}
+    trainer = R2D2Trainer(r2d2_toys.small(**given, **steps), make_env=r2d2_toys.Walk)
+    shards, rows, faults = trainer.buffer._lines.objects, np.zeros(4, np.int64), [300]
+
+    def watch(now: Any) -> None:
+        if faults and now.step > faults[-1]:
+            faults.pop()
+            stopped(trainer._crew._lines[1].handle)
+            for shard in shards:
+                rows[shard.ids.lanes] = shard.buffer.next_rows
+
+    assert trainer.train(watch).steps == 900
+    assert len(fake.handles) == 3
+    later = 0
+    for shard in shards:
+        for batch in shard.buffer.batches(64, shuffle=False):
+            row, lane = np.divmod(shard.ids.outer(batch.ids), 4)
+            new = row >= rows[lane]
+            theirs = np.abs(trainer._judgement()(batch)) + trainer.buffer.sampler.eps
+            np.testing.assert_allclose(shard.buffer.priorities(batch.ids)[new], theirs[new], rtol=1e-4, atol=1e-6)
+            assert batch.first[new & (row == rows[lane])].all()
+            later += int(new[lane > 1].sum())
+    assert later > 20
+    trainer.close()
+
+
 def test_an_actor_that_dies_again_and_again_ends_the_run(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of()
     start = _cluster.ClusterCrew._start

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ from relive.lab._env import MakeEnv
 from relive.lab._outbox import Judge, Outbox
 from relive.lab._threads import one_thread_each
 from relive.lab._weights import SharedWeights
-from relive.processes.watching import Watch
 
 if TYPE_CHECKING:
     from relive.lab._algorithm import Algorithm
@@ -99,7 +98,6 @@ class Job:
     number: int
     reports: Connection
     learner: int
-    before: list[int]
 
 
 class Crew:
@@ -129,8 +127,6 @@ class Crew:
 
     def __enter__(self) -> Crew:
         self._board.learner[_ALLOWED] = self._trainer.step
-        storage = cast(relive.Shared, self._trainer.buffer.storage)
-        self._before = [lane.steps for lane in Watch(storage.file).look().lanes]
         try:
             with children_ignore_interrupts(), one_thread_each():
                 for number in range(self._trainer.config.actors):
@@ -212,7 +208,7 @@ class Crew:
         ours, theirs = context.Pipe(duplex=False)
         job = Job(
             self._make, dataclasses.replace(c, **own), self._make_env, trainer.buffer.writer(list(lanes)),
-            self._weights, self._board, number, theirs, os.getpid(), self._before[lanes.start : lanes.stop],
+            self._weights, self._board, number, theirs, os.getpid(),
         )  # fmt: skip
         process = context.Process(target=serve, args=(job,), name=f"actor {number}", daemon=True)
         self._pipes.append(ours)
@@ -314,7 +310,6 @@ def acting(
     make_env: MakeEnv | None,
     writer: Any,
     log: Any,
-    before: list[int] | None = None,
 ) -> tuple[Acting, Outbox | None]:
     """Make an actor whose steps go to `writer`, and what holds them back until it has judged them, if anything does.
 
@@ -324,7 +319,6 @@ def acting(
         make_env: Builds an environment; None: what the settings say.
         writer: A `relive.Writer`, or one of shards.
         log: Where returns of episodes go.
-        before: Steps that the writer's lanes had before, where that is known.
     """
     outbox: list[Outbox] = []
 
@@ -332,7 +326,7 @@ def acting(
         sampler, judge = actor._sampler(), actor._judgement()
         if judge is None or not isinstance(sampler, relive.Prioritized):
             return writer
-        outbox.append(Outbox(writer, actor._item(), sampler.eps, judge, before))
+        outbox.append(Outbox(writer, actor._item(), sampler.eps, judge))
         return outbox[0]
 
     return make(config, make_env, into, log), outbox[0] if outbox else None
@@ -345,7 +339,7 @@ def seed_of(config: TrainerConfig, step: int, number: int) -> int:
 
 def _act(job: Job) -> None:
     board, line, learner = job.board, job.board.actors[job.number], job.board.learner
-    actor, outbox = acting(job.make, job.config, job.make_env, job.writer, Reports(job.reports), job.before)
+    actor, outbox = acting(job.make, job.config, job.make_env, job.writer, Reports(job.reports))
     tensors, version, obs = actor._acting(), 0, None
     try:
         while not learner[_STOP] and os.getppid() == job.learner:
