@@ -145,9 +145,9 @@ def stopped(handle: Any) -> None:
 
 
 def test_an_actor_that_is_replaced_goes_on_where_its_lanes_are(fake: FakeRay) -> None:
-    """What comes after is judged as the items that start there, with its state, and begins an episode."""
+    """What comes after is judged as the items that start there, with the state of their first step."""
     given: dict[str, Any] = {"actors": 2, "num_envs": 2, "cluster": "local", "shards": 2, "use_per": True}
-    steps = {"total_steps": 900, "start_steps": 900, "starts": 5, "eval_every": 0, "buffer_capacity": 4_000}
+    steps = {"total_steps": 1_200, "start_steps": 1_200, "starts": 5, "eval_every": 0, "buffer_capacity": 4_000}
     trainer = R2D2Trainer(r2d2_toys.small(**given, **steps), make_env=r2d2_toys.Walk)
     shards, rows, faults = trainer.buffer._lines.objects, np.zeros(4, np.int64), [300]
 
@@ -158,7 +158,7 @@ def test_an_actor_that_is_replaced_goes_on_where_its_lanes_are(fake: FakeRay) ->
             for shard in shards:
                 rows[shard.ids.lanes] = shard.buffer.next_rows
 
-    assert trainer.train(watch).steps == 900
+    assert trainer.train(watch).steps == 1_200
     assert len(fake.handles) == 3
     later = 0
     for shard in shards:
@@ -167,9 +167,35 @@ def test_an_actor_that_is_replaced_goes_on_where_its_lanes_are(fake: FakeRay) ->
             new = row >= rows[lane]
             theirs = np.abs(trainer._judgement()(batch)) + trainer.buffer.sampler.eps
             np.testing.assert_allclose(shard.buffer.priorities(batch.ids)[new], theirs[new], rtol=1e-4, atol=1e-6)
-            assert batch.first[new & (row == rows[lane])].all()
+            assert not batch.state[batch.first].any()
             later += int(new[lane > 1].sum())
     assert later > 20
+    trainer.close()
+
+
+def test_a_limiter_does_not_wait_for_steps_that_were_lost(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As actors that die take some with them: more than the limiter's band, as after many deaths."""
+    add, lost = relive.ray.Writer.add, []
+
+    def losing(writer: Any, **step: Any) -> None:
+        if len(lost) < 26:
+            lost.append(step)
+        else:
+            add(writer, **step)
+
+    monkeypatch.setattr(relive.ray.Writer, "add", losing)
+    monkeypatch.setattr(_cluster, "STALLS", 4)
+    trainer = trainer_of(samples_per_insert=4, use_per=False)
+    begun = time.monotonic()
+    monkeypatch.setattr(trainer.buffer._drawer.health, "_clock", lambda: time.monotonic() - begun)
+    result = trainer.train(lambda now: time.monotonic() < begun + 60)
+    limiter = trainer.buffer.limiter
+    assert 2 * len(lost) > 2 * limiter.error_buffer / 4
+    assert result.steps == 700
+    added = trainer.buffer.stats().added
+    assert added == 700 - 2 * len(lost)
+    missing = 4 * (added - limiter.min_size) - result.updates * trainer.config.batch_size
+    assert abs(missing) <= limiter.error_buffer + 4 * _cluster.ROUNDS * trainer.config.num_envs
     trainer.close()
 
 

@@ -82,7 +82,7 @@ class Outbox:
                 self._send(min(self._chunk, len(self._steps)), ended)
 
     def _begun(self, step: dict[str, Any]) -> relive.ReplayBuffer:
-        """The buffer; at first and after a gap a new one, in which stand-ins have items start where the learner's do."""
+        """The buffer; at first and after a gap a new one, where stand-ins have items start as in the learner's."""
         gaps = getattr(self.writer, "gaps", 0)
         if self._buffer is not None and gaps == self._gaps:
             return self._buffer

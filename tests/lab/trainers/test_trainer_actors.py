@@ -28,7 +28,7 @@ from relive import _kernels
 from relive.errors import ArgumentError, ReliveError
 from relive.gymnasium import Recorder
 from relive.lab import DQNTrainer, R2D2Config, R2D2Trainer, SACTrainer
-from relive.lab._actors import acting
+from relive.lab._crew import acting
 from relive.lab._env import vectorize
 from relive.lab._outbox import Outbox
 from relive.lab._weights import SharedWeights, flattened, restore
