@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _check
 from ._arguments import no_priorities, shortage
-from ._lanes import HEAD
+from ._lanes import HEAD, STEPS
 from ._ring import Ring
 from ._turn import Turn
 from ._types import Float64, Int64
@@ -138,6 +138,12 @@ class Divided:
         """The row that each lane writes next, int64 `[L]`: ids of lane l, now and later, are `row * num_envs + l`."""
         with self._turn.lock:
             return self._ring.counters[:, HEAD].copy()
+
+    @property
+    def lane_steps(self) -> Int64:
+        """Steps ever added to each lane, int64 `[L]`: `Sequences(starts=k)` start at those of a multiple of k."""
+        with self._turn.lock:
+            return self._ring.counters[:, STEPS].copy()
 
     def _divisible(self, at: str) -> Divisible:
         if isinstance(self._index, Divisible):

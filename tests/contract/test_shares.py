@@ -127,12 +127,15 @@ def test_new_items_get_the_largest_priority_of_another_buffer(back_end: str) -> 
 
 
 def test_ids_to_come_are_told_by_the_next_rows() -> None:
-    buffer = made(relive.Uniform())
+    buffer, steps = made(relive.Uniform()), np.zeros(LANES, np.int64)
     for call in life(buffer, 60):
         rows = buffer.next_rows
         ids = feed(buffer, call)
         buffer.next_rows[:] = 0
         assert (ids // LANES >= rows[call.lanes][:, None]).all() if call.steps else not ids.size
+        if call.steps:
+            steps[call.lanes] += ids.shape[1]
+        assert buffer.lane_steps.tolist() == steps.tolist()
         if call.steps:
             assert (buffer.next_rows[call.lanes] > (ids // LANES).max(axis=1)).all()
 

@@ -136,6 +136,69 @@ def test_a_dead_actor_is_started_again(fake: FakeRay, caplog: pytest.LogCaptureF
     trainer.close()
 
 
+def stopped(handle: Any) -> None:
+    """The actor dies at once, with what its writer holds."""
+    writer = handle.made._writer
+    writer._work = lambda: False
+    writer._thread.join()
+    handle.die()
+
+
+def test_an_actor_that_is_replaced_goes_on_where_its_lanes_are(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes after is judged as the items that start there, with the state of their first step."""
+    given: dict[str, Any] = {"actors": 2, "num_envs": 2, "cluster": "local", "shards": 2, "use_per": True}
+    steps = {"total_steps": 1_200, "start_steps": 1_200, "starts": 5, "eval_every": 0, "buffer_capacity": 4_000}
+    trainer = R2D2Trainer(r2d2_toys.small(**given, **steps), make_env=r2d2_toys.Walk)
+    shards, rows, wait = trainer.buffer._lines.objects, np.zeros(4, np.int64), _cluster.ClusterCrew.wait
+
+    def waited(crew: Any, *of: Any) -> int:
+        if crew._done > 300 and len(fake.handles) == 2 and not fake.handles[1].dead:
+            stopped(fake.handles[1])
+            for shard in shards:
+                rows[shard.ids.lanes] = shard.buffer.next_rows
+        return wait(crew, *of)
+
+    monkeypatch.setattr(_cluster.ClusterCrew, "wait", waited)
+    assert trainer.train().steps == 1_200
+    assert len(fake.handles) == 3
+    later = 0
+    for shard in shards:
+        for batch in shard.buffer.batches(64, shuffle=False):
+            row, lane = np.divmod(shard.ids.outer(batch.ids), 4)
+            new = row >= rows[lane]
+            theirs = np.abs(trainer._judgement()(batch)) + trainer.buffer.sampler.eps
+            np.testing.assert_allclose(shard.buffer.priorities(batch.ids)[new], theirs[new], rtol=1e-4, atol=1e-6)
+            assert not batch.state[batch.first].any()
+            later += int(new[lane > 1].sum())
+    assert later > 20
+    trainer.close()
+
+
+def test_a_limiter_does_not_wait_for_steps_that_were_lost(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As actors that die take some with them: more than the limiter's band, as after many deaths."""
+    add, lost = relive.ray.Writer.add, []
+
+    def losing(writer: Any, **step: Any) -> None:
+        if len(lost) < 26:
+            lost.append(step)
+        else:
+            add(writer, **step)
+
+    monkeypatch.setattr(relive.ray.Writer, "add", losing)
+    trainer = trainer_of(samples_per_insert=4, use_per=False)
+    begun = time.monotonic()
+    monkeypatch.setattr(trainer.buffer._drawer.health, "_clock", lambda: time.monotonic() - begun)
+    result = trainer.train(lambda now: time.monotonic() < begun + 60)
+    limiter = trainer.buffer.limiter
+    assert 2 * len(lost) > 2 * limiter.error_buffer / 4
+    assert result.steps == 700
+    added = trainer.buffer.stats().added
+    assert added == 700 - 2 * len(lost)
+    missing = 4 * (added - limiter.min_size) - result.updates * trainer.config.batch_size
+    assert abs(missing) <= limiter.error_buffer + 2 * 4 * _cluster.ROUNDS * trainer.config.num_envs
+    trainer.close()
+
+
 def test_an_actor_that_dies_again_and_again_ends_the_run(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of()
     start = _cluster.ClusterCrew._start

@@ -101,3 +101,11 @@ def test_memory_of_a_full_shard(name: str, rows: int) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     model = Plan(globals()[name], capacity=rows, lanes=LANES, shards=1)
     assert int(done.stdout) == pytest.approx(model.shard_bytes - PROCESS, rel=0.10)
+
+
+def test_the_page_shows_what_the_model_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
+    schema = relive.Schema(obs=relive.Field((84, 84), "uint8", stack=4), action=relive.Field())
+    model = Plan(schema, capacity=100_000_000, lanes=256, shards=8, steps=20_000)
+    for line in model.table().splitlines():
+        assert line in page

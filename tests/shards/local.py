@@ -54,6 +54,7 @@ class Local:
     Attributes:
         objects: The shards; None: dead.
         held: Shards that execute nothing, as if they were stopped.
+        until: When held shards are released by themselves.
         cut_off: Shards that cannot be reached; the number of further calls that they execute, unheard.
         seconds: The time, which passes while one waits.
         room: Bytes of the store that replies travel through.
@@ -64,6 +65,7 @@ class Local:
         self.plan, self.ledger = plan, Ledger()
         self.objects: list[Shard | None] = [Shard(plan, i, self.ledger) for i in range(plan.shards)]
         self.held: set[int] = set()
+        self.until: dict[int, float] = {}
         self.cut_off: dict[int, int] = {}
         self.queues: list[list[Promise]] = [[] for _ in self.objects]
         self.room = math.inf
@@ -110,6 +112,9 @@ class Local:
     def wait(self, promises: Sequence[Promise], timeout: float) -> list[bool]:
         if not all(promise.done for promise in promises):
             self.seconds += timeout
+            for shard in [shard for shard, end in self.until.items() if end <= self.seconds]:
+                self.until.pop(shard)
+                self.release(shard)
             time.sleep(0.0005)
         return [promise.done for promise in promises]
 
@@ -120,8 +125,10 @@ class Local:
 
     # Faults.
 
-    def hold(self, shard: int) -> None:
+    def hold(self, shard: int, seconds: float | None = None) -> None:
         self.held.add(shard)
+        if seconds is not None:
+            self.until[shard] = self.seconds + seconds
 
     def release(self, shard: int) -> None:
         self.held.discard(shard)

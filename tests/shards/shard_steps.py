@@ -31,7 +31,7 @@ class Counting:
 
 def made(**choices: Any) -> tuple[Shards, Local]:
     choices = {"sampler": relive.Prioritized(alpha=1.0, eps=0.0, weights="none", beta=1.0), "shards": 3, **choices}
-    return local_shards(SCHEMA, LANES * ROWS, num_envs=LANES, **choices)
+    return local_shards(SCHEMA, choices.pop("capacity", LANES * ROWS), num_envs=LANES, **choices)
 
 
 def filled(shards: Shards, steps: int = 20, envs: Counting | None = None) -> Counting:

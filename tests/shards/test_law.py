@@ -190,7 +190,7 @@ def test_the_law_over_a_million_draws(name: str) -> None:
         chance = np.bincount(np.searchsorted(ids, drawn), minlength=len(ids)).astype(float)
     else:
         chance = np.ones(len(ids))
-    total, size = {"no repeats": (20_000, 50), "prioritized": (10**6, 10_000)}.get(name, (10**5, 10_000))
+    total, size = (20_000, 50) if name == "no repeats" else (10**6, 10_000)
     counts = np.zeros(len(ids))
     for _ in range(total // size):
         batch = shards.sample(size)
@@ -208,7 +208,8 @@ def test_the_law_over_a_million_draws(name: str) -> None:
 def moving(shards: Shards, lines: Any, twin: relive.ReplayBuffer, cycles: int) -> tuple[float, float]:
     """Weighted means of a value, with draws in flight while another handle adds and updates; its error and spread."""
     envs, script = SyntheticEnvs(twin.schema, LANES), Script([GO], [STAY], give_next=True)
-    rng, errors = np.random.default_rng(3), []
+    rng, errors, other = np.random.default_rng(3), [], Shards.__new__(Shards)
+    other._attach(shards._plan, lines, np.random.default_rng(4), None)
     with shards.writer() as writer, shards.prefetch(64, depth=4) as batches:
         feed_both(writer, shards, twin, Call(list(range(LANES)), envs.rollout(list(range(LANES)), ROWS, script)))
         there: list[float] = []
@@ -219,6 +220,8 @@ def moving(shards: Shards, lines: Any, twin: relive.ReplayBuffer, cycles: int) -
             writer.extend(**steps)
             twin.extend(**steps)
             writer.flush()
+            theirs = other.sample(32)
+            assert other.update_priorities(theirs.ids, rng.choice([1.0, 30.0], 32)) == 32
             batch = next(batches)
             known = there.pop(0) if len(there) == 4 else None
             stored = twin.column("ids")  # all of which can be drawn

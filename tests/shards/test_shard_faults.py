@@ -52,6 +52,83 @@ def test_a_shard_that_was_stopped_returns_with_all_it_had() -> None:
     assert {2, 5} <= set((shards.sample(300).ids % LANES).tolist())
 
 
+def test_a_lone_shard_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """There is nobody else to draw from: a machine that is busy for a while is no error."""
+    shards, lines = made(shards=1)
+    filled(shards)
+    for seconds in (3.0, 6.0):
+        begun = lines.seconds
+        lines.hold(0, seconds)
+        with caplog.at_level(logging.WARNING, "relive"):
+            batch = shards.sample(30)
+        check_items(batch)
+        assert seconds <= lines.seconds - begun < seconds + 0.1
+    assert caplog.text.count("A draw has waited for 5 s for shards [0]; there are no others") == 1
+    lines.hold(0, 3.0)
+    assert shards.update_priorities(np.unique(batch.ids), np.ones(len(np.unique(batch.ids)))) == len(set(batch.ids))
+    lines.hold(0, 3.0)
+    with shards.prefetch(30, depth=4) as batches:
+        for _, batch in zip(range(6), batches, strict=False):
+            check_items(batch)
+    lines.hold(0, 0.8)
+    assert not shards.can_sample(2_000) or lines.held  # looks, and never waits for long
+    stats = shards.stats()
+    assert (stats.missing, stats.late_batches, stats.stale_updates) == ((), 0, 0)
+    lines.hold(0)
+    begun = lines.seconds
+    with pytest.raises(relive.StorageError, match=r"None of the shards \[0\] answers"):
+        shards.sample(4)
+    assert 30 <= lines.seconds - begun < 32
+
+
+def test_a_lone_shard_that_died_is_an_error_at_once() -> None:
+    shards, lines = made(shards=1)
+    filled(shards)
+    lines.kill(0)
+    begun = lines.seconds
+    with pytest.raises(relive.StorageError, match=r"None of the shards \[0\] answers"):
+        shards.sample(4)
+    assert lines.seconds - begun < 1
+    lines.restart(0)
+    filled(shards)
+    check_items(shards.sample(4))
+
+
+def test_where_all_are_slow_the_first_ones_are_enough() -> None:
+    """A stopped shard among slow ones holds nobody up, and is not waited for twice."""
+    shards, lines = made()
+    filled(shards)
+    with shards.prefetch(60, depth=4) as batches:
+        next(batches)
+        for shard, seconds in enumerate((0.7, 0.9, None)):
+            lines.hold(shard, seconds)
+        begun = lines.seconds
+        for number in range(7):
+            batch = next(batches)
+            check_items(batch)
+            assert number < 4 or set((batch.ids % 3).tolist()) == {0, 1}
+        assert lines.seconds - begun < 2
+
+
+def test_a_draw_that_asks_a_stopped_shard_alone_goes_on_with_the_others() -> None:
+    shards, lines = made()
+    filled(shards)
+    shards.sample(60)
+    lines.hold(1)
+    begun = lines.seconds
+    for _ in range(40):
+        check_items(shards.sample(1))
+    assert shards.stats().late_batches == 1
+    assert lines.seconds - begun < 2
+
+
+def test_the_limit_grows_with_what_draws_take_but_not_for_long() -> None:
+    shards, _ = made()
+    for usual, limit in ((0.001, 0.5), (0.08, 0.8), (0.3, 1.0), (0.9, 1.8)):
+        shards._drawer._took.extend([usual] * 40)
+        assert shards._drawer.deadline == pytest.approx(limit)
+
+
 def test_without_any_shard_the_error_names_them() -> None:
     shards, lines = made()
     filled(shards)

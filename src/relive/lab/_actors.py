@@ -15,32 +15,25 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
-from torch import Tensor
 
 import relive
 from relive._terminal import children_ignore_interrupts
 from relive.errors import ArgumentError, ReliveError, event, message
 from relive.lab._config import TrainerConfig
+from relive.lab._crew import NAP, PATIENCE, Acting, AnyCrew, acting
 from relive.lab._env import MakeEnv
-from relive.lab._outbox import Judge, Outbox
 from relive.lab._threads import one_thread_each
 from relive.lab._weights import SharedWeights
-from relive.processes.watching import Watch
 
 if TYPE_CHECKING:
     from relive.lab._algorithm import Algorithm
     from relive.lab._log import Log
 
-# How many steps actors may be ahead of the learner, at least; in rounds of updates, and in steps of each environment.
-LEAD, LEAD_ROUNDS, LEAD_STEPS = 64, 4, 4
-# Seconds: between two looks at the pipes; the longest wait of a call; between two looks of an actor that waits; that
-# actors are given to end by themselves, and then to be terminated.
-HEAR, PATIENCE, NAP, GRACE = 0.02, 0.1, 0.002, 5.0
-PUBLISH, PUBLISH_SHARE = 0.02, 0.05  # seconds between two versions of the weights, and the share of time they may take
+LEAD_STEPS = 4  # of each environment, that actors may be ahead of the learner at least
+HEAR = 0.02  # seconds between two looks at the pipes
 
 _ALLOWED, _STOP, _PAUSE = range(3)  # the learner's line
 _STEPS, _PAUSED, _WAITED, _VERSION = range(4)  # an actor's line; nanoseconds that it waited for the learner
@@ -72,20 +65,6 @@ class Board:
         return self._of[1] + int(self.actors[:, _STEPS].sum())
 
 
-class Acting(Protocol):
-    """What an actor process asks of a trainer; see `Algorithm` and `Trainer`."""
-
-    step: int
-
-    def _acting(self) -> list[Tensor]: ...
-    def _item(self) -> Any: ...
-    def _judgement(self) -> Judge | None: ...
-    def _sampler(self) -> relive.Uniform | relive.Prioritized: ...
-    def _reset(self) -> npt.NDArray[Any]: ...
-    def _interact(self, obs: npt.NDArray[Any]) -> npt.NDArray[Any]: ...
-    def close(self) -> None: ...
-
-
 @dataclasses.dataclass(frozen=True)
 class Job:
     """What an actor gets."""
@@ -99,38 +78,26 @@ class Job:
     number: int
     reports: Connection
     learner: int
-    before: list[int]
 
 
-class Crew:
-    """The learner's actors, while it trains; a context manager.
-
-    Args:
-        trainer: The learner, with its buffer.
-        log: The learner's.
-        make: Makes an actor of settings, `make_env`, what gives it a buffer, and its log.
-        make_env: Builds an actor's environment; None: what the settings say.
-    """
+class Crew(AnyCrew):
+    """The learner's actors, in processes of this machine; see `AnyCrew`."""
 
     def __init__(
         self, trainer: Algorithm[Any], log: Log, make: Callable[..., Acting], make_env: MakeEnv | None
     ) -> None:
-        self._trainer, self._log, self._make, self._make_env = trainer, log, make, make_env
-        self._tensors, c = trainer._acting(), trainer.config
-        self._lead = max(LEAD, LEAD_ROUNDS * c.update_every, LEAD_STEPS * c.num_envs * c.actors)
+        super().__init__(trainer, log, make, make_env, LEAD_STEPS)
         self._weights = SharedWeights.of(self._tensors)
-        self._board = Board(c.actors, trainer.step)
+        self._board = Board(trainer.config.actors, trainer.step)
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
-        self._heard = self._published = 0.0
+        self._heard = 0.0
         self._waited = 0.0  # seconds that the learner waited for steps
         self._mark: tuple[float, ...] = (time.monotonic(), 0, 0, 0)
-        self._pauses, self._every = 0, PUBLISH
+        self._pauses = 0
 
     def __enter__(self) -> Crew:
         self._board.learner[_ALLOWED] = self._trainer.step
-        storage = cast(relive.Shared, self._trainer.buffer.storage)
-        self._before = [lane.steps for lane in Watch(storage.file).look().lanes]
         try:
             with children_ignore_interrupts(), one_thread_each():
                 for number in range(self._trainer.config.actors):
@@ -140,22 +107,9 @@ class Crew:
             raise
         return self
 
-    def __exit__(self, kind: object, *exception: object) -> None:
-        self._end(GRACE if kind is None else 0.5)
-
     def wait(self, step: int, allowed: int | None = None) -> int:
-        """Wait until actors have done `step` steps in all, or for a moment; return how many they have.
-
-        Args:
-            step: As above.
-            allowed: How many they may do; None: somewhat more than that.
-
-        Raises:
-            ReliveError: An actor failed or was killed.
-        """
-        total = self._trainer.config.total_steps
-        most = max(step, self._trainer.step + self._lead) if allowed is None else allowed
-        self._board.learner[_ALLOWED] = min(most, total)
+        """As in `AnyCrew`."""
+        self._board.learner[_ALLOWED] = self._most(step, allowed)
         begin = time.monotonic()
         while (steps := self._board.steps) < step and time.monotonic() < begin + PATIENCE:
             self._hear(NAP / 4)
@@ -164,16 +118,8 @@ class Crew:
             self._hear(0.0)
         return steps
 
-    def publish(self) -> None:
-        """Give actors the weights as they are, unless they were given some a moment ago."""
-        now = time.monotonic()
-        if now - self._published > self._every:
-            self._weights.publish(self._tensors)
-            self._published = time.monotonic()
-            self._every = max(PUBLISH, (self._published - now) / PUBLISH_SHARE)
-
     def scalars(self) -> dict[str, float]:
-        """What a TensorBoard entry says of the actors, since the last one."""
+        """As in `AnyCrew`."""
         lines = self._board.actors
         now = (time.monotonic(), int(lines[:, _STEPS].sum()), int(lines[:, _WAITED].sum()) / 1e9, self._waited)
         seconds, steps, actors, learner = (one - before for one, before in zip(now, self._mark, strict=True))
@@ -199,20 +145,12 @@ class Crew:
             self._board.learner[_PAUSE] = 0
 
     def _start(self, number: int) -> None:
-        trainer, context = self._trainer, multiprocessing.get_context("spawn")
-        c = trainer.config
-        own = {
-            "seed": seed_of(c, trainer.step, number),
-            "actors": 0,
-            "device": "cpu",
-            "torch_threads": 1,
-            "log_dir": None,
-        }
-        lanes = range(number * c.num_envs, (number + 1) * c.num_envs)
+        context = multiprocessing.get_context("spawn")
+        config, lanes = self._of(number, self._trainer.step)
         ours, theirs = context.Pipe(duplex=False)
         job = Job(
-            self._make, dataclasses.replace(c, **own), self._make_env, trainer.buffer.writer(list(lanes)),
-            self._weights, self._board, number, theirs, os.getpid(), self._before[lanes.start : lanes.stop],
+            self._make, config, self._make_env, self._trainer.buffer.writer(lanes),
+            self._weights, self._board, number, theirs, os.getpid(),
         )  # fmt: skip
         process = context.Process(target=serve, args=(job,), name=f"actor {number}", daemon=True)
         self._pipes.append(ours)
@@ -265,6 +203,9 @@ class Crew:
         remedy = "its steps are in the buffer; call `train` again to go on with a new one"
         return ReliveError(event(f"Actor {number} (process {process.pid}) {how}", "actors", remedy))
 
+    def _give_weights(self) -> None:
+        self._weights.publish(self._tensors)
+
     def _end(self, grace: float) -> None:
         self._board.learner[_STOP] = 1
         deadline = time.monotonic() + grace
@@ -308,44 +249,9 @@ def serve(job: Job) -> None:
             job.reports.send((said, traceback.format_exc()))
 
 
-def acting(
-    make: Callable[..., Acting],
-    config: TrainerConfig,
-    make_env: MakeEnv | None,
-    writer: Any,
-    log: Any,
-    before: list[int] | None = None,
-) -> tuple[Acting, Outbox | None]:
-    """Make an actor whose steps go to `writer`, and what holds them back until it has judged them, if anything does.
-
-    Args:
-        make: Makes an actor of settings, `make_env`, what gives it a buffer, and its log.
-        config: The actor's settings.
-        make_env: Builds an environment; None: what the settings say.
-        writer: A `relive.Writer`, or one of shards.
-        log: Where returns of episodes go.
-        before: Steps that the writer's lanes had before, where that is known.
-    """
-    outbox: list[Outbox] = []
-
-    def into(actor: Acting) -> Any:
-        sampler, judge = actor._sampler(), actor._judgement()
-        if judge is None or not isinstance(sampler, relive.Prioritized):
-            return writer
-        outbox.append(Outbox(writer, actor._item(), sampler.eps, judge, before))
-        return outbox[0]
-
-    return make(config, make_env, into, log), outbox[0] if outbox else None
-
-
-def seed_of(config: TrainerConfig, step: int, number: int) -> int:
-    """The seed of an actor that begins when `step` steps were done."""
-    return int(np.random.SeedSequence((config.seed, step, 1 + number)).generate_state(1)[0])
-
-
 def _act(job: Job) -> None:
     board, line, learner = job.board, job.board.actors[job.number], job.board.learner
-    actor, outbox = acting(job.make, job.config, job.make_env, job.writer, Reports(job.reports), job.before)
+    actor, outbox = acting(job.make, job.config, job.make_env, job.writer, Reports(job.reports))
     tensors, version, obs = actor._acting(), 0, None
     try:
         while not learner[_STOP] and os.getppid() == job.learner:

@@ -20,8 +20,8 @@ import torch
 
 from relive._extras import needs
 from relive.errors import ReliveError, event
-from relive.lab._actors import LEAD, LEAD_ROUNDS, NAP, PATIENCE, PUBLISH, PUBLISH_SHARE, Acting, acting, seed_of
 from relive.lab._config import TrainerConfig
+from relive.lab._crew import NAP, PATIENCE, Acting, AnyCrew, acting
 from relive.lab._env import MakeEnv
 from relive.lab._nets import Floats
 from relive.lab._weights import flattened, restore
@@ -37,9 +37,11 @@ with needs("ray", "relive.lab"):
 
 # Steps of each environment in a call, and calls that an actor has before it at a time.
 ROUNDS, DEPTH = 16, 2
+# Waits, of `PATIENCE` each, in which neither actors nor learner may go on, after which steps count as lost.
+STALLS = 10
 # Deaths of an actor without a reply in between after which it is given up; seconds without any reply after which that
-# is said; seconds for actors to end by themselves, and to save what they hold.
-DEATHS, SILENCE, GRACE, FLUSH = 3, 30.0, 5.0, 60.0
+# is said; seconds for actors to send what they hold.
+DEATHS, SILENCE, FLUSH = 3, 30.0, 60.0
 LOCAL = {"include_dashboard": False, "object_store_memory": 200_000_000}
 _LOG = logging.getLogger("relive")
 
@@ -138,31 +140,23 @@ class Line:
     deaths: int = 0
 
 
-class ClusterCrew:
-    """The learner's actors on a cluster, while it trains; a context manager, used as `Crew` is.
-
-    Args:
-        trainer: The learner, whose buffer are `Shards`.
-        log: The learner's.
-        make: Makes an actor of settings, `make_env`, what gives it a buffer, and its log.
-        make_env: Builds an actor's environment; None: what the settings say.
-    """
+class ClusterCrew(AnyCrew):
+    """The learner's actors, on a cluster; see `AnyCrew`. Its buffer are `Shards`."""
 
     def __init__(
         self, trainer: Algorithm[Any], log: Log, make: Callable[..., Acting], make_env: MakeEnv | None
     ) -> None:
-        self._trainer, self._log, self._make, self._make_env = trainer, log, make, make_env
-        self._tensors, c = trainer._acting(), trainer.config
-        self._lead = max(LEAD, LEAD_ROUNDS * c.update_every, DEPTH * ROUNDS * c.num_envs * c.actors)
+        super().__init__(trainer, log, make, make_env, DEPTH * ROUNDS)
         self._done = self._asked = trainer.step
         self._mark = time.monotonic(), self._done
         self._lines: list[Line] = []
         self._weights: Any = None
-        self._version, self._every, self._published = 0, PUBLISH, 0.0
+        self._version = 0
         self._heard, self._told, self._starts = time.monotonic(), False, 0
+        self._lost = self._stalls = 0  # steps that did not come to the shards; waits in which nobody could go on
 
     def __enter__(self) -> ClusterCrew:
-        self._send_weights()
+        self._publish()
         try:
             for number in range(self._trainer.config.actors):
                 self._lines.append(Line(self._start(number)))
@@ -171,36 +165,31 @@ class ClusterCrew:
             raise
         return self
 
-    def __exit__(self, kind: object, *exception: object) -> None:
-        self._end(GRACE if kind is None else 0.5)
-
     def wait(self, step: int, allowed: int | None = None) -> int:
-        """Wait until actors have done `step` steps in all, or for a moment; return how many they have.
-
-        Args:
-            step: As above.
-            allowed: How many they may do; None: somewhat more than that.
-
-        Raises:
-            ReliveError: An actor failed, or dies again and again.
-        """
-        most = max(step, self._trainer.step + self._lead) if allowed is None else allowed
-        most = min(most, self._trainer.config.total_steps)
+        """As in `AnyCrew`."""
+        most = self._most(step, None if allowed is None else allowed + self._lost)
         deadline = time.monotonic() + PATIENCE
         self._hear(0.0)
         self._ask(most)
         while self._done < step and time.monotonic() < deadline:
             self._hear(NAP)
             self._ask(most)
+        self._note_stall(step)
         return self._done
 
-    def publish(self) -> None:
-        """Give actors the weights as they are, with their next calls, unless they were given some a moment ago."""
-        if time.monotonic() - self._published > self._every:
-            self._send_weights()
+    def _note_stall(self, step: int) -> None:
+        """Allow some more steps where nobody may act and the learner waits: a limiter counts those that came to it.
+
+        Steps that an actor held when it died never do. Those that others hold are less than the limiter's band.
+        """
+        stalled = self._done < step and not any(line.calls for line in self._lines)
+        self._stalls = self._stalls + 1 if stalled else 0
+        if self._stalls >= STALLS:
+            self._stalls = 0
+            self._lost += ROUNDS * self._trainer.config.num_envs
 
     def scalars(self) -> dict[str, float]:
-        """What a TensorBoard entry says of the actors, since the last one."""
+        """As in `AnyCrew`."""
         (before, steps), self._mark = self._mark, (time.monotonic(), self._done)
         return {
             "actors/steps_per_second": (self._done - steps) / max(self._mark[0] - before, 1e-9),
@@ -216,20 +205,13 @@ class ClusterCrew:
         ray.wait(flushes, num_returns=len(flushes), timeout=2 * FLUSH)
         yield
 
-    def _send_weights(self) -> None:
-        begun = time.monotonic()
+    def _give_weights(self) -> None:
         # Only the newest are held here; older ones go with the last call that has them.
         self._weights, self._version = ray.put(flattened(self._tensors)), self._version + 1
-        self._published = time.monotonic()
-        self._every = max(PUBLISH, (self._published - begun) / PUBLISH_SHARE)
 
     def _start(self, number: int) -> Any:
-        c = self._trainer.config
-        seed = seed_of(c, self._trainer.step + self._starts, number)
+        config, lanes = self._of(number, self._trainer.step + self._starts, cluster=None, shards=1)
         self._starts += 1
-        own = {"seed": seed, "actors": 0, "cluster": None, "shards": 1, "device": "cpu", "torch_threads": 1}
-        lanes = list(range(number * c.num_envs, (number + 1) * c.num_envs))
-        config = dataclasses.replace(c, **own, log_dir=None)
         shards = cast(Shards, self._trainer.buffer)
         kind = ray.remote(Actor).options(num_cpus=1, max_restarts=0, max_task_retries=0)
         return kind.remote(self._make, config, self._make_env, shards.writer(lanes))

@@ -25,27 +25,26 @@ class Outbox:
 
     A small buffer of the actor's own makes the items, so they are those that the learner draws later. A step waits
     until its item is complete, and until there are as many as are judged at once. A step at which no item starts is
-    given the priority of the item that started last.
+    given the priority of the item that started last. Where items start depends on how many steps the writer's lanes
+    were given before; that is asked for again after a gap, as when a shard was started again.
 
     Args:
-        writer: Where steps go.
+        writer: Where steps go: a `relive.Writer`, or one of shards.
         item: What the learner draws.
         eps: Added to the size of the errors, as the sampler adds it later.
         judge: The errors of a batch of items, of either sign, `[B]`.
-        before: Steps that each of the writer's lanes had before, which decide where items start; None: none.
 
     Attributes:
         held: The most steps of a lane that wait.
     """
 
-    def __init__(self, writer: Any, item: Any, eps: float, judge: Judge, before: Any = None) -> None:
+    def __init__(self, writer: Any, item: Any, eps: float, judge: Judge) -> None:
         self.writer, self.num_envs = writer, writer.num_envs
-        self._eps, self._judge = eps, judge
+        self._item, self._eps, self._judge = item, eps, judge
         self._starts, (self._chunk, self.held) = getattr(item, "starts", 1), waiting(item)
-        rows = 4 * self.held + self._starts + SPARE  # a step can take two
-        self._buffer = relive.ReplayBuffer(writer.schema, rows * self.num_envs, num_envs=self.num_envs, item=item)
-        self._number: npt.NDArray[np.int64] = np.zeros(self.num_envs, np.int64) if before is None else np.array(before)
-        self._begun = False
+        self._number: npt.NDArray[np.int64] = np.zeros(self.num_envs, np.int64)
+        self._buffer: relive.ReplayBuffer | None = None
+        self._gaps = 0  # of the writer
         self._steps: list[dict[str, npt.NDArray[Any]]] = []
         self._ids: list[npt.NDArray[np.int64]] = []
         self._latest = np.full(self.num_envs, eps)
@@ -60,36 +59,42 @@ class Outbox:
         """Take one step of every lane; ids are not known yet."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReliveWarning)  # the learner's buffer says the same, and of its own size
-            self._begin(step)
-            self._ids.append(self._buffer.add(**step))
+            buffer = self._begun(step)
+            self._ids.append(buffer.add(**step))
         self._steps.append({name: np.array(value) for name, value in step.items()})
         if len(self._steps) >= self.held:
-            self._send(self._chunk, self._buffer)
+            self._send(self._chunk, buffer)
         return _NO_IDS
 
     def cut(self, env_ids: Any = None) -> None:
         """End the streams of the writer's lanes `env_ids`."""
         self.flush()
-        self._buffer.cut()
+        if self._buffer is not None:
+            self._buffer.cut()
         self.writer.cut(env_ids)
 
     def flush(self) -> None:
         """Add all that was taken; items end where it ends."""
-        if self._steps:
+        if self._steps and self._buffer is not None:
             ended = copy.deepcopy(self._buffer)  # the streams go on
             ended.cut()
             while self._steps:
                 self._send(min(self._chunk, len(self._steps)), ended)
 
-    def _begin(self, step: dict[str, Any]) -> None:
-        """Have items start at the same steps as in the learner's buffer, with stand-ins for the steps before."""
-        if self._begun:
-            return
-        self._begun = True
+    def _begun(self, step: dict[str, Any]) -> relive.ReplayBuffer:
+        """The buffer; at first and after a gap a new one, where stand-ins have items start as in the learner's."""
+        gaps = getattr(self.writer, "gaps", 0)
+        if self._buffer is not None and gaps == self._gaps:
+            return self._buffer
+        self.flush()
+        self._gaps, self._number = gaps, self.writer.lane_steps()
+        lanes, rows = self.num_envs, 4 * self.held + self._starts + SPARE  # a step can take two
+        self._buffer = relive.ReplayBuffer(self.writer.schema, rows * lanes, num_envs=lanes, item=self._item)
         for lane, before in enumerate((self._number % self._starts).tolist()):
             for _ in range(before):
                 self._buffer.add(env_ids=[lane], **{name: np.asarray(value)[[lane]] for name, value in step.items()})
         self._buffer.cut()
+        return self._buffer
 
     def _send(self, count: int, buffer: relive.ReplayBuffer) -> None:
         """Add the first `count` steps, judged by the items that `buffer` has of them."""

@@ -11,6 +11,7 @@ import numpy as np
 from .._adding import Adding
 from .._arguments import lanes_of
 from .._arrays import Section
+from .._lanes import STEPS
 from .._limiter import Limit
 from .._notices import ALL, Notices
 from .._ring import Ring
@@ -107,6 +108,14 @@ class Writer:
         opened = self._open()
         opened.adding.cut(opened.lanes if env_ids is None else opened.adding.lanes(env_ids))
 
+    def lane_steps(self) -> Int64:
+        """Steps that each of the writer's lanes was ever given, int64 `[L]`, in the order of `env_ids`.
+
+        Items of `Sequences(starts=k)` start at the steps whose number in their lane is a multiple of k.
+        """
+        opened = self._open()
+        return np.asarray(opened.counters[opened.lanes, STEPS])
+
     def close(self) -> None:
         """Give the lanes back. A second call does nothing; others raise a `ReliveError`."""
         opened, self._opened, self._closed = self._opened, None, True
@@ -164,6 +173,7 @@ class _Opened:
             remedy = "close a writer, or make the buffer with more lanes (`num_envs`)"
             raise ArgumentError(message("a free lane", f"none of {ring.lanes}", file, remedy))
         claims.confine(self.lanes)
+        self.counters = ring.counters
         self.adding = Adding(about.schema, ring, _take_nothing_in, None, notices, turn, claims)
         self.add, self.extend = self.adding.call(several=False), self.adding.call(several=True)
         if about.limiter is not None:

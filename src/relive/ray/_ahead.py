@@ -56,7 +56,7 @@ class Draws:
             if self.pace is not None and not self.pace.may(size * (len(requests) + 1)):
                 return
             try:
-                requests.append(self.drawer.ask(size, beta))
+                requests.append(self.drawer.ask(size, beta, alone=0.0))
             except (NotEnoughData, StorageError):
                 return
 

@@ -19,10 +19,12 @@ from ._joining import Joiner
 from ._law import allotted, divided, points, probabilities, weights
 from ._wire import Drawn, Gone, Lines, Plan, Word, packed
 
-# Seconds a draw waits for a shard at least, before the others are asked; as many times what draws usually take.
-DEADLINE, PATIENCE = 0.5, 10
-# Seconds it waits where no shard has answered at all, and none is known to be dead.
-LAST_RESORT = 5.0
+# Seconds that a draw waits for a shard before others are asked: at least; as many times what draws usually take; but
+# not more than this, or draws would not go on within 2 s of a loss; unless they usually take more than half of it.
+DEADLINE, PATIENCE, LONGEST = 0.5, 10, 1.0
+# Seconds it waits where there is no other shard to ask, and none is known to be dead; and after which that is said.
+ALONE, STALL = 30.0, 5.0
+_LOOK = 0.02
 _RECENT, _UPDATES, _ROUNDS = 32, 16, 100
 IN_LINE = 100_000  # bytes of a reply, above which it goes through Ray's object store
 _AT = "Shards.sample"
@@ -118,14 +120,19 @@ class Drawer:
 
     # Asking.
 
-    def ask(self, n: int, beta: float | None) -> Request:
+    def ask(self, n: int, beta: float | None, alone: float = ALONE) -> Request:
         """Ask the shards for a batch; `collect` waits for it.
+
+        Args:
+            n: Items.
+            beta: The exponent; None: the sampler's.
+            alone: Seconds to wait for a sign of life, where no shard has answered of late.
 
         Raises:
             NotEnoughData: No shard has anything to draw, or, without replacement, all together have too little.
             StorageError: None answers.
         """
-        q, parts = self._ask(n, np.arange(n), self._believed(n))
+        q, parts = self._ask(n, np.arange(n), self._believed(n, alone))
         self.health.look([part.shard for part in parts])
         beta = self._beta() if beta is None else beta
         self.draws, self.beta = self.draws + 1, beta
@@ -138,13 +145,13 @@ class Drawer:
             NotEnoughData, StorageError: As in `ask`.
         """
         self.health.look()
-        self._believed(n)
+        self._believed(n, 0.0)
 
-    def _believed(self, n: int) -> Float64:
+    def _believed(self, n: int, alone: float) -> Float64:
         """What each shard has, as far as is known, and known to be enough for a draw of `n`."""
         for heard in (False, True):
             if heard:
-                self.health.hear_all(LAST_RESORT if self.health.missing.all() else self.deadline)
+                self.health.hear_all(self.deadline, alone)
             masses = self.health.masses()
             if masses.sum() > 0 and self.health.counts().sum() >= self._least(n):
                 return masses
@@ -196,9 +203,9 @@ class Drawer:
 
     @property
     def deadline(self) -> float:
-        """Seconds that a shard has to answer."""
+        """Seconds that a shard has to answer, where there are others."""
         usual = float(np.median(self._took)) if self._took else 0.0
-        return max(DEADLINE, PATIENCE * usual)
+        return max(DEADLINE, min(PATIENCE * usual, LONGEST), 2 * usual)
 
     def collect(self, request: Request) -> Batch:
         """Wait for a batch. What a shard does not give in time is drawn from the others.
@@ -208,11 +215,9 @@ class Drawer:
             NotEnoughData: Those that do have too little.
         """
         n, q, parts = request.n, request.q, request.parts
-        answers, left = Answers(n, len(q)), 1.0
+        answers, left, until = Answers(n, len(q)), 1.0, self.clock() + ALONE
         for _ in range(_ROUNDS):
-            begun = self.clock()
-            silent, places = self._await(parts, answers)
-            self._took.append(self.clock() - begun)
+            silent, places = self._await(parts, answers, until)
             answers.chances += left * np.where(silent, 0.0, q)
             if not len(places):
                 self.drawn += n
@@ -223,21 +228,20 @@ class Drawer:
                 answers, left, places = Answers(n, len(q)), 1.0, np.arange(n)
             masses = self.health.masses()
             if not masses.sum() > 0 or self.health.counts().sum() < self._least(n):
-                masses = self._believed(n)
+                masses = self._believed(n, until - self.clock())
             q, parts = self._ask(n, places, masses)
         raise self._nobody()
 
-    def _await(self, parts: list[Part], answers: Answers) -> tuple[Bool, Int64]:
+    def _await(self, parts: list[Part], answers: Answers, until: float) -> tuple[Bool, Int64]:
         """Take the parts that come in time; the shards that gave none, and the places that are left."""
         silent = np.zeros(self._lines.shards, bool)
         left: list[Int64] = []
-        limit = self.deadline
-        promises = [part.promise for part in parts]
-        ready = self._lines.wait(promises, limit)
-        if not any(ready):  # one that is merely slow is better than none
-            ready = self._lines.wait(promises, max(0.0, LAST_RESORT - limit))
+        begun = self.clock()
+        ready = self._kept([part.promise for part in parts], [part.shard for part in parts], until)
+        took = self.clock() - begun
+        self._took.append(took)
         for part, done in zip(parts, ready, strict=True):
-            drawn = self._taken(part, done, limit)
+            drawn = self._taken(part, done, took)
             if drawn is None:
                 silent[part.shard] = True
                 left.append(part.places)
@@ -245,9 +249,33 @@ class Drawer:
                 answers.take(part, drawn, self.health.words[part.shard].total)
         return silent, np.sort(np.concatenate(left)) if left else np.zeros(0, np.int64)
 
-    def _taken(self, part: Part, done: bool, limit: float) -> Drawn | None:
+    def _kept(self, promises: list[Any], shards: list[int], until: float) -> list[bool]:
+        """Wait for some promises, one of each of some shards; which are kept or broken.
+
+        Nobody waits twice for a shard that is missing, nor long for one while there are others. Without any others one
+        that is slow is better than none, and it is waited for until it answers, or is known to be dead.
+        """
+        health, limit, begun, said = self.health, self.deadline, self.clock(), False
+        there = [promise for promise, shard in zip(promises, shards, strict=True) if not health.missing[shard]]
+        ready = self._lines.wait(there or promises, limit)
+        if len(ready) < len(promises):
+            ready = self._lines.wait(promises, 0.0)
+        others = health.masses()
+        others[shards] = 0.0
+        if any(ready) or others.any():
+            return ready
+        while not any(ready) and self.clock() < until:
+            ready = self._lines.wait(promises, _LOOK)
+            if not said and self.clock() - begun > STALL:
+                said = True
+                what = f"A draw has waited for {STALL:.0f} s for shards {shards}; there are no others"
+                _LOG.warning("%s", event(what, _AT, f"it waits {ALONE:.0f} s; the shards are slow or stopped"))
+        # On a machine where all are slow, the second one comes soon after the first.
+        return self._lines.wait(promises, DEADLINE) if any(ready) else ready
+
+    def _taken(self, part: Part, done: bool, took: float) -> Drawn | None:
         if not done:
-            self.health.miss(part.shard, f"a draw took more than {limit:.1f} s")
+            self.health.miss(part.shard, f"a draw took more than {took:.1f} s")
             return None
         try:
             drawn, word = self._lines.take(part.promise)
@@ -283,14 +311,14 @@ class Drawer:
             else:
                 self._held.setdefault(shard, []).append((ids[chosen], td_error[chosen]))
         if wait:
-            return self._applied(self._sent())
+            return self._applied(self._sent(), ALONE)
         if any(len(updates) > _UPDATES for updates in self._held.values()):
             self.settle()
         return None
 
     def settle(self) -> None:
         """Send the updates that wait for a draw, and wait for them."""
-        self._applied(self._sent())
+        self._applied(self._sent(), 0.0)
 
     def _sent(self) -> list[tuple[int, int, Any]]:
         """The updates that wait, sent: shard, how many, and the promise."""
@@ -302,9 +330,9 @@ class Drawer:
         self._held.clear()
         return sent
 
-    def _applied(self, sent: list[tuple[int, int, Any]]) -> int:
-        ready = self._lines.wait([promise for _, _, promise in sent], self.deadline) if sent else []
-        applied = 0
+    def _applied(self, sent: list[tuple[int, int, Any]], alone: float) -> int:
+        shards, promises = [shard for shard, _, _ in sent], [promise for _, _, promise in sent]
+        ready, applied = self._kept(promises, shards, self.clock() + alone) if sent else [], 0
         for (shard, count, promise), done in zip(sent, ready, strict=True):
             try:
                 if not done:

@@ -96,14 +96,19 @@ class Health:
             if shard not in asked:
                 self._ask(shard)
 
-    def hear_all(self, timeout: float) -> None:
-        """Ask all shards, and wait for their answers, at most so long."""
+    def hear_all(self, timeout: float, alone: float = 0.0) -> None:
+        """Ask all shards, and wait for their answers: at most so long; while none answers, `alone` seconds at most."""
         for shard in np.flatnonzero(~self._gone).tolist():
             self._ask(shard)
-        deadline = self._clock() + timeout
-        while self._asked and self._clock() < deadline:
-            if not self._harvest(min(0.05, max(0.0, deadline - self._clock()))) and not self._asked:
+        begun, heard = self._clock(), False
+        while self._asked:
+            left = begun + (timeout if heard else max(timeout, alone)) - self._clock()
+            if left <= 0:
                 break
+            heard |= self._harvest(min(0.05, left))
+        if alone > 0 and not heard:
+            for shard in self._asked:
+                self.miss(shard, f"no answer within {self._clock() - begun:.0f} s")
 
     def masses(self) -> Float64:
         """The totals of the shards that answer; 0 for the others."""
@@ -119,6 +124,8 @@ class Health:
             self._tried[shard] = self._clock()
 
     def _harvest(self, timeout: float) -> bool:
+        """Take in what shards answered; whether one did that is alive."""
+        heard = False
         shards = list(self._asked)
         ready = self._lines.wait([self._asked[shard] for shard in shards], timeout)
         for shard, done in zip(shards, ready, strict=True):
@@ -126,6 +133,7 @@ class Health:
                 promise = self._asked.pop(shard)
                 try:
                     self.hear(shard, self._lines.take(promise))
+                    heard = True
                 except Gone as error:
                     self.miss(shard, str(error), error.final)
-        return any(ready)
+        return heard

@@ -44,15 +44,19 @@ class Queue:
         clock: Seconds.
 
     Attributes:
+        shard: As above.
+        lanes: As above.
         down: Whether the shard does not answer.
         dropped: Steps that were dropped, as it did not answer.
+        broken: Whether steps before the next one that is acknowledged may be missing in the shard.
+        gaps: How often that was so.
         error: What the shard said to a block that it refused for good.
     """
 
     def __init__(
         self, lines: Lines, shard: int, writer: str, schema: Schema, lanes: Int64, clock: Callable[[], float]
     ) -> None:
-        self._lines, self._shard, self._writer, self._clock = lines, shard, writer, clock
+        self._lines, self.shard, self._writer, self._clock = lines, shard, writer, clock
         self._schema, self.lanes = schema, lanes
         self._steps = steps_of(schema, len(lanes))
         self._sealed: deque[Filling] = deque()
@@ -62,7 +66,8 @@ class Queue:
         self._number = 0
         self._first, self._gap = True, False
         self.down, self._tried = False, 0.0
-        self.dropped = 0
+        self.dropped = self.gaps = 0
+        self.broken = False
         self.error: ReliveError | None = None
 
     # Filling.
@@ -109,6 +114,7 @@ class Queue:
 
     def _drop(self, filling: Filling) -> None:
         self.dropped += filling.added
+        self.broken = True
         if self._sealed:
             self._sealed[0].cut |= set(self.lanes.tolist())
         else:
@@ -148,7 +154,7 @@ class Queue:
     def send(self, due: list[Sending]) -> None:
         """Send blocks."""
         for sending in due:
-            sending.promise = self._lines.call(self._shard, "add", *sending.arguments)
+            sending.promise = self._lines.call(self.shard, "add", *sending.arguments)
 
     def promises(self) -> list[Any]:
         """What was sent, in order."""
@@ -168,20 +174,22 @@ class Queue:
                 self._again()
                 if not self.down:
                     self.down = True
-                    what = f"Shard {self._shard} does not answer a writer ({error})"
+                    what = f"Shard {self.shard} does not answer a writer ({error})"
                     _LOG.warning("%s", event(what, "relive.ray", f"it keeps {MOST} blocks, and drops older ones"))
                 return
             except ReliveError as error:  # the shard cannot take it, now or later
                 self.error = self.error or error
                 self.dropped += filling.added
+                self.broken = True
             if self.down:
                 self.down = False
-                _LOG.warning("%s", event(f"Shard {self._shard} answers a writer again", "relive.ray"))
+                _LOG.warning("%s", event(f"Shard {self.shard} answers a writer again", "relive.ray"))
             self._sent.popleft()
             self._give_back(filling)
+            self.gaps, self.broken = self.gaps + self.broken, False
 
     def _again(self) -> None:
         """Put all that was sent back in front."""
         self._sealed.extendleft(sending.filling for sending in reversed(self._sent))
         self._sent.clear()
-        self._first, self._tried = True, self._clock()
+        self._first, self._tried, self.broken = True, self._clock(), True

@@ -243,10 +243,10 @@ class Shard:
         if saved is not None:
             saved.wait()
 
-    def next_rows(self) -> tuple[Int64, Int64]:
-        """The row that each lane writes next, by lane of the whole."""
+    def lane_steps(self, lanes: Int64) -> Int64:
+        """Steps ever added to some lanes of the whole."""
         with self._call(0.0):
-            return self.ids.lanes, self.buffer.next_rows
+            return self.buffer.lane_steps[self.ids.local(lanes)]
 
     def _call(self, largest: float) -> threading.Lock:
         if self._error is not None:

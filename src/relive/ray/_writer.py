@@ -20,7 +20,7 @@ from .._types import Float64, Int64
 from ..errors import ArgumentError, ReliveError, event, message
 from ._blocks import Filling
 from ._queue import HELD, Queue
-from ._wire import Lines, Plan
+from ._wire import Gone, Lines, Plan
 
 # Seconds between two looks at what was acknowledged, and of waiting after which it is said for whom.
 _LOOK, _IDLE, _STALL = 0.005, 0.5, 5.0
@@ -149,6 +149,29 @@ class Writer:
     def dropped(self) -> int:
         """Steps that were dropped, since their shard did not answer."""
         return sum(queue.dropped for queue, _, _ in self._queues)
+
+    @property
+    def gaps(self) -> int:
+        """How often a shard may have lost steps between two of the writer's: it died, or blocks were dropped."""
+        return sum(queue.gaps for queue, _, _ in self._queues)
+
+    def lane_steps(self) -> Int64:
+        """Steps that each of the writer's lanes was ever given, int64 `[L]`, in the order of `env_ids`.
+
+        Items of `Sequences(starts=k)` start at the steps whose number in their lane is a multiple of k. Flushes before,
+        and waits for a shard that is slow. Lanes of one that does not answer have 0; `gaps` grows once it does.
+        """
+        self.flush()
+        found = np.zeros(len(self._lanes), np.int64)
+        asked = [self._lines.call(queue.shard, "lane_steps", queue.lanes) for queue, _, _ in self._queues]
+        while not all(self._lines.wait(asked, _STALL)):
+            self._raise()
+        for (queue, mine, _), promise in zip(self._queues, asked, strict=True):
+            try:
+                found[mine] = self._lines.take(promise)
+            except Gone:
+                queue.broken = True
+        return found
 
     def close(self) -> None:
         """Flush, and end the thread that sends. A second call does nothing; others raise a `ReliveError`."""

@@ -180,12 +180,14 @@ class Shards:
     def sample(self, batch_size: int, *, beta: float | None = None) -> Batch:
         """Draw items from all shards, as `ReplayBuffer.sample` does from one buffer.
 
-        A part that does not come within 0.5 s (or 10 times what draws usually take) is drawn from the other shards: the
-        batch then follows the law over the shards that answered.
+        A part that does not come within 0.5 s (or 10 times what draws usually take, but 1 s at most, or twice that if
+        they take longer) is drawn from the other shards: the batch then follows the law over the shards that answered.
+        Where there is no other shard to draw from, the draw waits for one to answer, 30 s at most; after 5 s
+        it logs a warning. It does not wait for shards that Ray knows to be dead.
 
         Raises:
             NotEnoughData: Nothing can be drawn yet, or, without replacement, fewer items than asked for.
-            StorageError: No shard answers.
+            StorageError: No shard answers: all are dead, or were silent for 30 s.
             RateLimitTimeout: The limiter did not allow it in time.
             ArgumentError: `batch_size` is not a positive integer, or `beta` is negative, not finite, or without
                 priorities.
@@ -257,7 +259,7 @@ class Shards:
     # Looking, keeping, ending.
 
     def stats(self) -> ShardsStats:
-        """A snapshot; asks all shards, waits a second at most, and never raises because of one that does not answer."""
+        """A snapshot; asks all shards, waits a second or two at most, and never raises where one is silent."""
         self._running()
         with self._draws.lock:
             return snapshot(self._plan, self._lines, self._drawer)

@@ -28,7 +28,7 @@ from relive import _kernels
 from relive.errors import ArgumentError, ReliveError
 from relive.gymnasium import Recorder
 from relive.lab import DQNTrainer, R2D2Config, R2D2Trainer, SACTrainer
-from relive.lab._actors import acting
+from relive.lab._crew import acting
 from relive.lab._env import vectorize
 from relive.lab._outbox import Outbox
 from relive.lab._weights import SharedWeights, flattened, restore
@@ -94,8 +94,7 @@ def test_initial_priorities_are_those_of_the_learner(kind: str) -> None:
     with relive.ReplayBuffer(trainer.buffer.schema, 1000, num_envs=3, **choices) as buffer:
         for number, steps in enumerate(counts):
             with buffer.writer([2, 0]) as writer:
-                before = [sum(counts[:number])] * 2
-                actor, outbox = acting(maker._for_acting, own, make_env, writer, trainer._log, before)
+                actor, outbox = acting(maker._for_acting, own, make_env, writer, trainer._log)
                 restore(actor._acting(), flattened(trainer._acting()))
                 for each in (actor, trainer):  # SAC draws the next actions of its targets
                     each._noise = lambda rows, source: torch.zeros(rows, 2)
