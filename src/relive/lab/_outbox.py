@@ -83,7 +83,7 @@ class Outbox:
 
     def _begun(self, step: dict[str, Any]) -> relive.ReplayBuffer:
         """The buffer; at first and after a gap a new one, where stand-ins have items start as in the learner's."""
-        gaps = getattr(self.writer, "gaps", 0)
+        gaps = self.writer.gaps
         if self._buffer is not None and gaps == self._gaps:
             return self._buffer
         self.flush()

@@ -39,6 +39,7 @@ class Writer:
     Attributes:
         schema: What one step holds.
         env_ids: The lanes, in the order in which `add` takes their steps.
+        gaps: How often steps were lost on their way: never, unlike those of a writer to shards.
 
     No other writer can have the lanes until this one is closed, or its process ends. A lane that somebody wrote before
     is cut: its last step can be drawn, and no item runs from it into the new writer's steps. Priorities that are given
@@ -60,6 +61,8 @@ class Writer:
     ([0, 2], 2)
     >>> buffer.close()
     """
+
+    gaps = 0
 
     def __init__(self, name: str | os.PathLike[str], env_ids: Any = None) -> None:
         self._begin(file_of(name), env_ids)
