@@ -56,19 +56,46 @@ void scatter_rows(nb::list blocks, In<std::int64_t> which, In<std::int64_t> rows
         [&] { scatter(from, which.data, rows.data, which.size, to.column); });
 }
 
+// Lanes of `rows` rows in all.
+Lanes laid_out(std::int64_t rows, std::int64_t lanes, std::int64_t block) {
+    require(
+        lanes > 0 && block > 0 && rows > 0 && rows / lanes >= block && rows % lanes == 0 && rows / lanes % block == 0,
+        "relive._native: no whole blocks of every lane");
+    return {lanes, block, rows / lanes};
+}
+
+const Range* ranges_in(const In<std::int64_t, 2>& ranges) {
+    require(ranges.shape[1] == 3, "relive._native: ranges are not `[n, 3]`");
+    return reinterpret_cast<const Range*>(ranges.data);
+}
+
+constexpr const char* NO_ROWS = "relive._native: rows that a lane does not have, or not as many";
+
 void copy_ranges_of(nb::handle rows, std::int64_t lanes, std::int64_t block, In<std::int64_t, 2> ranges,
                     nb::handle out) {
     const RowArray from(rows), to = packed(out, true);
-    require(lanes > 0 && block > 0 && from.rows > 0 && from.rows / lanes >= block && from.rows % lanes == 0 &&
-                from.rows / lanes % block == 0,
-            "relive._native.copy_ranges: no whole blocks of every lane");
-    require(ranges.shape[1] == 3 && to.column.row == from.column.row, "relive._native.copy_ranges: shapes differ");
-    const Lanes laid{from.column, lanes, block, from.rows / lanes};
-    const auto* wanted = reinterpret_cast<const Range*>(ranges.data);
-    const std::int64_t n = ranges.shape[0];
-    if (!sound_ranges(laid, wanted, n, to.rows))
-        throw nb::index_error("relive._native.copy_ranges: rows that a lane does not have, or not as many");
-    run(to.rows, [&] { copy_ranges(laid, wanted, n, to.column.data); });
+    const Lanes laid = laid_out(from.rows, lanes, block);
+    const Range* wanted = ranges_in(ranges);
+    require(to.column.row == from.column.row, "relive._native.copy_ranges: shapes differ");
+    if (!sound_ranges(laid, wanted, ranges.shape[0], to.rows)) throw nb::index_error(NO_ROWS);
+    run(to.rows, [&] { copy_ranges(from.column, laid, wanted, ranges.shape[0], to.column.data); });
+}
+
+void set_ranges_of(nb::list columns, std::int64_t lanes, std::int64_t block, In<std::int64_t, 2> ranges,
+                   nb::list values) {
+    require(columns.size() > 0 && values.size() == columns.size(), "relive._native.set_ranges: lengths differ");
+    const npy_intp rows = RowArray(columns[0]).rows, given = RowArray(values[0]).rows;
+    std::vector<Filled> filled;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+        const RowArray to(columns[i], true), from = packed(values[i]);
+        require(to.rows == rows && from.rows == given && to.column.row == from.column.row,
+                "relive._native.set_ranges: shapes differ");
+        filled.push_back({to.column, from.column.data});
+    }
+    const Lanes laid = laid_out(rows, lanes, block);
+    const Range* wanted = ranges_in(ranges);
+    if (!sound_ranges(laid, wanted, ranges.shape[0], given, true)) throw nb::index_error(NO_ROWS);
+    run(given, [&] { set_ranges(filled, laid, wanted, ranges.shape[0]); });
 }
 
 nb::object read_rows_of(In<std::int64_t> files, In<std::int64_t> offsets, In<std::int64_t> places, nb::handle out) {
@@ -96,6 +123,8 @@ void bind_files(nanobind::module_& m) {
           nanobind::arg("out"));
     m.def("copy_ranges", &relive::copy_ranges_of, nanobind::arg("rows"), nanobind::arg("lanes"), nanobind::arg("block"),
           nanobind::arg("ranges"), nanobind::arg("out"));
+    m.def("set_ranges", &relive::set_ranges_of, nanobind::arg("columns"), nanobind::arg("lanes"),
+          nanobind::arg("block"), nanobind::arg("ranges"), nanobind::arg("values"));
     m.def("read_rows", &relive::read_rows_of, nanobind::arg("files"), nanobind::arg("offsets"), nanobind::arg("places"),
           nanobind::arg("out"));
 }

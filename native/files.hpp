@@ -34,10 +34,9 @@ inline void scatter(const std::vector<Column>& blocks, const int64_t* which, con
     }
 }
 
-// A row of all lanes after the other, or blocks of rows: row r of a lane is row
-// ((r % depth / block) * lanes + lane) * block + r % block of `rows`.
+// How rows of lanes lie: a row of all lanes after the other, or blocks of rows. Row r of a lane is row
+// ((r % depth / block) * lanes + lane) * block + r % block.
 struct Lanes {
-    Column rows;
     int64_t lanes, block, depth;
 };
 
@@ -47,47 +46,84 @@ struct Range {
 };
 static_assert(sizeof(Range) == 3 * sizeof(int64_t));
 
-// Whether ranges have `count` rows in all, each of them rows that its lane can have at the same time.
-inline bool sound_ranges(const Lanes& from, const Range* ranges, int64_t n, int64_t count) {
+// Whether ranges have `count` rows in all, each of them rows that its lane can have at the same time; of no lane (-1)
+// any, where there may be such.
+inline bool sound_ranges(const Lanes& in, const Range* ranges, int64_t n, int64_t count, bool of_none = false) {
     for (int64_t i = 0; i < n; ++i) {
         const auto [lane, first, last] = ranges[i];
-        if (lane < 0 || lane >= from.lanes || first < 0 || last < first) return false;
-        if (last - first > std::min(from.depth, count)) return false;
+        const bool none = of_none && lane == -1;
+        if (!none && (lane < 0 || lane >= in.lanes)) return false;
+        if (first < 0 || last < first) return false;
+        if (last - first > (none ? count : std::min(in.depth, count))) return false;
         count -= last - first;
     }
     return count == 0;
 }
 
-template <size_t ROW>
-inline void copy_rows(char* to, const char* from, size_t step, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) copy_block<ROW>(to + size_t(i) * ROW, from + size_t(i) * step);
+// Calls `run(at, step, count, next)` for every stretch of a range: `count` rows from `at` on that lie `step` rows
+// apart. Those that come afterwards begin at `next`, if there are such (else -1).
+template <typename Run>
+inline void each_run(const Lanes& in, const Range& range, const Run& run) {
+    const bool even = in.lanes == 1 || in.block == 1;  // rows of a lane at even distances, but for its end
+    const int64_t block = even ? in.depth : in.block, first_of_lane = even ? 1 : block, step = even ? in.lanes : 1;
+    for (int64_t now = range.first, count; now < range.last; now += count) {
+        const int64_t at = now % in.depth, skipped = at % block;
+        const int64_t start = (at / block * in.lanes + range.lane) * first_of_lane;
+        count = std::min(range.last - now, block - skipped);
+        const bool more = !even && now + count < range.last && at + 2 * block <= in.depth;
+        run(start + skipped * step, step, count, more ? start + in.lanes * block : -1);
+    }
 }
 
-// n rows that lie `step` bytes apart; those that come afterwards are at `next`, if there are such.
-inline void copy_run(char* to, const char* from, size_t row, size_t step, int64_t n, const char* next) {
-    if (next)
-        for (int64_t i = 0; i < n; ++i) prefetch_row(next + size_t(i) * step, row);
-    if (row == step) return copy_bytes(to, from, size_t(n) * row);
-    if (row == 4) return copy_rows<4>(to, from, step, n);
-    if (row == 8) return copy_rows<8>(to, from, step, n);
-    for (int64_t i = 0; i < n; ++i) copy_row(to + size_t(i) * row, from + size_t(i) * step, row);
+template <size_t ROW>
+inline void copy_rows(char* to, size_t to_step, const char* from, size_t from_step, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) copy_block<ROW>(to + size_t(i) * to_step, from + size_t(i) * from_step);
+}
+
+// n rows, each so many bytes behind the one before it.
+inline void copy_run(char* to, size_t to_step, const char* from, size_t from_step, size_t row, int64_t n) {
+    if (row == to_step && row == from_step) return copy_bytes(to, from, size_t(n) * row);
+    if (row == 4) return copy_rows<4>(to, to_step, from, from_step, n);
+    if (row == 8) return copy_rows<8>(to, to_step, from, from_step, n);
+    for (int64_t i = 0; i < n; ++i) copy_row(to + size_t(i) * to_step, from + size_t(i) * from_step, row);
 }
 
 // Copies the rows of ranges, one range after the other. Others may write to lanes meanwhile.
-inline void copy_ranges(const Lanes& from, const Range* ranges, int64_t n, char* to) {
-    const size_t row = from.rows.row;
-    const bool even = from.lanes == 1 || from.block == 1;  // rows of a lane at even distances, but for its end
-    const int64_t block = even ? from.depth : from.block, first_of_lane = even ? 1 : block;
-    const size_t step = from.rows.stride * size_t(even ? from.lanes : 1);
+inline void copy_ranges(const Column& from, const Lanes& in, const Range* ranges, int64_t n, char* to) {
     for (const Range* range = ranges; range < ranges + n; ++range)
-        for (int64_t now = range->first, count; now < range->last; now += count, to += size_t(count) * row) {
-            const int64_t at = now % from.depth, skipped = at % block;
-            const char* start = from.rows.at((at / block * from.lanes + range->lane) * first_of_lane);
-            count = std::min(range->last - now, block - skipped);
-            const bool more = !even && now + count < range->last && at + 2 * block <= from.depth;
-            copy_run(to, start + size_t(skipped) * step, row, step, count,
-                     more ? start + size_t(from.lanes * block) * step : nullptr);
+        each_run(in, *range, [&](int64_t at, int64_t step, int64_t count, int64_t next) {
+            if (next >= 0)
+                for (int64_t i = 0; i < count; ++i) prefetch_row(from.at(next + i), from.row);
+            copy_run(to, from.row, from.at(at), from.stride * size_t(step), from.row, count);
+            to += size_t(count) * from.row;
+        });
+}
+
+// A column of lanes, and what comes next into it, row after row.
+struct Filled {
+    Column to;
+    const char* from;
+};
+
+// Copies values of columns to the rows of ranges, one range after the other; those of no lane are passed over. A few
+// rows of all columns at a time: where these lie together in records, a record is written while it is in the cache.
+inline void set_ranges(std::vector<Filled>& columns, const Lanes& in, const Range* ranges, int64_t n) {
+    constexpr int64_t TOGETHER = 32;
+    for (const Range* range = ranges; range < ranges + n; ++range) {
+        if (range->lane < 0) {
+            for (Filled& column : columns) column.from += size_t(range->last - range->first) * column.to.row;
+            continue;
         }
+        each_run(in, *range, [&](int64_t at, int64_t step, int64_t count, int64_t) {
+            for (int64_t done = 0, some; done < count; done += some) {
+                some = std::min(TOGETHER, count - done);
+                for (auto& [to, from] : columns) {
+                    copy_run(to.at(at + done * step), to.stride * size_t(step), from, to.row, to.row, some);
+                    from += size_t(some) * to.row;
+                }
+            }
+        });
+    }
 }
 
 // Fills row places[i] of `out` from offsets[i] of the open file files[i]. The first i for which there was not enough to

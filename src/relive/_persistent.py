@@ -80,8 +80,8 @@ class Persistent:
         from .checkpoints._saving import Saver
 
         folder, name = _check.path(path, "ReplayBuffer.save(path)"), self._name or os.urandom(16).hex()
-        saver = self._saver or Saver(self._source(), name)
-        saved = saver.save(folder, keep, wait)
+        saver = self._saver or Saver(name)
+        saved = saver.save(self._source(), folder, keep, wait)
         self._name, self._saver = name, saver
         return saved
 
@@ -131,7 +131,7 @@ class Persistent:
         from .checkpoints._saving import Saver
 
         self._name = identity
-        self._saver = Saver(self._source(), identity, basis)
+        self._saver = Saver(identity, basis)
 
     def _rename(self) -> None:
         """Be another buffer than the one whose saves this one was loaded from."""

@@ -183,7 +183,7 @@ class Ring:
             lane[STORED] = np.count_nonzero(kept & STEP)
             lane[DRAWABLE] = np.count_nonzero(anchors[max(0, oldest - first) : ready - first])
             if anchors.any():
-                since = np.count_nonzero(kept[np.flatnonzero(anchors)[-1] :] & (STEP | LOST))
+                since = np.count_nonzero(kept[len(kept) - 1 - anchors[::-1].argmax() :] & (STEP | LOST))
                 lane[STEPS] += (since - lane[STEPS]) % window.starts
             if window.across:
                 lane[READY_STEPS] = lane[STEPS] - np.count_nonzero(kept[ready - first :] & STEP)

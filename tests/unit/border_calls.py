@@ -291,6 +291,22 @@ def function_call(name: str) -> Call:
                 "out": spoilers.writable(spoilers.arrays()),
             },
         ),
+        "set_ranges": (
+            {
+                "columns": [guard(np.arange(72).reshape(12, 6), np.uint8), guard(np.arange(12.0), np.float64)],
+                "lanes": 3,
+                "block": 2,
+                "ranges": guard([[0, 3, 7], [-1, 9, 11], [2, 0, 1]]),
+                "values": [guard(np.zeros((7, 6)), np.uint8), guard(np.zeros(7), np.float64)],
+            },
+            {
+                "columns": spoilers.lists(spoilers.writable(spoilers.arrays())),
+                "lanes": spoilers.whole_numbers(-1, 0, 2, 5, 2**62),
+                "block": spoilers.whole_numbers(-1, 0, 3, 2**62),
+                "ranges": spoilers.integers(-2, 2, 8, 2**62, 2**63 - 1, -(2**63)),
+                "values": spoilers.lists(spoilers.arrays()),
+            },
+        ),
         "read_rows": (
             {
                 "files": guard([file] * 3),
@@ -313,7 +329,7 @@ def function_call(name: str) -> Call:
 def makers() -> dict[str, dict[str, Callable[[], Call]]]:
     """The right calls, by group and by the functions' names in the extension."""
     functions = ["simd", "power", "mass", "weights", "smallest", "order_size"]
-    functions += ["checksums", "copy_steps", "scatter_rows", "copy_ranges", "read_rows"]
+    functions += ["checksums", "copy_steps", "scatter_rows", "copy_ranges", "set_ranges", "read_rows"]
     ring = ["write", "cut", "limit", "allow", "look", "overtaken", "changes", "ids", "locate"]
     ring += ["follow", "stacks", "windows", "fold", "fold_sequences", "watched"]
     tree = [

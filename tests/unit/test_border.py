@@ -48,6 +48,8 @@ LEGAL = [
     ("bytes are copied; a longer list", "scatter_rows", "blocks", "one more, first: one more, first: other kind"),
     ("bytes are copied", "scatter_rows", "blocks", "first: structured, first: other byte order, first: unaligned"),
     ("bytes are copied, whatever they mean", "copy_ranges", "*[wu]*", BYTES),
+    ("bytes are copied, whatever they mean", "set_ranges", "[cv]*", "first: other kind, first: structured"),
+    ("bytes are copied", "set_ranges", "[cv]*", "first: other byte order, first: unaligned"),
     ("bytes are read, whatever they mean", "read_rows", "out", f"other size, complex, of text, of times, {BYTES}"),
     ("rows of any size", "read_rows", "out", f"one axis less, {LENGTHS.removesuffix(', empty')}"),
     ("another number of fields", "Ring.__init__", "columns", "one fewer, one more"),

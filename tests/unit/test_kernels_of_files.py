@@ -92,6 +92,38 @@ def test_ranges_of_lanes_are_copied_one_after_the_other(kernels, lanes, block, d
 
 
 @both
+@pytest.mark.parametrize(("lanes", "block", "depth"), [(1, 1, 90), (1, 4, 92), (3, 1, 100), (3, 4, 160), (70, 32, 64)])
+def test_rows_of_lanes_are_set_one_range_after_the_other(kernels, lanes, block, depth):
+    """Fields of a record and columns of their own at once; what lies between them, and ranges of no lane, stay."""
+    rng = np.random.default_rng(5)
+    widths = [1, 4, 8, 24, 68, 600]
+    memory = rng.integers(0, 256, (depth * lanes, sum(widths) + 7), dtype=np.uint8)
+    singles = rng.random(depth * lanes)
+    ends = np.cumsum(widths)
+    columns = [memory[:, end - width : end] for width, end in zip(widths, ends, strict=True)]
+    columns += [rng.integers(0, 256, (depth * lanes, 3, 5), dtype=np.uint8), singles]
+    chosen = np.arange(lanes)[rng.permutation(lanes)]
+    first = rng.integers(0, 3 * depth, 2 * lanes)
+    last = first + np.append(rng.integers(0, depth + 1, lanes), rng.integers(0, 9, lanes))
+    ranges = np.stack([np.append(chosen, np.full(lanes, -1)), first, last], axis=1)[rng.permutation(2 * lanes)]
+    values = [rng.integers(0, 256, ((last - first).sum(), *c.shape[1:]), dtype=np.uint8) for c in columns[:-1]]
+    values += [rng.random((last - first).sum())]
+    places, done = np.full(depth * lanes, -1), 0
+    for lane, begin, end in ranges.tolist():
+        for row in range(begin, end) if lane >= 0 else ():
+            places[(row % depth // block * lanes + lane) * block + row % block] = done + row - begin
+        done += end - begin
+    set_, between = places >= 0, memory[:, ends[-1] :].copy()
+    expected = [column.copy() for column in columns]
+    for each, given in zip(expected, values, strict=True):
+        each[set_] = given[places[set_]]
+    kernels.set_ranges(columns, lanes, block, ranges, values)
+    for column, each in zip(columns, expected, strict=True):
+        np.testing.assert_array_equal(column, each)
+    np.testing.assert_array_equal(memory[:, ends[-1] :], between)
+
+
+@both
 def test_rows_are_read_to_their_places_with_their_checksums(kernels, tmp_path):
     data = np.random.default_rng(2).integers(0, 256, (50, 6, 5), dtype=np.uint8)
     (tmp_path / "rows").write_bytes(data.tobytes())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import re
+import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +59,28 @@ def test_a_directory_stays_small(tmp_path: Path) -> None:
     fresh = pickle.loads(pickle.dumps(buffer)).save(tmp_path / "once")
     assert sum(files(tmp_path / "often").values()) < 3 * fresh.bytes_total
     assert len(files(tmp_path / "often")) < 40
+
+
+def test_a_buffer_that_was_saved_or_loaded_is_freed_as_soon_as_it_is_gone(tmp_path: Path) -> None:
+    """Its memory must not wait for the garbage collector."""
+    gc.disable()
+    try:
+        buffer = make(sampler=relive.Prioritized())
+        fill(buffer, 50)
+        buffer.save(tmp_path)
+        buffer.save(tmp_path, wait=False).wait()
+        for thread in threading.enumerate():
+            if thread.name == "relive-save":  # has it until it ends
+                thread.join()
+        for choices in (None, {}, {"sampler": relive.Uniform(), "lanes": [1]}):
+            buffer = buffer if choices is None else relive.load(tmp_path, **choices)
+            copied = pickle.dumps(buffer)
+            marks = weakref.ref(buffer._ring.marks)
+            del buffer
+            assert marks() is None
+            assert pickle.loads(copied).sample(4).ids.shape == (4,)
+    finally:
+        gc.enable()
 
 
 def test_saves_are_kept(tmp_path: Path) -> None:

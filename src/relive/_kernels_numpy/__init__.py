@@ -6,7 +6,7 @@ Names, arguments and results are those of `relive._native`; draws are equal to t
 from __future__ import annotations
 
 from relive._kernels_numpy.calls import Lock, adding
-from relive._kernels_numpy.files import checksums, copy_ranges, copy_steps, read_rows, scatter_rows
+from relive._kernels_numpy.files import checksums, copy_ranges, copy_steps, read_rows, scatter_rows, set_ranges
 from relive._kernels_numpy.gather import Gather
 from relive._kernels_numpy.power import mass, power, smallest, weights
 from relive._kernels_numpy.queue import Queue
@@ -30,6 +30,7 @@ __all__ = [
     "power",
     "read_rows",
     "scatter_rows",
+    "set_ranges",
     "simd",
     "smallest",
     "weights",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._lanes import get_rows, items_of
+from .._lanes import get_rows, items_of, set_rows
 from .._plans import RowsRead
 from .._types import Array, Int64
 
@@ -60,6 +60,24 @@ def copy_ranges(rows: Array, lanes: int, block: int, ranges: Int64, out: Array) 
     target, done = out.reshape(-1).view(blocks.dtype), 0
     for lane, first, last in ranges.tolist():
         target[done : done + last - first] = get_rows(blocks, lane, first, last)
+        done += last - first
+
+
+def set_ranges(columns: Sequence[Array], lanes: int, block: int, ranges: Int64, values: Sequence[Array]) -> None:
+    """Copy `values` to rows of lanes, one range after the other.
+
+    Args:
+        columns: Arrays whose rows lie as in `copy_ranges`, all of the same length.
+        lanes: How many lanes there are.
+        block: Rows of a block.
+        ranges: As in `copy_ranges`; the values of a range of lane -1 are passed over.
+        values: For each column as many rows as there are in all ranges, contiguous.
+    """
+    blocks = [column.reshape(-1, lanes, block, *column.shape[1:]) for column in columns]
+    done = 0
+    for lane, first, last in ranges.tolist():
+        for target, rows in zip(blocks, values, strict=True) if lane >= 0 else ():
+            set_rows(target, lane, first, rows[done : done + last - first])
         done += last - first
 
 

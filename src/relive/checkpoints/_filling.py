@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from .. import _kernels
 from .._arrays import ArraySpec, Memory
-from .._lanes import HEAD, OLDEST, READY, STEPS, set_rows
+from .._lanes import HEAD, OLDEST, READY, STEPS
 from .._limiter import BEFORE, BEGUN, NAME, SPEC
 from .._types import Array, Int64
 from ..errors import StorageError, message
@@ -59,15 +60,24 @@ class _Memory:
 
 def fill_ring(memory: Memory, lanes: Sequence[Lane], clock: Int64, names: Mapping[str, ArraySpec]) -> None:
     """Fill the ring's counters and what it keeps for each row."""
-    marks = memory.host("ring/marks")
     memory.host("ring/clock")[:] = clock
-    kept = [name for name in ("given", "arrival") if f"ring/{name}" in names]
-    for number, lane in enumerate(lanes):
-        memory.host("ring/counters")[number] = lane.counters
-        set_rows(marks, number, lane.first, lane.marks)
-        for name in kept:
-            if name in lane.kept:
-                set_rows(memory.host(f"ring/{name}"), number, lane.first, lane.kept[name])
+    memory.host("ring/counters")[:] = [lane.counters for lane in lanes]
+    _set(memory.host("ring/marks"), lanes, [lane.marks for lane in lanes])
+    for name in ("given", "arrival"):
+        if f"ring/{name}" in names:
+            _set(memory.host(f"ring/{name}"), lanes, [lane.kept.get(name) for lane in lanes])
+
+
+def _set(array: Array, lanes: Sequence[Lane], values: Sequence[Array | None]) -> None:
+    """Write what there is for the rows of each lane into an array `[blocks, L, K]`."""
+    some = [
+        (number, lane, rows) for number, (lane, rows) in enumerate(zip(lanes, values, strict=True)) if rows is not None
+    ]
+    if some:
+        ranges = np.array([(number, lane.first, lane.head) for number, lane, _ in some])
+        given = some[0][2] if len(some) == 1 else np.concatenate([rows for *_, rows in some])
+        _, count, block = array.shape
+        _kernels.active().set_ranges([array.reshape(-1)], count, block, ranges, [given])
 
 
 def fill_limiter(memory: Memory, totals: Array, lanes: Sequence[Lane]) -> None:
@@ -99,8 +109,7 @@ def fill_sampler(
         array = memory.host(f"sampler/{name}")
         if wanted.saved == "slots":
             places = array[: len(lanes) * rows].reshape(rows, len(lanes), 1)
-            for number, lane in enumerate(lanes):
-                set_rows(places, number, lane.first, lane.slots[name])
+            _set(places, lanes, [lane.slots[name] for lane in lanes])
         elif wanted.saved == "seen":
             array[:] = [lane.counters[[OLDEST, READY, HEAD]] for lane in lanes]
         elif wanted.saved == "whole":
@@ -121,7 +130,5 @@ def check_sampler(sampler: Sampler, lanes: Sequence[Lane], rows: int, whole: Map
             good = found is None or (found.shape == wanted.shape and found.dtype == wanted.dtype)
         if not good:
             raise ValueError(f"invalid {name}")
-    if isinstance(sampler, Carrying) and not all(
-        sampler.sound(lane.slots, whole, lane.anchors() - lane.first) for lane in lanes
-    ):
+    if isinstance(sampler, Carrying) and not all(sampler.sound(lane.slots, whole, lane.drawable()) for lane in lanes):
         raise ValueError("invalid priorities")

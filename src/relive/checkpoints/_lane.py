@@ -62,9 +62,15 @@ class Lane(Frozen):
 
     def anchors(self) -> Int64:
         """The rows whose items can be drawn."""
-        first = max(int(self.counters[OLDEST]), self.first)
-        marks = self.marks[first - self.first : int(self.counters[READY]) - self.first]
-        return first + np.flatnonzero((marks & (STEP | START)) == STEP | START)
+        return self.first + self.drawable()
+
+    def drawable(self) -> Int64:
+        """Likewise, counted from the first row on."""
+        first = max(int(self.counters[OLDEST]) - self.first, 0)
+        marks = self.marks[first : int(self.counters[READY]) - self.first]
+        found = np.flatnonzero((marks & (STEP | START)) == STEP | START)
+        found += first
+        return found
 
     def fits(self) -> bool:
         """Whether its counters can be those of these rows; what follows from the marks is counted again."""

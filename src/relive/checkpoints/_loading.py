@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from .. import _check
+from .. import _check, _kernels
 from .._arguments import choice, identity, integers
 from .._arrays import ArraySpec, Memory
 from .._files import Folder
-from .._lanes import HEAD, set_rows
+from .._lanes import HEAD
 from .._limiter import RateLimiter
 from .._plans import State
 from .._types import Int64
@@ -244,24 +245,17 @@ class Loading:
     def _fill_columns(self, buffer: ReplayBuffer) -> None:
         """Copy the steps to the ring."""
         ring, begin = buffer._ring, 0
-        heads = ring.counters[:, HEAD]
+        oldest = np.maximum(ring.counters[:, HEAD] - self.rows, 0)
         for save, chosen in zip(self._saves, self._chosen, strict=True):
-            place = {lane: begin + i for i, lane in enumerate(chosen.tolist())}
+            places = np.full(len(save.lanes), -1)
+            places[chosen] = begin + np.arange(len(chosen))
             for every in dict.fromkeys(column.field.every for column in self.schema.columns):
                 columns = [number for number, c in enumerate(self.schema.columns) if c.field.every == every]
-                targets = [ring.blocks(ring.columns[n]) if every is None else ring.columns[n] for n in columns]
-                for piece in save.pieces([self.schema.columns[number] for number in columns]):
-                    lane = place.get(piece.lane)
-                    if lane is None:
-                        continue
-                    skipped = max(0, max(0, int(heads[lane]) - self.rows) // (every or 1) - piece.first)
-                    first = piece.first + skipped
-                    for target, whole in zip(targets, piece.values, strict=True):
-                        values = whole[skipped:]
-                        if every is None:
-                            set_rows(target, lane, first, values)
-                        else:
-                            target[ring.units(np.arange(first, first + len(values)) * every, lane, every)] = values
+                targets = [ring.columns[number][: -1 if every is None else None] for number in columns]
+                block = ring.marks.shape[2] if every is None else 1
+                placed = partial(_placed, places=places, oldest=oldest // (every or 1))
+                for piece in save.pieces([self.schema.columns[number] for number in columns], placed):
+                    _kernels.active().set_ranges(targets, ring.lanes, block, piece.ranges, piece.values)
             begin += len(chosen)
 
     def _carry_priorities(self, buffer: ReplayBuffer) -> None:
@@ -290,6 +284,22 @@ class Loading:
         if not (np.isfinite(raw) & (raw >= 0)).all():
             raise CorruptionError(event("Priorities that are not finite", self._saves[0].at))
         buffer._index.adopt(located.slots[order], raw[order], max(carried.largest for _, carried in found))
+
+
+def _placed(ranges: Int64, places: Int64, oldest: Int64) -> Int64:
+    """Ranges of a save's lanes as those of the buffer's, int64 `[n, 3]`; what the buffer does not take is of lane -1.
+
+    Args:
+        ranges: Of the save: lane, first, last.
+        places: Which lane of the buffer each lane of the save becomes, -1 for none.
+        oldest: The first unit that each lane of the buffer takes.
+    """
+    lane, first, last = ranges.T
+    place = places[lane]
+    since = np.where(place < 0, last, np.clip(oldest[place], first, last))
+    left = np.stack([np.full(len(lane), -1), first, since], axis=1)
+    found = np.stack([left, np.stack([place, since, last], axis=1)], axis=1).reshape(-1, 3)
+    return found[found[:, 1] < found[:, 2]]
 
 
 def _choice(name: str, given: Any, facts: Mapping[str, Any], at: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -21,17 +21,21 @@ from ._lane import Lane, lanes_of
 from ._manifest import File, Manifest, damaged
 from ._names import COUNTERS, LAST_IDS, LAST_WEIGHTS, NEXT, WHOLE
 from ._saving import Basis, Part
-from ._steps import RANGES, clipped, in_units, ranges_of, rows_in
+from ._steps import RANGES, batches, clipped, in_units, ranges_of, rows_in
 from ._tensors import Tensor, TensorReader
 
 _PIECE = 1 << 20  # bytes that are read at once: they are still in the processor's cache when they are copied
 
 
 class Piece:
-    """Consecutive units of a lane: the values of one column after the other."""
+    """Units of lanes: ranges of them, int64 `[n, 3]` (lane, first, last), and for each column their values in order."""
 
-    def __init__(self, lane: int, first: int, values: list[Array]) -> None:
-        self.lane, self.first, self.values = lane, first, values
+    def __init__(self, ranges: Int64, values: list[Array]) -> None:
+        self.ranges, self.values = ranges, values
+
+
+def _as_they_are(ranges: Int64) -> Int64:
+    return ranges
 
 
 class OpenSave:
@@ -91,10 +95,14 @@ class OpenSave:
         head = np.array([lane.head for lane in self.lanes])
         return Basis(self.manifest.token, head, tuple(part for part, _ in self.parts))
 
-    def pieces(self, columns: Sequence[Column]) -> Iterator[Piece]:
+    def pieces(self, columns: Sequence[Column], named: Callable[[Int64], Int64] = _as_they_are) -> Iterator[Piece]:
         """All units of columns that are kept at the same steps, piece by piece, the open ones last.
 
         The values are overwritten when the next piece is asked for.
+
+        Args:
+            columns: The columns.
+            named: Says of ranges of units what they are to be in the pieces: other lanes, or more ranges.
         """
         names, every = [name_of(column.keys) for column in columns], columns[0].field.every
         width = max(1, _PIECE // sum(column.field.nbytes for column in columns))
@@ -103,13 +111,12 @@ class OpenSave:
             for name, column in zip(names, columns, strict=True):
                 self._check_shape(reader, name, column, rows_in(units))
             streams = [reader.stream(name) for name in names]
-            for lane, first, last in units.tolist():
-                for begin in range(first, last, width):
-                    count = min(width, last - begin)
-                    yield Piece(lane, begin, [_typed(s.rows(count), c) for s, c in zip(streams, columns, strict=True)])
+            for some in batches(named(units), width):
+                count = rows_in(some)
+                yield Piece(some, [_typed(s.rows(count), c) for s, c in zip(streams, columns, strict=True)])
         following = [_typed(self.arrays[NEXT + name], column) for name, column in zip(names, columns, strict=True)]
-        for number, lane in enumerate(self.lanes):
-            yield Piece(number, lane.head // (every or 1), [values[number, None] for values in following])
+        head = np.array([lane.head for lane in self.lanes]) // (every or 1)
+        yield Piece(named(ranges_of(np.arange(len(head)), head, head + 1)), following)
 
     def value(self, column: Column, lane: int, row: int) -> Array:
         """What one row of a lane has in a column without `every`."""

@@ -119,20 +119,19 @@ class Basis(Frozen):
 
 
 class Saver:
-    """Saves one buffer, again and again.
+    """Saves one buffer, again and again. It does not hold the buffer, which holds it: memory goes with `del buffer`.
 
     Args:
-        source: The buffer.
-        name: Its identity.
+        name: The buffer's identity.
         basis: The save that it was loaded from.
     """
 
-    def __init__(self, source: Source, name: str, basis: Basis | None = None) -> None:
-        self._source, self._identity, self._basis = source, name, basis
+    def __init__(self, name: str, basis: Basis | None = None) -> None:
+        self._identity, self._basis = name, basis
         self._behind: Saved | None = None  # the last save that nobody waited for
         self._lock = threading.RLock()
 
-    def save(self, path: str, keep: int, wait: bool) -> Saved:
+    def save(self, source: Source, path: str, keep: int, wait: bool) -> Saved:
         """`ReplayBuffer.save`."""
         keep = _check.integer(keep, "ReplayBuffer.save(keep)", minimum=1)
         _check.flag(wait, "ReplayBuffer.save(wait)")
@@ -142,7 +141,7 @@ class Saver:
                 last._ended.wait()
                 if not last._told:
                     last.wait()
-            task = _Task(self._source, Folder(path, create=True), self._identity, self._basis, keep)
+            task = _Task(source, Folder(path, create=True), self._identity, self._basis, keep)
             if wait:
                 self._run(task)
                 return task.saved.wait()

@@ -60,13 +60,18 @@ def steps_writer(schema: Schema, guard: Guard, ranges: Int64) -> TensorWriter:
     return TensorWriter(tensors, pieces, {"format": FORMAT, RANGES: str(zlib.crc32(ranges.data))})
 
 
-def _pieces(guard: Guard, column: int, units: Int64, nbytes: int) -> Iterator[Portion]:
-    most = max(1, _PIECE // nbytes)
-    ends = np.cumsum(units[:, 2] - units[:, 1])
-    for begin in range(0, rows_in(units), most):
+def batches(ranges: Int64, most: int) -> Iterator[Int64]:
+    """Ranges, in order, some at a time that have at most `most` rows together; long ones are cut."""
+    ends = np.cumsum(ranges[:, 2] - ranges[:, 1])
+    for begin in range(0, rows_in(ranges), most):
         end = min(begin + most, int(ends[-1]))
         i, j = np.searchsorted(ends, begin, "right"), np.searchsorted(ends, end, "left")
-        some = units[i : j + 1].copy()
+        some = ranges[i : j + 1].copy()
         some[0, 1] = some[0, 2] - (ends[i] - begin)
         some[-1, 2] -= ends[j] - end
-        yield Portion(nbytes * (end - begin), partial(guard.copy, column, some))
+        yield some
+
+
+def _pieces(guard: Guard, column: int, units: Int64, nbytes: int) -> Iterator[Portion]:
+    for some in batches(units, max(1, _PIECE // nbytes)):
+        yield Portion(nbytes * rows_in(some), partial(guard.copy, column, some))

@@ -286,16 +286,17 @@ class TensorReader:
                 raise CorruptionError(event(f"The data at offset {offset} do not match their checksum", self.at))
             part[offset - self._start - begin :][:CHUNK] = 0
 
-    def _differing(self, begin: int, part: Array) -> Iterator[int]:
+    def _differing(self, begin: int, part: Array) -> list[int]:
         """Read a part that begins with a chunk; the offsets of those of its chunks that are damaged."""
         with reported(self.at, "read the file"):
             whole = read_into(self._fd, self._start + begin, [part.data])
         if not whole:
             raise CorruptionError(event(f"The file ends before offset {self._start + begin + len(part)}", self.at))
-        number = begin // CHUNK
-        sums = _checksums(part)
-        for chunk in np.flatnonzero(sums != self._table[number : number + len(sums)]).tolist():
-            yield self._start + begin + chunk * CHUNK
+        number, sums = begin // CHUNK, _checksums(part)
+        differ = sums != self._table[number : number + len(sums)]
+        if not differ.any():
+            return []
+        return [self._start + begin + chunk * CHUNK for chunk in np.flatnonzero(differ).tolist()]
 
 
 class TensorStream:

@@ -233,10 +233,14 @@ def _rewards(save: OpenSave, steps: list[Bool]) -> list[Float64]:
     column = next(column for column in save.schema.columns if column.keys == ("reward",))
     found = [np.zeros((len(each), *column.field.shape)) for each in steps]
     for piece in save.pieces([column]):
-        lane, (values,) = save.lanes[piece.lane], piece.values
-        low, high = max(piece.first, lane.first), min(piece.first + len(values), lane.head)
-        if low < high:
-            found[piece.lane][low - lane.first : high - lane.first] = values[low - piece.first : high - piece.first]
+        (values,), done = piece.values, 0
+        for number, first, last in piece.ranges.tolist():
+            lane = save.lanes[number]
+            low, high = max(first, lane.first), min(last, lane.head)
+            if low < high:
+                rows = values[done + low - first : done + high - first]
+                found[number][low - lane.first : high - lane.first] = rows
+            done += last - first
     return [part[each] for part, each in zip(found, steps, strict=True)]
 
 
