@@ -28,7 +28,7 @@ from rollouts import leaves, simple
 from relive.trajectories import TrajectoryReplayBuffer
 from relive.trajectories._catalog import NAME
 from relive.trajectories._layout import Entry
-from relive.trajectories._snapshot import Snapshot
+from relive.trajectories._store import Snapshot
 
 KEPT = 7
 OWN = "runs/own"

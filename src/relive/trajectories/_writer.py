@@ -39,8 +39,7 @@ class Writer:
 
     def __init__(self, store: Store, source: SafetensorsSource, catalog: Catalog, limit: int) -> None:
         self._store, self.folder, self.catalog, self._limit = store, source.folder, catalog, limit
-        store.own = source
-        store.sources.append(source)
+        store.source, store.owned = source, True
         self._queue: deque[Block] = deque()
         self._removals: list[tuple[int, int]] = []  # how many additions come before it, and its id
         self._bytes = 0
@@ -98,11 +97,6 @@ class Writer:
             self._awaited = max(self._awaited, puts)
             removals = self._to_remove  # read now: trajectories removed while queued were added to it meanwhile
             self._wait(lambda: self._removals_done >= removals)
-
-    def settle(self) -> None:
-        """Wait until everything is written, and current reads are over; raises what `sync` does."""
-        self.sync()
-        self._store.wait_for_readers()
 
     def _wait(self, reached: Callable[[], bool]) -> None:
         if self._reported:  # what was tried in vain since then is old: try now
@@ -237,7 +231,7 @@ class Writer:
 
     def abandon(self, process: int) -> None:
         """Write what waits, and close the directory: nobody closed the buffer, which is gone, or the process ends."""
-        if not self._store.sources or os.getpid() != process:
+        if self._closing or os.getpid() != process:
             return
         if threading.current_thread().name in _THREADS:  # garbage is collected there, and writing would wait for itself
             threading.Thread(target=self.abandon, args=(process,), daemon=False).start()

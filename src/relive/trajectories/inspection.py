@@ -18,8 +18,7 @@ from .._types import Array, Float64, Int64
 from ..errors import StorageError
 from ._block import read_block, verify_file
 from ._catalog import read
-from ._checkpoint import publish
-from ._directory import entry_of
+from ._directory import entry_of, publish
 from ._index import Table
 from ._layout import MOST_ID, file_name, id_of
 
