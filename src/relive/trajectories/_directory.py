@@ -19,7 +19,7 @@ from .._files import TEMPORARY, Folder, has_hole, read_at
 from .._memory import Arena
 from ..errors import StorageError, event, message
 from . import rlinf
-from ._block import file_of, read_header, verify_file
+from ._block import file_of, read_header
 from ._catalog import NAME, SAVED, SAVING, Catalog, read
 from ._draws import Draws, restored
 from ._index import Table
@@ -171,9 +171,9 @@ def write(
     old = {entry.id: entry for entry in read(target.path)[0]} if NAME in sizes else {}
     if NAME not in sizes:
         target.mark(SAVING)
-    entries, arena = [], Arena()
+    entries, placed = [], SafetensorsSource(target)
     for done, (id_, stored) in enumerate(trajectories, 1):
-        entries.append(_placed(stored, id_, target, old, sizes, arena))
+        entries.append(_place(stored, id_, placed, old, sizes))
         progress(done)
     table = Table.of(entries)
     publish(target, table, {"counter": counter, **({} if draws is None else {"draws": draws})})
@@ -194,33 +194,31 @@ def publish(target: Folder, table: Table, facts: dict[str, Any]) -> None:
     target.remove(SAVING)
 
 
-def _placed(
-    stored: Stored, id_: int, target: Folder, old: Mapping[int, Entry], sizes: Mapping[str, int], arena: Arena
+def _place(
+    stored: Stored, id_: int, target: SafetensorsSource, old: Mapping[int, Entry], sizes: Mapping[str, int]
 ) -> Entry:
     """Put one trajectory's file into `target`, under a new id; returns its entry. What is copied is checked.
 
     `old` is what an earlier save put there, `sizes` are the files that are there.
     """
-    entry, source, parts = stored.entry, stored.source, None
-    name, before = file_name(id_), old.get(id_)
-    if not isinstance(source, SafetensorsSource):
-        parts, entry = file_of(stored.block())
+    source, folder, name, before = stored.source, target.folder, file_name(id_), old.get(id_)
+    parts, entry = ([], stored.entry) if isinstance(source, SafetensorsSource) else file_of(stored.block())
     entry = entry._replace(id=id_)
     if before == entry and sizes.get(name) == entry.bytes:
         return entry
     if before is not None and before != entry:
         remedy = "save to an empty directory"
-        raise StorageError(message("an earlier checkpoint of this buffer", "another buffer's", target.path, remedy))
-    target.remove(name)
-    if parts is not None:
-        target.write(name, parts)
-    elif source is not None:
-        target.link_or_copy(source.folder, file_name(stored.entry.id), name)
-        try:
-            verify_file(target, entry, arena)
-        except StorageError:
-            target.remove(name)
-            raise
+        raise StorageError(message("an earlier checkpoint of this buffer", "another buffer's", folder.path, remedy))
+    folder.remove(name)
+    if not isinstance(source, SafetensorsSource):
+        folder.write(name, parts)
+        return entry
+    folder.link_or_copy(source.folder, file_name(stored.entry.id), name)
+    try:
+        target.block(entry)
+    except StorageError:
+        folder.remove(name)
+        raise
     return entry
 
 

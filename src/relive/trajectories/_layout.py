@@ -202,12 +202,6 @@ class Entry(NamedTuple):
         return plan_of(self.layout, self.length, self.width)
 
 
-def mismatch(entry: Entry, checksum: int) -> str:
-    """What to say of a valid file with another checksum than its entry's."""
-    found = f"checksum {checksum:#010x}, expected {entry.checksum:#010x}"
-    return f"`trajectory_{entry.id}` does not match its index entry ({found})"
-
-
 def file_name(id_: int) -> str:
     """The name of a trajectory's file. It is made from the id, never read from a file."""
     return f"trajectory_{id_:012d}.safetensors"

@@ -13,7 +13,6 @@ import numpy as np
 from .. import _kernels, _narrow
 from .._memory import Arena
 from .._types import Array, Int64
-from ..errors import StorageError, event
 from ._block import Block, check_storable
 from ._index import Index, Table
 from ._layout import Column, Entry, Fill, Layout, check_alike, columns_of, file_name, joined
@@ -338,7 +337,9 @@ class Snapshot:
         missing = [k for k, block in enumerate(blocks) if block is None]
         if keep:
             for k in missing:
-                blocks[k] = self._whole(k)
+                blocks[k] = block = self[k].block()
+                with self._store.lock:
+                    self._store.keep(block)
         elif missing and self._source is not None:
             self._source.read(Rows(table, which, rows, np.arange(len(rows))).of(np.array(missing)), outs)
         here = [k for k, block in enumerate(blocks) if block is not None]
@@ -349,15 +350,3 @@ class Snapshot:
                 found = [block.rows(path) for block in blocks if block is not None]
                 _kernels.active().scatter_rows(found, numbers[which], rows, out)
         return {column.path: _narrow.named(outs[column.path], column.dtype) for column in columns}
-
-    def _whole(self, k: int) -> Block:
-        stored = self[k]
-        block, entry = stored.block(), stored.entry
-        # Refuse a file that disagrees with the index: rows are located by what the index says.
-        found = block.entry
-        if (found.layout.columns, found.length, found.width) != (entry.layout.columns, entry.length, entry.width):
-            what = f"`trajectory_{entry.id}` has other fields or another shape than its index entry"
-            raise StorageError(event(what, "" if stored.source is None else stored.source.folder.path))
-        with self._store.lock:
-            self._store.keep(block)
-        return block

@@ -99,7 +99,9 @@ class RLinfSource:
         usable = isinstance(weights, str) and weights.isprintable() and len(weights.encode()) <= MOST_WEIGHTS
         weights = weights if usable else entry.model_weights_id
         fields = nested({**metadata, **arrays, ("max_episode_length",): entry.max_episode_length})
-        return packed(Trajectory(**{**fields, "model_weights_id": weights}), self._arena, entry.id)
+        block = packed(Trajectory(**{**fields, "model_weights_id": weights}), self._arena, entry.id)
+        self._check(block.entry.layout, entry)  # some names mean something to a `Trajectory`
+        return block
 
     def metadata(self, entry: Entry) -> Metadata:
         """What a trajectory has once."""
