@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import _kernels, _narrow
-from .._files import json_in, read_at, reported, size_of
+from .. import _kernels, _narrow, _safetensors
+from .._files import reported, size_of
 from .._memory import HUGE_PAGE, Arena
 from .._types import Array
 from ..errors import SchemaError, StorageError, event, message
@@ -21,7 +21,6 @@ from ._layout import (
     DTYPES,
     FORMAT,
     MARK,
-    MOST_HEADER,
     MOST_WEIGHTS,
     PADDING,
     Column,
@@ -147,12 +146,11 @@ def check_storable(trajectory: Trajectory, at: str, *, fields: bool) -> None:
         raise SchemaError(message(f"at most `{2**31 - 1}`", got, f"{at}.max_episode_length"))
     if not fields:
         return
-    columns = columns_of(trajectory)
+    columns, most = columns_of(trajectory), _safetensors.MOST_HEADER // 2  # later, longer ones have more digits
     plan = Plan(Layout(columns, frozenset()), trajectory.length, trajectory.width)
     header = plan.header(trajectory.max_episode_length, trajectory.model_weights_id)
     try:
-        # Half the limit: headers of later, longer trajectories have more digits.
-        if len(header) > MOST_HEADER // 2 or parse(header, len(header) + plan.nbytes, at).entry.layout != plan.layout:
+        if len(header) > most or parse(header, len(header) + plan.nbytes, at).entry.layout != plan.layout:
             raise SchemaError(message("fewer fields, and no reserved names", f"{len(columns)} fields", at))
     except StorageError as error:
         raise SchemaError(message("fields that a file can hold", f"`{error}`", at)) from error
@@ -185,24 +183,18 @@ def parse(head: bytes, size: int, name: str, id_: int = 0) -> Block:
         StorageError: The file is not a trajectory of relive's, or damaged.
     """
     try:
-        count = int.from_bytes(head[:8], "little")
-        if count > min(MOST_HEADER, size - 8) or len(head) < 8 + count:
-            raise ValueError(f"invalid header of {count} bytes")
-        tensors = json_in(head[8 : 8 + count])
-        facts = tensors.pop("__metadata__")
+        tensors, facts = _safetensors.parsed(head, size)
         if facts["format"] != FORMAT:
             raise ValueError(f"unknown format {facts['format']!r}"[:80])
         layout, length, width = _described_by(tensors, facts)
         metadata = from_json(facts["metadata"]) if "metadata" in facts else {}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise StorageError(event(f"Invalid trajectory file ({str(error)[:80]})", name)) from None
-    nbytes = 8 + count + plan_of(layout, length, width).nbytes
+    nbytes = len(head) + plan_of(layout, length, width).nbytes
     if nbytes != size:
         raise StorageError(message(f"a file of {nbytes} bytes", f"{size}", name))
     given = (int(facts["max_episode_length"]), str(facts["model_weights_id"]))
-    checksum = zlib.crc32(head[: 8 + count])
-    entry = Entry(id_, length, width, layout, 8 + count, size, checksum, *given)
-    return Block(entry, {}, metadata)
+    return Block(Entry(id_, length, width, layout, len(head), size, zlib.crc32(head), *given), {}, metadata)
 
 
 def _described_by(tensors: dict[str, Any], facts: dict[str, str]) -> tuple[Layout, int, int]:
@@ -212,9 +204,9 @@ def _described_by(tensors: dict[str, Any], facts: dict[str, str]) -> tuple[Layou
     for name, tensor in tensors.items():
         if name in (CHECKSUMS, MARK, PADDING):
             continue
-        path, dtype, shape = tuple(name.split("/")), DTYPES[tensor["dtype"]], tensor["shape"]
-        if len(shape) < 2 or not axes_fit(shape):
-            raise ValueError(f"invalid shape {str(shape)[:40]}")
+        path, dtype, shape = tuple(name.split("/")), _safetensors.DTYPES[tensor["dtype"]], tensor["shape"]
+        if dtype not in DTYPES or len(shape) < 2 or not axes_fit(shape):
+            raise ValueError(f"{dtype} of invalid shape {str(shape)[:40]}")
         more = ("next_obs", *path[1:]) in shared and path[0] == "curr_obs"
         if length is None:
             length, width = shape[0] - more, shape[1]
@@ -238,7 +230,5 @@ def _described_by(tensors: dict[str, Any], facts: dict[str, str]) -> tuple[Layou
 def read_header(fd: int, name: str, id_: int = 0) -> Block:
     """The block of an open file, without its arrays."""
     with reported(name, "read the file"):
-        size, first = size_of(fd), read_at(fd, 0, 8)
-        count = int.from_bytes(first, "little")
-        rest = read_at(fd, 8, count) if len(first) == 8 and count <= min(MOST_HEADER, size) else b""
-    return parse(first + rest, size, name, id_)
+        size = size_of(fd)
+        return parse(_safetensors.read(fd, size), size, name, id_)

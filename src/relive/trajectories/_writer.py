@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -156,7 +157,8 @@ class Writer:
             group = self._group()
         try:
             if self._full:
-                self.catalog.reuse_journal()
+                with contextlib.suppress(StorageError):
+                    self.catalog.settle(restart=True)
                 self._remove()
             if group:
                 self._add(group)
