@@ -9,13 +9,12 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from .._files import at_once
 from ..errors import StorageError, event
 from ._block import Block, file_of
 from ._catalog import Catalog
-from ._layout import Entry, file_name
+from ._layout import file_name
 from ._source import SafetensorsSource
 from ._store import Store
 
@@ -200,10 +199,10 @@ class Writer:
             self._change.notify_all()
 
     def _add(self, group: list[Block]) -> None:
-        entries: list[Entry] = []
-        self.folder.stage(self._file(block, entries) for block in group)
-        for count, block in enumerate(group, 1):
-            self.folder.publish(file_name(block.entry.id))
+        files = [file_of(block) for block in group]
+        self.folder.stage((file_name(entry.id), parts) for parts, entry in files)
+        for count, (_, entry) in enumerate(files, 1):
+            self.folder.publish(file_name(entry.id))
             more = self._syncs + count - self._flushes  # 0 when a write is repeated
             if more > 0:
                 with self._store.lock:
@@ -212,24 +211,17 @@ class Writer:
                     self._flushes += more
                     self._change.notify_all()
         self.folder.sync()
-        self.catalog.add(entries, {"counter": group[-1].entry.id + 1})
-        self._durable(entries)
+        entries = [entry for _, entry in files]
+        self.catalog.add(entries, {"counter": entries[-1].id + 1})
+        with self._store.lock:
+            gone = self._store.written(entries)
+        self.remove(gone)
         with self._change:
             for block in group:
                 self._queue.popleft()
                 self._bytes -= block.nbytes
             self._syncs += len(group)
             self._change.notify_all()
-
-    def _file(self, block: Block, entries: list[Entry]) -> tuple[str, list[Any]]:
-        parts, entry = file_of(block)
-        entries.append(entry)
-        return file_name(entry.id), parts
-
-    def _durable(self, entries: list[Entry]) -> None:
-        with self._store.lock:
-            removed = self._store.written(entries)
-        self.remove(removed)
 
     def abandon(self, process: int) -> None:
         """Write what waits, and close the directory: nobody closed the buffer, which is gone, or the process ends."""
