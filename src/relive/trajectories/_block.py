@@ -14,6 +14,7 @@ import numpy as np
 from .. import _kernels, _narrow, _safetensors
 from .._files import reported, size_of
 from .._memory import HUGE_PAGE, Arena
+from .._nests import nested
 from .._types import Array
 from ..errors import SchemaError, StorageError, event, message
 from ._layout import (
@@ -33,7 +34,7 @@ from ._layout import (
     sound,
 )
 from ._metadata import Metadata, from_json
-from .trajectory import Path, Trajectory, nested
+from .trajectory import Path, Trajectory
 
 
 @dataclass(frozen=True)

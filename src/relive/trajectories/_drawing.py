@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from .. import _narrow
+from .._nests import nested
 from .._types import Array, Float64, Int64
 from ..errors import NotEnoughData, SchemaError, message
 from ._draws import Draws
 from ._layout import Column, Fill
 from ._store import Snapshot, Store, Stored
 from .selection import Info, Selection
-from .trajectory import Path, leaves, nested
+from .trajectory import Path, leaves
 
 _AT = "TrajectoryReplayBuffer.sample"
 _SUCCESS = ("success", "is_success")

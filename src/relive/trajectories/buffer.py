@@ -15,6 +15,7 @@ import numpy as np
 from .. import _check, _memory
 from .._arguments import generator
 from .._narrow import to_torch
+from .._nests import nested
 from ..batch import Batch
 from ..errors import ReliveWarning, StorageError, message
 from . import _arguments, _directory
@@ -27,7 +28,6 @@ from ._store import Cache, Store
 from ._writer import Writer
 from .lerobot import is_lerobot
 from .selection import Selection
-from .trajectory import nested
 
 _ATTEMPTS = 100  # of a draw from a directory that another process keeps changing
 

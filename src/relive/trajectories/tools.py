@@ -15,6 +15,7 @@ import numpy as np
 from .. import _check
 from .._files import empty_folder
 from .._memory import Arena
+from .._nests import nested
 from ..errors import ArgumentError, message
 from . import lerobot
 from ._arguments import FORMATS
@@ -23,7 +24,7 @@ from ._directory import Loaded, opened, write
 from ._draws import Draws
 from ._layout import check_alike
 from ._store import Stored
-from .trajectory import Trajectory, as_trajectory, nested
+from .trajectory import Trajectory, as_trajectory
 
 Directory: TypeAlias = str | os.PathLike[str]
 Progress: TypeAlias = Callable[[int, int], None]

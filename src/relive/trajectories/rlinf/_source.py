@@ -13,13 +13,14 @@ import numpy as np
 from ... import _narrow
 from ..._files import Folder, read_at, read_into
 from ..._memory import Arena
+from ..._nests import nested
 from ..._types import Array, Int64
 from ...errors import SchemaError, StorageError, event, message
 from .._block import Block, packed
 from .._layout import MOST_WEIGHTS, Column, Entry, Layout, check_alike
 from .._metadata import Metadata, checked, to_json
 from .._source import Rows
-from ..trajectory import LEADING, TRAILING, Path, Trajectory, nested
+from ..trajectory import LEADING, TRAILING, Path, Trajectory
 from ._file import Contents, Tensor, contents
 from ._listing import name_of
 

@@ -14,12 +14,13 @@ from ..._extras import needs
 from ..._files import Folder
 from ..._memory import Arena
 from ..._narrow import to_torch
+from ..._nests import nested
 from ...errors import SchemaError, StorageError, message
 from .._block import Block
 from .._catalog import NAME
 from .._layout import Entry, Layout
 from .._store import Stored
-from ..trajectory import MAPPINGS, TENSORS, nested
+from ..trajectory import MAPPINGS, TENSORS
 from ._listing import GENERATOR, INDEX, INDEXES, METADATA, listing, name_of
 from ._source import RLinfSource
 
