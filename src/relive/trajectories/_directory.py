@@ -238,9 +238,7 @@ class Loaded(NamedTuple):
         return (Stored(entry, self.source) for entry in self.table)
 
 
-def opened(
-    path: str | os.PathLike[str], arena: Arena, share: tuple[int, int] = (0, 1), allow_pickle: bool = False
-) -> Loaded:
+def opened(path: str | os.PathLike[str], arena: Arena, share: tuple[int, int], allow_pickle: bool) -> Loaded:
     """Open a checkpoint, relive's or RLinf's, of which a rank gets its share; the caller closes its source."""
     folder = Folder(path)
     try:

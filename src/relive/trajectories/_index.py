@@ -56,7 +56,8 @@ class Table:
 
     def take(self, positions: Any) -> Table:
         """The entries at these positions, copied."""
-        return Table(np.array(self.records[positions]), self.layouts)
+        records = self.records[positions]
+        return Table(records.copy() if isinstance(positions, slice) else records, self.layouts)
 
     def share(self, rank: int, world: int) -> Table:
         """A rank's contiguous share; the first ranks may have one trajectory more."""

@@ -63,7 +63,8 @@ class Store:
     """
 
     def __init__(self, cache: Cache, fill: Fill = None) -> None:
-        self.lock = threading.Condition()
+        self.lock = threading.RLock()
+        self._loaded = threading.Condition(self.lock)
         self.index, self.cache, self.arena = Index(), cache, Arena(keep=64, keep_bytes=_SPARE)
         self.blocks: dict[int, Block] = {}
         self.source: Source | None = None
@@ -83,7 +84,7 @@ class Store:
     def settled(self) -> Iterator[None]:
         """The lock, once no load exchanges files."""
         with self.lock:
-            self.lock.wait_for(lambda: not self.loading)
+            self._loaded.wait_for(lambda: not self.loading)
             yield
 
     @contextlib.contextmanager
@@ -97,7 +98,7 @@ class Store:
         finally:
             with self.lock:
                 self.loading = False
-                self.lock.notify_all()
+                self._loaded.notify_all()
 
     def close(self) -> None:
         """Close the directory."""
@@ -342,11 +343,11 @@ class Snapshot:
                     self._store.keep(block)
         elif missing and self._source is not None:
             self._source.read(Rows(table, which, rows, np.arange(len(rows))).of(np.array(missing)), outs)
-        here = [k for k, block in enumerate(blocks) if block is not None]
+        here = [block for block in blocks if block is not None]
         if here:
             numbers = np.full(len(blocks), -1)
-            numbers[here] = np.arange(len(here))
+            numbers[[block is not None for block in blocks]] = np.arange(len(here))
+            from_here = numbers[which]
             for path, out in outs.items():
-                found = [block.rows(path) for block in blocks if block is not None]
-                _kernels.active().scatter_rows(found, numbers[which], rows, out)
+                _kernels.active().scatter_rows([block.rows(path) for block in here], from_here, rows, out)
         return {column.path: _narrow.named(outs[column.path], column.dtype) for column in columns}

@@ -224,7 +224,7 @@ def _opened(sources: Sequence[Directory], allow_pickle: bool) -> Iterator[list[L
     found: list[Loaded] = []
     with contextlib.ExitStack() as stack:
         for path in sources:
-            found.append(opened(path, Arena(), allow_pickle=allow_pickle))
+            found.append(opened(path, Arena(), (0, 1), allow_pickle))
             stack.callback(found[-1].source.close)
         expected = None
         for path, (_, table, _) in zip(sources, found, strict=True):
