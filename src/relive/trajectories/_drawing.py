@@ -49,14 +49,15 @@ class Infos:
             first, *_ = self._store.index.window(window)
             ids = self._store.index.records["id"][first:]
             key = selection, len(ids), ids[:1].tolist(), ids[-1:].tolist()  # ids go in front, and come at the end
-            if key == self._masses[0]:
-                return self._masses[1:]
+            known, ids, masses = self._masses
+            if key == known:
+                return ids, masses
             snapshot = Snapshot(self._store, slice(first, None))
         with snapshot:
             infos = self.of(snapshot)
-        masses = selection.masses(infos) if infos else np.empty(0)
-        self._masses = key, snapshot.table.records["id"], masses
-        return self._masses[1:]
+        ids, masses = snapshot.table.records["id"], selection.masses(infos) if infos else np.empty(0)
+        self._masses = key, ids, masses
+        return ids, masses
 
     def clear(self) -> None:
         """Forget all: the same ids may be given to other trajectories."""
