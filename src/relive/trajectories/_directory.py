@@ -133,7 +133,7 @@ def save(store: Store, writer: Writer | None, path: str | os.PathLike[str], draw
         StorageError: The directory holds something else, or cannot be written to.
     """
     with store.settled():
-        snapshot, state = Snapshot(store), draws.state()
+        snapshot, counter, state = Snapshot(store), store.counter, draws.state()
     with snapshot, contextlib.closing(Folder(path, create=True)) as target:
         if kind != "pt":
             _refuse_rlinfs(target, "save to another directory, or with `trajectory_format='pt'`")
@@ -141,7 +141,7 @@ def save(store: Store, writer: Writer | None, path: str | os.PathLike[str], draw
                 writer.catalog.add((), {"draws": state})
                 return
             target.lock("close the buffer that writes to it, or save to another directory")
-        write(target, kind, zip(snapshot.table.ids, snapshot, strict=True), snapshot.counter, state)
+        write(target, kind, zip(snapshot.table.ids, snapshot, strict=True), counter, state)
 
 
 def write(

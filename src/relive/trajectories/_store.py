@@ -293,8 +293,7 @@ class Snapshot:
     """
 
     def __init__(self, store: Store, positions: Sequence[int] | Int64 | slice = slice(None)) -> None:
-        self._store, self._source, self.counter = store, store.source, store.counter
-        self.table = store.index.take(positions)
+        self._store, self._source, self.table = store, store.source, store.index.take(positions)
         self._blocks = [store.blocks.get(id_) for id_ in self.table.ids]
         self._ticket = store.begin_reading()
 
@@ -307,9 +306,6 @@ class Snapshot:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-    def __len__(self) -> int:
-        return len(self.table)
 
     def __iter__(self) -> Iterator[Stored]:
         return map(self._stored, self.table, self.table.records["filed"].tolist(), self._blocks)
