@@ -33,7 +33,8 @@ CREATE TABLE trajectories (
     layout INTEGER NOT NULL, start INTEGER NOT NULL, bytes INTEGER NOT NULL, checksum INTEGER NOT NULL,
     episode INTEGER NOT NULL, weights TEXT NOT NULL);
 """
-_VALUES = "NULL, ?, ?, ?, (SELECT number FROM layouts WHERE columns = ?), ?, ?, ?, ?, ?"  # in the order of `Entry`
+_COLUMNS = "id, length, width, layout, start, bytes, checksum, episode, weights"  # in the order of `Entry`
+_VALUES = "?, ?, ?, (SELECT number FROM layouts WHERE columns = ?), ?, ?, ?, ?, ?"
 _SCHEMA = {text.strip() for text in _TABLES.split(";") if text.strip()}
 _LONGEST = 1 << 20  # bytes of one value in the database
 _LARGEST = 1 << 32  # bytes of an index that is copied
@@ -85,7 +86,7 @@ class Catalog:
                 self._db.execute("DELETE FROM facts WHERE name <> 'version'")
             layouts = dict.fromkeys((row[3],) for row in rows)
             self._db.executemany("INSERT OR IGNORE INTO layouts (columns) VALUES (?)", layouts)
-            self._db.executemany(f"INSERT INTO trajectories VALUES ({_VALUES})", rows)
+            self._db.executemany(f"INSERT INTO trajectories ({_COLUMNS}) VALUES ({_VALUES})", rows)
             given = [(name, str(value)) for name, value in facts.items()]
             self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", given)
 
@@ -219,7 +220,7 @@ def _parsed(db: sqlite3.Connection, path: str, size: int) -> tuple[Table, dict[s
         raise ValueError(f"counter {facts['counter']}"[:60])
     texts = _rows(db, "SELECT number, columns FROM layouts", most)
     layouts = {int(number): layout_from(text) for number, text in texts}
-    rows = _rows(db, "SELECT * FROM trajectories ORDER BY place", most)
+    rows = _rows(db, f"SELECT {_COLUMNS} FROM trajectories ORDER BY place", most)
     return _table(rows, layouts), facts
 
 
@@ -263,7 +264,7 @@ def _table(rows: list[tuple[Any, ...]], layouts: dict[int, Layout]) -> Table:
     table = Table(np.zeros(len(rows), RECORD), [])
     if not rows:
         return table
-    _, *columns, weights = zip(*rows, strict=True)
+    *columns, weights = zip(*rows, strict=True)
     if {kind for column in columns for kind in set(map(type, column))} != {int} or set(map(type, weights)) != {str}:
         raise ValueError("invalid row: values of another type")
     encoded = [text.encode() for text in weights]

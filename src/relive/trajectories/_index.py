@@ -1,4 +1,4 @@
-"""Entries in arrays, 96 bytes each, and the index in memory, which finds the rows of a draw."""
+"""Entries in arrays, some 100 bytes each, and the index in memory, which finds the rows of a draw."""
 
 from __future__ import annotations
 
