@@ -1,4 +1,4 @@
-"""Observations and actions as Gymnasium nests them: arrays in dicts and tuples, with one entry per lane."""
+"""Nested values: arrays in mappings, and observations and actions as Gymnasium nests them, with one entry per lane."""
 
 from __future__ import annotations
 
@@ -20,6 +20,17 @@ def mapped(change: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(mapped(change, child) for child in value)
     return change(value)
+
+
+def nested(flat: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    """Values by their keys from the outermost mapping inwards, as nested dicts."""
+    tree: dict[str, Any] = {}
+    for keys, value in flat.items():
+        node = tree
+        for key in keys[:-1]:
+            node = node.setdefault(key, {})
+        node[keys[-1]] = value
+    return tree
 
 
 def copied(value: Any) -> Any:

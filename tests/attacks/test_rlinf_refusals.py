@@ -324,7 +324,7 @@ def test_places_in_files_are_forgotten(good: Path, monkeypatch: pytest.MonkeyPat
     with contextlib.closing(TrajectoryReplayBuffer(sample_window_size=0, cache_size=0)) as buffer:
         buffer.load_checkpoint(good)
         buffer.sample(200)
-        assert len(buffer._store.sources[-1]._located) == 2
+        assert len(buffer._store.source._located) == 2
 
 
 @pytest.mark.parametrize("cache", [0, 9])
@@ -343,7 +343,7 @@ def test_a_disk_that_cannot_be_read(cache: int, good: Path) -> None:
     with watched() as system, contextlib.closing(TrajectoryReplayBuffer(cache_size=cache)) as buffer:
         buffer.load_checkpoint(good)
         for name in ("pread", "preadv", "fstat", "open"):
-            buffer._store.sources[-1]._located.clear()  # what stands where is looked up again
+            buffer._store.source._located.clear()  # what stands where is looked up again
             system.decide = lambda called, _, name=name: errno.EIO if called == name else None
             with pytest.raises(StorageError):
                 buffer.sample(100)

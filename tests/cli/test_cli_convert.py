@@ -15,7 +15,7 @@ import torch
 from relive import trajectories
 from relive.cli import main
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer
-from relive.trajectories._snapshot import Snapshot
+from relive.trajectories._store import Snapshot
 
 
 @pytest.fixture

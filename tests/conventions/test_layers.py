@@ -31,6 +31,7 @@ LAYERS = {
     "relive._narrow": 0,
     "relive._nests": 1,
     "relive._native": 1,
+    "relive._safetensors": 1,
     "relive._spaces": 1,
     "relive._step_parser": 1,
     "relive.schema": 1,

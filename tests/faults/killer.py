@@ -36,7 +36,7 @@ import relive
 from relive.errors import NotEnoughData
 from relive.testing._lives import BACK_ENDS
 from relive.trajectories import TrajectoryReplayBuffer
-from relive.trajectories._snapshot import Snapshot
+from relive.trajectories._store import Snapshot
 
 LIVES = 12  # in one directory
 KEEP = {"max_trajectories": 7, "cache_size": 3, "queue_bytes": 20_000}

@@ -28,7 +28,7 @@ from rollouts import leaves, simple
 from relive.trajectories import TrajectoryReplayBuffer
 from relive.trajectories._catalog import NAME
 from relive.trajectories._layout import Entry
-from relive.trajectories._snapshot import Snapshot
+from relive.trajectories._store import Snapshot
 
 KEPT = 7
 OWN = "runs/own"
@@ -92,8 +92,8 @@ class Life:
         self._begin(contents(self.buffer))
         writer = self.buffer._writer
         if writer is not None:  # it says first what is durable, and what is forgotten
-            store, durable, discard = self.buffer._store, writer._durable, self.buffer._store.discard
-            writer._durable = lambda entries: (durable(entries), self._durable(entries))
+            store, written, discard = self.buffer._store, self.buffer._store.written, self.buffer._store.discard
+            store.written = lambda entries: (written(entries), self._durable(entries))[0]
             store.discard = lambda ids: (self._removed(ids), discard(ids))
 
     def _begin(self, found: Found) -> None:

@@ -164,6 +164,37 @@ def test_a_load_waits_for_who_reads(folder, monkeypatch):
         assert_whole(buffer.sample(30), {10, 11, 12})
 
 
+def test_who_asks_for_one_trajectory_waits_for_a_load(folder):
+    """The first file has its name already, the second not yet: whoever came now would read another trajectory."""
+    with TrajectoryReplayBuffer() as source:
+        source.add_trajectories([simple(k) for k in range(10, 13)])
+        source.save_checkpoint(folder / "saved")
+    renamed, come, go = [], threading.Event(), threading.Event()
+
+    def before(name: str, args: tuple[Any, ...]) -> None:
+        renamed.extend([name] * (name == "rename"))
+        if len(renamed) == 2 and not come.is_set():
+            come.set()
+            assert go.wait(60)
+
+    with watched() as system, TrajectoryReplayBuffer(folder / "own", cache_size=0) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(3)])
+        buffer.sync()
+        system.before = before
+        loading, told = start(lambda: buffer.load_checkpoint(folder / "saved"))
+        try:
+            assert come.wait(20)
+            asking, asked = start(lambda: [buffer.load_trajectory(0), buffer.get_trajectory_info(0)])
+            asking.join(0.2)
+            assert asking.is_alive()
+        finally:
+            go.set()
+        loading.join(20)
+        asking.join(20)
+        assert told == [None]
+        assert asked[0][0]["code"][0, 0, 0] == 10
+
+
 def test_a_save_holds_nobody_up(folder):
     """While files are linked or copied others add and draw; what is saved is what was there at the call."""
     come, go = threading.Event(), threading.Event()

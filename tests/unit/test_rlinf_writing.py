@@ -16,7 +16,7 @@ import torch
 from relive._files import Folder
 from relive.errors import MissingExtra, SchemaError, StorageError
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, convert
-from relive.trajectories._snapshot import Snapshot
+from relive.trajectories._store import Snapshot
 
 
 def trajectory(number: int = 0, **fields: Any) -> Trajectory:

@@ -20,7 +20,7 @@ from relive.trajectories import (
     split,
 )
 from relive.trajectories._catalog import read
-from relive.trajectories._snapshot import Snapshot
+from relive.trajectories._store import Snapshot
 
 
 def directory(path: Path, values: list[float], kind: str = "safetensors", **choices: Any) -> Path:

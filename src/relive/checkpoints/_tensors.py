@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _kernels
+from .. import _kernels, _safetensors
 from .._files import Folder, let_go, read_at, read_into, reported, size_of
 from .._frozen import Frozen
 from .._types import Array, Bool, Bytes
@@ -20,15 +19,8 @@ from ..errors import ArgumentError, CorruptionError, StorageError, event, messag
 CHUNK = 1 << 16  # bytes that have one checksum
 TABLE = "relive/crc32"
 _STAGE = 16 * CHUNK
-_MOST_HEADER = 1 << 20
 _MOST_TABLE = 32 << 20
 _MOST_AXES = 66
-_ALIGN = 64
-_CODES = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "float16": "F16", "int32": "I32",
-    "uint32": "U32", "float32": "F32", "float64": "F64", "int64": "I64", "uint64": "U64", "complex64": "C64",
-}  # fmt: skip
-_DTYPES = {code: np.dtype(name) for name, code in _CODES.items()}
 
 
 class Portion(Frozen):
@@ -100,18 +92,16 @@ class TensorWriter:
         self._names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
         self._pieces = pieces
         self._data = sum(tensor.nbytes for tensor in tensors.values())
-        entries: dict[str, Any] = {"__metadata__": dict(metadata)}
+        entries: dict[str, Any] = {}
         end = 0
         for name in self._names:
             entries[name] = _entry(tensors[name], end)
             end += tensors[name].nbytes
         table = _table(end)
         entries[TABLE] = _entry(table, end)
-        text = json.dumps(entries, separators=(",", ":")).encode()
-        if len(text) > _MOST_HEADER - _ALIGN:
-            raise ArgumentError(message("a schema of fewer fields", f"a header of {len(text)} bytes", "$"))
-        text += b" " * (-(len(text) + 8) % _ALIGN)
-        self._header = len(text).to_bytes(8, "little") + text
+        self._header = _safetensors.header(entries, metadata)
+        if len(self._header) > _safetensors.MOST_HEADER:
+            raise ArgumentError(message("a schema of fewer fields", f"a header of {len(self._header)} bytes", "$"))
         self.nbytes = len(self._header) + end + table.nbytes
         self.checksum = 0
 
@@ -234,15 +224,10 @@ class TensorReader:
             raise StorageError(message("an array that fits in memory", f"{nbytes:,} bytes", self.at)) from error
 
     def _read_header(self, size: int, checksum: int) -> None:
-        head = read_at(self._fd, 0, 8)
-        count = int.from_bytes(head, "little")
-        if count > min(_MOST_HEADER, size - 8):
-            raise CorruptionError(event(f"Invalid header of {count} bytes", self.at))
-        head += read_at(self._fd, 8, count)
+        head = _safetensors.read(self._fd, size)
         self._start = len(head)
         try:
-            entries = json.loads(head[8:])
-            self.metadata: dict[str, str] = entries.pop("__metadata__")
+            entries, self.metadata = _safetensors.parsed(head, size)
             self.tensors, self._starts = _parsed(entries)
             table = self.tensors.pop(TABLE)
             self._data = self._starts.pop(TABLE)
@@ -355,8 +340,7 @@ def _checksums(data: Array) -> Array:
 
 
 def _entry(tensor: Tensor, offset: int) -> dict[str, Any]:
-    code, shape = _CODES[tensor.dtype.name], list(tensor.shape)
-    return {"dtype": code, "shape": shape, "data_offsets": [offset, offset + tensor.nbytes]}
+    return _safetensors.tensor(tensor.dtype.name, tensor.shape, offset, tensor.nbytes)
 
 
 def _parsed(entries: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, int]]:
@@ -366,7 +350,7 @@ def _parsed(entries: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, int]]
         whole = all(type(axis) is int and 0 <= axis < 2**48 for axis in (*shape, start, end))
         if not whole or not 1 <= len(shape) <= _MOST_AXES:
             raise ValueError(f"invalid shape {str(shape)[:40]}")
-        tensors[name], starts[name] = Tensor(_DTYPES[entry["dtype"]], tuple(shape)), start
+        tensors[name], starts[name] = Tensor(np.dtype(_safetensors.DTYPES[entry["dtype"]]), tuple(shape)), start
         if end - start != tensors[name].nbytes or (end != start and end in ends):
             raise ValueError("invalid offsets")
         ends.add(end)

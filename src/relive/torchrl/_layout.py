@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from .._frozen import Frozen
+from .._nests import nested
 from .._types import Array, Bool
 from ..batch import Batch
 from ..errors import SchemaError, message
@@ -82,8 +83,8 @@ class Layout(Frozen):
             array = array_of(data.get(key), key)
             return Field(array.shape[2:], array.dtype)
 
-        extras = {name: _nested({key: field((*at, *key)) for key in keys}) for name, keys, at in self._groups() if keys}
-        obs = _nested({key: field(key) for key in self.observed})
+        extras = {name: nested({key: field((*at, *key)) for key in keys}) for name, keys, at in self._groups() if keys}
+        obs = nested({key: field(key) for key in self.observed})
         nothing, shape = Field((), "bool"), () if self.reward == [1] else tuple(self.reward)
         reward = Field(shape, array_of(data.get(("next", "reward"))).dtype)
         return Schema(obs=obs or nothing, action=nothing, reward=reward, **extras)
@@ -108,8 +109,8 @@ class Layout(Frozen):
             terminated = done & ~truncated
         reward = column(("next", "reward"))
         step: dict[str, Any] = {
-            "obs": _nested({key: column(key) for key in self.observed}) or nothing,
-            "next_obs": _nested({key: column(("next", *key)) for key in self.observed}) or nothing,
+            "obs": nested({key: column(key) for key in self.observed}) or nothing,
+            "next_obs": nested({key: column(("next", *key)) for key in self.observed}) or nothing,
             "action": nothing,
             "reward": reward[..., 0] if self.reward == [1] else reward,
             "terminated": terminated,
@@ -117,7 +118,7 @@ class Layout(Frozen):
         }
         for name, keys, at in self._groups():
             if keys:
-                step[name] = _nested({key: column((*at, *key)) for key in keys})
+                step[name] = nested({key: column((*at, *key)) for key in keys})
         return step
 
     def named(self, batch: Batch) -> dict[str, Any]:
@@ -150,16 +151,6 @@ def largest(td_error: Any, batch_dims: int) -> Array:
     """The largest |TD error| of each item."""
     errors = np.abs(array_of(td_error))
     return np.asarray(errors.reshape(*errors.shape[:batch_dims], -1).max(axis=-1))
-
-
-def _nested(flat: Mapping[Key, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key, value in flat.items():
-        inner = tree
-        for part in key[:-1]:
-            inner = inner.setdefault(part, {})
-        inner[key[-1]] = value
-    return tree
 
 
 def _tensors(tree: Any) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from typing import Any, Self
 from .. import _check
 from ..errors import ArgumentError, ReliveError, StorageError, event, message
 from ._drawing import Infos
-from ._snapshot import Snapshot
-from ._store import Store
+from ._store import Snapshot, Store
 from ._writer import Writer
 from .trajectory import Trajectory
 
@@ -76,7 +75,7 @@ class Access:
             ArgumentError: There is no trajectory of this id.
         """
         with self._only(trajectory_id, "get_trajectory_info") as snapshot:
-            return dict(self._infos.of(snapshot.table.ids)[0])
+            return dict(self._infos.of(snapshot)[0])
 
     def load_trajectory(self, trajectory_id: int, model_weights_id: str | None = None) -> Trajectory:
         """Read a whole trajectory.
@@ -101,7 +100,7 @@ class Access:
         self._check_process()
         at = f"{_NAME}.{method}"
         id_ = _check.integer(id_, at)
-        with self._store.lock:
+        with self._store.settled():
             position = self._store.index.find(id_)
             if position is None:
                 got = f"`{id_}`, of which there is none"

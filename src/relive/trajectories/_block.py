@@ -1,4 +1,4 @@
-"""The rows of one trajectory in memory, laid out as in its file, and the file itself: written, read, checked."""
+"""The rows of one trajectory in memory, laid out as in its file; the parts of the file, and its header."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import _kernels, _narrow
-from .._files import Folder, json_in, read_at, read_into, reported, size_of
+from .. import _kernels, _narrow, _safetensors
+from .._files import reported, size_of
 from .._memory import HUGE_PAGE, Arena
+from .._nests import nested
 from .._types import Array
 from ..errors import SchemaError, StorageError, event, message
 from ._layout import (
@@ -21,7 +22,6 @@ from ._layout import (
     DTYPES,
     FORMAT,
     MARK,
-    MOST_HEADER,
     MOST_WEIGHTS,
     PADDING,
     Column,
@@ -30,13 +30,11 @@ from ._layout import (
     Plan,
     axes_fit,
     columns_of,
-    file_name,
-    mismatch,
     plan_of,
     sound,
 )
 from ._metadata import Metadata, from_json
-from .trajectory import Path, Trajectory, nested
+from .trajectory import Path, Trajectory
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def _copied(trajectory: Trajectory, layout: Layout, arena: Arena, id_: int) -> t
     shapes = [((layout.steps(c.path, length), width, *c.shape), c.stored) for c in stored]
     given = {path: _narrow.raw(array) for path, array in trajectory.arrays.items()}
     arrays = {}
-    for column, copy in zip(stored, _memory_of(shapes, arena), strict=True):
+    for column, copy in zip(stored, memory_of(shapes, arena), strict=True):
         now = given[column.path]
         if len(copy) > length:
             path = ("next_obs", *column.path[1:])
@@ -121,7 +119,7 @@ def _copied(trajectory: Trajectory, layout: Layout, arena: Arena, id_: int) -> t
     return Block(entry, arrays, trajectory.metadata), frozenset()
 
 
-def _memory_of(shapes: Sequence[tuple[Sequence[int], Any]], arena: Arena) -> list[Array]:
+def memory_of(shapes: Sequence[tuple[Sequence[int], Any]], arena: Arena) -> list[Array]:
     """Arrays for a block: from the arena, if they fill at least two of its huge pages."""
     if sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes) >= 2 * HUGE_PAGE:
         return arena.together(shapes)
@@ -149,12 +147,11 @@ def check_storable(trajectory: Trajectory, at: str, *, fields: bool) -> None:
         raise SchemaError(message(f"at most `{2**31 - 1}`", got, f"{at}.max_episode_length"))
     if not fields:
         return
-    columns = columns_of(trajectory)
+    columns, most = columns_of(trajectory), _safetensors.MOST_HEADER // 2  # later, longer ones have more digits
     plan = Plan(Layout(columns, frozenset()), trajectory.length, trajectory.width)
     header = plan.header(trajectory.max_episode_length, trajectory.model_weights_id)
     try:
-        # Half the limit: headers of later, longer trajectories have more digits.
-        if len(header) > MOST_HEADER // 2 or parse(header, len(header) + plan.nbytes, at).entry.layout != plan.layout:
+        if len(header) > most or parse(header, len(header) + plan.nbytes, at).entry.layout != plan.layout:
             raise SchemaError(message("fewer fields, and no reserved names", f"{len(columns)} fields", at))
     except StorageError as error:
         raise SchemaError(message("fields that a file can hold", f"`{error}`", at)) from error
@@ -166,12 +163,6 @@ def _likely(arrays: Mapping[Path, Array], path: Path) -> bool:
     if path[0] != "next_obs" or len(path) < 2 or now is None or now.shape != later.shape or now.dtype != later.dtype:
         return False
     return all(now[t + 1].tobytes() == later[t].tobytes() for t in (0, len(now) // 2) if t + 1 < len(now))
-
-
-def _bytes(array: Array) -> memoryview:
-    """The bytes of a contiguous array."""
-    flat: Any = array.reshape(-1).view(np.uint8)
-    return memoryview(flat)
 
 
 def file_of(block: Block) -> tuple[list[Any], Entry]:
@@ -193,24 +184,18 @@ def parse(head: bytes, size: int, name: str, id_: int = 0) -> Block:
         StorageError: The file is not a trajectory of relive's, or damaged.
     """
     try:
-        count = int.from_bytes(head[:8], "little")
-        if count > min(MOST_HEADER, size - 8) or len(head) < 8 + count:
-            raise ValueError(f"invalid header of {count} bytes")
-        tensors = json_in(head[8 : 8 + count])
-        facts = tensors.pop("__metadata__")
+        tensors, facts = _safetensors.parsed(head, size)
         if facts["format"] != FORMAT:
             raise ValueError(f"unknown format {facts['format']!r}"[:80])
         layout, length, width = _described_by(tensors, facts)
         metadata = from_json(facts["metadata"]) if "metadata" in facts else {}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise StorageError(event(f"Invalid trajectory file ({str(error)[:80]})", name)) from None
-    nbytes = 8 + count + plan_of(layout, length, width).nbytes
+    nbytes = len(head) + plan_of(layout, length, width).nbytes
     if nbytes != size:
         raise StorageError(message(f"a file of {nbytes} bytes", f"{size}", name))
     given = (int(facts["max_episode_length"]), str(facts["model_weights_id"]))
-    checksum = zlib.crc32(head[: 8 + count])
-    entry = Entry(id_, length, width, layout, 8 + count, size, checksum, *given)
-    return Block(entry, {}, metadata)
+    return Block(Entry(id_, length, width, layout, len(head), size, zlib.crc32(head), *given), {}, metadata)
 
 
 def _described_by(tensors: dict[str, Any], facts: dict[str, str]) -> tuple[Layout, int, int]:
@@ -220,9 +205,9 @@ def _described_by(tensors: dict[str, Any], facts: dict[str, str]) -> tuple[Layou
     for name, tensor in tensors.items():
         if name in (CHECKSUMS, MARK, PADDING):
             continue
-        path, dtype, shape = tuple(name.split("/")), DTYPES[tensor["dtype"]], tensor["shape"]
-        if len(shape) < 2 or not axes_fit(shape):
-            raise ValueError(f"invalid shape {str(shape)[:40]}")
+        path, dtype, shape = tuple(name.split("/")), _safetensors.DTYPES[tensor["dtype"]], tensor["shape"]
+        if dtype not in DTYPES or len(shape) < 2 or not axes_fit(shape):
+            raise ValueError(f"{dtype} of invalid shape {str(shape)[:40]}")
         more = ("next_obs", *path[1:]) in shared and path[0] == "curr_obs"
         if length is None:
             length, width = shape[0] - more, shape[1]
@@ -246,55 +231,5 @@ def _described_by(tensors: dict[str, Any], facts: dict[str, str]) -> tuple[Layou
 def read_header(fd: int, name: str, id_: int = 0) -> Block:
     """The block of an open file, without its arrays."""
     with reported(name, "read the file"):
-        size, first = size_of(fd), read_at(fd, 0, 8)
-        count = int.from_bytes(first, "little")
-        rest = read_at(fd, 8, count) if len(first) == 8 and count <= min(MOST_HEADER, size) else b""
-    return parse(first + rest, size, name, id_)
-
-
-def verify_file(folder: Folder, entry: Entry, arena: Arena) -> None:
-    """Read a trajectory's file, and compare it with its checksums and its entry.
-
-    Raises:
-        StorageError: It is missing or damaged.
-    """
-    if read_block(folder, entry, arena).entry != entry:
-        at = f"{folder.path}/{file_name(entry.id)}"
-        raise StorageError(event(f"The header of `trajectory_{entry.id}` does not match its index entry", at))
-
-
-def read_block(folder: Folder, entry: Entry, arena: Arena) -> Block:
-    """Read a whole file; every row is compared with its checksum.
-
-    Raises:
-        StorageError: The file is missing, not a trajectory, or damaged.
-    """
-    name = file_name(entry.id)
-    at = f"{folder.path}/{name}"
-    with folder.reading(name) as fd:
-        header = read_header(fd, at, entry.id)
-        found, plan, stored = header.entry, header.entry.plan, header.entry.layout.stored
-        shapes: list[tuple[tuple[int, ...], Any]]
-        shapes = [
-            ((steps * found.width, *column.shape), column.stored)
-            for column, steps in zip(stored, plan.steps, strict=True)
-        ]
-        shapes += [((plan.rows, len(stored)), "uint32"), ((1,), "uint32")]
-        try:
-            *fields, table, mark = _memory_of(shapes, arena)
-        except MemoryError as error:  # possibly a sparse file that claims a huge size
-            raise StorageError(message("a file that fits in memory", f"{found.bytes} bytes", at)) from error
-        padding = bytearray(plan.padding)
-        targets = [*map(_bytes, fields), memoryview(padding), _bytes(table), _bytes(mark)]
-        if not read_into(fd, found.start, targets):
-            raise StorageError(event(f"The file ends before its {found.bytes} bytes", at))
-    arrays = dict(zip((column.path for column in stored), fields, strict=True))
-    checksum = zlib.crc32(table.tobytes(), found.checksum)
-    block = Block(found._replace(checksum=checksum), arrays, header.metadata)
-    bad = np.argwhere(block.checksums != table)
-    if len(bad) or any(padding) or checksum != int(mark[0]):
-        where = f"Row {bad[0][0]} of `{'.'.join(stored[bad[0][1]].path)}`" if len(bad) else "The header"
-        raise StorageError(event(f"{where} does not match its checksum", at))
-    if checksum != entry.checksum:
-        raise StorageError(event(mismatch(entry, checksum), at))
-    return block
+        size = size_of(fd)
+        return parse(_safetensors.read(fd, size), size, name, id_)

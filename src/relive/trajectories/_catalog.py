@@ -34,14 +34,17 @@ CREATE TABLE trajectories (
     episode INTEGER NOT NULL, weights TEXT NOT NULL);
 """
 _COLUMNS = "id, length, width, layout, start, bytes, checksum, episode, weights"  # in the order of `Entry`
+_VALUES = "?, ?, ?, (SELECT number FROM layouts WHERE columns = ?), ?, ?, ?, ?, ?"
 _SCHEMA = {text.strip() for text in _TABLES.split(";") if text.strip()}
 _LONGEST = 1 << 20  # bytes of one value in the database
 _LARGEST = 1 << 32  # bytes of an index that is copied
 _JOURNAL_PAGES = 64  # of 4 KiB, after which SQLite begins the journal anew
 _ATTEMPTS = 100  # to read what another process changes meanwhile
 _INT = (1, 2**31 - 1)
-_NUMBERS = ("id", "length", "width", "layout", "start", "bytes", "checksum", "max_episode_length")
-_LIMITS = ((0, MOST_ID - 1), _INT, _INT, (0, 2**62), _INT, (1, 2**62), (0, 2**32 - 1), (0, _INT[1]))
+_LIMITS = {
+    "id": (0, MOST_ID - 1), "length": _INT, "width": _INT, "layout": (0, 2**62), "start": _INT, "bytes": (1, 2**62),
+    "checksum": (0, 2**32 - 1), "max_episode_length": (0, _INT[1]),
+}  # fmt: skip
 _REMEDY = (
     "`relive salvage` copies what is sound; opening the directory without this file makes it again from the others"
 )
@@ -54,7 +57,6 @@ class Catalog:
     def __init__(self, folder: str, name: str = NAME, *, journal: str = "WAL") -> None:
         self._path = os.path.join(folder, name)
         self._lock = threading.Lock()
-        self._numbers: dict[Layout, int] = {}
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         with _named(self._path):
             os.close(os.open(self._path, flags, 0o600))
@@ -77,14 +79,14 @@ class Catalog:
 
     def add(self, entries: Iterable[Entry], facts: dict[str, Any], *, anew: bool = False) -> None:
         """Add trajectories and set facts; with `anew` all others are removed."""
+        rows = [(*entry[:3], columns_json(entry.layout), *entry[4:]) for entry in entries]
         with self._transaction():
             if anew:
                 self._db.execute("DELETE FROM trajectories")
                 self._db.execute("DELETE FROM facts WHERE name <> 'version'")
-            self._db.executemany(
-                f"INSERT INTO trajectories ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [(*entry[:3], self._number(entry.layout), *entry[4:]) for entry in entries],
-            )
+            layouts = dict.fromkeys((row[3],) for row in rows)
+            self._db.executemany("INSERT OR IGNORE INTO layouts (columns) VALUES (?)", layouts)
+            self._db.executemany(f"INSERT INTO trajectories ({_COLUMNS}) VALUES ({_VALUES})", rows)
             given = [(name, str(value)) for name, value in facts.items()]
             self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", given)
 
@@ -96,39 +98,26 @@ class Catalog:
         except StorageError as error:
             if not isinstance(error.__cause__, sqlite3.OperationalError) or "full" not in str(error.__cause__):
                 raise
-            self._checkpoint("RESTART")
+            self.settle(restart=True)
             self._remove(gone)
 
     def _remove(self, gone: list[tuple[int]]) -> None:
         with self._transaction():
             self._db.executemany("DELETE FROM trajectories WHERE id = ?", gone)
 
-    def reuse_journal(self) -> None:
-        """Let the journal begin anew in the space that it has, so that it does not take what files were to get."""
-        with contextlib.suppress(StorageError):
-            self._checkpoint("RESTART")
+    def settle(self, *, restart: bool = False) -> None:
+        """Move the journal's contents into the main file, which then has room for a few rows more.
 
-    def settle(self) -> None:
-        """Move the journal's contents into the main file, which then has room for a few rows more."""
-        self._checkpoint("PASSIVE")
-
-    def _checkpoint(self, kind: str) -> None:
+        With `restart` the journal begins anew in the space that it has, so that it does not take what files are to get.
+        """
         with _named(self._path), self._lock:
-            self._db.execute(f"PRAGMA wal_checkpoint({kind})")
+            self._db.execute(f"PRAGMA wal_checkpoint({'RESTART' if restart else 'PASSIVE'})")
 
     def close(self) -> None:
         """Close the database; SQLite moves the journal's contents into the main file."""
         _OPEN.discard(self)
         with _named(self._path), self._lock:
             self._db.close()
-
-    def _number(self, layout: Layout) -> int:
-        if layout not in self._numbers:
-            text = columns_json(layout)
-            self._db.execute("INSERT OR IGNORE INTO layouts (columns) VALUES (?)", (text,))
-            found = self._db.execute("SELECT number FROM layouts WHERE columns = ?", (text,)).fetchone()
-            self._numbers[layout] = int(found[0])
-        return self._numbers[layout]
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -138,7 +127,6 @@ class Catalog:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                self._numbers = {}
                 if self._db.in_transaction:  # SQLite rolls back by itself after some failures
                     self._db.execute("ROLLBACK")
                 raise
@@ -171,7 +159,7 @@ def read(folder: str) -> tuple[Table, dict[str, str]]:
         for _ in range(_ATTEMPTS):
             before = _signature(path)
             try:
-                found = _read(path, before)
+                found = _read(path)
             except (sqlite3.Error, ValueError, OSError):
                 if _signature(path) == before:
                     raise
@@ -197,7 +185,7 @@ def _signature(path: str) -> tuple[Any, ...]:
     return start, rollback, status.st_ino, *(() if start else (status.st_size, status.st_mtime_ns))
 
 
-def _read(path: str, signature: tuple[Any, ...]) -> tuple[Table, dict[str, str]]:
+def _read(path: str) -> tuple[Table, dict[str, str]]:
     journals = [end for end in ("-wal", "-journal") if os.path.exists(path + end)]
     if not journals:
         with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?immutable=1", uri=True)) as db:
@@ -230,9 +218,8 @@ def _parsed(db: sqlite3.Connection, path: str, size: int) -> tuple[Table, dict[s
         raise StorageError(message(f"an index of version {VERSION}", got, path, "install a newer relive"))
     if not 0 <= int(facts.setdefault("counter", "0")) <= MOST_ID:
         raise ValueError(f"counter {facts['counter']}"[:60])
-    layouts = {
-        int(number): layout_from(text) for number, text in _rows(db, "SELECT number, columns FROM layouts", most)
-    }
+    texts = _rows(db, "SELECT number, columns FROM layouts", most)
+    layouts = {int(number): layout_from(text) for number, text in texts}
     rows = _rows(db, f"SELECT {_COLUMNS} FROM trajectories ORDER BY place", most)
     return _table(rows, layouts), facts
 
@@ -281,7 +268,7 @@ def _table(rows: list[tuple[Any, ...]], layouts: dict[int, Layout]) -> Table:
     if {kind for column in columns for kind in set(map(type, column))} != {int} or set(map(type, weights)) != {str}:
         raise ValueError("invalid row: values of another type")
     encoded = [text.encode() for text in weights]
-    for name, given, (least, most) in zip(_NUMBERS, columns, _LIMITS, strict=True):
+    for given, (name, (least, most)) in zip(columns, _LIMITS.items(), strict=True):
         found = np.array(given)
         bad = np.flatnonzero((found < least) | (found > most))
         if len(bad):

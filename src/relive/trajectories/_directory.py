@@ -1,108 +1,40 @@
-"""A directory that a buffer owns: opened, repaired after a crash, and exchanged for a checkpoint.
+"""Directories of trajectories: a buffer's own is opened and repaired; checkpoints are saved and loaded.
 
-A load first stages new files under temporary names. One transaction then makes the index list them, with the fact
-`HALF_LOADED`; after that they are renamed. `open_directory` finishes the renames if they were interrupted, so a crash
-leaves the directory with the old contents or the new.
+A checkpoint is a directory like any other, made of hard links; its index is renamed last.
+
+A load into a buffer's own directory first stages new files under temporary names. One transaction then makes the index
+list them, with the fact `HALF_LOADED`; after that they are renamed. `open_directory` finishes the renames if they were
+interrupted, so a crash leaves the directory with the old contents or the new.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from .._files import TEMPORARY, Folder, has_hole, read_at
-from ..errors import StorageError, event
-from ._block import read_header
+from .._memory import Arena
+from ..errors import StorageError, event, message
+from . import rlinf
+from ._block import file_of, read_header
 from ._catalog import NAME, SAVED, SAVING, Catalog, read
+from ._draws import Draws, restored
 from ._index import Table
 from ._layout import MOST_ID, Entry, file_name, id_of
 from ._source import SafetensorsSource, Source
-from ._store import Store
+from ._store import Snapshot, Store, Stored
 from ._writer import Writer
 
 HALF_LOADED = "half_loaded"  # the fact that staged files still have to be renamed
 _CHUNK = 1 << 20  # bytes read at once
-_PREFIX = TEMPORARY + "loaded-"
+_STAGED = TEMPORARY + "loaded-"  # in front of the names of staged files
 
 
-def staged_name(id_: int) -> str:
-    """The temporary name of a staged file."""
-    return _PREFIX + file_name(id_)
-
-
-def linked(folder: Folder, source: Folder, entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Stage files of another directory, one at a time, as hard links where possible."""
-    for entry in entries:
-        folder.remove(staged_name(entry.id))
-        folder.link_or_copy(source, file_name(entry.id), staged_name(entry.id))
-        yield entry
-
-
-def read_elsewhere(store: Store, source: Source, table: Table) -> None:
-    """Replace the contents of a store without a directory by trajectories of `source`."""
-    with store.exchanging():
-        store.wait_for_readers()
-        for old in store.sources:
-            old.close()
-        store.sources = [source]
-        store.replace(table)
-
-
-def take_in(store: Store, writer: Writer, staged: Iterable[Entry]) -> None:
-    """Replace the contents of a store and its directory by the trajectories that `staged` yields.
-
-    Raises:
-        StorageError: Something could not be written. The store is unchanged, or has to be loaded or opened again.
-    """
-    folder, catalog = writer.folder, writer.catalog
-    try:
-        table = Table.of(staged)
-        folder.sync()
-        writer.settle()
-        catalog.add(table, {"counter": max(table.ids, default=-1) + 1, HALF_LOADED: "1"}, anew=True)
-    except BaseException:
-        with contextlib.suppress(StorageError):  # report the first failure
-            for name in folder.sizes():
-                if name.startswith(_PREFIX):
-                    folder.remove(name)
-        raise
-    with store.exchanging():
-        store.half_loaded = True
-        writer.settle()  # the old and new files share names: wait for reads of the old ones
-        finish(folder, catalog, table)
-        store.replace(table)
-        store.half_loaded = False
-
-
-def finish(folder: Folder, catalog: Catalog, table: Table) -> None:
-    """Rename staged files, and remove the old ones."""
-    names = {id_: file_name(id_) for id_ in table.ids}
-    present = folder.sizes()
-    for id_, name in names.items():
-        if staged_name(id_) in present:
-            folder.rename(staged_name(id_), name)
-            folder.remove(staged_name(id_))  # rename leaves it if both are links to the same file
-    present = folder.sizes()
-    if present.keys() >= set(names.values()):  # otherwise the index is damaged: delete nothing on its word
-        kept = {None, *names}
-        for name in present:
-            if id_of(name) not in kept:
-                folder.remove(name)
-    # Deletions first: a deleted file that came back would look like one that is not indexed yet.
-    folder.sync()
-    catalog.add((), {HALF_LOADED: "0"})
-
-
-def part_of(count: int, rank: int, world: int) -> tuple[int, int]:
-    """The bounds `[first, last)` of a rank's contiguous share of `count`."""
-    each, rest = divmod(count, world)
-    first = rank * each + min(rank, rest)
-    return first, first + each + (rank < rest)
-
-
-def open_directory(store: Store, folder: Folder, queue_bytes: int) -> tuple[Writer, str | None]:
-    """Take the contents of a directory into `store`.
+def open_directory(store: Store, path: str, queue_bytes: int) -> tuple[Writer, str | None]:
+    """Take the contents of a buffer's own directory into `store`.
 
     An interrupted load is finished. Partial files are deleted, and so are files of trajectories that are no longer in
     the index, and those of an interrupted save. Other complete files that are not in the index yet are added to it.
@@ -111,19 +43,22 @@ def open_directory(store: Store, folder: Folder, queue_bytes: int) -> tuple[Writ
     Returns:
         What writes to the directory from now on, and a report of the recovery, None if there was nothing to recover.
     """
-    catalog = None
-    try:
+    with contextlib.ExitStack() as undo:
+        folder = Folder(path, create=True)
+        undo.callback(folder.close)
+        _refuse_rlinfs(folder, "load it with `load_checkpoint`, or convert it with `relive.trajectories.convert`")
         folder.lock("close the buffer that writes to it, or load the directory with `load_checkpoint`")
         # A previous process may have died before its last writes were synced.
         folder.sync(NAME + "-wal")
         started = folder.size(SAVING) is not None  # a save began in what was no directory of relive's
         saved = started and folder.size(NAME) is None
         catalog = Catalog(folder.path)
+        undo.callback(catalog.close)
         catalog.settle()
         table, facts = read(folder.path)
         interrupted = facts.get(HALF_LOADED) == "1"
         if interrupted:
-            finish(folder, catalog, table)
+            _finish(folder, catalog, table)
         sizes, counter = folder.sizes(), int(facts["counter"])
         listed, names = set(table.ids), {file_name(id_) for id_ in table.ids}
         others = sorted({id_ for id_ in map(id_of, sizes.keys() - names) if id_ is not None and id_ < MOST_ID})
@@ -145,20 +80,23 @@ def open_directory(store: Store, folder: Folder, queue_bytes: int) -> tuple[Writ
         if started:
             folder.discard(SAVING)
         writer = Writer(store, SafetensorsSource(folder, store.arena), catalog, queue_bytes)
-    except BaseException:
-        if catalog is not None:
-            catalog.close()
-        raise
+        undo.pop_all()
     damaged = len(table) - len(whole)
-    actions = ["finished an interrupted load"] if interrupted else []
-    actions += [f"indexed {_count(len(adopted), 'complete file')}"] if len(adopted) else []
-    actions += [f"deleted {_count(len(unfinished), 'partial file')}"] if unfinished else []
-    actions += [f"deleted {_count(len(removed), 'file')} of removed trajectories"] if removed else []
-    actions += [f"deleted {_count(len(unsaved), 'file')} of an interrupted save"] if unsaved else []
-    if damaged:
-        actions.append(f"left out {_count(damaged, 'trajectory', 'trajectories')} whose file is missing or resized")
-    what = "Recovered after an unclean shutdown"
-    return writer, event(what, folder.path, ", ".join(actions)) if actions else None
+    actions = [
+        (interrupted, "finished an interrupted load"),
+        (adopted, f"indexed {_count(len(adopted), 'complete file')}"),
+        (unfinished, f"deleted {_count(len(unfinished), 'partial file')}"),
+        (removed, f"deleted {_count(len(removed), 'file')} of removed trajectories"),
+        (unsaved, f"deleted {_count(len(unsaved), 'file')} of an interrupted save"),
+        (damaged, f"left out {_count(damaged, 'trajectory', 'trajectories')} whose file is missing or resized"),
+    ]
+    done = ", ".join(text for happened, text in actions if happened)
+    return writer, event("Recovered after an unclean shutdown", folder.path, done) if done else None
+
+
+def _refuse_rlinfs(folder: Folder, remedy: str) -> None:
+    if rlinf.is_rlinf(folder):
+        raise StorageError(message("an empty directory, or one of relive's", "RLinf's", folder.path, remedy))
 
 
 def _count(count: int, one: str, many: str | None = None) -> str:
@@ -183,3 +121,234 @@ def entry_of(folder: Folder, id_: int) -> Entry | None:
             raise
         return None
     return entry._replace(checksum=checksum)
+
+
+# Saving --------------------------------------------------------------------------------------------------------------
+
+
+def save(store: Store, writer: Writer | None, path: str | os.PathLike[str], draws: Draws, kind: str) -> None:
+    """Save all trajectories of `store` and the state of `draws`, as they are at the call.
+
+    Raises:
+        StorageError: The directory holds something else, or cannot be written to.
+    """
+    with store.settled():
+        snapshot, counter, state = Snapshot(store), store.counter, draws.state()
+    with snapshot, contextlib.closing(Folder(path, create=True)) as target:
+        if kind != "pt":
+            _refuse_rlinfs(target, "save to another directory, or with `trajectory_format='pt'`")
+            if writer is not None and os.path.samefile(target.path, writer.folder.path):
+                writer.catalog.add((), {"draws": state})
+                return
+            target.lock("close the buffer that writes to it, or save to another directory")
+        write(target, kind, zip(snapshot.table.ids, snapshot, strict=True), counter, state)
+
+
+def write(
+    target: Folder,
+    kind: str,
+    trajectories: Iterable[tuple[int, Stored]],
+    counter: int,
+    draws: str | None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> None:
+    """Put trajectories, each with its new id, into a directory that is empty or has an earlier save of the same buffer.
+
+    Args:
+        target: The directory.
+        kind: `"pt"` for RLinf's layout, `"safetensors"` for relive's.
+        trajectories: New ids and trajectories, in order.
+        counter: The next id.
+        draws: The generator's state.
+        progress: Called with the number of trajectories written so far.
+    """
+    if kind == "pt":
+        rlinf.write(target, trajectories, counter, draws, progress)
+        return
+    sizes = target.sizes()
+    if NAME + "-wal" in sizes:  # a buffer had it open and was killed
+        Catalog(target.path).close()
+    old = {entry.id: entry for entry in read(target.path)[0]} if NAME in sizes else {}
+    if NAME not in sizes:
+        target.mark(SAVING)
+    entries, placed = [], SafetensorsSource(target)
+    for done, (id_, stored) in enumerate(trajectories, 1):
+        entries.append(_place(stored, id_, placed, old, sizes))
+        progress(done)
+    table = Table.of(entries)
+    publish(target, table, {"counter": counter, **({} if draws is None else {"draws": draws})})
+    for id_ in old.keys() - set(table.ids):
+        target.remove(file_name(id_))
+
+
+def publish(target: Folder, table: Table, facts: dict[str, Any]) -> None:
+    """Write the index of a directory whose files are complete."""
+    target.sync()
+    fresh = NAME + ".new"
+    for end in ("", "-journal"):
+        target.remove(fresh + end)
+    with contextlib.closing(Catalog(target.path, fresh, journal="DELETE")) as catalog:
+        catalog.add(table, {**facts, SAVED: "1"})
+    target.rename(fresh, NAME)
+    target.sync()
+    target.remove(SAVING)
+
+
+def _place(
+    stored: Stored, id_: int, target: SafetensorsSource, old: Mapping[int, Entry], sizes: Mapping[str, int]
+) -> Entry:
+    """Put one trajectory's file into `target`, under a new id; returns its entry. What is copied is checked.
+
+    `old` is what an earlier save put there, `sizes` are the files that are there.
+    """
+    source, folder, name, before = stored.source, target.folder, file_name(id_), old.get(id_)
+    parts, entry = ([], stored.entry) if isinstance(source, SafetensorsSource) else file_of(stored.block())
+    entry = entry._replace(id=id_)
+    if before == entry and sizes.get(name) == entry.bytes:
+        return entry
+    if before is not None and before != entry:
+        remedy = "save to an empty directory"
+        raise StorageError(message("an earlier checkpoint of this buffer", "another buffer's", folder.path, remedy))
+    folder.remove(name)
+    if not isinstance(source, SafetensorsSource):
+        folder.write(name, parts)
+        return entry
+    folder.link_or_copy(source.folder, file_name(stored.entry.id), name)
+    try:
+        target.block(entry)
+    except StorageError:
+        folder.remove(name)
+        raise
+    return entry
+
+
+# Loading -------------------------------------------------------------------------------------------------------------
+
+
+class Loaded(NamedTuple):
+    """A checkpoint that is open: what reads its files, its trajectories, and the generator, if it has one."""
+
+    source: Source
+    table: Table
+    draws: Draws | None
+
+    @property
+    def trajectories(self) -> Iterator[Stored]:
+        """All of them, in order."""
+        return (Stored(entry, self.source) for entry in self.table)
+
+
+def opened(path: str | os.PathLike[str], arena: Arena, share: tuple[int, int], allow_pickle: bool) -> Loaded:
+    """Open a checkpoint, relive's or RLinf's, of which a rank gets its share; the caller closes its source."""
+    folder = Folder(path)
+    try:
+        if rlinf.is_rlinf(folder):
+            return Loaded(*rlinf.opened(folder, arena, share, allow_pickle))
+        table, facts = read(folder.path)
+        draws = restored(facts["draws"], folder.path) if "draws" in facts else None
+        table, sizes = table.share(*share), folder.sizes()
+        for entry in table.take(~table.intact(sizes)):
+            name = file_name(entry.id)
+            got = f"{sizes.get(name, 'no file')}"
+            raise StorageError(message(f"a file of {entry.bytes} bytes", got, f"{folder.path}/{name}"))
+        return Loaded(SafetensorsSource(folder, arena), table, draws)
+    except BaseException:
+        folder.close()
+        raise
+
+
+def load(
+    store: Store, writer: Writer | None, path: str | os.PathLike[str], share: tuple[int, int], allow_pickle: bool
+) -> Draws | None:
+    """Replace the contents of `store` by a share of a checkpoint; returns the checkpoint's draws, if it has any.
+
+    A store without a directory reads the checkpoint's files when their rows are needed.
+    """
+    source, table, draws = opened(path, store.arena, share, allow_pickle)
+    if writer is None:
+        with store.exchanging():
+            store.close()
+            store.source = source
+            store.replace(table)
+        return draws
+    with contextlib.closing(source):
+        if not os.path.samefile(writer.folder.path, source.folder.path):
+            _take_in(store, writer, _staged(writer.folder, source, table))
+        elif share != (0, 1):
+            remedy = "load a share of it into a separate buffer"
+            at = source.folder.path
+            raise StorageError(message("another directory than the buffer's own", "the same", at, remedy))
+    return draws
+
+
+def refresh(store: Store, path: str | os.PathLike[str], share: tuple[int, int], allow_pickle: bool) -> bool:
+    """Take in what has changed in the directory that `store` was loaded from; returns whether anything has.
+
+    Raises:
+        StorageError: The directory has become unreadable; the store is unchanged.
+    """
+    if store.source is None or rlinf.is_rlinf(store.source.folder):
+        before = store.index.ids
+        load(store, None, path, share, allow_pickle)
+        return before != store.index.ids
+    table, _ = read(store.source.folder.path)
+    with store.lock:
+        return store.follow(table.share(*share))
+
+
+def _staged(folder: Folder, source: Source, table: Table) -> Iterator[Entry]:
+    """Put a checkpoint's trajectories into `folder` under temporary names, one at a time: as links where possible."""
+    for entry in table:
+        name = _STAGED + file_name(entry.id)
+        if isinstance(source, SafetensorsSource):
+            folder.remove(name)
+            folder.link_or_copy(source.folder, file_name(entry.id), name)
+        else:
+            parts, entry = file_of(source.block(entry))
+            folder.write(name, parts)
+        yield entry
+
+
+def _take_in(store: Store, writer: Writer, staged: Iterable[Entry]) -> None:
+    """Replace the contents of a store and its directory by the trajectories that `staged` yields.
+
+    Raises:
+        StorageError: Something could not be written. The store is unchanged, or has to be loaded or opened again.
+    """
+    folder, catalog = writer.folder, writer.catalog
+    try:
+        table = Table.of(staged)
+        folder.sync()
+        writer.sync()
+        store.wait_for_readers()  # the old and new files share names
+        catalog.add(table, {"counter": max(table.ids, default=-1) + 1, HALF_LOADED: "1"}, anew=True)
+    except BaseException:
+        with contextlib.suppress(StorageError):  # report the first failure
+            for name in folder.sizes():
+                if name.startswith(_STAGED):
+                    folder.remove(name)
+        raise
+    with store.exchanging():
+        store.half_loaded = True
+        _finish(folder, catalog, table)
+        store.replace(table)
+        store.half_loaded = False
+
+
+def _finish(folder: Folder, catalog: Catalog, table: Table) -> None:
+    """Rename staged files, and remove the old ones."""
+    names = {id_: file_name(id_) for id_ in table.ids}
+    present = folder.sizes()
+    for name in names.values():
+        if _STAGED + name in present:
+            folder.rename(_STAGED + name, name)
+            folder.remove(_STAGED + name)  # rename leaves it if both are links to the same file
+    present = folder.sizes()
+    if present.keys() >= set(names.values()):  # otherwise the index is damaged: delete nothing on its word
+        kept = {None, *names}
+        for name in present:
+            if id_of(name) not in kept:
+                folder.remove(name)
+    # Deletions first: a deleted file that came back would look like one that is not indexed yet.
+    folder.sync()
+    catalog.add((), {HALF_LOADED: "0"})

@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 
 from .. import _narrow
+from .._nests import nested
 from .._types import Array, Float64, Int64
 from ..errors import NotEnoughData, SchemaError, message
 from ._draws import Draws
 from ._layout import Column, Fill
-from ._snapshot import Snapshot, Stored
-from ._store import Store
+from ._store import Snapshot, Store, Stored
 from .selection import Info, Selection
-from .trajectory import Path, leaves, nested
+from .trajectory import Path, leaves
 
 _AT = "TrajectoryReplayBuffer.sample"
 _SUCCESS = ("success", "is_success")
 _TASKS = ("task", "task_description", "task_descriptions", "instruction")
 _READ = ("rewards", "versions", *_SUCCESS)
+_NONE = None, np.empty(0, np.int64), np.empty(0)
 
 
 class Infos:
@@ -30,36 +31,37 @@ class Infos:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[int, Info] = {}
-        self._masses: tuple[Any, Float64] = None, np.empty(0)
+        self._masses: tuple[Any, Int64, Float64] = _NONE
 
-    def of(self, ids: Sequence[int]) -> list[Info]:
-        """The infos of some trajectories; those that are not there any more are left out. Needs no lock."""
-        known, store = self._known, self._store
-        unknown = [id_ for id_ in ids if id_ not in known]
-        if unknown:
-            with store.lock:
-                snapshot = Snapshot(store, [at for at in map(store.index.find, unknown) if at is not None])
-            with snapshot:
-                known.update((stored.entry.id, _info(stored)) for stored in snapshot)
-        if len(known) > 2 * len(store.index) + 100:
-            with store.lock:
-                left = store.index.ids
-            self._known = {id_: known[id_] for id_ in left if id_ in known}
-        return [known[id_] for id_ in ids if id_ in known]
+    def of(self, snapshot: Snapshot) -> list[Info]:
+        """The infos of the trajectories of a snapshot."""
+        known, ids = self._known, snapshot.table.ids
+        for position, id_ in enumerate(ids):
+            if id_ not in known:
+                known[id_] = _info(snapshot[position])
+        if len(known) > 2 * len(self._store.index) + 100:
+            self._known = {id_: known[id_] for id_ in self._store.index.ids if id_ in known}
+        return [known[id_] for id_ in ids]
 
-    def masses(self, selection: Selection, ids: Int64) -> Float64:
-        """The masses of the trajectories in a window; computed when the window or the selection changes."""
-        key = selection, len(ids), ids[:1].tolist(), ids[-1:].tolist()  # ids go in front, and come at the end
-        if key != self._masses[0]:
-            infos = self.of(ids.tolist())
-            masses = selection.masses(infos).tolist() if infos else []
-            known = {info["trajectory_id"]: mass for info, mass in zip(infos, masses, strict=True)}
-            self._masses = key, np.array([known.get(id_, 0.0) for id_ in ids.tolist()])  # 0: gone meanwhile
-        return self._masses[1]
+    def masses(self, selection: Selection, window: int) -> tuple[Int64, Float64]:
+        """Ids and masses of the newest `window` trajectories; computed when the window or the selection changes."""
+        with self._store.settled():
+            first, *_ = self._store.index.window(window)
+            ids = self._store.index.records["id"][first:]
+            key = selection, len(ids), ids[:1].tolist(), ids[-1:].tolist()  # ids go in front, and come at the end
+            known, ids, masses = self._masses
+            if key == known:
+                return ids, masses
+            snapshot = Snapshot(self._store, slice(first, None))
+        with snapshot:
+            infos = self.of(snapshot)
+        ids, masses = snapshot.table.records["id"], selection.masses(infos) if infos else np.empty(0)
+        self._masses = key, ids, masses
+        return ids, masses
 
     def clear(self) -> None:
         """Forget all: the same ids may be given to other trajectories."""
-        self._known, self._masses = {}, (None, np.empty(0))
+        self._known, self._masses = {}, _NONE
 
 
 def _info(stored: Stored) -> Info:
@@ -108,9 +110,7 @@ def draw(
         StorageError: A file that was needed is damaged or missing.
     """
     if selection is not None:
-        with store.settled():
-            ids = store.index.records["id"][store.index.window(window)[0] :].copy()
-        masses = infos.masses(selection, ids)
+        ids, masses = infos.masses(selection, window)
     with ExitStack() as reading:
         with store.settled():
             first, before, total, nbytes = store.index.window(window)
@@ -144,8 +144,9 @@ def draw(
         if len(found) > 1 or len(found[0]) < len(columns):
             fields = {column.path: _filled(column, alike, found, store.fill, n) for column in columns}
         if drawn_from is not None:
+            known = {info["trajectory_id"]: info for snapshot, _, _ in reads for info in infos.of(snapshot)}
             ids = drawn_from["id"].copy()
-            fields = {**_metadata_rows(ids, rows % drawn_from["width"], infos), **fields, ("trajectory_ids",): ids}
+            fields = {**_metadata_rows(ids, rows % drawn_from["width"], known), **fields, ("trajectory_ids",): ids}
     return fields
 
 
@@ -167,14 +168,13 @@ def _filled(column: Column, targets: Sequence[Int64], parts: Sequence[dict[Path,
     return out
 
 
-def _metadata_rows(ids: Int64, envs: Int64, infos: Infos) -> dict[Path, list[Any]]:
+def _metadata_rows(ids: Int64, envs: Int64, known: Mapping[int, Info]) -> dict[Path, list[Any]]:
     """For each row what its trajectory has once; of a list with a text for each environment, its own."""
-    known = {info["trajectory_id"]: info for info in infos.of(np.unique(ids).tolist())}
     found = {id_: dict(leaves(info["metadata"])) for id_, info in known.items()}
     rows: dict[Path, list[Any]] = {path: [] for once in found.values() for path in once}
     for id_, env in zip(ids.tolist(), envs.tolist(), strict=True):
         for path, values in rows.items():
-            value = found.get(id_, {}).get(path)
+            value = found[id_].get(path)
             texts = isinstance(value, list) and len(value) == known[id_]["num_envs"] and isinstance(value[0], str)
             values.append(value[env] if texts and value else value)
     return rows

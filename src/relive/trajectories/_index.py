@@ -1,4 +1,4 @@
-"""Entries in arrays, 96 bytes each, and the index in memory, which finds the rows of a draw."""
+"""Entries in arrays, some 100 bytes each, and the index in memory, which finds the rows of a draw."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ RECORD = np.dtype(
         ("checksum", np.uint32),
         ("max_episode_length", np.int32),
         ("model_weights_id", "S40"),
-        ("source", np.int16),  # position in `Store.sources`; NO_FILE if the trajectory is only in memory
+        ("filed", np.bool_),  # whether the trajectory has a file, or is only in memory
     ]
 )
-NO_FILE = -1
 
 
 class Table:
@@ -42,7 +41,7 @@ class Table:
     def of(cls, entries: Iterable[Entry]) -> Table:
         """A table of the given entries."""
         table = cls(np.zeros(0, RECORD), [])
-        table.records = np.array([table.record(entry, 0) for entry in entries], RECORD)
+        table.records = np.array([table.record(entry, filed=True) for entry in entries], RECORD)
         return table
 
     def __len__(self) -> int:
@@ -56,13 +55,20 @@ class Table:
             yield Entry(id_, length, width, self.layouts[layout], start, size, checksum, episode, weights.decode())
 
     def take(self, positions: Any) -> Table:
-        """The entries at these positions, copied; a slice is not copied."""
-        return Table(self.records[positions], self.layouts)
+        """The entries at these positions, copied."""
+        records = self.records[positions]
+        return Table(records.copy() if isinstance(positions, slice) else records, self.layouts)
 
-    def record(self, entry: Entry, source: int) -> tuple[Any, ...]:
+    def share(self, rank: int, world: int) -> Table:
+        """A rank's contiguous share; the first ranks may have one trajectory more."""
+        each, rest = divmod(len(self), world)
+        first = rank * each + min(rank, rest)
+        return self.take(slice(first, first + each + (rank < rest)))
+
+    def record(self, entry: Entry, *, filed: bool) -> tuple[Any, ...]:
         """An entry as a record of this table."""
         weights = entry.model_weights_id.encode()
-        return (*entry[:3], self.number(entry.layout), *entry[4:8], weights, source)
+        return (*entry[:3], self.number(entry.layout), *entry[4:8], weights, filed)
 
     def number(self, layout: Layout) -> int:
         """The position of a layout in `layouts`, to which it is added if it is new."""
@@ -108,21 +114,21 @@ class Index(Table):
         """Bytes of all trajectories."""
         return self.window(0)[3]
 
-    def append(self, entry: Entry, source: int) -> None:
-        """Add a trajectory whose file belongs to the given source."""
+    def append(self, entry: Entry) -> None:
+        """Add a trajectory that is only in memory yet."""
         at = self._reserve(1)
-        self._all[at] = self.record(entry, source)
+        self._all[at] = self.record(entry, filed=False)
         self._before[:, at + 1] = self._before[:, at] + (entry.length * entry.width, entry.bytes)
         self._keep(self._first, at + 1)
 
-    def extend(self, table: Table, source: int) -> None:
-        """Add all trajectories of a table."""
+    def extend(self, table: Table) -> None:
+        """Add all trajectories of a table, which have files."""
         numbers = np.array([self.number(layout) for layout in table.layouts] or [0])
         at = self._reserve(len(table))
         end = at + len(table)
         new = self._all[at:end]
         new[:] = table.records
-        new["layout"], new["source"] = numbers[new["layout"]], source
+        new["layout"], new["filed"] = numbers[new["layout"]], True
         sums = np.cumsum([table.rows, new["bytes"]], axis=1)
         self._before[:, at + 1 : end + 1] = self._before[:, [at]] + sums
         self._keep(self._first, end)

@@ -20,7 +20,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from .. import _narrow
+from .. import _narrow, _safetensors
 from .._files import json_in
 from .._types import Int64
 from ..errors import SchemaError, message
@@ -33,18 +33,10 @@ N = TypeVar("N", int, Int64)
 
 FORMAT = "relive.trajectory.1"
 CHECKSUMS, MARK, PADDING = "relive/crc32", "relive/checksum", "relive/padding"
-MOST_HEADER = 1 << 20
+DTYPES = _safetensors.CODES.keys() - {"complex64"}
 MOST_WEIGHTS = 40  # bytes of a `model_weights_id`
 MOST_ID = 2**53
-_ALIGN = 64
 _DEEPEST = 30  # levels of nesting; axes after `[T, B]`
-_NAMES = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "float16": "F16", "int32": "I32",
-    "uint32": "U32", "float32": "F32", "float64": "F64", "int64": "I64", "uint64": "U64", "bfloat16": "BF16",
-    "float8_e4m3fn": "F8_E4M3", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2": "F8_E5M2",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0",
-}  # fmt: skip
-DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -139,16 +131,16 @@ class Plan(Generic[N]):
         padding, table, mark = int(self.padding), int(self.table), int(self.mark)
         for column, steps, start in zip(self.layout.stored, self.steps, self.starts, strict=True):
             rows, name = (int(steps), int(self.width)), "/".join(column.path)
-            count = math.prod(rows) * column.nbytes
-            tensors[name] = _tensor(_NAMES[column.dtype], rows + column.shape, int(start), count)
+            nbytes = math.prod(rows) * column.nbytes
+            tensors[name] = _safetensors.tensor(column.dtype, rows + column.shape, int(start), nbytes)
         if padding:
-            tensors[PADDING] = _tensor("U8", [padding], table - padding, padding)
-        tensors[CHECKSUMS] = _tensor("U32", [int(self.rows), len(self.starts)], table, mark - table)
-        tensors[MARK] = _tensor("U32", [1], mark, 4)
+            tensors[PADDING] = _safetensors.tensor("uint8", [padding], table - padding, padding)
+        tensors[CHECKSUMS] = _safetensors.tensor("uint32", [int(self.rows), len(self.starts)], table, mark - table)
+        tensors[MARK] = _safetensors.tensor("uint32", [1], mark, 4)
         return tensors
 
     def header(self, max_episode_length: int, model_weights_id: str, metadata: Metadata | None = None) -> bytes:
-        """The header of one file: its length, then JSON padded with spaces."""
+        """The header of one file."""
         facts = {
             "format": FORMAT,
             "max_episode_length": str(max_episode_length),
@@ -156,19 +148,13 @@ class Plan(Generic[N]):
             "shared": json.dumps(_names(self.layout.shared)),
             **({"metadata": to_json(metadata)} if metadata else {}),
         }
-        text = json.dumps({"__metadata__": facts, **self.tensors()}, separators=(",", ":")).encode()
-        text += b" " * (-(len(text) + 8) % _ALIGN)
-        return len(text).to_bytes(8, "little") + text
+        return _safetensors.header(self.tensors(), facts)
 
 
 @lru_cache(maxsize=256)
 def plan_of(layout: Layout, length: int, width: int) -> Plan[int]:
     """The plan of a layout and size, from a cache."""
     return Plan(layout, length, width)
-
-
-def _tensor(dtype: str, shape: Sequence[int], offset: int, count: int) -> dict[str, Any]:
-    return {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + count]}
 
 
 class Entry(NamedTuple):
@@ -202,12 +188,6 @@ class Entry(NamedTuple):
         return plan_of(self.layout, self.length, self.width)
 
 
-def mismatch(entry: Entry, checksum: int) -> str:
-    """What to say of a valid file with another checksum than its entry's."""
-    found = f"checksum {checksum:#010x}, expected {entry.checksum:#010x}"
-    return f"`trajectory_{entry.id}` does not match its index entry ({found})"
-
-
 def file_name(id_: int) -> str:
     """The name of a trajectory's file. It is made from the id, never read from a file."""
     return f"trajectory_{id_:012d}.safetensors"
@@ -228,6 +208,7 @@ def _names(paths: frozenset[Path]) -> list[str]:
     return sorted("/".join(path) for path in paths)
 
 
+@lru_cache(maxsize=256)
 def columns_json(layout: Layout) -> str:
     """A layout as text, for the index."""
     columns = [["/".join(c.path), c.dtype, list(c.shape)] for c in layout.columns]
@@ -244,7 +225,7 @@ def layout_from(text: str) -> Layout:
         layout = json_in(text.encode())
         columns = []
         for name, dtype, shape in layout["columns"]:
-            if dtype not in _NAMES or not axes_fit(shape):
+            if dtype not in DTYPES or not axes_fit(shape):
                 raise ValueError(f"invalid dtype or shape: {dtype} {shape}")
             columns.append(Column(tuple(str(name).split("/")), dtype, tuple(shape)))
         shared = frozenset(tuple(str(name).split("/")) for name in layout["shared"])

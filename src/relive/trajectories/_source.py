@@ -8,19 +8,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from .. import _kernels
-from .._files import Folder, at_once, kept_open, let_go, reported, size_of
+from .._files import Folder, at_once, kept_open, let_go, read_into, reported, size_of
 from .._memory import Arena
 from .._types import Array, Int64
 from ..errors import StorageError, event, message
-from ._block import Block, read_block, read_header
+from ._block import Block, memory_of, read_header
 from ._index import Table
-from ._layout import Entry, Layout, Plan, file_name, mismatch
+from ._layout import Entry, Layout, Plan, file_name
 from ._metadata import Metadata
 from .trajectory import Path
 
@@ -90,14 +91,38 @@ class Source(Protocol):
 class SafetensorsSource:
     """relive's own files. A draw reads little more than it returns, and leaves files open for the next one."""
 
-    def __init__(self, folder: Folder, arena: Arena) -> None:
-        self.folder, self._arena, self._number = folder, arena, next(_NUMBERS)
+    def __init__(self, folder: Folder, arena: Arena | None = None) -> None:
+        self.folder, self._arena, self._number = folder, arena or Arena(), next(_NUMBERS)
         self._kernels: Any = _kernels.active()
         self._checked: list[Layout] = []
 
     def block(self, entry: Entry) -> Block:
-        """Read a whole trajectory."""
-        return read_block(self.folder, entry, self._arena)
+        """Read a whole trajectory; its header is compared with the entry, and every row with its checksum."""
+        name = file_name(entry.id)
+        at = f"{self.folder.path}/{name}"
+        with self.folder.reading(name) as fd:
+            header = read_header(fd, at, entry.id)
+            found, plan, stored = header.entry, header.entry.plan, header.entry.layout.stored
+            shapes: list[tuple[tuple[int, ...], Any]]
+            shapes = [((n * found.width, *c.shape), c.stored) for c, n in zip(stored, plan.steps, strict=True)]
+            shapes += [((plan.padding,), "uint8"), ((plan.rows, len(stored)), "uint32"), ((1,), "uint32")]
+            try:
+                arrays = memory_of(shapes, self._arena)
+            except MemoryError as error:  # possibly a sparse file that claims a huge size
+                raise StorageError(message("a file that fits in memory", f"{found.bytes} bytes", at)) from error
+            if not read_into(fd, found.start, [array.reshape(-1).view(np.uint8).data for array in arrays]):
+                raise StorageError(event(f"The file ends before its {found.bytes} bytes", at))
+        *fields, padding, table, mark = arrays
+        checksum = zlib.crc32(table.tobytes(), found.checksum)
+        found = found._replace(checksum=checksum)
+        block = Block(found, dict(zip((c.path for c in stored), fields, strict=True)), header.metadata)
+        bad = np.argwhere(block.checksums != table)
+        if len(bad) or padding.any() or checksum != mark[0]:
+            where = f"Row {bad[0][0]} of `{'.'.join(stored[bad[0][1]].path)}`" if len(bad) else "The header"
+            raise StorageError(event(f"{where} does not match its checksum", at))
+        if found != entry:
+            raise StorageError(event(_mismatch(entry, checksum), at))
+        return block
 
     def metadata(self, entry: Entry) -> Metadata:
         """What a trajectory has once."""
@@ -175,7 +200,7 @@ class SafetensorsSource:
         if not any(layout is known for known in self._checked):
             at = self._at(table, 0)
             if read_header(file, at).entry.layout != layout:
-                raise StorageError(event(f"`trajectory_{table[0].id}` has other fields than its index entry", at))
+                raise StorageError(event(_mismatch(table[0], int(table.records["checksum"][0])), at))
             self._checked.append(layout)
 
     def _check_marks(self, table: Table, files: Int64, offsets: Int64, new: Int64) -> None:
@@ -187,7 +212,7 @@ class SafetensorsSource:
         other = np.flatnonzero(marks[:, 0] != table.records["checksum"][new])
         if len(other):
             k = int(new[other[0]])
-            raise StorageError(event(mismatch(table[k], int(marks[other[0], 0])), self._at(table, k)))
+            raise StorageError(event(_mismatch(table[k], int(marks[other[0], 0])), self._at(table, k)))
 
     def _fill(self, wanted: Rows, files: Int64, new: Int64, outs: Mapping[Path, Array]) -> None:
         """Read rows of open files: one call reads all rows of a field, whatever the files' lengths."""
@@ -215,6 +240,14 @@ class SafetensorsSource:
                 first = failed if failed >= 0 else int(bad[0])
                 what = f"Row {int(rows[first])} of `{'.'.join(path)}` does not match its checksum"
                 raise StorageError(event(what, self._at(table, int(which[first]))))
+
+
+def _mismatch(entry: Entry, checksum: int) -> str:
+    """What to say of a sound file with this checksum that is not the one in the index."""
+    if checksum == entry.checksum:
+        return f"`trajectory_{entry.id}` has other fields or another shape than its index entry"
+    found = f"checksum {checksum:#010x}, expected {entry.checksum:#010x}"
+    return f"`trajectory_{entry.id}` does not match its index entry ({found})"
 
 
 def _shrink(most: int) -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from .. import _kernels, _narrow
 from .._memory import Arena
-from .._types import Int64
+from .._types import Array, Int64
 from ._block import Block, check_storable
-from ._index import NO_FILE, Index, Table
+from ._index import Index, Table
 from ._layout import Column, Entry, Fill, Layout, check_alike, columns_of, file_name, joined
-from ._source import SafetensorsSource, Source
-from .trajectory import Trajectory
+from ._metadata import Metadata
+from ._source import Rows, Source
+from .trajectory import Path, Trajectory
 
 # Memory of written trajectories is reused for the next ones: fresh pages would cost more than the copy.
 _SPARE = 256 << 20
@@ -54,20 +57,21 @@ class Store:
     """The index, the blocks in memory, and the files. Call its methods with `lock` held unless they say otherwise.
 
     Attributes:
-        own: What reads the buffer's own directory, where everything that is added gets a file; None without one.
+        source: What reads the files of trajectories that are not in memory; None if there are none.
+        owned: Whether these files are in the buffer's own directory, where everything that is added gets one.
         columns: The fields of the first trajectory, which all others must have; with `fill` those of all.
     """
 
     def __init__(self, cache: Cache, fill: Fill = None) -> None:
         self.lock = threading.RLock()
+        self._loaded = threading.Condition(self.lock)
         self.index, self.cache, self.arena = Index(), cache, Arena(keep=64, keep_bytes=_SPARE)
         self.blocks: dict[int, Block] = {}
-        self.sources: list[Source] = []
-        self.own: SafetensorsSource | None = None
+        self.source: Source | None = None
+        self.owned = False
         self.counter = self.added = self.flushed = self.durable = 0
         # While files are exchanged by a load nobody reads them; a load that fails there leaves the store half loaded.
         self.loading = self.half_loaded = False
-        self.loaded = threading.Condition(self.lock)
         self.columns: Sequence[Column] | None = None
         self.fill = fill
         self._alike: set[int] = set()  # layouts with these fields
@@ -79,27 +83,27 @@ class Store:
     @contextlib.contextmanager
     def settled(self) -> Iterator[None]:
         """The lock, once no load exchanges files."""
-        with self.loaded:
-            self.loaded.wait_for(lambda: not self.loading)
+        with self.lock:
+            self._loaded.wait_for(lambda: not self.loading)
             yield
 
     @contextlib.contextmanager
     def exchanging(self) -> Iterator[None]:
-        """Let draws and saves of other threads wait until the block is left. Needs no lock."""
+        """Wait for current reads, and let draws and saves wait until the block is left. Needs no lock."""
         with self.lock:
             self.loading = True
         try:
+            self.wait_for_readers()
             yield
         finally:
             with self.lock:
                 self.loading = False
-                self.loaded.notify_all()
+                self._loaded.notify_all()
 
     def close(self) -> None:
-        """Close all directories."""
-        for source in self.sources:
-            source.close()
-        self.sources = []
+        """Close the directory."""
+        if self.source is not None:
+            self.source.close()
 
     # Adding and removing ---------------------------------------------------------------------------------------------
 
@@ -115,19 +119,19 @@ class Store:
     def add(self, block: Block) -> None:
         """Add a block, which has the next id."""
         entry = block.entry
-        if self.own is not None:  # the size that its file will have counts, so that limits apply from the start
+        if self.owned:  # the size that its file will have counts, so that limits apply from the start
             entry = entry._replace(bytes=len(block.header) + entry.plan.nbytes)
         self._expect(entry.layout)
-        self.index.append(entry, NO_FILE)
+        self.index.append(entry)
         self.counter += 1
         self.added += 1
         self.blocks[entry.id] = block
 
-    def enter(self, table: Table, source: int = 0) -> None:
-        """Add trajectories to the index; `source` is the position of the source that has their files."""
+    def enter(self, table: Table) -> None:
+        """Add trajectories that have files to the index."""
         for first in sorted(np.unique(table.records["layout"], return_index=True)[1].tolist()):
             self._expect(table.layouts[table.records["layout"][first]])
-        self.index.extend(table, source)
+        self.index.extend(table)
         self.counter = max(self.counter, int(table.records["id"].max(initial=-1)) + 1)
         self.added = self.flushed = self.durable = len(self.index)
 
@@ -163,8 +167,7 @@ class Store:
         for entry, position in zip(entries, positions, strict=True):
             if position is not None:
                 record = self.index.records[position]
-                record["start"], record["checksum"] = entry.start, entry.checksum
-                record["source"] = 0  # a buffer's own directory is its first source
+                record["start"], record["checksum"], record["filed"] = entry.start, entry.checksum, True
                 self.keep(self.blocks[entry.id])
         return [entry.id for entry, position in zip(entries, positions, strict=True) if position is None]
 
@@ -178,18 +181,18 @@ class Store:
 
     def remove_oldest(self, count: int) -> list[int]:
         """Remove trajectories from memory and index; returns those that have a file in the buffer's own directory."""
-        records = self.index.records[:count]
-        files = []
-        for id_, source in zip(records["id"].tolist(), records["source"].tolist(), strict=True):
+        gone = self.index.records[:count]
+        files: list[int] = gone["id"][gone["filed"]].tolist()
+        for id_ in gone["id"].tolist():
             self.blocks.pop(id_, None)
             self.cache.drop(id_)
-            if source != NO_FILE:
-                self.sources[source].forget(id_)
-                files += [id_] * (self.sources[source] is self.own)
+        for id_ in files:
+            if self.source is not None:
+                self.source.forget(id_)
         self.index.remove_oldest(count)
         if not len(self.index):
             self.columns, self._alike = None, set()
-        return files
+        return files if self.owned else []
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -234,7 +237,113 @@ class Store:
 
     def _unlink(self) -> None:
         oldest = min(self._readers, default=self._ticket)
-        while self._to_delete and self._to_delete[0][0] <= oldest and self.own is not None:
+        while self._to_delete and self._to_delete[0][0] <= oldest and self.source is not None:
             _, id_ = self._to_delete.popleft()
-            self.own.forget(id_)
-            self.own.folder.discard(file_name(id_))
+            self.source.forget(id_)
+            self.source.folder.discard(file_name(id_))
+
+
+class Stored(NamedTuple):
+    """One trajectory, in memory or in a file.
+
+    Attributes:
+        entry: What the index says of it.
+        source: What reads its file, None if it has none.
+        memory: Its rows, if they are in memory.
+    """
+
+    entry: Entry
+    source: Source | None
+    memory: Block | None = None
+
+    def metadata(self) -> Metadata:
+        """What the trajectory has once."""
+        if self.memory is not None:
+            return self.memory.metadata
+        return {} if self.source is None else self.source.metadata(self.entry)
+
+    def fields(self, names: Collection[str]) -> dict[Path, Array]:
+        """Those of the named fields that it has, `[T, B, ...]`; nothing else is read."""
+        entry = self.entry
+        if self.memory is not None:
+            return {path: array for path, array in self.memory.fields().items() if path[0] in names}
+        columns = [column for column in entry.layout.columns if column.path[0] in names]
+        every = np.arange(entry.length * entry.width)
+        outs = {column.path: np.empty((len(every), *column.shape), column.stored) for column in columns}
+        if self.source is not None and outs:
+            self.source.read(Rows(Table.of([entry]), np.zeros_like(every), every, every), outs)
+        shape = entry.length, entry.width
+        return {c.path: _narrow.named(outs[c.path], c.dtype).reshape(*shape, *c.shape) for c in columns}
+
+    def block(self) -> Block:
+        """The whole trajectory, from memory or from its file."""
+        if self.memory is not None:
+            return self.memory
+        if self.source is None:
+            raise KeyError(self.entry.id)
+        return self.source.block(self.entry)
+
+
+class Snapshot:
+    """Trajectories of a store at one moment, readable without the lock; their files stay until `release`.
+
+    Args:
+        store: The store; the caller holds its lock.
+        positions: Which of its trajectories.
+    """
+
+    def __init__(self, store: Store, positions: Sequence[int] | Int64 | slice = slice(None)) -> None:
+        self._store, self._source, self.table = store, store.source, store.index.take(positions)
+        self._blocks = [store.blocks.get(id_) for id_ in self.table.ids]
+        self._ticket = store.begin_reading()
+
+    def release(self) -> None:
+        """Allow the files to be deleted."""
+        self._store.done_reading(self._ticket)
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __iter__(self) -> Iterator[Stored]:
+        return map(self._stored, self.table, self.table.records["filed"].tolist(), self._blocks)
+
+    def __getitem__(self, position: int) -> Stored:
+        return self._stored(self.table[position], self.table.records["filed"][position], self._blocks[position])
+
+    def _stored(self, entry: Entry, filed: bool, memory: Block | None) -> Stored:
+        return Stored(entry, self._source if filed else None, memory)
+
+    def read(self, which: Int64, rows: Int64, *, keep: bool) -> dict[Path, Array]:
+        """Rows of trajectories that all have the same fields: every field, `[n, ...]`.
+
+        Args:
+            which: The position of each row's trajectory in the snapshot.
+            rows: Each row's number in its trajectory.
+            keep: Read whole trajectories, for the cache.
+
+        Raises:
+            StorageError: A file is damaged or missing.
+        """
+        table, blocks = self.table, self._blocks
+        columns = table.layouts[table.records["layout"][0]].columns
+        arrays = self._store.arena.arrays([((len(rows), *column.shape), column.stored) for column in columns])
+        outs = dict(zip((column.path for column in columns), arrays, strict=True))
+        missing = [k for k, block in enumerate(blocks) if block is None]
+        if keep:
+            for k in missing:
+                blocks[k] = block = self[k].block()
+                with self._store.lock:
+                    self._store.keep(block)
+        elif missing and self._source is not None:
+            self._source.read(Rows(table, which, rows, np.arange(len(rows))).of(np.array(missing)), outs)
+        here = [block for block in blocks if block is not None]
+        if here:
+            numbers = np.full(len(blocks), -1)
+            numbers[[block is not None for block in blocks]] = np.arange(len(here))
+            from_here = numbers[which]
+            for path, out in outs.items():
+                _kernels.active().scatter_rows([block.rows(path) for block in here], from_here, rows, out)
+        return {column.path: _narrow.named(outs[column.path], column.dtype) for column in columns}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from .._files import at_once
 from ..errors import StorageError, event
 from ._block import Block, file_of
 from ._catalog import Catalog
-from ._layout import Entry, file_name
+from ._layout import file_name
 from ._source import SafetensorsSource
 from ._store import Store
 
@@ -39,8 +39,7 @@ class Writer:
 
     def __init__(self, store: Store, source: SafetensorsSource, catalog: Catalog, limit: int) -> None:
         self._store, self.folder, self.catalog, self._limit = store, source.folder, catalog, limit
-        store.own = source
-        store.sources.append(source)
+        store.source, store.owned = source, True
         self._queue: deque[Block] = deque()
         self._removals: list[tuple[int, int]] = []  # how many additions come before it, and its id
         self._bytes = 0
@@ -98,11 +97,6 @@ class Writer:
             self._awaited = max(self._awaited, puts)
             removals = self._to_remove  # read now: trajectories removed while queued were added to it meanwhile
             self._wait(lambda: self._removals_done >= removals)
-
-    def settle(self) -> None:
-        """Wait until everything is written, and current reads are over; raises what `sync` does."""
-        self.sync()
-        self._store.wait_for_readers()
 
     def _wait(self, reached: Callable[[], bool]) -> None:
         if self._reported:  # what was tried in vain since then is old: try now
@@ -162,7 +156,8 @@ class Writer:
             group = self._group()
         try:
             if self._full:
-                self.catalog.reuse_journal()
+                with contextlib.suppress(StorageError):
+                    self.catalog.settle(restart=True)
                 self._remove()
             if group:
                 self._add(group)
@@ -204,10 +199,10 @@ class Writer:
             self._change.notify_all()
 
     def _add(self, group: list[Block]) -> None:
-        entries: list[Entry] = []
-        self.folder.stage(self._file(block, entries) for block in group)
-        for count, block in enumerate(group, 1):
-            self.folder.publish(file_name(block.entry.id))
+        files = [file_of(block) for block in group]
+        self.folder.stage((file_name(entry.id), parts) for parts, entry in files)
+        for count, (_, entry) in enumerate(files, 1):
+            self.folder.publish(file_name(entry.id))
             more = self._syncs + count - self._flushes  # 0 when a write is repeated
             if more > 0:
                 with self._store.lock:
@@ -216,8 +211,11 @@ class Writer:
                     self._flushes += more
                     self._change.notify_all()
         self.folder.sync()
-        self.catalog.add(entries, {"counter": group[-1].entry.id + 1})
-        self._durable(entries)
+        entries = [entry for _, entry in files]
+        self.catalog.add(entries, {"counter": entries[-1].id + 1})
+        with self._store.lock:
+            gone = self._store.written(entries)
+        self.remove(gone)
         with self._change:
             for block in group:
                 self._queue.popleft()
@@ -225,19 +223,9 @@ class Writer:
             self._syncs += len(group)
             self._change.notify_all()
 
-    def _file(self, block: Block, entries: list[Entry]) -> tuple[str, list[Any]]:
-        parts, entry = file_of(block)
-        entries.append(entry)
-        return file_name(entry.id), parts
-
-    def _durable(self, entries: list[Entry]) -> None:
-        with self._store.lock:
-            removed = self._store.written(entries)
-        self.remove(removed)
-
     def abandon(self, process: int) -> None:
         """Write what waits, and close the directory: nobody closed the buffer, which is gone, or the process ends."""
-        if not self._store.sources or os.getpid() != process:
+        if self._closing or os.getpid() != process:
             return
         if threading.current_thread().name in _THREADS:  # garbage is collected there, and writing would wait for itself
             threading.Thread(target=self.abandon, args=(process,), daemon=False).start()

@@ -15,9 +15,10 @@ import numpy as np
 from .. import _check, _memory
 from .._arguments import generator
 from .._narrow import to_torch
+from .._nests import nested
 from ..batch import Batch
 from ..errors import ReliveWarning, StorageError, message
-from . import _arguments, _checkpoint
+from . import _arguments, _directory
 from ._access import Access
 from ._block import packed
 from ._drawing import Infos, draw
@@ -27,7 +28,6 @@ from ._store import Cache, Store
 from ._writer import Writer
 from .lerobot import is_lerobot
 from .selection import Selection
-from .trajectory import nested
 
 _ATTEMPTS = 100  # of a draw from a directory that another process keeps changing
 
@@ -131,7 +131,7 @@ class TrajectoryReplayBuffer(Access):
         super().__init__()
         self._followed: tuple[Any, tuple[int, int], bool] | None = None
         if self.path is not None:
-            self._writer, report = _checkpoint.open_own(self._store, self.path, queue)
+            self._writer, report = _directory.open_directory(self._store, self.path, queue)
             weakref.finalize(self, self._writer.abandon, self._process)
             if report:
                 warnings.warn(report, ReliveWarning, stacklevel=2)
@@ -230,7 +230,7 @@ class TrajectoryReplayBuffer(Access):
         """
         self._check_open()
         with self._adding:
-            changed = self._followed is not None and _checkpoint.refresh(self._store, *self._followed)
+            changed = self._followed is not None and _directory.refresh(self._store, *self._followed)
             if changed:
                 self._infos.clear()
             return changed
@@ -300,7 +300,7 @@ class TrajectoryReplayBuffer(Access):
         path = _arguments.checkpoint(path, save_path, "save_path", "save_checkpoint")
         self.sync()
         with self._saving:
-            _checkpoint.save(self._store, self._writer, path, self._draws, self.trajectory_format)
+            _directory.save(self._store, self._writer, path, self._draws, self.trajectory_format)
 
     def load_checkpoint(
         self,
@@ -336,7 +336,7 @@ class TrajectoryReplayBuffer(Access):
         share = _arguments.share_of(is_distributed, local_rank, world_size)
         _check.flag(allow_pickle, "TrajectoryReplayBuffer.load_checkpoint(allow_pickle)")
         with self._adding:
-            draws = _checkpoint.load(self._store, self._writer, path, share, allow_pickle)
+            draws = _directory.load(self._store, self._writer, path, share, allow_pickle)
             self._draws = self._draws if draws is None else draws
             self._followed = (path, share, allow_pickle) if self.path is None else None
             self._infos.clear()

@@ -13,15 +13,13 @@ import numpy as np
 from .._fields import is_image
 from .._files import TEMPORARY, Folder, empty_folder
 from .._frozen import Frozen
-from .._memory import Arena
 from .._types import Array, Float64, Int64
 from ..errors import StorageError
-from ._block import read_block, verify_file
 from ._catalog import read
-from ._checkpoint import publish
-from ._directory import entry_of
+from ._directory import entry_of, publish
 from ._index import Table
 from ._layout import MOST_ID, file_name, id_of
+from ._source import SafetensorsSource
 
 _MOST_FILES, _EXAMPLES = 256, 12
 
@@ -148,12 +146,12 @@ def contents(path: str | os.PathLike[str]) -> Contents:
     images: dict[str, list[tuple[int, int, int, Array]]] = {}
     with closing(Folder(path)) as folder:
         table, _ = read(folder.path)
-        entries = list(table)
+        entries, source = list(table), SafetensorsSource(folder)
         chosen = np.unique(np.linspace(0, len(entries) - 1, _MOST_FILES).astype(int)) if entries else ()
         shown = set(np.unique(np.linspace(0, len(chosen) - 1, _EXAMPLES).astype(int))) if entries else set()
         for number, entry in enumerate(entries[at] for at in chosen):
             try:
-                fields = read_block(folder, entry, Arena()).fields()
+                fields = source.block(entry).fields()
             except StorageError:
                 continue
             read_files += 1
@@ -255,12 +253,12 @@ def _damaged(
 
     With `copy` they are first copied there, and it is the copy that has to be sound.
     """
-    arena = Arena()
+    checked = SafetensorsSource(copy or folder)
     for done, entry in enumerate(table, 1):
         try:
             if copy is not None:
                 copy.copy(folder, file_name(entry.id))
-            verify_file(copy or folder, entry, arena)
+            checked.block(entry)
         except StorageError as error:
             if copy is not None:
                 copy.remove(file_name(entry.id))

@@ -7,7 +7,6 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,15 +15,16 @@ import numpy as np
 from .. import _check
 from .._files import empty_folder
 from .._memory import Arena
+from .._nests import nested
 from ..errors import ArgumentError, message
-from . import _checkpoint, lerobot
+from . import lerobot
 from ._arguments import FORMATS
 from ._block import packed
+from ._directory import Loaded, opened, write
 from ._draws import Draws
 from ._layout import check_alike
-from ._snapshot import Snapshot, Stored
-from ._store import Cache, Store
-from .trajectory import Trajectory, as_trajectory, nested
+from ._store import Stored
+from .trajectory import Trajectory, as_trajectory
 
 Directory: TypeAlias = str | os.PathLike[str]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -79,13 +79,13 @@ def convert(
             return lerobot.to_lerobot(lerobot.from_lerobot(source), target, fps=fps, progress=_of(progress, count))
         _write(_episodes(source), target, kind, count, None, _of(progress, count))
         return count
-    with _opened([source], allow_pickle) as ((snapshot,), draws):
-        count = len(snapshot)
+    with _opened([source], allow_pickle) as (found,):
+        count, ids = len(found.table), found.table.ids
         if kind == "lerobot":
-            whole = (stored.block().trajectory() for stored in snapshot)
+            whole = (stored.block().trajectory() for stored in found.trajectories)
             return lerobot.to_lerobot(whole, target, fps=fps, progress=_of(progress, count))
-        trajectories = zip(snapshot.table.ids, snapshot, strict=True)
-        _write(trajectories, target, kind, snapshot.counter, draws, _of(progress, count))
+        trajectories = zip(ids, found.trajectories, strict=True)
+        _write(trajectories, target, kind, max(ids, default=-1) + 1, found.draws, _of(progress, count))
         return count
 
 
@@ -130,15 +130,10 @@ def merge(
     """
     if isinstance(sources, str | os.PathLike) or not sources:
         raise ArgumentError(message("a list of directories", f"`{sources!r}`", "merge(sources)"))
-    with _opened(_by_rank(sources), allow_pickle) as (snapshots, draws):
-        every = [
-            (id_, rank, stored)
-            for rank, snapshot in enumerate(snapshots)
-            for id_, stored in zip(snapshot.table.ids, snapshot, strict=True)
-        ]
-        every.sort(key=itemgetter(0, 1))
-        trajectories = enumerate(stored for _, _, stored in every)
-        _write(trajectories, target, trajectory_format, len(every), draws, _of(progress, len(every)))
+    with _opened(_by_rank(sources), allow_pickle) as ranks:
+        every = [stored for found in ranks for stored in found.trajectories]
+        every.sort(key=lambda stored: stored.entry.id)  # those of one id stay in the order of the ranks
+        _write(enumerate(every), target, trajectory_format, len(every), ranks[0].draws, _of(progress, len(every)))
         return len(every)
 
 
@@ -178,10 +173,11 @@ def split(
     >>> home.cleanup()
     """
     n = _check.integer(n, "split(n)", minimum=1)
-    with _opened([source], allow_pickle) as ((snapshot,), draws):
-        if n > len(snapshot):
-            raise ArgumentError(message(f"at most {len(snapshot)} trajectories", f"`{n}`", "split(n)"))
-        _write(enumerate(itertools.islice(snapshot, n)), target, trajectory_format, n, draws, _of(progress, n))
+    with _opened([source], allow_pickle) as (found,):
+        if n > len(found.table):
+            raise ArgumentError(message(f"at most {len(found.table)} trajectories", f"`{n}`", "split(n)"))
+        first = enumerate(itertools.islice(found.trajectories, n))
+        _write(first, target, trajectory_format, n, found.draws, _of(progress, n))
         return n
 
 
@@ -222,23 +218,21 @@ def extract_interventions(trajectory: Any, mode: str = "any") -> list[Trajectory
 
 
 @contextlib.contextmanager
-def _opened(sources: Sequence[Directory], allow_pickle: bool) -> Iterator[tuple[list[Snapshot], Draws | None]]:
-    """Directories whose trajectories all have the same fields, and the generator of the first one."""
+def _opened(sources: Sequence[Directory], allow_pickle: bool) -> Iterator[list[Loaded]]:
+    """Directories whose trajectories all have the same fields."""
     _check.flag(allow_pickle, "allow_pickle")
-    snapshots, draws = [], []
+    found: list[Loaded] = []
     with contextlib.ExitStack() as stack:
-        for source in sources:
-            store = Store(Cache(0, 0))
-            stack.callback(store.close)
-            draws.append(_checkpoint.load(store, None, source, (0, 1), allow_pickle))
-            snapshots.append(Snapshot(store))
+        for path in sources:
+            found.append(opened(path, Arena(), (0, 1), allow_pickle))
+            stack.callback(found[-1].source.close)
         expected = None
-        for source, snapshot in zip(sources, snapshots, strict=True):
-            _, firsts = np.unique(snapshot.table.records["layout"], return_index=True)
-            for entry in snapshot.table.take(firsts):
-                check_alike(expected, entry.layout.columns, f"{os.fspath(source)}, trajectory {entry.id}, $")
+        for path, (_, table, _) in zip(sources, found, strict=True):
+            _, firsts = np.unique(table.records["layout"], return_index=True)
+            for entry in table.take(firsts):
+                check_alike(expected, entry.layout.columns, f"{os.fspath(path)}, trajectory {entry.id}, $")
                 expected = expected or entry.layout.columns
-        yield snapshots, draws[0]
+        yield found
 
 
 def _by_rank(sources: Sequence[Directory]) -> list[Directory]:
@@ -256,7 +250,7 @@ def _episodes(source: Directory) -> Iterator[tuple[int, Stored]]:
     arena = Arena()
     for number, trajectory in enumerate(lerobot.from_lerobot(source)):
         block = packed(trajectory, arena, number)
-        yield number, Stored(block.entry, None, block, arena)
+        yield number, Stored(block.entry, None, block)
 
 
 def _write(
@@ -270,4 +264,4 @@ def _write(
     """Write trajectories, each with its new id, to a new directory."""
     _check.one_of(kind, FORMATS, "trajectory_format")
     with empty_folder(target) as folder:
-        _checkpoint.write(folder, kind, trajectories, counter, None if draws is None else draws.state(), progress)
+        write(folder, kind, trajectories, counter, None if draws is None else draws.state(), progress)

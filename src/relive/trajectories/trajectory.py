@@ -194,17 +194,6 @@ def as_trajectory(value: Any, at: str = "$.trajectories") -> Trajectory:
     return trajectory if trajectory._settled else trajectory.settle()
 
 
-def nested(arrays: Mapping[Path, Any]) -> dict[str, Any]:
-    """Return values by path as nested mappings."""
-    tree: dict[str, Any] = {}
-    for path, array in arrays.items():
-        node = tree
-        for key in path[:-1]:
-            node = node.setdefault(key, {})
-        node[path[-1]] = array
-    return tree
-
-
 def _names(tree: Mapping[Any, Any], above: Path) -> None:
     at = "$." + ".".join(above)
     if len(above) > _DEEPEST:

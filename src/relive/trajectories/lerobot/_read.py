@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..._extras import needs
+from ..._nests import nested
 from ...errors import ReliveWarning, SchemaError, StorageError, event, message
-from ..trajectory import Trajectory, nested
+from ..trajectory import Trajectory
 from ._names import COUNTED, INFO, TASKS, VERSION, path_of
 
 _MOST_JSON = 64 << 20

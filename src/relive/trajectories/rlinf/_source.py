@@ -13,13 +13,14 @@ import numpy as np
 from ... import _narrow
 from ..._files import Folder, read_at, read_into
 from ..._memory import Arena
+from ..._nests import nested
 from ..._types import Array, Int64
 from ...errors import SchemaError, StorageError, event, message
 from .._block import Block, packed
 from .._layout import MOST_WEIGHTS, Column, Entry, Layout, check_alike
 from .._metadata import Metadata, checked, to_json
 from .._source import Rows
-from ..trajectory import LEADING, TRAILING, Path, Trajectory, nested
+from ..trajectory import LEADING, TRAILING, Path, Trajectory
 from ._file import Contents, Tensor, contents
 from ._listing import name_of
 
@@ -99,7 +100,9 @@ class RLinfSource:
         usable = isinstance(weights, str) and weights.isprintable() and len(weights.encode()) <= MOST_WEIGHTS
         weights = weights if usable else entry.model_weights_id
         fields = nested({**metadata, **arrays, ("max_episode_length",): entry.max_episode_length})
-        return packed(Trajectory(**{**fields, "model_weights_id": weights}), self._arena, entry.id)
+        block = packed(Trajectory(**{**fields, "model_weights_id": weights}), self._arena, entry.id)
+        self._check(block.entry.layout, entry)  # some names mean something to a `Trajectory`
+        return block
 
     def metadata(self, entry: Entry) -> Metadata:
         """What a trajectory has once."""

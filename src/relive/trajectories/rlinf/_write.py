@@ -12,13 +12,15 @@ import numpy as np
 
 from ..._extras import needs
 from ..._files import Folder
+from ..._memory import Arena
 from ..._narrow import to_torch
+from ..._nests import nested
 from ...errors import SchemaError, StorageError, message
 from .._block import Block
 from .._catalog import NAME
 from .._layout import Entry, Layout
-from .._snapshot import Stored
-from ..trajectory import MAPPINGS, TENSORS, nested
+from .._store import Stored
+from ..trajectory import MAPPINGS, TENSORS
 from ._listing import GENERATOR, INDEX, INDEXES, METADATA, listing, name_of
 from ._source import RLinfSource
 
@@ -108,7 +110,7 @@ def _written(target: Folder, id_: int, stored: Stored, sizes: dict[str, int]) ->
     new = entry._replace(id=id_, model_weights_id=_weights(entry.model_weights_id, block))
     name = name_of(new, _KIND)
     if name in sizes:
-        _compare(RLinfSource(target, stored.arena, _KIND), new, block)
+        _compare(RLinfSource(target, Arena(), _KIND), new, block)
     else:
         target.write(name, [_file(block, new.model_weights_id)])
     return new
