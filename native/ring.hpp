@@ -170,8 +170,7 @@ private:
 
     template <typename Value>
     void observe_at(Value value, int64_t at) const {
-        for (size_t c = 0; c < num_obs; ++c)
-            copy_row(columns[c].at(at), columns[c].newest(value(c)), columns[c].row);
+        for (size_t c = 0; c < num_obs; ++c) copy_row(columns[c].at(at), columns[c].newest(value(c)), columns[c].row);
     }
 
     // Of stacks the newest frame; of fields that are kept at some steps only, what this step keeps.
@@ -202,8 +201,7 @@ private:
     template <typename Value>
     bool differs(Value value, int64_t at) const {
         for (size_t c = 0; c < num_obs; ++c)
-            if (std::memcmp(columns[c].at(at), columns[c].newest(value(c)), columns[c].row) != 0)
-                return true;
+            if (std::memcmp(columns[c].at(at), columns[c].newest(value(c)), columns[c].row) != 0) return true;
         return false;
     }
 
