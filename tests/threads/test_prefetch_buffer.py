@@ -211,6 +211,7 @@ def test_a_wait_that_takes_too_long_is_raised_by_the_consumer() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 @pytest.mark.usefixtures("_impatient_interpreter")
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX, where it is installed and was used before
 def test_a_forked_child_has_the_buffer_but_not_the_thread() -> None:
     buffer = make(sampler=relive.Ranked())
     with buffer.prefetch(64, depth=2) as batches:
