@@ -71,8 +71,8 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
 
     Args:
         capacity: Steps that it holds. Each lane has an equal share of them, and rows for final observations on top.
-        batch_size_B: What `sample()` draws unless it is told.
-        batch_length_T: What `sample` takes unless it is told.
+        batch_size_B: Items that `sample()` draws by default.
+        batch_length_T: Steps of the slices that `sample()` draws by default; 0 and 1: transitions.
         metrics_num_episodes_for_smoothing: RLlib's, for its metrics.
         num_envs: Lanes: how many episodes may be under way at a time, over all env-runners; None: as many as there
             were before the first `sample`.
@@ -135,7 +135,7 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
         """Store episodes, or chunks of them.
 
         Args:
-            episodes: A `SingleAgentEpisode`, or a list; chunks of one episode in order, told by its `id_`.
+            episodes: A `SingleAgentEpisode`, or a list. Chunks with the same `id_` are one episode; they come in order.
             weight: Raw priority of these steps, for the prioritized buffer; None: the largest so far.
 
         Raises:
@@ -350,7 +350,7 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer, replay_buffers.Priorit
     Args:
         capacity: Steps that it holds.
         alpha: Exponent of the priorities; 0 draws uniformly.
-        beta: Exponent of the weights, where `sample` is not told.
+        beta: Exponent of the weights; `sample(beta=...)` replaces it for a batch.
         eps: Added to TD errors.
         **choices: Those of `EpisodeReplayBuffer`.
 
