@@ -140,7 +140,10 @@ def test_a_reader_sees_whole_rows_only(name: str, width: int, rows: int, length:
         while drawn < 2000:
             ready = buffer._ring.counters[:, READY].copy()  # the last counter that a writer moves
             newest = ((ready - 1 - np.arange(8)[:, None]) * 2 + [0, 1]).ravel()
-            assert_whole(buffer.read(newest[newest >= 0]))
+            try:
+                assert_whole(buffer.read(newest[newest >= 0]))
+            except relive.StaleId:  # the writers went round while this process had no CPU
+                assert (buffer._ring.counters[:, HEAD] - ready >= rows // 2).any()
             if buffer.can_sample(1):
                 batch = buffer.sample(32)
                 far = batch.ids // 2 > buffer._ring.counters[batch.ids % 2, HEAD] - rows // 2
