@@ -248,7 +248,7 @@ os.register_at_fork(after_in_child=_forked)
 
 def at_once() -> int:
     """How many files a call may have open at the same time."""
-    return min(max(_descriptors() // 8, 4), 128)
+    return min(max(_descriptors() // 8, 4), 256)
 
 
 def kept_open() -> int:

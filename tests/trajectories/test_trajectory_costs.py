@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import json
 import os
+import shutil
 import sys
 import threading
 import time
@@ -18,6 +21,7 @@ import pytest
 from rollouts import leaves, simple
 from system_calls import watched
 
+from relive.errors import StorageError
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer
 from relive.trajectories._index import Index
 
@@ -159,6 +163,45 @@ def test_a_miss_reads_the_rows_it_needs(shared, folder):
             assert system.moved("pread", "preadv", "read") <= 2 * returned
             whole = sum(path.stat().st_size for path in folder.glob("trajectory*"))
             assert n > 16 or system.moved("pread", "preadv") < whole / 20
+
+
+def filled(folder: Path, count: int, **options: Any) -> None:
+    with TrajectoryReplayBuffer(folder) as buffer:
+        for k in range(count):
+            buffer.add_trajectories([simple(k, length=3 + k, cells=700, **options)])
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_of_files_that_are_drawn_from_often_only_wide_rows_are_read(shared, folder):
+    """Narrow fields and checksums are in memory by then: two observations an item are read, and nothing else."""
+    filled(folder, 6, shared=shared)
+    with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
+        for _ in range(40):
+            system.reset()
+            buffer.sample(8)
+        assert system.names() == ["preadv"] * 16
+
+
+def test_a_damaged_narrow_row_is_refused_whenever_it_is_drawn(folder):
+    """Before and after narrow fields of its file would have been kept, and no other draw is refused."""
+    filled(folder / "sound", 4)
+    shutil.copytree(folder / "sound", folder / "damaged")
+    path = sorted((folder / "damaged").glob("trajectory*"))[3]
+    data = bytearray(path.read_bytes())
+    header = 8 + int.from_bytes(data[:8], "little")
+    end = header + json.loads(data[8:header])["rewards"]["data_offsets"][1]
+    last = bytes(data[end - 4 : end])
+    data[end - 1] ^= 1
+    path.write_bytes(data)
+    sound, buffer = (TrajectoryReplayBuffer(folder / name, enable_cache=False, seed=0) for name in ("sound", "damaged"))
+    refused = 0
+    with sound, buffer:
+        for _ in range(300):
+            wanted = last in [row.tobytes() for row in sound.sample(2)["rewards"]]
+            refused += wanted
+            with pytest.raises(StorageError, match="`rewards` does not") if wanted else contextlib.nullcontext():
+                buffer.sample(2)
+    assert refused > 5
 
 
 def test_files_are_no_larger_than_their_rows(folder):

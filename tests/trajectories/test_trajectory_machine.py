@@ -6,10 +6,12 @@ and every row of it is compared bit by bit. The long mode is ``RELIVE_EXAMPLES=2
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import shutil
 import tempfile
 import warnings
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,9 +22,16 @@ from oracle_trajectories import Oracle, assert_rows
 from rollouts import MEMORY, Fields, Size, as_tensors, fields, rollout, sizes
 
 from relive.errors import ArgumentError, NotEnoughData, ReliveError, SchemaError, StorageError
-from relive.trajectories import TrajectoryReplayBuffer
+from relive.trajectories import TrajectoryReplayBuffer, _layout, _source
 
 limits = st.none() | st.integers(1, 6)
+
+
+@contextlib.contextmanager
+def narrow_fields_kept():
+    """Every field counts as narrow, and is kept in memory from the second draw of its file on."""
+    with mock.patch.object(_layout, "_NARROW", 0.01), mock.patch.object(_source, "_OFTEN", 1):
+        yield
 
 
 class TrajectoryMachine(RuleBasedStateMachine):
@@ -33,9 +42,13 @@ class TrajectoryMachine(RuleBasedStateMachine):
         mode=st.sampled_from(["memory", "disk", "both"]),
         most=limits,
         most_bytes=st.none() | st.integers(1, 3000),
+        kept=st.booleans(),
         data=st.data(),
     )
-    def build(self, kinds, mode, most, most_bytes, data):
+    def build(self, kinds, mode, most, most_bytes, kept, data):
+        self.patched = contextlib.ExitStack()
+        if kept:
+            self.patched.enter_context(narrow_fields_kept())
         self.folder = tempfile.mkdtemp(dir=MEMORY)
         self.kinds, self.mode, self.serial = kinds, mode, 0
         self.path = None if mode == "memory" else f"{self.folder}/own"
@@ -189,6 +202,7 @@ class TrajectoryMachine(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "buffer"):
             self.buffer.close()
+            self.patched.close()
             shutil.rmtree(self.folder)
 
 
@@ -196,12 +210,15 @@ TestTrajectoryMachine = TrajectoryMachine.TestCase
 TestTrajectoryMachine.settings = settings(max_examples=max(settings().max_examples // 3, 100), stateful_step_count=20)
 
 
-@pytest.mark.parametrize("mode", ["memory", "disk", "both"])
-def test_a_machine_draws_many_batches(mode, tmp_path):
+@pytest.mark.parametrize("mode", ["memory", "disk", "both", "narrow"])
+def test_a_machine_draws_many_batches(mode, tmp_path, monkeypatch):
     """A life without chance: every kind of field, window and size, so that a broken generator of lives is no excuse."""
     kinds = Fields(
         {"rewards": ("f4", (1,)), "actions": ("f2", (7,))}, {"main": ("u1", (3, 2))}, ("dones", "truncations"), True
     )
+    if mode == "narrow":  # all but one field: what is read and what is in memory go into the same batch
+        monkeypatch.setattr(_layout, "_NARROW", 1.1)
+        monkeypatch.setattr(_source, "_OFTEN", 1)
     for window in (0, 1, 3):
         path = None if mode == "memory" else tmp_path / str(window)
         oracle = Oracle(np.random.default_rng(5), window)
@@ -213,4 +230,5 @@ def test_a_machine_draws_many_batches(mode, tmp_path):
                 oracle.add([kept])
                 assert_rows(buffer.sample(50), oracle.draw(50))
                 buffer.sync()
-                assert_rows(buffer.sample(50), oracle.draw(50))
+                for _ in range(3):
+                    assert_rows(buffer.sample(50), oracle.draw(50))

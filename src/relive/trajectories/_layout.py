@@ -10,6 +10,7 @@ too, so a different file of the same size under the same name is noticed.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -37,6 +38,7 @@ DTYPES = _safetensors.CODES.keys() - {"complex64"}
 MOST_WEIGHTS = 40  # bytes of a `model_weights_id`
 MOST_ID = 2**53
 _DEEPEST = 30  # levels of nesting; axes after `[T, B]`
+_NARROW = 32  # the part of a row that fields may take and be kept in memory, without a cache
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,14 @@ class Layout:
     def nbytes(self) -> int:
         """Bytes of one row of all stored fields, with its checksums."""
         return sum(column.nbytes + 4 for column in self.stored)
+
+    @cached_property
+    def narrow(self) -> frozenset[Path]:
+        """The narrowest stored fields that, with the checksums of all fields, take a small part of a row."""
+        columns = sorted(self.stored, key=lambda column: column.nbytes)
+        sums = itertools.accumulate(column.nbytes for column in columns)
+        most = self.nbytes / _NARROW - 4 * len(columns)
+        return frozenset(column.path for column, total in zip(columns, sums, strict=True) if total <= most)
 
     def __hash__(self) -> int:
         return self._hash

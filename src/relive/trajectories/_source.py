@@ -9,7 +9,7 @@ import contextlib
 import errno
 import itertools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from .. import _kernels
 from .._files import Folder, at_once, kept_open, let_go, read_into, reported, size_of
 from .._memory import Arena
+from .._plans import RowsRead
 from .._types import Array, Int64
 from ..errors import StorageError, event, message
 from ._block import Block, memory_of, read_header
@@ -26,10 +27,32 @@ from ._metadata import Metadata
 from .trajectory import Path
 
 _NUMBERS = itertools.count()
-# Files that stay open for the next draw, of all buffers together: source and trajectory, descriptor and checksum. Those
-# that were used last come last. Whoever reads takes a file out and puts it back, so no file is closed under a reader.
-# There is no lock: operations of a dictionary are atomic, and a finalizer may run at any line of this module.
-_OPEN: dict[tuple[int, int], tuple[int, int]] = {}
+_OFTEN = 8  # draws from a file while it is open, after which its narrow fields are kept in memory
+_LOADED = 8  # files of which they are read in one draw
+_MOST_NARROW = 256 << 20  # bytes of them, if all files that may stay open have as many
+
+
+class _Open:
+    """A file that stays open for the next draw.
+
+    Attributes:
+        fd: Its descriptor.
+        checksum: That of its header and table, which the index has, too.
+        draws: How many draws have found it open.
+        narrow: Its narrow fields by path, and the table of checksums under `()`; empty until they are read.
+    """
+
+    __slots__ = ("checksum", "draws", "fd", "narrow")
+
+    def __init__(self, fd: int, checksum: int) -> None:
+        self.fd, self.checksum, self.draws = fd, checksum, 0
+        self.narrow: dict[Path, Array] = {}
+
+
+# Files that stay open, of all buffers together, by source and trajectory. Those that were used last come last. Whoever
+# reads takes a file out and puts it back, so no file is closed under a reader. There is no lock: operations of a
+# dictionary are atomic, and a finalizer may run at any line of this module.
+_OPEN: dict[tuple[int, int], _Open] = {}
 
 
 class Rows(NamedTuple):
@@ -57,6 +80,47 @@ class Rows(NamedTuple):
         here = which >= 0
         return Rows(self.table.take(chosen), which[here], self.rows[here], self.targets[here])
 
+    @property
+    def layout(self) -> Layout:
+        """The fields of the trajectories, where they have the same."""
+        layout: Layout = self.table.layouts[self.table.records["layout"][0]]
+        return layout
+
+    def shifted(self, steps: int) -> Int64:
+        """The rows so many steps further down."""
+        further: Int64 = self.rows + steps * self.table.records["width"][self.which]
+        return further
+
+
+class Held:
+    """Arrays of trajectories in memory, from which rows are copied into a batch.
+
+    Args:
+        wanted: The rows.
+        arrays: For each of the trajectories its arrays by path, the same fields for all; None or empty: not in memory.
+        count: Rows of the batch.
+
+    Attributes:
+        missing: Positions in `wanted` of rows whose trajectory is not in memory.
+    """
+
+    def __init__(self, wanted: Rows, arrays: Sequence[Mapping[Path, Array] | None], count: int) -> None:
+        self._wanted, self._arrays = wanted, [each for each in arrays if each]
+        numbers = np.full(len(arrays), -1)
+        numbers[[bool(each) for each in arrays]] = np.arange(len(self._arrays))
+        found = numbers[wanted.which]
+        self.missing = np.flatnonzero(found < 0)
+        self._which, self._rows = np.full(count, -1), np.zeros(count, np.int64)
+        self._which[wanted.targets] = found
+
+    def take(self, path: Path, shift: int, out: Array) -> bool:
+        """Copy the rows of a field, `shift` steps further down, to their places in `out`; False if it is not there."""
+        if not self._arrays or path not in self._arrays[0]:
+            return False
+        self._rows[self._wanted.targets] = self._wanted.shifted(shift)
+        _kernels.active().scatter_rows([each[path] for each in self._arrays], self._which, self._rows, out)
+        return True
+
 
 class Source(Protocol):
     """A directory of files of one format."""
@@ -72,7 +136,7 @@ class Source(Protocol):
         ...
 
     def read(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
-        """Read single rows: each row of the fields in `outs` goes to its target there.
+        """Read single rows of trajectories with the same fields: each row of those in `outs` goes to its target there.
 
         Raises:
             StorageError: A file is missing, has another size, or a row does not match its checksum.
@@ -147,50 +211,78 @@ class SafetensorsSource:
         Raises:
             StorageError: A file is missing, has another size, or a row does not match its checksum.
         """
-        layouts = wanted.table.records["layout"]
-        for number in np.unique(layouts).tolist():
-            alike, most = np.flatnonzero(layouts == number), at_once()
-            for first in range(0, len(alike), most):
-                self._read_alike(wanted.of(alike[first : first + most]), outs)
+        most, count = at_once(), len(wanted.table)
+        for first in range(0, count, most):
+            self._read_some(wanted.of(np.arange(first, min(first + most, count))), outs)
 
-    def _read_alike(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
-        """Read from files with the same fields, all of which are open meanwhile."""
+    def _read_some(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
+        """Read from files all of which are open meanwhile."""
         known = wanted.table.records[["id", "checksum"]].tolist()
-        files: list[int] = []
+        files: list[_Open] = []
         try:
-            new = [self._open(wanted.table, k, id_, checksum, files) for k, (id_, checksum) in enumerate(known)]
+            for k, (id_, checksum) in enumerate(known):
+                self._open(wanted.table, k, id_, checksum, files)
             with reported(self.folder.path, "read the trajectories' files"):
-                self._fill(wanted, np.array(files), np.flatnonzero(new), outs)
+                self._keep_narrow(wanted.table, files)
+                self._fill(wanted, files, outs)
         except BaseException:
-            for fd in files:
-                let_go(fd)
+            for file in files:
+                let_go(file.fd)
             raise
-        for (id_, checksum), fd in zip(known, files, strict=True):
-            if _OPEN.setdefault((self._number, id_), (fd, checksum))[0] != fd:
-                let_go(fd)  # another thread has opened it, too
+        for (id_, _), file in zip(known, files, strict=True):
+            if _OPEN.setdefault((self._number, id_), file) is not file:
+                let_go(file.fd)  # another thread has opened it, too
         _shrink(kept_open())
 
-    def _open(self, table: Table, k: int, id_: int, checksum: int, files: list[int]) -> bool:
-        """Append the open file of a trajectory to `files`; returns whether it has just been opened."""
+    def _open(self, table: Table, k: int, id_: int, checksum: int, files: list[_Open]) -> None:
+        """Append the open file of a trajectory to `files`."""
         kept = _OPEN.pop((self._number, id_), None)
-        if kept is not None and kept[1] == checksum:
-            files.append(kept[0])
-            return False
+        if kept is not None and kept.checksum == checksum:
+            kept.draws += 1
+            files.append(kept)
+            return
         if kept is not None:  # the name belongs to a new file by now
-            let_go(kept[0])
+            let_go(kept.fd)
         name, size = file_name(id_), int(table.records["bytes"][k])
         try:
-            files.append(self.folder.open(name))
+            fd = self.folder.open(name)
         except StorageError as error:
             if getattr(error.__cause__, "errno", None) not in (errno.EMFILE, errno.ENFILE):
                 raise
             _shrink(0)
-            files.append(self.folder.open(name))
+            fd = self.folder.open(name)
+        files.append(_Open(fd, checksum))
         with reported(self._at(table, k), "read the file"):
-            found = size_of(files[-1])
+            found = size_of(fd)
         if found != size:
             raise StorageError(message(f"a file of {size} bytes", f"{found}", self._at(table, k)))
-        return True
+
+    def _keep_narrow(self, table: Table, files: list[_Open]) -> None:
+        """Read the narrow fields of files that are drawn from often: a draw then reads only the wide ones from them."""
+        often = [k for k, file in enumerate(files) if file.draws >= _OFTEN and not file.narrow]
+        for k in often[:_LOADED]:
+            entry, file = table[k], files[k]
+            plan, stored = entry.plan, entry.layout.stored
+            file.draws = 1  # where they are not kept, it is tried again later
+            table_of_sums = np.empty((plan.rows, len(stored)), np.uint32)
+            found: dict[Path, Array] = {(): table_of_sums}
+            places = [plan.table]
+            for number, column in enumerate(stored):
+                if column.path in entry.layout.narrow:
+                    found[column.path] = np.empty((plan.steps[number] * entry.width, *column.shape), column.stored)
+                    places.append(plan.starts[number])
+            if len(found) == 1 or sum(array.nbytes for array in found.values()) > _MOST_NARROW // kept_open():
+                continue
+            sound = all(
+                read_into(file.fd, entry.start + place, [array.reshape(-1).view(np.uint8).data])
+                for place, array in zip(places, found.values(), strict=True)
+            )
+            for number, column in enumerate(stored):
+                if sound and column.path in found:
+                    sums = self._kernels.checksums(found[column.path])
+                    sound = np.array_equal(sums, table_of_sums[: len(sums), number])
+            if sound:  # otherwise a draw of the damaged row says so
+                file.narrow = found
 
     def _at(self, table: Table, k: int) -> str:
         return f"{self.folder.path}/{file_name(int(table.records['id'][k]))}"
@@ -203,43 +295,53 @@ class SafetensorsSource:
                 raise StorageError(event(_mismatch(table[0], int(table.records["checksum"][0])), at))
             self._checked.append(layout)
 
-    def _check_marks(self, table: Table, files: Int64, offsets: Int64, new: Int64) -> None:
+    def _check_marks(self, table: Table, files: list[_Open], offsets: Int64) -> None:
         """Check that new files are those in the index: a different file of the same size has valid rows, too."""
+        new = np.array([k for k, file in enumerate(files) if not file.draws], np.int64)
         if not len(new):
             return
         marks = np.zeros((len(new), 1), np.uint32)
-        self._kernels.read_rows(files[new], offsets[new], np.arange(len(new)), marks)
+        self._kernels.read_rows(_handles(files)[new], offsets[new], np.arange(len(new)), marks)
         other = np.flatnonzero(marks[:, 0] != table.records["checksum"][new])
         if len(other):
             k = int(new[other[0]])
             raise StorageError(event(_mismatch(table[k], int(marks[other[0], 0])), self._at(table, k)))
 
-    def _fill(self, wanted: Rows, files: Int64, new: Int64, outs: Mapping[Path, Array]) -> None:
+    def _fill(self, wanted: Rows, files: list[_Open], outs: Mapping[Path, Array]) -> None:
         """Read rows of open files: one call reads all rows of a field, whatever the files' lengths."""
         table, which, rows, targets = wanted
-        layout = table.layouts[table.records["layout"][0]]
-        start, length, widths = (table.records[name].astype(np.int64) for name in ("start", "length", "width"))
-        plan, width = Plan(layout, length, widths), widths[which]
-        self._check_layout(table, layout, int(files[0]))
-        self._check_marks(table, files, start + plan.mark, new)
-        handles, begins, order = files[which], start[which], np.arange(len(rows))
+        layout, count, every = wanted.layout, len(next(iter(outs.values()))), np.arange(len(rows))
+        start, length, width = (table.records[name].astype(np.int64) for name in ("start", "length", "width"))
+        plan, handles = Plan(layout, length, width), _handles(files)
+        self._check_layout(table, layout, files[0].fd)
+        self._check_marks(table, files, start + plan.mark)
+        held = Held(wanted, [file.narrow for file in files], count)
+
+        def take(path: Path, begins: Int64, nbytes: int, shift: int, out: Array) -> tuple[Int64, RowsRead]:
+            """Copy and read the rows of a field; which were read, and how that went."""
+            read = held.missing if held.take(path, shift, out) else every
+            at = (start + begins)[which[read]] + wanted.shifted(shift)[read] * nbytes
+            return read, self._kernels.read_rows(handles[which[read]], at, targets[read], out)
+
         slots = {column.path: k for k, column in enumerate(layout.stored)}
         # One table row has the checksums of all fields; those of a shared field are one step further down.
         expected = {}
         for shift in (0, 1) if layout.shared else (0,):
-            expected[shift] = np.zeros((len(rows), len(slots)), np.uint32)
-            at = begins + plan.table[which] + (rows + shift * width) * (4 * len(slots))
-            self._kernels.read_rows(handles, at, order, expected[shift])
+            expected[shift] = np.zeros((count, len(slots)), np.uint32)
+            take((), plan.table, 4 * len(slots), shift, expected[shift])
         for path, out in outs.items():
             stored, shift = layout.source(path)
             k = slots[stored]
-            at = begins + plan.starts[k][which] + (rows + shift * width) * layout.stored[k].nbytes
-            failed, sums = self._kernels.read_rows(handles, at, targets, out)
-            bad = np.flatnonzero(sums != expected[shift][:, k])
+            read, (failed, sums) = take(stored, plan.starts[k], layout.stored[k].nbytes, shift, out)
+            bad = np.flatnonzero(sums != expected[shift][targets[read], k])
             if failed >= 0 or len(bad):
-                first = failed if failed >= 0 else int(bad[0])
+                first = int(read[failed if failed >= 0 else bad[0]])
                 what = f"Row {int(rows[first])} of `{'.'.join(path)}` does not match its checksum"
                 raise StorageError(event(what, self._at(table, int(which[first]))))
+
+
+def _handles(files: list[_Open]) -> Int64:
+    return np.array([file.fd for file in files], np.int64)
 
 
 def _mismatch(entry: Entry, checksum: int) -> str:
@@ -261,4 +363,4 @@ def _forget(key: tuple[int, int]) -> None:
     """Close a file, if it is kept."""
     kept = _OPEN.pop(key, None)
     if kept is not None:
-        let_go(kept[0])
+        let_go(kept.fd)

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import _kernels, _narrow
+from .. import _narrow
 from .._memory import Arena
 from .._types import Array, Int64
 from ._block import Block, check_storable
 from ._index import Index, Table
 from ._layout import Column, Entry, Fill, Layout, check_alike, columns_of, file_name, joined
 from ._metadata import Metadata
-from ._source import Rows, Source
+from ._source import Held, Rows, Source
 from .trajectory import Path, Trajectory
 
 # Memory of written trajectories is reused for the next ones: fresh pages would cost more than the copy.
@@ -331,19 +331,22 @@ class Snapshot:
         columns = table.layouts[table.records["layout"][0]].columns
         arrays = self._store.arena.arrays([((len(rows), *column.shape), column.stored) for column in columns])
         outs = dict(zip((column.path for column in columns), arrays, strict=True))
-        missing = [k for k, block in enumerate(blocks) if block is None]
-        if keep:
-            for k in missing:
-                blocks[k] = block = self[k].block()
+        every, source = Rows(table, which, rows, np.arange(len(rows))), self._source
+        alike: dict[frozenset[Path], dict[int, Block]] = {}  # in memory, by which fields are shared
+        for k, block in enumerate(blocks):
+            if block is None and keep:
+                block = self[k].block()
                 with self._store.lock:
                     self._store.keep(block)
-        elif missing and self._source is not None:
-            self._source.read(Rows(table, which, rows, np.arange(len(rows))).of(np.array(missing)), outs)
-        here = [block for block in blocks if block is not None]
-        if here:
-            numbers = np.full(len(blocks), -1)
-            numbers[[block is not None for block in blocks]] = np.arange(len(here))
-            from_here = numbers[which]
+            if block is not None:
+                alike.setdefault(block.entry.layout.shared, {})[k] = block
+        for here in alike.values():
+            held = Held(every.of(np.array(list(here))), [block.arrays for block in here.values()], len(rows))
             for path, out in outs.items():
-                _kernels.active().scatter_rows([block.rows(path) for block in here], from_here, rows, out)
+                held.take(*next(iter(here.values())).entry.layout.source(path), out)
+        missing = np.array([k for k, block in enumerate(blocks) if block is None and not keep], np.int64)
+        layouts = table.records["layout"][missing]
+        for number in np.unique(layouts).tolist():
+            if source is not None:
+                source.read(every.of(missing[layouts == number]), outs)
         return {column.path: _narrow.named(outs[column.path], column.dtype) for column in columns}
