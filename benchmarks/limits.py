@@ -15,13 +15,19 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from benchmarks import limit_draws, limit_machine, limit_sequences, limit_writes
+from benchmarks import limit_draws, limit_machine, limit_sequences, limit_trajectories, limit_writes
 from benchmarks.harness import Chunk, idlest_core, summarize, undisturbed
 from benchmarks.limit_cases import Case, Fact, Runs
 from benchmarks.question import FULL, QUICK, Cell, Run, Scale
 from benchmarks.worker import pin
 
-CASES: dict[str, Case] = {**limit_writes.CASES, **limit_draws.CASES, **limit_sequences.CASES, **limit_machine.CASES}
+CASES: dict[str, Case] = {
+    **limit_writes.CASES,
+    **limit_draws.CASES,
+    **limit_sequences.CASES,
+    **limit_trajectories.CASES,
+    **limit_machine.CASES,
+}
 ROUNDS, ENOUGH = 60, 12  # of a full run
 SECONDS = 8.0  # after which a case makes no more rounds than it needs
 
