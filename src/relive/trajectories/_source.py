@@ -261,28 +261,27 @@ class SafetensorsSource:
         """Read the narrow fields of files that are drawn from often: a draw then reads only the wide ones from them."""
         often = [k for k, file in enumerate(files) if file.draws >= _OFTEN and not file.narrow]
         for k in often[:_LOADED]:
-            entry, file = table[k], files[k]
+            files[k].draws = 1  # where they are not kept, it is tried again later
+            entry = table[k]
             plan, stored = entry.plan, entry.layout.stored
-            file.draws = 1  # where they are not kept, it is tried again later
-            table_of_sums = np.empty((plan.rows, len(stored)), np.uint32)
-            found: dict[Path, Array] = {(): table_of_sums}
-            places = [plan.table]
-            for number, column in enumerate(stored):
-                if column.path in entry.layout.narrow:
-                    found[column.path] = np.empty((plan.steps[number] * entry.width, *column.shape), column.stored)
-                    places.append(plan.starts[number])
-            if len(found) == 1 or sum(array.nbytes for array in found.values()) > _MOST_NARROW // kept_open():
-                continue
-            sound = all(
-                read_into(file.fd, entry.start + place, [array.reshape(-1).view(np.uint8).data])
-                for place, array in zip(places, found.values(), strict=True)
-            )
-            for number, column in enumerate(stored):
-                if sound and column.path in found:
-                    sums = self._kernels.checksums(found[column.path])
-                    sound = np.array_equal(sums, table_of_sums[: len(sums), number])
-            if sound:  # otherwise a draw of the damaged row says so
-                file.narrow = found
+            narrow = [number for number, column in enumerate(stored) if column.path in entry.layout.narrow]
+            nbytes = sum(plan.steps[number] * entry.width * stored[number].nbytes for number in narrow)
+            if narrow and nbytes + plan.mark - plan.table <= _MOST_NARROW // kept_open():
+                files[k].narrow = self._narrow(files[k].fd, entry, narrow)
+
+    def _narrow(self, fd: int, entry: Entry, numbers: Sequence[int]) -> dict[Path, Array]:
+        """Stored fields of an open file by path, with its checksums; nothing if a row does not match its own."""
+        plan, stored = entry.plan, entry.layout.stored
+        sums: Any = np.empty((plan.rows, len(stored)), np.uint32)
+        sound = read_into(fd, entry.start + plan.table, [sums.reshape(-1).view(np.uint8).data])
+        found: dict[Path, Array] = {(): sums}
+        for number in numbers:
+            column, steps = stored[number], plan.steps[number]
+            array: Any = np.empty((steps * entry.width, *column.shape), column.stored)
+            found[column.path] = array
+            sound &= read_into(fd, entry.start + plan.starts[number], [array.reshape(-1).view(np.uint8).data])
+            sound &= np.array_equal(self._kernels.checksums(array), sums[: len(array), number])
+        return found if sound else {}  # a draw of the damaged row says so
 
     def _at(self, table: Table, k: int) -> str:
         return f"{self.folder.path}/{file_name(int(table.records['id'][k]))}"
