@@ -143,8 +143,8 @@ class Source(Protocol):
         """
         ...
 
-    def forget(self, id_: int) -> None:
-        """Close a trajectory's file if it is kept open, so that deleting it frees its space."""
+    def forget(self, id_: int | None = None) -> None:
+        """Close a trajectory's file if it is kept open, so that deleting it frees its space; None: all files."""
         ...
 
     def close(self) -> None:
@@ -194,15 +194,15 @@ class SafetensorsSource:
         with self.folder.reading(name) as file:
             return read_header(file, f"{self.folder.path}/{name}").metadata
 
-    def forget(self, id_: int) -> None:
-        """Close a trajectory's file if it is kept open, so that deleting it frees its space."""
-        _forget((self._number, id_))
+    def forget(self, id_: int | None = None) -> None:
+        """Close a trajectory's file if it is kept open, so that deleting it frees its space; None: all files."""
+        for key in tuple(_OPEN) if id_ is None else ((self._number, id_),):
+            if key[0] == self._number:
+                _forget(key)
 
     def close(self) -> None:
         """Close everything."""
-        for key in tuple(_OPEN):
-            if key[0] == self._number:
-                _forget(key)
+        self.forget()
         self.folder.close()
 
     def read(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:

@@ -364,6 +364,8 @@ class TrajectoryReplayBuffer(Access):
             for id_ in list(self._store.cache.ids):
                 self._store.cache.drop(id_)
                 self._store.blocks.pop(id_, None)
+            if self._store.source is not None:
+                self._store.source.forget()
 
     def _durability(self) -> Durability:
         with self._store.lock:

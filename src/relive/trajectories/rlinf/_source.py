@@ -59,7 +59,7 @@ class RLinfSource:
         self._arena, self._lock = arena, threading.Lock()
         self._located: OrderedDict[int, tuple[Any, dict[Path, FieldRows]]] = OrderedDict()
 
-    def forget(self, id_: int) -> None:
+    def forget(self, id_: int | None = None) -> None:
         """Nothing: no file is kept open."""
 
     def close(self) -> None:
