@@ -6,9 +6,7 @@ import pickle
 import runpy
 import warnings
 from pathlib import Path
-from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -17,106 +15,19 @@ pytest.importorskip("stable_baselines3")
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from stable_baselines3 import DQN, SAC, TD3
+from sb3_loops import GAMMA, Counting, built, drawable, envs_of, judge, ledger, reward_of, small
+from stable_baselines3 import DQN, SAC
 from stable_baselines3.common.callbacks import CheckpointCallback
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import VecNormalize
 
 import relive
 from relive.errors import ArgumentError, NotEnoughData, ReliveWarning
-from relive.sb3 import HerReplayBuffer, PrioritizedDQN, PrioritizedSAC, PrioritizedTD3, ReplayBuffer
+from relive.sb3 import HerReplayBuffer, PrioritizedDQN, ReplayBuffer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The last trajectory in the replay buffer:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*steps do not continue their stream:relive.errors.ReliveWarning"),
 ]
-GAMMA = 0.5
-
-
-def small() -> dict[str, Any]:
-    return {"policy_kwargs": {"net_arch": [8]}, "device": "cpu"}  # a new one: SB3 writes into it
-
-
-class Counting(gymnasium.Env[Any, Any]):
-    """Observations and goals say lane, episode and step; `lived` says how long episodes were, and how they ended."""
-
-    lived: dict[tuple[int, int], tuple[int, str]]
-
-    def __init__(self, lane: int, kind: str = "box", continuous: bool = False, shortest: int = 2) -> None:
-        self.lane, self.kind, self.shortest, self.episode, self.t = lane, kind, shortest, -1, 0
-        self.lived = {}
-        box = spaces.Box(-1e6, 1e6, (3,), np.float32)
-        many = {"code": box, "achieved_goal": box, "desired_goal": box, "step": spaces.Discrete(100)}
-        self.observation_space = box if kind == "box" else spaces.Dict(many)
-        self.action_space = spaces.Box(-1, 1, (2,), np.float32) if continuous else spaces.Discrete(2)
-
-    def _obs(self) -> Any:
-        code = np.array([self.lane, self.episode, self.t], np.float32)
-        far = np.full(3, -1, np.float32)
-        return (
-            {"code": code, "achieved_goal": code, "desired_goal": far, "step": self.t} if self.kind != "box" else code
-        )
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self.episode, self.t = self.episode + 1, 0
-        return self._obs(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        reward = reward_of(self.lane, self.episode, self.t)
-        self.t += 1
-        over = self.t == self.shortest + (3 * self.lane + 5 * self.episode) % 7
-        how = ("terminated" if self.episode % 2 else "truncated") if over else "goes on"
-        self.lived[self.lane, self.episode] = self.t, how
-        info = {"place": (self.lane, self.episode, self.t - 1)}
-        return self._obs(), reward, how == "terminated", how == "truncated", info
-
-    def compute_reward(self, achieved_goal: Any, desired_goal: Any, infos: Any) -> np.ndarray:
-        """How many steps the goal is away; infos have to be those of the steps."""
-        for info, achieved in zip(infos, achieved_goal, strict=True):
-            assert info.get("place", (*achieved[:2], achieved[2] - 1)) == (*achieved[:2], achieved[2] - 1)
-        return (desired_goal - achieved_goal)[:, 2] + 1000 * np.abs(desired_goal - achieved_goal)[:, :2].sum(axis=1)
-
-
-def reward_of(lane: Any, episode: Any, t: Any) -> Any:
-    return (lane * 7.0 + episode * 11 + t * 3) % 31 - 15
-
-
-def envs_of(lanes: int = 2, **choices: Any) -> DummyVecEnv:
-    return DummyVecEnv([lambda lane=lane: Counting(lane, **choices) for lane in range(lanes)])
-
-
-def ledger(envs: Any) -> dict[tuple[int, int], tuple[int, str]]:
-    """Every episode: its steps, and how it ended; one that was left has "cut"."""
-    found: dict[tuple[int, int], tuple[int, str]] = {}
-    for env in envs:
-        inner = env.unwrapped
-        for key, (steps, how) in inner.lived.items():
-            found[key] = steps, "cut" if how == "goes on" and key[1] < inner.episode else how
-    return found
-
-
-def drawable(lived: dict[tuple[int, int], tuple[int, str]], n: int) -> set[tuple[int, int, int]]:
-    """Every step whose window is complete."""
-    return {
-        (*key, t) for key, (steps, how) in lived.items() for t in range(steps if how != "goes on" else steps - n + 1)
-    }
-
-
-def judge(samples: Any, lived: dict[tuple[int, int], tuple[int, str]], n: int) -> set[tuple[int, int, int]]:
-    """Compare every item with what happened; return which they are."""
-    code = samples.observations if torch.is_tensor(samples.observations) else samples.observations["code"]
-    following = samples.next_observations
-    following = following if torch.is_tensor(following) else following["code"]
-    items = [tuple(row) for row in code.int().tolist()]
-    for i, (lane, episode, t) in enumerate(items):
-        steps, how = lived[lane, episode]
-        m = min(n, steps - t)
-        assert following[i].tolist() == [lane, episode, t + m]
-        expected = sum(GAMMA**k * reward_of(lane, episode, t + k) for k in range(m))
-        assert samples.rewards[i].item() == pytest.approx(expected, abs=1e-4)
-        assert samples.dones[i].item() == (t + m == steps and how == "terminated")
-        if n > 1:
-            assert samples.discounts[i].item() == pytest.approx(GAMMA**m)
-    return set(items)
 
 
 @pytest.mark.parametrize("memory", [False, True])
@@ -243,106 +154,6 @@ def test_normalized_samples() -> None:
     assert ours.observations.std() < 2
     assert ours.rewards.std() < plain.rewards.std()
     assert model.replay_buffer.relive.stats().cuts == 0
-
-
-ALGORITHMS = {PrioritizedDQN: DQN, PrioritizedSAC: SAC, PrioritizedTD3: TD3}
-
-
-def built(kind: Any, **choices: Any) -> Any:
-    continuous = kind not in (DQN, PrioritizedDQN)
-    choices = {"buffer_size": 400, "learning_starts": 20, "batch_size": 16, "seed": 3, **small(), **choices}
-    return kind("MlpPolicy", envs_of(continuous=continuous), **choices)
-
-
-@pytest.mark.parametrize("kind", ALGORITHMS)
-def test_an_update_without_priorities_is_sb3s(kind: Any) -> None:
-    """With weights of 1 both make the same nets of the same batches."""
-    models = [
-        built(ALGORITHMS[kind], replay_buffer_class=ReplayBuffer),
-        built(kind, sampler=relive.Prioritized(beta=0.0)),
-    ]
-    models[0].learn(30)
-    models[1]._setup_learn(0)
-    # Small rewards, since DQN's loss only shows the sign of large errors.
-    batches = [data._replace(rewards=data.rewards / 100) for data in map(models[0].replay_buffer.sample, [16] * 4)]
-    for model in models:
-        model.policy.load_state_dict(models[0].policy.state_dict())
-        handed = iter(batches)
-        model.replay_buffer.sample = lambda size, env=None, handed=handed: next(handed)
-        model.replay_buffer.update_priorities = lambda ids, errors: len(ids)
-    first = {name: tensor.clone() for name, tensor in models[0].policy.state_dict().items()}
-    fresh = [
-        built(ALGORITHMS[kind], replay_buffer_class=ReplayBuffer),
-        built(kind, sampler=relive.Prioritized(beta=0.0)),
-    ]
-    for model, old in zip(fresh, models, strict=True):
-        model.policy.load_state_dict(first)
-        model.replay_buffer, model._n_updates = old.replay_buffer, 0
-        model._setup_learn(0)
-        torch.manual_seed(5)
-        model.train(4, 16)
-    mine, theirs = (model.policy.state_dict() for model in reversed(fresh))
-    assert any(not torch.equal(theirs[name], first[name]) for name in first)
-    for name in first:
-        torch.testing.assert_close(mine[name], theirs[name], rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("priority", ["td", "lap", "precision"])
-@pytest.mark.parametrize("kind", ALGORITHMS)
-def test_prioritized_algorithms_run_save_and_go_on(kind: Any, priority: str, tmp_path: Path) -> None:
-    model = built(kind, priority=priority, n_steps=2, gamma=GAMMA).learn(80)
-    buffer = model.replay_buffer
-    raw = buffer.relive.priorities(buffer.sample(200).ids)
-    assert (buffer.n_steps, buffer.gamma, model.n_steps) == (2, GAMMA, 2)
-    assert len(np.unique(raw)) > 3
-    if priority == "lap":
-        assert raw.min() >= 1.0
-    weights = buffer.sample(100).weights
-    assert weights.shape == (100, 1)
-    assert (len(weights.unique()) > 3) == (priority == "td")
-    judge(buffer.sample(300), ledger(model.get_env().envs), 2)
-    model.save(tmp_path / "model")
-    loaded = kind.load(tmp_path / "model", env=model.get_env())
-    assert (loaded.priority, loaded.sampler, loaded.critic_loss) == (priority, model.sampler, model.critic_loss)
-    if priority == "precision":
-        torch.testing.assert_close(loaded._noise.net.state_dict(), model._noise.net.state_dict())
-        assert loaded._noise.sums.tolist() == model._noise.sums.tolist() != [0, 0, 0]
-    loaded.learn(30)
-
-
-@pytest.mark.parametrize("priority", ["td", "lap", "precision"])
-def test_weights_and_priorities_of_a_batch(priority: str) -> None:
-    """The loss by hand; and what the buffer is told, which for noisy rewards is less."""
-    model = built(PrioritizedSAC, priority=priority, huber_threshold=0.5).learn(60)
-    data = model.replay_buffer.sample(400)
-    data = data._replace(ids=np.unique(data.ids), weights=torch.rand(400, 1))
-    count = len(data.ids)
-    data = type(data)(*(each[:count] if each is not None else None for each in data))
-    one, two = torch.randn(2, count, 1)
-    loss = model._loss(data, [one, two])
-    each = torch.stack([one, two])
-    huber = torch.where(each.abs() < 0.5, each**2, each.abs() - 0.25)
-    wanted = 0.5 * (data.weights * (huber if priority == "lap" else each**2)).mean(dim=1).sum()
-    assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
-    told = model.replay_buffer.relive.priorities(data.ids)
-    sizes = each[..., 0].abs().numpy()
-    if priority == "precision":
-        _, log_variance = model._noise.net(model._inputs(data)).detach().unbind(-1)
-        assert np.corrcoef(np.log(told), log_variance.numpy())[0, 1] < -0.9
-    else:
-        wanted = sizes.mean(axis=0) if priority == "td" else np.maximum(sizes.max(axis=0), 0.5)
-        np.testing.assert_allclose(told, wanted + 1e-6, rtol=1e-5)
-
-
-def test_rules_and_buffers_that_do_not_fit_are_refused() -> None:
-    for choices, text in (
-        ({"priority": "rank"}, "one of `'td'`, `'lap'`, `'precision'`"),
-        ({"priority": "lap", "critic_loss": "mse"}, "`'huber'` with `priority='lap'`"),
-        ({"sampler": relive.Uniform()}, "a sampler with priorities, got `Uniform"),
-        ({"replay_buffer_class": DQN}, "`relive.sb3.ReplayBuffer` or"),
-    ):
-        with pytest.raises(ArgumentError, match=text):
-            built(PrioritizedDQN, **choices)
 
 
 def test_buffers_are_saved_and_loaded(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import test_interrupts
-from test_interrupts import SAMPLERS, Twins, calls, lived, seen
+import interrupted_lives
+from interrupted_lives import SAMPLERS, Twins, calls, lived, seen
 
 import relive
 from relive import _kernels
@@ -111,5 +111,5 @@ def main(sampler: str, every: int) -> int:
 
 
 if __name__ == "__main__":
-    test_interrupts.run = lambda call: call()  # lines are of no interest here
+    interrupted_lives.run = lambda call: call()  # lines are of no interest here
     sys.stdout.write(f"{main(sys.argv[1], int(sys.argv[2]))}\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_interrupts import SAMPLERS
+from interrupted_lives import SAMPLERS
 
 HERE = Path(__file__).parent
 COMPILER = shutil.which("cc")

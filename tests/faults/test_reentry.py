@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from interrupted_lives import BACK_ENDS, SAMPLERS, calls, lived, prioritizes
 from interrupts import State, run
-from test_interrupts import BACK_ENDS, SAMPLERS, calls, lived, prioritizes
 
 import relive
 from relive import _kernels

@@ -1,50 +1,21 @@
-"""What engineers of large policies need: narrow numbers, texts, rules for draws, whole trajectories, RLinf's names."""
+"""What engineers of large policies need: narrow numbers, texts, rules for draws and whole trajectories."""
 
 from __future__ import annotations
 
-import asyncio
-import copy
-import pickle
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from policies import STEPS, WIDTH, buffers, rollout
 
 from relive import _narrow
-from relive.errors import ArgumentError, NotEnoughData, ReliveError, SchemaError
-from relive.mixture import Mixture
-from relive.trajectories import Selection, Trajectory, TrajectoryReplayBuffer, merge, verify
+from relive.errors import ArgumentError, NotEnoughData, SchemaError
+from relive.trajectories import Selection, Trajectory, TrajectoryReplayBuffer, verify
 
 NARROW = sorted(_narrow.BITS)
-STEPS, WIDTH = 4, 2
-
-
-def rollout(number: int, steps: int = STEPS, tokens: int = 3, **more: Any) -> dict[str, Any]:
-    full = {"rewards": np.float32, "versions": np.float32}
-    return {
-        **{name: np.full((steps, WIDTH, 1), number, dtype) for name, dtype in full.items()},
-        "forward_inputs": {
-            "ids": np.full((steps, WIDTH, tokens), number),
-            "texts": [f"{number}, {env}" for env in range(WIDTH)],
-            "length": np.arange(number + 1),
-        },
-        "task": "ab"[number % 2],
-        "success": number % 3 == 0,
-        **more,
-    }
-
-
-def buffers(path: Path, count: int = 6, **choices: Any) -> Any:
-    """The same trajectories in memory, on disk with a cache, and on disk without."""
-    for place, cache in ((None, 5), (path / "cached", 9), (path / "bare", 0)):
-        with TrajectoryReplayBuffer(place, cache_size=cache, **{"seed": 1, **choices}) as buffer:
-            buffer.add_trajectories([rollout(number) for number in range(count)])
-            buffer.sync()
-            yield buffer
 
 
 # Narrow numbers
@@ -284,7 +255,7 @@ def test_draws_without_rules_are_as_before() -> None:
     np.testing.assert_array_equal(*drawn)
 
 
-# Whole trajectories and RLinf's names
+# Whole trajectories
 
 
 def test_whole_trajectories_by_id(tmp_path: Path) -> None:
@@ -304,152 +275,3 @@ def test_whole_trajectories_by_id(tmp_path: Path) -> None:
                 buffer.load_trajectory(wrong)
         with pytest.raises(ArgumentError, match="model_weights_id"):
             buffer.load_trajectory(3, "other")
-
-
-def test_rlinfs_documented_example(tmp_path: Path) -> None:
-    buffer = TrajectoryReplayBuffer(
-        seed=1234,
-        enable_cache=True,
-        cache_size=5,
-        sample_window_size=100,
-        auto_save=True,
-        auto_save_path=str(tmp_path / "buffer"),
-        trajectory_format="pt",
-    )
-    buffer.add_trajectories([rollout(number) for number in range(8)])
-    assert buffer.sample(num_chunks=256).rewards.shape == (256, 1)
-    assert buffer.sample_chunks(3).rewards.shape == (3, 1)
-    buffer.save_checkpoint(save_path=str(tmp_path / "ckpt"))
-    buffer.load_checkpoint(load_path=str(tmp_path / "ckpt"), is_distributed=True, local_rank=0, world_size=4)
-    assert buffer.size == 2
-    assert asyncio.run(buffer.is_ready_async(2))
-    buffer.close()
-    buffer.clear()
-    buffer.clear_cache()
-    assert (len(buffer), buffer.total_samples) == (0, 0)
-    with TrajectoryReplayBuffer(tmp_path / "buffer") as again:
-        assert len(again) == 2, "a closed buffer forgets; its files stay"
-
-
-def test_positional_arguments_are_rlinfs() -> None:
-    first = TrajectoryReplayBuffer(7, False, 3, 50, False, "", "pt")
-    assert (first.sample_window_size, first.trajectory_format, first.path) == (50, "pt", None)
-    second = TrajectoryReplayBuffer(seed=7)
-    for buffer in (first, second):
-        buffer.add_trajectories([rollout(number) for number in range(5)])
-    np.testing.assert_array_equal(first.sample(30).rewards, second.sample(30).rewards)
-
-
-def test_clear_cache_reads_again(tmp_path: Path) -> None:
-    with TrajectoryReplayBuffer(tmp_path, seed=0, cache_size=9) as buffer:
-        buffer.add_trajectories([rollout(number) for number in range(3)])
-        buffer.sync()
-        assert buffer.get_stats()["cache_size"] == 3
-        buffer.clear_cache()
-        assert (buffer.get_stats()["cache_size"], buffer.get_stats()["memory_bytes"]) == (0, 0)
-        assert set(buffer.sample(50).rewards[:, 0]) == {0, 1, 2}
-
-
-def test_close_without_waiting_still_writes_all(tmp_path: Path) -> None:
-    buffer = TrajectoryReplayBuffer(tmp_path)
-    buffer.add_trajectories([rollout(number) for number in range(20)])
-    buffer.close(wait=False)
-    assert not any(thread.daemon for thread in threading.enumerate() if thread.name == "relive-closing")
-    with pytest.raises(ArgumentError, match="a closed one"):
-        buffer.sample(1)
-    buffer.close()  # waits
-    with TrajectoryReplayBuffer(tmp_path) as again:
-        assert len(again) == 20
-
-
-def test_tensors_out_by_choice() -> None:
-    made = [TrajectoryReplayBuffer(seed=2, output=output) for output in ("numpy", "torch")]
-    for buffer in made:
-        buffer.add_trajectories([rollout(number) for number in range(3)])
-    arrays, tensors = (buffer.sample(9) for buffer in made)
-    assert type(tensors) is dict
-    assert type(tensors["forward_inputs"]) is dict
-    np.testing.assert_array_equal(arrays.forward_inputs.ids, tensors["forward_inputs"]["ids"].numpy())
-    mixed = Mixture(made[1], made[1]).sample(5)
-    assert type(mixed) is dict
-    assert mixed["rewards"].shape == (5, 1)
-
-
-def test_fields_are_attributes() -> None:
-    trajectory = Trajectory(max_episode_length=5)
-    assert (trajectory.actions, trajectory.forward_inputs, len(trajectory)) == (None, {}, 0)
-    trajectory.curr_obs["states"] = torch.ones(3, 2, 4)
-    trajectory.dones = np.zeros((4, 2, 1), bool)
-    trajectory.rewards = np.ones((3, 2, 1))
-    assert trajectory.dones.shape == (3, 2, 1), "the reset's row is dropped"
-    assert trajectory.num_samples == 6
-    buffer = TrajectoryReplayBuffer(seed=0)
-    buffer.add_trajectories([trajectory])
-    assert buffer.sample(5).curr_obs.states.shape == (5, 4)
-    trajectory.rewards = None
-    trajectory.rewards = np.ones((5, 2, 1))
-    with pytest.raises(SchemaError, match=r"the shape `\(5, 2, ...\)` of the other fields"):
-        buffer.add_trajectories([trajectory])
-    assert len(buffer) == 1
-    with pytest.raises(SchemaError, match="at least one field"):
-        buffer.add_trajectories([Trajectory(max_episode_length=3)])
-    with pytest.raises(AttributeError, match="without a field `reward`"):
-        _ = trajectory.reward
-    assert copy.deepcopy(trajectory).rewards.shape == (5, 2, 1)
-
-
-ONES = np.ones((3, 2, 1))
-RECURSIVE: dict[str, Any] = {}
-RECURSIVE["a"] = RECURSIVE
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda buffer: buffer.add_trajectories([{1: ONES}]),
-        lambda buffer: buffer.add_trajectories(None),
-        lambda buffer: buffer.add_trajectories(Trajectory(rewards=ONES)),
-        lambda buffer: buffer.add_trajectories([{"rewards": ONES, "obs": RECURSIVE}]),
-        lambda buffer: buffer.add_trajectories([{"rewards": torch.empty(3, 2, 1, device="meta")}]),
-        lambda buffer: buffer.add_trajectories([{"rewards": ONES, "x": object()}]),
-        lambda buffer: buffer.add_trajectories([{"rewards": ONES, "x": [{"y": 1}]}]),
-        lambda buffer: pickle.dumps(buffer),
-        lambda buffer: copy.deepcopy(buffer),
-        lambda buffer: TrajectoryReplayBuffer(True),
-        lambda buffer: TrajectoryReplayBuffer(1.5),
-        lambda buffer: TrajectoryReplayBuffer(3, seed=4),
-        lambda buffer: TrajectoryReplayBuffer(trajectory_format="pkl"),
-        lambda buffer: TrajectoryReplayBuffer(output="jax"),
-        lambda buffer: TrajectoryReplayBuffer(fill="x"),
-        lambda buffer: TrajectoryReplayBuffer(select={"success": True}),
-        lambda buffer: buffer.save_checkpoint(),
-        lambda buffer: buffer.save_checkpoint(3),
-        lambda buffer: buffer.load_checkpoint("a", load_path="b"),
-        lambda buffer: buffer.close(wait=1),
-    ],
-)
-def test_wrong_arguments_are_relives_errors(call: Any) -> None:
-    buffer = TrajectoryReplayBuffer(seed=0)
-    with pytest.raises(ReliveError):
-        call(buffer)
-    assert len(buffer) == 0
-
-
-def test_any_field_name_can_be_used() -> None:
-    buffer = TrajectoryReplayBuffer(seed=0)
-    names = ("self", "keys", "length", "arrays", "metadata", "num_samples")
-    buffer.add_trajectories([dict.fromkeys(names, ONES)])
-    assert set(buffer.sample(2)) == set(names)
-    assert buffer.load_trajectory(0)["length"].shape == ONES.shape
-
-
-def test_merging_keeps_texts(tmp_path: Path) -> None:
-    for rank in range(2):
-        with TrajectoryReplayBuffer(tmp_path / f"rank_{rank}") as buffer:
-            buffer.add_trajectories([rollout(rank)])
-    for layout in ("safetensors", "pt"):
-        merge([tmp_path / "rank_0", tmp_path / "rank_1"], tmp_path / layout, layout)
-        merged = TrajectoryReplayBuffer()
-        merged.load_checkpoint(tmp_path / layout)
-        assert [merged.load_trajectory(k).forward_inputs["texts"][1] for k in range(2)] == ["0, 1", "1, 1"]
-        assert merged.get_trajectory_info(1)["task"] == "b"

@@ -177,7 +177,7 @@ def test_no_function_is_forgotten() -> None:
 
 def test_what_a_kernel_works_on_lives_as_long_as_the_kernel() -> None:
     """Whatever becomes of the lists that it was made from, and of the ring that a queue follows."""
-    from border_calls import queue_arguments, ranks_arguments
+    from border_sampler_calls import queue_arguments, ranks_arguments
     from border_tools import native, ring_arguments
 
     from relive.sum_tree import allocate

@@ -1,0 +1,116 @@
+"""Prioritized DQN, SAC and TD3: an update beside Stable-Baselines3's own, and the priorities that come of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("stable_baselines3")
+
+import torch
+from sb3_loops import GAMMA, built, judge, ledger
+from stable_baselines3 import DQN, SAC, TD3
+
+import relive
+from relive.errors import ArgumentError
+from relive.sb3 import PrioritizedDQN, PrioritizedSAC, PrioritizedTD3, ReplayBuffer
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The last trajectory in the replay buffer:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*steps do not continue their stream:relive.errors.ReliveWarning"),
+]
+ALGORITHMS = {PrioritizedDQN: DQN, PrioritizedSAC: SAC, PrioritizedTD3: TD3}
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_an_update_without_priorities_is_sb3s(kind: Any) -> None:
+    """With weights of 1 both make the same nets of the same batches."""
+    models = [
+        built(ALGORITHMS[kind], replay_buffer_class=ReplayBuffer),
+        built(kind, sampler=relive.Prioritized(beta=0.0)),
+    ]
+    models[0].learn(30)
+    models[1]._setup_learn(0)
+    # Small rewards, since DQN's loss only shows the sign of large errors.
+    batches = [data._replace(rewards=data.rewards / 100) for data in map(models[0].replay_buffer.sample, [16] * 4)]
+    for model in models:
+        model.policy.load_state_dict(models[0].policy.state_dict())
+        handed = iter(batches)
+        model.replay_buffer.sample = lambda size, env=None, handed=handed: next(handed)
+        model.replay_buffer.update_priorities = lambda ids, errors: len(ids)
+    first = {name: tensor.clone() for name, tensor in models[0].policy.state_dict().items()}
+    fresh = [
+        built(ALGORITHMS[kind], replay_buffer_class=ReplayBuffer),
+        built(kind, sampler=relive.Prioritized(beta=0.0)),
+    ]
+    for model, old in zip(fresh, models, strict=True):
+        model.policy.load_state_dict(first)
+        model.replay_buffer, model._n_updates = old.replay_buffer, 0
+        model._setup_learn(0)
+        torch.manual_seed(5)
+        model.train(4, 16)
+    mine, theirs = (model.policy.state_dict() for model in reversed(fresh))
+    assert any(not torch.equal(theirs[name], first[name]) for name in first)
+    for name in first:
+        torch.testing.assert_close(mine[name], theirs[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("priority", ["td", "lap", "precision"])
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_prioritized_algorithms_run_save_and_go_on(kind: Any, priority: str, tmp_path: Path) -> None:
+    model = built(kind, priority=priority, n_steps=2, gamma=GAMMA).learn(80)
+    buffer = model.replay_buffer
+    raw = buffer.relive.priorities(buffer.sample(200).ids)
+    assert (buffer.n_steps, buffer.gamma, model.n_steps) == (2, GAMMA, 2)
+    assert len(np.unique(raw)) > 3
+    if priority == "lap":
+        assert raw.min() >= 1.0
+    weights = buffer.sample(100).weights
+    assert weights.shape == (100, 1)
+    assert (len(weights.unique()) > 3) == (priority == "td")
+    judge(buffer.sample(300), ledger(model.get_env().envs), 2)
+    model.save(tmp_path / "model")
+    loaded = kind.load(tmp_path / "model", env=model.get_env())
+    assert (loaded.priority, loaded.sampler, loaded.critic_loss) == (priority, model.sampler, model.critic_loss)
+    if priority == "precision":
+        torch.testing.assert_close(loaded._noise.net.state_dict(), model._noise.net.state_dict())
+        assert loaded._noise.sums.tolist() == model._noise.sums.tolist() != [0, 0, 0]
+    loaded.learn(30)
+
+
+@pytest.mark.parametrize("priority", ["td", "lap", "precision"])
+def test_weights_and_priorities_of_a_batch(priority: str) -> None:
+    """The loss by hand; and what the buffer is told, which for noisy rewards is less."""
+    model = built(PrioritizedSAC, priority=priority, huber_threshold=0.5).learn(60)
+    data = model.replay_buffer.sample(400)
+    data = data._replace(ids=np.unique(data.ids), weights=torch.rand(400, 1))
+    count = len(data.ids)
+    data = type(data)(*(each[:count] if each is not None else None for each in data))
+    one, two = torch.randn(2, count, 1)
+    loss = model._loss(data, [one, two])
+    each = torch.stack([one, two])
+    huber = torch.where(each.abs() < 0.5, each**2, each.abs() - 0.25)
+    wanted = 0.5 * (data.weights * (huber if priority == "lap" else each**2)).mean(dim=1).sum()
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
+    told = model.replay_buffer.relive.priorities(data.ids)
+    sizes = each[..., 0].abs().numpy()
+    if priority == "precision":
+        _, log_variance = model._noise.net(model._inputs(data)).detach().unbind(-1)
+        assert np.corrcoef(np.log(told), log_variance.numpy())[0, 1] < -0.9
+    else:
+        wanted = sizes.mean(axis=0) if priority == "td" else np.maximum(sizes.max(axis=0), 0.5)
+        np.testing.assert_allclose(told, wanted + 1e-6, rtol=1e-5)
+
+
+def test_rules_and_buffers_that_do_not_fit_are_refused() -> None:
+    for choices, text in (
+        ({"priority": "rank"}, "one of `'td'`, `'lap'`, `'precision'`"),
+        ({"priority": "lap", "critic_loss": "mse"}, "`'huber'` with `priority='lap'`"),
+        ({"sampler": relive.Uniform()}, "a sampler with priorities, got `Uniform"),
+        ({"replay_buffer_class": DQN}, "`relive.sb3.ReplayBuffer` or"),
+    ):
+        with pytest.raises(ArgumentError, match=text):
+            built(PrioritizedDQN, **choices)

@@ -1,0 +1,191 @@
+"""Calls that can be cut short anywhere: buffers that have lived, and what each looks like before and after a call."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from interrupts import Interrupt, Recorded, State, interrupted_at, run
+
+import relive
+
+BACK_ENDS = ["numpy", "native"]
+LANES, ROWS = 2, 12
+SCHEMA = relive.Schema(
+    obs=relive.Field((2,), stack=2), action=relive.Field(), state=relive.Field((3,), "int16", every=1)
+)
+SAMPLERS = {
+    "uniform": relive.Uniform(),
+    "without replacement": relive.Uniform(replacement=False),
+    "episodes": relive.Uniform(over="episodes"),
+    "prioritized": relive.Prioritized(beta=relive.Anneal(0.1, 1.0, over=9), weights="buffer"),
+    "prioritized without replacement": relive.Prioritized(replacement=False),
+    "ranked": relive.Ranked(beta=relive.Anneal(0.1, 1.0, over=9), weights="none"),
+}
+
+
+class Streams:
+    """Two lanes of steps whose numbers never repeat; lane 1 ends an episode at every fourth step."""
+
+    def __init__(self) -> None:
+        self.now = np.array([[[0, 0], [1, 1]], [[0, 0], [1001, 1001]]], np.float32)
+        self.clock = 0
+
+    def step(self, lanes: Any = (0, 1), successor: bool = True, jump: float = 0) -> dict[str, Any]:
+        lanes = list(lanes)
+        self.clock += 1
+        ended = np.array([lane == 1 and self.clock % 4 == 0 for lane in lanes])
+        obs = self.now[lanes] + np.float32(jump)
+        after = np.stack([obs[:, 1], obs[:, 1] + 1], axis=1)
+        self.now[lanes] = np.where(ended[:, None, None], after + 50, after)
+        number = np.full(len(lanes), self.clock, np.float32)
+        state = np.full((len(lanes), 3), self.clock, np.int16)
+        step = {"obs": obs, "action": number, "reward": number, "state": state}
+        terminated = ended & (self.clock % 8 == 0)
+        step |= {"terminated": terminated, "truncated": ended & ~terminated}
+        return {**step, "next_obs": after} if successor else step
+
+
+class Foreign:
+    """Numbers that only Python can read."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._values = values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return self._values
+
+
+def make(sampler: Any, storage: Any) -> relive.ReplayBuffer:
+    item = relive.Transitions(n_step=2, gamma=0.5)
+    return relive.ReplayBuffer(
+        SCHEMA, LANES * ROWS, num_envs=LANES, item=item, sampler=sampler, storage=storage, seed=1
+    )
+
+
+def prioritizes(buffer: relive.ReplayBuffer) -> bool:
+    return buffer.sampler.prioritizes
+
+
+def lived(sampler: Any, steps: int, storage: Any = None) -> tuple[relive.ReplayBuffer, Streams]:
+    """A buffer after some steps, updates and draws, with changes that the sampler has not looked at yet."""
+    buffer, streams = make(sampler, storage or Recorded()), Streams()
+    for t in range(steps):
+        step = streams.step()
+        buffer.add(**step, priority=[0.5, t + 1.0]) if t == 3 and prioritizes(buffer) else buffer.add(**step)
+        if t % 3 == 2 and buffer.can_sample(4):
+            batch = buffer.sample(4)
+            if prioritizes(buffer):
+                buffer.update_priorities(batch.ids, batch.reward + t)
+    return buffer, streams
+
+
+def calls(buffer: relive.ReplayBuffer, streams: Streams) -> dict[str, Callable[[], object]]:
+    """Calls by name, each of which can be made again and again from the same state."""
+
+    def steps(length: int) -> dict[str, Any]:
+        its = copy.deepcopy(streams)
+        several = [its.step() for _ in range(length)]
+        return {name: np.stack([step[name] for step in several], axis=1) for name in several[0]}
+
+    def step(*arguments: Any, **named: Any) -> dict[str, Any]:
+        return copy.deepcopy(streams).step(*arguments, **named)
+
+    newest = LANES * int(buffer._ring.counters[:, 0].min())
+    ids = np.array([i for i in range(newest) if i < 2 or readable(buffer, i)])[[0, 1, -1, -2, -1]]
+    every = step(), step(lanes=[1]), step(jump=500), step(successor=False), steps(2)
+    whole, part, cut, waiting, several = every
+    table: dict[str, Callable[[], object]] = {
+        "add": lambda: buffer.add(**whole),
+        "add, read in Python": lambda: buffer.add(**whole | {"reward": Foreign(whole["reward"])}),
+        "add to one lane": lambda: buffer.add(**part, env_ids=[1]),
+        "add behind a cut": lambda: buffer.add(**cut),
+        "add without a successor": lambda: buffer.add(**waiting),
+        "extend": lambda: buffer.extend(**several),
+        "cut": buffer.cut,
+        "clear": buffer.clear,
+        "sample": lambda: buffer.sample(4),
+        "can_sample": lambda: buffer.can_sample(3),
+        "stats": buffer.stats,
+    }
+    if prioritizes(buffer):
+        table["add with priorities"] = lambda: buffer.add(**whole, priority=np.array([0.0, 99.0]))
+        table["update_priorities"] = lambda: buffer.update_priorities(ids, [1.0, 2.0, 300.0, 40.0, 5.0])
+    return table
+
+
+def readable(buffer: relive.ReplayBuffer, number: int) -> bool:
+    states = buffer._ring.locate(np.array([number]))[1]
+    return states is None or not states[0]
+
+
+def seen(buffer: relive.ReplayBuffer, streams: Streams) -> list[Any]:
+    """What a caller sees of a buffer, now and after some further calls."""
+    views: list[Any] = []
+    further = copy.deepcopy(streams)
+    for round_ in range(3):
+        stats = buffer.stats()
+        views += [stats.size, stats.drawable, stats.added, stats.cuts, stats.unbootstrapped, stats.ends]
+        views += [stats.repeated_finals, stats.priority_quantiles]
+        ids = [i for i in range(LANES * int(buffer._ring.counters[:, 0].max())) if readable(buffer, i)]
+        views += [ids, dict(buffer.read(ids)), buffer.priorities(ids)]
+        views.append(dict(buffer.sample(3)) if buffer.can_sample(3) else None)
+        if prioritizes(buffer):
+            views.append(buffer.update_priorities(ids[-4:], np.arange(4.0)[: len(ids)] + round_))
+        buffer.add(**further.step(jump=2000))
+    return views
+
+
+class Twins:
+    """A buffer, and what it looks like where the call has not happened, and where it has."""
+
+    def __init__(self, buffer: relive.ReplayBuffer, streams: Streams, name: str) -> None:
+        self.buffer, self.streams, self.name = buffer, streams, name
+        self.call = calls(buffer, streams)[name]
+        self.before = State(buffer)
+        self.lines = run(self.call)
+        self.after, self.draws = State(buffer), self._draws()
+        self.views = []
+        for state in (self.before, self.after):
+            state.restore()
+            self.views.append(seen(buffer, streams))
+        self.before.restore()
+        self.known = [self.before, self.after]
+
+    def interrupt(self, at: int) -> None:
+        """Interrupt the call at a line; afterwards it has happened or it has not."""
+        with pytest.raises(Interrupt):
+            run(self.call, interrupted_at(at))
+        self.settle()
+
+    def settle(self) -> None:
+        """See that the call has happened or has not, and go back to before it."""
+        assert not self.buffer._turn.taken(), "the lock is held"
+        if not any(state.holds() for state in self.known):
+            self.known.append(State(self.buffer))  # looked at once
+            self.check_sample() if self.name == "sample" else self.check()
+        self.before.restore()
+
+    def check(self) -> None:
+        ours = seen(self.buffer, self.streams)
+        try:
+            np.testing.assert_equal(ours, self.views[0])
+        except AssertionError:
+            np.testing.assert_equal(ours, self.views[1])
+
+    def check_sample(self) -> None:
+        """The generator may have moved, but not without the clock of beta; nothing else has."""
+        moved = self.buffer.rng.bit_generator.state != self.before.generator
+        self.buffer.rng.bit_generator.state = self.before.generator
+        if prioritizes(self.buffer):
+            assert self._draws() == self.draws or not moved
+            self.buffer._index._sampling._draws[0] = self.draws - 1  # type: ignore[attr-defined]
+        np.testing.assert_equal(seen(self.buffer, self.streams), self.views[0])
+
+    def _draws(self) -> float:
+        """The clock of beta."""
+        index: Any = self.buffer._index
+        return float(index._sampling._draws[0]) if prioritizes(self.buffer) else 0.0

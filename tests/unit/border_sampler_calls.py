@@ -1,0 +1,231 @@
+"""The right calls of `border_calls.py` that draw: of trees, rankings and queues."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import spoilers
+from border_tools import LANES, ROWS, Call, drawable, guard, lived, native
+from spoilers import Spoilers
+
+from relive.sum_tree import allocate
+
+
+def draw_from(queue: Any) -> None:
+    """Every slot that a queue gives is one of the ring's."""
+    u = np.linspace(0, 1, 40, endpoint=False)
+    for name in ("draw", "draw_episodes", "draw_distinct") if queue.refresh() else ():
+        slots = getattr(queue, name)(u[:1] if name == "draw_distinct" else u)
+        if not ((slots >= 0) & (slots < LANES * ROWS)).all():
+            raise SystemError("a slot outside the ring")
+
+
+def tree_call(name: str) -> Call:
+    sums, mins, state = allocate(100)
+    own = [guard(level, np.float64) for level in sums], [guard(level, np.float64) for level in mins]
+    tree = native.Tree(*own, guard(state, np.float64))
+    tree.set(np.arange(100), np.arange(100.0))
+    index, ring = spoilers.indices(104), lived()[0]
+    floats = {"alpha": spoilers.floats(), "eps": spoilers.floats(-1.0, np.nan, np.inf)}
+    uniforms = {"u": spoilers.numbers(-0.1, 1.0, 2.0, np.nan, np.inf, -np.inf)}
+    three, halves = guard([5, 99, 5]), guard([0.5, 2.0, 0.0], np.float64)
+    calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
+        "get": ({"indices": three}, {"indices": index}),
+        "set": (
+            {"indices": three, "values": halves},
+            {"indices": index, "values": spoilers.numbers(-1.0, np.nan, np.inf, -np.inf)},
+        ),
+        "restore": ({}, {}),
+        "fill_zero_and_set": (
+            {"removed": three, "added": guard([3, 4, 6]), "value": 1.5},
+            {"removed": index, "added": index, "value": spoilers.floats(-1.0, np.nan, np.inf)},
+        ),
+        "find": ({"prefix": halves}, {"prefix": spoilers.numbers(np.nan)}),
+        "draw": (
+            {"u": guard([0.1, 0.5, 0.9], np.float64), "stratified": True},
+            {**uniforms, "stratified": spoilers.flags()},
+        ),
+        "draw_distinct": (
+            {"u": guard([0.1, 0.5, 0.9], np.float64)},
+            {"u": {**uniforms["u"], "too many": lambda a: np.full(101, 0.5)}},
+        ),
+        "sample": (
+            {"u": guard([0.1, 0.5, 0.9], np.float64), "stratified": True, "replacement": False, "scale": 2}
+            | {"items": 3.0, "beta": 0.4},
+            {"u": {**uniforms["u"], "too many": lambda a: np.full(101, 0.5)}, "stratified": spoilers.flags()}
+            | {"replacement": spoilers.flags(), "scale": spoilers.whole_numbers(-1, 3)}
+            | {"items": spoilers.floats(0.0, -1.0, np.nan), "beta": spoilers.floats()},
+        ),
+        "try_update": (
+            {
+                "ring": ring,
+                "seen": guard(np.zeros((LANES, 3))),
+                "ids": guard(ring.ids(drawable(ring))[:3]),
+                "td_error": halves,
+            }
+            | {"initial": 1.0, "eps": 0.1, "alpha": 0.6},
+            {
+                "ring": spoilers.objects(tree),
+                "seen": spoilers.writable(spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))),
+                "ids": {**index, "overwritten": lambda a: a * 0, "never issued": lambda a: a + 2**40},
+                "td_error": spoilers.numbers(np.nan, np.inf),
+                "initial": spoilers.floats(-1.0, np.nan, np.inf),
+                **floats,
+            },
+        ),
+        "refresh": (
+            {"ring": ring, "seen": guard(np.zeros((LANES, 3))), "initial": 1.0, "alpha": 0.6},
+            {
+                "ring": spoilers.objects(tree),
+                "seen": spoilers.writable(spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))),
+                "initial": spoilers.floats(-1.0, np.nan, np.inf),
+                "alpha": floats["alpha"],
+            },
+        ),
+        "update": (
+            {"slots": three, "td_error": halves, "keep": guard([True, False, True], bool), "eps": 0.1, "alpha": 0.6},
+            {"slots": index, "td_error": spoilers.numbers(), "keep": spoilers.numbers(), **floats},
+        ),
+    }
+    arguments, spoilt = calls[name]
+    return Call(getattr(tree, name), arguments, spoilt)
+
+
+def make_tree() -> Call:
+    sums, mins, state = allocate(100)
+    arguments = {
+        "sums": [guard(level, np.float64) for level in sums],
+        "mins": [guard(level, np.float64) for level in mins],
+        "state": guard(state, np.float64),
+    }
+
+    def then(tree: Any) -> None:
+        tree.set(np.arange(50), np.ones(50))
+        if not (tree.draw(np.linspace(0, 1, 30, endpoint=False), False).leaves < 104).all():
+            raise SystemError("a leaf outside the tree")
+
+    levels = spoilers.lists(spoilers.writable(spoilers.arrays()))
+    garbage = {f"{bad}": lambda a, bad=bad: [np.full_like(level, bad) for level in a] for bad in (np.nan, np.inf, -1.0)}
+    spoilt = {
+        "sums": {**levels, **garbage},
+        "mins": {**levels, **garbage},
+        "state": spoilers.writable(spoilers.arrays()),
+    }
+    return Call(native.Tree, arguments, spoilt, then)
+
+
+def ranks_arguments() -> dict[str, Any]:
+    """A ranking of 24 slots, half of which have a priority already."""
+    raw = np.where(np.arange(24) % 2, np.arange(24.0) % 7, 0.0)
+    return {
+        "tree": native.Tree(*allocate(24)),
+        "order": guard(np.zeros(native.order_size(24)), np.float64),
+        "raw": guard(raw, np.float64),
+        "stamps": guard(np.arange(24)[::-1]),
+        "state": guard([3.0, 24.0], np.float64),
+        "alpha": 0.7,
+    }
+
+
+def draw_ranks(ranks: Any) -> None:
+    """Every slot that a ranking gives is one of its own."""
+    ranks.rebuild()
+    for turn in range(3):
+        drawn = [ranks.draw(np.linspace(0, 1, 30, endpoint=False), True), ranks.draw_distinct(np.full(9, 0.5))]
+        if not all(((slots >= 0) & (slots < 24)).all() for slots, _ in drawn):
+            raise SystemError("a slot that there is not")
+        ranks.update(np.arange(24), np.arange(24.0) % (2 + turn), None, 0.5)
+
+
+def make_ranks() -> Call:
+    spoilt = {name: spoilers.writable(spoilers.arrays()) for name in ("order", "raw", "stamps", "state")}
+    spoilt["order"] |= {"full": lambda a: np.full_like(a, 1.5), "an entry": lambda a: np.append(a[:-1], 1e-300)}
+    spoilt["raw"] |= {f"{bad}": lambda a, bad=bad: np.full_like(a, bad) for bad in (np.nan, np.inf, -1.0)}
+    spoilt["stamps"] |= {f"{bad}": lambda a, bad=bad: np.full_like(a, bad) for bad in (-(2**63), 2**63 - 1)}
+    spoilt["state"] |= spoilers.numbers(np.nan, np.inf, -1.0, 1e300)
+    spoilt["alpha"] = spoilers.floats(-1.0, np.nan, np.inf)
+    spoilt["tree"] = spoilers.objects(lived()[0])
+    spoilt["tree"] |= {"smaller": lambda tree: native.Tree(*allocate(16)), "not empty": _not_empty}
+    return Call(native.Ranks, ranks_arguments(), spoilt, draw_ranks)
+
+
+def _not_empty(tree: Any) -> Any:
+    tree.set(np.arange(3), np.ones(3))
+    return tree
+
+
+def ranks_call(name: str) -> Call:
+    ranks, ring = native.Ranks(**ranks_arguments()), lived()[0]
+    ranks.rebuild()
+    uniforms = spoilers.numbers(-0.1, 1.0, 2.0, np.nan, np.inf, -np.inf)
+    three, halves = guard([5, 23, 5]), guard([0.5, 2.0, 0.0], np.float64)
+    u = guard([0.1, 0.5, 0.9], np.float64)
+    calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
+        "rebuild": ({}, {}),
+        "draw": ({"u": u, "stratified": True}, {"u": uniforms, "stratified": spoilers.flags()}),
+        "draw_distinct": ({"u": u}, {"u": {**uniforms, "too many": lambda a: np.full(25, 0.5)}}),
+        "sample": (
+            {"u": u, "stratified": True, "replacement": False, "scale": 2, "items": 3.0, "beta": 0.4},
+            {"u": {**uniforms, "too many": lambda a: np.full(25, 0.5)}, "stratified": spoilers.flags()}
+            | {"replacement": spoilers.flags(), "scale": spoilers.whole_numbers(-1, 3)}
+            | {"items": spoilers.floats(0.0, -1.0, np.nan), "beta": spoilers.floats()},
+        ),
+        "refresh": (
+            {"ring": ring, "seen": guard(np.zeros((LANES, 3))), "initial": 1.0},
+            {
+                "ring": spoilers.objects(ranks),
+                "seen": spoilers.writable(spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63))),
+                "initial": spoilers.floats(-1.0, np.nan, np.inf),
+            },
+        ),
+        "update": (
+            {"slots": three, "td_error": halves, "keep": guard([True, False, True], bool), "eps": 0.1},
+            {
+                "slots": spoilers.indices(24),
+                "td_error": spoilers.numbers(),
+                "keep": spoilers.numbers(),
+                "eps": spoilers.floats(-1.0, np.nan, np.inf),
+            },
+        ),
+    }
+    arguments, spoilt = calls[name]
+    return Call(getattr(ranks, name), arguments, spoilt)
+
+
+def queue_arguments() -> dict[str, Any]:
+    ring, _ = lived()
+    places, firsts = (guard(np.zeros((LANES, ROWS)), np.int32) for _ in range(2))
+    arguments = {
+        "ring": ring,
+        "places": places,
+        "firsts": firsts,
+        "ends": guard(np.zeros((LANES, 4))),
+        "seen": guard(np.zeros((LANES, 3))),
+    }
+    native.Queue(**arguments).refresh()
+    return arguments
+
+
+def make_queue() -> Call:
+    entries = spoilers.writable(spoilers.arrays())
+    entries |= {f"all {value}": lambda a, value=value: np.full_like(a, value) for value in (-1, 0, ROWS, 2**31 - 1)}
+    entries["backwards in each lane"] = lambda a: a[:, ::-1].copy()
+    counters = spoilers.writable(spoilers.arrays())
+    values = (-1, 7, 1000, 2**62, 2**63 - 1, -(2**63))
+    ends = counters | {f"{c}={v}": spoilers.put_in_column(c, v) for c in range(4) for v in values}
+    seen = counters | {f"{c}={v}": spoilers.put_in_column(c, v) for c in range(3) for v in values}
+    ring = native.Tree(*allocate(8))
+    spoilt = {"ring": spoilers.objects(ring), "places": entries, "firsts": entries, "ends": ends, "seen": seen}
+    return Call(native.Queue, queue_arguments(), spoilt, draw_from)
+
+
+def queue_call(name: str) -> Call:
+    queue = native.Queue(**queue_arguments())
+    queue.refresh()
+    if name == "refresh":
+        return Call(queue.refresh, {}, {})
+    spoilt = spoilers.numbers(-0.1, 1.0, 2.0, np.nan, np.inf)
+    if name == "draw_distinct":
+        spoilt["too many"] = lambda a: np.full(LANES * ROWS + 1, 0.5)
+    return Call(getattr(queue, name), {"u": guard([0.0, 0.5, 0.9], np.float64)}, {"u": spoilt})
