@@ -82,9 +82,12 @@ def test_a_dropped_buffer_lets_go(cycle, folder):
         buffer = TrajectoryReplayBuffer(folder, cache_size=0)
         buffer.add_trajectories([simple(k)])
         buffer.sync()
-        buffer.sample(4)
-        buffer.itself = buffer if cycle else None
-        del buffer
+        reader = TrajectoryReplayBuffer(cache_size=0)
+        reader.load_checkpoint(folder)
+        for each in (buffer, reader):
+            each.sample(4)
+            each.itself = each if cycle else None
+        del buffer, reader, each
         gc.collect()
     assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
     assert inspect(folder).trajectories == 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import weakref
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -159,6 +160,7 @@ class SafetensorsSource:
         self.folder, self._arena, self._number = folder, arena or Arena(), next(_NUMBERS)
         self._kernels: Any = _kernels.active()
         self._checked: list[Layout] = []
+        weakref.finalize(self, _forget_all, self._number).atexit = False
 
     def block(self, entry: Entry) -> Block:
         """Read a whole trajectory; its header is compared with the entry, and every row with its checksum."""
@@ -196,9 +198,10 @@ class SafetensorsSource:
 
     def forget(self, id_: int | None = None) -> None:
         """Close a trajectory's file if it is kept open, so that deleting it frees its space; None: all files."""
-        for key in tuple(_OPEN) if id_ is None else ((self._number, id_),):
-            if key[0] == self._number:
-                _forget(key)
+        if id_ is None:
+            _forget_all(self._number)
+        else:
+            _forget((self._number, id_))
 
     def close(self) -> None:
         """Close everything."""
@@ -363,3 +366,10 @@ def _forget(key: tuple[int, int]) -> None:
     kept = _OPEN.pop(key, None)
     if kept is not None:
         let_go(kept.fd)
+
+
+def _forget_all(number: int) -> None:
+    """Close all files of a source that are kept; also once it is gone."""
+    for key in tuple(_OPEN):
+        if key[0] == number:
+            _forget(key)
