@@ -139,7 +139,6 @@ class Divided:
         with self._turn.lock:
             return self._ring.counters[:, HEAD].copy()
 
-    @property
     def lane_steps(self) -> Int64:
         """Steps ever added to each lane, int64 `[L]`: `Sequences(starts=k)` start at those of a multiple of k."""
         with self._turn.lock:

@@ -135,7 +135,7 @@ def test_ids_to_come_are_told_by_the_next_rows() -> None:
         assert (ids // LANES >= rows[call.lanes][:, None]).all() if call.steps else not ids.size
         if call.steps:
             steps[call.lanes] += ids.shape[1]
-        assert buffer.lane_steps.tolist() == steps.tolist()
+        assert buffer.lane_steps().tolist() == steps.tolist()
         if call.steps:
             assert (buffer.next_rows[call.lanes] > (ids // LANES).max(axis=1)).all()
 

@@ -246,7 +246,7 @@ class Shard:
     def lane_steps(self, lanes: Int64) -> Int64:
         """Steps ever added to some lanes of the whole."""
         with self._call(0.0):
-            return self.buffer.lane_steps[self.ids.local(lanes)]
+            return self.buffer.lane_steps()[self.ids.local(lanes)]
 
     def _call(self, largest: float) -> threading.Lock:
         if self._error is not None:
