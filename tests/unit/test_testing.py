@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from back_ends import run_python
+
+from relive import Batch
+from relive.testing import assert_items
 
 HIDE = "import sys; sys.modules['hypothesis'] = sys.modules['pytest'] = None\n"
 
@@ -28,3 +33,10 @@ def test_without_hypothesis_the_strategies_name_the_command() -> None:
 def test_relive_itself_does_not_load_the_suites() -> None:
     code = "import relive, sys; print(*[name for name in sys.modules if name.startswith('relive.testing')])"
     assert not run_python(code).stdout.strip()
+
+
+def test_a_difference_is_named_by_its_path() -> None:
+    rows = {"obs": {"eye": {"left": np.zeros((2, 3)), "right": np.ones((2, 3))}}, "reward": np.zeros(2)}
+    item = {"obs": {"eye": {"left": np.zeros(3), "right": np.zeros(3)}}, "reward": np.zeros(())}
+    with pytest.raises(AssertionError, match=r"^obs\.eye\.right: "):
+        assert_items(Batch({**rows, "ids": np.arange(2), "weights": np.ones(2)}), [item, item])

@@ -11,7 +11,7 @@ from .._types import Array
 from ..batch import Batch
 from ..buffer import ReplayBuffer
 from ..errors import StaleId
-from .nests import leaves
+from .nests import by_name, leaves
 from .oracle import OracleBuffer
 
 # Fields that are computed, not copied: they agree within the rounding of float32, all others to the byte.
@@ -56,11 +56,11 @@ def assert_same_batch(ours: Batch, theirs: Batch, without: tuple[str, ...] = (),
     """Every field to the byte; what kernels compute, to `rtol`."""
     check(set(ours) == set(theirs), f"fields {sorted(ours)}, not {sorted(theirs)}")
     for name in set(ours) - set(without):
-        for one, other in zip(leaves(ours[name]), leaves(theirs[name]), strict=True):
+        for (path, one), other in zip(by_name(ours[name], name).items(), leaves(theirs[name]), strict=True):
             if rtol and name in ("reward", "discount", "weights"):
                 np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol, err_msg=name)
             else:
-                check_bytes(one, other, name)
+                check_bytes(one, other, path)
 
 
 def assert_items(batch: Batch, items: list[dict[str, Any]], whole: Iterable[str] | None = None) -> None:
@@ -75,7 +75,7 @@ def assert_items(batch: Batch, items: list[dict[str, Any]], whole: Iterable[str]
         whole: Of a time-major batch, the fields without a time axis; None: the batch axis is always the first.
 
     Raises:
-        AssertionError: They differ; the message names the field.
+        AssertionError: They differ; the message names the field, `obs.image` where it is nested.
 
     >>> batch = Batch({"obs": np.zeros(2), "ids": np.arange(2), "weights": np.ones(2)})
     >>> assert_items(batch, [{"obs": np.zeros(())}, {"obs": np.zeros(())}])
@@ -83,13 +83,14 @@ def assert_items(batch: Batch, items: list[dict[str, Any]], whole: Iterable[str]
     check(set(batch) == {*items[0], "ids", "weights"}, f"fields {sorted(batch)}, not {sorted(items[0])}")
     for name in items[0]:
         axis = 0 if whole is None or name in whole else 1
-        for got, *want in zip(leaves(batch[name]), *(leaves(item[name]) for item in items), strict=True):
+        arrays = by_name(batch[name], name).items()
+        for (path, got), *want in zip(arrays, *(leaves(item[name]) for item in items), strict=True):
             expected = np.stack(want, axis=axis)
             if name in COMPUTED:
                 check(got.shape == expected.shape, f"{name}: shape {got.shape}, not {expected.shape}")
                 np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=name)
             else:
-                check_bytes(got, expected, name)
+                check_bytes(got, expected, path)
 
 
 def assert_same_buffer(

@@ -19,11 +19,17 @@ def tree_map(function: Callable[..., Any], *trees: Nested) -> Nested:
     return function(*trees)
 
 
+def by_name(tree: Nested, name: str = "") -> dict[str, Array]:
+    """The arrays of a nested mapping by dotted name, sorted; that of a single array is `name`."""
+    if hasattr(tree, "keys"):
+        children = [by_name(tree[key], f"{name}.{key}".removeprefix(".")) for key in sorted(tree)]
+        return {path: array for child in children for path, array in child.items()}
+    return {name: np.asarray(tree)}
+
+
 def leaves(tree: Nested) -> list[Array]:
     """The arrays of a nested mapping, by sorted key."""
-    if hasattr(tree, "keys"):
-        return [leaf for key in sorted(tree) for leaf in leaves(tree[key])]
-    return [np.asarray(tree)]
+    return list(by_name(tree).values())
 
 
 def same_bytes(a: Nested, b: Nested) -> bool:
