@@ -14,7 +14,7 @@ from rollouts import simple
 from system_calls import watched
 
 from relive.errors import ReliveWarning, StorageError
-from relive.trajectories import TrajectoryReplayBuffer, verify
+from relive.trajectories import TrajectoryReplayBuffer, _source, verify
 
 MODES = {
     "memory": {},
@@ -286,18 +286,22 @@ def test_a_refused_save_lets_go(folder):
         assert len(list((folder / "own").glob("trajectory*"))) == 2
 
 
-@pytest.mark.parametrize("cache", [0, 9])
-def test_files_that_were_exchanged_are_noticed(cache, folder):
-    """Rows of a whole and sound file of the same size, but of another trajectory."""
+@pytest.mark.parametrize(("cache", "draws"), [(0, 0), (9, 0), (0, 20)])
+def test_files_that_were_exchanged_are_noticed(cache, draws, folder, monkeypatch):
+    """Rows of a whole and sound file of the same size, but of another trajectory; also where it was read before."""
+    monkeypatch.setattr(_source, "kept_open", lambda: 1)
     with TrajectoryReplayBuffer(folder) as buffer:
-        buffer.add_trajectories([simple(k, length=3) for k in range(3)])
+        buffer.add_trajectories([simple(k, length=3, cells=700) for k in range(3)])
+    drawn = TrajectoryReplayBuffer(folder, seed=0, cache_size=cache)
+    for _ in range(draws):
+        drawn.sample(100)
     one, other = (folder / f"trajectory_{k:012d}.safetensors" for k in (0, 2))
     one.rename(folder / "aside")
     other.rename(one)
     (folder / "aside").rename(other)
     told = pytest.raises(StorageError, match=r"`trajectory_[02]` does not match its index .*trajectory_00000000000[02]")
-    with TrajectoryReplayBuffer(folder, seed=0, cache_size=cache) as buffer, told:
-        buffer.sample(100)
+    with drawn, told:
+        drawn.sample(100)
     assert [name for name, _ in verify(folder)] == [one.name, other.name]
 
 

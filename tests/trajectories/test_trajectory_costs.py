@@ -22,7 +22,7 @@ from rollouts import leaves, simple
 from system_calls import watched
 
 from relive.errors import StorageError
-from relive.trajectories import Trajectory, TrajectoryReplayBuffer
+from relive.trajectories import Trajectory, TrajectoryReplayBuffer, _source
 from relive.trajectories._index import Index
 
 
@@ -171,15 +171,18 @@ def filled(folder: Path, count: int, **options: Any) -> None:
             buffer.add_trajectories([simple(k, length=3 + k, cells=700, **options)])
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_of_files_that_are_drawn_from_often_only_wide_rows_are_read(shared, folder):
-    """Narrow fields and checksums are in memory by then: two observations an item are read, and nothing else."""
+@pytest.mark.parametrize(("shared", "descriptors"), [(True, 99), (False, 99), (True, 2)])
+def test_of_files_that_are_drawn_from_often_only_wide_rows_are_read(shared, descriptors, folder, monkeypatch):
+    """Narrow fields and checksums are in memory by then: two observations an item are read, and what opening reads."""
+    monkeypatch.setattr(_source, "kept_open", lambda: descriptors)
     filled(folder, 6, shared=shared)
     with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
         for _ in range(40):
             system.reset()
             buffer.sample(8)
-        assert system.names() == ["preadv"] * 16
+        opened = system.names().count("open")
+        assert system.names().count("preadv") == 16 + opened
+        assert (opened > 0) == (descriptors == 2)
         buffer.clear_cache()
         buffer.sample(8)
         assert system.names().count("open") > 1

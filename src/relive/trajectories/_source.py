@@ -28,18 +28,19 @@ from ._metadata import Metadata
 from .trajectory import Path
 
 _NUMBERS = itertools.count()
-_OFTEN = 8  # draws from a file while it is open, after which its narrow fields are kept in memory
+_OFTEN = 8  # draws from a file after which its narrow fields are kept in memory
 _LOADED = 8  # files of which they are read in one draw
-_MOST_NARROW = 256 << 20  # bytes of them, if all files that may stay open have as many
+_KNOWN = 1024  # files, open or closed since
+_MOST_NARROW = (256 << 20) // _KNOWN  # bytes of narrow fields of one file
 
 
-class _Open:
-    """A file that stays open for the next draw.
+class _File:
+    """A file that was read from, and stays open for the next draw if there are descriptors.
 
     Attributes:
-        fd: Its descriptor.
+        fd: Its descriptor, while it is open.
         checksum: That of its header and table, which the index has, too.
-        draws: How many draws have found it open.
+        draws: How many draws have read from it.
         narrow: Its narrow fields by path, and the table of checksums under `()`; empty until they are read.
     """
 
@@ -50,10 +51,11 @@ class _Open:
         self.narrow: dict[Path, Array] = {}
 
 
-# Files that stay open, of all buffers together, by source and trajectory. Those that were used last come last. Whoever
-# reads takes a file out and puts it back, so no file is closed under a reader. There is no lock: operations of a
-# dictionary are atomic, and a finalizer may run at any line of this module.
-_OPEN: dict[tuple[int, int], _Open] = {}
+# Files of all buffers together, by source and trajectory: those that stay open, and those that were closed for others.
+# Those that were used last come last. Whoever reads takes a file out and puts it back, so no file is closed under a
+# reader. There is no lock: operations of a dictionary are atomic, and a finalizer may run at any line of this module.
+_OPEN: dict[tuple[int, int], _File] = {}
+_CLOSED: dict[tuple[int, int], _File] = {}
 
 
 class Rows(NamedTuple):
@@ -221,13 +223,12 @@ class SafetensorsSource:
     def _read_some(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
         """Read from files all of which are open meanwhile."""
         known = wanted.table.records[["id", "checksum"]].tolist()
-        files: list[_Open] = []
+        files: list[_File] = []
         try:
-            for k, (id_, checksum) in enumerate(known):
-                self._open(wanted.table, k, id_, checksum, files)
+            new = [self._open(wanted.table, k, id_, checksum, files) for k, (id_, checksum) in enumerate(known)]
             with reported(self.folder.path, "read the trajectories' files"):
                 self._keep_narrow(wanted.table, files)
-                self._fill(wanted, files, outs)
+                self._fill(wanted, files, np.flatnonzero(new), outs)
         except BaseException:
             for file in files:
                 let_go(file.fd)
@@ -237,13 +238,14 @@ class SafetensorsSource:
                 let_go(file.fd)  # another thread has opened it, too
         _shrink(kept_open())
 
-    def _open(self, table: Table, k: int, id_: int, checksum: int, files: list[_Open]) -> None:
-        """Append the open file of a trajectory to `files`."""
-        kept = _OPEN.pop((self._number, id_), None)
+    def _open(self, table: Table, k: int, id_: int, checksum: int, files: list[_File]) -> bool:
+        """Append the open file of a trajectory to `files`; returns whether it has just been opened."""
+        key = self._number, id_
+        kept = _OPEN.pop(key, None)
         if kept is not None and kept.checksum == checksum:
             kept.draws += 1
             files.append(kept)
-            return
+            return False
         if kept is not None:  # the name belongs to a new file by now
             let_go(kept.fd)
         name, size = file_name(id_), int(table.records["bytes"][k])
@@ -254,22 +256,27 @@ class SafetensorsSource:
                 raise
             _shrink(0)
             fd = self.folder.open(name)
-        files.append(_Open(fd, checksum))
+        file = _CLOSED.pop(key, None)
+        if file is None or file.checksum != checksum:
+            file = _File(fd, checksum)
+        file.fd, file.draws = fd, file.draws + 1
+        files.append(file)
         with reported(self._at(table, k), "read the file"):
             found = size_of(fd)
         if found != size:
             raise StorageError(message(f"a file of {size} bytes", f"{found}", self._at(table, k)))
+        return True
 
-    def _keep_narrow(self, table: Table, files: list[_Open]) -> None:
+    def _keep_narrow(self, table: Table, files: list[_File]) -> None:
         """Read the narrow fields of files that are drawn from often: a draw then reads only the wide ones from them."""
         often = [k for k, file in enumerate(files) if file.draws >= _OFTEN and not file.narrow]
         for k in often[:_LOADED]:
-            files[k].draws = 1  # where they are not kept, it is tried again later
+            files[k].draws = 0  # where they are not kept, it is tried again later
             entry = table[k]
             plan, stored = entry.plan, entry.layout.stored
             narrow = [number for number, column in enumerate(stored) if column.path in entry.layout.narrow]
             nbytes = sum(plan.steps[number] * entry.width * stored[number].nbytes for number in narrow)
-            if narrow and nbytes + plan.mark - plan.table <= _MOST_NARROW // kept_open():
+            if narrow and nbytes + plan.mark - plan.table <= _MOST_NARROW:
                 files[k].narrow = self._narrow(files[k].fd, entry, narrow)
 
     def _narrow(self, fd: int, entry: Entry, numbers: Sequence[int]) -> dict[Path, Array]:
@@ -297,26 +304,25 @@ class SafetensorsSource:
                 raise StorageError(event(_mismatch(table[0], int(table.records["checksum"][0])), at))
             self._checked.append(layout)
 
-    def _check_marks(self, table: Table, files: list[_Open], offsets: Int64) -> None:
+    def _check_marks(self, table: Table, handles: Int64, offsets: Int64, new: Int64) -> None:
         """Check that new files are those in the index: a different file of the same size has valid rows, too."""
-        new = np.array([k for k, file in enumerate(files) if not file.draws], np.int64)
         if not len(new):
             return
         marks = np.zeros((len(new), 1), np.uint32)
-        self._kernels.read_rows(_handles(files)[new], offsets[new], np.arange(len(new)), marks)
+        self._kernels.read_rows(handles[new], offsets[new], np.arange(len(new)), marks)
         other = np.flatnonzero(marks[:, 0] != table.records["checksum"][new])
         if len(other):
             k = int(new[other[0]])
             raise StorageError(event(_mismatch(table[k], int(marks[other[0], 0])), self._at(table, k)))
 
-    def _fill(self, wanted: Rows, files: list[_Open], outs: Mapping[Path, Array]) -> None:
+    def _fill(self, wanted: Rows, files: list[_File], new: Int64, outs: Mapping[Path, Array]) -> None:
         """Read rows of open files: one call reads all rows of a field, whatever the files' lengths."""
         table, which, rows, targets = wanted
         layout, count, every = wanted.layout, len(next(iter(outs.values()))), np.arange(len(rows))
         start, length, width = (table.records[name].astype(np.int64) for name in ("start", "length", "width"))
-        plan, handles = Plan(layout, length, width), _handles(files)
+        plan, handles = Plan(layout, length, width), np.array([file.fd for file in files], np.int64)
         self._check_layout(table, layout, files[0].fd)
-        self._check_marks(table, files, start + plan.mark)
+        self._check_marks(table, handles, start + plan.mark, new)
         held = Held(wanted, [file.narrow for file in files], count)
 
         def take(path: Path, begins: Int64, nbytes: int, shift: int, out: Array) -> tuple[Int64, RowsRead]:
@@ -342,10 +348,6 @@ class SafetensorsSource:
                 raise StorageError(event(what, self._at(table, int(which[first]))))
 
 
-def _handles(files: list[_Open]) -> Int64:
-    return np.array([file.fd for file in files], np.int64)
-
-
 def _mismatch(entry: Entry, checksum: int) -> str:
     """What to say of a sound file with this checksum that is not the one in the index."""
     if checksum == entry.checksum:
@@ -355,21 +357,28 @@ def _mismatch(entry: Entry, checksum: int) -> str:
 
 
 def _shrink(most: int) -> None:
-    """Close all but the `most` files that were used last."""
-    while len(_OPEN) > most:
-        with contextlib.suppress(StopIteration, RuntimeError):  # another thread has changed it
-            _forget(next(iter(_OPEN)))
+    """Close all but the `most` files that were used last; what is known of them is kept for a bounded number."""
+    with contextlib.suppress(StopIteration, RuntimeError):  # another thread has changed it, and does this, too
+        while len(_OPEN) > most:
+            key = next(iter(_OPEN))
+            file = _OPEN.pop(key, None)
+            if file is not None:
+                let_go(file.fd)
+                _CLOSED[key] = file
+        while len(_OPEN) + len(_CLOSED) > _KNOWN:
+            _CLOSED.pop(next(iter(_CLOSED)), None)
 
 
 def _forget(key: tuple[int, int]) -> None:
-    """Close a file, if it is kept."""
+    """Close a file, if it is kept, and drop what is known of it."""
     kept = _OPEN.pop(key, None)
     if kept is not None:
         let_go(kept.fd)
+    _CLOSED.pop(key, None)
 
 
 def _forget_all(number: int) -> None:
-    """Close all files of a source that are kept; also once it is gone."""
-    for key in tuple(_OPEN):
+    """Close all files of a source; also once it is gone."""
+    for key in (*_OPEN, *_CLOSED):
         if key[0] == number:
             _forget(key)
