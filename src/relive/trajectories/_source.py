@@ -31,7 +31,7 @@ _NUMBERS = itertools.count()
 _OFTEN = 8  # draws from a file after which its narrow fields are kept in memory
 _LOADED = 8  # files of which they are read in one draw
 _KNOWN = 1024  # files, open or closed since
-_MOST_NARROW = (256 << 20) // _KNOWN  # bytes of narrow fields of one file
+_MOST_NARROW = 256 << 20  # bytes of the narrow fields of all of them
 
 
 class _File:
@@ -270,14 +270,20 @@ class SafetensorsSource:
     def _keep_narrow(self, table: Table, files: list[_File]) -> None:
         """Read the narrow fields of files that are drawn from often: a draw then reads only the wide ones from them."""
         often = [k for k, file in enumerate(files) if file.draws >= _OFTEN and not file.narrow]
+        if not often:
+            return
+        known = (*_OPEN.values(), *_CLOSED.values(), *files)
+        left = _MOST_NARROW - sum(array.nbytes for file in known for array in file.narrow.values())
         for k in often[:_LOADED]:
             files[k].draws = 0  # where they are not kept, it is tried again later
             entry = table[k]
             plan, stored = entry.plan, entry.layout.stored
             narrow = [number for number, column in enumerate(stored) if column.path in entry.layout.narrow]
             nbytes = sum(plan.steps[number] * entry.width * stored[number].nbytes for number in narrow)
-            if narrow and nbytes + plan.mark - plan.table <= _MOST_NARROW:
+            nbytes += plan.mark - plan.table
+            if narrow and nbytes <= left:
                 files[k].narrow = self._narrow(files[k].fd, entry, narrow)
+                left -= nbytes
 
     def _narrow(self, fd: int, entry: Entry, numbers: Sequence[int]) -> dict[Path, Array]:
         """Stored fields of an open file by path, with its checksums; nothing if a row does not match its own."""
