@@ -188,6 +188,23 @@ def test_of_files_that_are_drawn_from_often_only_wide_rows_are_read(shared, desc
         assert system.names().count("open") > 1
 
 
+def test_a_draw_during_another_one_loses_no_narrow_fields(folder):
+    """Both open the same files, of which one set is closed again: as with two threads."""
+    filled(folder, 4)
+    with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
+        for _ in range(30):
+            buffer.sample(32)
+
+        def draw_inside(name: str, args: Any) -> None:
+            if name == "preadv":
+                system.before = lambda name, args: None
+                buffer.sample(32)
+
+        system.before = draw_inside
+        buffer.sample(32)
+        assert [bool(file.narrow) for file in _source._OPEN.values()] == [True] * 4
+
+
 @pytest.mark.parametrize("most", [0, 4000, 10**6])
 def test_narrow_fields_are_bounded_in_bytes(most, folder, monkeypatch):
     """Those of all files together, also where many are drawn from for the first time at once."""

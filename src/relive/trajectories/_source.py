@@ -234,8 +234,10 @@ class SafetensorsSource:
                 let_go(file.fd)
             raise
         for (id_, _), file in zip(known, files, strict=True):
-            if _OPEN.setdefault((self._number, id_), file) is not file:
-                let_go(file.fd)  # another thread has opened it, too
+            kept = _OPEN.setdefault((self._number, id_), file)
+            if kept is not file:  # another thread has opened it, too
+                kept.draws, kept.narrow = max(kept.draws, file.draws), kept.narrow or file.narrow
+                let_go(file.fd)
         _shrink(kept_open())
 
     def _open(self, table: Table, k: int, id_: int, checksum: int, files: list[_File]) -> bool:
