@@ -93,12 +93,17 @@ class FullOracle(OracleBuffer):
         self.lanes = [StackedLane(stacks) for _ in range(num_envs)]
         self.priority: dict[int, float] = {}
         self.highest: float | None = None
-        self.stale = 0
+        self.stale, self.adding = 0, False
 
     def extend(self, lanes: list[int], steps: dict[str, Any]) -> np.ndarray:
-        if "priority" in steps:
-            self.raise_highest(steps["priority"].max())
-        return super().extend(lanes, steps)
+        self.adding = True
+        ids = super().extend(lanes, steps)
+        self.adding = False
+        if "priority" in steps:  # of steps that the same call has overwritten nobody hears
+            oldest = np.array([[self.lanes[lane].rows - self.rows_per_lane] for lane in lanes])
+            self.raise_highest(steps["priority"][ids // self.num_envs >= oldest].max(initial=0.0))
+        self.refresh()
+        return ids
 
     def clear(self) -> None:
         super().clear()
@@ -109,6 +114,8 @@ class FullOracle(OracleBuffer):
 
     def refresh(self) -> None:
         """New items get the priority that they were given, or else the largest so far."""
+        if self.adding:
+            return
         super().refresh()
         anchors = self.anchors()
         for key in set(self.priority) - self.drawable:
