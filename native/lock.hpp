@@ -43,6 +43,7 @@ public:
         owner_ = 0;
         if (waiting_ && !open_) {
             open_ = true;
+            ++returning_;  // who waits may not have the interpreter before the next call wants to enter
             PyThread_release_lock(gate_);
         }
     }
@@ -80,6 +81,12 @@ private:
         while (returning_ && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     }
 
+    // What opening the gate did, undone by the one who came through.
+    void shut() {
+        open_ = false;
+        --returning_;
+    }
+
     // False where a signal's handler raised an exception, if such may interrupt.
     bool wait(bool interruptible) {
         ++waiting_;
@@ -89,15 +96,14 @@ private:
             {
                 nb::gil_scoped_release released;
                 status = PyThread_acquire_lock_timed(gate_, -1, interruptible);
-                ++returning_;
             }
-            --returning_;
             if (status == PY_LOCK_ACQUIRED)
-                open_ = false;
+                shut();
             else
                 interrupted = PyErr_CheckSignals() < 0;
         }
         --waiting_;
+        if (open_ && !waiting_ && PyThread_acquire_lock(gate_, NOWAIT_LOCK)) shut();  // nobody is left to come
         return !interrupted;
     }
 };
