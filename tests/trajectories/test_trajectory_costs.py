@@ -205,6 +205,20 @@ def test_a_draw_during_another_one_loses_no_narrow_fields(folder):
         assert [bool(file.narrow) for file in _source._OPEN.values()] == [True] * 4
 
 
+def test_narrow_fields_are_not_given_to_another_file_of_the_same_name(folder):
+    """Somebody has loaded another checkpoint there while a draw still reads the old file."""
+    filled(folder, 1)
+    with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
+        for _ in range(10):
+            buffer.sample(8)
+        ((key, old),) = _source._OPEN.items()
+        assert old.narrow
+        new = _source._File(os.open(os.devnull, os.O_RDONLY), old.checksum ^ 1)
+        system.before = lambda name, args: _source._OPEN.setdefault(key, new)
+        buffer.sample(8)
+        assert (_source._OPEN[key], new.narrow) == (new, {})
+
+
 @pytest.mark.parametrize("most", [0, 4000, 10**6])
 def test_narrow_fields_are_bounded_in_bytes(most, folder, monkeypatch):
     """Those of all files together, also where many are drawn from for the first time at once."""

@@ -235,8 +235,9 @@ class SafetensorsSource:
             raise
         for (id_, _), file in zip(known, files, strict=True):
             kept = _OPEN.setdefault((self._number, id_), file)
-            if kept is not file:  # another thread has opened it, too
-                kept.draws, kept.narrow = max(kept.draws, file.draws), kept.narrow or file.narrow
+            if kept is not file:  # another thread has opened it, too, or a new one of this name
+                if kept.checksum == file.checksum:
+                    kept.draws, kept.narrow = max(kept.draws, file.draws), kept.narrow or file.narrow
                 let_go(file.fd)
         _shrink(kept_open())
 
