@@ -67,12 +67,12 @@ inline bool sound_counters(const Rows& ring, const uint8_t* busy) {
     for (int64_t number = 0; good && number < ring.lanes; ++number) {
         const Lane& lane = ring.lane_of[number];
         const auto* counters = reinterpret_cast<const int64_t*>(&lane);
-        for (const int64_t* counter = counters; counter < lane.unused; ++counter)
+        for (const int64_t* counter = counters; counter <= &lane.gone; ++counter)
             good &= *counter >= 0 && *counter < LIMIT / ring.lanes;
         if (busy && busy[number]) continue;
         good = good && lane.memory == lane.head % ring.depth && lane.oldest <= lane.head && lane.ready <= lane.head &&
                lane.oldest >= lane.head - ring.rows && lane.ready >= lane.head - ring.rows && lane.held <= lane.head &&
-               lane.drawable <= ring.rows && lane.stored <= ring.rows && lane.cleared <= lane.oldest &&
+               lane.drawable <= ring.rows && lane.stored <= ring.rows && lane.cleared <= lane.oldest && lane.gone <= lane.head &&
                (!ring.across || waits_for_its_steps(ring, number));
     }
     return good;

@@ -45,7 +45,8 @@ struct Lane {
     int64_t ends;            // episodes that ended with an observation unlike the one before it
     int64_t repeats;         // streams that began with the final observation of such an episode
     int64_t cleared;         // rows before this one were emptied out, or never stored in this ring
-    int64_t unused[2];
+    int64_t unused;
+    int64_t gone;            // rows before this one are written over, or about to be
 
     // A writer may be killed at any moment: `held` names its row, so that it never speaks of another one.
     bool holds() const { return held && held == head; }

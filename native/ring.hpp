@@ -181,12 +181,13 @@ private:
             if (plain_ || !column.every)
                 copy_row(column.at(at), column.newest(value), column.row);
             else if (lane.steps % column.every == 0)
-                keep(column, number, lane.head - 1, value);
+                keep(column, number, lane, value);
         }
     }
 
-    void keep(const Column& column, int64_t number, int64_t row, const char* value) const {
-        const int64_t at = row / column.every % column.slots * lanes + number;
+    void keep(const Column& column, int64_t number, const Lane& lane, const char* value) const {
+        const int64_t unit = (lane.head - 1) / column.every, at = unit % column.slots * lanes + number;
+        make_room(number, lane, (unit - column.slots + 1) * column.every - 1);
         copy_row(column.at(at), value, column.row);
     }
 
@@ -327,10 +328,12 @@ private:
         ++lane.oldest;
     }
 
-    // Before memory is written to that others may still read: let them know that its row is gone.
+    // Before memory is written to that others may still read: show that its row is gone, and so are the items that need
+    // it, those of later rows whose older frames it has among them.
     void make_room(int64_t number, const Lane& lane, int64_t gone) const {
         Lane& shown = lane_of[number];
-        if (gone < 0 || shown.oldest > gone) return;
+        if (gone < shown.gone) return;
+        show(shown.gone, gone + 1);
         show(shown.oldest, std::max(lane.oldest, gone + 1));
         std::atomic_thread_fence(std::memory_order_release);
     }

@@ -102,7 +102,7 @@ class Divided:
             index, ring = self._divisible(at), self._ring
             for _ in range(_ATTEMPTS):
                 if self._link is not None:
-                    ring.kernel.look()
+                    self._link.look()
                 drawable = index.refresh()
                 if drawable < least:
                     raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span, at)

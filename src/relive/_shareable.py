@@ -82,9 +82,7 @@ def share(buffer: Any, about: About) -> Bound:
 
     _joint.add(buffer)
     buffer._link.announce(about)
-    view = buffer._link.view
-    take_in = None if view is None else view.take_in
-    return Bound(buffer._index, buffer._expander, buffer._ring, buffer.sampler.replacement, take_in)
+    return Bound(buffer._index, buffer._expander, buffer._ring, buffer.sampler.replacement)
 
 
 class Shareable:

@@ -23,7 +23,7 @@ from .stats import Stats, snapshot
 
 if TYPE_CHECKING:
     from ._limiter import Limit, RateLimiter
-    from .items import Expander, Item
+    from .items import Expander, Fields, Item
     from .processes._link import Bound, Link
     from .storage import Storage
 
@@ -61,6 +61,9 @@ class Stored:
 
     def __len__(self) -> int:
         """Steps stored now; boundary rows do not count."""
+        if self._link is not None and not self._turn.taken():
+            with self._turn.lock:
+                self._link.take_in()
         return self._ring.stored
 
     def stats(self) -> Stats:
@@ -118,12 +121,15 @@ class Stored:
         checked = ids_of(ids, _FOLLOW)
         wanted = _steps_of(steps, len(checked))
         with self._turn.alone():
-            followed = self._ring.kernel.follow(checked, wanted)
-            unknown = followed.ids < 0
-            if unknown.any():
-                _, states = self._ring.locate(checked)
-                raise stale(checked, np.asarray(states), unknown, _FOLLOW, "stored steps")
-            return followed
+            while True:
+                self._look()
+                followed = self._ring.kernel.follow(checked, wanted)
+                unknown = followed.ids < 0
+                if unknown.any():
+                    _, states = self._ring.locate(checked)
+                    raise stale(checked, np.asarray(states), unknown, _FOLLOW, "stored steps")
+                if self._link is None or not self._link.gone(np.minimum(checked, followed.ids)).any():
+                    return followed
 
     def column(self, path: str) -> Array:
         """A field of all stored steps, by lane and place: for code that keeps arrays of its own in step with a buffer.
@@ -157,7 +163,11 @@ class Stored:
                [7, 3, 5]])
         """
         with self._turn.alone():
-            found = _Places(self._ring, self.schema).column(path)
+            self._look()
+            places = _Places(self._ring, self.schema)
+            found = places.column(path)
+            if self._link is not None:
+                places.leave_out(found, self._link.gone(places.ids), path)
         found.setflags(write=False)
         return found
 
@@ -191,6 +201,7 @@ class Stored:
         _check.flag(shuffle, f"{at}(shuffle)")
         _check.flag(drop_last, f"{at}(drop_last)")
         with self._turn.alone():
+            self._look()
             slots = self._ring.changes(np.zeros((self._ring.lanes, 3), np.int64)).come
             ids = np.sort(self._ring.ids(slots))
             if shuffle:
@@ -200,22 +211,37 @@ class Stored:
     def _parts(self, ids: Int64, size: int, end: int) -> Iterator[Batch]:
         for begin in range(0, end, size):
             with self._turn.alone():
-                if self._link is not None:
-                    self._ring.kernel.look()
-                slots, states = self._ring.locate(ids[begin : begin + size])
-                if states is not None:
-                    slots = slots[states == State.DRAWABLE]
-                batch = self._batch(slots) if len(slots) else None
+                batch = self._stored_of(ids[begin : begin + size])
             if batch is not None:
                 yield batch
 
+    def _stored_of(self, ids: Int64) -> Batch | None:
+        """The items of those `ids` that can still be drawn; None where none can. The caller has the turn."""
+        while True:
+            self._look()
+            slots, states = self._ring.locate(ids)
+            if states is not None:
+                kept = states == State.DRAWABLE
+                ids, slots = ids[kept], slots[kept]
+            if not len(ids):
+                return None
+            fields = self._expander.expand(slots, self.rng)
+            bad = None if self._link is None else self._link.overtaken(self._bound, fields["ids"])
+            if bad is None:
+                return _unweighted(fields)
+            ids = ids[~bad]  # the others are copied again, as a batch's arrays are made whole
+
     def _batch(self, slots: Int64) -> Batch:
-        """The items that start at `slots`; the caller has the turn."""
+        """The items that start at `slots`, none of which may be overwritten meanwhile; the caller has the turn."""
         fields = self._expander.expand(slots, self.rng)
         if self._link is not None:
             self._link.check(self._bound, fields["ids"])
-        fields["weights"] = np.ones(len(slots), np.float32)
-        return Batch(fields)
+        return _unweighted(fields)
+
+    def _look(self) -> None:
+        """Take in what other processes have written, before something is read."""
+        if self._link is not None:
+            self._link.look()
 
     def clear(self) -> None:
         """Forget all steps. The buffer goes on as a new one would, but that ids are never used again.
@@ -242,12 +268,16 @@ class Stored:
 
     def _drawable(self, ids: Any, at: str) -> Int64:
         checked = ids_of(ids, at)
-        if self._link is not None:
-            self._ring.kernel.look()
+        self._look()
         slots, states = self._ring.locate(checked)
         if states is not None:
             raise stale(checked, states, states != State.DRAWABLE, at)
         return slots
+
+
+def _unweighted(fields: Fields) -> Batch:
+    fields["weights"] = np.ones(len(fields["ids"]), np.float32)
+    return Batch(fields)
 
 
 def _steps_of(steps: Any, count: int) -> Int64:
@@ -272,13 +302,23 @@ class _Places:
         self._marks = ring.marks.reshape(-1)[self._at]
         self._steps: Bool = (self._marks & STEP) > 0
 
+    @property
+    def ids(self) -> Int64:
+        """The id of the row at each place; negative where no row was written yet."""
+        return self._rows * self._ring.lanes + self._lanes
+
+    @staticmethod
+    def leave_out(found: Array, gone: Bool, path: str) -> None:
+        """Empty the places of a column whose rows were written over before they were copied."""
+        found[gone] = -1 if path == "ids" else 0
+
     def column(self, path: str) -> Array:
         """The array of `ReplayBuffer.column`."""
         ring, flags = self._ring, {"terminated": TERMINATED, "truncated": TRUNCATED}
         fields = {".".join(column.keys): number for number, column in enumerate(self._schema.columns)}
         _check.one_of(path, [*fields, *flags, "ids"], "ReplayBuffer.column")
         if path == "ids":
-            return np.where(self._steps, self._rows * ring.lanes + self._lanes, -1)
+            return np.where(self._steps, self.ids, -1)
         if path in flags:
             return self._steps & ((self._marks & flags[path]) > 0)
         every = self._schema.columns[fields[path]].field.every
@@ -286,7 +326,7 @@ class _Places:
             kept, at = self._steps, self._at
         else:
             kept = self._steps & (self._numbers() % every == 0)
-            at = ring.state_rows(self._rows * ring.lanes + self._lanes, every)
+            at = ring.state_rows(self.ids, every)
         found: Array = ring.columns[fields[path]][np.where(kept, at, 0)]
         found[~kept] = 0
         return found

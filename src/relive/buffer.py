@@ -287,7 +287,7 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
         """Draw items, under the lock, without counting them."""
         least = 1 if self.sampler.replacement else batch_size
         if self._link is not None:
-            self._ring.kernel.look()
+            self._link.look()
         drawable = self._index.refresh()
         if drawable < least:
             ring = self._ring
@@ -324,8 +324,8 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
         Raises:
             StaleId, ArgumentError: As in `read`.
         """
+        checked = ids_of(ids, "ReplayBuffer.priorities")
         with self._turn.alone():
-            checked = ids_of(ids, "ReplayBuffer.priorities")
             slots = self._drawable(checked, "ReplayBuffer.priorities")
             if self._prioritizing is None:
                 return np.ones(len(slots))
@@ -353,6 +353,8 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
         """
         if self._try_update is not None:
             with self._turn.alone():
+                if self._link is not None:
+                    self._link.take_in()
                 if self._try_update(ids, td_error):
                     if self._link is not None:
                         self._link.count(len(ids), 0)
@@ -361,7 +363,7 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
         errors = td_errors(td_error, checked)
         with self._turn.alone():
             if self._link is not None:
-                self._ring.kernel.look()
+                self._link.look()
             self._index.refresh()
             slots, states = self._ring.locate(checked)
             keep: Bool | None = None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from test_processes import make, native
 
 import relive
+from relive.testing import GO, JUMP, SCHEMAS, STAY, TERMINATED, TRUNCATED, Script, SyntheticEnvs
 from relive.testing.agreement import assert_same_batch
 
 pytestmark = [native, pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")]
@@ -20,40 +24,99 @@ VIEWS = [
     (S(5, across_episodes=True, starts=2), S(3)),
     (S(5, across_episodes=True), S(3, burn_in=1, across_episodes=True)),
 ]
+OWN = ("nbytes", "slow_adds")  # statistics that each process has for itself
 
 
+def drawable(alone: relive.ReplayBuffer) -> np.ndarray:
+    return np.sort(np.concatenate([np.empty(0, np.int64), *(batch.ids for batch in alone.batches(64, shuffle=False))]))
+
+
+def stored(alone: relive.ReplayBuffer) -> np.ndarray:
+    ids = alone.column("ids")
+    return np.sort(ids[ids >= 0])
+
+
+def assert_equal(ours: Any, theirs: Any) -> None:
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def epochs(reader: relive.ReplayBuffer, alone: relive.ReplayBuffer) -> None:
+    for ours, theirs in zip(reader.batches(7), alone.batches(7), strict=True):
+        assert_same_batch(ours, theirs)
+
+
+def columns(reader: relive.ReplayBuffer, alone: relive.ReplayBuffer) -> None:
+    for name in ("ids", "terminated", "truncated", "reward"):
+        assert_equal(reader.column(name), alone.column(name))
+
+
+def counts(reader: relive.ReplayBuffer, alone: relive.ReplayBuffer) -> None:
+    ours, theirs = vars(reader.stats()), vars(alone.stats())
+    assert {k: v for k, v in ours.items() if k not in OWN} == {k: v for k, v in theirs.items() if k not in OWN}
+
+
+def draws(reader: relive.ReplayBuffer, alone: relive.ReplayBuffer) -> None:
+    if len(drawable(alone)):
+        assert_same_batch(reader.sample(8), alone.sample(8))
+
+
+def updates(reader: relive.ReplayBuffer, alone: relive.ReplayBuffer) -> None:
+    """Of ids that were drawn lately, of which some are gone by now."""
+    ids = vars(alone)["seen"] = np.union1d(vars(alone).get("seen", drawable(alone)), drawable(alone))[-30:]
+    if alone.sampler.prioritizes and len(ids):
+        assert reader.update_priorities(ids, np.sin(ids)) == alone.update_priorities(ids, np.sin(ids))
+
+
+def divided(reader: relive.ReplayBuffer, alone: relive.ReplayBuffer) -> None:
+    if not isinstance(alone.sampler, relive.Ranked):
+        assert reader.share() == alone.share()
+
+
+# What a reader may be asked for first, after others have written.
+ASKED: list[Callable[[relive.ReplayBuffer, relive.ReplayBuffer], None]] = [
+    lambda reader, alone: assert_equal(len(reader), len(alone)),
+    lambda reader, alone: assert_same_batch(reader.read(drawable(alone)), alone.read(drawable(alone))),
+    lambda reader, alone: assert_equal(reader.priorities(drawable(alone)), alone.priorities(drawable(alone))),
+    lambda reader, alone: assert_equal(reader.can_sample(3), alone.can_sample(3)),
+    lambda reader, alone: assert_equal(reader.follow(stored(alone), 3), alone.follow(stored(alone), 3)),
+    lambda reader, alone: assert_equal(reader.follow(stored(alone), -2), alone.follow(stored(alone), -2)),
+    epochs,
+    columns,
+    counts,
+    draws,
+    updates,
+    divided,
+]
+
+
+@pytest.mark.parametrize("schema", ["flat", "stacked"])
 @pytest.mark.parametrize(("made", "drawn"), VIEWS)
 @pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized()], ids=repr)
-def test_a_reader_with_another_item_draws_what_a_buffer_of_its_own_would(made, drawn, sampler) -> None:
-    """Every batch and every count, while streams end, are cut and overwritten."""
-    rng, t = np.random.default_rng(0), 0
-    schema = relive.Schema(obs=relive.Field(2), action=relive.Field())
-    with relive.ReplayBuffer(schema, 60, num_envs=2, storage=relive.Shared(), item=made) as buffer:
-        alone = relive.ReplayBuffer(schema, 60, num_envs=2, item=drawn, sampler=sampler, seed=1)
+def test_a_reader_with_another_item_is_like_a_buffer_of_its_own(
+    made: Any, drawn: Any, sampler: Any, schema: str
+) -> None:
+    """Whatever it is asked for first, while streams end, are cut, go on without `next_obs`, and are overwritten."""
+    rng, rows = np.random.default_rng(0), 24
+    choices = {"schema": SCHEMAS[schema], "capacity": 2 * rows, "num_envs": 2}
+    envs = SyntheticEnvs(SCHEMAS[schema], 2)
+    with relive.ReplayBuffer(**choices, storage=relive.Shared(), item=made) as buffer:
+        alone = relive.ReplayBuffer(**choices, item=drawn, sampler=sampler, seed=1)
         reader = relive.open(buffer.storage.name, item=drawn, sampler=sampler, seed=1)
-        for _ in range(200):
-            n = int(rng.integers(1, 5))
-            obs = np.tile(t + np.arange(n, dtype=np.float32)[:, None], (2, 1, 2))
-            terminated, truncated = rng.random((2, n)) < 0.1, rng.random((2, n)) < 0.05
-            given = {"obs": obs, "action": np.zeros((2, n)), "reward": rng.random((2, n)), "next_obs": obs + 1}
-            if rng.random() < 0.2:
-                del given["next_obs"]
+        for _ in range(150):
+            chance = rng.random()
+            if chance < 0.85:
+                n = int(rng.integers(1, 5))
+                flags = rng.choice([GO, TERMINATED, TRUNCATED], size=2 * n, p=[0.85, 0.1, 0.05]).tolist()
+                moves = rng.choice([STAY, JUMP], size=2 * n, p=[0.95, 0.05]).tolist()
+                steps = envs.rollout([0, 1], n, Script(flags, moves, bool(rng.random() < 0.8)))
             for each in (buffer, alone):
-                each.extend(**given, terminated=terminated, truncated=truncated)
-            if rng.random() < 0.1:
-                for each in (buffer, alone):
-                    each.cut([1])
-            t += n + (rng.random() < 0.1)
-            assert reader.can_sample(1) == alone.can_sample(1)
-            if alone.can_sample(1) and rng.random() < 0.7:
-                batch, expected = reader.sample(8), alone.sample(8)
-                assert_same_batch(batch, expected)
-                if sampler.prioritizes:
-                    errors = np.sin(expected.ids)
-                    assert reader.update_priorities(batch.ids, errors) == alone.update_priorities(batch.ids, errors)
-            ours, theirs = vars(reader.stats()), vars(alone.stats())
-            own = ("nbytes", "slow_adds")
-            assert {k: v for k, v in ours.items() if k not in own} == {k: v for k, v in theirs.items() if k not in own}
+                if chance < 0.85:
+                    each.extend(**steps)
+                elif chance < 0.98:
+                    each.cut([int(100 * chance) % 2])
+                else:
+                    each.clear()
+            ASKED[rng.integers(len(ASKED))](reader, alone)
         reader.close()
 
 

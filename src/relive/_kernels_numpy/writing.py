@@ -17,6 +17,7 @@ from .._lanes import (
     DRAWABLE,
     ENDS,
     FIRST,
+    GONE,
     HEAD,
     HELD,
     HISTORY,
@@ -217,8 +218,9 @@ class Writing:
         for column, value in zip(ring.columns, values, strict=True):
             if column.every:
                 kept = self._counters[lanes, STEPS] % column.every == 0
-                slots = rows[kept] // column.every % (len(column.rows) // ring.num_lanes)
-                self._journal.put(column.rows, slots * ring.num_lanes + lanes[kept], value[kept])
+                units, slots = rows[kept] // column.every, len(column.rows) // ring.num_lanes
+                self._make_room(lanes[kept], (units - slots + 1) * column.every - 1)
+                self._journal.put(column.rows, units % slots * ring.num_lanes + lanes[kept], value[kept])
             else:
                 self._journal.put(column.rows, ring.storage(memory, lanes), value)
 
@@ -243,6 +245,7 @@ class Writing:
         self._observe(lanes[over], where, self._newest_frames(last))
         going = lanes[~over]
         where = self._counters[going, MEMORY]
+        self._make_room(going, self._counters[going, HEAD] - ring.depth)
         self._mark(going, where, 0)
         self._observe(going, where, [value[~over] for value in self._newest_frames(nexts)])
         self._count(going, HELD, self._counters[going, HEAD])
@@ -268,9 +271,14 @@ class Writing:
             oldest = counters[old, OLDEST]
             begins = (self._marks[ring.at(oldest, old)] & FIRST) > 0
             self._drop(old[(oldest <= gone + ring.lookback) & ~begins])
+        self._make_room(lanes, rows - ring.depth)
         self._count(lanes, HEAD, rows + 1)
         self._count(lanes, MEMORY, (memory + 1) % ring.depth)
         return memory, rows
+
+    def _make_room(self, lanes: Int64, gone: Int64) -> None:
+        """The rows `gone` are written over."""
+        self._count(lanes, GONE, np.maximum(self._counters[lanes, GONE], gone + 1))
 
     def _drop(self, lanes: Int64) -> None:
         """The oldest row of those lanes can no longer be drawn."""

@@ -11,7 +11,7 @@ import numpy as np
 from .._arrays import JointMemory
 from .._frozen import Frozen
 from .._generators import generator_of, state_of
-from .._lanes import CUTS, HEAD
+from .._lanes import CUTS, GONE, HEAD
 from .._ring import Ring
 from .._types import Array, Bool, Float32, Float64, Int64
 from ..errors import ReliveError, StaleId, event
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ._view import View
 
 _ATTEMPTS, _LONGEST = 10_000, 30.0  # of redraws, and seconds of them
+_NO_IDS = np.empty(0, np.int64)
 
 
 @runtime_checkable
@@ -50,14 +51,12 @@ class Bound(Frozen):
         expander: The item's.
         ring: What both look at.
         replacement: Whether a batch may have an item twice.
-        take_in: Lets `ring` follow the one that others write, where it is another one.
     """
 
     index: Index
     expander: Expander
     ring: Ring
     replacement: bool
-    take_in: Callable[[], None] | None
 
 
 class Link:
@@ -100,17 +99,17 @@ class Link:
     def draw(self, n: int, bound: Bound, rng: np.random.Generator, beta: float | None) -> Fields:
         """Draw items, and draw those again that a writer overwrote before they were copied.
 
-        `kernel.look` has been called before the sampler's last `refresh`: what became ready after that is another row
+        `look` has been called before the sampler's last `refresh`: what became ready after that is another row
         than the one that the sampler knows by its slot.
 
         Raises:
             ReliveError: That happened over and over.
         """
-        kernel, index = bound.ring.kernel, bound.index
+        index = bound.index
         slots, weights = index.draw(n, rng, beta)
         reference = _least(index)
         fields = bound.expander.expand(slots, rng)
-        bad = self._overtaken(bound, fields["ids"])
+        bad = self.overtaken(bound, fields["ids"])
         attempts, since = 0, time.monotonic()
         while bad is not None:
             attempts += 1
@@ -121,7 +120,7 @@ class Link:
             if not bound.replacement:
                 bad[:] = True  # or an item could be in the batch twice
             missing = int(np.count_nonzero(bad))
-            kernel.look()
+            self.look()
             if index.refresh() < (1 if bound.replacement else missing):
                 continue  # rows are gone, and others not ready yet
             self._counts[REDRAWN] += missing
@@ -129,7 +128,7 @@ class Link:
             weights = _merged(weights, bad, new, reference, index)
             again = bound.expander.expand(slots, rng)
             _replace(fields, again, bad)
-            still = self._overtaken(bound, again["ids"])
+            still = self.overtaken(bound, again["ids"])
             bad = None if still is None else _spread(bad, still)
         if attempts and reference is not None:
             weights /= weights.max()
@@ -140,12 +139,13 @@ class Link:
 
     def seen_as(self, window: Window, schema: Schema, ring: Ring) -> Ring:
         """`ring`, as items with `window` see it."""
-        if window == ring.window:
-            return ring
-        from ._view import View
+        self._seen = ring
+        if window != ring.window:
+            from ._view import View
 
-        self.view = View(schema, window, ring, self._memory)
-        return self.view.ring
+            self.view = View(schema, window, ring, self._memory)
+            self._seen = self.view.ring
+        return self._seen
 
     def following(self, index: Index) -> Index:
         """A sampler's index that takes in first what others wrote, where it looks at a view of the ring."""
@@ -161,25 +161,40 @@ class Link:
         Raises:
             StaleId: One was overwritten meanwhile.
         """
-        bad = self._overtaken(bound, ids)
+        bad = self.overtaken(bound, ids)
         if bad is not None:
             what = f"Id {ids[bad][0]} was overwritten while it was read ({int(bad.sum())} of {len(ids)})"
             raise StaleId(event(what, "$.ids", "read sooner, or give lanes more rows"))
 
     def whole(self, bound: Bound, ids: Int64) -> bool:
         """Whether nothing was overwritten of the items that were just copied."""
-        return self._overtaken(bound, ids) is None
+        return self.overtaken(bound, ids) is None
 
-    @staticmethod
-    def _overtaken(bound: Bound, ids: Int64) -> Bool | None:
-        if bound.take_in is not None:
-            bound.take_in()
+    def overtaken(self, bound: Bound, ids: Int64) -> Bool | None:
+        """Which of the items that were copied since `look` were overwritten meanwhile; None where none was."""
+        self.take_in()
         return bound.ring.kernel.overtaken(ids)
+
+    def take_in(self) -> None:
+        """Let the view, where there is one, follow the ring to what it is now."""
+        if self.view is not None:
+            self.view.take_in()
+
+    def look(self) -> None:
+        """See the ring as it is now, and note which rows are ready, before items are chosen and copied."""
+        self.take_in()
+        self._seen.kernel.look()
+
+    def gone(self, ids: Int64) -> Bool:
+        """Which rows may have been written over before they were copied."""
+        self._seen.kernel.overtaken(_NO_IDS)  # what is read below is not read before those copies
+        rows, lanes = np.divmod(ids, self.claims.ring.lanes)
+        return np.asarray(rows < self.claims.ring.counters[:, GONE][lanes])
 
     def known(self, ring: Ring, ids: Int64, keep: Bool | None) -> Bool | None:
         """Which of the drawable ids (`keep`; None: all) are of rows that the sampler knows by their slots.
 
-        `ring.kernel.look` and the sampler's `refresh` have been called before: a slot must not be given the priority of
+        `look` and the sampler's `refresh` have been called before: a slot must not be given the priority of
         a row that is gone from it by then.
         """
         bad = ring.kernel.overtaken(ids)

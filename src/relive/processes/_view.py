@@ -82,7 +82,8 @@ class View:
         """Follow the ring to what it is now."""
         self._of_ring.kernel.overtaken(_NO_IDS)  # nothing that is read below is read before what was copied above
         now, own = self._counters, self._own
-        moved = (now[:, HEAD] != self._copied) | (now[:, OLDEST] > own[:, OLDEST]) | (now[:, HELD] != own[:, HELD])
+        moved = (now[:, HEAD] != self._copied) | (now[:, OLDEST] > own[:, OLDEST])
+        moved |= (now[:, [HELD, CUTS]] != own[:, [HELD, CUTS]]).any(axis=1)
         for lane in np.flatnonzero(moved).tolist():
             self._follow(lane)
 
@@ -99,7 +100,10 @@ class View:
         before, ready_before = int(own[OLDEST]), int(own[READY])
         oldest = max(before, whole)
         gone = self._anchors(lane, before, min(oldest, ready_before))
+        if now[CLEARED] > own[CLEARED]:
+            self.ring.marks[:, lane] = 0
         set_rows(self.ring.marks, lane, begin, marks)
+        set_rows(self.ring.marks, lane, head, np.zeros(1, np.uint8))  # its observation alone; that of a lap ago stood there
         if self._window.lookback > self._of_ring.window.lookback and whole:
             kept = get_rows(self.ring.marks, lane, whole, max(whole, head))
             oldest = max(oldest, whole + without_past(kept, self._window.lookback))
