@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _check
 from ._arguments import ids_of, integers, readable, stale
-from ._lanes import HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED
+from ._lanes import HEAD, LOST, START, STEP, STEPS, TERMINATED, TRUNCATED
 from ._plans import Followed, State
 from ._ring import Ring
 from ._turn import Turn
@@ -332,8 +332,13 @@ class _Places:
         return found
 
     def _numbers(self) -> Int64:
-        """How many steps the lane had before each of those stored; those that a cut dropped count."""
+        """The number of each stored step in its lane, modulo `starts`; those that a cut dropped count."""
+        starts, steps = self._ring.window.starts, self._ring.counters[:, [STEPS]]
         by_age = (self._head + np.arange(self._ring.rows)) % self._ring.rows  # the place of the oldest row first
         counted = np.take_along_axis((self._marks & (STEP | LOST)) > 0, by_age, axis=1)
-        later = counted[:, ::-1].cumsum(axis=1)[:, ::-1]  # from each row on
-        return np.asarray(self._ring.counters[:, [STEPS]] - np.take_along_axis(later, self._ahead, axis=1))
+        later = np.take_along_axis(counted[:, ::-1].cumsum(axis=1)[:, ::-1], self._ahead, axis=1)  # from each row on
+        # The counter may be of a later moment than the marks, where another process writes; START is one of these.
+        anchors = (self._marks & (STEP | START)) == STEP | START
+        since = np.where(anchors, later, self._ring.rows + 1).min(axis=1, keepdims=True)
+        steps = np.where(anchors.any(axis=1, keepdims=True), since, steps)
+        return np.asarray((steps - later) % starts)
