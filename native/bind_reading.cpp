@@ -48,6 +48,15 @@ nb::object PyRing::overtaken(In<int64_t> ids) const {
     return any ? bad.array : nb::none();
 }
 
+nb::object PyRing::snapshot() const {
+    Out<std::int64_t> counters(std::vector<npy_intp>{npy_intp(ring.lanes), COUNTERS});
+    run(ring.lanes, [&] {
+        for (int64_t number = 0; number < ring.lanes; ++number)
+            ring.snapshot(number, counters.data + number * COUNTERS);
+    });
+    return counters.array;
+}
+
 nb::object PyRing::follow(In<int64_t> ids, In<int64_t> steps) const {
     require(ids.size == steps.size, "relive._native.Ring.follow: shapes differ");
     Out<std::int64_t> reached(ids.size), made(ids.size);

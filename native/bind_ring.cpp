@@ -220,6 +220,7 @@ void bind_ring(nanobind::module_& m) {
         .def("allow", &PyRing::allow, nb::arg("lanes").none())
         .def("look", &PyRing::look)
         .def("overtaken", &PyRing::overtaken, nb::arg("ids"))
+        .def("snapshot", &PyRing::snapshot)
         .def("write", &PyRing::write, nb::arg("values"), nb::arg("next_values").none(), nb::arg("terminated"),
              nb::arg("truncated"), nb::arg("lanes"), nb::arg("priority").none())
         .def("cut", &PyRing::cut, nb::arg("lanes"))

@@ -102,6 +102,7 @@ public:
     // thrown away, None where all are whole.
     void look();
     nb::object overtaken(In<int64_t> ids) const;
+    nb::object snapshot() const;
 
     Ring ring;
     Inputs inputs;  // of the call that is being made

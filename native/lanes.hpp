@@ -52,6 +52,8 @@ struct Lane {
     bool holds() const { return held && held == head; }
 };
 
+constexpr size_t COUNTERS = sizeof(Lane) / sizeof(int64_t);
+
 // Where a lane's rows stand, as follows from `head` alone: another process may be writing, and counters that are read
 // one by one could belong to different moments.
 struct Position {

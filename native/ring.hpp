@@ -365,6 +365,7 @@ private:
             if (arrival) show(arrival[at], now);
         }
         show(shown.memory, lane.memory);
+        std::atomic_thread_fence(std::memory_order_release);  // for `snapshot`
         show(shown.oldest, lane.oldest);
         show(shown.steps, lane.steps);
         show(shown.drawable, lane.drawable);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "lanes.hpp"
@@ -138,6 +139,21 @@ public:
             any |= bad[i] = row < peek(lane_of[number].oldest) || row >= ready[size_t(number)];
         }
         return any;
+    }
+
+    // The counters of a lane between two steps of its writer. A step shows `memory` first and `head` after all that
+    // counts. A writer that was killed between the two leaves them as they are, so there is an end to the looking.
+    void snapshot(int64_t number, int64_t* counters) const {
+        constexpr int SPINS = 1000, YIELDS = 100;
+        const Lane& lane = lane_of[number];
+        for (int looks = 1;; ++looks) {
+            const int64_t head = observe(lane.head);
+            for (size_t i = 0; i < COUNTERS; ++i) counters[i] = peek(reinterpret_cast<const int64_t*>(&lane)[i]);
+            std::atomic_thread_fence(std::memory_order_acquire);
+            const bool between = peek(lane.memory) == head % depth && peek(lane.head) == head;
+            if (between || looks == SPINS + YIELDS) return;
+            if (looks >= SPINS) std::this_thread::yield();
+        }
     }
 
     // Walks as many steps on (back, where negative) in the stream of a stored step, no further than it goes. Returns

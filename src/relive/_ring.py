@@ -216,7 +216,7 @@ class Ring:
         """Sums over all lanes: steps added and stored, items, cuts, missing final observations, ends, repeats."""
         names = ("added", "drawable", "stored", "cuts", "unbootstrapped", "ends", "repeats")
         columns = (STEPS, DRAWABLE, STORED, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS)
-        sums = self.counters.sum(axis=0).tolist()
+        sums = self.kernel.snapshot().sum(axis=0).tolist()
         return {name: sums[column] for name, column in zip(names, columns, strict=True)}
 
     def state_rows(self, ids: Int64, every: int) -> Int64:

@@ -107,6 +107,10 @@ class Ring(Rows):
         bad = (rows < self.counters[lanes, OLDEST]) | (rows >= self._ready[lanes])
         return bad if bad.any() else None
 
+    def snapshot(self) -> Int64:
+        """The counters `[L, 16]`, those of each lane between two steps of its writer."""
+        return self.counters.copy()
+
     def cut(self, lanes: Int64) -> None:
         """End the streams of `lanes` that are open."""
         before = self.counters[lanes]

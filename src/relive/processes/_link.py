@@ -189,7 +189,8 @@ class Link:
         """Which rows may have been written over before they were copied."""
         self._seen.kernel.overtaken(_NO_IDS)  # what is read below is not read before those copies
         rows, lanes = np.divmod(ids, self.claims.ring.lanes)
-        return np.asarray(rows < self.claims.ring.counters[:, GONE][lanes])
+        first = self.claims.ring.counters[:, GONE].copy()  # of one moment for all rows of a lane
+        return np.asarray(rows < first[lanes])
 
     def known(self, ring: Ring, ids: Int64, keep: Bool | None) -> Bool | None:
         """Which of the drawable ids (`keep`; None: all) are of rows that the sampler knows by their slots.

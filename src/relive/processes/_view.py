@@ -81,20 +81,20 @@ class View:
     def take_in(self) -> None:
         """Follow the ring to what it is now."""
         self._of_ring.kernel.overtaken(_NO_IDS)  # nothing that is read below is read before what was copied above
-        now, own = self._counters, self._own
+        now, own = self._of_ring.kernel.snapshot(), self._own
         moved = (now[:, HEAD] != self._copied) | (now[:, OLDEST] > own[:, OLDEST])
         moved |= (now[:, [HELD, CUTS]] != own[:, [HELD, CUTS]]).any(axis=1)
         for lane in np.flatnonzero(moved).tolist():
-            self._follow(lane)
+            self._follow(lane, now[lane])
 
-    def _follow(self, lane: int) -> None:
-        now, own, rows = self._counters[lane], self._own[lane], self._of_ring.rows
+    def _follow(self, lane: int, now: Int64) -> None:
+        own, rows = self._own[lane], self._of_ring.rows
         head = int(now[HEAD])
         held = head > 0 and int(now[HELD]) == head
         begin = max(min(int(self._copied[lane]) - self._back, int(own[READY])), head - rows, int(now[CLEARED]), 0)
         marks = get_rows(self._marks, lane, begin, head).copy()
         self._of_ring.kernel.overtaken(_NO_IDS)
-        whole = int(now[OLDEST])  # older rows may have been overwritten before they were copied
+        whole = int(self._counters[lane, OLDEST])  # older rows may have been overwritten before they were copied
         if self._every:
             marks[(marks & STEP) > 0] |= START
         before, ready_before = int(own[OLDEST]), int(own[READY])
