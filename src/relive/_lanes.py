@@ -17,7 +17,7 @@ END = TERMINATED | TRUNCATED | CUT
 # Columns of the per-lane counters, as `Lane` in native/lanes.hpp describes them.
 HEAD, MEMORY, READY, OLDEST, HELD, STEPS, DRAWABLE, STORED = range(8)
 READY_STEPS, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS, CLEARED = range(8, 14)
-GONE = 15
+LOADED, GONE = 14, 15
 COUNTERS = 16
 
 # Notices, as bits; `Notices` in _notices.py has their texts.

@@ -305,7 +305,7 @@ class _Places:
     @property
     def ids(self) -> Int64:
         """The id of the row at each place; negative where no row was written yet."""
-        return self._rows * self._ring.lanes + self._lanes
+        return np.asarray(self._rows * self._ring.lanes + self._lanes)
 
     @staticmethod
     def leave_out(found: Array, gone: Bool, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Calls other than draws while another process writes as fast as it can: one moment, whole rows, nothing that is gone."""
+"""Calls other than draws beside writers at full speed: one moment, whole rows, nothing that is gone."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from .._adding import Guard
 from .._arrays import Memory
 from .._frozen import Frozen
 from .._generators import state_of
-from .._lanes import HEAD
+from .._lanes import HEAD, LOADED
 from .._limiter import Limit
 from .._ring import Ring
 from .._turn import Turn
@@ -110,6 +110,7 @@ class Instant:
         source.refresh()
         self.facts = source.facts()
         self._counters, self._clock = ring.counters.copy(), ring.clock.copy()
+        self._counters[:, LOADED] = 0
         self._limiter = {} if source.limit is None else {LIMITER: source.limit.totals()}
         if self._clock[1] and ring.given is not None:
             self._rows.setdefault("given", _Copied(ring.given))

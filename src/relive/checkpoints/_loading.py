@@ -211,6 +211,8 @@ class Loading:
         counts, arrays = first.manifest.counts, first.arrays
         facts = Facts(buffer.rng, counts, arrays[LAST_IDS], arrays[LAST_WEIGHTS])
         buffer.storage = self.storage
+        if buffer._link is not None:
+            buffer._link.claims.resume()
         if alone:
             buffer._restore(facts)
         if not same:

@@ -11,6 +11,7 @@ from weakref import WeakSet
 import numpy as np
 
 from .._arrays import Locks
+from .._lanes import LOADED
 from .._ring import Ring
 from .._types import Bytes, Int64
 from ..errors import ArgumentError, message
@@ -45,7 +46,8 @@ class Claims:
     def before(self, lanes: Int64) -> bool:
         """These lanes are about to be written; True if some had to be claimed. All of them are, or none is.
 
-        A lane that somebody wrote before is put right where that was killed in mid-call, and its stream is cut.
+        A lane that somebody wrote before is put right where that was killed in mid-call, and its stream is cut; that
+        of a lane which was loaded goes on.
 
         Raises:
             ArgumentError: Another writer has one of them, or they are not this one's.
@@ -58,6 +60,10 @@ class Claims:
                 raise self._refusal(lane)
         self._begin(new)
         return bool(new)
+
+    def resume(self) -> None:
+        """Let the first writer of each lane go on where it stands, as its steps were loaded from a save."""
+        self.ring.counters[:, LOADED] = 1
 
     def take_free(self) -> Int64:
         """Claim all lanes that no other writer has."""
@@ -79,7 +85,10 @@ class Claims:
     def _begin(self, lanes: list[int]) -> None:
         for lane in lanes:
             self.ring.recover([lane])
-            self.ring.cut(np.array([lane]))
+            if self.ring.counters[lane, LOADED]:
+                self.ring.counters[lane, LOADED] = 0
+            else:
+                self.ring.cut(np.array([lane]))
             self._owners[lane] = os.getpid()
             self.allowed[lane] = 1
 

@@ -103,7 +103,8 @@ class View:
         if now[CLEARED] > own[CLEARED]:
             self.ring.marks[:, lane] = 0
         set_rows(self.ring.marks, lane, begin, marks)
-        set_rows(self.ring.marks, lane, head, np.zeros(1, np.uint8))  # its observation alone; that of a lap ago stood there
+        # The row at `head` holds an observation alone; the mark of a lap ago stood there.
+        set_rows(self.ring.marks, lane, head, np.zeros(1, np.uint8))
         if self._window.lookback > self._of_ring.window.lookback and whole:
             kept = get_rows(self.ring.marks, lane, whole, max(whole, head))
             oldest = max(oldest, whole + without_past(kept, self._window.lookback))
