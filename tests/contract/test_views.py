@@ -90,8 +90,17 @@ ASKED: list[Callable[[relive.ReplayBuffer, relive.ReplayBuffer], None]] = [
 
 
 @pytest.mark.parametrize("schema", ["flat", "stacked"])
-@pytest.mark.parametrize(("made", "drawn"), VIEWS)
-@pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized()], ids=repr)
+@pytest.mark.parametrize(
+    ("made", "drawn", "sampler"),
+    [
+        (made, drawn, sampler)
+        for made, drawn in VIEWS
+        for sampler in (relive.Uniform(), relive.Prioritized(), relive.Ranked())
+        # Of other views the ring does not tell which of two equal priorities was there first.
+        if not isinstance(sampler, relive.Ranked) or (made == T() and not getattr(drawn, "across_episodes", False))
+    ],
+    ids=repr,
+)
 def test_a_reader_with_another_item_is_like_a_buffer_of_its_own(
     made: Any, drawn: Any, sampler: Any, schema: str
 ) -> None:

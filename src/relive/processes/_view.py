@@ -11,9 +11,11 @@ from .._lanes import (
     CLEARED,
     CUTS,
     DRAWABLE,
+    END,
     ENDS,
     HEAD,
     HELD,
+    HISTORY,
     MEMORY,
     OLDEST,
     READY,
@@ -28,7 +30,7 @@ from .._lanes import (
 )
 from .._plans import Window
 from .._ring import Ring
-from .._types import Array, Int64
+from .._types import Array, Bytes, Int64
 from ..checkpoints._lane import ready_across, ready_within, without_past
 from ..errors import ArgumentError, message
 from ..samplers import Index
@@ -69,8 +71,12 @@ class View:
         self._copied = np.zeros(ring.lanes, np.int64)
         # How far behind its head a writer may still change marks.
         self._back = 2 * ring.window.lookback + 4
-        own = _Memory(memory, {"marks": np.zeros_like(ring.marks), "counters": self._own})
-        self.ring = Ring(schema, window, ring.rows, own, KEEPS, _note)
+        self._later, self._told = window.span - ring.window.span, ring.arrival
+        own: dict[str, Array] = {"marks": np.zeros_like(ring.marks), "counters": self._own}
+        self._arrival: Int64 | None = None
+        if self._told is not None and not (window.across or ring.window.across):
+            own["arrival"] = self._arrival = np.zeros_like(self._told)
+        self.ring = Ring(schema, window, ring.rows, _Memory(memory, own), KEEPS, _note)
         ring.kernel.look()
         self.take_in()
 
@@ -115,8 +121,25 @@ class View:
         own[[OLDEST, READY, HEAD, HELD]] = oldest, ready, head, head if held else 0
         own[[CLEARED, MEMORY]] = now[CLEARED], head % self.ring.marks[:, 0].size
         own[_COUNTED] = now[_COUNTED]
+        newly = max(ready_before, begin)
+        if newly < ready and self._told is not None and self._arrival is not None:
+            arrival = get_rows(self._told, lane, begin, head)
+            set_rows(self._arrival, lane, newly, self._arrivals(begin, marks, arrival, newly, ready))
         own[DRAWABLE] += self._anchors(lane, max(ready_before, oldest), ready) - gone
         self._copied[lane] = head
+
+    def _arrivals(self, begin: int, marks: Bytes, told: Int64, first: int, last: int) -> Int64:
+        """When the rows from `first` to `last` became ready, given `marks` and the ring's own arrivals from `begin` on.
+
+        A row whose window is longer by `_later` rows became ready when the row so much further on did, or with the end
+        of its stream, which the boundary row after that tells. Of shorter windows nothing tells it for the first rows
+        of a stream.
+        """
+        rows, ends = np.arange(first, last), np.flatnonzero((marks & STEP > 0) & (marks & END > 0))
+        ends += begin + (np.append(marks, STEP)[ends + 1] & (STEP | HISTORY) == 0)
+        stream = np.searchsorted(ends, rows)
+        begins, closes = np.append(begin, ends + 1)[stream], np.append(ends, begin + len(marks) - 1)[stream]
+        return np.asarray(told[np.clip(rows + self._later, begins, closes) - begin])
 
     def _anchors(self, lane: int, first: int, last: int) -> int:
         if last <= first:
