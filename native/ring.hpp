@@ -130,7 +130,7 @@ private:
         const int64_t row = lane.head;
         claim(number, lane);
         store(steps, k, number, lane, at, stored);
-        if (keeps_given_) show(given[at], steps.priority ? -steps.priority[k] : 0.0);
+        if (keeps_given_) show(given[at], steps.priority ? -(steps.priority[k] + 0.0) : 0.0);  // -0.0 is 0
         const bool terminated = steps.terminated[k], truncated = steps.truncated[k];
         uint8_t flags = STEP | first | (terminated ? TERMINATED : 0) | (truncated ? TRUNCATED : 0);
         if (starts == 1 || lane.steps % starts == 0) flags |= START;

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 import os
 from collections.abc import Iterable
+from typing import TypeGuard
 
+import numpy as np
+
+from ._types import Float64
 from .errors import ArgumentError, message
 
 
@@ -57,11 +62,24 @@ def real(
 
 
 def path(value: object, at: str) -> str:
-    """Return `value`, text or a `PathLike` of text, as text that the system takes for a path."""
+    """Return `value`, text or a `PathLike` of text, as text that the system takes for a path.
+
+    Nothing is no path, though `os.path.abspath` takes it for the current directory: it comes of a variable not set.
+    """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(text, str) or "\0" in text:
-        raise ArgumentError(message("a path", f"`{value!r}`", at))
-    return text
+    if isinstance(text, str) and text and "\0" not in text:
+        with contextlib.suppress(UnicodeEncodeError):  # half a character
+            os.fsencode(text)
+            return text
+    raise ArgumentError(message("a path", f"`{value!r}`", at))
+
+
+def is_name(value: object) -> TypeGuard[str]:
+    """Whether `value` is text that a file can have as a name: not empty, and without half a character."""
+    try:
+        return isinstance(value, str) and bool(value.encode())
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
 
 
 def flag(value: object, at: str) -> bool:
@@ -77,3 +95,18 @@ def one_of(value: object, choices: Iterable[str], at: str) -> str:
     if not isinstance(value, str) or value not in names:
         raise ArgumentError(message("one of " + ", ".join(f"`{name!r}`" for name in names), f"`{value!r}`", at))
     return value
+
+
+def uniforms(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Float64:
+    """Numbers in [0, 1) by one call of `rng.random(shape)`; checked unless `rng` is NumPy's own generator."""
+    given = rng.random(shape)
+    if type(rng) is np.random.Generator:
+        return given
+    size, got = (shape,) if isinstance(shape, int) else shape, f"`{given!r}`"[:60]
+    with contextlib.suppress(TypeError, ValueError):  # lists of different lengths
+        values = np.asarray(given)
+        outside = ~((values >= 0) & (values < 1)) if values.dtype.kind in "biuf" else np.ones(values.shape, bool)
+        if values.shape == size and not outside.any():
+            return np.ascontiguousarray(values, np.float64)
+        got = f"`{values[outside][0]}`" if values.shape == size else f"shape `{values.shape}`"
+    raise ArgumentError(message(f"{math.prod(size)} uniforms in [0, 1)", got, "ReplayBuffer.rng"))

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from . import _check
 from .errors import StorageError, event, message
 
 TEMPORARY = ".tmp-"
@@ -33,7 +34,7 @@ class Folder:
     """An open directory."""
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = os.path.abspath(_check.path(path, "$.path"))
         try:
             if create:
                 _make(self.path)

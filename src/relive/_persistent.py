@@ -47,10 +47,10 @@ class Persistent:
         self._drawn = self._stale = 0
         self._last_ids: Int64 = np.empty(0, np.int64)
         self._last_weights: Float32 = np.empty(0, np.float32)
-        self._saver: Saver | None = None
-        self._name = ""
+        self._savers: dict[str, Saver] = {}  # by identity, of which there is one; `setdefault` is one step
+        self._identity = os.urandom(16).hex()  # names this buffer and its copies in directories of saves
 
-    def save(self, path: str | os.PathLike[str], *, keep: int = 1, wait: bool = True) -> Saved:
+    def save(self, path: str | os.PathLike[str], *, keep: int = 1, wait: bool = True, verify: bool = False) -> Saved:
         """Save the buffer in a directory, for `relive.load`.
 
         Everything is saved: steps, open episodes, priorities, the clock of an `Anneal`, the generator, statistics.
@@ -58,11 +58,16 @@ class Persistent:
         complete or not there: whatever happens meanwhile, a kill or a loss of power included, `load` finds the last
         complete one.
 
+        Of the files of earlier saves that this one uses again it compares sizes, headers and tables of checksums, and
+        256 KiB of the data, other ones in each save. Where something is wrong it says so in the log, and writes all
+        steps.
+
         Args:
             path: The directory; it is made if it does not exist. Only its owner can read what is written.
-            keep: How many complete saves the directory keeps, >= 1.
+            keep: How many complete saves the directory keeps, >= 1. Those that are seen to be damaged do not count.
             wait: Whether to return when the save is complete. Otherwise a thread writes it; adding and drawing go on,
                 and what is saved is this instant.
+            verify: Whether to read all data of the files that are used again, in place of 256 KiB.
 
         Returns:
             What was written; with `wait=False` its `wait()` says when.
@@ -79,22 +84,15 @@ class Persistent:
         """
         from .checkpoints._saving import Saver
 
-        folder, name = _check.path(path, "ReplayBuffer.save(path)"), self._name or os.urandom(16).hex()
-        saver = self._saver or Saver(name)
-        saved = saver.save(self._source(), folder, keep, wait)
-        self._name, self._saver = name, saver
-        return saved
+        folder = _check.path(path, "ReplayBuffer.save(path)")
+        saver = self._savers.setdefault(self._identity, Saver(self._identity))
+        return saver.save(self._source(), folder, keep, wait, verify)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # For `pickle` and `copy`: a copy in `Ram` that goes on like this buffer. `save` is faster, and smaller.
         from .checkpoints._copying import copied, rebuilt
 
-        return rebuilt, (type(self), copied(self._source(), self._identity()))
-
-    def _identity(self) -> str:
-        """Names this buffer and its copies in directories of saves; random."""
-        self._name = self._name or os.urandom(16).hex()
-        return self._name
+        return rebuilt, (type(self), copied(self._source(), self._identity))
 
     def _source(self) -> Source:
         from .checkpoints._instant import Source
@@ -130,9 +128,8 @@ class Persistent:
         """Go on with the saves that this buffer was loaded from."""
         from .checkpoints._saving import Saver
 
-        self._name = identity
-        self._saver = Saver(identity, basis)
+        self._identity, self._savers = identity, {identity: Saver(identity, basis)}
 
     def _rename(self) -> None:
         """Be another buffer than the one whose saves this one was loaded from."""
-        self._name, self._saver = "", None
+        self._identity, self._savers = os.urandom(16).hex(), {}

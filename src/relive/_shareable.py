@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # What `close` lets go of.
 _PARTS = ["_ring", "_index", "_prioritizing", "_try_update", "_expander", "_adding", "_add", "_extend", "_link"]
-_PARTS += ["_of_sampler", "_bound", "_saver", "_calls", "_limit"]
+_PARTS += ["_of_sampler", "_bound", "_savers", "_calls", "_limit"]
 _Self = TypeVar("_Self", bound="Shareable")
 _joint: WeakSet[Shareable] = WeakSet()
 

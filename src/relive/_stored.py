@@ -17,7 +17,6 @@ from ._types import Array, Bool, Float32, Int64
 from .batch import Batch
 from .errors import ArgumentError, message
 from .samplers import Index, Sampler
-from .samplers._protocol import uniforms
 from .schema import Schema
 from .stats import Stats, snapshot
 
@@ -205,7 +204,7 @@ class Stored:
             slots = self._ring.changes(np.zeros((self._ring.lanes, 3), np.int64)).come
             ids = np.sort(self._ring.ids(slots))
             if shuffle:
-                ids = ids[np.argsort(uniforms(self.rng, len(ids)), kind="stable")]
+                ids = ids[np.argsort(_check.uniforms(self.rng, len(ids)), kind="stable")]
         return self._parts(ids, size, len(ids) // size * size if drop_last else len(ids))
 
     def _parts(self, ids: Int64, size: int, end: int) -> Iterator[Batch]:

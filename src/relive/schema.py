@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _check
 from ._fields import Column as Column
 from ._fields import Field as Field
 from ._fields import Tree as Tree
@@ -173,7 +174,7 @@ def _checked_tree(value: Any, at: str) -> Tree:
         raise SchemaError(message("a `Field` or a mapping of fields", got, at))
     tree: dict[str, Tree] = {}
     for name, child in value.items():
-        if not isinstance(name, str) or not name or "." in name or name.startswith("_"):
+        if not _check.is_name(name) or "." in name or name.startswith("_"):
             raise SchemaError(message("a name without dots or a leading underscore", f"`{name!r}`", at))
         tree[name] = _checked_tree(child, f"{at}.{name}")
     return tree

@@ -92,7 +92,7 @@ class Stream:
     def __init__(self, numbers: Any) -> None:
         self.numbers = numbers
 
-    def random(self, n: int) -> Any:
+    def random(self, n: Any) -> Any:
         return self.numbers
 
 
@@ -106,6 +106,12 @@ BAD = {
     "too many": np.full(8, 0.5),
     "of two axes": np.full((4, 1), 0.5),
     "one number": 0.5,
+    "text": "0.5",
+    "texts": np.full(4, "0.5"),
+    "complex": np.full(4, 0.5 + 1j),
+    "ragged": [[0.5], 0.5],
+    "nothing": None,
+    "no numbers": object(),
 }
 
 
@@ -154,3 +160,37 @@ def test_huge_numbers(sampler: str, kernels: str) -> None:
             buffer.update_priorities([0, 2**63 - 1], [1.0, 1.0])
     assert buffer.stats() == twin.stats()
     np.testing.assert_array_equal(buffer.sample(4).ids, twin.sample(4).ids)
+
+
+@both
+@pytest.mark.parametrize("sampler", PRIORITIZED)
+def test_a_negative_zero_is_zero(sampler: str, kernels: str) -> None:
+    """Not the sign of no priority, which new steps have the largest one for."""
+    buffer = make(sampler, kernels)
+    raw = [3.0, 0.0, -0.0, 5.0, 0.001]
+    ids = [add(buffer, t, priority=priority) for t, priority in enumerate(raw)]
+    add(buffer, 5, priority=np.float32(-0.0))
+    obs = np.arange(6.0, 9.0)[:, None].repeat(2, axis=1)
+    flags = np.zeros(2, bool)
+    step = {"obs": obs[:-1], "next_obs": obs[1:], "reward": [0, 0], "terminated": flags, "truncated": flags}
+    ids += buffer.extend(action=[0, 0], **step, priority=[-0.0, 2.0]).tolist()
+    assert buffer.priorities(ids).tolist() == pytest.approx([*raw, 0.0, 2.0])
+    assert buffer.priorities([5]).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_uniforms_of_hindsight_that_are_none(name: str) -> None:
+    goal = relive.Field((1,))
+    schema = relive.Schema(obs={"achieved_goal": goal, "desired_goal": goal}, action=relive.Field())
+    item = relive.Hindsight(reward=lambda achieved, desired, info: np.zeros(len(achieved)))
+    buffer = relive.ReplayBuffer(schema, 16, item=item)
+    obs = {"achieved_goal": [1.0], "desired_goal": [2.0]}
+    buffer.add(obs=obs, action=0, reward=0, next_obs=obs, terminated=True, truncated=False)
+
+    class Second(Stream):
+        def random(self, n: Any) -> Any:
+            return np.zeros(n) if n == 4 else self.numbers
+
+    buffer.rng = Second(BAD[name])
+    with pytest.raises(ArgumentError, match=r"uniforms in \[0, 1\), got .* - at `ReplayBuffer\.rng`"):
+        buffer.sample(4)

@@ -116,6 +116,8 @@ def test_who_goes_on_after_damage(saved: Path) -> None:
         relive.load(saved)
     buffer.save(saved, keep=2)
     assert rounds_of(relive.load(saved), [3]) == 3
-    assert numbers(saved) == [3, 2]
+    assert numbers(saved) == [3, 2, 1], "the damaged one does not count"
+    buffer.save(saved, keep=2)
+    assert numbers(saved) == [4, 3]
     with pytest.raises(StorageError, match="one of the saves"):
         relive.load(saved, number=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("PIL")
 import pyarrow
+from PIL import Image
 from pyarrow import parquet
 
 from relive import _narrow
@@ -186,3 +188,38 @@ def test_paths_of_images_are_not_followed(tmp_path: Path) -> None:
     parquet.write_table(table.set_column(table.schema.get_field_index(name), name, images), file)
     with pytest.raises(StorageError, match="not inside the Parquet file"):
         list(from_lerobot(tmp_path))
+
+
+def images(folder: Path, data: bytes, dtype: str = "image") -> None:
+    """A data set whose images are `data`."""
+    to_lerobot([rollout(0)], folder)
+    (file,) = folder.glob("data/*/*.parquet")
+    table = parquet.read_table(file)
+    name = next(name for name in table.column_names if name.startswith("observation.images"))
+    column = pyarrow.array([{"bytes": data, "path": None}] * len(table), table.schema.field(name).type)
+    parquet.write_table(table.set_column(table.column_names.index(name), name, column), file)
+    features = json.loads((folder / "meta/info.json").read_text())["features"]
+    change(folder, features={**features, name: {**features[name], "dtype": dtype}})
+
+
+def test_an_image_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
+    """Larger than Pillow takes, or large enough for its warning."""
+    for number, side in enumerate((14_000, 10_000)):
+        bomb = io.BytesIO()
+        Image.new("1", (side, side)).save(bomb, "PNG")
+        images(tmp_path / str(number), bomb.getvalue())
+        with pytest.raises(StorageError, match="Invalid LeRobot data set"):
+            list(from_lerobot(tmp_path / str(number)))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32", "bool", "string", "no dtype"])
+def test_images_that_are_called_numbers_are_refused(dtype: str, tmp_path: Path) -> None:
+    images(tmp_path, b"x", dtype)
+    with pytest.raises(StorageError, match="Invalid LeRobot data set"):
+        list(from_lerobot(tmp_path))
+
+
+def test_half_a_character_is_no_task(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="Could not write the data set"):
+        to_lerobot([Trajectory(actions=np.zeros((5, 1, 2), np.float32), task="\ud800")], tmp_path)
+    assert not list(tmp_path.iterdir())

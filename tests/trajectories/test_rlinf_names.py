@@ -126,6 +126,9 @@ RECURSIVE["a"] = RECURSIVE
         lambda buffer: buffer.add_trajectories([{"rewards": torch.empty(3, 2, 1, device="meta")}]),
         lambda buffer: buffer.add_trajectories([{"rewards": ONES, "x": object()}]),
         lambda buffer: buffer.add_trajectories([{"rewards": ONES, "x": [{"y": 1}]}]),
+        lambda buffer: buffer.add_trajectories([{"rewards": ONES, "\ud800": ONES}]),
+        lambda buffer: buffer.add_trajectories([{"rewards": ONES, "obs": {"a\udc80": ONES}}]),
+        lambda buffer: buffer.add_trajectories([{"rewards": ONES, "obs": {"\ud800": "text"}}]),
         lambda buffer: pickle.dumps(buffer),
         lambda buffer: copy.deepcopy(buffer),
         lambda buffer: TrajectoryReplayBuffer(True),
@@ -154,6 +157,12 @@ def test_any_field_name_can_be_used() -> None:
     buffer.add_trajectories([dict.fromkeys(names, ONES)])
     assert set(buffer.sample(2)) == set(names)
     assert buffer.load_trajectory(0)["length"].shape == ONES.shape
+
+
+def test_a_task_in_lists_is_found_by_no_rule() -> None:
+    buffer = TrajectoryReplayBuffer(seed=0)
+    buffer.add_trajectories([{"rewards": ONES, "task": [["push"], ["pull"]]}])
+    assert buffer.sample(2, metadata=True)["task"] == [[["push"], ["pull"]]] * 2
 
 
 def test_merging_keeps_texts(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from oracle_trajectories import Oracle, assert_rows
 from rollouts import simple
 from system_calls import watched
 
+import relive
 from relive.errors import ReliveWarning, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, _source, verify
 
@@ -158,6 +159,22 @@ def test_a_save_over_another_buffers_checkpoint_is_refused(folder):
             other.save_checkpoint(folder / "saved")
         other.load_checkpoint(folder / "saved")
         assert codes(other) == {1, 2}
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "pt"])
+def test_a_directory_of_a_replay_buffers_saves_is_refused(kind, folder):
+    """By saves and as a buffer's own, and nothing is left in it: that buffer could not save there any more."""
+    other = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 9)
+    other.save(folder / "saves")
+    before = sorted(os.listdir(folder / "saves"))
+    with opened("memory", folder, seed=1, trajectory_format=kind) as buffer:
+        buffer.add_trajectories([simple(1)])
+        for call in (buffer.save_checkpoint, TrajectoryReplayBuffer):
+            with pytest.raises(StorageError, match="got a `ReplayBuffer`'s saves"):
+                call(folder / "saves")
+        assert sorted(os.listdir(folder / "saves")) == before
+        buffer.save_checkpoint(folder / "saved")
+    assert other.save(folder / "saves").number == 2
 
 
 def test_a_journal_left_behind_does_not_come_back(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import pickle
 import re
@@ -198,3 +199,38 @@ def test_a_generator_that_is_not_numpys_is_refused(tmp_path: Path) -> None:
     fill(buffer, 20)
     buffer.save(tmp_path)
     assert_same_batch(relive.load(tmp_path).sample(9), buffer.sample(9))
+
+
+def test_first_saves_of_two_threads_are_those_of_one_buffer(tmp_path: Path) -> None:
+    for round_ in range(20):
+        buffer, paths = make(), [tmp_path / f"{round_}-{k}" for k in range(3)]
+        fill(buffer, 5)
+        jobs = [(buffer.save, paths[0]), (buffer.save, paths[1]), (lambda _, b=buffer: pickle.dumps(b), None)]
+        ready = threading.Barrier(len(jobs))
+
+        def together(job: Any, path: Any, ready: threading.Barrier = ready) -> None:
+            ready.wait()
+            job(path)
+
+        threads = [threading.Thread(target=together, args=job) for job in jobs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for path in paths:
+            buffer.save(path)
+            assert len(relive.load(path)) == 10
+
+
+def test_a_copy_has_a_generator_of_its_own() -> None:
+    """In the state of the buffer's: both draw what one of them would have drawn."""
+    buffer = make()
+    fill(buffer, 50)
+    for ours in (copy.copy, copy.deepcopy, lambda buffer: pickle.loads(pickle.dumps(buffer))):
+        twin = ours(buffer)
+        assert twin.rng is not buffer.rng
+        state = buffer.rng.bit_generator.state
+        first = twin.sample(9)
+        assert buffer.rng.bit_generator.state == state
+        assert_same_batch(buffer.sample(9), first)
+        assert_same_batch(twin.sample(9), buffer.sample(9))

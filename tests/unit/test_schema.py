@@ -70,3 +70,10 @@ def test_seeds_may_be_longer_than_64_bits() -> None:
     seed = secrets.randbits(128) | 1 << 127
     schema = relive.Schema(obs=FIELD(), action=FIELD())
     assert relive.ReplayBuffer(schema, 10, seed=seed).rng.random() == np.random.default_rng(seed).random()
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\udc80"])
+def test_half_a_character_is_no_name(name: str) -> None:
+    for obs in ({name: FIELD()}, {"a": {name: FIELD()}}):
+        with pytest.raises(relive.SchemaError, match=r"Expected a name .* - at `\$\.obs"):
+            relive.Schema(obs=obs, action=FIELD())

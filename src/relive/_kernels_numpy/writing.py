@@ -77,7 +77,7 @@ class Writing:
         memory, rows = self._claim(lanes)
         self._store(values, lanes, memory, rows)
         if self._given is not None and self._clock[1]:
-            self._journal.put(self._given, ring.at(memory, lanes), 0.0 if priority is None else -priority)
+            self._journal.put(self._given, ring.at(memory, lanes), 0.0 if priority is None else -np.abs(priority))
         number = counters[lanes, STEPS]
         flags = TERMINATED * terminated | TRUNCATED * truncated | START * (number % ring.starts == 0)
         self._mark(lanes, memory, STEP | flags | marks)

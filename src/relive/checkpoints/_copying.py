@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,10 @@ def copied(source: Source, identity: str) -> Copy:
             for column, array in zip(source.schema.columns, ring.columns, strict=True)
         ]
         instant.check()
+        # Here, since others may draw later; and `copy.copy` takes what it is given for the copy.
+        facts = Facts(**{**vars(instant.facts), "rng": deepcopy(instant.facts.rng)})
     arrays = instant.arrays()
     limiter = None if source.limit is None else source.limit.limiter
-    facts = instant.facts
     return Copy(source.schema, source.item, source.sampler, limiter, ring.rows, identity, facts, arrays, columns)
 
 
@@ -90,7 +92,7 @@ def rebuilt(kind: Callable[..., Any], copy: Copy) -> Any:
         array[np.concatenate(places)] = values
     buffer.storage = storage.storage
     buffer._restore(copy.facts)
-    buffer._name = copy.identity
+    buffer._identity = copy.identity
     return buffer
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import threading
 import time
@@ -14,8 +16,9 @@ from .._arguments import identity
 from .._files import TEMPORARY, Folder
 from .._frozen import Frozen
 from .._types import Int64
-from ..errors import CorruptionError, StorageError, message
+from ..errors import CorruptionError, StorageError, event, message
 from . import _manifest
+from ._checking import Checks
 from ._choices import described, fields_of
 from ._guard import Guard
 from ._instant import Instant, Source
@@ -129,19 +132,22 @@ class Saver:
     def __init__(self, name: str, basis: Basis | None = None) -> None:
         self._identity, self._basis = name, basis
         self._behind: Saved | None = None  # the last save that nobody waited for
+        self._damaged: set[File] = set()  # files that were found damaged
         self._lock = threading.RLock()
 
-    def save(self, source: Source, path: str, keep: int, wait: bool) -> Saved:
+    def save(self, source: Source, path: str, keep: int, wait: bool, verify: bool) -> Saved:
         """`ReplayBuffer.save`."""
         keep = _check.integer(keep, "ReplayBuffer.save(keep)", minimum=1)
         _check.flag(wait, "ReplayBuffer.save(wait)")
+        _check.flag(verify, "ReplayBuffer.save(verify)")
         with self._lock:
             last, self._behind = self._behind, None
             if last is not None:
                 last._ended.wait()
                 if not last._told:
                     last.wait()
-            task = _Task(source, Folder(path, create=True), self._identity, self._basis, keep)
+            task = _Task(source, Folder(path, create=True), self._identity, keep)
+            task.begin(self._basis, verify, self._damaged)
             if wait:
                 self._run(task)
                 return task.saved.wait()
@@ -164,18 +170,24 @@ class Saver:
 class _Task:
     """One save, from the instant on that it saves."""
 
-    def __init__(self, source: Source, folder: Folder, name: str, basis: Basis | None, keep: int) -> None:
+    def __init__(self, source: Source, folder: Folder, name: str, keep: int) -> None:
         self._start = time.perf_counter()
         self._source, self._folder, self._identity, self._keep = source, folder, name, keep
+
+    def begin(self, basis: Basis | None, verify: bool, damaged: set[File]) -> None:
+        """Take the instant; if that fails, the directory is let go of."""
+        source, folder = self._source, self._folder
         try:
             folder.lock("wait for the save that is being written there, or save to another directory")
             found = self._manifests()
             self._number = 1 + max([0, *_manifest.numbers(folder)])
+            self._checks = Checks(folder, self._number, verify, damaged)
+            basis = self._continued(found, basis)
             self._instant = Instant(source)
             with source.turn.alone():
                 self._instant.take()
                 generator = self._instant.generator()
-                self._kept, new = _planned(self._instant, basis if self._continues(found, basis) else None)
+                self._kept, new = _planned(self._instant, basis)
                 # It lives as long as this task, whatever ends it.
                 self._guard = Guard(source.schema, source.ring, new)
                 source.watch(self._guard)
@@ -246,27 +258,38 @@ class _Task:
             raise StorageError(message(wanted, "saves of another buffer", folder.path, remedy))
         return found
 
-    def _continues(self, found: Sequence[Manifest], basis: Basis | None) -> bool:
-        """Whether the directory has the save that this buffer made last, with all its files."""
+    def _continued(self, found: Sequence[Manifest], basis: Basis | None) -> Basis | None:
+        """The save that this buffer made last, if the directory has it, and nothing is seen to be wrong with it."""
         if basis is None or all(manifest.token != basis.token for manifest in found):
-            return False
-        sizes = self._folder.sizes()
-        return all(sizes.get(_manifest.steps_name(p.file.number)) == p.file.nbytes for p in basis.parts)
+            return None
+        wrong = self._checks.wrong([(_manifest.steps_name(part.file.number), part.file) for part in basis.parts])
+        if wrong is not None:
+            what = event(f"An earlier save is damaged, and all steps are written anew ({wrong})", self._folder.path)
+            logging.getLogger("relive").warning("%s", what)
+        return basis if wrong is None else None
 
     def _prune(self, manifest: Manifest, before: dict[str, int]) -> None:
-        """Delete saves beyond `keep`, and what unfinished ones left."""
+        """Delete saves beyond `keep`, and what unfinished ones left.
+
+        Only sound ones count, so that none of these goes in favour of a damaged one.
+        """
         folder = self._folder
-        kept = _manifest.numbers(folder)[: self._keep]
+        numbers, manifests, sound = _manifest.numbers(folder), {manifest.number: manifest}, [manifest.number]
+        for number in numbers:
+            if number != manifest.number and len(sound) < self._keep:
+                with contextlib.suppress(StorageError):
+                    manifests[number] = _manifest.read(folder, number)
+                    if self._checks.wrong(manifests[number].files) is None:
+                        sound.append(number)
+        kept = [number for number in numbers if len(sound) < self._keep or number >= min(sound)]
         old = [name for name in before if name.endswith(".json") and _manifest.number_of(name) not in {None, *kept}]
         for name in old:
             folder.remove(name)
         if old:
             folder.sync()  # before their files go
-        try:
-            manifests = [manifest if n == manifest.number else _manifest.read(folder, n) for n in kept]
-        except CorruptionError:
-            return  # which files it needs is not known
-        needed = {name for each in manifests for name, _ in each.files}
+        if not manifests.keys() >= set(kept):
+            return  # which files they need is not known
+        needed = {name for number in kept for name, _ in manifests[number].files}
         for name in before:
             unfinished = name.startswith(TEMPORARY)
             ours = _manifest.number_of(name.removeprefix(TEMPORARY)) is not None

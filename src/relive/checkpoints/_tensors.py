@@ -110,7 +110,7 @@ class TensorWriter:
         yield self._header
         sums = []
         for stage in self._staged():
-            sums.append(_checksums(stage))
+            sums.append(checksums(stage))
             yield stage
         table = np.concatenate(sums) if sums else np.empty(0, np.uint32)
         yield table
@@ -277,7 +277,7 @@ class TensorReader:
             whole = read_into(self._fd, self._start + begin, [part.data])
         if not whole:
             raise CorruptionError(event(f"The file ends before offset {self._start + begin + len(part)}", self.at))
-        number, sums = begin // CHUNK, _checksums(part)
+        number, sums = begin // CHUNK, checksums(part)
         differ = sums != self._table[number : number + len(sums)]
         if not differ.any():
             return []
@@ -331,7 +331,7 @@ def _table(nbytes: int) -> Tensor:
     return Tensor(np.dtype(np.uint32), (-(-nbytes // CHUNK),))
 
 
-def _checksums(data: Array) -> Array:
+def checksums(data: Array) -> Array:
     """The CRC-32 of every chunk, the last of which may be shorter."""
     whole = len(data) // CHUNK
     sums = _kernels.active().checksums(data[: whole * CHUNK].reshape(whole, CHUNK))

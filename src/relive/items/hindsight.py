@@ -157,7 +157,7 @@ class _Hindsight:
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the transitions that start at `slots`."""
         # First, since the item may copy large batches last of all, while other threads write.
-        new = self._relabelled(slots, *rng.random((2, len(slots))))
+        new = self._relabelled(slots, *_check.uniforms(rng, (2, len(slots))))
         fields = self._inner.expand(slots, rng)
         for name in ("obs", "next_obs"):
             node = fields[name]

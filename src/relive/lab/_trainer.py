@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 import relive
+from relive import _check
 from relive._extras import needs
 from relive._generators import generator_of, state_of
 from relive.errors import ArgumentError, ReliveError, ReliveWarning, event, message
@@ -299,7 +300,8 @@ class Trainer(Algorithm[Config]):
             StorageError: Another run is saved there, or the buffer cannot be written.
             OSError: The learner's file cannot be written.
         """
-        name, packer, target = type(self).__name__, Packer(), Path(path).absolute()
+        name, packer = type(self).__name__, Packer()
+        target = Path(_check.path(path, f"{name}.save(path)")).absolute()
         self._home.wait()
         generators = {key: each.get_state() for key, each in self._generators().items()}
         tensors = {**_checkpoint.pack(self._parts()), **self._tensors(), **generators, **self._log.tensors()}
@@ -348,7 +350,7 @@ class Trainer(Algorithm[Config]):
             ArgumentError: The learner's file is damaged, or does not fit the environment or the changed configuration.
             CorruptionError: The buffer is damaged; as `relive.load` says it.
         """
-        at, home = f"{cls.__name__}.load", Path(path).absolute()
+        at, home = f"{cls.__name__}.load", Path(_check.path(path, f"{cls.__name__}.load(path)")).absolute()
         tensors, facts = _checkpoint.read(home / _checkpoint.LEARNER, at)
         if facts["trainer"] != cls.__name__:
             got, remedy = f"`{path}` of `{facts['trainer']}`", f"`{facts['trainer']}.load` reads it"

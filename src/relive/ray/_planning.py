@@ -52,7 +52,7 @@ def planned(
     drawn = _divisible(choice(sampler, Uniform(), ("index", "replacement"), "Shards(sampler)"))
     path = None
     if save_dir is not None:
-        path = os.fspath(save_dir)
+        path = _check.path(save_dir, "Shards(save_dir)")
         if not os.path.isabs(path):
             remedy = "jobs run in a directory of their own; name one that means the same on every node"
             raise ArgumentError(message("an absolute path", f"`{path}`", "Shards(save_dir)", remedy))

@@ -275,7 +275,7 @@ class Shards:
         """
         self._running()
         with self._draws.lock:
-            return save(self._plan, self._lines, self._drawer, os.path.abspath(os.fspath(path)))
+            return save(self._plan, self._lines, self._drawer, os.path.abspath(_check.path(path, "Shards.save(path)")))
 
     @classmethod
     def load(
@@ -316,7 +316,7 @@ class Shards:
             CorruptionError: The save is damaged.
             ArgumentError: A choice that does not fit.
         """
-        found = loading(os.path.abspath(os.fspath(path)), item, sampler)
+        found = loading(os.path.abspath(_check.path(path, "Shards.load(path)")), item, sampler)
         count = found.shards if shards is None else shards
         if save_dir is not None and os.path.abspath(os.fspath(save_dir)) == found.path and count != found.shards:
             remedy = "give another directory, or none"

@@ -12,7 +12,7 @@ from .. import _check
 from .._plans import Sampled
 from .._types import Array, Bool, Float64, Int64
 from ..errors import PriorityError, message
-from ._protocol import Draw, Report, uniforms
+from ._protocol import Draw, Report
 from .anneal import Anneal
 
 # What weights are divided by: the largest in the batch, the largest in the buffer, nothing.
@@ -118,7 +118,7 @@ class ProportionalSampling:
         draws[0] += 1.0
         draws[1] = beta
         items = self.state.item(4) if self._scale == 2 else 1.0
-        u = uniforms(rng, n)
+        u = _check.uniforms(rng, n)
         self._found = found = self._weighted.sample(
             u, settings.stratified, settings.replacement, self._scale, items, beta
         )

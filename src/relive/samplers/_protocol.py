@@ -16,7 +16,6 @@ from .._arrays import ArraySpec, Memory
 from .._frozen import Frozen
 from .._ring import Ring
 from .._types import Array, Bool, Float32, Float64, Int64
-from ..errors import ArgumentError, message
 
 
 class Draw(NamedTuple):
@@ -169,15 +168,3 @@ class Carrying(Sampler, Protocol):
     def sound(self, slots: Mapping[str, Array], whole: Mapping[str, Array], anchors: Int64) -> bool:
         """Whether these can be the sampler's arrays; `anchors`: which of the slots can be drawn."""
         ...
-
-
-def uniforms(rng: np.random.Generator, n: int) -> Float64:
-    """`n` numbers in [0, 1) by one call of `rng.random(n)`; checked unless `rng` is NumPy's own generator."""
-    if type(rng) is np.random.Generator:
-        return rng.random(n)
-    values = np.ascontiguousarray(rng.random(n), np.float64)
-    if values.shape != (n,) or not bool(((values >= 0) & (values < 1)).all()):
-        inside = values.shape == (n,)
-        got = f"`{values[~((values >= 0) & (values < 1))][0]}`" if inside else f"shape `{values.shape}`"
-        raise ArgumentError(message(f"{n} uniforms in [0, 1)", got, "ReplayBuffer.rng"))
-    return values

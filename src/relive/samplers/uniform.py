@@ -13,7 +13,7 @@ from .._frozen import Frozen
 from .._ring import Ring
 from .._types import Float64, Int64
 from ..errors import ArgumentError, message
-from ._protocol import Draw, Report, Share, uniforms
+from ._protocol import Draw, Report, Share
 
 
 class Uniform(Frozen, kw_only=True):
@@ -94,7 +94,7 @@ class _Uniform:
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
         if len(self._ones) != n:
             self._ones = np.ones(n, np.float32)
-        return Draw(self._draw(uniforms(rng, n)), self._ones.copy())
+        return Draw(self._draw(_check.uniforms(rng, n)), self._ones.copy())
 
     def share(self) -> Share:
         gone, come = self._ends[:, self._total].sum(axis=0).tolist()

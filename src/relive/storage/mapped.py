@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from .. import _check
 from .._arrays import ArraySpec
 from .._frozen import Frozen
-from ..errors import ArgumentError, message
 from ._segment import Segment
 
 
@@ -40,9 +40,7 @@ class Mapped(Frozen):
     path: str | os.PathLike[str]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, str | os.PathLike) or not isinstance(os.fspath(self.path), str):
-            raise ArgumentError(message("a path", f"`{self.path!r}`", "Mapped(path)"))
-        object.__setattr__(self, "path", os.path.abspath(os.fspath(self.path)))
+        object.__setattr__(self, "path", os.path.abspath(_check.path(self.path, "Mapped(path)")))
 
     @property
     def address(self) -> str:

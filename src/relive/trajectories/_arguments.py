@@ -70,15 +70,15 @@ def directory_from(path: Any, auto_save: bool | None, auto_save_path: Any) -> st
     chosen = path if path is not None else (auto_save_path or None) if auto_save else None
     if auto_save and chosen is None:
         raise ArgumentError(message("a `path` to write to", "none", "TrajectoryReplayBuffer(auto_save)"))
-    return None if chosen is None else os.path.abspath(os.fspath(chosen))
+    return None if chosen is None else os.path.abspath(_check.path(chosen, f"{_NAME}(path)"))
 
 
-def checkpoint(path: Any, rlinfs: Any, name: str, method: str) -> Any:
+def checkpoint(path: Any, rlinfs: Any, name: str, method: str) -> str:
     """The directory of a checkpoint: `path`, or RLinf's name for it."""
-    if (path is None) == (rlinfs is None) or not isinstance(rlinfs or path, str | os.PathLike):
+    if (path is None) == (rlinfs is None) or not isinstance(path if rlinfs is None else rlinfs, str | os.PathLike):
         got = "neither" if path is rlinfs is None else "both" if None not in (path, rlinfs) else f"`{rlinfs or path!r}`"
         raise ArgumentError(message(f"a directory, as `path` or as `{name}`", got, f"{_NAME}.{method}"))
-    return path if rlinfs is None else rlinfs
+    return _check.path(path if rlinfs is None else rlinfs, f"{_NAME}.{method}(path)")
 
 
 def share_of(is_distributed: bool, local_rank: int, world_size: int) -> tuple[int, int]:

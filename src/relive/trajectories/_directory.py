@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from .._files import TEMPORARY, Folder, has_hole, read_at
 from .._memory import Arena
+from ..checkpoints._manifest import number_of
 from ..errors import StorageError, event, message
 from . import rlinf
 from ._block import file_of, read_header
@@ -46,6 +47,7 @@ def open_directory(store: Store, path: str, queue_bytes: int) -> tuple[Writer, s
     with contextlib.ExitStack() as undo:
         folder = Folder(path, create=True)
         undo.callback(folder.close)
+        _refuse_saves(folder)
         _refuse_rlinfs(folder, "load it with `load_checkpoint`, or convert it with `relive.trajectories.convert`")
         folder.lock("close the buffer that writes to it, or load the directory with `load_checkpoint`")
         # A previous process may have died before its last writes were synced.
@@ -99,6 +101,13 @@ def _refuse_rlinfs(folder: Folder, remedy: str) -> None:
         raise StorageError(message("an empty directory, or one of relive's", "RLinf's", folder.path, remedy))
 
 
+def _refuse_saves(folder: Folder) -> None:
+    """A `ReplayBuffer` could not save any more beside trajectories."""
+    if any(number_of(name) is not None for name in folder.sizes()):
+        wanted, remedy = "an empty directory, or one of trajectories", "choose another directory"
+        raise StorageError(message(wanted, "a `ReplayBuffer`'s saves", folder.path, remedy))
+
+
 def _count(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
@@ -135,6 +144,7 @@ def save(store: Store, writer: Writer | None, path: str | os.PathLike[str], draw
     with store.settled():
         snapshot, counter, state = Snapshot(store), store.counter, draws.state()
     with snapshot, contextlib.closing(Folder(path, create=True)) as target:
+        _refuse_saves(target)
         if kind != "pt":
             _refuse_rlinfs(target, "save to another directory, or with `trajectory_format='pt'`")
             if writer is not None and os.path.samefile(target.path, writer.folder.path):

@@ -93,9 +93,9 @@ def task_of(metadata: Any) -> str | None:
     """The text of the task: one for all environments, wherever it stands."""
     for name in _TASKS:
         for path, value in metadata.items():
-            texts = set(value if isinstance(value, list) else [value]) if path[-1] == name else set()
-            if len(texts) == 1 and isinstance(text := texts.pop(), str):
-                return text
+            texts = value if isinstance(value, list) else [value]
+            if path[-1] == name and texts and isinstance(texts[0], str) and all(text == texts[0] for text in texts):
+                return texts[0]
     return None
 
 

@@ -199,7 +199,7 @@ def _names(tree: Mapping[Any, Any], above: Path) -> None:
     if len(above) > _DEEPEST:
         raise SchemaError(message(f"at most {_DEEPEST} levels of nesting", "more", at[:60]))
     for name in tree:
-        if not isinstance(name, str) or not name or "/" in name or name.startswith("_"):
+        if not _check.is_name(name) or "/" in name or name.startswith("_"):
             at = "$." + ".".join([*above, str(name)])
             raise SchemaError(message("a name without a slash or a leading underscore", f"`{name!r}`", at))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import _check
 from ..._extras import needs
 from ..._nests import nested
 from ...errors import ReliveWarning, SchemaError, StorageError, event, message
@@ -25,7 +26,7 @@ _ROWS = 1024  # frames that are read at once
 
 def is_lerobot(path: str | os.PathLike[str]) -> bool:
     """Whether a directory is one of LeRobot's data sets."""
-    return os.path.isfile(Folder(path) / INFO)
+    return os.path.isfile(Folder(_check.path(path, "$.path")) / INFO)
 
 
 def count(path: str | os.PathLike[str]) -> int:
@@ -56,7 +57,7 @@ def from_lerobot(path: str | os.PathLike[str], *, next_obs: bool = False) -> Ite
     >>> for episode in from_lerobot("data/cups", next_obs=True):  # doctest: +SKIP
     ...     demonstrations.add_trajectories([episode])
     """
-    folder = Folder(path)
+    folder = Folder(_check.path(path, "from_lerobot(path)"))
     info = _info(folder)
     features = info["features"]
     videos = [name for name, feature in features.items() if feature["dtype"] == "video"]
@@ -175,6 +176,8 @@ def _numbers(column: Any, dtype: str) -> Any:
     array = column.combine_chunks()
     array = array.chunk(0) if isinstance(array, pyarrow.ChunkedArray) else array
     while isinstance(array, pyarrow.ExtensionArray) or pyarrow.types.is_nested(array.type):
+        if pyarrow.types.is_struct(array.type) or pyarrow.types.is_union(array.type):
+            raise ValueError(f"`{array.type}` instead of numbers")
         array = array.storage if isinstance(array, pyarrow.ExtensionArray) else array.flatten()
     return array.to_numpy(zero_copy_only=False).astype(np.dtype(dtype), copy=False)
 
@@ -187,7 +190,10 @@ def _images(column: Any) -> Any:
     for value in column.to_pylist():
         if not isinstance(value, dict) or not value.get("bytes"):
             raise ValueError("an image is not inside the Parquet file")
-        with Image.open(io.BytesIO(value["bytes"]), formats=("PNG", "JPEG")) as image:
-            images.append(np.asarray(image))
+        try:
+            with Image.open(io.BytesIO(value["bytes"]), formats=("PNG", "JPEG")) as image:
+                images.append(np.asarray(image))
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # warnings may be errors
+            raise ValueError(str(error)) from None
     stack = np.stack(images)
     return stack[:, None] if stack.ndim == 4 else stack[:, None, ..., None]

@@ -65,7 +65,7 @@ def to_lerobot(
     ['pick up the cup']
     """
     fps = _check.integer(fps, "to_lerobot(fps)", minimum=1)
-    folder = Folder(path)
+    folder = Folder(_check.path(path, "to_lerobot(path)"))
     with needs("lerobot", "to_lerobot"):
         import pyarrow
     try:
@@ -86,7 +86,7 @@ def to_lerobot(
             raise
     except StorageError:
         raise
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, UnicodeEncodeError, pyarrow.ArrowException) as error:
         raise StorageError(event(f"Could not write the data set ({str(error)[:80]})", str(folder))) from error
 
 
