@@ -39,8 +39,7 @@ public:
         if (added >= 100 && sum(&Lane::cuts) * 10 > added) found |= MANY_CUTS;
         if (ends >= 20 && sum(&Lane::repeats) * 10 >= ends * 9) found |= REPEATED_FINALS;
         for (int64_t number = 0; number < lanes; ++number) {
-            const Lane& lane = lane_of[number];
-            if (full(lane) && (rows - lane.stored) * 100 > rows * 3) found |= MANY_BOUNDARIES;
+            if (full(lane_of[number]) && (rows - lane_of[number].stored) * 100 > rows * 3) found |= MANY_BOUNDARIES;
         }
         return found & watched;
     }

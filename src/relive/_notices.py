@@ -12,7 +12,7 @@ from math import ceil
 
 import numpy as np
 
-from ._lanes import CLEARED, HEAD, MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS, STEP, TERMINATED, TRUNCATED
+from ._lanes import CLEARED, HEAD, MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS
 from ._ring import Ring
 from ._step_parser import Step
 from .errors import ReliveWarning, event, message
@@ -38,6 +38,7 @@ _TAKE_FINALS = """`next_obs` of a step that ends is the next episode's first obs
     buffer.add(obs=obs, action=action, reward=reward, next_obs=final_obs, terminated=terminated, truncated=truncated)
 """
 _RECORDER = "`relive.gymnasium.Recorder(envs, buffer)` does this for every autoreset mode."
+_FEWEST = 3  # ends that have to repeat: one observation may be that of a new episode by chance
 _OWN = {__name__, "relive._adding", "relive.buffer", "relive.cpprb", "relive.tianshou._vector", "relive.torchrl"}
 
 
@@ -50,6 +51,7 @@ class Notices:
 
     def __init__(self) -> None:
         self.due = 0
+        self._ends = 0  # from so many ends on it is looked again whether final observations repeat
 
     def note(self, found: int) -> None:
         """Called by the kernel, under the buffer's lock."""
@@ -58,11 +60,16 @@ class Notices:
     def say(self, ring: Ring) -> bool:
         """Say what is due, and whether anything was; called by the buffer's methods before they do anything."""
         due = bool(self.due)
+        if self.due & REPEATED_FINALS and ring.tally()["ends"] < self._ends:
+            self.due &= ~REPEATED_FINALS
         for kind, text_of in _TEXTS.items():
             if self.due & kind and self._first_time(kind, ring):
                 text = text_of(ring)
                 if text:
                     _warn(text)
+                elif kind == REPEATED_FINALS:  # as yet; reading all rows once for every twice as many ends costs little
+                    self._ends = 2 * ring.tally()["ends"]
+                    ring.kernel.watched |= kind
         return due
 
     def before(self, step: Step, ring: Ring) -> bool:
@@ -103,14 +110,21 @@ def _many_cuts(ring: Ring) -> str:
     return event(what, "$.obs", remedy)
 
 
-def _repeated_finals(ring: Ring) -> str:
-    tally = ring.tally()
-    what = f"{tally['repeats']} of {tally['ends']} episodes begin with the final observation of the episode before"
-    mode = _mode(ring)
-    resets = f"in autoreset mode NEXT_STEP {_SKIP_RESETS}"
-    finals = f"in autoreset mode SAME_STEP {_TAKE_FINALS}"
-    remedy = {"NEXT_STEP": resets, "SAME_STEP": finals, None: f"{resets}\n{finals}"}[mode]
-    return event(what, "$.obs", f"{remedy}\n{_RECORDER}")
+def _repeated_finals(ring: Ring) -> str | None:
+    from ._resets import Resets
+
+    resets, tally = Resets.of(ring), ring.tally()
+    ends, repeats, which = tally["ends"], tally["repeats"], ""
+    remedies = [] if resets.mode == "SAME_STEP" else [f"in autoreset mode NEXT_STEP {_SKIP_RESETS}"]
+    if resets.mode != "NEXT_STEP":
+        # Nobody uses the final observation of an episode that terminated.
+        ends, repeats = int(resets.bootstrapped.sum()), int((resets.bootstrapped & resets.repeated).sum())
+        if ends < _FEWEST or repeats * 10 < ends * 9:
+            return None
+        which = "truncated "
+        remedies.append(f"in autoreset mode SAME_STEP {_TAKE_FINALS}")
+    what = f"{repeats} of {ends} {which}episodes begin with the final observation of the episode before"
+    return event(what, "$.obs", "\n".join([*remedies, _RECORDER]))
 
 
 def _many_boundaries(ring: Ring) -> str | None:
@@ -127,24 +141,3 @@ def _many_boundaries(ring: Ring) -> str | None:
 
 # In the order in which they are said.
 _TEXTS = {MANY_CUTS: _many_cuts, REPEATED_FINALS: _repeated_finals, MANY_BOUNDARIES: _many_boundaries}
-
-
-def _mode(ring: Ring) -> str | None:
-    """The autoreset mode in which episodes begin with the final observation before, where rewards tell.
-
-    A step that only resets has reward 0. So one that has a reward is none, and none has where nearly all others do.
-    """
-    after_ends, others = [], []
-    for lane in range(ring.lanes):
-        head = int(ring.counters[lane, HEAD])
-        rows = np.arange(max(0, head - ring.rows), head)
-        steps = rows[(ring.marks[ring.at(rows, lane)] & STEP) > 0]
-        follows_end = (ring.marks[ring.at(steps[:-1], lane)] & (TERMINATED | TRUNCATED)) > 0
-        rewards = ring.reward[ring.storage(steps[1:], lane)]
-        rewarded = (rewards != 0).any(axis=tuple(range(1, rewards.ndim)))
-        after_ends.append(rewarded[follows_end])
-        others.append(rewarded[~follows_end])
-    if np.concatenate(after_ends).any():
-        return "SAME_STEP"
-    elsewhere = np.concatenate(others)
-    return "NEXT_STEP" if len(elsewhere) and elsewhere.mean() >= 0.9 else None

@@ -71,6 +71,7 @@ class Ring:
         rows: R.
         capacity: L * R.
         columns: An array `[storage rows, ...]` for each of `schema.columns`, in that order, observations first.
+        observations: The columns of observations.
         reward: The column of rewards.
 
     What items and samplers call is the kernel's; `_kernels_numpy/ring.py` has the rest:
@@ -102,6 +103,7 @@ class Ring:
         self.columns: list[Array] = [
             records[column.path] if column.path in small else memory.host(column.path) for column in schema.columns
         ]
+        self.observations = self.columns[: schema.num_obs]
         self.reward = self.columns[next(i for i, column in enumerate(schema.columns) if column.keys == ("reward",))]
         kept = {name: memory.host(name) if name in keeps else None for name in BOOKKEEPING}
         self.given, self.arrival = kept["given"], kept["arrival"]

@@ -45,6 +45,7 @@ LAYERS = {
     "relive._divided": 4,
     "relive._flow": 4,
     "relive._notices": 4,
+    "relive._resets": 4,
     "relive._persistent": 4,
     "relive._prefetch": 4,
     "relive._shareable": 4,

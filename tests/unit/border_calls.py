@@ -122,7 +122,7 @@ def makers() -> dict[str, dict[str, Callable[[], Call]]]:
     functions = ["simd", "power", "mass", "weights", "smallest", "order_size"]
     functions += ["checksums", "copy_steps", "scatter_rows", "copy_ranges", "set_ranges", "read_rows"]
     ring = ["write", "cut", "limit", "allow", "look", "overtaken", "changes", "ids", "locate"]
-    ring += ["follow", "stacks", "windows", "fold", "fold_sequences", "watched"]
+    ring += ["follow", "stacks", "windows", "fold", "fold_sequences", "watched", "snapshot"]
     tree = [
         "get",
         "set",

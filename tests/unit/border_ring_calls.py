@@ -88,6 +88,7 @@ def ring_call(name: str) -> Call:
         "limit": ({"limits": guard(np.full(LANES, 2**62))}, {"limits": spoilers.arrays()}),
         "allow": ({"lanes": guard(np.ones(LANES), np.uint8)}, {"lanes": spoilers.writable(spoilers.arrays())}),
         "look": ({}, {}),
+        "snapshot": ({}, {}),
         "overtaken": ({"ids": guard([5, 6, 40])}, {"ids": rows}),
         "changes": (
             {"seen": guard(np.zeros((LANES, 3)))},
