@@ -71,6 +71,7 @@ const Plans& plans() { return named; }
 }  // namespace relive
 
 NB_MODULE(_native, m) {
+    nanobind::set_leak_warnings(false);  // what a daemon thread has at the end of the process stays for ever
     using namespace relive;
     if (import_numpy() < 0) nb::raise_python_error();
     kernels = choose();

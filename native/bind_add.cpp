@@ -154,6 +154,9 @@ void bind_add(nanobind::module_& m) {
     nb::class_<Lock>(m, "Lock")
         .def(nb::init<>())
         .def("taken", &Lock::taken)
+        .def("attempt", &Lock::attempt)
+        .def("still", &Lock::still)
+        .def("forked", &Lock::forked)
         .def("__enter__",
              [](Lock& lock) {
                  if (!lock.enter()) nb::raise_python_error();
@@ -166,6 +169,9 @@ void bind_add(nanobind::module_& m) {
                 lock.leave();
             },
             nb::arg("kind").none(), nb::arg("error").none(), nb::arg("trace").none());
+    m.def(
+        "ending", [](bool begun) { Interpreter::ending = begun ? PyThread_get_thread_ident() : 0; }, nb::arg("begun"));
+    m.def("away", [] { return Interpreter::away.load(); });
     m.def("adding", &adding, nb::arg("ring"), nb::arg("lock"), nb::arg("ask"), nb::arg("refresh").none(),
           nb::arg("otherwise"), nb::arg("several"));
 }

@@ -157,7 +157,7 @@ void PyRing::put(const Steps& steps, int64_t* ids) {
 
 // They need nothing that this thread has.
 void PyRing::wait_for_readers() const {
-    nb::gil_scoped_release released;
+    Away away;
     while (readers_) std::this_thread::yield();
 }
 

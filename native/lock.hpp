@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "numpy_api.hpp"
+#include "interpreter.hpp"
 
 namespace relive {
 
@@ -26,10 +26,12 @@ public:
     // Whether this thread is inside.
     bool taken() const { return owner_ == PyThread_get_thread_ident(); }
 
-    // Enter, once more where this thread is inside. False with an exception, where a signal's handler raised one.
+    // Enter, once more where this thread is inside. False with an exception, where a signal's handler raised one, and
+    // in other threads than the one that ends the interpreter.
     bool enter() {
         const unsigned long self = PyThread_get_thread_ident();
         if (owner_ != self) {
+            if (Interpreter::ending.load(std::memory_order_relaxed) && !may_enter(self)) return false;
             if (returning_.load(std::memory_order_relaxed)) give_way();
             if (owner_ && !wait(true)) return false;
         }
@@ -55,30 +57,57 @@ public:
     template <typename Work>
     void outside(Work&& work) {
         leave();
+        ++outside_;
         {
-            nb::gil_scoped_release released;
+            Away away;
             work();
             ++returning_;
         }
         --returning_;
+        --outside_;
         if (owner_) wait(false);
         owner_ = PyThread_get_thread_ident();
         depth_ = 1;
     }
 
+    // Enter if that is possible at once.
+    bool attempt() { return (!owner_ || taken()) && enter(); }
+
+    // Whether no other thread is in the middle of a call, nor about to go on; asked by the one that is inside.
+    bool still() const { return !outside_ && !returning_; }
+
+    // In a forked child: threads that waited are not there, nor one that was inside, unless it is this one.
+    void forked() {
+        if (!taken()) owner_ = 0, depth_ = 0;
+        waiting_ = outside_ = 0;
+        returning_ = 0, Interpreter::away = 0;
+        open_ = false;
+        // The old one is left as it is: its threads, in the parent, would have to be waited for.
+        gate_ = PyThread_allocate_lock();
+        if (!gate_) throw std::bad_alloc();
+        PyThread_acquire_lock(gate_, WAIT_LOCK);
+    }
+
 private:
     PyThread_type_lock gate_;  // opened for one of those that wait, who shuts it
     unsigned long owner_ = 0;
-    int64_t depth_ = 0, waiting_ = 0;
+    int64_t depth_ = 0, waiting_ = 0, outside_ = 0;
     bool open_ = false;
     std::atomic<int64_t> returning_{0};  // threads that need the interpreter, and then nothing else, to go on
 
     // A thread that makes call after call keeps the interpreter for 5 ms at a time. Where one waits to go on with a
     // call, it comes first.
     void give_way() const {
-        nb::gil_scoped_release released;
+        Away away;
         const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
         while (returning_ && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    }
+
+    // A daemon thread ends here, as if it had called `sys.exit`: it could not have the interpreter back.
+    bool may_enter(unsigned long self) const {
+        if (self == Interpreter::ending) return true;
+        PyErr_SetString(PyExc_SystemExit, "the process ends");
+        return false;
     }
 
     // What opening the gate did, undone by the one who came through.

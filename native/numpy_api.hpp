@@ -22,9 +22,9 @@
 #include <string>
 #include <vector>
 
-namespace relive {
+#include "interpreter.hpp"
 
-namespace nb = nanobind;
+namespace relive {
 
 // Element types by what they are, for NumPy has two 64-bit integers on some systems.
 template <typename T>
@@ -158,7 +158,7 @@ constexpr std::int64_t WORTH_RELEASING = 1024;
 template <typename Kernel>
 inline void run(std::int64_t items, Kernel&& kernel) {
     if (items < WORTH_RELEASING) return kernel();
-    nb::gil_scoped_release released;
+    Away away;
     kernel();
 }
 

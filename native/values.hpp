@@ -165,7 +165,7 @@ private:
     template <typename Job>
     static void run_long(int64_t n, Job job) {
         if (n < LARGE) return job();
-        nb::gil_scoped_release released;
+        Away away;
         job();
     }
 

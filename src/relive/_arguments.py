@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import _check
+from ._lanes import distinct
 from ._plans import State, Window
 from ._types import Bool, Bytes, Float64, Int64
 from .errors import ArgumentError, NotEnoughData, PriorityError, StaleId, message
@@ -84,7 +85,7 @@ def lanes_of(env_ids: Any, num_envs: int) -> Int64:
     """The lane numbers of a call that is not about all lanes."""
     lanes = integers(env_ids, "$.env_ids")
     outside = (lanes < 0) | (lanes >= num_envs)
-    if not len(lanes) or outside.any() or len(np.unique(lanes)) != len(lanes):
+    if not len(lanes) or outside.any() or len(distinct(lanes)) != len(lanes):
         got = f"`{lanes[outside][0]}`" if outside.any() else f"`{lanes.tolist()}`"
         raise ArgumentError(message(f"distinct lanes from 0 to {num_envs - 1}", got, "$.env_ids"))
     return lanes

@@ -15,13 +15,12 @@ import os
 import resource
 import stat
 import threading
-import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from . import _check
+from . import _check, _forks
 from .errors import StorageError, event, message
 
 TEMPORARY = ".tmp-"
@@ -55,7 +54,7 @@ class Folder:
         except OSError as error:
             what = f"Could not lock the directory ({error.strerror})"
             raise StorageError(event(what, self.path, remedy)) from error
-        _LOCKED.add(self)
+        _forks.tell(self)
 
     def __del__(self) -> None:
         if hasattr(self, "_lock"):
@@ -66,7 +65,11 @@ class Folder:
         if self._lock is not None:
             with contextlib.suppress(OSError):  # closing is not enough while a child has it, which C code may fork
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
-            _LOCKED.discard(self)
+            _forks.forget(self)
+        self._close()
+
+    def _forked(self) -> None:
+        """In a child: close what its parent has locked, without unlocking it."""
         self._close()
 
     def _close(self) -> None:
@@ -232,19 +235,6 @@ def empty_folder(path: str | os.PathLike[str]) -> Iterator[Folder]:
             for name in folder.sizes():
                 folder.remove(name)
             raise
-
-
-_LOCKED: weakref.WeakSet[Folder] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    """In a child: close what its parent has locked, without unlocking it."""
-    for folder in tuple(_LOCKED):
-        folder._close()
-    _LOCKED.clear()
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 def at_once() -> int:

@@ -17,7 +17,8 @@ from .errors import ArgumentError, message
 from .samplers import Sampler
 
 if TYPE_CHECKING:
-    from ._limiter import Limit, RateLimiter
+    from ._limit import Limit
+    from ._limiter import RateLimiter
     from ._prefetch import Prefetched
 
 _AT = "ReplayBuffer.prefetch"
@@ -118,14 +119,15 @@ class Flowing:
             if account is not None:
                 account.over = True
 
-        return Prefetched(draw, ahead, handed_out=handed_out, dropped=dropped, lock=turn.lock, at=_AT)
+        return Prefetched(draw, ahead, handed_out=handed_out, dropped=dropped, at=_AT)
 
     def _limited(self, limiter: Any) -> dict[str, ArraySpec]:
         """Take the argument `limiter`; the array that it needs."""
         if limiter is None:
             self.limiter = None
             return {}
-        from ._limiter import NAME, SPEC, checked
+        from ._limit import NAME, SPEC
+        from ._limiter import checked
 
         self.limiter = checked(limiter)
         return {NAME: SPEC}
@@ -135,7 +137,7 @@ class Flowing:
         self._limit = None
         if self.limiter is None:
             return self._calls
-        from ._limiter import Limit
+        from ._limit import Limit
 
         self._limit = Limit(self.limiter, self._ring.counters, memory)
         return [self._limit.before(call, several) for call, several in zip(self._calls, (False, True), strict=True)]

@@ -47,6 +47,14 @@ def place_of(memory: Int64, lanes: Int64 | int, block: int) -> tuple[Int64, Int6
     return blocks, lanes, within
 
 
+def distinct(numbers: Int64) -> Int64:
+    """The small numbers, >= 0, that occur in an array, in order.
+
+    `np.unique` lets go of the interpreter inside of C++: a daemon thread that is in it when a process ends aborts that.
+    """
+    return np.flatnonzero(np.bincount(numbers))
+
+
 def ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:
     """The rows `[first, last)` of every lane, one lane after the other: lanes and rows."""
     counts = np.maximum(last - first, 0)

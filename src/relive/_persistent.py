@@ -14,7 +14,7 @@ from ._types import Float32, Int64
 
 if TYPE_CHECKING:
     from ._adding import Adding
-    from ._limiter import Limit
+    from ._limit import Limit
     from ._ring import Ring
     from ._turn import Turn
     from .checkpoints._instant import Facts, Source

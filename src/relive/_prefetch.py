@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
 from queue import SimpleQueue
 from typing import Any
 
-from . import _check
+from . import _check, _forks
 from ._extras import needs
-from ._limiter import Stopped
+from ._limit import Stopped
 from .batch import Batch
 from .errors import ArgumentError, ReliveError, event, message
 
@@ -33,7 +31,6 @@ class Prefetched(Iterator[Batch]):
         batches: How many there are in all; None: they never end.
         handed_out: Called for each batch that a caller gets.
         dropped: Called once, when nobody will get what was drawn.
-        lock: What a thread holds while it draws. A process forks only when it has it, so that the child can use it.
         at: The name of the call, for errors.
     """
 
@@ -45,10 +42,9 @@ class Prefetched(Iterator[Batch]):
         batches: int | None = None,
         handed_out: Callable[[], None] | None = None,
         dropped: Callable[[], None] | None = None,
-        lock: AbstractContextManager[Any] | None = None,
         at: str,
     ) -> None:
-        self._worker = worker = _Worker(draw, dropped, lock or contextlib.nullcontext())
+        self._worker = worker = _Worker(draw, dropped)
         self._handed_out, self._at = handed_out, at
         self._unordered, self._left = batches, batches
         for _ in range(depth):
@@ -115,8 +111,8 @@ class _Failure:
 class _Worker:
     """What the thread works on. Its queues may be used by a finalizer, whichever thread that runs in."""
 
-    def __init__(self, draw: Draw, dropped: Callable[[], None] | None, lock: AbstractContextManager[Any]) -> None:
-        self._draw, self._dropped, self.lock = draw, dropped, lock
+    def __init__(self, draw: Draw, dropped: Callable[[], None] | None) -> None:
+        self._draw, self._dropped = draw, dropped
         self.orders: SimpleQueue[bool] = SimpleQueue()
         self.ready: SimpleQueue[Batch | _Failure] = SimpleQueue()
         self.stopped = False
@@ -130,10 +126,16 @@ class _Worker:
             self._thread = threading.Thread(target=self._run, name="relive-prefetch", daemon=True)
         if self._thread.ident is None:
             _WORKERS.add(self)
+            _forks.tell(self)
             self._thread.start()
         elif self._process != os.getpid():
             what = "The thread that draws stayed in the process that this one was forked from"
             raise ReliveError(event(what, at, "draw ahead in the process that uses the batches"))
+
+    def _forked(self) -> None:
+        """In a child: nobody hands out what was drawn ahead."""
+        if self._process and self._dropped is not None:
+            self._dropped()
 
     def stop(self) -> None:
         """Make the thread end, and a caller that waits for a batch go on. Called by a finalizer, too."""
@@ -195,7 +197,6 @@ def converter(to: Any, device: Any) -> Callable[[Batch], Batch]:
 
 # All that may have a thread. At the end of the interpreter a thread inside a library's code would be torn down.
 _WORKERS: weakref.WeakSet[_Worker] = weakref.WeakSet()
-_forking = ExitStack()
 
 
 def _stop_all() -> None:
@@ -205,17 +206,4 @@ def _stop_all() -> None:
         worker.join(10)
 
 
-def _before_fork() -> None:
-    """Let no thread be inside a call on a buffer at the moment of a fork: in the child it would never leave it."""
-    for worker in list(_WORKERS):
-        if not worker.stopped:
-            _forking.enter_context(worker.lock)
-
-
-def _after_fork() -> None:
-    _forking.close()
-
-
 atexit.register(_stop_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakSet
 
+from . import _forks
 from . import storage as storages
 from ._arrays import Memory
 from .errors import ArgumentError, ReliveError, message
@@ -25,20 +25,6 @@ if TYPE_CHECKING:
 _PARTS = ["_ring", "_index", "_prioritizing", "_try_update", "_expander", "_adding", "_add", "_extend", "_link"]
 _PARTS += ["_of_sampler", "_bound", "_savers", "_calls", "_limit"]
 _Self = TypeVar("_Self", bound="Shareable")
-_joint: WeakSet[Shareable] = WeakSet()
-
-
-def _forked() -> None:
-    """A child must not draw with the sampler of its parent, whose arrays both would write; it may add."""
-    for buffer in list(_joint):
-        link = vars(buffer).get("_link")  # None of a buffer that another thread closes
-        if link is not None and link.shares_sampler:
-            absent = _Absent(os.getppid())
-            vars(buffer).update(_index=absent, _prioritizing=absent, _try_update=None, can_sample=lambda _: False)
-            link.forked = True
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 class _Absent:
@@ -80,7 +66,7 @@ def share(buffer: Any, about: About) -> Bound:
     """Let other processes open a buffer that is complete now."""
     from .processes._link import Bound
 
-    _joint.add(buffer)
+    _forks.tell(buffer)
     buffer._link.announce(about)
     return Bound(buffer._index, buffer._expander, buffer._ring, buffer.sampler.replacement)
 
@@ -144,12 +130,24 @@ class Shareable:
             return
         if self._link is not None and not self._link.forked:
             self.sync()
-        _joint.discard(self)
+        _forks.forget(self)
         with self._turn.alone():
             if self._link is not None:
                 self._link.close()
+            if self._limit is not None:
+                self._limit.over = True
             for name in (*_PARTS, "add", "extend"):
                 vars(self).pop(name, None)
+
+    def _forked(self) -> None:
+        """A child must not draw with the sampler of its parent, whose arrays both would write; it may add."""
+        link = vars(self).get("_link")  # None of a buffer that another thread closes
+        if link is not None and link.shares_sampler:
+            absent = _Absent(os.getppid())
+            vars(self).update(_index=absent, _prioritizing=absent, _try_update=None, can_sample=lambda _: False)
+            link.forked = True
+            if self._limit is not None:
+                self._limit.present = link.present
 
     def _take_over(self, resume: bool) -> None:
         """Go on from what the last `sync` of another process knew; with its generator, if `resume`."""

@@ -21,7 +21,8 @@ from .schema import Schema
 from .stats import Stats, snapshot
 
 if TYPE_CHECKING:
-    from ._limiter import Limit, RateLimiter
+    from ._limit import Limit
+    from ._limiter import RateLimiter
     from .items import Expander, Fields, Item
     from .processes._link import Bound, Link
     from .storage import Storage

@@ -1,11 +1,15 @@
-"""Who may use a buffer at this moment."""
+"""Who may use a buffer at this moment: one thread at a time, and at the end of the process that which ends it."""
 
 from __future__ import annotations
 
+import atexit
+import time
 from contextlib import AbstractContextManager
 
-from . import _kernels
+from . import _forks, _kernels
 from .errors import ReliveError, message
+
+_PATIENCE, _LOOK = 10.0, 200e-6  # seconds that the end waits for calls, and from one look to the next
 
 
 class Turn:
@@ -18,16 +22,19 @@ class Turn:
     Nothing says that a call is being made but the lock itself, which C code takes and gives back: between an entry and
     its exit, wherever a KeyboardInterrupt is raised, nothing can be left behind.
 
+    No thread is inside when this process forks, so that a child finds whole what it has a copy of.
+
     Attributes:
         lock: Re-entrant.
         taken: Whether this thread is inside a call.
     """
 
-    __slots__ = ("lock", "taken")
+    __slots__ = ("__weakref__", "lock", "taken")
 
     def __init__(self) -> None:
         self.lock = _kernels.active().Lock()
         self.taken = self.lock.taken
+        _forks.halt(self)
 
     def alone(self) -> AbstractContextManager[bool]:
         """The lock, for a `with` block that refuses to be entered twice.
@@ -46,3 +53,22 @@ class Turn:
         remedy = "set a flag in the signal handler, and call when that call has returned; only `stats()`, "
         remedy += "`can_sample()` and `len()` may be called at any time"
         return ReliveError(message("a call of its own", got, "ReplayBuffer", remedy))
+
+
+def _end() -> None:
+    """Let the calls of daemon threads come to their end, and begin no more: native code cannot be torn down.
+
+    Such a thread ends at its next call. One that does not come back in time is left alone.
+    """
+    if not _kernels.is_native():
+        return
+    kernels, patience = _kernels.active(), time.monotonic() + _PATIENCE
+    kernels.ending(True)
+    for turn in _forks.turns():
+        while not (turn.lock.attempt() and turn.lock.still()) and time.monotonic() < patience:
+            time.sleep(_LOOK)
+    while kernels.away() and time.monotonic() < patience:
+        time.sleep(_LOOK)
+
+
+atexit.register(_end)

@@ -366,3 +366,41 @@ def assert_steps(batch: relive.Batch) -> None:
     np.testing.assert_array_equal(batch.ids % 2, 0)
     np.testing.assert_array_equal(batch.action // 100, batch.ids // 2)
     assert not torn(batch).any()
+
+
+def test_a_file_system_that_does_not_say_how_large_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a tmpfs without a limit, and ramfs: no blocks at all."""
+    known = os.fstatvfs
+
+    class Unknown:
+        def __init__(self, fd: int) -> None:
+            self.f_frsize, self.f_blocks, self.f_bavail = known(fd).f_frsize, 0, 0
+
+    monkeypatch.setattr(os, "fstatvfs", Unknown)
+    with make(3, 10, storage=relive.Shared()) as buffer:
+        assert len(buffer) == 0
+
+
+CHILDREN = """
+import os, signal, sys
+import relive
+from relive.storage.shared import _Sweeper
+
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+buffer = relive.ReplayBuffer(schema, 10, storage=relive.Shared())
+try:
+    while True:
+        os.wait()
+except ChildProcessError:
+    print("no children")
+_Sweeper.of_this_process()._socket.shutdown(2)  # as if the sweeper were dead
+buffer.close()
+print("closed")
+"""
+
+
+def test_the_sweeper_is_no_child_and_nobody_needs_it() -> None:
+    """A server that waits for all of its children goes on, and so does one whose sweeper was killed."""
+    done = subprocess.run([sys.executable, "-c", CHILDREN], capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "no children\nclosed\n", "")

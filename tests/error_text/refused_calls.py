@@ -124,6 +124,10 @@ def flat_step(t: int = 4, **changes: Any) -> dict[str, Any]:
     return {name: value for name, value in {**good, **changes}.items() if value is not ...}
 
 
+# What names a buffer in directories of saves, by chance, and knows the last of them.
+SAVING = {"_identity", "_savers"}
+
+
 def fingerprint(thing: Any) -> str:
     """A hash over every array, number and generator that `thing` and its parts hold, and over its locks being free."""
     digest = hashlib.sha256()
@@ -150,7 +154,7 @@ def fingerprint(thing: Any) -> str:
             digest.update(f"{path} locked={value.locked()}".encode())
         elif type(value).__module__.startswith("relive") and type(value).__name__ != "Arena":
             slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-            for name in sorted([*getattr(value, "__dict__", {}), *slots]):
+            for name in sorted({*getattr(value, "__dict__", {}), *slots} - SAVING):
                 visit(f"{path}.{name}", getattr(value, name, None))
 
     visit("$", thing)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import relive
-from relive import _kernels, _limiter
+from relive import _kernels, _limit
 from relive.checkpoints._filling import fill_limiter
 
 sys.path.append(str(Path(__file__).parents[1] / "contract"))
@@ -107,7 +107,7 @@ def test_a_wait_ends_within_50_ms(
         pauses.append(seconds)
         time.sleep(seconds)
 
-    monkeypatch.setattr(_limiter, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    monkeypatch.setattr(_limit, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
     buffer = make(relive.RateLimiter(2, min_size=4, error_buffer=8))
     one, other = (lambda: buffer.sample(4)), (lambda: add(buffer))
     if waits == "add":
@@ -173,7 +173,7 @@ def test_a_wait_that_is_ended_changes_nothing(waits: str, ends: str) -> None:
 
 
 def test_a_stall_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(_limiter, "_STALL", 0.05)
+    monkeypatch.setattr(_limit, "_STALL", 0.05)
     buffer = make(relive.RateLimiter(2, min_size=4, error_buffer=6, timeout=0.2))
     with caplog.at_level(logging.WARNING, "relive"):
         fill(buffer)
@@ -279,7 +279,121 @@ def test_a_limiter_is_saved_with_its_buffer(tmp_path: Path) -> None:
     ids=["floats", "too short", "negative", "begun before its steps", "not begun", "too many"],
 )  # fmt: skip
 def test_counts_that_no_limiter_has_are_refused(totals: np.ndarray) -> None:
-    memory = relive.Ram().open({_limiter.NAME: _limiter.SPEC}, b"")
+    memory = relive.Ram().open({_limit.NAME: _limit.SPEC}, b"")
     with pytest.raises(ValueError, match="invalid counts of a limiter"):
         fill_limiter(memory, totals, lanes=[])
-    assert not memory.host(_limiter.NAME).any()
+    assert not memory.host(_limit.NAME).any()
+
+
+def refused(call: Callable[[], object]) -> str:
+    """The error of a call that waits, which has to come within a second after this is called."""
+    raised: list[str] = []
+
+    def work() -> None:
+        try:
+            call()
+        except relive.errors.ReliveError as error:
+            raised.append(str(error))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert raised, "the call waits for ever"
+    return raised[0]
+
+
+@pytest.mark.parametrize("storage", [relive.Ram, relive.Shared])
+@pytest.mark.parametrize("waits", ["add", "extend", "sample", "prefetch", "writer"])
+def test_closing_ends_all_waits(waits: str, storage: type) -> None:
+    """With an error, as later calls have; what waited has changed nothing."""
+    if waits == "writer" and storage is relive.Ram:
+        pytest.skip("nobody else writes to it")
+    buffer = make(relive.RateLimiter(1, min_size=10, error_buffer=4), storage=storage())
+    ring = buffer._ring
+    if waits == "writer":
+        writer = buffer.writer()
+        while ring.stored < 14:
+            add(writer)
+    elif waits in ("add", "extend"):
+        fill(buffer)
+    stored = ring.stored
+    zeros, flags = np.zeros((LANES, 1)), np.zeros((LANES, 1), bool)
+    steps = {"obs": zeros, "action": zeros, "reward": zeros, "next_obs": zeros, "terminated": flags, "truncated": flags}
+    calls: dict[str, Callable[[], object]] = {
+        "add": lambda: add(buffer),
+        "extend": lambda: buffer.extend(**steps),
+        "sample": lambda: buffer.sample(4),
+        "prefetch": lambda: next(buffer.prefetch(4)),
+        "writer": lambda: add(writer),
+    }
+    threading.Timer(0.2, buffer.close).start()
+    text = refused(calls[waits])
+    wanted = "Expected the process that made the buffer, got none" if waits == "writer" else "Expected an open buffer"
+    assert text.startswith(wanted), text
+    assert ring.stored == stored
+
+
+@pytest.mark.parametrize("how", ["killed", "closed"])
+@pytest.mark.parametrize("storage", ["shared", "mapped"])
+def test_a_writer_whose_buffer_is_gone_is_told_within_a_second(storage: str, how: str, tmp_path: Path) -> None:
+    read, write = os.pipe()
+    store = relive.Shared() if storage == "shared" else relive.Mapped(tmp_path / "ring")
+    child = os.fork()
+    if child == 0:
+        try:
+            buffer = make(relive.RateLimiter(1, min_size=10, error_buffer=4), storage=store)
+            os.write(write, b"x")
+            time.sleep(0.5)
+            if how == "closed":
+                buffer.close()
+                time.sleep(20)
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.read(read, 1)
+    try:
+        writer = relive.Writer(store.address)
+        ended: list[float] = []
+        begin = time.monotonic()
+
+        def fill_up() -> None:
+            try:
+                while True:
+                    add(writer)
+            finally:
+                ended.append(time.monotonic() - begin)
+
+        assert "got none: it ended, or closed the buffer" in refused(fill_up)
+        assert ended[0] < 0.5 + 1.0
+        writer.close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(read)
+        os.close(write)
+
+
+def test_the_limits_may_be_given_as_a_pair() -> None:
+    """As Reverb's `SampleToInsertRatio` takes them: `(min_diff, max_diff)`."""
+    pair, number = relive.RateLimiter(2, 10, error_buffer=(12, 28)), relive.RateLimiter(2, 10, error_buffer=8)
+    assert (pair.least, pair.most) == (number.least, number.most) == (12, 28)
+    wide = make(relive.RateLimiter(2, 10, error_buffer=(0, 100), timeout=0))
+    for _ in range(25):  # 50 steps are due 100 items
+        add(wide)
+    with pytest.raises(relive.errors.RateLimitTimeout):
+        add(wide)
+    assert wide.can_sample(100)
+    assert not wide.can_sample(101)
+
+
+def test_a_pair_of_limits_is_saved(tmp_path: Path) -> None:
+    limiter = relive.RateLimiter(2, 10, error_buffer=(0.5, 100.25))
+    make(limiter).save(tmp_path)
+    assert relive.load(tmp_path).limiter == limiter
+    with make(limiter, storage=relive.Shared("limits-as-a-pair")), relive.Writer("limits-as-a-pair") as writer:
+        assert writer._opened.about.limiter == limiter
+
+
+@pytest.mark.parametrize("wrong", [(1, 2), (1,), (1, 2, 30), (5, 1), (0, float("inf")), ("a", 9), (float("nan"), 9)])
+def test_wrong_pairs_are_refused(wrong: object) -> None:
+    with pytest.raises(relive.errors.ArgumentError, match=r"RateLimiter\(error_buffer\)"):
+        relive.RateLimiter(2, 10, error_buffer=wrong)

@@ -36,6 +36,8 @@ def function_call(name: str) -> Call:
     places = {**spoilers.indices(4)}
     calls: dict[str, tuple[dict[str, Any], dict[str, Spoilers]]] = {
         "simd": ({}, {}),
+        "ending": ({"begun": False}, {"begun": spoilers.flags()}),
+        "away": ({}, {}),
         "power": ({"x": floats, "exponent": 0.5}, {"x": spoilers.numbers(), "exponent": spoilers.floats()}),
         "mass": (
             {"td_error": floats, "eps": 0.1, "alpha": 0.5},
@@ -119,7 +121,7 @@ def function_call(name: str) -> Call:
 
 def makers() -> dict[str, dict[str, Callable[[], Call]]]:
     """The right calls, by group and by the functions' names in the extension."""
-    functions = ["simd", "power", "mass", "weights", "smallest", "order_size"]
+    functions = ["simd", "ending", "away", "power", "mass", "weights", "smallest", "order_size"]
     functions += ["checksums", "copy_steps", "scatter_rows", "copy_ranges", "set_ranges", "read_rows"]
     ring = ["write", "cut", "limit", "allow", "look", "overtaken", "changes", "ids", "locate"]
     ring += ["follow", "stacks", "windows", "fold", "fold_sequences", "watched", "snapshot"]
@@ -147,7 +149,10 @@ def makers() -> dict[str, dict[str, Callable[[], Call]]]:
         "calls": {"add": lambda: add_call(several=False), "extend": lambda: add_call(several=True)},
         "Lock": {
             "Lock.__init__": lambda: Call(native.Lock, {}, {}),
-            "Lock.taken": lambda: Call(native.Lock().taken, {}, {}),
+            **{
+                f"Lock.{name}": lambda name=name: Call(getattr(native.Lock(), name), {}, {})
+                for name in ("taken", "attempt", "still", "forked")
+            },
         },
         "Ring": of("Ring", make_ring, ring_call, ring),
         "Gather": of("Gather", make_gather, gather_call, ["take", "taken", "expand", "unroll"]),

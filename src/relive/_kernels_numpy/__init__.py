@@ -5,7 +5,7 @@ Names, arguments and results are those of `relive._native`; draws are equal to t
 
 from __future__ import annotations
 
-from relive._kernels_numpy.calls import Lock, adding
+from relive._kernels_numpy.calls import Lock, adding, away, ending
 from relive._kernels_numpy.files import checksums, copy_ranges, copy_steps, read_rows, scatter_rows, set_ranges
 from relive._kernels_numpy.gather import Gather
 from relive._kernels_numpy.power import mass, power, smallest, weights
@@ -22,9 +22,11 @@ __all__ = [
     "Ring",
     "Tree",
     "adding",
+    "away",
     "checksums",
     "copy_ranges",
     "copy_steps",
+    "ending",
     "mass",
     "order_size",
     "power",

@@ -20,6 +20,31 @@ class Lock(RLock):  # type: ignore[misc]  # final to the type checker only
         """Whether this thread is inside."""
         return bool(self._is_owned())  # type: ignore[attr-defined]
 
+    def attempt(self) -> bool:
+        """Enter if that is possible at once."""
+        return bool(self.acquire(blocking=False))
+
+    def still(self) -> bool:
+        """Whether no other thread is in the middle of a call, nor about to go on; asked by the one that is inside."""
+        return True
+
+    def forked(self) -> None:
+        """In a forked child: threads that waited are not there, nor one that was inside, unless it is this one."""
+        if not self.taken():
+            self._at_fork_reinit()  # type: ignore[attr-defined]
+
+
+def ending(begun: bool) -> None:
+    """This thread ends the interpreter: from now on no other one enters a lock, or works without the interpreter.
+
+    NumPy's functions may be torn down with their thread, so here all goes on.
+    """
+
+
+def away() -> int:
+    """How many threads work without the interpreter, which they will want back."""
+    return 0
+
 
 def adding(
     ring: Ring,

@@ -87,7 +87,7 @@ def built(name: str, facts: Any) -> Any:
     for key, value in values.items():
         if isinstance(value, dict):
             values[key] = built(key, value)
-        elif not isinstance(value, int | float | str | None):
+        elif not isinstance(value, int | float | str | None) and key != "error_buffer":
             raise ValueError(f"invalid {key}")
     try:
         return kind(**values)

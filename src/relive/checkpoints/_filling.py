@@ -10,7 +10,7 @@ import numpy as np
 from .. import _kernels
 from .._arrays import ArraySpec, Memory
 from .._lanes import HEAD, OLDEST, READY, STEPS
-from .._limiter import BEFORE, BEGUN, NAME, SPEC
+from .._limit import BEFORE, BEGUN, NAME, SPEC
 from .._types import Array, Int64
 from ..errors import StorageError, message
 from ..samplers import Carrying, Sampler

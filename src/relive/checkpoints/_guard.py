@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import _kernels
+from .. import _forks, _kernels
 from .._lanes import HEAD, items_of, ranges
 from .._ring import Ring
 from .._types import Array, Bytes, Int64
@@ -70,6 +70,11 @@ class Guard:
         self._step = max(1, _PIECE // schema.nbytes)
         # A step takes a row, one for a final observation, and with both of them older frames.
         self._most = 2 + 2 * ring.window.lookback
+        _forks.tell(self)
+
+    def _forked(self) -> None:
+        """In a child: nobody writes the rows there."""
+        self.close()
 
     def close(self) -> None:
         """The rows have been written: let go of the copies."""

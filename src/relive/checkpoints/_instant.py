@@ -17,7 +17,7 @@ from .._arrays import Memory
 from .._frozen import Frozen
 from .._generators import state_of
 from .._lanes import HEAD, LOADED
-from .._limiter import Limit
+from .._limit import Limit
 from .._ring import Ring
 from .._turn import Turn
 from .._types import Array, Float32, Int64

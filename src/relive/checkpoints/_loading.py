@@ -14,7 +14,7 @@ from .. import _check, _kernels
 from .._arguments import choice, identity, integers
 from .._arrays import ArraySpec, Memory
 from .._files import Folder
-from .._lanes import HEAD
+from .._lanes import HEAD, distinct
 from .._limiter import RateLimiter
 from .._plans import State
 from .._types import Int64
@@ -143,7 +143,7 @@ def _chosen(lanes: Any, saves: Sequence[OpenSave], several: bool) -> list[Int64]
     chosen = [integers(each, "$.lanes") for each in lists]
     for each, save in zip(chosen, saves, strict=True):
         outside = (each < 0) | (each >= len(save.lanes))
-        if outside.any() or len(np.unique(each)) != len(each):
+        if outside.any() or len(distinct(each)) != len(each):
             raise ArgumentError(
                 message(f"distinct lanes from 0 to {len(save.lanes) - 1}", f"`{each.tolist()}`", "$.lanes")
             )

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import _check
+from .. import _check, _forks
 from .._arguments import identity
 from .._files import TEMPORARY, Folder
 from .._frozen import Frozen
 from .._types import Int64
-from ..errors import CorruptionError, StorageError, event, message
+from ..errors import CorruptionError, ReliveError, StorageError, event, message
 from . import _manifest
 from ._checking import Checks
 from ._choices import described, fields_of
@@ -51,6 +51,7 @@ class Saved:
         self._error: BaseException | None = None
         self._told = False
         self._written, self._total, self._seconds = 0, 0, 0.0
+        _forks.tell(self)
 
     def wait(self, timeout: float | None = None) -> Saved:
         """Wait until the save is complete; returns it.
@@ -72,6 +73,13 @@ class Saved:
     def _end(self, error: BaseException | None = None) -> None:
         self._error = error
         self._ended.set()
+
+    def _forked(self) -> None:
+        """In a child of the process that saves: nobody would ever end the wait."""
+        if not self.done:
+            self._ended = threading.Event()
+            what = "The thread that saves stayed in the process that this one was forked from"
+            self._end(ReliveError(event(what, self.path, "wait for the save there")))
 
     @property
     def done(self) -> bool:
@@ -134,6 +142,7 @@ class Saver:
         self._behind: Saved | None = None  # the last save that nobody waited for
         self._damaged: set[File] = set()  # files that were found damaged
         self._lock = threading.RLock()
+        _forks.tell(self)
 
     def save(self, source: Source, path: str, keep: int, wait: bool, verify: bool) -> Saved:
         """`ReplayBuffer.save`."""
@@ -158,6 +167,10 @@ class Saver:
                 raise
             self._behind = task.saved
             return task.saved
+
+    def _forked(self) -> None:
+        """In a child: the thread that saves is not there, and what it saves is not the child's."""
+        self._lock, self._behind = threading.RLock(), None
 
     def _run(self, task: _Task) -> None:
         try:

@@ -44,7 +44,8 @@ class Pace:
             stats, limit = trainer.buffer.stats(), self._limiter
             counted: Any = getattr(stats, "limiter", None)  # shards count what was there as `min_size` at most
             behind = min(stats.added - limit.min_size, 0) * limit.samples_per_insert
-            self._room = limit.error_buffer - (behind if counted is None else counted.error)
+            width = limit.most - limit.min_size * limit.samples_per_insert
+            self._room = width - (behind if counted is None else counted.error)
             self._since = trainer.step, trainer.updates
 
     def updates(self) -> int:

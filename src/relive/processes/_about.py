@@ -10,8 +10,8 @@ import numpy as np
 
 from .._arrays import ArraySpec
 from .._frozen import Frozen
-from .._limiter import NAME as LIMITER
-from .._limiter import SPEC as LIMITER_SPEC
+from .._limit import NAME as LIMITER
+from .._limit import SPEC as LIMITER_SPEC
 from .._limiter import RateLimiter
 from .._plans import Window
 from .._ring import BOOKKEEPING, Ring

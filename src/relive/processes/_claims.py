@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import ClassVar
-from weakref import WeakSet
 
 import numpy as np
 
+from .. import _forks
 from .._arrays import Locks
 from .._lanes import LOADED
 from .._ring import Ring
@@ -34,14 +33,12 @@ class Claims:
         allowed: uint8 `[L]`, 1 for lanes that have been claimed.
     """
 
-    _all: ClassVar[WeakSet[Claims]] = WeakSet()
-
     def __init__(self, ring: Ring, locks: Locks, owners: Int64, lanes: Sequence[int]) -> None:
         self.ring, self._locks, self._owners = ring, locks, owners
         self._mine = frozenset(lanes)
         self.allowed: Bytes = np.zeros(ring.lanes, np.uint8)
         ring.kernel.allow(self.allowed)
-        self._all.add(self)
+        _forks.tell(self)
 
     def before(self, lanes: Int64) -> bool:
         """These lanes are about to be written; True if some had to be claimed. All of them are, or none is.
@@ -115,10 +112,6 @@ class Claims:
         got = f"lane {lane}, which {f'process {owner} writes' if owner else 'a process has that opens the buffer'}"
         return ArgumentError(message("lanes without another writer", got, "$.env_ids", "name other lanes, or close it"))
 
-    @classmethod
-    def _forked(cls) -> None:
-        for claims in list(cls._all):  # the lanes stay the parent's
-            claims.allowed[:] = 0
-
-
-os.register_at_fork(after_in_child=Claims._forked)
+    def _forked(self) -> None:
+        """In a child: the lanes stay the parent's."""
+        self.allowed[:] = 0

@@ -14,10 +14,11 @@ from .._generators import generator_of, state_of
 from .._lanes import CUTS, GONE, HEAD
 from .._ring import Ring
 from .._types import Array, Bool, Float32, Float64, Int64
-from ..errors import ReliveError, StaleId, event
+from ..errors import ReliveError, StaleId, StorageError, event
 from ..items import Fields
 from ..items._protocol import Expander
 from ..samplers import Index
+from ..storage._segment import CREATOR
 from ._about import CHOICES, COUNTS, DRAWN, LAST_ID, OWNERS, REDRAWN, STALE, STATE, UPDATES, About, StateFile
 from ._claims import Claims
 
@@ -235,6 +236,13 @@ class Link:
             what = f"Process {self._memory.host(OWNERS)[lane]} wrote to lane {lane} while the buffer was copied"
             remedy = "let its writers wait meanwhile; nothing was saved"
             raise ReliveError(event(what, "ReplayBuffer.save", remedy))
+
+    def present(self) -> bool:
+        """Whether the process that made the buffer has it open."""
+        try:
+            return self._memory.locks.taken(CREATOR)
+        except StorageError:
+            return False  # the file is gone
 
     def announce(self, about: About) -> None:
         """Let other processes open the buffer."""

@@ -11,7 +11,8 @@ import numpy as np
 from .._arrays import Memory
 from .._frozen import Frozen
 from .._lanes import CUTS, HEAD, STEPS, STORED
-from .._limiter import Limit, LimiterStats
+from .._limit import Limit
+from .._limiter import LimiterStats
 from .._types import Float64, Int64
 from ..samplers import Carrying
 from ..storage._segment import CREATOR

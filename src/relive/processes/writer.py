@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from .. import _forks
 from .._adding import Adding
 from .._arguments import lanes_of
 from .._arrays import Section
 from .._lanes import STEPS
-from .._limiter import Limit
+from .._limit import Limit
 from .._notices import ALL, Notices
 from .._ring import Ring
 from .._turn import Turn
@@ -80,6 +81,11 @@ class Writer:
         self._opened: _Opened | None = None
         self._closed = False
         self._opening = threading.Lock()
+        _forks.tell(self)
+
+    def _forked(self) -> None:
+        """In a child: no thread is about to claim lanes."""
+        self._opening = threading.Lock()
 
     @property
     def schema(self) -> Schema:
@@ -123,6 +129,8 @@ class Writer:
         """Give the lanes back. A second call does nothing; others raise a `ReliveError`."""
         opened, self._opened, self._closed = self._opened, None, True
         if opened is not None:
+            if opened.limit is not None:
+                opened.limit.over = True
             opened.link.close()
 
     def __enter__(self: _Self) -> _Self:
@@ -179,8 +187,9 @@ class _Opened:
         self.counters = ring.counters
         self.adding = Adding(about.schema, ring, _take_nothing_in, None, notices, turn, claims)
         self.add, self.extend = self.adding.call(several=False), self.adding.call(several=True)
+        self.limit: Limit | None = None
         if about.limiter is not None:
-            limit = Limit(about.limiter, ring.counters, segment)
+            self.limit = limit = Limit(about.limiter, ring.counters, segment, link.present)
             self.add, self.extend = limit.before(self.add, several=False), limit.before(self.extend, several=True)
         self.default = None if len(self.lanes) == ring.lanes and (np.diff(self.lanes) == 1).all() else self.lanes
 

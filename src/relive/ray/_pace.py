@@ -39,9 +39,8 @@ class Pace:
 
     def may(self, items: int) -> bool:
         """Whether so many items may be drawn now."""
-        rate, least = self._limiter.samples_per_insert, self._limiter.min_size
-        balance = self.inserts * rate - self.samples - items
-        return self.inserts >= least and balance >= least * rate - self._limiter.error_buffer
+        balance = self.inserts * self._limiter.samples_per_insert - self.samples - items
+        return self.inserts >= self._limiter.min_size and balance >= self._limiter.least
 
     def wait(self, items: int, at: str) -> None:
         """Wait until so many items may be drawn.
@@ -51,8 +50,8 @@ class Pace:
             ArgumentError: It would never end, and there is no timeout.
         """
         limiter, begun, warned = self._limiter, self._clock(), False
-        if limiter.timeout is None and items > 2 * limiter.error_buffer:
-            most = int(2 * limiter.error_buffer)
+        most = int(limiter.most - limiter.least)
+        if limiter.timeout is None and items > most:
             remedy = "raise the limiter's `error_buffer`"
             raise ArgumentError(message(f"at most {most} items a call", f"{items}", at, remedy))
         while not self.may(items):
@@ -68,6 +67,6 @@ class Pace:
 
     def _reason(self, items: int) -> str:
         rate, inserts = self._limiter.samples_per_insert, self.inserts
-        behind = (self._limiter.min_size * rate - self._limiter.error_buffer + self.samples + items) / rate - inserts
+        behind = (self._limiter.least + self.samples + items) / rate - inserts
         missing = max(1, self._limiter.min_size - inserts, math.ceil(behind))
         return f"{inserts} steps are added and {self.samples} items drawn, and {missing} more steps have to be added"

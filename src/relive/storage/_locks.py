@@ -5,9 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from typing import ClassVar
-from weakref import WeakSet
 
+from .. import _forks
 from ..errors import StorageError, message
 
 _RECORD = "hhqqi4x"  # struct flock
@@ -21,13 +20,11 @@ class Locks:
     forked child has none: it would keep those of a parent that dies.
     """
 
-    _all: ClassVar[WeakSet[Locks]] = WeakSet()
-
     def __init__(self, path: str, mapped: int) -> None:
         """Open `path`, which has to be the file that the descriptor `mapped` has open."""
         self._path, self._file = path, _identity(mapped)
         self._fd = -1
-        self._all.add(self)
+        _forks.tell(self)
 
     def take(self, byte: int) -> bool:
         """Take a lock; False where somebody else has it."""
@@ -71,15 +68,11 @@ class Locks:
             raise StorageError(message("the buffer's file", "another one under its name", self._path))
         return fd
 
-    @classmethod
-    def _forked(cls) -> None:
-        for locks in list(cls._all):
-            locks.close()
+    def _forked(self) -> None:
+        """In a child: it has none of them."""
+        self.close()
 
 
 def _identity(fd: int) -> tuple[int, int]:
     found = os.fstat(fd)
     return found.st_dev, found.st_ino
-
-
-os.register_at_fork(after_in_child=Locks._forked)

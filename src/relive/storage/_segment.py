@@ -196,11 +196,12 @@ def _reserve(fd: int, size: int, path: str) -> None:
     if path.startswith("/dev/shm/"):
         remedy += ", or make `/dev/shm` larger (Docker: `--shm-size`)"
     found = os.fstatvfs(fd)
-    if size > found.f_blocks * found.f_frsize:
+    limited = found.f_blocks > 0  # or the file system does not say how large it is
+    if limited and size > found.f_blocks * found.f_frsize:
         most = f"at most {found.f_blocks * found.f_frsize:,} bytes, the size of the file system"
         raise ArgumentError(message(most, f"{size:,} bytes", path, remedy))
     try:
-        if size > found.f_bavail * found.f_frsize:
+        if limited and size > found.f_bavail * found.f_frsize:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.posix_fallocate(fd, 0, size)
     except OSError as error:

@@ -1,7 +1,7 @@
 """A small process that removes shared segments when the process that made them is gone.
 
-It reads lines, `+ INODE PATH` and `- INODE PATH`, from a pipe whose other end only that process has. At the end it
-removes what was added and not taken back.
+It reads lines, `+ INODE PATH` and `- INODE PATH`, from a socket whose other end only that process has. At the end it
+removes what was added and not taken back. It is no child of that process, which may wait for all of its children.
 """
 
 import contextlib
@@ -26,4 +26,6 @@ def sweep() -> None:
 
 
 if __name__ == "__main__":
+    if os.fork():
+        os._exit(0)
     sweep()

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
-from .. import _kernels
+from .. import _forks, _kernels
 from .._arrays import ArraySpec
 from .._frozen import Frozen
 from ..errors import ArgumentError, message
@@ -119,15 +119,17 @@ class _Sweeper:
     _running: _Sweeper | None = None
 
     def __init__(self) -> None:
-        theirs, ours = os.pipe()
+        import socket
+
+        theirs, self._socket = socket.socketpair()  # not a pipe: writing to one that is gone can end this process
         command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_sweep.py"))]
-        try:
-            os.posix_spawn(
-                command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, theirs, 0)], setsid=True
-            )
-        finally:
-            os.close(theirs)
-        self._pipe = ours
+        with theirs:
+            standard = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
+            child = os.posix_spawn(command[0], command, os.environ, file_actions=standard, setsid=True)
+        # Its own child does the work: this process must not have one that it knows nothing of.
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child, 0)
+        _forks.tell(self)
 
     @classmethod
     def of_this_process(cls) -> _Sweeper:
@@ -136,15 +138,12 @@ class _Sweeper:
         return cls._running
 
     def tell(self, line: str) -> None:
+        import socket
+
         with contextlib.suppress(OSError):
-            os.write(self._pipe, f"{line}\n".encode())
+            self._socket.sendall(f"{line}\n".encode(), socket.MSG_NOSIGNAL)
 
-    @classmethod
-    def forked(cls) -> None:
+    def _forked(self) -> None:
         """A child must not keep its parent's sweeper waiting."""
-        if cls._running is not None:
-            os.close(cls._running._pipe)
-        cls._running = None
-
-
-os.register_at_fork(after_in_child=_Sweeper.forked)
+        self._socket.close()
+        _Sweeper._running = None

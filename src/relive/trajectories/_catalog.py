@@ -10,13 +10,13 @@ import sqlite3
 import stat
 import tempfile
 import threading
-import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
+from .. import _forks
 from ..errors import StorageError, event, message
 from ._index import RECORD, Table
 from ._layout import MOST_ID, MOST_WEIGHTS, Entry, Layout, Plan, columns_json, layout_from
@@ -67,7 +67,7 @@ class Catalog:
             except BaseException:
                 self._db.close()
                 raise
-        _OPEN.add(self)
+        _forks.tell(self)
 
     def _open(self, journal: str) -> None:
         if not _check_schema(self._db):
@@ -115,9 +115,13 @@ class Catalog:
 
     def close(self) -> None:
         """Close the database; SQLite moves the journal's contents into the main file."""
-        _OPEN.discard(self)
+        _forks.forget(self)
         with _named(self._path), self._lock:
             self._db.close()
+
+    def _forked(self) -> None:
+        """In a child: never close the parent's database. SQLite would write what the parent has written already."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._db))
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -130,18 +134,6 @@ class Catalog:
                 if self._db.in_transaction:  # SQLite rolls back by itself after some failures
                     self._db.execute("ROLLBACK")
                 raise
-
-
-_OPEN: weakref.WeakSet[Catalog] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    """In a child: never close the parent's databases. SQLite would write what the parent has written already."""
-    for catalog in tuple(_OPEN):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(catalog._db))
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 def read(folder: str) -> tuple[Table, dict[str, str]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _narrow
+from .._lanes import distinct
 from .._nests import nested
 from .._types import Array, Float64, Int64
 from ..errors import NotEnoughData, SchemaError, message
@@ -133,7 +134,7 @@ def draw(
             alike = [np.arange(n)]
             if store.fill is not None:  # trajectories with the same fields are read together
                 layouts = records["layout"][positions]
-                alike = [np.flatnonzero(layouts == layout) for layout in np.unique(layouts)]
+                alike = [np.flatnonzero(layouts == layout) for layout in distinct(layouts)]
             keep = store.cache.fits(len(store.index) - first, nbytes)  # then the window is read whole, once
             reads = []
             for part in alike:

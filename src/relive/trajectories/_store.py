@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import _narrow
+from .._lanes import distinct
 from .._memory import Arena
 from .._types import Array, Int64
 from ._block import Block, check_storable
@@ -199,7 +200,7 @@ class Store:
     def check_alike(self, positions: Int64) -> None:
         """Refuse a draw from trajectories whose fields differ from those of the first one."""
         layouts = self.index.records["layout"][positions]
-        for number in np.unique(layouts).tolist():
+        for number in distinct(layouts).tolist():
             if number in self._alike:
                 continue
             id_ = int(self.index.records["id"][positions[layouts == number][0]])
@@ -346,7 +347,7 @@ class Snapshot:
                 held.take(*next(iter(here.values())).entry.layout.source(path), out)
         missing = np.array([k for k, block in enumerate(blocks) if block is None and not keep], np.int64)
         layouts = table.records["layout"][missing]
-        for number in np.unique(layouts).tolist():
+        for number in distinct(layouts).tolist():
             if source is not None:
                 source.read(every.of(missing[layouts == number]), outs)
         return {column.path: _narrow.named(outs[column.path], column.dtype) for column in columns}

@@ -1,0 +1,99 @@
+"""A process ends as its program says, whatever its daemon threads are doing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXITS = int(os.environ.get("RELIVE_EXITS", "200"))
+PROGRAM = """
+import sys, threading, time
+import numpy as np
+import relive
+
+work, storage, folder = sys.argv[1:]
+schema = relive.Schema(obs=relive.Field(16), action=relive.Field())
+store = relive.Shared() if storage == "shared" else relive.Ram()
+buffer = relive.ReplayBuffer(schema, 5000, sampler=relive.Prioritized(), storage=store, seed=0)
+flags, obs = np.zeros(2000, bool), np.zeros((2000, 16))
+steps = dict(obs=obs, action=flags, reward=flags, next_obs=obs, terminated=flags, truncated=flags)
+buffer.extend(**steps)
+if work == "load":
+    buffer.save(folder)
+if work == "trajectories":
+    from relive.trajectories import Trajectory, TrajectoryReplayBuffer
+
+    trajectories = TrajectoryReplayBuffer(folder, cache_bytes=0)
+    for _ in range(4):
+        trajectories.add_trajectories([Trajectory(rewards=np.zeros((2000, 1, 1)))])
+    trajectories.sample(1)
+
+def draw():
+    buffer.sample(2000)
+
+def update():
+    batch = buffer.sample(2000)
+    buffer.update_priorities(batch.ids, np.ones(2000))
+
+def add():
+    buffer.extend(**steps)
+
+def save():
+    buffer.save(f"{folder}/{threading.get_ident()}")
+
+def load():
+    relive.load(folder).sample(2000)
+
+def draw_ahead():
+    with buffer.prefetch(2000) as batches:
+        for number, _ in enumerate(batches):
+            if number == 5:
+                break
+
+def trajectories_():
+    trajectories.sample(8)
+
+def repeat(call):
+    while True:
+        call()
+
+calls = {"draw": [draw] * 2, "all": [draw, update, add, draw_ahead], "save": [save, draw], "load": [load, load]}
+for call in calls.get(work) or [trajectories_] * 2:
+    threading.Thread(target=repeat, args=(call,), daemon=True).start()
+time.sleep(0.03)
+"""
+
+
+def ends(work: str, storage: str, folder: Path, times: int) -> None:
+    for number in range(times):
+        place = folder / f"{number}"
+        place.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", PROGRAM, work, storage, str(place)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, (number, done.stderr)
+        if work != "trajectories":  # a buffer that is closed under its readers says so, and what it wrote at the end
+            assert done.stderr == "", number
+
+
+CASES = [("draw", "ram"), ("draw", "shared"), ("all", "ram"), ("all", "shared")]
+CASES += [("save", "ram"), ("load", "ram"), ("trajectories", "ram")]
+
+
+@pytest.mark.parametrize(("work", "storage"), CASES)
+def test_daemon_threads_do_not_abort_the_process(work: str, storage: str, tmp_path: Path) -> None:
+    ends(work, storage, tmp_path, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("work", "storage"), CASES)
+def test_they_never_do(work: str, storage: str, tmp_path: Path) -> None:
+    ends(work, storage, tmp_path, EXITS // len(CASES) + 1)

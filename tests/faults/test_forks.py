@@ -1,0 +1,243 @@
+"""A child that is forked at any moment works or refuses: it never waits for a thread that it does not have."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relive
+from relive import _kernels
+from relive.testing._lives import BACK_ENDS
+
+FORKS = int(os.environ.get("RELIVE_FORKS", "1000"))
+PATIENCE = 20  # seconds after which a child is taken to wait for ever
+SCHEMA = relive.Schema(obs=relive.Field(64), action=relive.Field())
+LANES = 3
+
+
+def step(t: float, lanes: int = 1) -> dict[str, Any]:
+    flags = np.zeros(lanes, bool)
+    obs = np.full((lanes, 64), t)
+    ends = {"terminated": flags, "truncated": flags}
+    return {"obs": obs, "action": flags, "reward": flags, "next_obs": obs + 1, **ends}
+
+
+@contextmanager
+def at_work(*works: Callable[[], object]) -> Iterator[None]:
+    """Let threads do `works` again and again while the block runs."""
+    ended, failed = threading.Event(), []
+
+    def repeat(work: Callable[[], object]) -> None:
+        try:
+            while not ended.is_set():
+                work()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=repeat, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert not failed, failed
+
+
+def in_a_child(work: Callable[[], object]) -> str:
+    """What comes of `work` in a child that is forked now: "done", "refused", or how it ended otherwise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of newer Pythons: there are threads
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(PATIENCE)
+            work()
+            code = 0
+        except relive.errors.ReliveError:
+            code = 2
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return {0: "done", 2: "refused"}.get(os.WEXITSTATUS(status), f"exit {os.WEXITSTATUS(status)}")
+
+
+def made(storage: str, **choices: Any) -> relive.ReplayBuffer:
+    store = {"ram": relive.Ram, "shared": relive.Shared}[storage]()
+    buffer = relive.ReplayBuffer(
+        SCHEMA, 3000, num_envs=LANES, sampler=relive.Prioritized(), storage=store, seed=0, **choices
+    )
+    for t in range(40):
+        buffer.add(env_ids=[0, 1], **step(t, 2))
+    return buffer
+
+
+def many_forks(storage: str, folder: Path, forks: int) -> None:
+    buffer = made(storage)
+    t = [40.0]
+
+    def add() -> None:
+        t[0] += 1
+        buffer.add(env_ids=[0, 1], **step(t[0], 2))
+
+    def draw() -> None:
+        batch = buffer.sample(random.choice((1, 64, 3000)))
+        buffer.update_priorities(batch.ids, np.ones(len(batch.ids)))
+
+    def save() -> None:
+        with contextlib.suppress(relive.errors.ReliveError):  # a child may have written meanwhile
+            buffer.save(folder / "parent", wait=random.random() < 0.5)
+
+    def draw_ahead() -> None:
+        with buffer.prefetch(256) as batches:
+            for _ in range(5):
+                next(batches)
+
+    def child() -> None:
+        own = relive.load(folder / "first") if storage == "ram" and random.random() < 0.2 else buffer
+        own.add(env_ids=[2], **step(0.0))
+        own.save(folder / f"child-{os.getpid()}")
+        with own.prefetch(64) as batches:
+            assert len(next(batches).ids) == 64
+        assert own.sample(1000).obs.shape == (1000, 64)
+        own.update_priorities([0], [2.0])
+
+    buffer.save(folder / "first")
+    results = []
+    with at_work(add, draw, draw, save, draw_ahead):
+        for _ in range(forks):
+            time.sleep(random.random() * 0.003)
+            results.append(in_a_child(child))
+    buffer.close()
+    # Others draw with samplers of their own: a child of the creator refuses to.
+    assert set(results) == ({"done"} if storage == "ram" else {"refused"})
+
+
+@pytest.mark.parametrize("storage", ["ram", "shared"])
+def test_a_child_works_or_refuses(storage: str, tmp_path: Path) -> None:
+    many_forks(storage, tmp_path, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("storage", ["ram", "shared"])
+def test_a_thousand_children_work_or_refuse(storage: str, tmp_path: Path) -> None:
+    many_forks(storage, tmp_path, FORKS // 2)
+
+
+@pytest.mark.parametrize("kernels", BACK_ENDS)
+@pytest.mark.parametrize("work", ["add", "cut", "len", "stats", "read", "sample", "update", "batches", "save"])
+def test_a_child_of_a_process_that_draws(work: str, kernels: str, tmp_path: Path) -> None:
+    with _kernels.use(kernels):
+        buffer = made("ram", limiter=relive.RateLimiter(1, 1, error_buffer=1e12))
+    calls: dict[str, Callable[[], object]] = {
+        "add": lambda: buffer.add(env_ids=[2], **step(0.0)),
+        "cut": buffer.cut,
+        "len": lambda: len(buffer),
+        "stats": buffer.stats,
+        "read": lambda: buffer.read([0]),
+        "sample": lambda: buffer.sample(32),
+        "update": lambda: buffer.update_priorities([0], [1.0]),
+        "batches": lambda: list(buffer.batches(16)),
+        "save": lambda: buffer.save(tmp_path / "child"),
+    }
+    with at_work(lambda: buffer.sample(2000), lambda: buffer.sample(64)):
+        time.sleep(0.02)
+        for _ in range(3):
+            assert in_a_child(calls[work]) == "done"
+
+
+def test_a_child_that_is_forked_while_a_save_is_written_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The save stays the parent's: the child neither waits for it nor copies rows for it."""
+    from relive.checkpoints import _saving
+
+    go_on, write = threading.Event(), _saving._written
+    monkeypatch.setattr(_saving, "_written", lambda *given: go_on.wait() and write(*given))
+    buffer = made("ram")
+    saving = buffer.save(tmp_path / "parent", wait=False)
+
+    def child() -> None:
+        go_on.set()
+        for t in range(4000):
+            buffer.add(env_ids=[0], **step(t))
+        saved = buffer.save(tmp_path / "child", wait=False).wait(10)
+        assert saved.done
+        with pytest.raises(relive.errors.ReliveError, match="stayed in the process that this one was forked from"):
+            saving.wait()
+        with pytest.raises(relive.errors.StorageError, match="is being written there"):
+            buffer.save(tmp_path / "parent")
+
+    try:
+        assert in_a_child(child) == "done"
+        assert not saving.done
+    finally:
+        go_on.set()
+    saving.wait()
+    assert len(relive.load(tmp_path / "parent")) == 80
+    assert len(relive.load(tmp_path / "child")) == 40 + 1000
+
+
+def test_two_threads_fork_at_the_same_time() -> None:
+    buffers = [made("ram") for _ in range(3)]
+
+    def fork() -> None:
+        assert in_a_child(lambda: [buffer.sample(8) for buffer in buffers]) == "done"
+
+    with at_work(fork, fork, *(lambda buffer=buffer: buffer.sample(500) for buffer in buffers)):
+        time.sleep(0.3)
+
+
+def test_a_signal_handler_forks_in_the_middle_of_a_call() -> None:
+    buffer, results = made("ram"), []
+
+    def handler(*_: object) -> None:
+        results.append(in_a_child(buffer.stats))
+        signal.setitimer(signal.ITIMER_REAL, 0.003)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.003)
+        while len(results) < 10:
+            buffer.sample(1000)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert set(results) == {"done"}
+    assert buffer.add(env_ids=[2], **step(0.0)).tolist() == [2]
+
+
+def test_calls_of_a_child_cost_what_they_cost() -> None:
+    """Threads of the parent that waited for the lock are not waited for."""
+    buffer = made("ram")
+
+    def child() -> None:
+        buffer.sample(8)
+        begin = time.perf_counter()
+        for _ in range(200):
+            buffer.sample(8)
+        assert time.perf_counter() - begin < 0.5  # each of them gave way for 5 ms
+
+    with at_work(*[lambda: buffer.sample(64)] * 4):
+        for _ in range(5):
+            assert in_a_child(child) == "done"
