@@ -40,7 +40,7 @@ public:
         array_ = nullptr;
         if (PyArray_CheckExact(given)) return take_array(given);
         if (take_number(given)) return known();
-        if (PyArray_Check(given)) return take_array(given);
+        if (PyArray_Check(given)) return PyObject_HasAttrString(given, "_mask") ? ASK : take_array(given);
         if (PyList_CheckExact(given) || PyTuple_CheckExact(given)) {
             if (flatten(given)) return known();
         } else if (Tensors::known().is(given)) {

@@ -35,6 +35,7 @@ def generator(seed: Any, at: str = "ReplayBuffer(seed)") -> np.random.Generator:
 
 
 def integers(value: Any, at: str) -> Int64:
+    _check.unmasked(value, at, ArgumentError)
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError):
@@ -57,6 +58,7 @@ def ids_of(ids: Any, at: str) -> Int64:
 
 def numbers(value: Any, at: str) -> Float64:
     if type(value) is not np.ndarray:
+        _check.unmasked(value, at, PriorityError)
         try:
             value = np.asarray(value)
         except (ValueError, TypeError, RuntimeError) as error:

@@ -12,7 +12,7 @@ from typing import TypeGuard
 import numpy as np
 
 from ._types import Float64
-from .errors import ArgumentError, message
+from .errors import ArgumentError, ReliveError, message
 
 
 def integer(value: object, at: str, *, minimum: int | None = None, unbounded: bool = False) -> int:
@@ -95,6 +95,13 @@ def one_of(value: object, choices: Iterable[str], at: str) -> str:
     if not isinstance(value, str) or value not in names:
         raise ArgumentError(message("one of " + ", ".join(f"`{name!r}`" for name in names), f"`{value!r}`", at))
     return value
+
+
+def unmasked(value: object, at: str, error: type[ReliveError]) -> None:
+    """Refuse a masked array: as a plain one it has values that its owner took for missing."""
+    subclass = isinstance(value, np.ndarray) and type(value) is not np.ndarray
+    if subclass and isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise error(message("an array without masked elements", "a masked array", at, "fill them"))
 
 
 def uniforms(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Float64:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _check
 from ._fields import Column, Field
 from ._types import Array, Bool, Int64
 from .errors import SchemaError, message
@@ -152,6 +153,7 @@ def _reject_unknown(data: Mapping[str, object], schema: Schema) -> None:
 def _as_array(value: object, at: str) -> Array:
     if isinstance(value, Mapping):
         raise SchemaError(message("an array", "a mapping", at))
+    _check.unmasked(value, at, SchemaError)
     try:
         return np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged lists, tensors that need detach() or cpu()

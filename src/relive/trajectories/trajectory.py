@@ -236,8 +236,7 @@ def _leaf(value: Any, path: Path) -> Any:
     ):
         return value
     at = "$." + ".".join(path)
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise SchemaError(message("an array without masked elements", "a masked array", at, "fill them"))
+    _check.unmasked(value, at, SchemaError)
     array: Any = None
     if not isinstance(value, str | bool | int | float):
         try:
