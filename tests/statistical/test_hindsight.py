@@ -13,6 +13,7 @@ from statistics_of_draws import P_MIN, chi_square_p
 import relive
 from relive import _kernels
 from relive.errors import ArgumentError
+from relive.testing._lives import BACK_ENDS
 from relive.testing.agreement import assert_same_batch
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
@@ -137,6 +138,28 @@ def test_the_law_of_goals(ended: bool) -> None:
         counts = np.bincount(anchor * steps + goal, minlength=steps**2)
         assert not counts[law.ravel() == 0].any()
         assert chi_square_p(counts[law.ravel() > 0], law[law > 0] / steps**2) > P_MIN
+
+
+@pytest.mark.parametrize("kernels", BACK_ENDS)
+@pytest.mark.parametrize("stack", [2, 4])
+def test_the_oldest_steps_are_goals_too(stack: int, kernels: str) -> None:
+    """A step whose older frames are gone cannot be drawn, but what it achieved is stored."""
+    obs = {
+        "observation": relive.Field((), stack=stack),
+        "achieved_goal": relive.Field(),
+        "desired_goal": relive.Field(),
+    }
+    item = relive.Hindsight(reward=lambda achieved, desired, info: achieved * 0, strategy="episode", ratio=1.0)
+    with _kernels.use(kernels):
+        buffer = relive.ReplayBuffer(relive.Schema(obs=obs, action=relive.Field()), 20, item=item, seed=0)
+    for t in range(50):
+        frames = np.arange(t - stack + 1, t + 1).clip(0)
+        now, then = ({"observation": f, "achieved_goal": g, "desired_goal": -1} for f, g in ((frames, t), (0, t + 1)))
+        then["observation"] = np.arange(t - stack + 2, t + 2).clip(0)
+        buffer.add(obs=now, next_obs=then, action=0, reward=0, terminated=False, truncated=False)
+    batch = buffer.sample(20_000)
+    assert set(batch.obs.desired_goal.astype(int)) == set(range(31, 51))
+    assert min(batch.ids) == 30 + stack - 1
 
 
 def test_a_saved_buffer_needs_its_function_and_goes_on(tmp_path: Path) -> None:

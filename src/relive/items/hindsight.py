@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _check
 from .._frozen import Frozen
-from .._lanes import END, HEAD, HELD, LOST, OLDEST
+from .._lanes import END, GONE, HEAD, HELD, LOST
 from .._memory import Arena
 from .._plans import Window
 from .._ring import Ring
@@ -204,7 +204,7 @@ class _Hindsight:
             ring = self._ring
             rows, lanes = np.divmod(ids, ring.lanes)
             first = ring.kernel.follow(ids, np.full(len(ids), -ring.rows)).steps
-            first = np.maximum(first, np.minimum(ring.counters[lanes, OLDEST] - rows, 0))
+            first = np.maximum(first, np.minimum(ring.counters[lanes, GONE] - rows, 0))
         # The product may be rounded up to the number of steps.
         return np.asarray(np.minimum(first + (where * (ahead - first + 1)).astype(np.int64), ahead))
 
@@ -214,7 +214,7 @@ class _Hindsight:
         goals = self._achieved_after(chosen)
         # Steps before the anchor may have been overwritten by another process while they were copied.
         rows, lanes = np.divmod(chosen, self._ring.lanes)
-        gone = (steps < 0) & (rows < self._ring.counters[lanes, OLDEST])
+        gone = (steps < 0) & (rows < self._ring.counters[lanes, GONE])
         if gone.any():
             goals[gone] = self._achieved_after(ids[gone])
         return goals

@@ -13,6 +13,7 @@ from .._lanes import (
     DRAWABLE,
     END,
     ENDS,
+    GONE,
     HEAD,
     HELD,
     HISTORY,
@@ -120,6 +121,7 @@ class View:
         ready = min(max(begin + found, ready_before, oldest), head)
         own[[OLDEST, READY, HEAD, HELD]] = oldest, ready, head, head if held else 0
         own[[CLEARED, MEMORY]] = now[CLEARED], head % self.ring.marks[:, 0].size
+        own[GONE] = whole  # rows that may be overwritten until the next look are not to be read
         own[_COUNTED] = now[_COUNTED]
         newly = max(ready_before, begin)
         if newly < ready and self._told is not None and self._arrival is not None:
