@@ -386,3 +386,53 @@ def test_a_writer_whose_thread_failed_says_so(monkeypatch: pytest.MonkeyPatch) -
     for call in (writer.flush, lambda: writer.add(**envs.step(np.arange(LANES))), writer.close):
         with pytest.raises(relive.ReliveError, match="The thread that sends failed with ZeroDivisionError"):
             call()
+
+
+@pytest.mark.parametrize("theirs", [2, 3, 4])
+def test_a_save_that_is_refused_leaves_the_one_that_is_there(theirs: int, tmp_path: Path) -> None:
+    """Whoever saves into a directory of others: their steps, ids of all lives and priorities are there as before."""
+    path, own = str(tmp_path / "saved"), str(tmp_path / "own")
+    shards, lines = made(save_dir=own)
+    envs = filled(shards, 10)
+    lines.objects[1].save_by_clock()
+    filled(shards, 5, envs)
+    lines.kill(1)
+    lines.restart(1)
+    filled(shards, 10, envs)
+    shards.stats()
+    ids = np.unique(shards.sample(3000).ids)
+    shards.update_priorities(ids, 1.0 + ids % 7)
+    shards.save(path)
+    files = {file: file.read_bytes() for file in Path(path).rglob("*") if file.is_file()}
+    others, _ = made(shards=theirs)
+    filled(others, 7)
+    with pytest.raises(relive.errors.StorageError, match="another buffer"):
+        others.save(path)
+    assert {file: file.read_bytes() for file in files} == files
+    again, _ = made(source=path)
+    assert set(np.unique(again.sample(3000).ids).tolist()) == set(ids.tolist())
+    check_items(again.sample(3000))
+    assert again.update_priorities(ids, 1.0 + ids % 5) == len(ids)
+    envs.time -= 1  # what a writer sends again is known to be there
+    filled(again, 3)
+
+
+def test_saves_by_the_clock_are_tried_again_and_see_priorities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    from relive.ray._keeping import newest
+
+    path = str(tmp_path)
+    shards, lines = made(shards=1, save_dir=path)
+    filled(shards)
+    (shard,) = lines.objects
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(relive.errors.StorageError, match="No space left"):
+            shard.save_by_clock()
+    for number in (1, 2):
+        shard.save_by_clock()
+        assert newest(path, 0) == 1, "nothing has changed" if number == 2 else "the save that failed was not made again"
+    shards.update_priorities(shards.sample(5).ids, np.full(5, 9.0))
+    shard.save_by_clock()
+    assert newest(path, 0) == 2

@@ -180,6 +180,30 @@ class Saver:
             task.end(error)
 
 
+def manifests_of(folder: Folder, identity: str) -> list[Manifest]:
+    """The saves of a directory, which have to be those of the buffer with that identity.
+
+    Raises:
+        StorageError: They are another buffer's, or all are damaged.
+    """
+    if strangers := [name for name in folder.sizes() if name.startswith("index.sqlite")]:
+        what = message("an empty directory, or one of this buffer's saves", f"`{strangers[0]}`", folder.path)
+        raise StorageError(what)
+    found, damage = [], None
+    for number in _manifest.numbers(folder):
+        try:
+            found.append(_manifest.read(folder, number))
+        except CorruptionError as error:
+            damage = error
+    if damage is not None and not found:
+        raise damage
+    if found and found[0].identity != identity:
+        remedy = "save to another directory; a buffer that goes on with these saves comes from `relive.load`"
+        wanted = "an empty directory, or one of this buffer's saves"
+        raise StorageError(message(wanted, "saves of another buffer", folder.path, remedy))
+    return found
+
+
 class _Task:
     """One save, from the instant on that it saves."""
 
@@ -192,7 +216,7 @@ class _Task:
         source, folder = self._source, self._folder
         try:
             folder.lock("wait for the save that is being written there, or save to another directory")
-            found = self._manifests()
+            found = manifests_of(folder, self._identity)
             self._number = 1 + max([0, *_manifest.numbers(folder)])
             self._checks = Checks(folder, self._number, verify, damaged)
             basis = self._continued(found, basis)
@@ -250,26 +274,6 @@ class _Task:
         self.saved._written, self.saved._total = written + state.nbytes + len(text), manifest.nbytes + len(text)
         self.saved._seconds = time.perf_counter() - self._start
         return Basis(manifest.token, self._instant.head, tuple(parts))
-
-    def _manifests(self) -> list[Manifest]:
-        """The saves of the directory, which have to be this buffer's."""
-        folder = self._folder
-        if strangers := [name for name in folder.sizes() if name.startswith("index.sqlite")]:
-            what = message("an empty directory, or one of this buffer's saves", f"`{strangers[0]}`", folder.path)
-            raise StorageError(what)
-        found, damage = [], None
-        for number in _manifest.numbers(folder):
-            try:
-                found.append(_manifest.read(folder, number))
-            except CorruptionError as error:
-                damage = error
-        if damage is not None and not found:
-            raise damage
-        if found and found[0].identity != self._identity:
-            remedy = "save to another directory; a buffer that goes on with these saves comes from `relive.load`"
-            wanted = "an empty directory, or one of this buffer's saves"
-            raise StorageError(message(wanted, "saves of another buffer", folder.path, remedy))
-        return found
 
     def _continued(self, found: Sequence[Manifest], basis: Basis | None) -> Basis | None:
         """The save that this buffer made last, if the directory has it, and nothing is seen to be wrong with it."""

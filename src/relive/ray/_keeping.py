@@ -2,11 +2,13 @@
 
 A directory of shards has a manifest, `shards.json`, and for each shard a directory of an ordinary buffer's saves,
 `shard-0003`, beside which `shard-0003.json` has what the buffer does not know: lanes, lives, and which blocks of each
-writer a save has. That file is written before the save that it describes, so one of them may be ahead, never behind.
+writer a save has. That file is written before the save that it describes, so one of them may be ahead, never behind;
+and only where the directory has this shard's own saves, or none.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -21,7 +23,7 @@ from .._types import Int64
 from ..buffer import ReplayBuffer
 from ..checkpoints import _manifest
 from ..checkpoints._loading import load
-from ..checkpoints._saving import Saved
+from ..checkpoints._saving import Saved, manifests_of
 from ..errors import CorruptionError, ReliveError, StorageError, event, message
 from ._ids import Ids, lanes_in
 from ._wire import Plan
@@ -87,16 +89,21 @@ class Keeper:
         threading.Thread(target=run, name="relive-save", daemon=True).start()
 
     def save_if_changed(self, mark: object, buffer: ReplayBuffer, ids: Ids, seen: dict[str, int]) -> Saved | None:
-        """Begin a save in `save_dir` unless `mark` is what it was at the last one."""
+        """Begin a save in `save_dir` unless `mark` is what it was at the last one that came to its end."""
         if self._plan.save_dir is None or mark == self._mark:
             return None
-        self._mark = mark
         return self.save(self._plan.save_dir, buffer, ids, seen)
+
+    def saved(self, mark: object) -> None:
+        """A save of what `mark` stands for has come to its end."""
+        self._mark = mark
 
     def save(self, path: str, buffer: ReplayBuffer, ids: Ids, seen: dict[str, int]) -> Saved:
         """Begin a save in `path`, of this instant."""
         at = directory(path, self._number)
-        number = str(newest_number(at) + 1)
+        with contextlib.closing(Folder(at, create=True)) as folder:
+            manifests_of(folder, buffer._identity)  # where the save would be refused, nothing is replaced
+            number = str(1 + max(_manifest.numbers(folder), default=0))
         blocks = self._blocks.setdefault(path, {})
         blocks[number] = dict(seen)
         for old in list(blocks)[:-_KEPT]:

@@ -48,7 +48,7 @@ class Shard:
 
     def __init__(self, plan: Plan, number: int, ledger: Ledger) -> None:
         self._plan, self._number = plan, number
-        self._added = self._kept = self._stale = 0
+        self._added = self._kept = self._stale = self._updated = 0
         self._largest = 0.0  # that other shards were heard to have
         # Of each writer, the last block that came; of each lane, the writer that wrote last.
         self._seen: dict[str, int] = {}
@@ -150,6 +150,7 @@ class Shard:
         own, known = self.ids.inner(ids, self.buffer.next_rows)
         applied = self.buffer.update_priorities(own, td_error[known]) if len(own) else 0
         self._stale += len(ids) - applied
+        self._updated += len(ids)
         return applied
 
     def add(self, writer: str, number: int, first: bool, dropped: int, block: Block) -> bool:
@@ -238,10 +239,11 @@ class Shard:
     def save_by_clock(self) -> None:
         """Save into `save_dir` if anything changed, and wait for the end."""
         with self._lock:
-            mark = (self._added, len(self.buffer), self._stale)
+            mark = (self._added, len(self.buffer), self._updated)
             saved = self._keeper.save_if_changed(mark, self.buffer, self.ids, self._seen)
         if saved is not None:
             saved.wait()
+            self._keeper.saved(mark)
 
     def lane_steps(self, lanes: Int64) -> Int64:
         """Steps ever added to some lanes of the whole."""
