@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -436,3 +438,41 @@ def test_saves_by_the_clock_are_tried_again_and_see_priorities(tmp_path: Path, m
     shards.update_priorities(shards.sample(5).ids, np.full(5, 9.0))
     shard.save_by_clock()
     assert newest(path, 0) == 2
+
+
+def senders() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "relive-writer"]
+
+
+@pytest.mark.parametrize("end", ["dropped", "process"])
+@pytest.mark.parametrize("shard", ["there", "dead", "stopped"])
+def test_a_writer_that_nobody_closes_sends_what_it_holds(
+    shard: str, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And says in one line what it could not send, in a bounded time."""
+    from relive.ray import _writer
+
+    shards, lines = made(shards=1)
+    envs, writer = Counting(), shards.writer()
+    if shard == "dead":
+        lines.kill(0)
+    if shard == "stopped":
+        lines.hold(0)
+    with caplog.at_level(logging.WARNING, "relive"):
+        for _ in range(20):
+            writer.add(**envs.step(np.arange(LANES)))
+        if end == "process":
+            _writer._stop_all()
+            with pytest.raises(relive.errors.ReliveError, match="closed"):
+                writer.add(**envs.step(np.arange(LANES)))
+        del writer
+        gc.collect()
+        for thread in senders():
+            thread.join(20)
+        assert not senders()
+    if shard == "there":
+        assert shards.stats().added == 20 * LANES
+        assert not caplog.records
+    else:
+        (record,) = [record for record in caplog.records if "was not closed" in record.getMessage()]
+        assert f"and {20 * LANES} steps could not be sent" in record.getMessage()

@@ -24,6 +24,7 @@ from ._wire import Gone, Lines, Plan
 
 # Seconds between two looks at what was acknowledged, and of waiting after which it is said for whom.
 _LOOK, _IDLE, _STALL = 0.005, 0.5, 5.0
+_CLOSING = 10.0  # seconds for what is held back when a writer ends
 _LOG = logging.getLogger("relive")
 
 
@@ -35,6 +36,9 @@ class Writer:
     its blocks are dropped and counted, and what comes after them begins with a cut.
 
     A lane has one writer at a time; where another one goes on, its stream is cut.
+
+    A writer that is dropped, or whose process ends, sends what it holds, for 10 seconds at most; steps that could not
+    be sent are counted in the log.
     """
 
     def __init__(self, plan: Plan, lines: Lines, lanes: Int64, clock: Callable[[], float] = time.monotonic) -> None:
@@ -178,7 +182,7 @@ class Writer:
         if self._closed:
             return
         try:
-            self.flush(timeout=10.0)
+            self.flush(timeout=_CLOSING)
         finally:
             with self._changed:
                 self._closed = True
@@ -186,6 +190,48 @@ class Writer:
             thread = self._thread
             if thread is not None and thread is not threading.current_thread():
                 thread.join(5.0)
+
+    def __del__(self) -> None:
+        if getattr(self, "_thread", None) is not None and not self._closed:
+            try:  # not here: garbage is collected in the middle of anything, which may have the lock
+                threading.Thread(target=self._abandon, name="relive-writer").start()
+            except RuntimeError:  # no new threads, at the end of the process
+                self._abandon()
+
+    def _abandon(self) -> None:
+        """Send what is held back, and end: nobody closed the writer, which is gone, and so is its thread."""
+        limit, dropped, why = self._clock() + _CLOSING, self.dropped, ""
+        try:
+            while self._failure is None and self._clock() < limit:
+                with self._changed:
+                    for queue, _, _ in self._queues:
+                        if not queue.must_wait and not queue.open.empty:
+                            queue.seal()
+                    if not any(queue.busy for queue, _, _ in self._queues):
+                        break
+                self._work()
+        except Exception as error:
+            why = f" ({type(error).__name__}: {error})"
+        self._closed = True
+        self._tell(self.dropped - dropped, why)
+
+    def _end(self, limit: float) -> None:
+        """The process ends: send what is held back, until `limit`, and stop the thread, which must not be torn down."""
+        dropped, why = self.dropped, ""
+        try:
+            self.flush(max(0.0, limit - self._clock()))
+        except Exception as error:
+            why = f" ({type(error).__name__}: {error})"
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._tell(self.dropped - dropped, why)
+
+    def _tell(self, dropped: int, why: str) -> None:
+        lost = sum(queue.steps for queue, _, _ in self._queues) + dropped
+        if lost:
+            what = f"A writer of lanes {self.env_ids[:5]} was not closed, and {lost} steps could not be sent{why}"
+            _LOG.warning("%s", event(what, "Writer", "call `close()`, or use `with`"))
 
     def __enter__(self) -> Writer:
         return self
@@ -339,10 +385,9 @@ _WRITERS: weakref.WeakSet[Writer] = weakref.WeakSet()
 
 def _stop_all() -> None:
     """At the interpreter's end no thread may be inside a library that is being torn down."""
-    for writer in list(_WRITERS):
-        with writer._changed:
-            writer._closed = True
-            writer._changed.notify_all()
+    limits = {writer: writer._clock() + _CLOSING for writer in list(_WRITERS) if not writer._closed}
+    for writer, limit in limits.items():
+        writer._end(limit)
 
 
 atexit.register(_stop_all)
