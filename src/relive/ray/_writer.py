@@ -47,7 +47,7 @@ class Writer:
         self._parser = StepParser(plan.schema)
         self._every = np.arange(len(lanes))
         self._changed = threading.Condition()
-        self._closed = False
+        self._closed = self._left = False
         self._failure: Exception | None = None
         self._thread: threading.Thread | None = None
         shards = lanes % plan.shards
@@ -199,8 +199,13 @@ class Writer:
                 self._abandon()
 
     def _abandon(self) -> None:
-        """Send what is held back, and end: nobody closed the writer, which is gone, and so is its thread."""
+        """Send what is held back, in place of the writer's thread, and end: nobody closed the writer, which is gone."""
         limit, dropped, why = self._clock() + _CLOSING, self.dropped, ""
+        with self._changed:
+            self._left = True
+            self._changed.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
         try:
             while self._failure is None and self._clock() < limit:
                 with self._changed:
@@ -356,7 +361,7 @@ def _run(writer: Callable[[], Writer | None]) -> None:
     """The thread of a writer, which ends when nobody has the writer any more."""
     while True:
         known = writer()
-        if known is None:
+        if known is None or known._left:
             return
         try:
             if not known._work():
