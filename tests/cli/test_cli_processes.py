@@ -74,3 +74,19 @@ def test_shm_lists_and_removes_what_was_left(capsys: pytest.CaptureFixture[str])
     assert left in removed
     assert not os.path.exists(unfinished)
     assert not os.path.exists(f"{FOLDER}/{PREFIX}{left}")
+
+
+def test_shm_needs_no_package() -> None:
+    """What a killed program left can be removed where relive was installed without extras."""
+    code = (
+        "import sys\n"
+        "for name in ('rich', 'tyro', 'torch', 'gymnasium'):\n    sys.modules[name] = None\n"
+        "from relive.cli import main\n"
+        "import relive\n"
+        "schema = relive.Schema(obs=relive.Field(), action=relive.Field())\n"
+        "buffer = relive.ReplayBuffer(schema, 10, storage=relive.Shared('shm-without-packages'))\n"
+        "assert main(['shm', 'list']) == main(['shm', 'clean']) == 0\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert any(line.split()[0] == "shm-without-packages" and "in use" in line for line in done.stdout.splitlines())

@@ -57,6 +57,10 @@ def _run(arguments: list[str]) -> int:
 
         sys.stdout.write(f"relive {relive.__version__}\n")
         return 0
+    if arguments[:1] == ["shm"] and arguments[1:] in (["list"], ["clean"]):
+        from relive.cli import shm
+
+        return shm.list_segments() if arguments[1] == "list" else shm.clean()
     status = _commands(arguments).cli(args=arguments, prog="relive", description=DESCRIPTION)
     return status if isinstance(status, int) else 0
 
@@ -67,7 +71,7 @@ def _commands(arguments: Sequence[str]) -> Any:
         import tyro  # noqa: F401
     from tyro.extras import SubcommandApp
 
-    from relive.cli import doctor, inspect, processes, trajectories
+    from relive.cli import doctor, inspect, processes, shm, trajectories
     from relive.lab.commands import groups
 
     app = SubcommandApp()
@@ -82,8 +86,8 @@ def _commands(arguments: Sequence[str]) -> Any:
     app.command(name="convert")(trajectories.convert)
     app.command(name="top")(processes.top)
     memory = SubcommandApp()
-    memory.command(name="list")(processes.list_segments)
-    memory.command(name="clean")(processes.clean)
+    memory.command(name="list")(shm.list_segments)
+    memory.command(name="clean")(shm.clean)
     app.command(memory, name="shm", help="Buffers in shared memory: which there are, and removing what was left.")
     app.command(name="doctor")(doctor.doctor)
     bench = _bench()

@@ -1,24 +1,19 @@
-"""`relive top` and `relive shm`: buffers that are shared or mapped, seen from outside."""
+"""`relive top`: a buffer that is shared or mapped, seen from outside."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-import time
-from collections.abc import Sequence
 from typing import Annotated
 
 import tyro
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from relive._terminal import console, interruptible, say
-from relive.errors import StorageError
+from relive.cli.shm import columns
 from relive.processes.watching import Seen, Watch
-from relive.storage._segment import CREATOR, Segment
-from relive.storage.shared import FOLDER, PREFIX, segments
 
 _LANES = 24  # shown at most
 
@@ -55,47 +50,6 @@ def top(
     return 0
 
 
-def list_segments() -> int:
-    """List the shared buffers of this machine: name, bytes, owner, and whether their process lives.
-
-    Example: relive shm list
-    """
-    table = Table("name", "bytes", "user", "state")
-    for path in segments():
-        found = os.stat(path, follow_symlinks=False)
-        name = path.removeprefix(f"{FOLDER}/{PREFIX}")
-        table.add_row(name, f"{found.st_size:,}", str(found.st_uid), _state(path))
-    console().print(table)
-    return 0
-
-
-def clean() -> int:
-    """Remove shared buffers whose process is gone, however it ended; those that are in use stay.
-
-    Example: relive shm clean
-    """
-    screen = console()
-    for path in segments():
-        if _state(path) in (_LEFT, _UNFINISHED):
-            os.unlink(path)
-            say(screen, f"removed {path}")
-    return 0
-
-
-_IN_USE, _LEFT, _UNFINISHED, _FOREIGN = "in use", "left behind", "never finished", "another user's"
-
-
-def _state(path: str) -> str:
-    try:
-        if os.stat(path, follow_symlinks=False).st_uid != os.geteuid():
-            return _FOREIGN
-        segment = Segment.attach(path, "")
-    except StorageError:
-        age = time.time() - os.stat(path, follow_symlinks=False).st_mtime
-        return _UNFINISHED if age > 60 else _IN_USE  # somebody may just be making it
-    return _IN_USE if segment.locks.taken(CREATOR) else _LEFT
-
-
 def _line(seen: Seen) -> str:
     return json.dumps(dataclasses.asdict(seen))
 
@@ -125,14 +79,5 @@ def _shown(seen: Seen) -> Text:
         lanes.append((str(lane.lane), str(lane.writer) if lane.writer else "-", *rates))
     more = len(seen.lanes) - _LANES
     text = Text(f"{seen.file}  {'' if seen.creator_alive else '(its process is gone)'}\n", style="bold")
-    text.append(_columns(facts, "<<<") + "\n\n" + _columns(lanes, ">>>>>>"), style="not bold")
+    text.append(columns(facts, "<<<") + "\n\n" + columns(lanes, ">>>>>>"), style="not bold")
     return text.append(f"\nand {more} more lanes" if more > 0 else "", style="not bold")
-
-
-def _columns(rows: Sequence[tuple[str, ...]], sides: str) -> str:
-    """Cells in columns as wide as their widest one, on the left or on the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)) for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
