@@ -17,6 +17,7 @@ import relive
 from relive.cli import main
 from relive.doctor import Item, Pipeline, examine, pipelines
 from relive.doctor._pipeline import mode_of
+from relive.errors import ArgumentError
 
 ROOT = Path(__file__).parent
 
@@ -210,3 +211,30 @@ def test_a_missing_library_is_named(name: str, monkeypatch: pytest.MonkeyPatch, 
 def test_every_name_has_a_pipeline() -> None:
     for name in pipelines.KNOWN:
         assert callable(pipelines.named(name).run), name
+
+
+class Handled(tuple):
+    """An item as a tuple that has a handle besides."""
+
+    def __new__(cls, values: Any, handle: Any, weight: float = 1.0) -> Handled:
+        made = super().__new__(cls, values)
+        made.handle, made.weight = handle, weight
+        return made
+
+
+def test_a_tuple_keeps_its_handle_and_its_weight() -> None:
+    from relive.doctor._pipeline import stored
+
+    item = stored(Handled((1.0, 2.0, 0.5, 3.0), handle="here", weight=0.25), "Mine.sample")
+    assert (item.handle, item.weight, item.reward) == ("here", 0.25, 2.0)
+    plain = stored((1.0, 2.0, 0.5, 3.0, "there", 0.75), "Mine.sample")
+    assert (plain.handle, plain.weight) == ("there", 0.75)
+
+
+def test_drawn_items_without_a_handle_are_refused_by_name() -> None:
+    class Bare(Planted):
+        def sample(self, n: int) -> Any:
+            return [(1.0, 2.0, 0.5, 3.0)] * n
+
+    with pytest.raises(ArgumentError, match=r"Expected items with a `handle`, .*, got one without - at `Bare.sample`"):
+        examine(Bare(), n_steps=(1,), modes=("next_step",))

@@ -160,8 +160,16 @@ class Patient:
             return list(self._read(self.pipeline.items(), "items"))
 
     def sample(self, n: int) -> list[Stored]:
-        """Draw items; whatever the pipeline raises passes."""
-        return list(self._read(self.pipeline.sample(n), "sample"))
+        """Draw items; whatever the pipeline raises passes.
+
+        Raises:
+            ArgumentError: It returned something else.
+            WithoutHandle: It returned an item without a handle.
+        """
+        items = list(self._read(self.pipeline.sample(n), "sample"))
+        if any(item.handle is None for item in items):
+            raise WithoutHandle(message("items with a `handle`, for `update`", "one without", f"{self.name}.sample"))
+        return items
 
     def update(self, handles: list[Any], td_errors: Any) -> None:
         """Give drawn items TD errors; whatever the pipeline raises passes."""
@@ -173,6 +181,10 @@ class Patient:
     def _read(self, items: Iterable[Any], method: str) -> Iterator[Stored]:
         for item in items:
             yield stored(item, f"{self.name}.{method}")
+
+
+class WithoutHandle(ArgumentError):
+    """A drawn item that nothing can be told of: the pipeline's fault, and not its buffer's."""
 
 
 class _Sound:
@@ -199,7 +211,8 @@ def stored(item: Any, at: str) -> Stored:
         if isinstance(item, Mapping):
             item = Item(**item)
         elif isinstance(item, tuple | list) and not hasattr(item, "obs"):
-            item = Item(*item)
+            own = {name: getattr(item, name) for name in ("handle", "weight") if hasattr(item, name)}
+            item = Item(*item)._replace(**own)
         obs, reward, bootstrap, next_obs = (
             _number(getattr(item, name)) for name in ("obs", "reward", "bootstrap", "next_obs")
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from ._pipeline import LANES, Patient, Stored
+from ._pipeline import LANES, Patient, Stored, WithoutHandle
 from ._report import Finding
 
 _CALLS, _CAPACITY = 32, 40  # so that each run overwrites the one before, also where some calls only reset
@@ -119,6 +119,8 @@ class _Ward:
                 if not batch:
                     drawn.raised = "nothing, but returns no items"
                     return drawn
+        except WithoutHandle:
+            raise
         except Exception as error:  # whatever it is, it is the verdict
             drawn.raised = f"`{type(error).__name__}: {error}`"
         return drawn
