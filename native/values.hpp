@@ -40,7 +40,7 @@ public:
         array_ = nullptr;
         if (PyArray_CheckExact(given)) return take_array(given);
         if (take_number(given)) return known();
-        if (PyArray_Check(given)) return PyObject_HasAttrString(given, "_mask") ? ASK : take_array(given);
+        if (PyArray_Check(given)) return masked(given) ? ASK : take_array(given);
         if (PyList_CheckExact(given) || PyTuple_CheckExact(given)) {
             if (flatten(given)) return known();
         } else if (Tensors::known().is(given)) {
@@ -103,6 +103,13 @@ public:
 
 private:
     static constexpr int64_t LARGE = 1 << 16;  // elements
+
+    // Whether an array of NumPy's masked kind has a mask; Python finds out whether it hides anything.
+    static bool masked(PyObject* given) {
+        nb::object mask = nb::steal(PyObject_GetAttrString(given, "_mask"));
+        if (!mask) PyErr_Clear();
+        return mask && mask.ptr() != PyArrayScalar_False;  // `numpy.ma.nomask`
+    }
 
     // What is wanted.
     Number type_;

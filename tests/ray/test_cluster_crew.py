@@ -138,9 +138,9 @@ def test_a_dead_actor_is_started_again(fake: FakeRay, caplog: pytest.LogCaptureF
 
 def stopped(handle: Any) -> None:
     """The actor dies at once, with what its writer holds."""
-    writer = handle.made._writer
-    writer._work = lambda: False
-    writer._thread.join()
+    sender = handle.made._writer._sender
+    sender._work = lambda: False
+    sender._thread.join()
     handle.die()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forking import forked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local import Local, local_shards
@@ -444,13 +445,11 @@ def senders() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "relive-writer"]
 
 
-@pytest.mark.parametrize("end", ["dropped", "process"])
+@pytest.mark.parametrize("end", ["closed", "dropped", "process"])
 @pytest.mark.parametrize("shard", ["there", "dead", "stopped"])
-def test_a_writer_that_nobody_closes_sends_what_it_holds(
-    shard: str, end: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_writer_that_ends_sends_what_it_holds(shard: str, end: str, caplog: pytest.LogCaptureFixture) -> None:
     """And says in one line what it could not send, in a bounded time."""
-    from relive.ray import _writer
+    from relive.ray import _sender
 
     shards, lines = made(shards=1)
     envs, writer = Counting(), shards.writer()
@@ -461,8 +460,10 @@ def test_a_writer_that_nobody_closes_sends_what_it_holds(
     with caplog.at_level(logging.WARNING, "relive"):
         for _ in range(20):
             writer.add(**envs.step(np.arange(LANES)))
+        if end == "closed":
+            writer.close()
         if end == "process":
-            _writer._stop_all()
+            _sender.stop_all()
             with pytest.raises(relive.errors.ReliveError, match="closed"):
                 writer.add(**envs.step(np.arange(LANES)))
         del writer
@@ -474,5 +475,21 @@ def test_a_writer_that_nobody_closes_sends_what_it_holds(
         assert shards.stats().added == 20 * LANES
         assert not caplog.records
     else:
-        (record,) = [record for record in caplog.records if "was not closed" in record.getMessage()]
+        (record,) = [record for record in caplog.records if "has ended" in record.getMessage()]
         assert f"and {20 * LANES} steps could not be sent" in record.getMessage()
+
+
+def test_a_writer_in_a_forked_process_says_that_it_is_another_ones() -> None:
+    shards, _ = made(shards=1)
+    envs = Counting()
+    with shards.writer() as writer:
+        writer.add(**envs.step(np.arange(LANES)))
+
+        def child() -> None:
+            with pytest.raises(relive.errors.ReliveError, match="in the process that forked this one"):
+                writer.add(**envs.step(np.arange(LANES)))
+
+        with forked(child):
+            pass
+        writer.add(**envs.step(np.arange(LANES)))
+    assert shards.stats().added == 2 * LANES

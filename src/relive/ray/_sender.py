@@ -1,0 +1,235 @@
+"""The thread that sends what a writer of shards holds, and how it ends."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from weakref import WeakSet
+
+from .. import _forks
+from ..errors import ReliveError, event, message
+from ._queue import HELD, Queue
+from ._wire import Lines
+
+# Seconds between two looks at what was acknowledged, and of waiting after which it is said for whom.
+LOOK, STALL = 0.005, 5.0
+CLOSING = 10.0  # seconds for what is held back when a writer ends
+_IDLE, _GRACE = 0.5, 2.0  # seconds between two looks at whether the writer is there; for a call that is under way
+_LOG = logging.getLogger("relive")
+
+
+class Sender:
+    """Sends the blocks of one writer, in a thread of its own.
+
+    The thread knows the queues, not the writer: nothing that is kept by the thread, or by an error on its way, keeps a
+    writer that its user has dropped.
+
+    Args:
+        lines: How to reach the shards.
+        queues: What is sent.
+        lanes: The writer's lanes, for what is said.
+        clock: Seconds.
+
+    Attributes:
+        changed: The lock of the queues; notified of every change.
+        begun: Whether the thread was started.
+        closed: Whether the writer takes nothing more.
+    """
+
+    def __init__(self, lines: Lines, queues: Sequence[Queue], lanes: Sequence[int], clock: Callable[[], float]) -> None:
+        self._lines, self._queues, self._lanes, self._clock = lines, queues, lanes, clock
+        self.changed = threading.Condition()
+        self.closed = False
+        self._left = self._told = False
+        self._failure: Exception | None = None
+        self._limit: float | None = None
+        self._dropped = 0
+        self._thread: threading.Thread | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the thread was started."""
+        return self._thread is not None
+
+    @property
+    def dropped(self) -> int:
+        """Steps that were dropped, since their shard did not answer."""
+        return sum(queue.dropped for queue in self._queues)
+
+    def begin(self) -> None:
+        """Start the thread; complain about what cannot go on. Under the lock."""
+        if self.closed:
+            raise ReliveError(message("an open writer", "one that was closed", "Writer"))
+        self.check()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="relive-writer", daemon=True)
+            self._thread.start()
+            _keep(self)
+
+    def check(self) -> None:
+        """Raise what ended the thread, or what a shard said to a block that it refused. Under the lock."""
+        if self._failure is not None:
+            what = f"The thread that sends failed with {type(self._failure).__name__}: {self._failure}"
+            raise ReliveError(event(what, "Writer")) from self._failure
+        for queue in self._queues:
+            if queue.error is not None:
+                error, queue.error = queue.error, None
+                raise error
+
+    def seal(self, queue: Queue, limit: float | None = None) -> None:
+        """End a queue's block; waits where the shard is slow. Under the lock."""
+        since, warned = self._clock(), False
+        while queue.must_wait and not queue.open.empty:
+            if limit is not None and self._clock() >= limit:
+                return
+            self.changed.notify_all()
+            self.changed.wait(LOOK)
+            self.check()
+            if not warned and self._clock() - since > STALL:
+                warned = True
+                what = f"A writer has waited for {STALL:.0f} s for the shard of lanes {queue.lanes.tolist()[:5]}"
+                _LOG.warning("%s", event(what, "Writer.add", "see `stats()`; the shard is slow or stopped"))
+        queue.seal()
+
+    def flush(self, timeout: float | None) -> int:
+        """Send what is held back, and wait for it; how many steps no acknowledgement came for."""
+        limit = None if timeout is None else self._clock() + timeout
+        with self.changed:
+            if self._thread is None:
+                return 0
+            self.check()
+            for queue in self._queues:
+                self.seal(queue, limit)
+            self.changed.notify_all()
+            while self._busy and not (limit is not None and self._clock() >= limit):
+                self.changed.wait(LOOK)
+                if self._failure is not None:
+                    break
+            self.check()
+            return self._steps
+
+    def close(self) -> None:
+        """Flush, and end the thread."""
+        if self.closed:
+            return
+        try:
+            self.flush(CLOSING)
+        except BaseException:
+            self._told = True
+            raise
+        finally:
+            with self.changed:
+                self._limit, self._dropped = self._clock(), self.dropped
+                self.closed = self._left = True
+                self.changed.notify_all()
+            if self._thread is not None:
+                self._thread.join(5.0)
+
+    def leave(self) -> None:
+        """Have the thread send what is held back, say what it could not send, and end.
+
+        Neither waits nor takes a lock: the garbage collector calls it in the middle of anything.
+        """
+        self.closed = self._left = True
+
+    def join(self) -> None:
+        """Wait for the thread, after `leave`."""
+        with self.changed:
+            self.changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(CLOSING + _GRACE)
+            if self._thread.is_alive():  # in a call that does not return
+                self._tell()
+
+    def _forked(self) -> None:
+        """The thread, and the connections to the shards, are the parent's."""
+        self.changed = threading.Condition()
+        if self._thread is not None:
+            self._failure = ReliveError("it is in the process that forked this one")
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            while self._work():
+                pass
+        except Exception as error:  # or a flush would wait for ever
+            with self.changed:
+                self._failure = error
+                self.changed.notify_all()
+                while not self._left:
+                    self.changed.wait(_IDLE)
+        self._tell()
+
+    def _work(self) -> bool:
+        """One round; whether there is another one."""
+        with self.changed:
+            if self._left and not self._ending():
+                return False
+            due = [(queue, queue.due()) for queue in self._queues]
+        for queue, blocks in due:
+            queue.send(blocks)
+        with self.changed:
+            sent = [(queue, queue.promises()) for queue in self._queues]
+            flying = [promise for _, promises in sent for promise in promises]
+            if not flying:
+                if not self._left:
+                    idle = all(queue.open.empty for queue in self._queues)
+                    self.changed.wait(_IDLE if idle else HELD / 2)
+                return True
+        ready = self._lines.wait(flying, LOOK)
+        with self.changed:
+            begin = 0
+            for queue, promises in sent:
+                queue.take(ready[begin : begin + len(promises)])
+                begin += len(promises)
+            self.changed.notify_all()
+        return True
+
+    def _ending(self) -> bool:
+        """Whether there is something left to send, and time for it."""
+        if self._limit is None:
+            self._limit, self._dropped = self._clock() + CLOSING, self.dropped
+        for queue in self._queues:
+            if not queue.must_wait:
+                queue.seal()
+        return self._busy and self._clock() < self._limit
+
+    @property
+    def _busy(self) -> bool:
+        return any(queue.busy for queue in self._queues)
+
+    @property
+    def _steps(self) -> int:
+        return sum(queue.steps for queue in self._queues)
+
+    def _tell(self) -> None:
+        """Say once what could not be sent."""
+        lost = self._steps + (self.dropped - self._dropped if self._limit is not None else 0)
+        if lost and not self._told:
+            self._told = True
+            why = "" if self._failure is None else f" ({type(self._failure).__name__}: {self._failure})"
+            what = f"A writer of lanes {tuple(self._lanes[:5])} has ended, and {lost} steps could not be sent{why}"
+            _LOG.warning("%s", event(what, "Writer", "their shards do not answer: see `stats()`"))
+
+
+_SENDERS: WeakSet[Sender] = WeakSet()
+
+
+def _keep(sender: Sender) -> None:
+    """End the thread before the interpreter ends: it must not be inside of a library that is being torn down."""
+    _forks.tell(sender)
+    _SENDERS.add(sender)
+    atexit.unregister(stop_all)  # what is registered last is called first: before Ray's own end
+    atexit.register(stop_all)
+
+
+def stop_all() -> None:
+    """End every thread, each after it has sent what it holds."""
+    senders = list(_SENDERS)
+    for sender in senders:
+        sender.leave()
+    for sender in senders:
+        sender.join()
