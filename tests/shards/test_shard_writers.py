@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import threading
 from pathlib import Path
@@ -418,6 +419,44 @@ def test_a_save_that_is_refused_leaves_the_one_that_is_there(theirs: int, tmp_pa
     assert again.update_priorities(ids, 1.0 + ids % 5) == len(ids)
     envs.time -= 1  # what a writer sends again is known to be there
     filled(again, 3)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_save_that_fails_late_leaves_what_is_known_of_the_one_before(
+    flat: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lives and blocks, though the shard came back in another life, or from the directory of another save."""
+    path, own = str(tmp_path / "saved"), str(tmp_path / "own")
+    shards, lines = made(shards=1, save_dir=own)
+    envs = filled(shards, 10)
+    lines.objects[0].save_by_clock()
+    filled(shards, 5, envs)
+    shards.stats()
+    ids, seen = np.unique(shards.sample(3000).ids), dict(lines.objects[0]._seen)
+    shards.save(path)
+    if flat:  # as relive wrote it at first
+        known = Path(path, "shard-0000.json")
+        saves = json.loads(known.read_text())["saves"]
+        (facts,) = saves.values()
+        known.write_text(json.dumps({**facts, "blocks": {number: saves[number]["blocks"] for number in saves}}))
+    lines.kill(0)
+    lines.restart(0)
+    envs.time -= 5
+    filled(shards, 10, envs)
+    shards.stats()
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            relive.ReplayBuffer, "save", lambda *_, **__: (_ for _ in ()).throw(relive.errors.StorageError("full"))
+        )
+        with pytest.raises(relive.errors.StorageError, match="full"):
+            shards.save(path)
+    again, others = made(shards=1, source=path)
+    assert set(np.unique(again.sample(3000).ids).tolist()) == set(ids.tolist())
+    assert others.objects[0]._seen == seen
+    shards.save(path)
+    again, others = made(shards=1, source=path)
+    assert others.objects[0].ids.lives.tolist() == [0, 1]
+    assert others.objects[0]._seen == lines.objects[0]._seen
 
 
 def test_saves_by_the_clock_are_tried_again_and_see_priorities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

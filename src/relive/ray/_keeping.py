@@ -1,9 +1,9 @@
 """Where shards save themselves, and what they come back from.
 
 A directory of shards has a manifest, `shards.json`, and for each shard a directory of an ordinary buffer's saves,
-`shard-0003`, beside which `shard-0003.json` has what the buffer does not know: lanes, lives, and which blocks of each
-writer a save has. That file is written before the save that it describes, so one of them may be ahead, never behind;
-and only where the directory has this shard's own saves, or none.
+`shard-0003`, beside which `shard-0003.json` has what the buffer does not know of each of them: lanes, lives, and which
+blocks of each writer it has. That file is written before the save that it describes, with all that it has on earlier
+ones, so it may be ahead, never behind; and only where the directory has this shard's own saves, or none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,8 @@ from ..errors import CorruptionError, ReliveError, StorageError, event, message
 from ._ids import Ids, lanes_in
 from ._wire import Plan
 
-FORMAT = "relive.shards.1"
+FORMATS = ("relive.shards.2", "relive.shards.1")  # that are read; the first is written
 MANIFEST = "shards.json"
-_KEPT = 3  # saves whose blocks are remembered
 _MOST = 64 << 20
 _LOG = logging.getLogger("relive")
 Found = tuple[ReplayBuffer, Ids, dict[str, int]]
@@ -46,8 +45,8 @@ class Keeper:
 
     def __init__(self, plan: Plan, number: int) -> None:
         self._plan, self._number = plan, number
-        self._blocks: dict[str, dict[str, dict[str, int]]] = {}
         self._mark: object = None
+        self._last: Saved | None = None
 
     def open(self, again: bool) -> None:
         """Make sure that `save_dir` can be written, and has nobody else's saves.
@@ -100,22 +99,23 @@ class Keeper:
 
     def save(self, path: str, buffer: ReplayBuffer, ids: Ids, seen: dict[str, int]) -> Saved:
         """Begin a save in `path`, of this instant."""
+        if self._last is not None:
+            with contextlib.suppress(ReliveError):  # which is told to those that began it
+                self._last.wait()  # or this one would be told of under its number
         at = directory(path, self._number)
         with contextlib.closing(Folder(at, create=True)) as folder:
             manifests_of(folder, buffer._identity)  # where the save would be refused, nothing is replaced
-            number = str(1 + max(_manifest.numbers(folder), default=0))
-        blocks = self._blocks.setdefault(path, {})
-        blocks[number] = dict(seen)
-        for old in list(blocks)[:-_KEPT]:
-            del blocks[old]
-        facts = {
+            numbers = _manifest.numbers(folder)
+        saves = _known(path, self._number, numbers)
+        saves[str(1 + max(numbers, default=0))] = {
             "lanes": ids.lanes.tolist(),
             "lives": ids.lives.tolist(),
             "firsts": ids.firsts.tolist(),
-            "blocks": blocks,
+            "blocks": dict(seen),
         }
-        write_json(path, f"shard-{self._number:04d}.json", facts)
-        return buffer.save(at, wait=False)
+        write_json(path, _name(self._number), {"saves": saves})
+        self._last = buffer.save(at, wait=False)
+        return self._last
 
 
 def newest_number(path: str) -> int:
@@ -213,15 +213,34 @@ def _merged(lanes: list[int], num_envs: int, parts: list[tuple[Ids, list[int]]],
     return Ids(np.array(lanes), num_envs, known, firsts)
 
 
+def _name(shard: int) -> str:
+    return f"shard-{shard:04d}.json"
+
+
+def _known(path: str, shard: int, numbers: Sequence[int]) -> dict[str, Any]:
+    """What is known of those of a shard's saves that are there, by their numbers; nothing where the file is damaged."""
+    try:
+        return {str(number): facts for number, facts in _saves(read_json(path, _name(shard)), numbers).items()}
+    except (StorageError, KeyError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+def _saves(facts: dict[str, Any], numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Of each of these saves, what the file has on it."""
+    if "saves" in facts:
+        return {number: facts["saves"][str(number)] for number in numbers if str(number) in facts["saves"]}
+    # Format 1 has one entry for all of them, and the blocks of the last three.
+    return {number: {**facts, "blocks": facts["blocks"].get(str(number), {})} for number in numbers}
+
+
 def _facts(path: str, shard: int, num_envs: int) -> tuple[list[int], Ids, dict[str, int]]:
     """Lanes, lives, and the blocks of writers in a shard's newest save."""
-    name = f"shard-{shard:04d}.json"
-    facts = read_json(path, name)
+    name, number = _name(shard), newest_number(directory(path, shard))
     try:
+        facts = _saves(read_json(path, name), [number])[number]
         lanes = [int(lane) for lane in facts["lanes"]]
         ids = Ids(np.array(lanes), num_envs, facts["lives"], np.array(facts["firsts"], np.int64))
-        blocks = facts["blocks"].get(str(newest(path, shard)), {})
-        return lanes, ids, {str(writer): int(number) for writer, number in blocks.items()}
+        return lanes, ids, {str(writer): int(number) for writer, number in facts["blocks"].items()}
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise CorruptionError(event(f"Damaged ({type(error).__name__}: {error})", os.path.join(path, name))) from None
 

@@ -13,7 +13,7 @@ from .._generators import generator_of, state_of
 from ..checkpoints._choices import built, described, fields_of, schema_of
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 from ._drawing import Drawer
-from ._keeping import FORMAT, MANIFEST, read_json
+from ._keeping import FORMATS, MANIFEST, read_json
 from ._wire import Gone, Lines, Plan
 
 _PAUSE = 0.02
@@ -63,7 +63,7 @@ def save(plan: Plan, lines: Lines, drawer: Drawer, path: str, *, rows: bool = Tr
                 time.sleep(_PAUSE)
             results.append(found)
     facts = {
-        "format": FORMAT,
+        "format": FORMATS[0],
         "complete": rows,
         "shards": plan.shards,
         "num_envs": plan.num_envs,
@@ -109,7 +109,7 @@ class Loading:
     def __init__(self, path: str, facts: dict[str, Any], item: Any, sampler: Any) -> None:
         self.path = path
         try:
-            if facts["format"] != FORMAT:
+            if facts["format"] not in FORMATS:
                 raise ValueError(f"format {facts['format']!r}"[:60])
             self.shards, self.num_envs = int(facts["shards"]), int(facts["num_envs"])
             self.capacity = int(facts["rows"]) * self.num_envs
