@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,15 @@ def say_files(to: Console, paths: Iterable[Path]) -> None:
     """Name the files that a command wrote."""
     for path in paths:
         say(to, f"wrote {path}")
+
+
+def columns(rows: Sequence[Sequence[str]], sides: str) -> str:
+    """Cells in columns as wide as their widest one, on the left or on the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)) for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def progress(to: Console, label: str, *, note: bool = False, transient: bool = True) -> Progress:

@@ -61,6 +61,10 @@ def _run(arguments: list[str]) -> int:
         from relive.cli import shm
 
         return shm.list_segments() if arguments[1] == "list" else shm.clean()
+    if arguments[:1] == ["doctor"]:
+        from relive.cli import doctor
+
+        return doctor.main(arguments[1:])
     status = _commands(arguments).cli(args=arguments, prog="relive", description=DESCRIPTION)
     return status if isinstance(status, int) else 0
 

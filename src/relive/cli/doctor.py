@@ -1,23 +1,24 @@
-"""`relive doctor`: what a replay buffer gets wrong."""
+"""`relive doctor`: what a replay buffer gets wrong. Users of any library run it, so it needs neither Rich nor Tyro."""
 
 from __future__ import annotations
 
+import argparse
+import inspect
 import json as plain
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import tyro
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 import relive
 from relive._extras import needs
-from relive._terminal import console, say, say_files
+from relive._terminal import columns, console
 from relive.cli import _page
 
 if TYPE_CHECKING:
     from relive.doctor import Report
 
+MODES = ("next_step", "same_step", "disabled")
 TITLES = {"A": "A. Items", "B": "B. Streams", "C": "C. Priorities"}
 NOTES = {
     "A": "Wrong items, of those stored after 120 calls in two environments.",
@@ -27,9 +28,9 @@ NOTES = {
 
 
 def doctor(
-    pipeline: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PIPELINE")],
+    pipeline: str,
     n_step: int | None = None,
-    mode: Literal["next_step", "same_step", "disabled"] | None = None,
+    mode: str | None = None,
     json: bool = False,
     html: Path | None = None,
 ) -> int:
@@ -44,7 +45,7 @@ def doctor(
         pipeline: `relive`, `sb3`, `tianshou`, `cpprb`, `torchrl` or one of their variants (an unknown name lists
             them), or `module:function` for a function of yours that returns a pipeline; its code runs.
         n_step: Steps of the targets; 1 and 3 unless given.
-        mode: Gymnasium's autoreset mode; all that the pipeline knows unless given.
+        mode: Gymnasium's autoreset mode, one of `MODES`; all that the pipeline knows unless given.
         json: Print the verdict as JSON.
         html: Also write the verdict to this file, as a page that needs nothing but itself.
     """
@@ -65,27 +66,56 @@ def doctor(
     else:
         _show(report)
         if html:
-            say_files(console(), [html])
+            _say(f"wrote {html}")
     return 0 if report.right else 1
 
 
+def main(arguments: Sequence[str]) -> int:
+    """`relive doctor ARGUMENTS`."""
+    text = inspect.cleandoc(str(doctor.__doc__)).partition("Args:")
+    shown, wanted = (
+        argparse.RawDescriptionHelpFormatter,
+        "relive, sb3, tianshou, cpprb, torchrl or one of their variants",
+    )
+    parser = argparse.ArgumentParser("relive doctor", description=text[0], formatter_class=shown)
+    parser.add_argument("pipeline", metavar="PIPELINE", help=f"{wanted}, or module:function for one of yours")
+    parser.add_argument("--n-step", type=int, help="steps of the targets (default: 1 and 3)")
+    parser.add_argument("--mode", choices=MODES, help="autoreset mode (default: all that the pipeline knows)")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the verdict as a page")
+    return doctor(**vars(parser.parse_args(arguments)))
+
+
 def _show(report: Report) -> None:
-    screen = console()
     for name, title in TITLES.items():
         titles, rows = report.table(name)
         if rows:
-            table = Table(*titles, title=title, title_justify="left", caption=NOTES[name], caption_justify="left")
-            for row in rows:
-                table.add_row(*row)
-            screen.print(table)
+            _show_table(title, titles, rows, NOTES[name])
     for finding in report.findings:
         where = f"{finding.autoreset_mode}, n = {finding.n_step}"
-        say(screen, f"{finding.table}. {finding.probe} ({where}): {finding.wrong} of {finding.of}")
-        say(screen, f"   {finding.example}")
-        say(screen, f"   remedy: {finding.remedy}")
+        _say(f"{finding.table}. {finding.probe} ({where}): {finding.wrong} of {finding.of}")
+        _say(f"   {finding.example}")
+        _say(f"   remedy: {finding.remedy}")
     for reason in report.skipped:
-        say(screen, f"not examined: {reason}")
-    say(screen, f"{report.pipeline}: {_verdict(report)}")
+        _say(f"not examined: {reason}")
+    _say(f"{report.pipeline}: {_verdict(report)}")
+
+
+def _show_table(title: str, titles: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> None:
+    """With Rich, if it is there."""
+    try:
+        from rich.table import Table
+    except ModuleNotFoundError:
+        _say(f"{title}\n\n{columns([titles, *rows], '<' * len(titles))}\n\n{note}\n")
+        return
+    table = Table(*titles, title=title, title_justify="left", caption=note, caption_justify="left")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
 
 
 def _verdict(report: Report) -> str:

@@ -11,8 +11,7 @@ import tyro
 from rich.live import Live
 from rich.text import Text
 
-from relive._terminal import console, interruptible, say
-from relive.cli.shm import columns
+from relive._terminal import columns, console, interruptible, say
 from relive.processes.watching import Seen, Watch
 
 _LANES = 24  # shown at most

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
 
+from relive._terminal import columns
 from relive.errors import StorageError
 from relive.storage._segment import CREATOR, Segment
 from relive.storage.shared import FOLDER, PREFIX, segments
@@ -50,12 +50,3 @@ def _state(path: str) -> str:
         age = time.time() - os.stat(path, follow_symlinks=False).st_mtime
         return _UNFINISHED if age > 60 else _IN_USE  # somebody may just be making it
     return _IN_USE if segment.locks.taken(CREATOR) else _LEFT
-
-
-def columns(rows: Sequence[tuple[str, ...]], sides: str) -> str:
-    """Cells in columns as wide as their widest one, on the left or on the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)) for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
