@@ -27,6 +27,7 @@ Observation: TypeAlias = "Array | dict[str, Array]"
 # Rows for final observations, on top of the steps that were asked for: one for every `_EPISODE` steps, and `_FEW`, but
 # no more than one a step, which is enough for any episodes.
 _EPISODE, _FEW = 16, 64
+_LIMIT = "TimeLimit.truncated"  # in infos
 
 
 class _Fields(NamedTuple):
@@ -193,12 +194,13 @@ class ReplayBuffer(buffers.ReplayBuffer):
             reward: `[n_envs]`.
             done: `[n_envs]`.
             infos: A list of dicts, as SB3 has it, or a dict of arrays, as Gymnasium's vector environments have it.
+                There an episode with a `final_obs` and without `done` was truncated.
 
         Raises:
             SchemaError: A value of another shape or dtype than the spaces say; nothing is stored.
         """
         ended = _shaped(done, (self.n_envs,))
-        truncated = self._truncated(infos) if self.handle_timeout_termination else None
+        truncated = self._truncated(ended, infos)
         self._ids[self.pos] = self.relive.add(
             obs=_shaped(obs, self._shapes),
             action=_shaped(action, (self.n_envs, self.action_dim)),
@@ -218,13 +220,14 @@ class ReplayBuffer(buffers.ReplayBuffer):
     def _extras(self, infos: Any) -> dict[str, Any]:
         return {}
 
-    def _truncated(self, infos: Any) -> Bool | None:
-        """Which environments a time limit ended; None: none."""
-        name = "TimeLimit.truncated"
+    def _truncated(self, ended: Array, infos: Any) -> Bool | None:
+        """Which environments ended from outside; None: none."""
         if isinstance(infos, Mapping):
-            found = np.asarray(infos.get(name, False), bool)
-            return np.broadcast_to(found, self.n_envs) if found.ndim == 0 else found.reshape(self.n_envs)
-        each = [info.get(name, False) for info in infos]
+            if self.handle_timeout_termination and _LIMIT in infos:
+                return np.broadcast_to(np.asarray(infos[_LIMIT], bool).reshape(-1), self.n_envs)
+            over = infos.get("_final_obs")  # Gymnasium's SAME_STEP: the episodes that this call ended
+            return None if over is None else np.asarray(over, bool).reshape(self.n_envs) & (ended == 0)
+        each = [info.get(_LIMIT, False) for info in infos] if self.handle_timeout_termination else []
         return np.asarray(each, bool).reshape(self.n_envs) if any(each) else None
 
     def _say_how_many(self) -> None:
