@@ -143,6 +143,7 @@ class Counted:
         if len(ids):
             applied = self.buffer.update_priorities(ids, np.zeros(len(ids)))
             self.buffer._stale -= len(ids) - applied  # nobody's updates
+            self.buffer._updates -= len(ids)
 
     def _drop_what_is_gone(self, lanes: Int64) -> None:
         """Forget steps whose rows, or whose older frames', have gone to the frames before streams in mid-episode."""
@@ -222,7 +223,7 @@ class Counted:
         if keep.all():
             return self.buffer.update_priorities(checked, errors)
         applied = self.buffer.update_priorities(checked[keep], errors[keep])
-        self.buffer._stale += len(checked) - int(keep.sum())
+        self.buffer._count_update(*[len(checked) - int(keep.sum())] * 2)
         return applied
 
     def cut(self) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._limit import Limit
     from ._limiter import RateLimiter
     from ._prefetch import Prefetched
+    from .processes._link import Link
 
 _AT = "ReplayBuffer.prefetch"
 
@@ -34,7 +35,10 @@ class Flowing:
     _calls: list[Callable[..., Int64]]
     _turn: Turn
     _limit: Limit | None
+    _link: Link | None
     _drawn: int
+    _updates: int
+    _stale: int
     _most: int
     _draw: Callable[[int, float | None], Batch]
 
@@ -162,6 +166,13 @@ class Flowing:
         self._drawn += items
         if self._limit is not None:
             self._limit.sampled(items)
+
+    def _count_update(self, given: int, dropped: int) -> None:
+        """Count an update of `given` priorities of which `dropped` had no item, under the lock."""
+        self._updates += given
+        self._stale += dropped
+        if self._link is not None:
+            self._link.count(given, dropped)
 
     def _too_many(self, items: int, at: str) -> ArgumentError:
         """The error of a draw of `items` items."""

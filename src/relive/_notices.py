@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from math import ceil
 
 import numpy as np
@@ -16,9 +17,10 @@ from ._lanes import CLEARED, HEAD, MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS
 from ._ring import Ring
 from ._step_parser import Step
 from .errors import ReliveWarning, event, message
+from .samplers import Report
 
-UNBOOTSTRAPPED = 1
-ALL = UNBOOTSTRAPPED | MANY_CUTS | REPEATED_FINALS | MANY_BOUNDARIES
+UNBOOTSTRAPPED, NEVER_UPDATED = 1, 16
+ALL = UNBOOTSTRAPPED | MANY_CUTS | REPEATED_FINALS | MANY_BOUNDARIES | NEVER_UPDATED
 
 # The indented lines can be copied into a loop over a vector environment; a test does.
 _SKIP_RESETS = """the step after an end only resets the environment and must not be stored. Store the other lanes:
@@ -38,6 +40,7 @@ _TAKE_FINALS = """`next_obs` of a step that ends is the next episode's first obs
     buffer.add(obs=obs, action=action, reward=reward, next_obs=final_obs, terminated=terminated, truncated=truncated)
 """
 _RECORDER = "`relive.gymnasium.Recorder(envs, buffer)` does this for every autoreset mode."
+_DRAWS = 1000  # without an update of priorities
 _FEWEST = 3  # ends that have to repeat: one observation may be that of a new episode by chance
 _OWN = {__name__, "relive._adding", "relive.buffer", "relive.cpprb", "relive.tianshou._vector", "relive.torchrl"}
 
@@ -51,11 +54,20 @@ class Notices:
 
     def __init__(self) -> None:
         self.due = 0
+        self._draws = 0
         self._ends = 0  # from so many ends on it is looked again whether final observations repeat
 
     def note(self, found: int) -> None:
         """Called by the kernel, under the buffer's lock."""
         self.due |= found
+
+    def drew_without_updates(self, report: Callable[[], Callable[[], Report]]) -> None:
+        """Called after a draw by priorities of which none was ever updated, under the buffer's lock."""
+        self._draws += 1
+        if self._draws == _DRAWS:
+            quantiles = report()().priority_quantiles
+            if quantiles and quantiles[0] == quantiles[-1]:  # otherwise the steps came with priorities
+                self.due |= NEVER_UPDATED
 
     def say(self, ring: Ring) -> bool:
         """Say what is due, and whether anything was; called by the buffer's methods before they do anything."""
@@ -139,5 +151,16 @@ def _many_boundaries(ring: Ring) -> str | None:
     return event(what, "ReplayBuffer(capacity)", f"`capacity={enough}` keeps {ring.capacity} steps")
 
 
+def _never_updated(ring: Ring) -> str:
+    what = f"No priority was updated in {_DRAWS} draws: all items are drawn alike"
+    remedy = "give `update_priorities(batch.ids, td_error)` the TD errors of each batch, or draw with `Uniform()`"
+    return event(what, "ReplayBuffer.sample", remedy)
+
+
 # In the order in which they are said.
-_TEXTS = {MANY_CUTS: _many_cuts, REPEATED_FINALS: _repeated_finals, MANY_BOUNDARIES: _many_boundaries}
+_TEXTS = {
+    NEVER_UPDATED: _never_updated,
+    MANY_CUTS: _many_cuts,
+    REPEATED_FINALS: _repeated_finals,
+    MANY_BOUNDARIES: _many_boundaries,
+}

@@ -44,7 +44,7 @@ class Persistent:
     _slow_adds: Callable[[], int]
 
     def __init__(self) -> None:
-        self._drawn = self._stale = 0
+        self._drawn = self._updates = self._stale = 0
         self._last_ids: Int64 = np.empty(0, np.int64)
         self._last_weights: Float32 = np.empty(0, np.float32)
         self._savers: dict[str, Saver] = {}  # by identity, of which there is one; `setdefault` is one step
@@ -115,12 +115,14 @@ class Persistent:
     def _facts(self) -> Facts:
         from .checkpoints._instant import Facts
 
-        counts = {"drawn": self._drawn, "stale_updates": self._stale, "slow_adds": self._slow_adds()}
+        counts = {"drawn": self._drawn, "updates": self._updates, "stale_updates": self._stale}
+        counts["slow_adds"] = self._slow_adds()
         return Facts(self.rng, counts, self._last_ids, self._last_weights)
 
     def _restore(self, facts: Facts) -> None:
         """Go on from what another buffer knew."""
         self._drawn, self._stale = facts.counts["drawn"], facts.counts["stale_updates"]
+        self._updates = facts.counts["updates"]
         self._adding.parsed = facts.counts["slow_adds"]
         self._last_ids, self._last_weights = facts.last_ids, facts.last_weights
 

@@ -81,6 +81,7 @@ class Shareable:
     _turn: Turn
     _drawn: int
     _stale: int
+    _updates: int
     _link: Link | None
 
     def writer(self, env_ids: Any = None) -> Writer:
@@ -118,7 +119,9 @@ class Shareable:
         with self._turn.alone():
             if self._link is not None:
                 self._index.refresh()
-                self._link.keep(self.rng, {"drawn": self._drawn, "stale_updates": self._stale})
+                self._link.keep(
+                    self.rng, {"drawn": self._drawn, "updates": self._updates, "stale_updates": self._stale}
+                )
 
     def close(self) -> None:
         """End the buffer: its memory is freed, a shared segment is removed, a mapped file is synced.
@@ -155,6 +158,7 @@ class Shareable:
             return
         rng, counts = self._link.kept()
         self._drawn, self._stale = counts.get("drawn", 0), counts.get("stale_updates", 0)
+        self._updates = counts.get("updates", 0)
         if resume and rng is not None:
             self.rng = rng
 

@@ -45,6 +45,7 @@ class Stored:
     _turn: Turn
     _nbytes: int
     _drawn: int
+    _updates: int
     _stale: int
     _last_ids: Int64
     _last_weights: Float32
@@ -75,7 +76,8 @@ class Stored:
         with self._turn.lock:
             if not nested:
                 self._index.refresh()
-            counts = {"nbytes": self._nbytes, "drawn": self._drawn, "stale_updates": self._stale}
+            counts = {"nbytes": self._nbytes, "drawn": self._drawn, "updates": self._updates}
+            counts["stale_updates"] = self._stale
             counts["slow_adds"] = self._slow_adds()
             limiter = None if self._limit is None else self._limit.report()
             compute = snapshot(self._ring, self._index.report(), self._last_ids, self._last_weights, counts, limiter)

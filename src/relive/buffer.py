@@ -301,6 +301,8 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
         else:
             fields = self._link.draw(batch_size, self._bound, self.rng, beta)
         self._last_ids, self._last_weights = fields["ids"].copy(), fields["weights"].copy()
+        if not self._updates and self._prioritizing is not None:
+            self._notices.drew_without_updates(self._index.report)
         return Batch(fields)
 
     def read(self, ids: Any) -> Batch:
@@ -356,8 +358,7 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
                 if self._link is not None:
                     self._link.take_in()
                 if self._try_update(ids, td_error):
-                    if self._link is not None:
-                        self._link.count(len(ids), 0)
+                    self._count_update(len(ids), 0)
                     return len(ids)
         checked = ids_of(ids, "ReplayBuffer.update_priorities")
         errors = td_errors(td_error, checked)
@@ -379,9 +380,7 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
                 raise no_priorities(self.sampler, "ReplayBuffer.update_priorities")
             index.update(slots, errors, keep)
             dropped = 0 if keep is None else len(checked) - int(keep.sum())
-            self._stale += dropped
-            if self._link is not None:
-                self._link.count(len(checked), dropped)
+            self._count_update(len(checked), dropped)
             return len(checked) - dropped
 
     def can_sample(self, batch_size: int) -> bool:

@@ -37,6 +37,7 @@ class Stats(Frozen, kw_only=True):
             stream begins.
         repeated_finals: Those of them whose next stream begins with the same final observation. Nearly all do where
             steps that only reset are added, or where the next episode's first observation is given as the final one.
+        updates: Priorities given by `update_priorities`, those that were dropped included.
         stale_updates: Priorities dropped because their item could not be drawn: overwritten, dropped by a cut, or not
             complete yet.
         slow_adds: Calls of `add` and `extend` by this process in which Python had to read a value, many times slower
@@ -67,6 +68,7 @@ class Stats(Frozen, kw_only=True):
     unbootstrapped: int
     ends: int
     repeated_finals: int
+    updates: int
     stale_updates: int
     slow_adds: int
     beta: float
@@ -115,6 +117,7 @@ def _stats(
         capacity=counts["capacity"],
         nbytes=counts["nbytes"],
         drawn=counts["drawn"],
+        updates=counts["updates"],
         stale_updates=counts["stale_updates"],
         slow_adds=counts["slow_adds"],
         effective_sample_size=float(wide.sum() ** 2 / (wide**2).sum()) if len(wide) else 0.0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -228,3 +230,45 @@ def test_a_masked_array_is_refused(name: str, several: bool, kernels: str) -> No
     ):
         with pytest.raises(relive.errors.ReliveError, match="without masked elements"):
             wrong()
+
+
+@both
+@pytest.mark.parametrize("what", ["nothing", "an update", "given priorities", "a load"])
+@pytest.mark.parametrize("sampler", [*PRIORITIZED, "uniform"])
+def test_draws_by_priorities_that_nobody_updates(sampler: str, what: str, kernels: str, tmp_path: Path) -> None:
+    """After 1,000 of them that is said, once."""
+    buffer = make(sampler, kernels)
+    known = what == "given priorities" and sampler != "uniform"
+    ids = [add(buffer, t, **({"priority": [1.0 + t]} if known else {})) for t in range(4)]
+    buffer.sample(3)
+    if what == "an update" and sampler != "uniform":
+        buffer.update_priorities(ids, [1.0] * 4)
+    if what == "a load":
+        buffer.save(tmp_path / "saved")
+        buffer = relive.load(tmp_path / "saved")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(999):
+            buffer.sample(3)
+        assert not said
+        for _ in range(1001):
+            buffer.sample(3)
+    texts = [str(one.message) for one in said]
+    if sampler != "uniform" and what in ("nothing", "a load"):
+        (text,) = texts
+        assert text.startswith("No priority was updated in 1000 draws: all items are drawn alike")
+        assert said[0].filename == __file__
+    else:
+        assert texts == []
+    assert buffer.stats().updates == (4 if what == "an update" and sampler != "uniform" else 0)
+
+
+def test_updates_are_counted_whatever_becomes_of_them(tmp_path: Path) -> None:
+    buffer = make("prioritized")
+    ids = [add(buffer, t) for t in range(20)]
+    buffer.update_priorities(ids[-4:], [1.0] * 4)
+    buffer.update_priorities(ids, [1.0] * 20)
+    buffer.save(tmp_path / "saved")
+    for each in (buffer, relive.load(tmp_path / "saved")):
+        stats = each.stats()
+        assert (stats.updates, stats.stale_updates) == (24, 20 - stats.drawable)

@@ -70,7 +70,7 @@ def digest(buffer: relive.ReplayBuffer) -> str:
     """Of every array, of the generator, and of what is drawn from now on; the buffer goes on thereby."""
     found, now = hashlib.sha256(), copied(buffer._source(), "")
     facts = [now.rows, repr(now.item), repr(now.sampler), repr(now.facts.rng.bit_generator.state)]
-    facts += [(name, now.facts.counts[name]) for name in ("drawn", "stale_updates")]
+    facts += [(name, now.facts.counts[name]) for name in ("drawn", "updates", "stale_updates")]
     found.update(repr(facts).encode())
     # What a boundary row does not have is what stood there a lap before, which nobody sees.
     steps = [np.append(lane.marks & STEP > 0, False) for lane in lanes_of(now.arrays, now.rows)]

@@ -130,7 +130,7 @@ def attempt(method: Any, arguments: dict[str, Any]) -> Any:
 
 
 def vars_of(stats: Any) -> dict[str, Any]:
-    return {name: getattr(stats, name) for name in ("size", "added", "drawn", "cuts", "stale_updates")}
+    return {name: getattr(stats, name) for name in ("size", "added", "drawn", "cuts", "updates", "stale_updates")}
 
 
 def assert_same_results(ours: list[Any], theirs: list[Any]) -> None:

@@ -525,7 +525,7 @@ def test_a_writer_in_a_forked_process_says_that_it_is_another_ones() -> None:
         writer.add(**envs.step(np.arange(LANES)))
 
         def child() -> None:
-            with pytest.raises(relive.errors.ReliveError, match="in the process that forked this one"):
+            with pytest.raises(relive.errors.ReliveError, match="one of the process that forked it"):
                 writer.add(**envs.step(np.arange(LANES)))
 
         with forked(child):

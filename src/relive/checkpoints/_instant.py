@@ -35,7 +35,7 @@ class Facts(Frozen):
 
     Attributes:
         rng: The generator.
-        counts: `drawn`, `stale_updates`, `slow_adds`.
+        counts: `drawn`, `updates`, `stale_updates`, `slow_adds`.
         last_ids: The ids of the last batch.
         last_weights: Its weights.
     """

@@ -16,7 +16,7 @@ from ..errors import ArgumentError, CorruptionError, StorageError, event, messag
 
 FORMAT = "relive.buffer.1"
 MOST_FILES = 32  # of steps
-COUNTS = ("drawn", "stale_updates", "slow_adds")
+COUNTS = ("drawn", "updates", "stale_updates", "slow_adds")
 _MOST = 1 << 20
 _DIGITS = 10
 _CHECKSUM = b',\n "checksum": '
@@ -157,6 +157,7 @@ def _manifest(facts: dict[str, Any], number: int) -> Manifest:
     if facts.pop("format") != FORMAT or facts["number"] != number:
         raise ValueError("it has another number")
     facts["state"], facts["steps"] = _file(facts["state"]), tuple(_file(file) for file in facts["steps"])
+    facts["counts"].setdefault("updates", 0)  # which older saves do not have
     manifest = Manifest(**facts)
     files = [0, *(file.number for file in manifest.steps), number + 1]
     if manifest.state.number != number or len(files) - 2 > MOST_FILES or any(np.diff(files) <= 0):

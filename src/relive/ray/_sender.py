@@ -70,6 +70,8 @@ class Sender:
 
     def check(self) -> None:
         """Raise what ended the thread, or what a shard said to a block that it refused. Under the lock."""
+        if isinstance(self._failure, ReliveError):
+            raise self._failure
         if self._failure is not None:
             what = f"The thread that sends failed with {type(self._failure).__name__}: {self._failure}"
             raise ReliveError(event(what, "Writer")) from self._failure
@@ -147,7 +149,8 @@ class Sender:
         """The thread, and the connections to the shards, are the parent's."""
         self.changed = threading.Condition()
         if self._thread is not None:
-            self._failure = ReliveError("it is in the process that forked this one")
+            wanted = "a writer that this process made"
+            self._failure = ReliveError(message(wanted, "one of the process that forked it", "Writer"))
 
     # The thread.
 
