@@ -12,8 +12,6 @@ from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from relive.sb3 import PrioritizedDQN
-
 GAMMA = 0.5
 
 
@@ -105,6 +103,6 @@ def judge(samples: Any, lived: dict[tuple[int, int], tuple[int, str]], n: int) -
 
 
 def built(kind: Any, **choices: Any) -> Any:
-    continuous = kind not in (DQN, PrioritizedDQN)
+    continuous = not issubclass(kind, DQN) and "QRDQN" not in kind.__name__
     choices = {"buffer_size": 400, "learning_starts": 20, "batch_size": 16, "seed": 3, **small(), **choices}
     return kind("MlpPolicy", envs_of(continuous=continuous), **choices)

@@ -1,4 +1,4 @@
-"""Prioritized DQN, SAC and TD3: an update beside Stable-Baselines3's own, and the priorities that come of it."""
+"""Prioritized algorithms: an update beside that of Stable-Baselines3 and sb3-contrib, and the priorities after it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,40 @@ import numpy as np
 import pytest
 
 pytest.importorskip("stable_baselines3")
+pytest.importorskip("sb3_contrib")
 
 import torch
+from sb3_contrib import QRDQN, TQC, CrossQ
 from sb3_loops import GAMMA, built, judge, ledger
 from stable_baselines3 import DQN, SAC, TD3
+from torch.nn import functional as F
 
 import relive
 from relive.errors import ArgumentError
-from relive.sb3 import PrioritizedDQN, PrioritizedSAC, PrioritizedTD3, ReplayBuffer
+from relive.sb3 import PrioritizedDQN, PrioritizedReplay, PrioritizedSAC, PrioritizedTD3, ReplayBuffer
+from relive.sb3._weighing import Weighing
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The last trajectory in the replay buffer:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*steps do not continue their stream:relive.errors.ReliveWarning"),
 ]
-ALGORITHMS = {PrioritizedDQN: DQN, PrioritizedSAC: SAC, PrioritizedTD3: TD3}
+
+
+class PrioritizedQRDQN(PrioritizedReplay, QRDQN):
+    pass
+
+
+class PrioritizedTQC(PrioritizedReplay, TQC):
+    pass
+
+
+class PrioritizedCrossQ(PrioritizedReplay, CrossQ):
+    pass
+
+
+QUANTILES = {PrioritizedQRDQN: QRDQN, PrioritizedTQC: TQC}
+VALUES = {PrioritizedDQN: DQN, PrioritizedSAC: SAC, PrioritizedTD3: TD3, PrioritizedCrossQ: CrossQ}
+ALGORITHMS = {**VALUES, **QUANTILES}
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
@@ -58,8 +78,10 @@ def test_an_update_without_priorities_is_sb3s(kind: Any) -> None:
         torch.testing.assert_close(mine[name], theirs[name], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("priority", ["td", "lap", "precision"])
-@pytest.mark.parametrize("kind", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("kind", "priority"),
+    [(kind, rule) for kind in ALGORITHMS for rule in ("td", "lap", "precision") if rule != "lap" or kind in VALUES],
+)
 def test_prioritized_algorithms_run_save_and_go_on(kind: Any, priority: str, tmp_path: Path) -> None:
     model = built(kind, priority=priority, n_steps=2, gamma=GAMMA).learn(80)
     buffer = model.replay_buffer
@@ -81,20 +103,30 @@ def test_prioritized_algorithms_run_save_and_go_on(kind: Any, priority: str, tmp
     loaded.learn(30)
 
 
+def drawn(model: Any) -> tuple[Weighing, dict[str, Any]]:
+    """A batch of different items with random weights, and the globals that `train` would have."""
+    weighing = Weighing(model.replay_buffer, model.critic_loss, model.huber_threshold, model._priorities)
+    data = model.replay_buffer.sample(400)
+    _, first = np.unique(data.ids, return_index=True)
+    data = type(data)(*(each[first] if each is not None else None for each in data))
+    weighing._data = data._replace(weights=torch.rand(len(first), 1))
+    own = super(PrioritizedReplay, model).train
+    return weighing, weighing.weighted(own).__func__.__globals__
+
+
 @pytest.mark.parametrize("priority", ["td", "lap", "precision"])
 def test_weights_and_priorities_of_a_batch(priority: str) -> None:
     """The loss by hand; and what the buffer is told, which for noisy rewards is less."""
     model = built(PrioritizedSAC, priority=priority, huber_threshold=0.5).learn(60)
-    data = model.replay_buffer.sample(400)
-    data = data._replace(ids=np.unique(data.ids), weights=torch.rand(400, 1))
-    count = len(data.ids)
-    data = type(data)(*(each[:count] if each is not None else None for each in data))
+    weighing, losses = drawn(model)
+    data, count = weighing._data, len(weighing._data.ids)
     one, two = torch.randn(2, count, 1)
-    loss = model._loss(data, [one, two])
+    loss = 0.5 * sum(losses["F"].mse_loss(values, torch.zeros(count, 1)) for values in (one, two))
     each = torch.stack([one, two])
     huber = torch.where(each.abs() < 0.5, each**2, each.abs() - 0.25)
     wanted = 0.5 * (data.weights * (huber if priority == "lap" else each**2)).mean(dim=1).sum()
     assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
+    weighing.update()
     told = model.replay_buffer.relive.priorities(data.ids)
     sizes = each[..., 0].abs().numpy()
     if priority == "precision":
@@ -114,3 +146,46 @@ def test_rules_and_buffers_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(ArgumentError, match=text):
             built(PrioritizedDQN, **choices)
+
+
+@pytest.mark.parametrize("critics", [None, 2])
+@pytest.mark.parametrize("together", [False, True])
+def test_weights_and_priorities_of_quantiles(critics: int | None, together: bool) -> None:
+    """The loss of each row alone, weighted; and the errors of the means."""
+    from sb3_contrib.common.utils import quantile_huber_loss
+
+    model = built(PrioritizedQRDQN).learn(60)
+    weighing, losses = drawn(model)
+    data, count = weighing._data, len(weighing._data.ids)
+    lead = (count,) if critics is None else (count, critics)
+    current, target = torch.randn(*lead, 5, requires_grad=True), torch.randn(*lead[:1], *[1] * (len(lead) - 1), 7)
+    loss = losses["quantile_huber_loss"](current, target, sum_over_quantiles=together)
+    rows = [quantile_huber_loss(current[i : i + 1], target[i : i + 1], None, together) for i in range(count)]
+    wanted = (data.weights[:, 0] * torch.stack(rows)).mean()
+    torch.testing.assert_close(loss, wanted)
+    torch.testing.assert_close(*(torch.autograd.grad(one, current)[0] for one in (loss, wanted)))
+    weighing.update()
+    errors = (current.detach().mean(dim=-1) - target.mean(dim=-1)).abs().reshape(count, -1).mean(dim=1)
+    np.testing.assert_allclose(model.replay_buffer.relive.priorities(data.ids), errors.numpy() + 1e-6, rtol=1e-5)
+
+
+class Unnamed(SAC):
+    def train(self, gradient_steps: int, batch_size: int = 64) -> None:
+        self.replay_buffer.sample(batch_size)
+        F.mse_loss(torch.zeros(3), torch.ones(3))  # no critic's
+
+
+class PrioritizedUnnamed(PrioritizedReplay, Unnamed):
+    pass
+
+
+def test_a_train_without_a_loss_is_refused() -> None:
+    """When its module has no loss, or when it has learned without one."""
+    with pytest.raises(relive.ReliveError, match="`train` computed no loss that could be weighted"):
+        built(PrioritizedUnnamed).learn(60)
+    unknown = type(Unnamed.train)(Unnamed.train.__code__, {"torch": torch}, "train")
+    other = type("Other", (PrioritizedReplay, type("Base", (SAC,), {"train": unknown})), {})
+    with pytest.raises(ArgumentError, match=r"an algorithm whose `train` calls `F\.mse_loss`"):
+        built(other)
+    with pytest.raises(ArgumentError, match="None with an algorithm whose critic has quantiles"):
+        built(PrioritizedTQC, priority="lap")

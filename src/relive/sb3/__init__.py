@@ -10,12 +10,13 @@ with needs("sb3", "relive.sb3"):
 
 from ._buffer import DictSamples, ReplayBuffer, Samples
 from ._her import HerReplayBuffer
-from ._prioritized import PrioritizedDQN, PrioritizedSAC, PrioritizedTD3
+from ._prioritized import PrioritizedDQN, PrioritizedReplay, PrioritizedSAC, PrioritizedTD3
 
 __all__ = [
     "DictSamples",
     "HerReplayBuffer",
     "PrioritizedDQN",
+    "PrioritizedReplay",
     "PrioritizedSAC",
     "PrioritizedTD3",
     "ReplayBuffer",

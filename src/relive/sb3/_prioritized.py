@@ -1,32 +1,25 @@
-"""DQN, SAC and TD3 of Stable-Baselines3 with prioritized replay: one step of learning each, written anew.
+"""Off-policy algorithms of Stable-Baselines3 and sb3-contrib with prioritized replay: what a batch's priorities are.
 
-    weights w, ids        of the draw                        td = Q(s, a) - y, per critic
-    loss                  mean of w * loss(td)               SB3's own loss, or Huber's
-    priority              "td": |td|, the critics' mean      "lap": max(|td|, k), k Huber's threshold
-                          "precision": the inverse variance of the reward's predicted noise
-
-Everything else, exploration, target nets and schedules among it, is SB3's.
+priority    "td": |td|, the critics' mean      "lap": max(|td|, k), k Huber's threshold
+"precision": the inverse variance of the reward's predicted noise
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from stable_baselines3 import DQN, SAC, TD3
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space, preprocess_obs
-from stable_baselines3.common.utils import polyak_update
 from torch import Tensor
 from torch.nn import functional
 
 from .. import _check
 from ..errors import ArgumentError, message
-from ..lab._nets import loss_of
 from ..lab._precision import RewardNoise
 from ..samplers import Prioritized, Sampler
 from ._buffer import ReplayBuffer
+from ._weighing import Weighing, check_losses
 
 # What each rule draws by; alpha and beta of LAP are those of its paper.
 _SAMPLERS = {
@@ -37,18 +30,39 @@ _SAMPLERS = {
 _NOISE_NET, _NOISE_RATE = (256, 256), 3e-4
 
 
-class _Draw(NamedTuple):
-    """A batch, and the factor of the next value in its targets, `[B, 1]`."""
+class PrioritizedReplay:
+    """Prioritized replay for any off-policy algorithm of Stable-Baselines3 and sb3-contrib, by inheriting from both.
 
-    data: Any
-    discount: Tensor
+    The algorithm's own `train` runs, with weighted losses in place of those that it calls by name: `F.mse_loss`,
+    `F.smooth_l1_loss` and sb3-contrib's `quantile_huber_loss`.
 
+    Args:
+        priority: What is drawn by: `"td"`, the absolute TD error, of the means where values are quantiles; `"lap"`,
+            clipped from below at Huber's threshold, with Huber's loss; `"precision"`, the inverse variance of the
+            reward's noise, which a net beside the critic predicts.
+        sampler: `relive.Prioritized(...)` or `relive.Ranked(...)`; None: alpha 0.6 and beta 0.4 with `"td"`, 0.4 and 0
+            with `"lap"`, 1 and 0 with `"precision"`.
+        critic_loss: `"mse"` or `"huber"`; None: as the algorithm has it, Huber's with `"lap"`.
+        huber_threshold: Where Huber's loss becomes linear.
 
-class _Prioritizing:
-    """What the three algorithms share: which buffer they have, the weighted loss, and priorities."""
+    Further arguments are the algorithm's. `n_steps` and `gamma` are passed on to the buffer, and
+    `replay_buffer_class` may be `relive.sb3.HerReplayBuffer`.
 
-    _own_loss = "mse"  # of SB3's class
-    _factor = 1.0  # SB3's, of squared errors
+    Raises:
+        ArgumentError: An unknown rule or loss, a sampler without priorities, a buffer of another library, an algorithm
+            whose `train` calls none of these losses by name.
+
+    Source: Schaul et al., "Prioritized Experience Replay", ICLR 2016; for `"lap"` Fujimoto, Meger, Precup, "An
+    Equivalence between Loss Functions and Non-Uniform Sampling in Experience Replay", NeurIPS 2020.
+
+    >>> from stable_baselines3 import DDPG
+    >>> class PrioritizedDDPG(PrioritizedReplay, DDPG):
+    ...     pass
+    >>> model = PrioritizedDDPG("MlpPolicy", "Pendulum-v1", buffer_size=500, learning_starts=20).learn(30)
+    >>> model.replay_buffer.relive.stats().updates > 0
+    True
+    """
+
     _noise: RewardNoise | None
 
     def __init__(
@@ -64,8 +78,10 @@ class _Prioritizing:
     ) -> None:
         at = type(self).__name__
         self.priority = _check.one_of(priority, _SAMPLERS, f"{at}(priority)")
-        loss = "huber" if self.priority == "lap" and critic_loss is None else critic_loss or self._own_loss
-        self.critic_loss = _check.one_of(loss, ("mse", "huber"), f"{at}(critic_loss)")
+        self.critic_loss = "huber" if self.priority == "lap" and critic_loss is None else critic_loss
+        if self.critic_loss is not None:
+            _check.one_of(self.critic_loss, ("mse", "huber"), f"{at}(critic_loss)")
+        check_losses(super().train, self.critic_loss, at)  # type: ignore[misc]
         if self.priority == "lap" and self.critic_loss != "huber":
             wanted = "`'huber'` with `priority='lap'`, whose draws belong to that loss"
             raise ArgumentError(message(wanted, f"`{critic_loss!r}`", f"{at}(critic_loss)"))
@@ -106,19 +122,16 @@ class _Prioritizing:
         source = torch.Generator(model.device).manual_seed(int(torch.randint(2**31, (1,))))
         return RewardNoise(get_flattened_obs_dim(space) + actions, _NOISE_NET, _NOISE_RATE, source, model.device)
 
-    def _draw(self, batch_size: int) -> _Draw:
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        """Run the algorithm's `train`; each batch's priorities are updated before the next one is drawn."""
         model: Any = self
-        data = model.replay_buffer.sample(batch_size, env=model._vec_normalize_env)
-        each = model.gamma if data.discounts is None else data.discounts
-        return _Draw(data, (1.0 - data.dones) * each)
-
-    def _loss(self, data: Any, errors: Sequence[Tensor]) -> Tensor:
-        """The weighted loss of TD errors `[B, 1]` of each critic; sets the priorities of the batch."""
-        sizes = torch.cat([error.detach() for error in errors], dim=1).abs()
-        model: Any = self
-        model.replay_buffer.update_priorities(data.ids, self._priorities(data, sizes))
-        each = [loss_of(error, self.critic_loss, self.huber_threshold) for error in errors]
-        return torch.stack([(data.weights * one).mean() for one in each]).sum() * self._factor
+        weighing = Weighing(model.replay_buffer, self.critic_loss, self.huber_threshold, self._priorities)
+        model.replay_buffer = weighing
+        try:
+            weighing.weighted(super().train)(gradient_steps, batch_size)  # type: ignore[misc]
+        finally:
+            model.replay_buffer = weighing.buffer
+        weighing.update()
 
     def _priorities(self, data: Any, sizes: Tensor) -> Any:
         if self.priority == "lap":
@@ -151,25 +164,8 @@ class _Prioritizing:
         return [*modules, "_noise.net", "_noise.optimizer"], [*tensors, "_noise.sums"]
 
 
-class PrioritizedDQN(_Prioritizing, DQN):
-    """SB3's `DQN` with prioritized replay; arguments are those of `DQN` and the following.
-
-    Args:
-        priority: What is drawn by: `"td"`, the absolute TD error; `"lap"`, clipped from below at Huber's threshold,
-            with Huber's loss; `"precision"`, the inverse variance of the reward's noise, which a net beside the critic
-            predicts.
-        sampler: `relive.Prioritized(...)` or `relive.Ranked(...)`; None: alpha 0.6 and beta 0.4 with `"td"`, 0.4 and 0
-            with `"lap"`, 1 and 0 with `"precision"`.
-        critic_loss: `"mse"` or `"huber"`; None: as SB3's algorithm has it, Huber's with `"lap"`.
-        huber_threshold: Where Huber's loss becomes linear.
-
-    `n_steps` and `gamma` are passed on to the buffer, and `replay_buffer_class` may be `relive.sb3.HerReplayBuffer`.
-
-    Raises:
-        ArgumentError: An unknown rule or loss, a sampler without priorities, a buffer of another library.
-
-    Source: Schaul et al., "Prioritized Experience Replay", ICLR 2016; for `"lap"` Fujimoto, Meger, Precup, "An
-    Equivalence between Loss Functions and Non-Uniform Sampling in Experience Replay", NeurIPS 2020.
+class PrioritizedDQN(PrioritizedReplay, DQN):
+    """SB3's `DQN` with prioritized replay; arguments are those of `DQN` and of `PrioritizedReplay`.
 
     >>> model = PrioritizedDQN("MlpPolicy", "CartPole-v1", n_steps=3, buffer_size=1000, learning_starts=50, seed=0)
     >>> model = model.learn(100)
@@ -177,33 +173,9 @@ class PrioritizedDQN(_Prioritizing, DQN):
     (3, True)
     """
 
-    _own_loss = "huber"
-    _factor = 0.5
 
-    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """Update the net `gradient_steps` times."""
-        self.policy.set_training_mode(True)
-        self._update_learning_rate(self.policy.optimizer)
-        losses = []
-        for _ in range(gradient_steps):
-            data, discount = self._draw(batch_size)
-            with torch.no_grad():
-                best = self.q_net_target(data.next_observations).amax(dim=1, keepdim=True)
-                target = data.rewards + discount * best
-            value = self.q_net(data.observations).gather(1, data.actions.long())
-            loss = self._loss(data, [value - target])
-            losses.append(loss.item())
-            self.policy.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
-            self.policy.optimizer.step()
-        self._n_updates += gradient_steps
-        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        self.logger.record("train/loss", np.mean(losses))
-
-
-class PrioritizedSAC(_Prioritizing, SAC):
-    """SB3's `SAC` with prioritized replay; arguments are those of `SAC` and of `PrioritizedDQN`.
+class PrioritizedSAC(PrioritizedReplay, SAC):
+    """SB3's `SAC` with prioritized replay; arguments are those of `SAC` and of `PrioritizedReplay`.
 
     The priority `"td"` is the mean of both critics' absolute TD errors.
 
@@ -212,44 +184,9 @@ class PrioritizedSAC(_Prioritizing, SAC):
     'huber'
     """
 
-    _factor = 0.5
 
-    def train(self, gradient_steps: int, batch_size: int = 64) -> None:
-        """Update actor, critics and entropy coefficient `gradient_steps` times."""
-        self.policy.set_training_mode(True)
-        learned = self.ent_coef_optimizer
-        self._update_learning_rate([each for each in (self.actor.optimizer, self.critic.optimizer, learned) if each])
-        seen: dict[str, list[float]] = {"ent_coef": [], "ent_coef_loss": [], "actor_loss": [], "critic_loss": []}
-        for step in range(gradient_steps):
-            data, discount = self._draw(batch_size)
-            if self.use_sde:
-                self.actor.reset_noise()
-            action, log_prob = self.actor.action_log_prob(data.observations)
-            log_prob = log_prob.reshape(-1, 1)
-            coefficient = self.ent_coef_tensor if learned is None else self.log_ent_coef.detach().exp()
-            seen["ent_coef"].append(coefficient.item())
-            if learned is not None:
-                excess = (log_prob + self.target_entropy).detach()
-                seen["ent_coef_loss"].append(_descend(learned, -(self.log_ent_coef * excess).mean()))
-            with torch.no_grad():
-                following, following_log_prob = self.actor.action_log_prob(data.next_observations)
-                value = _least(self.critic_target(data.next_observations, following))
-                soft = value - coefficient * following_log_prob.reshape(-1, 1)
-                target = data.rewards + discount * soft
-            errors = [value - target for value in self.critic(data.observations, data.actions)]
-            seen["critic_loss"].append(_descend(self.critic.optimizer, self._loss(data, errors)))
-            cost = coefficient * log_prob - _least(self.critic(data.observations, action))
-            seen["actor_loss"].append(_descend(self.actor.optimizer, cost.mean()))
-            if step % self.target_update_interval == 0:
-                polyak_update(self.critic.parameters(), self.critic_target.parameters(), self.tau)
-                polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
-        self._n_updates += gradient_steps
-        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        _record(self.logger, seen)
-
-
-class PrioritizedTD3(_Prioritizing, TD3):
-    """SB3's `TD3` with prioritized replay; arguments are those of `TD3` and of `PrioritizedDQN`.
+class PrioritizedTD3(PrioritizedReplay, TD3):
+    """SB3's `TD3` with prioritized replay; arguments are those of `TD3` and of `PrioritizedReplay`.
 
     The priority `"td"` is the mean of both critics' absolute TD errors.
 
@@ -257,46 +194,3 @@ class PrioritizedTD3(_Prioritizing, TD3):
     >>> model.learn(30).replay_buffer.relive.sampler.alpha
     0.6
     """
-
-    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """Update critics and, more rarely, the actor `gradient_steps` times."""
-        self.policy.set_training_mode(True)
-        self._update_learning_rate([self.actor.optimizer, self.critic.optimizer])
-        seen: dict[str, list[float]] = {"actor_loss": [], "critic_loss": []}
-        for _ in range(gradient_steps):
-            self._n_updates += 1
-            data, discount = self._draw(batch_size)
-            with torch.no_grad():
-                noise = torch.randn_like(data.actions) * self.target_policy_noise
-                noise = noise.clamp(-self.target_noise_clip, self.target_noise_clip)
-                following = (self.actor_target(data.next_observations) + noise).clamp(-1.0, 1.0)
-                target = data.rewards + discount * _least(self.critic_target(data.next_observations, following))
-            errors = [value - target for value in self.critic(data.observations, data.actions)]
-            seen["critic_loss"].append(_descend(self.critic.optimizer, self._loss(data, errors)))
-            if self._n_updates % self.policy_delay == 0:
-                cost = -self.critic.q1_forward(data.observations, self.actor(data.observations)).mean()
-                seen["actor_loss"].append(_descend(self.actor.optimizer, cost))
-                for net, slow in ((self.critic, self.critic_target), (self.actor, self.actor_target)):
-                    polyak_update(net.parameters(), slow.parameters(), self.tau)
-                polyak_update(self.critic_batch_norm_stats, self.critic_batch_norm_stats_target, 1.0)
-                polyak_update(self.actor_batch_norm_stats, self.actor_batch_norm_stats_target, 1.0)
-        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        _record(self.logger, seen)
-
-
-def _least(values: Sequence[Tensor]) -> Tensor:
-    """The least of the critics' values, `[B, 1]`."""
-    return torch.cat(tuple(values), dim=1).amin(dim=1, keepdim=True)
-
-
-def _descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> float:
-    optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    return loss.item()
-
-
-def _record(logger: Any, seen: dict[str, list[float]]) -> None:
-    for name, values in seen.items():
-        if values:
-            logger.record(f"train/{name}", np.mean(values))
