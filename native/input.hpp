@@ -234,7 +234,7 @@ private:
     // One for all steps, or one for each; those of a single lane, or of a single moment, without the first axis.
     bool settle_priority() {
         priority_.look();
-        const bool number = is_integer(priority_.given()) || priority_.given() >= Number::F16;
+        const bool number = is_integer(priority_.given()) || priority_.given() >= Number::BF16;
         const auto count = size_t(lead_.count());
         Lead lead = lead_;
         lead.optional = lead.sizes[0] == 1;
@@ -303,7 +303,7 @@ private:
             shape.push_back(length);
             bytes *= length;
         }
-        const Number type = number_of(PyArray_DESCR(rows)->kind, size_t(PyArray_ITEMSIZE(rows)));
+        const Number type = number_of(PyArray_DESCR(rows));
         const bool whole = nb::cast<bool>(layout.attr("whole"));
         require(whole || !shape.empty(), "relive._native.Ring: no frames behind");
         const bool discrete = name == ACTION && shape.empty() && is_integer(type);

@@ -14,7 +14,7 @@
 namespace relive {
 
 // Element types by what they are, for NumPy has two 64-bit integers. The complex ones can only be copied.
-enum class Number : uint8_t { NONE, FLAG, I8, I16, I32, I64, U8, U16, U32, U64, F16, F32, F64, C64, C128 };
+enum class Number : uint8_t { NONE, FLAG, I8, I16, I32, I64, U8, U16, U32, U64, BF16, F16, F32, F64, C64, C128 };
 
 inline Number number_of(char kind, size_t size) {
     const auto log = std::countr_zero(size);
@@ -28,7 +28,7 @@ inline Number number_of(char kind, size_t size) {
 }
 
 constexpr size_t size_of(Number type) {
-    constexpr uint8_t SIZES[] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 8, 16};
+    constexpr uint8_t SIZES[] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
     return SIZES[size_t(type)];
 }
 inline bool is_integer(Number type) { return type >= Number::I8 && type <= Number::U64; }
@@ -40,6 +40,18 @@ struct Flag {
 struct Half {
     uint16_t bits;
 };
+struct Brain {  // bfloat16, the upper half of a float
+    uint16_t bits;
+};
+
+inline double widened(Brain brain) { return std::bit_cast<float>(uint32_t(brain.bits) << 16); }
+
+// The nearest bfloat16, of two the even one; every NaN becomes the quiet one of its sign, as in ml_dtypes.
+inline Brain brained(float value) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    if (std::isnan(value)) return {uint16_t((bits >> 16 & 0x8000) | 0x7FC0)};
+    return {uint16_t((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
+}
 
 inline double widened(Half half) {
     const uint64_t sign = uint64_t(half.bits & 0x8000) << 48, exponent = half.bits >> 10 & 31, rest = half.bits & 0x3FF;
@@ -72,7 +84,7 @@ void widen(const char* from, int64_t n, Wide* to) {
     for (int64_t i = 0; i < n; ++i) {
         From value;
         std::memcpy(&value, from + size_t(i) * sizeof(From), sizeof(From));
-        if constexpr (std::is_same_v<From, Half>)
+        if constexpr (std::is_same_v<From, Half> || std::is_same_v<From, Brain>)
             to[i] = Wide(widened(value));
         else
             to[i] = Wide(value);
@@ -98,7 +110,14 @@ inline void widen(Number type, const char* from, int64_t n, int64_t* to) {
 }
 inline void widen(Number, const char*, int64_t, uint64_t*) {}  // they are as wide already
 inline void widen(Number type, const char* from, int64_t n, double* to) {
-    type == Number::F16 ? widen<double, Half>(from, n, to) : widen<double, float>(from, n, to);
+    switch (type) {
+        case Number::BF16:
+            return widen<double, Brain>(from, n, to);
+        case Number::F16:
+            return widen<double, Half>(from, n, to);
+        default:
+            return widen<double, float>(from, n, to);
+    }
 }
 
 // Whether each of the values is one that T has. What is wrong is gathered as bits, so that the compiler makes vectors.
@@ -154,11 +173,23 @@ bool narrow(const Wide* from, int64_t n, Half* to) {
 }
 
 template <typename Wide>
+bool narrow(const Wide* from, int64_t n, Brain* to) {
+    bool good = true;
+    for (int64_t i = 0; i < n; ++i) {
+        to[i] = brained(float(from[i]));  // through a float32, as in ml_dtypes
+        good &= (to[i].bits & 0x7FFF) != 0x7F80 || std::isinf(double(from[i]));
+    }
+    return good;
+}
+
+template <typename Wide>
 bool narrow(Number type, const Wide* from, int64_t n, char* to) {
     const auto as = [&]<typename T>(T*) { return narrow(from, n, reinterpret_cast<T*>(to)); };
     switch (type) {
         case Number::FLAG:
             return as(static_cast<Flag*>(nullptr));
+        case Number::BF16:
+            return as(static_cast<Brain*>(nullptr));
         case Number::F16:
             return as(static_cast<Half*>(nullptr));
         case Number::F32:
@@ -210,7 +241,7 @@ bool convert(const char* from, Number given, char* to, Number wanted, int64_t n)
 inline bool convert(const char* from, Number given, char* to, Number wanted, int64_t n) {
     if (given == Number::NONE || is_complex(given) || is_complex(wanted)) return false;
     if (given == Number::U64) return detail::convert<uint64_t>(from, given, to, wanted, n);
-    if (given >= Number::F16) return detail::convert<double>(from, given, to, wanted, n);
+    if (given >= Number::BF16) return detail::convert<double>(from, given, to, wanted, n);
     return detail::convert<int64_t>(from, given, to, wanted, n);
 }
 

@@ -43,6 +43,7 @@ public:
     }
 
     static Number number_of(const DLTensor& tensor) {
+        if (tensor.code == 4 && tensor.bits == 16) return Number::BF16;
         const char kinds[] = {'i', 'u', 'f', 0, 0, 0, 'b'};  // a complex one may have to be conjugated
         return tensor.code < sizeof(kinds) && kinds[tensor.code]
                    ? relive::number_of(kinds[tensor.code], tensor.bits / 8)

@@ -12,6 +12,13 @@
 
 namespace relive {
 
+// bfloat16 is no type of NumPy's own; ml_dtypes gives it this letter.
+inline Number number_of(const PyArray_Descr* descr) {
+    const auto size = size_t(PyDataType_ELSIZE(descr));
+    if (descr->kind == 'V' && descr->type == 'E' && size == 2) return Number::BF16;
+    return number_of(descr->kind, size);
+}
+
 // The leading axes of one call's data: lanes, or lanes and time.
 struct Lead {
     npy_intp sizes[2] = {1, 1};
@@ -135,7 +142,7 @@ private:
     npy_intp own_lengths_[MOST_AXES], own_steps_[MOST_AXES];
 
     static Number number(PyArrayObject* array) {
-        return number_of(PyArray_DESCR(array)->kind, size_t(PyArray_ITEMSIZE(array)));
+        return number_of(PyArray_DESCR(array));
     }
 
     bool fits(const Lead& lead, int left_out, int more) const {
@@ -236,9 +243,17 @@ private:
         } else if (PyArray_IsScalar(given, Generic)) {
             PyArray_Descr* descr = PyArray_DescrFromScalar(given);
             if (!descr) return false;
-            found = number_of(descr->kind, size_t(PyDataType_ELSIZE(descr)));
+            found = number_of(descr);
             Py_DECREF(descr);
-            if (found != Number::NONE) PyArray_ScalarAsCtype(given, number_);
+            if (found == Number::BF16) {  // whose bytes are another library's
+                PyObject* wide = PyNumber_Float(given);
+                if (!wide) return PyErr_Clear(), false;
+                number_[0] = std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(wide));
+                found = Number::F64;
+                Py_DECREF(wide);
+            } else if (found != Number::NONE) {
+                PyArray_ScalarAsCtype(given, number_);
+            }
         }
         if (found != Number::NONE) describe(number_, found, 0);
         return found != Number::NONE;

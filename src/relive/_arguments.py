@@ -8,6 +8,7 @@ import numpy as np
 
 from . import _check
 from ._lanes import distinct
+from ._narrow import as_array, kind_of
 from ._plans import State, Window
 from ._types import Bool, Bytes, Float64, Int64
 from .errors import ArgumentError, NotEnoughData, PriorityError, StaleId, message
@@ -60,13 +61,13 @@ def numbers(value: Any, at: str) -> Float64:
     if type(value) is not np.ndarray:
         _check.unmasked(value, at, PriorityError)
         try:
-            value = np.asarray(value)
+            value = as_array(value)
         except (ValueError, TypeError, RuntimeError) as error:
             got = f"`{type(value).__name__}`"
             raise PriorityError(message("an array of numbers", got, at, str(error).split("\n")[0])) from None
     if value.dtype is _FLOAT64 and value.flags.c_contiguous:
         return np.asarray(value)
-    if value.dtype.kind not in "iuf":
+    if kind_of(value.dtype) not in "iuf":
         raise PriorityError(message("an array of numbers", f"`{value.dtype}`", at))
     return np.asarray(value.astype(np.float64, order="C"))
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from . import _check
 from ._frozen import Frozen
+from ._narrow import dtype_of, kind_of
 from .errors import ArgumentError, SchemaError, message
 
 # NumPy's arrays have at most 64 axes; two of them are lane and time, or batch and time.
@@ -21,7 +22,8 @@ class Field(Frozen):
     Args:
         shape: The shape of the field at one step, without lane, time, batch or stack axes; an int `n` stands for
             `(n,)`.
-        dtype: A boolean, integer, floating (up to `float64`) or complex NumPy dtype.
+        dtype: A boolean, integer, floating (up to `float64`) or complex NumPy dtype, or `"bfloat16"`, for which the
+            extra `relive[bfloat16]` installs `ml_dtypes`.
         stack: Frames that an observation shows at once, oldest first; for fields of `obs` only. Given and drawn as
             `[..., stack, *shape]`, stored as one frame per step. None: no stack axis.
         pad: What stands before an episode's first frame: zeros (`"zero"`), or that frame again (`"first"`, what
@@ -33,6 +35,7 @@ class Field(Frozen):
     Raises:
         SchemaError: The shape has more than 62 axes or an axis that is not a positive integer, the dtype is of another
             kind or is `longdouble`, or `stack` or `every` is not a positive integer.
+        MissingExtra: `"bfloat16"`, and `ml_dtypes` is not installed.
 
     >>> Field((84, 84), "uint8", stack=4).nbytes
     7056
@@ -108,10 +111,10 @@ def _axes(shape: object) -> tuple[int, ...]:
 
 def _dtype(dtype: Any) -> np.dtype[Any]:
     try:
-        found = None if dtype is None else np.dtype(dtype)
+        found = None if dtype is None else dtype_of(dtype, "Field(dtype)")
     except TypeError:
         found = None
-    if found is None or found.kind not in "biufc":
+    if found is None or kind_of(found) not in "biufc":
         wanted = "a boolean, integer, floating or complex dtype"
         raise SchemaError(message(wanted, f"`{dtype!r}`", "Field(dtype)"))
     if found.char in "gG":

@@ -14,11 +14,12 @@ import logging
 import os
 import resource
 import stat
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, BinaryIO
 
 from . import _check, _forks
 from .errors import StorageError, event, message
@@ -290,6 +291,22 @@ def _fill(fd: int, parts: Iterable[Any]) -> None:
             if not written:
                 raise OSError(errno.ENOSPC, "no byte could be written")
             view = view[written:]
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[BinaryIO]:
+    """A new file that is synced and takes the place of `path` when the block ends without an error."""
+    fd, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=os.path.dirname(os.path.abspath(path)))
+    try:
+        with open(fd, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(fd)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _make(path: str) -> None:

@@ -20,6 +20,44 @@ _NAME = "relive"
 _USUAL = {char: np.dtype(char).name for char in "?bBhHiIlLqQefd"}
 
 
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """The kind of a dtype of NumPy's as it names it; bfloat16's is `"f"`, that of other libraries' dtypes `"V"`."""
+    if dtype.isbuiltin == 1:
+        return dtype.kind
+    return "f" if name_of(dtype) == "bfloat16" else dtype.kind if dtype.isbuiltin == 0 else "V"
+
+
+def dtype_of(given: Any, at: str) -> np.dtype[Any]:
+    """`numpy.dtype`, which knows `"bfloat16"` only once `ml_dtypes` has been imported.
+
+    Raises:
+        MissingExtra: bfloat16, and `ml_dtypes` is not installed.
+        TypeError: Not a dtype.
+    """
+    name = name_of(given) if isinstance(given, np.dtype) else given if isinstance(given, str) else None
+    if name == "bfloat16":
+        with needs("bfloat16", at):
+            import ml_dtypes
+
+        given = ml_dtypes.bfloat16
+    found: np.dtype[Any] = np.dtype(given)
+    return found
+
+
+def as_array(value: Any) -> Array:
+    """`numpy.asarray`, which takes PyTorch's bfloat16, too, as float32.
+
+    Raises:
+        ValueError, TypeError, RuntimeError: Not an array: ragged lists, tensors that need `detach()` or `cpu()`.
+    """
+    try:
+        return np.asarray(value)
+    except TypeError:
+        if str(getattr(value, "dtype", None)) != "torch.bfloat16":
+            raise
+        return np.asarray(value.float())
+
+
 def stored(name: str) -> np.dtype[Any]:
     """The dtype in which numbers of this dtype are stored: their bits, or the dtype itself."""
     return BITS.get(name) or np.dtype(name)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ._narrow import kind_of
 from ._nests import mapped
 from ._types import Array, Bool
 from .errors import ReliveWarning, SchemaError, message
@@ -165,9 +166,9 @@ def _tree(data: Mapping[str, Any], name: str, float_dtype: Any, at: str = "$") -
 
     def convert(value: Any) -> Array:
         array = np.asarray(value)
-        if array.dtype.kind == "f" and float_dtype is not None:
+        if kind_of(array.dtype) == "f" and float_dtype is not None:
             array = array.astype(float_dtype, copy=False)
-        if array.dtype.kind not in "biufc" or not array.ndim:
+        if kind_of(array.dtype) not in "biufc" or not array.ndim:
             raise SchemaError(message("an array of numbers", f"`{array.dtype}`, {array.shape}", f"{at}.{name}"))
         return array
 

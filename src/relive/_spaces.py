@@ -8,6 +8,7 @@ import numpy as np
 
 from ._extras import needs
 from ._fields import Field, Tree
+from ._narrow import kind_of
 from .errors import SchemaError, message
 
 
@@ -38,7 +39,7 @@ def floating(dtype: Any) -> np.dtype[Any]:
         found = Field((), dtype).dtype
     except SchemaError:
         found = None
-    if found is None or found.kind != "f":
+    if found is None or kind_of(found) != "f":
         wanted = "`'float16'`, `'float32'`, `'float64'` or None"
         raise SchemaError(message(wanted, f"`{dtype!r}`", "Schema.from_spaces(float_dtype)"))
     return found

@@ -13,6 +13,7 @@ import numpy as np
 
 from . import _check
 from ._fields import Column, Field
+from ._narrow import as_array, kind_of
 from ._types import Array, Bool, Int64
 from .errors import SchemaError, message
 from .schema import Schema
@@ -155,7 +156,7 @@ def _as_array(value: object, at: str) -> Array:
         raise SchemaError(message("an array", "a mapping", at))
     _check.unmasked(value, at, SchemaError)
     try:
-        return np.asarray(value)
+        return as_array(value)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged lists, tensors that need detach() or cpu()
         raise SchemaError(message("an array", f"`{type(value).__name__}`", at, str(error).split("\n")[0])) from None
 
@@ -172,7 +173,7 @@ def _canonical(value: object, column: Column, lead: tuple[int, ...], optional: i
     wanted = shapes[-1]
     if column.keys[0] == "action" and not field.full_shape and field.dtype.kind in "iu":
         shapes += [(*shape, 1) for shape in shapes]  # discrete actions as columns, ready for `gather(1, action)`
-    if array.dtype.kind not in "biufc" or array.shape not in shapes:
+    if kind_of(array.dtype) not in "biufc" or array.shape not in shapes:
         got = f"`{array.dtype.name}` of shape `{array.shape}`"
         raise SchemaError(message(f"`{field.dtype.name}` of shape `{wanted}`", got, at))
     cast = _cast(array, field.dtype, at).reshape(full)
@@ -185,7 +186,7 @@ def _canonical(value: object, column: Column, lead: tuple[int, ...], optional: i
 def _cast(array: Array, dtype: np.dtype[Any], at: str) -> Array:
     if array.dtype == dtype:
         return array
-    source, target = array.dtype.kind, dtype.kind
+    source, target = kind_of(array.dtype), kind_of(dtype)
     wanted = f"`{dtype.name}`"
     if target == "b":
         if source == "c":

@@ -14,6 +14,7 @@ from . import _check
 from ._fields import Column as Column
 from ._fields import Field as Field
 from ._fields import Tree as Tree
+from ._narrow import as_array, kind_of
 from .errors import SchemaError, message
 
 # Names of a batch's computed fields, of arguments of `add`, and of methods of a batch.
@@ -152,7 +153,7 @@ class Schema:
             if name not in fields:
                 raise SchemaError(message("an example value", "nothing", f"$.{name}"))
         reward = fields.get("reward")
-        if isinstance(reward, Field) and reward.dtype.kind == "f":
+        if isinstance(reward, Field) and kind_of(reward.dtype) == "f":
             fields["reward"] = Field(reward.shape, "float32")
         return cls(**fields)
 
@@ -192,10 +193,10 @@ def _field_of(value: Any, at: str) -> Any:
     if isinstance(value, Mapping):
         return {name: _field_of(child, f"{at}.{name}") for name, child in value.items()}
     try:
-        array = np.asarray(value)
+        array = as_array(value)
     except (ValueError, TypeError, RuntimeError) as error:
         raise SchemaError(message("an array", f"`{type(value).__name__}`", at, str(error))) from None
-    if array.dtype.kind not in "biufc":
+    if kind_of(array.dtype) not in "biufc":
         raise SchemaError(message("a numeric array", f"`{array.dtype}`", at))
     python_float = array.dtype == np.float64 and not isinstance(value, np.ndarray | np.generic)
     return Field(array.shape, "float32" if python_float else array.dtype)

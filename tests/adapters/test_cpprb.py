@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,38 @@ def test_samples_look_like_cpprbs() -> None:
         name: value.shape for name, value in two.items()
     }
     assert (ours.get_stored_size(), ours.get_buffer_size()) == (10, 10)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_next_index_is_cpprbs(n: int) -> None:
+    """Also around the ring, after ends and `clear`; where windows wait, cpprb stores one step more for each."""
+    cpprb = pytest.importorskip("cpprb")
+    how = {"Nstep": {"size": n, "gamma": 0.5, "rew": "rew", "next": "next_obs"}} if n > 1 else {}
+    buffers = [kind(10, ENV_DICT, **how) for kind in (ReplayBuffer, cpprb.ReplayBuffer)]
+    seen = set()
+    for t in range(60):
+        done = t % 7 == 4 or t == 40
+        for buffer in buffers:
+            buffer.add(obs=np.full(3, t), next_obs=np.full(3, t + 1), act=0, rew=1, done=done)
+            if done:
+                buffer.on_episode_end()
+            if t == 40:
+                buffer.clear()
+        ours, theirs = (buffer.get_next_index() for buffer in buffers)
+        assert ours == theirs, t
+        seen.add(ours)
+    assert seen == set(range(10))
+
+
+@pytest.mark.parametrize("name", ["", "a\0b"])
+def test_files_are_named(name: str, tmp_path: Path) -> None:
+    buffer = made(n=1)
+    for call in (buffer.save_transitions, buffer.load_transitions):
+        with pytest.raises(relive.ReliveError, match="Expected a path"):
+            call(name)
+    buffer.save_transitions(tmp_path / "kept")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.npz"]
+    assert (tmp_path / "kept.npz").stat().st_mode & 0o777 == 0o600
 
 
 def test_add_returns_the_first_item_that_can_be_drawn_from_then_on() -> None:

@@ -201,6 +201,11 @@ def test_a_saved_buffer_goes_on(kind: Any, tmp_path: Path) -> None:
     if kind is PrioritizedVectorReplayBuffer:
         buffer.update_weight(buffer.sample(16)[1], np.arange(16.0))
     buffer.save_hdf5(str(tmp_path / "buffer.h5"))
+    assert [path.name for path in tmp_path.iterdir()] == ["buffer.h5"]
+    assert (tmp_path / "buffer.h5").stat().st_mode & 0o777 == 0o600
+    for call in (buffer.save_hdf5, type(buffer).load_hdf5):
+        with pytest.raises(relive.ReliveError, match="Expected a path, got `''`"):
+            call("")
     others = [kind.load_hdf5(str(tmp_path / "buffer.h5")), copy.deepcopy(buffer)]
     step = {"rew": np.ones(2), "terminated": np.array([True, False]), "truncated": np.zeros(2, bool), "info": {}}
     step |= {"obs": np.zeros((2, 3), np.float32), "obs_next": np.ones((2, 3), np.float32), "act": np.zeros((2, 1))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import io
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 from counter import GAMMA, Counting, wrong
 from tensordict import TensorDict
 from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, ListStorage
 from torchrl.envs import GymWrapper, SerialEnv
 
 import relive
@@ -199,8 +200,23 @@ def steps(**more: Any) -> TensorDict:
     return TensorDict({"observation": torch.zeros(2, 1), **more, "next": next_}, [2])
 
 
+def with_steps() -> LazyTensorStorage:
+    storage = LazyTensorStorage(10)
+    storage.set(range(2), steps())
+    return storage
+
+
 REFUSED = {
-    "storage": (lambda: TensorDictReplayBuffer(10, storage=1), r"got `storage` .*: `capacity` says how many"),
+    "writer": (lambda: TensorDictReplayBuffer(10, writer=1), r"got `writer` .*: steps are overwritten lane by lane"),
+    "storage": (lambda: TensorDictReplayBuffer(storage=1), "a storage of TorchRL with a `max_size`.* got `int`"),
+    "both sizes": (
+        lambda: TensorDictReplayBuffer(10, storage=LazyTensorStorage(10)),
+        "`capacity` or `storage`, got both",
+    ),
+    "neither": (lambda: TensorDictReplayBuffer(), "TensorDictReplayBuffer"),
+    "steps in it": (lambda: TensorDictReplayBuffer(storage=with_steps()), "an empty storage, got one of 2 steps"),
+    "no path": (lambda: TensorDictReplayBuffer(10).dumps(""), "Expected a path, got `''`"),
+    "nothing to load": (lambda: TensorDictReplayBuffer(10).loads(""), "Expected a path, got `''`"),
     "no reward": (lambda: TensorDictReplayBuffer(10).extend(steps().exclude(("next", "reward"))), r"\"reward\"\)` and"),
     "next alone": (
         lambda: TensorDictReplayBuffer(10, n_step=2).extend(steps(next={"a": torch.ones(2)})),
@@ -208,7 +224,10 @@ REFUSED = {
     ),
     "no size": (lambda: TensorDictReplayBuffer(10).sample(), "Expected a `batch_size`"),
     "empty": (lambda: TensorDictReplayBuffer(10).sample(2), "Expected at least 1 drawable item, got 0"),
-    "bfloat16": (lambda: TensorDictReplayBuffer(10).extend(steps(a=torch.ones(2, dtype=torch.bfloat16))), "NumPy has"),
+    "float8": (
+        lambda: TensorDictReplayBuffer(10).extend(steps(a=torch.ones(2).to(torch.float8_e5m2))),
+        "a boolean, integer",
+    ),
     "no priorities": (lambda: TensorDictReplayBuffer(10).update_priority(0, 1.0), r"relive.Prioritized\(...\)"),
     "no state": (lambda: TensorDictReplayBuffer(10).load_state_dict({"a": torch.ones(1)}), "Expected the state of a"),
 }
@@ -231,3 +250,29 @@ def test_other_keys_and_lanes_than_the_first_are_refused() -> None:
         with pytest.raises(relive.SchemaError, match=text):
             buffer.extend(other)
     assert len(buffer) == 2
+
+
+@pytest.mark.parametrize("storage", [LazyTensorStorage(7), partial(LazyTensorStorage, 7), ListStorage(7)])
+def test_a_storage_says_the_capacity(storage: Any) -> None:
+    buffer = TensorDictReplayBuffer(storage=storage, batch_size=4)
+    for _ in range(6):
+        buffer.extend(steps())
+    assert len(buffer) == 7
+    assert buffer.sample()["observation"].shape == (4, 1)
+
+
+def test_bfloat16_goes_in_and_out(tmp_path: Path) -> None:
+    numbers = torch.tensor([[0.1], [0.7]], dtype=torch.bfloat16)
+    buffer = TensorDictReplayBuffer(10, seed=0)
+    buffer.extend(steps(a=numbers, observation=numbers, next={"observation": numbers + 1, "reward": numbers}))
+    buffer.dumps(tmp_path)
+    loaded = TensorDictReplayBuffer(10)
+    loaded.loads(tmp_path)
+    for each in (buffer, loaded):
+        data = each.sample(30)
+        assert data["a"].dtype == data["next", "reward"].dtype == torch.bfloat16
+        assert torch.equal(data["a"], data["observation"])
+        assert torch.equal(data["next", "observation"], data["a"] + 1)
+        assert torch.equal(data["next", "reward"], data["a"])
+    assert (tmp_path / "relive.npz").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["relive.npz"]

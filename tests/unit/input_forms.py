@@ -8,12 +8,14 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
+import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
 import relive
+from relive._narrow import kind_of, to_torch
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
-DTYPES = ["bool", *INTEGERS, "float16", "float32", "float64"]
+DTYPES = ["bool", *INTEGERS, "bfloat16", "float16", "float32", "float64"]
 
 
 class Own(np.ndarray):
@@ -28,9 +30,7 @@ def misaligned(values: np.ndarray) -> np.ndarray:
 
 
 def tensor(values: np.ndarray) -> Any:
-    import torch
-
-    return torch.tensor(values)
+    return to_torch(values.copy())
 
 
 def turned_tensor(values: np.ndarray) -> Any:
@@ -58,7 +58,7 @@ LAYOUTS: dict[str, Callable[[np.ndarray], Any]] = {
     "misaligned": misaligned,
     "repeated": lambda a: np.broadcast_to(a[:1], a.shape),
     "read-only": lambda a: np.frombuffer(a.tobytes(), a.dtype).reshape(a.shape),
-    "a memoryview": memoryview,
+    "a memoryview": lambda a: memoryview(a) if a.dtype.isbuiltin == 1 else a,  # a buffer has no bfloat16
     "an array of Python's": lambda a: array("f", a) if a.dtype == np.float32 and a.ndim == 1 else a,
     "a tensor": tensor,
     "a turned tensor": turned_tensor,
@@ -103,8 +103,7 @@ PRIORITIES: dict[str, Callable[[np.ndarray], Any]] = {
 
 def legal(given: str, field: relive.Field) -> bool:
     """Whether zeros and ones of one dtype may be given for a field."""
-    kind = np.dtype(given).kind
-    return field.dtype.kind in "bf" or kind != "f"
+    return kind_of(field.dtype) in "bf" or kind_of(np.dtype(given)) != "f"
 
 
 def tree_map(change: Callable[[np.ndarray, relive.Field], Any], value: Any, field: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from .. import items, samplers, storage
 from .._frozen import Frozen
 from .._limiter import RateLimiter
-from ..errors import ArgumentError, ReliveError, message
+from ..errors import ArgumentError, MissingExtra, ReliveError, message
 from ..schema import Field, Schema
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ _KNOWN: dict[str, tuple[type[Frozen], ...]] = {
     "limiter": (RateLimiter,),
 }
 _KINDS = {kind for kinds in _KNOWN.values() for kind in kinds}
-_DTYPES = {np.dtype(code).name for code in "?bBhHiIlLqQefdFD"}  # any other text is read as a list of fields
+# Any other text is read as a list of fields.
+_DTYPES = {"bfloat16", *(np.dtype(code).name for code in "?bBhHiIlLqQefdFD")}
 _DEEPEST = 30
 
 
@@ -105,9 +106,12 @@ def schema_of(facts: Any) -> Schema:
 
     Raises:
         ValueError, KeyError, TypeError: The facts are damaged.
+        MissingExtra: A field is of bfloat16, and `ml_dtypes` is not installed.
     """
     try:
         return Schema(**{name: _tree(entry, 1) for name, entry in facts.items()})
+    except MissingExtra:
+        raise
     except ReliveError as error:
         raise ValueError(str(error)) from None
 

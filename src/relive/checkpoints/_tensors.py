@@ -13,6 +13,7 @@ import numpy as np
 from .. import _kernels, _safetensors
 from .._files import Folder, let_go, read_at, read_into, reported, size_of
 from .._frozen import Frozen
+from .._narrow import dtype_of
 from .._types import Array, Bool, Bytes
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 
@@ -350,7 +351,7 @@ def _parsed(entries: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, int]]
         whole = all(type(axis) is int and 0 <= axis < 2**48 for axis in (*shape, start, end))
         if not whole or not 1 <= len(shape) <= _MOST_AXES:
             raise ValueError(f"invalid shape {str(shape)[:40]}")
-        tensors[name], starts[name] = Tensor(np.dtype(_safetensors.DTYPES[entry["dtype"]]), tuple(shape)), start
+        tensors[name], starts[name] = Tensor(dtype_of(_safetensors.DTYPES[entry["dtype"]], "$"), tuple(shape)), start
         if end - start != tensors[name].nbytes or (end != start and end in ends):
             raise ValueError("invalid offsets")
         ends.add(end)

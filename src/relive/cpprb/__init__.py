@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import _check
 from .._counted import Counted, unpacked
+from .._files import replacing
 from .._types import Array, Int64
 from ..errors import ArgumentError, SchemaError, StorageError, message
 from ..items import Transitions
@@ -166,6 +167,14 @@ class ReplayBuffer:
         """How many steps it holds."""
         return self._counted.ids.size
 
+    def get_next_index(self) -> int:
+        """The place in a ring of `get_buffer_size()` steps that the next item takes, as cpprb counts places.
+
+        It is no index: those that `add` returns and samples have name steps, and are never used again.
+        """
+        counted = self._counted
+        return int(counted.next[0] - (len(counted) - counted.drawable)) % self.get_buffer_size()
+
     def get_current_episode_len(self) -> int:
         """Steps stored of the episode that goes on; 0 after its end."""
         counted = self._counted
@@ -195,7 +204,13 @@ class ReplayBuffer:
             file: The file's name, or a file.
             safe: Nothing: there is one format.
         """
-        np.savez(file, **self._counted.packed())  # type: ignore[arg-type]  # names of arrays, whatever they are
+        arrays: dict[str, Any] = self._counted.packed()
+        if hasattr(file, "write"):
+            np.savez(file, **arrays)
+            return
+        name = _check.path(file, "save_transitions(file)")
+        with replacing(name if name.endswith(".npz") else f"{name}.npz") as whole:  # as NumPy names it
+            np.savez(whole, **arrays)
 
     def load_transitions(self, file: File) -> None:
         """Add the steps of a file that `save_transitions` wrote. They need not be windows of as many steps as here.
@@ -204,6 +219,8 @@ class ReplayBuffer:
             StorageError: The file is damaged, or cpprb's own, which is a pickle.
             SchemaError: Its fields are others.
         """
+        if not hasattr(file, "read"):
+            file = _check.path(file, "load_transitions(file)")
         try:
             with np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}

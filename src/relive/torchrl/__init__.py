@@ -16,6 +16,7 @@ import numpy as np
 from .. import _check
 from .._counted import Counted, unpacked
 from .._extras import needs
+from .._files import replacing
 from ..batch import Batch
 from ..errors import ArgumentError, CorruptionError, NotEnoughData, SchemaError, message
 from ..items import Transitions
@@ -30,7 +31,6 @@ with needs("torchrl", "relive.torchrl"):
 __all__ = ["TensorDictReplayBuffer"]
 _LAYOUT, _STATE = "layout", "relive.npz"
 _ELSEWHERE = {
-    "storage": "`capacity` says how many steps it holds; their bytes are relive's",
     "writer": "steps are overwritten lane by lane, the oldest first",
     "collate_fn": "samples are TensorDicts",
     "transform": "apply it to what `sample` returns, or to the environment",
@@ -50,13 +50,15 @@ class TensorDictReplayBuffer:
 
     Args:
         capacity: How many steps it holds, over all environments.
+        storage: Instead of `capacity`: an empty storage of TorchRL, such as `LazyTensorStorage(capacity)`, or a
+            function that makes one. Its `max_size` and its device count; the steps' bytes are relive's, in RAM.
         batch_size: Items that `sample()` draws if it is given no number.
         n_step: Longest window. `("next", ...)` is what follows its last step, `("next", "reward")` the discounted sum,
             `"steps_to_next_obs"` its length: TorchRL's losses take `gamma` to that power.
         gamma: Discount per step, the loss module's.
         sampler: `relive.Uniform()` or `relive.Prioritized(...)`.
         priority_key: Where a TensorDict has its TD errors, any shape; the largest of an item's counts.
-        device: Where samples go; None: the CPU.
+        device: Where samples go; None: the storage's device, or the CPU.
         seed: An integer, a `numpy.random.Generator`, or None.
 
     Raises:
@@ -75,8 +77,9 @@ class TensorDictReplayBuffer:
 
     def __init__(
         self,
-        capacity: int,
+        capacity: int | None = None,
         *,
+        storage: Any = None,
         batch_size: int | None = None,
         n_step: int = 1,
         gamma: float = 0.99,
@@ -89,6 +92,8 @@ class TensorDictReplayBuffer:
         for name in elsewhere:
             remedy = _ELSEWHERE.get(name, "leave it out")
             raise ArgumentError(message("an argument that is here", f"`{name}`", "TensorDictReplayBuffer", remedy))
+        if storage is not None:
+            capacity, device = _size_and_device(capacity, storage, device)
         self._capacity = _check.integer(capacity, "TensorDictReplayBuffer(capacity)", minimum=1)
         self._item, self._sampler, self._seed = Transitions(n_step=n_step, gamma=gamma), sampler, seed
         self.batch_size, self.priority_key, self._device = batch_size, priority_key, device
@@ -284,9 +289,11 @@ class TensorDictReplayBuffer:
 
     def dumps(self, path: str | os.PathLike[str]) -> None:
         """Save everything in a directory, without pickles."""
-        Path(path).mkdir(parents=True, exist_ok=True)
+        folder = Path(_check.path(path, "dumps(path)"))
+        folder.mkdir(parents=True, exist_ok=True)
         state: dict[str, Any] = {name: array_of(value) for name, value in self.state_dict().items()}
-        np.savez(Path(path) / _STATE, **state)
+        with replacing(str(folder / _STATE)) as file:
+            np.savez(file, **state)
 
     def loads(self, path: str | os.PathLike[str]) -> None:
         """Go on as the buffer that `dumps` saved.
@@ -294,9 +301,26 @@ class TensorDictReplayBuffer:
         Raises:
             CorruptionError: It is damaged.
         """
+        folder = Path(_check.path(path, "loads(path)"))
         try:
-            with np.load(Path(path) / _STATE, allow_pickle=False) as archive:
+            with np.load(folder / _STATE, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
         except (ValueError, KeyError, EOFError) as error:
             raise CorruptionError(message("what `dumps` wrote", f"{error}", str(path))) from None
         self.load_state_dict(arrays)
+
+
+def _size_and_device(capacity: int | None, storage: Any, device: Any) -> tuple[int, Any]:
+    """What a storage of TorchRL says that its buffer would have."""
+    at = "TensorDictReplayBuffer(storage)"
+    if capacity is not None:
+        raise ArgumentError(message("`capacity` or `storage`", "both", at))
+    made = storage if hasattr(storage, "max_size") or not callable(storage) else storage()
+    if not isinstance(getattr(made, "max_size", None), int):
+        wanted = "a storage of TorchRL with a `max_size`, or a function that makes one"
+        raise ArgumentError(message(wanted, f"`{type(made).__name__}`", at, "`capacity=` says how many steps it holds"))
+    if len(made):
+        raise ArgumentError(message("an empty storage", f"one of {len(made)} steps", at, "`extend` adds them"))
+    own = getattr(made, "device", None)
+    on_gpu = isinstance(own, torch.device) and own.type != "cpu"
+    return made.max_size, own if device is None and on_gpu else device

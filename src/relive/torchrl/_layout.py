@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from .._frozen import Frozen
+from .._narrow import from_torch, to_torch
 from .._nests import nested
 from .._types import Array, Bool
 from ..batch import Batch
@@ -133,7 +134,7 @@ class Layout(Frozen):
         done = batch.terminated | batch.truncated
         for name, flags in zip(_FLAGS, (done, batch.terminated, batch.truncated), strict=True):
             after[name] = torch.from_numpy(flags).reshape(column)
-        after["reward"] = torch.from_numpy(batch.reward).reshape(-1, *self.reward)
+        after["reward"] = to_torch(batch.reward).reshape(-1, *self.reward)
         found |= {name: torch.zeros(column, dtype=torch.bool) for name in self.flags}
         return {**found, "next": after}
 
@@ -142,7 +143,7 @@ def array_of(value: Any, key: Key = ()) -> Array:
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
     try:
-        return np.asarray(value.detach().cpu().numpy())
+        return from_torch(value)
     except TypeError:
         raise SchemaError(message("a dtype that NumPy has", f"`{value.dtype}`", f"$.{'.'.join(key)}")) from None
 
@@ -154,8 +155,7 @@ def largest(td_error: Any, batch_dims: int) -> Array:
 
 
 def _tensors(tree: Any) -> dict[str, Any]:
-    change: Callable[[Any], Any] = torch.from_numpy
-    return {name: _tensors(value) if isinstance(value, Mapping) else change(value) for name, value in tree.items()}
+    return {name: _tensors(value) if isinstance(value, Mapping) else to_torch(value) for name, value in tree.items()}
 
 
 def _join(one: dict[str, Any], two: Mapping[str, Any]) -> None:
