@@ -116,7 +116,8 @@ class Folder:
         try:
             for name, parts in files:
                 with reported(f"{self.path}/{name}", "write the file"):
-                    staged.append((name, self._created(name)))
+                    staged.append((name, -1))  # it may be there although its creation fails
+                    staged[-1] = name, self._created(name)
                     _fill(staged[-1][1], parts)
             number, error = _synced([fd for _, fd in staged])
             with reported(f"{self.path}/{staged[number][0]}", "write the file"):

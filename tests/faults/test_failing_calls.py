@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from rollouts import simple
 from serials import serials
-from system_calls import System, no_failed_sync_is_repeated, watched
+from system_calls import KINDS, Done, System, fault, no_failed_sync_is_repeated, watched
 
 from relive.errors import StorageError
 from relive.trajectories import TrajectoryReplayBuffer, verify
@@ -128,22 +128,23 @@ def steps_of(system: System) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kind", "first"), KINDS)
 @pytest.mark.parametrize("patience", [1, 3], ids=["once", "for some time"])
-def test_every_call_fails(first, patience, folder, record_property):
+def test_every_call_fails(kind, first, patience, folder, record_property):
     """Once, or from the k-th call on until three calls of the caller's have been refused."""
     k, told = 1, 0
     while True:
-        code = [errno.ENOSPC, errno.EIO][(k + first) % 2]  # in turn, and in the long mode the other way round
+        verdict = fault(kind, k + first)
+        code = verdict.code if isinstance(verdict, Done) else verdict
         with watched() as system:
             life = Life(folder / str(k), system, patience)
             hit = []
 
-            def decide(name: str, number: int, k: int = k, hit: list[str] = hit, code: int = code) -> int | None:
+            def decide(name: str, number: int, k: int = k, hit: list[str] = hit, verdict: Any = verdict) -> Any:
                 if number < k or name == "preadv" or (patience == 1 and hit):
                     return None
                 hit.append(name)
-                return code
+                return verdict
 
             system.decide = decide
             life.live()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rollouts import simple
 from serials import serials
-from system_calls import watched
+from system_calls import KINDS, Done, fault, watched
 
 from relive.errors import StorageError
 from relive.trajectories import TrajectoryReplayBuffer, verify
@@ -52,8 +52,11 @@ def reopened(path: Path) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize(("kind", "first"), KINDS)
 @pytest.mark.parametrize("patience", [1, 3], ids=["once", "for some time"])
-def test_every_call_of_a_load_fails(patience: int, checkpoint: Path, folder: Path, record_property: Any) -> None:
+def test_every_call_of_a_load_fails(
+    patience: int, kind: str, first: int, checkpoint: Path, folder: Path, record_property: Any
+) -> None:
     """The buffer goes on with what it had, or asks to be loaded again; so does who opens the directory next."""
     seen: set[tuple[Any, ...]] = set()
     for k in range(1, 500, patience):
@@ -61,11 +64,11 @@ def test_every_call_of_a_load_fails(patience: int, checkpoint: Path, folder: Pat
             system.reset()
             hit: list[str] = []
 
-            def decide(name: str, number: int, k: int = k, hit: list[str] = hit) -> int | None:
+            def decide(name: str, number: int, k: int = k, hit: list[str] = hit) -> int | Done | None:
                 if number < k or len(hit) >= patience or name == "preadv":
                     return None
                 hit.append(name)
-                return errno.EIO
+                return fault(kind, k + first)
 
             system.decide = decide
             outcome: Any = NEW

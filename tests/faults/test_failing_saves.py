@@ -12,20 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rollouts import simple
 from saved_lives import SAMPLERS, SCHEMA, build, live, numbers, only_saves, rounds_of
-from system_calls import no_failed_sync_is_repeated, watched
+from system_calls import KINDS, Done, fault, no_failed_sync_is_repeated, watched
 
 import relive
+from relive.checkpoints.inspection import verify as verify_saves
 from relive.errors import StorageError
 from relive.testing._lives import BACK_ENDS
-from relive.trajectories import TrajectoryReplayBuffer
+from relive.trajectories import TrajectoryReplayBuffer, verify
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 
+@pytest.mark.parametrize(("kind", "first"), KINDS)
 @pytest.mark.parametrize("keep", [1, 2])
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
-def test_every_call_of_a_save_fails(for_good: bool, keep: int, folder: Path, record_property: Any) -> None:
+def test_every_call_of_a_save_fails(
+    for_good: bool, keep: int, kind: str, first: int, folder: Path, record_property: Any
+) -> None:
     """The save before it stays, or this one is there; the buffer goes on, and saves when the fault is over."""
     found = set()
     for k in range(1, 500):
@@ -38,11 +43,11 @@ def test_every_call_of_a_save_fails(for_good: bool, keep: int, folder: Path, rec
             system.reset()
             hit: list[str] = []
 
-            def decide(name: str, number: int, k: int = k, hit: list[str] = hit) -> int | None:
+            def decide(name: str, number: int, k: int = k, hit: list[str] = hit) -> int | Done | None:
                 if number < k or (hit and not for_good):
                     return None
                 hit.append(name)
-                return [errno.ENOSPC, errno.EIO][k % 2]
+                return fault(kind, k + first)
 
             system.decide = decide
             saved = None
@@ -73,17 +78,18 @@ def test_meta_a_failed_sync_that_is_passed_over_is_found(folder: Path, monkeypat
     synced = relive._files._synced
     monkeypatch.setattr(relive._files, "_synced", lambda fds: (synced(fds)[0], None))
     with pytest.raises(AssertionError):
-        test_every_call_of_a_save_fails(False, 1, folder, lambda *_: None)
+        test_every_call_of_a_save_fails(False, 1, "disk", 0, folder, lambda *_: None)
 
 
-def test_every_call_of_a_load_fails(folder: Path, record_property: Any) -> None:
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ENOENT])
+def test_every_call_of_a_load_fails(code: int, folder: Path, record_property: Any) -> None:
     buffer = build()
     live(buffer, 0)
     buffer.save(folder)
     before = len(os.listdir("/proc/self/fd"))
     for k in range(1, 500):
         with watched(BACK_ENDS[-1]) as system:
-            system.decide = lambda name, number, k=k: errno.EIO if number == k else None
+            system.decide = lambda name, number, k=k: code if number == k else None
             called = True
             with contextlib.suppress(StorageError):
                 relive.load(folder)
@@ -203,3 +209,22 @@ def test_names_that_files_use_themselves_are_refused() -> None:
     for name in ("__metadata__", "a.b", "relive/ranges", ""):
         with pytest.raises(relive.SchemaError, match="an identifier without a leading underscore"):
             relive.Schema(**SCHEMA.tree, **{name: relive.Field()})
+
+
+def test_files_that_a_network_file_system_keeps_are_left_alone(folder: Path) -> None:
+    """NFS renames a file that is deleted while somebody has it open."""
+    buffer = build()
+    for path in (folder / "saves", folder / "rollouts"):
+        path.mkdir()
+        (path / ".nfs000000000012ab0000000001").write_bytes(b"left")
+    for round_of in range(3):
+        live(buffer, round_of)
+        buffer.save(folder / "saves", keep=2)
+        assert rounds_of(relive.load(folder / "saves"), [round_of + 1]) == round_of + 1
+        with TrajectoryReplayBuffer(folder / "rollouts", max_trajectories=2) as rollouts:
+            rollouts.add_trajectories([simple(round_of, length=2)])
+            rollouts.sync()
+            assert len(rollouts) == min(round_of + 1, 2)
+    assert verify_saves(folder / "saves") == verify(folder / "rollouts") == []
+    for path in (folder / "saves", folder / "rollouts"):
+        assert (path / ".nfs000000000012ab0000000001").read_bytes() == b"left"

@@ -7,17 +7,44 @@ puts itself in place of.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
+
+import pytest
 
 from relive import _files, _kernels
 from relive._kernels_numpy import files as kernels
 
 CALLS = ["open", "write", "fsync", "rename", "unlink", "link", "pread", "preadv", "read", "scandir", "close", "fstat"]
+
+
+class Done(NamedTuple):
+    """The call is made, and its answer is an error all the same: it was lost on its way, and the next try failed."""
+
+    code: int
+
+
+# What the k-th call may fail with. A server's file handles go stale, its quotas end, its answers are lost.
+FAULTS: dict[str, list[int | Done]] = {
+    "disk": [errno.ENOSPC, errno.EIO],
+    "network": [errno.ESTALE, Done(errno.EIO), errno.EDQUOT, Done(errno.ESTALE), Done(errno.ETIMEDOUT)],
+}
+# In turn; in the long mode every call with every fault.
+KINDS = [
+    pytest.param(kind, first, marks=[pytest.mark.slow] if (kind, first) not in (("disk", 0), ("network", 1)) else [])
+    for kind, faults in FAULTS.items()
+    for first in range(len(faults))
+]
+
+
+def fault(kind: str, number: int) -> int | Done:
+    """One of the faults of that kind."""
+    return FAULTS[kind][number % len(FAULTS[kind])]
 
 
 class System:
@@ -26,13 +53,13 @@ class System:
     Attributes:
         trace: Name, arguments and result of every call, in order; of a sync, whether it was that of a directory.
         decide: Told a call's name and number before it is made; may return an error number, or a number of bytes in a
-            list, which is all that a write then takes. Reads of rows, which are many, do not count.
+            list, which is all that a write then takes, or `Done`. Reads of rows, which are many, do not count.
         before: Called with a call's name and arguments before it is made; may wait.
     """
 
     def __init__(self) -> None:
         self.trace: list[tuple[str, tuple[Any, ...], Any]] = []
-        self.decide: Callable[[str, int], int | list[int] | None] = lambda name, number: None
+        self.decide: Callable[[str, int], int | Done | list[int] | None] = lambda name, number: None
         self.before: Callable[[str, tuple[Any, ...]], None] = lambda name, args: None
         self._lock, self._count = threading.Lock(), 0
 
@@ -49,11 +76,15 @@ class System:
             if isinstance(verdict, list) and name == "write":
                 args = (args[0], memoryview(args[1])[: verdict[0]])
             noted = (args[0], stat.S_ISDIR(os.fstat(args[0]).st_mode)) if name == "fsync" else args
-            if isinstance(verdict, int):
-                if name == "close":
-                    real(*args)  # the descriptor is gone even if the call fails
-                self._note(name, noted, OSError(verdict, os.strerror(verdict)))
-                raise OSError(verdict, os.strerror(verdict))
+            if isinstance(verdict, int | Done):
+                code = verdict.code if isinstance(verdict, Done) else verdict
+                # The descriptor is gone even if the call fails.
+                if name == "close" or isinstance(verdict, Done):
+                    result = real(*args, **options)
+                    if name in ("open", "scandir"):
+                        os.close(result) if name == "open" else result.close()
+                self._note(name, noted, OSError(code, os.strerror(code)))
+                raise OSError(code, os.strerror(code))
             result = real(*args, **options)
             self._note(name, noted, result)
             return result
