@@ -17,7 +17,7 @@ import numpy as np
 
 from ._arguments import ids_of, shortage, td_errors
 from ._lanes import CUTS, MANY_BOUNDARIES, OLDEST
-from ._types import Array, Bool, Int64
+from ._types import Array, Bool, Float64, Int64
 from .batch import Batch
 from .buffer import ReplayBuffer
 from .checkpoints._loading import load
@@ -225,6 +225,21 @@ class Counted:
         applied = self.buffer.update_priorities(checked[keep], errors[keep])
         self.buffer._count_update(*[len(checked) - int(keep.sum())] * 2)
         return applied
+
+    def weights(self, ids: Int64, beta: float | None) -> Float64:
+        """Importance-sampling weights `p**(-alpha * beta)`, divided by the largest of them or in the buffer.
+
+        Args:
+            ids: Ids of items, `[n]`.
+            beta: The exponent; None: the sampler's.
+        """
+        settings = self.buffer.sampler
+        if not isinstance(settings, Prioritized) or not len(ids):
+            return np.ones(len(ids))
+        own = settings.beta if isinstance(settings.beta, float) else self.buffer.stats().beta
+        raw = self.buffer.priorities(ids)
+        smallest = raw if settings.weights == "batch" else self.buffer.priorities(self.items())
+        return np.asarray((raw / smallest.min()) ** (-settings.alpha * (own if beta is None else beta)))
 
     def cut(self) -> None:
         """End all streams, as `ReplayBuffer.cut`."""

@@ -43,6 +43,7 @@ class Turn(Protocol):
 
 _parts: WeakSet[Part] = WeakSet()
 _turns: WeakSet[Turn] = WeakSet()
+_outer: WeakSet[Turn] = WeakSet()
 _one = RLock()  # two threads that fork at the same time would wait for each other's locks
 _held = ExitStack()
 
@@ -57,14 +58,14 @@ def forget(part: Part) -> None:
     _parts.discard(part)
 
 
-def halt(turn: Turn) -> None:
-    """Hold the lock of `turn` over every fork from now on."""
-    _turns.add(turn)
+def halt(turn: Turn, *, outer: bool = False) -> None:
+    """Hold the lock of `turn` over every fork from now on; `outer`: inside it other ones are taken."""
+    (_outer if outer else _turns).add(turn)
 
 
 def turns() -> list[Turn]:
-    """All that are held over a fork."""
-    return list(_turns)
+    """All that are held over a fork, in the order in which threads take them."""
+    return [*_outer, *_turns]
 
 
 def _before() -> None:

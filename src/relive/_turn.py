@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import atexit
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from . import _forks, _kernels
 from .errors import ReliveError, message
@@ -34,6 +37,9 @@ class Turn:
     def __init__(self) -> None:
         self.lock = _kernels.active().Lock()
         self.taken = self.lock.taken
+        self._hold()
+
+    def _hold(self) -> None:
         _forks.halt(self)
 
     def alone(self) -> AbstractContextManager[bool]:
@@ -53,6 +59,42 @@ class Turn:
         remedy = "set a flag in the signal handler, and call when that call has returned; only `stats()`, "
         remedy += "`can_sample()` and `len()` may be called at any time"
         return ReliveError(message("a call of its own", got, "ReplayBuffer", remedy))
+
+
+class Outer(Turn):
+    """The turn of an adapter, each of whose calls may make several of its buffer; a copy of it is a new one."""
+
+    __slots__ = ()
+
+    def _hold(self) -> None:
+        _forks.halt(self, outer=True)
+
+    def __reduce__(self) -> tuple[type[Outer], tuple[()]]:
+        return Outer, ()
+
+
+class Adapter(Protocol):
+    """Whose calls are made one at a time."""
+
+    _outer: Outer
+
+
+_Self = TypeVar("_Self", bound=Adapter)
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def one_at_a_time(
+    method: Callable[Concatenate[_Self, _Given], _Result],
+) -> Callable[Concatenate[_Self, _Given], _Result]:
+    """Let a thread make this call of an adapter only while no other one is inside a call that has this, too."""
+
+    @wraps(method)
+    def call(self: _Self, /, *arguments: _Given.args, **choices: _Given.kwargs) -> _Result:
+        with self._outer.lock:
+            return method(self, *arguments, **choices)
+
+    return call
 
 
 def _end() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from .. import _check
 from .._counted import Counted, unpacked
 from .._files import replacing
+from .._turn import Outer, one_at_a_time
 from .._types import Array, Int64
 from ..errors import ArgumentError, SchemaError, StorageError, message
 from ..items import Transitions
@@ -99,6 +100,7 @@ class ReplayBuffer:
         steps = _check.integer(int(size) if isinstance(size, float) else size, "ReplayBuffer(size)", minimum=1)
         self._fields = Fields(env_dict or {}, names_of(next_of), names_of(stack_compress), default_dtype, Nstep)
         self._n_step = self._fields.item.n_step
+        self._outer = Outer()
         self._counted = Counted(self._fields.schema, steps, 1, self._fields.item, sampler, seed)
 
     @property
@@ -120,6 +122,7 @@ class ReplayBuffer:
         """
         return self._add(fields, None)
 
+    @one_at_a_time
     def _add(self, fields: Mapping[str, Any], priority: Array | None) -> int | None:
         steps, ended = self._fields.steps(fields)
         given: dict[str, Any] = {} if priority is None else {"priority": priority}
@@ -135,6 +138,7 @@ class ReplayBuffer:
         whole = bool(ended.any()) or len(ids) - int(back[0]) >= self._n_step
         return int(first[0]) if whole else None
 
+    @one_at_a_time
     def sample(self, batch_size: int, beta: float = 0.4) -> dict[str, Array]:
         """Draw items.
 
@@ -151,14 +155,17 @@ class ReplayBuffer:
         """
         return self._fields.named(self._counted.sample(batch_size, beta))
 
+    @one_at_a_time
     def on_episode_end(self) -> None:
         """End the episode without a terminal state, at a time limit or a reset: n-step windows are shortened here."""
         self._counted.cut()
 
+    @one_at_a_time
     def clear(self) -> None:
         """Forget all steps. Indexes are never used again."""
         self._counted.clear()
 
+    @one_at_a_time
     def get_stored_size(self) -> int:
         """Items that can be drawn now: steps stored, less those whose n-step window is not complete."""
         return self._counted.drawable
@@ -167,6 +174,7 @@ class ReplayBuffer:
         """How many steps it holds."""
         return self._counted.ids.size
 
+    @one_at_a_time
     def get_next_index(self) -> int:
         """The place in a ring of `get_buffer_size()` steps that the next item takes, as cpprb counts places.
 
@@ -175,6 +183,7 @@ class ReplayBuffer:
         counted = self._counted
         return int(counted.next[0] - (len(counted) - counted.drawable)) % self.get_buffer_size()
 
+    @one_at_a_time
     def get_current_episode_len(self) -> int:
         """Steps stored of the episode that goes on; 0 after its end."""
         counted = self._counted
@@ -186,6 +195,7 @@ class ReplayBuffer:
         """Whether windows of several steps are drawn."""
         return self._n_step > 1
 
+    @one_at_a_time
     def get_all_transitions(self, shuffle: bool = False) -> dict[str, Array]:
         """All items as `sample` gives them, by their places in a ring or in random order; weights are 1."""
         return self._encode_sample(self._counted.buffer.rng.permutation(self.get_stored_size()) if shuffle else None)
@@ -197,6 +207,7 @@ class ReplayBuffer:
         ids = ids[np.argsort(counted.slots(0)[: len(ids)])]
         return self._fields.named(counted.buffer.read(ids if places is None else ids[places]))
 
+    @one_at_a_time
     def save_transitions(self, file: File, *, safe: bool = True) -> None:
         """Save the steps in a file, and priorities where there are any. No pickle is in it.
 
@@ -212,6 +223,7 @@ class ReplayBuffer:
         with replacing(name if name.endswith(".npz") else f"{name}.npz") as whole:  # as NumPy names it
             np.savez(whole, **arrays)
 
+    @one_at_a_time
     def load_transitions(self, file: File) -> None:
         """Add the steps of a file that `save_transitions` wrote. They need not be windows of as many steps as here.
 
@@ -317,6 +329,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._largest = max(self._largest, float(given.max()))
         return index
 
+    @one_at_a_time
     def update_priorities(self, indexes: Any, priorities: Any) -> None:
         """Set priorities, `|priority| + eps`; those of steps that are no longer stored are dropped and counted.
 
@@ -338,6 +351,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """The largest priority so far, without `eps`; 1 before there is one."""
         return self._largest or 1.0
 
+    @one_at_a_time
     def clear(self) -> None:
         """Forget all steps and priorities. Indexes are never used again."""
         super().clear()

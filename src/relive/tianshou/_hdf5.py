@@ -82,10 +82,10 @@ def of_children(children: Any) -> dict[str, Array]:
     return {name: np.array([getattr(child, name) for child in children]) for name in _OF_CHILDREN}
 
 
-def restore_children(children: Any, state: Mapping[str, Array]) -> Any:
-    """Put child buffers where others stood; the batch that they share."""
+def restore_children(buffer: Any, state: Mapping[str, Array]) -> None:
+    """Put a vector buffer's children where others stood, with the batch that they share."""
     for name in _OF_CHILDREN:
-        for child, value in zip(children, state[name], strict=True):
+        for child, value in zip(buffer.buffers, state[name], strict=True):
             scalar = int if name in ("_insertion_idx", "_size", "_ep_len", "_ep_start_idx") else np.array
             setattr(child, name, scalar(value))
     nested: dict[str, Any] = {"obs": {}, "act": {}}
@@ -96,4 +96,7 @@ def restore_children(children: Any, state: Mapping[str, Array]) -> Any:
             for group in groups:
                 inner = inner.setdefault(group, {})
             inner[name] = array
-    return Batch(nested)
+    buffer._meta = Batch(nested)
+    buffer._set_batch_for_children()
+    buffer._lengths = np.array([len(child) for child in buffer.buffers])
+    buffer.last_index = buffer._offset + np.array([child.last_index[0] for child in buffer.buffers])

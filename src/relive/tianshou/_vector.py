@@ -10,6 +10,7 @@ from tianshou.data import Batch, ReplayBuffer, ReplayBufferManager
 
 from .. import _check
 from .._counted import Counted
+from .._turn import Outer, one_at_a_time
 from .._types import Array, Bool, Int64
 from ..batch import Batch as Drawn
 from ..errors import ArgumentError, SchemaError, StaleId, message
@@ -80,6 +81,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         if (observation_space is None) != (action_space is None):
             raise ArgumentError(message("both spaces or none", "one", f"{kind}(observation_space, action_space)"))
         stack = _check.integer(stack_num, f"{kind}(stack_num)", minimum=1)
+        self._outer = Outer()
         # Its children count slots and episodes; none of them holds an observation.
         super().__init__([ReplayBuffer(steps, stack_num=stack, ignore_obs_next=True) for _ in range(lanes)])
         self._given = {"total_size": total_size, "buffer_num": lanes, "stack_num": stack}
@@ -113,6 +115,7 @@ class VectorReplayBuffer(ReplayBufferManager):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} of {self.maxsize} steps, {self.buffer_num} environments)"
 
+    @one_at_a_time
     def add(self, batch: Any, buffer_ids: Any = None) -> tuple[Int64, Array, Array, Int64]:
         """Add a step of every environment, or of those in `buffer_ids`.
 
@@ -166,6 +169,7 @@ class VectorReplayBuffer(ReplayBufferManager):
             raise StaleId(message("slots that hold a step", got, type(self).__name__, "`sample_indices(0)` has them"))
         return np.asarray(ids)
 
+    @one_at_a_time
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             index = self.sample_indices(0) if index == slice(None) else self._indices[: len(self)][index]
@@ -189,15 +193,15 @@ class VectorReplayBuffer(ReplayBufferManager):
         if drawn is not None and self._prioritizes:
             found["weight"] = drawn.weights.astype(np.float64)
         elif self._prioritizes:
-            found["weight"] = self._weights_of(ids)
+            found["weight"] = self._counted.weights(ids, self._beta)
         return Batch(found)
 
+    @one_at_a_time
     def get(self, index: Any, key: str, default_value: Any = None, stack_num: int | None = None) -> Any:
         """One key at these slots, as Tianshou's `get`."""
         if key not in IN_RELIVE:
             return super().get(index, key, default_value, stack_num)
-        slots = np.atleast_1d(self._indices[index])
-        ids = self._ids(slots)
+        ids = self._ids(np.atleast_1d(self._indices[index]))
         if self._counted is None:
             return Batch()
         read = self._counted.buffer.read(ids)
@@ -220,6 +224,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         """All actions by slot, a copy."""
         return self._whole("action")
 
+    @one_at_a_time
     def _whole(self, name: str) -> Any:
         if self._counted is None:
             raise AttributeError(name)
@@ -240,6 +245,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         """The slots of the steps before; those of first steps stay."""
         return self._walked(index, -1)
 
+    @one_at_a_time
     def _walked(self, index: Any, way: int) -> Any:
         slots = np.atleast_1d(np.asarray(index)) % self.maxsize
         counted, steps = self._counted, self.maxsize // self.buffer_num
@@ -254,6 +260,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         found = lanes * steps + (places + made) % steps
         return found if np.ndim(index) else found[0]
 
+    @one_at_a_time
     def unfinished_index(self) -> Int64:
         """The slots of the last steps of episodes that have not ended: newest ones, and those before a reset."""
         newest = super().unfinished_index()
@@ -263,6 +270,7 @@ class VectorReplayBuffer(ReplayBufferManager):
     def _held(self) -> Bool:
         return np.zeros(self.maxsize, bool) if self._counted is None else self._counted.ids.reshape(-1) >= 0
 
+    @one_at_a_time
     def sample_indices(self, batch_size: int | None) -> Int64:
         """Draw slots; all of them, lane by lane and the oldest first, for 0 and None; none below."""
         if batch_size is None or batch_size <= 0 or self._counted is None:
@@ -274,6 +282,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         self._last_drawn[slots] = drawn.ids
         return Indices.of(slots, drawn.ids)
 
+    @one_at_a_time
     def sample(self, batch_size: int | None) -> tuple[Any, Int64]:
         """Draw a batch, and the slots of its steps; everything for 0 and None.
 
@@ -291,37 +300,28 @@ class VectorReplayBuffer(ReplayBufferManager):
     def _prioritizes(self) -> bool:
         return self._counted is not None and self._counted.prioritizes
 
+    @one_at_a_time
     def _update_weight(self, index: Any, new_weight: Any) -> None:
         """Set priorities; see `PrioritizedVectorReplayBuffer.update_weight`."""
         if self._counted is None:
             raise StaleId(message("slots that hold a step", "an empty buffer", "update_weight"))
         slots = np.asarray(index, np.int64)
-        drawn = getattr(index, "ids", None)
-        if drawn is None:
-            last, now = self._last_drawn[slots], self._counted.ids.reshape(-1)[slots]
-            drawn = np.where(last >= 0, last, now)
-            self._counted.update(drawn, new_weight)
-            self._last_drawn[slots[drawn != now]] = -1
-            return
+        given = getattr(index, "ids", None)
+        last, now = self._last_drawn[slots], self._counted.ids.reshape(-1)[slots]
+        drawn = np.where(last >= 0, last, now) if given is None else given
         self._counted.update(drawn, new_weight)
+        if given is None:
+            self._last_drawn[slots[drawn != now]] = -1
 
+    @one_at_a_time
     def _get_weight(self, index: Any) -> Array:
-        return self._weights_of(self._ids(np.atleast_1d(self._indices[index])))
-
-    def _weights_of(self, ids: Int64) -> Array:
-        """Importance-sampling weights `p**(-alpha * beta)`, divided by the largest of them or in the buffer."""
-        if self._counted is None or not len(ids):
-            return np.ones(0)
-        settings, counted = self._sampler, self._counted
-        own = settings.beta if isinstance(settings.beta, float) else counted.buffer.stats().beta
-        beta = own if self._beta is None else self._beta
-        raw = counted.buffer.priorities(ids)
-        smallest = raw if settings.weights == "batch" else counted.buffer.priorities(counted.items())
-        return np.asarray((raw / smallest.min()) ** (-settings.alpha * beta))
+        ids = self._ids(np.atleast_1d(self._indices[index]))
+        return np.ones(0) if self._counted is None else self._counted.weights(ids, self._beta)
 
     def _set_beta(self, beta: float) -> None:
         self._beta = _check.real(beta, "set_beta", low=0.0)
 
+    @one_at_a_time
     def reset(self, keep_statistics: bool = False) -> None:
         """Forget all steps; with `keep_statistics` not the return and length of the episodes that go on."""
         super().reset(keep_statistics)
@@ -329,6 +329,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         if self._counted is not None:
             self._counted.clear()
 
+    @one_at_a_time
     def hasnull(self) -> bool:
         """Whether a step has a NaN or None. Steps that had none the last time are not looked at again."""
         slots = np.unique(np.concatenate(self._unchecked)) if self._unchecked else np.empty(0, np.int64)
@@ -336,6 +337,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         self._unchecked = [slots] if found else []
         return found
 
+    @one_at_a_time
     def set_array_at_key(self, seq: Any, key: str, index: Any = None, default_value: float | None = None) -> None:
         """Set a key of these slots, a new one as well, but no observation and no action."""
         if key in IN_RELIVE:
@@ -356,6 +358,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         """Refused: arrays do not say where streams end."""
         raise refusal("from_data", "call `add` for each step")
 
+    @one_at_a_time
     def save_hdf5(self, path: str | os.PathLike[str], compression: str | None = None) -> None:
         """Save everything in an HDF5 file without pickles; infos as far as they are numbers.
 
@@ -393,8 +396,5 @@ class VectorReplayBuffer(ReplayBufferManager):
         buffer = cls(**given, **own, **choices)
         buffer._make(_hdf5.schema(packed)).restore(packed)
         buffer._cuts, buffer._beta = state.pop("cuts"), beta
-        buffer._meta = _hdf5.restore_children(buffer.buffers, state)
-        buffer._set_batch_for_children()
-        buffer._lengths = np.array([len(child) for child in buffer.buffers])
-        buffer.last_index = buffer._offset + np.array([child.last_index[0] for child in buffer.buffers])
+        _hdf5.restore_children(buffer, state)
         return buffer

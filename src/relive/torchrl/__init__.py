@@ -17,6 +17,7 @@ from .. import _check
 from .._counted import Counted, unpacked
 from .._extras import needs
 from .._files import replacing
+from .._turn import Outer, one_at_a_time
 from ..batch import Batch
 from ..errors import ArgumentError, CorruptionError, NotEnoughData, SchemaError, message
 from ..items import Transitions
@@ -97,6 +98,7 @@ class TensorDictReplayBuffer:
         self._capacity = _check.integer(capacity, "TensorDictReplayBuffer(capacity)", minimum=1)
         self._item, self._sampler, self._seed = Transitions(n_step=n_step, gamma=gamma), sampler, seed
         self.batch_size, self.priority_key, self._device = batch_size, priority_key, device
+        self._outer = Outer()
         self._layout: Layout | None = None
         self._counted: Counted | None = None
         self.write_count = 0
@@ -117,6 +119,7 @@ class TensorDictReplayBuffer:
     def __repr__(self) -> str:
         return f"TensorDictReplayBuffer({len(self)} of {self._capacity} steps, {self._item!r}, {self._sampler!r})"
 
+    @one_at_a_time
     def add(self, data: Any) -> Any:
         """Add one step: a TensorDict without batch axes, or `[environments]`.
 
@@ -133,6 +136,7 @@ class TensorDictReplayBuffer:
         ids = self._put(data[None, None] if data.batch_dims == 0 else data[:, None])
         return int(ids[0, 0]) if data.batch_dims == 0 else torch.from_numpy(ids[:, 0])
 
+    @one_at_a_time
     def extend(self, tensordicts: Any, *, update_priority: bool = True) -> Any:
         """Add steps in the order of time: `[T]` of one environment, or `[environments, T]` as a collector gives it.
 
@@ -177,6 +181,7 @@ class TensorDictReplayBuffer:
     def _make(self, schema: Schema, lanes: int) -> Counted:
         return Counted(schema, -(-self._capacity // lanes), lanes, self._item, self._sampler, self._seed)
 
+    @one_at_a_time
     def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
         """Draw items.
 
@@ -205,6 +210,7 @@ class TensorDictReplayBuffer:
         while True:
             yield self.sample()
 
+    @one_at_a_time
     def __getitem__(self, index: Any) -> Any:
         """Items by index, without drawing: a tensor of indices, or `[:]` for all, one environment after the other."""
         if self._counted is None:
@@ -232,6 +238,7 @@ class TensorDictReplayBuffer:
         if self._counted is not None and self._counted.prioritizes:
             self.update_priority(data.get("index"), largest(data.get(self.priority_key), 1))
 
+    @one_at_a_time
     def update_priority(self, index: Any, priority: Any) -> int:
         """Set priorities, `|priority| + eps`; those of steps that are no longer stored are dropped and counted.
 
@@ -253,11 +260,13 @@ class TensorDictReplayBuffer:
         given = array_of(priority)
         return self._counted.update(ids, np.broadcast_to(given, ids.shape).copy() if given.ndim == 0 else given)
 
+    @one_at_a_time
     def empty(self) -> None:
         """Forget all steps. Indices are never used again."""
         if self._counted is not None:
             self._counted.clear()
 
+    @one_at_a_time
     def state_dict(self) -> dict[str, Any]:
         """Everything as tensors, for `torch.save`; `torch.load(weights_only=True)` reads it."""
         if self._counted is None or self._layout is None:
@@ -266,6 +275,7 @@ class TensorDictReplayBuffer:
         layout = np.frombuffer(json.dumps(self._layout.plain()).encode(), np.uint8).copy()
         return {**packed, _LAYOUT: torch.from_numpy(layout), "written": torch.tensor(self.write_count)}
 
+    @one_at_a_time
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on as the buffer whose state it is, with this one's item and sampler; a smaller one keeps the newest.
 
