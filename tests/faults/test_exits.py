@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from storages import NAMES
 
 EXITS = int(os.environ.get("RELIVE_EXITS", "200"))
 PROGRAM = """
@@ -84,7 +85,7 @@ def ends(work: str, storage: str, folder: Path, times: int) -> None:
             assert done.stderr == "", number
 
 
-CASES = [("draw", "ram"), ("draw", "shared"), ("all", "ram"), ("all", "shared")]
+CASES = [(work, storage) for work in ("draw", "all") for storage in NAMES if storage != "mapped"]
 CASES += [("save", "ram"), ("load", "ram"), ("trajectories", "ram")]
 
 

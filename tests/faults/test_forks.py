@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from storages import NAMES
 
 import relive
 from relive import _kernels
@@ -135,13 +136,13 @@ def many_forks(storage: str, folder: Path, forks: int) -> None:
     assert set(results) == ({"done"} if storage == "ram" else {"refused"})
 
 
-@pytest.mark.parametrize("storage", ["ram", "shared"])
+@pytest.mark.parametrize("storage", [name for name in NAMES if name != "mapped"])
 def test_a_child_works_or_refuses(storage: str, tmp_path: Path) -> None:
     many_forks(storage, tmp_path, 20)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("storage", ["ram", "shared"])
+@pytest.mark.parametrize("storage", [name for name in NAMES if name != "mapped"])
 def test_a_thousand_children_work_or_refuse(storage: str, tmp_path: Path) -> None:
     many_forks(storage, tmp_path, FORKS // 2)
 

@@ -100,7 +100,7 @@ def test_a_call_with_a_limiter_interrupted_at_any_line_has_happened_or_not(name:
     streams = Streams()
 
     def build() -> tuple[relive.ReplayBuffer, Callable[[], object]]:
-        limiter = relive.RateLimiter(4, min_size=1, error_buffer=24, timeout=5)
+        limiter = relive.RateLimiter(4, min_size=1, error_buffer=64, timeout=5)
         buffer = relive.ReplayBuffer(SCHEMA, LANES * ROWS, num_envs=LANES, limiter=limiter, seed=1)
         buffer.add(**copy.deepcopy(streams).step())
         return buffer, calls(buffer, streams)[name]

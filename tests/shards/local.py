@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,10 @@ class Local:
 
     def store(self) -> float:
         return self.room
+
+    def at_end(self, end: Callable[[], None]) -> None:
+        atexit.unregister(end)
+        atexit.register(end)
 
     def call(self, shard: int, method: str, *arguments: Any) -> Promise:
         with self.lock:  # writers call from a thread of their own

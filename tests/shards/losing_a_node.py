@@ -1,4 +1,4 @@
-"""On a cluster of three nodes a shard is stopped, one is killed, and a node is lost with the shard on it.
+"""On a cluster of three nodes a shard is stopped, one is killed, and a node and a raylet are lost with their shards.
 
 Run by `test_shards_on_ray.py`, in a process of its own.
 """
@@ -52,14 +52,14 @@ def fault(shards: Shards, shard: int, what: str, strike: Callable[[], Any]) -> N
     print(f"{what}: draws went on after {late:.2f} s", flush=True)
 
 
-def returned(shards: Shards, shard: int, life: int, lost: int) -> None:
+def returned(shards: Shards, shard: int, life: int, lost: int, added: int = LANES * STEPS) -> None:
     """Wait until the shard is back."""
     begun = time.monotonic()
     while (shards.stats().missing or shards.stats().shards[shard].life != life) and time.monotonic() - begun < 120:
         time.sleep(0.2)
     stats = shards.stats()
     assert (stats.missing, stats.shards[shard].life, stats.lost) == ((), life, lost), stats
-    assert stats.size == LANES * STEPS - lost
+    assert stats.size == added - lost
 
 
 cluster = Cluster(
@@ -90,6 +90,13 @@ with Shards(schema, LANES * 200, num_envs=LANES, shards=3, seed=0, actor_options
     fault(shards, 1, "a lost node", lambda: cluster.remove_node(nodes[1], allow_graceful=False))
     cluster.add_node(num_cpus=1, object_store_memory=100 << 20, resources={"replay1": 1})
     returned(shards, 1, life=1, lost=4 * STEPS)
+
+    writer.extend(**steps())
+    assert writer.flush() == 0
+    (raylet,) = nodes[0].all_processes["raylet"]
+    fault(shards, 0, "a lost raylet", lambda: os.kill(raylet.process.pid, signal.SIGKILL))
+    cluster.add_node(num_cpus=1, object_store_memory=100 << 20, resources={"replay0": 1})
+    returned(shards, 0, life=1, lost=8 * STEPS, added=2 * LANES * STEPS)
     print("the shards are back", flush=True)
 ray.shutdown()
 cluster.shutdown()

@@ -18,6 +18,7 @@ from .._lanes import (
     DRAWABLE,
     END,
     FIRST,
+    GONE,
     HEAD,
     HELD,
     LOST,
@@ -76,6 +77,7 @@ class Lane(Frozen):
         """Whether its counters can be those of these rows; what follows from the marks is counted again."""
         c = self.counters
         inside = all(self.first <= c[row] <= c[HEAD] for row in (OLDEST, READY))
+        inside = inside and c[GONE] <= c[HEAD]
         return bool(inside and c[HELD] in (0, c[HEAD]) and c[STEPS] >= np.count_nonzero(self.marks & STEP))
 
     def refitted(self, window: Window, lanes: int, rows: int) -> Lane:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .._extras import needs
@@ -97,6 +99,16 @@ class Actors:
         nodes = [node["Resources"] for node in ray().nodes() if node["Alive"]]
         return min((float(node.get("object_store_memory", math.inf)) for node in nodes), default=math.inf)
 
+    def at_end(self, end: Callable[[], None]) -> None:
+        """As in `Lines`; `atexit` is too late in an actor, whose connections Ray takes down before."""
+        atexit.unregister(end)  # what is registered last is called first: before Ray's own end
+        atexit.register(end)
+        worker = ray()._private.worker.global_worker
+        actor = getattr(worker, "actors", {}).get(worker.actor_id)
+        own = getattr(actor, "__ray_shutdown__", None)
+        if actor is not None and getattr(own, "args", (None,))[0] is not end:
+            actor.__ray_shutdown__ = functools.partial(_shut_down, end, own)
+
     def wait(self, promises: Sequence[Any], timeout: float) -> list[bool]:
         """As in `Lines`."""
         open_ = [promise for promise in promises if not isinstance(promise, Gone)]
@@ -126,6 +138,12 @@ class Actors:
             for handle in self.handles:
                 with contextlib.suppress(Exception):  # it is dead, or the cluster is
                     module.kill(handle)
+
+
+def _shut_down(end: Callable[[], None], own: Callable[[], Any] | None) -> None:
+    end()
+    if own is not None:
+        own()
 
 
 def _said(error: Exception) -> str:

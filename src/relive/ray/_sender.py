@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -66,7 +65,9 @@ class Sender:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="relive-writer", daemon=True)
             self._thread.start()
-            _keep(self)
+            _forks.tell(self)
+            _SENDERS.add(self)
+            self._lines.at_end(stop_all)  # the thread must not be inside of a library that is being torn down
 
     def check(self) -> None:
         """Raise what ended the thread, or what a shard said to a block that it refused. Under the lock."""
@@ -219,14 +220,6 @@ class Sender:
 
 
 _SENDERS: WeakSet[Sender] = WeakSet()
-
-
-def _keep(sender: Sender) -> None:
-    """End the thread before the interpreter ends: it must not be inside of a library that is being torn down."""
-    _forks.tell(sender)
-    _SENDERS.add(sender)
-    atexit.unregister(stop_all)  # what is registered last is called first: before Ray's own end
-    atexit.register(stop_all)
 
 
 def stop_all() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -49,6 +49,10 @@ class Lines(Protocol):
 
     def store(self) -> float:
         """Bytes of the smallest store that large replies travel through; infinity where there is none."""
+        ...
+
+    def at_end(self, end: Callable[[], None]) -> None:
+        """Have `end` called when this process ends by itself, as long as calls can be made."""
         ...
 
     def wait(self, promises: Sequence[Any], timeout: float) -> list[bool]:
