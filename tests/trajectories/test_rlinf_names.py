@@ -175,3 +175,34 @@ def test_merging_keeps_texts(tmp_path: Path) -> None:
         merged.load_checkpoint(tmp_path / layout)
         assert [merged.load_trajectory(k).forward_inputs["texts"][1] for k in range(2)] == ["0, 1", "1, 1"]
         assert merged.get_trajectory_info(1)["task"] == "b"
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_private_names_that_rlinf_0_4_0_reads(epochs: int, tmp_path: Path) -> None:
+    """`_flatten_trajectory`, as its RLT worker has it; the index and `_load_trajectory`, as its visualizer has them."""
+    steps, width = 6, 2
+    rng = np.random.default_rng(0)
+    flags = torch.from_numpy(rng.random((steps + epochs, width, 1)) < 0.5)
+    numbers = torch.from_numpy(rng.random((steps, width, 3), np.float32))
+    fields = {"actions": numbers, "rewards": numbers[..., :1], "dones": flags}
+    fields["curr_obs"] = {"states": numbers.to(torch.bfloat16)}
+    with TrajectoryReplayBuffer(auto_save=True, auto_save_path=str(tmp_path / "own")) as buffer:
+        for number in range(3):
+            buffer.add_trajectories([Trajectory(model_weights_id=f"{number}", max_episode_length=9, **fields)])
+        flat = buffer._flatten_trajectory(Trajectory(**fields))
+        assert len(buffer) == 3
+        each = flags if not epochs else flags.reshape(epochs, -1, width, 1)[:, 1:].reshape(steps, width, 1)
+        assert set(flat) == {"actions", "rewards", "dones", "curr_obs"}
+        assert torch.equal(flat["actions"], numbers.reshape(-1, 3))
+        assert torch.equal(flat["dones"], each.reshape(-1, 1))
+        assert torch.equal(flat["curr_obs"]["states"], fields["curr_obs"]["states"].reshape(-1, 3))
+        assert buffer._trajectory_id_list == list(buffer._trajectory_index) == [0, 1, 2]
+        info = buffer._trajectory_index[1]
+        assert (info["model_weights_id"], tuple(info["shape"][:2]), info["num_samples"]) == ("1", (steps, width), 12)
+        assert 7 not in buffer._trajectory_index
+        loaded = buffer._load_trajectory(1, info["model_weights_id"])
+        assert torch.equal(loaded.rewards[2, 1], numbers[2, 1, :1])
+        assert loaded.rewards[2, 1].item() == pytest.approx(float(numbers[2, 1, 0]))
+        assert torch.equal(loaded.dones, each)
+        assert (loaded.prev_logprobs, loaded.next_obs, loaded.max_episode_length) == (None, {}, 9)
+        assert loaded.curr_obs["states"].dtype == torch.bfloat16

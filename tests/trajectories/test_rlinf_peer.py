@@ -12,14 +12,20 @@ import pytest
 
 pytest.importorskip("rlinf")
 torch = pytest.importorskip("torch")
-from rlinf.data.embodied_buffer_dataset import (  # noqa: E402
-    PreloadReplayBufferDataset,
-    ReplayBufferDataset,
-    replay_buffer_collate_fn,
-)
-from rlinf.data.embodied_io_struct import Trajectory as RLinfTrajectory  # noqa: E402
-from rlinf.data.replay_buffer import TrajectoryReplayBuffer as RLinfBuffer  # noqa: E402
 from rlinf.utils.nested_dict_process import concat_batch, put_tensor_device  # noqa: E402
+
+try:  # 0.4.0
+    from rlinf.data.schema.embodied_types import Trajectory as RLinfTrajectory
+    from rlinf.data.storage.replay import PreloadReplayBufferDataset, ReplayBufferDataset, replay_buffer_collate_fn
+    from rlinf.data.storage.replay import TrajectoryReplayBuffer as RLinfBuffer
+except ImportError:  # 0.3.0
+    from rlinf.data.embodied_buffer_dataset import (
+        PreloadReplayBufferDataset,
+        ReplayBufferDataset,
+        replay_buffer_collate_fn,
+    )
+    from rlinf.data.embodied_io_struct import Trajectory as RLinfTrajectory
+    from rlinf.data.replay_buffer import TrajectoryReplayBuffer as RLinfBuffer
 
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer  # noqa: E402
 
@@ -165,3 +171,13 @@ def test_a_trajectory_is_filled_as_rlinfs_is() -> None:
         buffer.add_trajectories([one])
         batches.append(buffer.sample(20))
     same(*batches)
+
+
+def test_a_trajectory_is_flattened_as_by_rlinf(buffers: list[TrajectoryReplayBuffer]) -> None:
+    """But for the values' extra rows, which no draw of RLinf's reaches."""
+    shape = {"dtype": torch.bfloat16, "actions": 7, "extra": True, "logprobs": True}
+    theirs = RLinfBuffer(0)
+    for number in range(20):
+        whole = rollout(np.random.default_rng(number), shape, number)
+        same(buffers[0]._flatten_trajectory(whole), theirs._flatten_trajectory(whole))
+    theirs.close()

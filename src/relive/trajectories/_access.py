@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any, Self
 
 from .. import _check
+from .._memory import Arena
+from .._narrow import named, to_torch
+from .._nests import mapped, nested
 from ..errors import ArgumentError, ReliveError, StorageError, event, message
+from ._block import packed
 from ._drawing import Infos
 from ._store import Snapshot, Store
 from ._writer import Writer
-from .trajectory import Trajectory
+from .trajectory import MAPPINGS, TENSORS, Trajectory, as_trajectory
 
 _NAME = "TrajectoryReplayBuffer"
 
@@ -95,6 +100,29 @@ class Access:
                 raise ArgumentError(message(f"`{weights!r}`, or none", f"`{model_weights_id!r}`", at))
             return stored.block().trajectory()
 
+    # RLinf 0.4.0's RLT worker and its tools read these names of its buffer; they work on tensors.
+
+    @property
+    def _trajectory_id_list(self) -> list[int]:
+        return self.list_trajectory_ids()
+
+    @property
+    def _trajectory_index(self) -> Mapping[int, dict[str, Any]]:
+        return _Index(self)
+
+    def _load_trajectory(self, trajectory_id: int, model_weights_id: str | None = None) -> SimpleNamespace:
+        """A whole trajectory, `[T, B, ...]`; fields that it lacks are None."""
+        loaded = self.load_trajectory(trajectory_id, model_weights_id)
+        facts = {"max_episode_length": loaded.max_episode_length, "model_weights_id": loaded.model_weights_id}
+        fields = {name: mapped(to_torch, value) for name, value in loaded.items()}
+        return SimpleNamespace(**{**dict.fromkeys(TENSORS), **{name: {} for name in MAPPINGS}, **facts, **fields})
+
+    def _flatten_trajectory(self, trajectory: Any) -> dict[str, Any]:
+        """The chunk-steps of a trajectory that need not be stored, `[T * B, ...]`, row `t * B + b`."""
+        block = packed(as_trajectory(trajectory), Arena(), 0)
+        rows = {c.path: named(block.rows(c.path), c.dtype) for c in block.entry.layout.columns}
+        return nested({path: to_torch(array) for path, array in rows.items()})
+
     def _only(self, id_: int, method: str) -> Snapshot:
         """A snapshot of one trajectory."""
         self._check_process()
@@ -164,3 +192,21 @@ class Access:
                 if self._store.half_loaded:
                     remedy = "load again, or close the buffer and open the directory again"
                     raise StorageError(event("The last load was interrupted", str(self.path), remedy))
+
+
+class _Index(Mapping[int, dict[str, Any]]):
+    """What is known of each trajectory, by id."""
+
+    def __init__(self, buffer: Access) -> None:
+        self._buffer = buffer
+
+    def __getitem__(self, id_: int) -> dict[str, Any]:
+        if id_ not in self._buffer.list_trajectory_ids():
+            raise KeyError(id_)
+        return self._buffer.get_trajectory_info(id_)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._buffer.list_trajectory_ids())
+
+    def __len__(self) -> int:
+        return len(self._buffer)
