@@ -61,7 +61,9 @@ nb::object PyRing::follow(In<int64_t> ids, In<int64_t> steps) const {
     require(ids.size == steps.size, "relive._native.Ring.follow: shapes differ");
     Out<std::int64_t> reached(ids.size), made(ids.size);
     run(ids.size, [&] {
-        for (int64_t i = 0; i < ids.size; ++i) reached.data[i] = ring.follow(ids.data[i], steps.data[i], made.data[i]);
+        std::vector<Position> seen(size_t(ring.lanes), {-1, 0, 0});
+        for (int64_t i = 0; i < ids.size; ++i)
+            reached.data[i] = ring.follow(ids.data[i], steps.data[i], seen, made.data[i]);
     });
     return plan(plans().followed, reached.array, made.array);
 }

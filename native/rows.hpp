@@ -158,12 +158,14 @@ public:
 
     // Walks as many steps on (back, where negative) in the stream of a stored step, no further than it goes. Returns
     // the id it comes to, and sets `made` to the steps it took; -1 and 0 where `id` is not that of a stored step.
-    int64_t follow(int64_t id, int64_t steps, int64_t& made) const {
+    // `seen`: where each lane stood when the first of its ids was looked at; a writer may go on between two of them.
+    int64_t follow(int64_t id, int64_t steps, std::vector<Position>& seen, int64_t& made) const {
         made = 0;
         if (id < 0) return -1;
         int64_t row, number;
         split(id, row, number);
-        const Position now = position(number);
+        Position& now = seen[size_t(number)];
+        if (now.head < 0) now = position(number);
         const int64_t first = now.head - rows;
         if (row < first || row >= now.head) return -1;
         int64_t at = storage_row(number, memory_of(now, row));

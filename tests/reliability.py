@@ -122,6 +122,51 @@ PROMISES = [
         ("tests/threads",),
         "by hand: a lock that lets everybody in",
     ),
+    Promise(
+        "A child that is forked at any moment works or refuses, and never waits for a thread that it does not have",
+        (f"{FAULTS}/test_forks.py",),
+        "by hand: a child that keeps its parent's locks",
+    ),
+    Promise(
+        "A process that ends while its threads are in a call is not aborted",
+        (f"{FAULTS}/test_exits.py",),
+        "by hand: an end that does not wait for native calls",
+    ),
+    Promise(
+        "A call that waits ends with an error where its buffer is closed, or its creator has died",
+        ("tests/threads/test_limiter_waits.py",),
+        "by hand: a `close` that tells nobody",
+    ),
+    Promise(
+        "A save upon a damaged one finds that, and is whole",
+        (f"{FAULTS}/test_saves_upon_damage.py",),
+        "by hand: a save that believes sizes only",
+    ),
+    Promise(
+        "A load goes on as in RAM, in every storage: nothing is cut, ids are the same",
+        (f"{CONTRACT}/test_loads_go_on.py",),
+        "by hand: a load that cuts every lane",
+    ),
+    Promise(
+        "What is read beside writers is of one moment, without what was overwritten",
+        (f"{CONTRACT}/test_reading_beside_writers.py",),
+        "by hand: a read that looks once",
+    ),
+    Promise(
+        "Steps reach their shards or are counted; a save of shards that is refused or fails replaces nothing",
+        ("tests/shards/test_shard_writers.py", "tests/shards/test_shard_faults.py"),
+        "by hand: a writer that ends without its last block",
+    ),
+    Promise(
+        "A lost shard, node, raylet or head costs what was on it since its last save",
+        ("tests/shards/test_shards_on_ray.py",),
+        "by hand: a writer without an actor's shutdown",
+    ),
+    Promise(
+        "A batch of an adapter is of one moment beside threads that add",
+        ("tests/adapters/test_adapter_threads.py",),
+        "by hand: calls that do not take their turn",
+    ),
 ]
 
 

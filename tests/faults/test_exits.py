@@ -96,5 +96,6 @@ def test_daemon_threads_do_not_abort_the_process(work: str, storage: str, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("work", "storage"), CASES)
-def test_they_never_do(work: str, storage: str, tmp_path: Path) -> None:
+def test_they_never_do(work: str, storage: str, tmp_path: Path, record_property: Any) -> None:
+    record_property("cases", EXITS // len(CASES) + 1)
     ends(work, storage, tmp_path, EXITS // len(CASES) + 1)

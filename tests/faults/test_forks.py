@@ -143,7 +143,8 @@ def test_a_child_works_or_refuses(storage: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("storage", [name for name in NAMES if name != "mapped"])
-def test_a_thousand_children_work_or_refuse(storage: str, tmp_path: Path) -> None:
+def test_a_thousand_children_work_or_refuse(storage: str, tmp_path: Path, record_property: Any) -> None:
+    record_property("cases", FORKS // 2)
     many_forks(storage, tmp_path, FORKS // 2)
 
 
