@@ -141,9 +141,7 @@ private:
     std::vector<int64_t> words_;
     npy_intp own_lengths_[MOST_AXES], own_steps_[MOST_AXES];
 
-    static Number number(PyArrayObject* array) {
-        return number_of(PyArray_DESCR(array));
-    }
+    static Number number(PyArrayObject* array) { return number_of(PyArray_DESCR(array)); }
 
     bool fits(const Lead& lead, int left_out, int more) const {
         if (axes_ != lead.axes - left_out + int(shape_.size()) + more) return false;
