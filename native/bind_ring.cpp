@@ -216,6 +216,9 @@ void bind_ring(nanobind::module_& m) {
         .def_prop_rw(
             "watched", [](const PyRing& owner) { return int(owner.ring.watched); },
             [](PyRing& owner, uint8_t notices) { owner.watch(notices); })
+        .def_prop_rw(
+            "enough_ends", [](const PyRing& owner) { return owner.ring.enough_ends; },
+            [](PyRing& owner, int64_t ends) { owner.ring.enough_ends = ends; })
         .def("limit", &PyRing::limit, nb::arg("limits").none())
         .def("allow", &PyRing::allow, nb::arg("lanes").none())
         .def("look", &PyRing::look)

@@ -14,6 +14,7 @@ public:
     int64_t* clock = nullptr;      // ticks once for every lane that a call writes to, where arrivals are kept
     int64_t* any_given = nullptr;  // whether a priority was ever given
     uint8_t watched = 0;           // which notices are still to be said
+    int64_t enough_ends = 20;      // from so many on it is looked whether final observations repeat
 
     void add_column(const Column& column) {
         const bool observation = columns.size() < num_obs;
@@ -31,20 +32,19 @@ public:
         return total;
     }
 
-    // The watched notices for which there is reason now; asked for where a call has cut a stream, begun one behind an
-    // end, or filled a lane.
+    // The watched notices for which there is reason now; asked for where a call was notable: it has cut a stream, begun
+    // one behind an end, or filled a lane.
     uint8_t notices() const {
         uint8_t found = 0;
         const int64_t added = sum(&Lane::steps), ends = sum(&Lane::ends);
         if (added >= 100 && sum(&Lane::cuts) * 10 > added) found |= MANY_CUTS;
-        if (ends >= 20 && sum(&Lane::repeats) * 10 >= ends * 9) found |= REPEATED_FINALS;
+        if (ends >= enough_ends && sum(&Lane::repeats) * 10 >= ends * 9) found |= REPEATED_FINALS;
         for (int64_t number = 0; number < lanes; ++number) {
             if (full(lane_of[number]) && (rows - lane_of[number].stored) * 100 > rows * 3) found |= MANY_BOUNDARIES;
         }
         return found & watched;
     }
 
-    // Whether the last call gave a reason to look at the notices again.
     bool notable() const { return notable_ && watched; }
 
     void write(const Steps& steps, int64_t* ids) {

@@ -26,6 +26,7 @@ class RingKernel(Protocol):
     """See `_kernels_numpy/ring.py` and `_kernels_numpy/rows.py`."""
 
     watched: int
+    enough_ends: int
 
     def write(
         self,

@@ -53,6 +53,7 @@ class Lock:
 
 class Ring:
     watched: int
+    enough_ends: int
     def __init__(
         self,
         columns: list[ColumnLayout],

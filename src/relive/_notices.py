@@ -56,7 +56,6 @@ class Notices:
     def __init__(self) -> None:
         self.due = 0
         self._draws = 0
-        self._ends = 0  # from so many ends on it is looked again whether final observations repeat
 
     def note(self, found: int) -> None:
         """Called by the kernel, under the buffer's lock."""
@@ -73,15 +72,13 @@ class Notices:
     def say(self, ring: Ring) -> bool:
         """Say what is due, and whether anything was; called by the buffer's methods before they do anything."""
         due = bool(self.due)
-        if self.due & REPEATED_FINALS and ring.tally()["ends"] < self._ends:
-            self.due &= ~REPEATED_FINALS
         for kind, text_of in _TEXTS.items():
             if self.due & kind and self._first_time(kind, ring):
                 text = text_of(ring)
                 if text:
                     _warn(text)
                 elif kind == REPEATED_FINALS:  # as yet; reading all rows once for every twice as many ends costs little
-                    self._ends = 2 * ring.tally()["ends"]
+                    ring.kernel.enough_ends = 2 * ring.tally()["ends"]
                     ring.kernel.watched |= kind
         return due
 

@@ -124,7 +124,7 @@ def makers() -> dict[str, dict[str, Callable[[], Call]]]:
     functions = ["simd", "ending", "away", "power", "mass", "weights", "smallest", "order_size"]
     functions += ["checksums", "copy_steps", "scatter_rows", "copy_ranges", "set_ranges", "read_rows"]
     ring = ["write", "cut", "limit", "allow", "look", "overtaken", "changes", "ids", "locate"]
-    ring += ["follow", "stacks", "windows", "fold", "fold_sequences", "watched", "snapshot"]
+    ring += ["follow", "stacks", "windows", "fold", "fold_sequences", "watched", "enough_ends", "snapshot"]
     tree = [
         "get",
         "set",

@@ -61,6 +61,7 @@ class Ring(Rows):
         super().__init__(columns, num_obs, rows, marks, counters, window)
         self.clock, self.given, self.arrival = clock, given, arrival
         self.watched, self._notify = 0, notify
+        self.enough_ends = 20  # from so many on it is looked whether final observations repeat
 
     def write(
         self,
@@ -136,7 +137,7 @@ class Ring(Rows):
         found = 0
         if sums[STEPS] >= 100 and sums[CUTS] * 10 > sums[STEPS]:
             found |= MANY_CUTS
-        if sums[ENDS] >= 20 and sums[REPEATS] * 10 >= sums[ENDS] * 9:
+        if sums[ENDS] >= self.enough_ends and sums[REPEATS] * 10 >= sums[ENDS] * 9:
             found |= REPEATED_FINALS
         full = self.counters[self._full(self.counters)]
         if ((self.rows - full[:, STORED]) * 100 > self.rows * 3).any():

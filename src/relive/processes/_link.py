@@ -108,9 +108,9 @@ class Link:
         """
         index = bound.index
         slots, weights = index.draw(n, rng, beta)
-        reference = _least(index)
         fields = bound.expander.expand(slots, rng)
         bad = self.overtaken(bound, fields["ids"])
+        reference = None if bad is None else _least(index)  # nothing but the ring has changed since the draw
         attempts, since = 0, time.monotonic()
         while bad is not None:
             attempts += 1
@@ -189,8 +189,10 @@ class Link:
     def gone(self, ids: Int64) -> Bool:
         """Which rows may have been written over before they were copied."""
         self._seen.kernel.overtaken(_NO_IDS)  # what is read below is not read before those copies
-        rows, lanes = np.divmod(ids, self.claims.ring.lanes)
         first = self.claims.ring.counters[:, GONE].copy()  # of one moment for all rows of a lane
+        if not ids.size or ids.min() >= first.max() * len(first):
+            return np.zeros(ids.shape, bool)
+        rows, lanes = np.divmod(ids, len(first))
         return np.asarray(rows < first[lanes])
 
     def known(self, ring: Ring, ids: Int64, keep: Bool | None) -> Bool | None:
