@@ -126,11 +126,14 @@ class Stored:
             while True:
                 self._look()
                 followed = self._ring.kernel.follow(checked, wanted)
-                unknown = followed.ids < 0
-                if unknown.any():
+                lowest = int(followed.ids.min()) if len(checked) else 0
+                if lowest < 0:
+                    unknown = followed.ids < 0
                     _, states = self._ring.locate(checked)
                     raise stale(checked, np.asarray(states), unknown, _FOLLOW, "stored steps")
-                if self._link is None or not self._link.gone(np.minimum(checked, followed.ids)).any():
+                if self._link is None or not len(checked) or self._link.keeps(min(lowest, int(checked.min()))):
+                    return followed
+                if not self._link.gone(np.minimum(checked, followed.ids)).any():
                     return followed
 
     def column(self, path: str) -> Array:

@@ -190,10 +190,14 @@ class Link:
         """Which rows may have been written over before they were copied."""
         self._seen.kernel.overtaken(_NO_IDS)  # what is read below is not read before those copies
         first = self.claims.ring.counters[:, GONE].copy()  # of one moment for all rows of a lane
-        if not ids.size or ids.min() >= first.max() * len(first):
-            return np.zeros(ids.shape, bool)
         rows, lanes = np.divmod(ids, len(first))
         return np.asarray(rows < first[lanes])
+
+    def keeps(self, lowest: int) -> bool:
+        """Whether no row from that id on may have been written over before it was copied."""
+        self._seen.kernel.overtaken(_NO_IDS)
+        counters = self.claims.ring.counters
+        return lowest >= int(counters[:, GONE].max()) * len(counters)
 
     def known(self, ring: Ring, ids: Int64, keep: Bool | None) -> Bool | None:
         """Which of the drawable ids (`keep`; None: all) are of rows that the sampler knows by their slots.
