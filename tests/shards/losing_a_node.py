@@ -65,14 +65,19 @@ def returned(shards: Shards, shard: int, life: int, lost: int, added: int = LANE
 cluster = Cluster(
     initialize_head=True,
     connect=True,
-    head_node_args={"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False},
+    head_node_args={
+        "num_cpus": 1,
+        "object_store_memory": 100 << 20,
+        "include_dashboard": False,
+        "resources": {"head": 1},
+    },
 )
 nodes = [
     cluster.add_node(num_cpus=1, object_store_memory=100 << 20, resources={f"replay{number}": 1}) for number in range(2)
 ]
 cluster.wait_for_nodes()
 schema = relive.Schema(obs=relive.Field((2,), "int64"), action=relive.Field())
-options = [{"resources": {"replay0": 0.1}}, {"resources": {"replay1": 0.1}}, {}]
+options = [{"resources": {"replay0": 0.1}}, {"resources": {"replay1": 0.1}}, {"resources": {"head": 0.1}}]
 with Shards(schema, LANES * 200, num_envs=LANES, shards=3, seed=0, actor_options=options, timeout=300.0) as shards:
     writer = shards.writer()
     writer.extend(**steps())

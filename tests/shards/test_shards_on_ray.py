@@ -191,7 +191,8 @@ def test_a_lone_shard_is_waited_for_unless_it_died() -> None:
         assert (shards.stats().late_batches, shards.stats().lost) == (0, 0)
         os.kill(process, signal.SIGKILL)
         begun = time.monotonic()
-        with pytest.raises(relive.StorageError, match=r"None of the shards \[0\] answers"):
+        # Or it was started again before the news of its death came.
+        with pytest.raises(relive.ReliveError, match=r"None of the shards \[0\] answers|at least 1 drawable item"):
             shards.sample(64)
         assert time.monotonic() - begun < 20  # 2 to 4 on a quiet machine: Ray waits for the news of a death
         assert until(lambda: not shards.stats().missing)
