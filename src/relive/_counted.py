@@ -223,7 +223,8 @@ class Counted:
         if keep.all():
             return self.buffer.update_priorities(checked, errors)
         applied = self.buffer.update_priorities(checked[keep], errors[keep])
-        self.buffer._count_update(*[len(checked) - int(keep.sum())] * 2)
+        dropped = len(checked) - int(keep.sum())
+        self.buffer._count_update(dropped, dropped)
         return applied
 
     def weights(self, ids: Int64, beta: float | None) -> Float64:

@@ -70,7 +70,7 @@ class View:
         self._counters, self._marks = ring.counters, ring.marks
         self._own: Int64 = np.zeros_like(ring.counters)
         self._copied = np.zeros(ring.lanes, np.int64)
-        self._before = memoryview(b"")
+        self._before = np.full_like(ring.counters, -1)
         # How far behind its head a writer may still change marks.
         self._back = 2 * ring.window.lookback + 4
         self._later, self._told = window.span - ring.window.span, ring.arrival
@@ -90,10 +90,9 @@ class View:
         """Follow the ring to what it is now."""
         self._of_ring.kernel.overtaken(_NO_IDS)  # nothing that is read below is read before what was copied above
         now, own = self._of_ring.kernel.snapshot(), self._own
-        bytes_now = now.reshape(-1).view(np.uint8).data
-        if bytes_now == self._before:  # nobody has written
+        if (now == self._before).all():  # nobody has written
             return
-        self._before = bytes_now
+        self._before = now
         moved = (now[:, HEAD] != self._copied) | (now[:, OLDEST] > own[:, OLDEST])
         moved |= (now[:, [HELD, CUTS]] != own[:, [HELD, CUTS]]).any(axis=1)
         for lane in np.flatnonzero(moved).tolist():
