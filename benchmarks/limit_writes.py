@@ -13,7 +13,7 @@ from benchmarks.limit_cases import CACHED, Case, Runs, made
 from benchmarks.peers import Peer, Spec, adapter
 from benchmarks.question import Run, Scale, count
 from benchmarks.workload import ACTION_SIZE, EPISODE, OBS_SIZE, Array, Step, lane_steps, single_steps
-from relive._lanes import block_of
+from relive._ring.lanes import block_of
 
 CACHED_ROWS = 32  # of each lane
 

@@ -33,7 +33,7 @@ def facts() -> dict[str, str]:
 def kernels() -> str:
     """Say which build of relive's kernels runs here."""
     try:
-        chosen: Any = importlib.import_module("relive._kernels").active()
+        chosen: Any = importlib.import_module("relive._ring.kernels").active()
     except ImportError:
         return "?"
     simd = getattr(chosen, "simd", None)

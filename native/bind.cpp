@@ -1,4 +1,4 @@
-// The Python module relive._native. Every argument that could make a kernel read or write outside its arrays is
+// The Python module relive._ring._native. Every argument that could make a kernel read or write outside its arrays is
 // checked in the binding files; what values mean is checked in Python.
 #define RELIVE_IMPORTS_NUMPY
 #include <cstdlib>
@@ -56,7 +56,7 @@ int import_numpy() {
 
 // The classes live as long as the module: it holds a reference to each of them.
 Plans find_plans(nb::module_& m) {
-    const nb::module_ module = nb::module_::import_("relive._plans");
+    const nb::module_ module = nb::module_::import_("relive._ring.plans");
     m.attr("_plans") = module;
     const auto type = [&](const char* name) { return reinterpret_cast<PyTypeObject*>(module.attr(name).ptr()); };
     return {type("Windows"), type("Expanded"), type("Unrolled"), type("Sequenced"), type("Located"), type("Changes"),
@@ -76,7 +76,7 @@ NB_MODULE(_native, m) {
     if (import_numpy() < 0) nb::raise_python_error();
     kernels = choose();
     named = find_plans(m);
-    m.doc() = "The kernels in C++; relive._kernels_numpy has the same functions and describes them.";
+    m.doc() = "The kernels in C++; relive._ring.kernels_numpy has the same functions and describes them.";
     m.def("simd", [] { return kernels->name; });
     bind_add(m);
     bind_samplers(m);

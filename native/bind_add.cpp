@@ -1,4 +1,5 @@
-// `add` and `extend` as objects that are called without a Python frame; relive._adding has what they leave to Python.
+// `add` and `extend` as objects that are called without a Python frame; relive._buffer.adding has what they leave to
+// Python.
 #include "bind_ring.hpp"
 
 // Behind Python.h, which it does not include.
@@ -118,7 +119,7 @@ PyType_Slot slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec spec = {"relive._native.Add", sizeof(Add), 0,
+PyType_Spec spec = {"relive._ring._native.Add", sizeof(Add), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots};
 
 PyTypeObject* add_type = nullptr;
@@ -127,7 +128,7 @@ nb::object adding(nb::handle_t<PyRing> ring, nb::handle_t<Lock> lock, nb::object
                   nb::object otherwise, bool several) {
     for (const nb::object& callable : {ask, refresh, otherwise})
         if (!PyCallable_Check(callable.ptr()) && !(callable.is(refresh) && refresh.is_none()))
-            throw nb::type_error("relive._native.adding: it cannot be called");
+            throw nb::type_error("relive._ring._native.adding: it cannot be called");
     nb::object made = nb::steal(add_type->tp_alloc(add_type, 0));
     if (!made.is_valid()) nb::raise_python_error();
     Add& add = *reinterpret_cast<Add*>(made.ptr());
@@ -165,7 +166,7 @@ void bind_add(nanobind::module_& m) {
         .def(
             "__exit__",
             [](Lock& lock, nb::handle, nb::handle, nb::handle) {
-                if (!lock.taken()) throw std::runtime_error("relive._native.Lock: not taken");
+                if (!lock.taken()) throw std::runtime_error("relive._ring._native.Lock: not taken");
                 lock.leave();
             },
             nb::arg("kind").none(), nb::arg("error").none(), nb::arg("trace").none());

@@ -1,4 +1,5 @@
-// Binds what moves rows between files, blocks in memory and batches; relive._kernels_numpy.files describes each call.
+// Binds what moves rows between files, blocks in memory and batches; relive._ring.kernels_numpy.files describes each
+// call.
 #include <limits>
 #include <vector>
 
@@ -15,7 +16,8 @@ constexpr std::int64_t WORTH_IT = 4096;  // bytes; from here on other threads ma
 // Rows that follow each other without a gap.
 RowArray packed(nb::handle object, bool writable = false) {
     RowArray rows(object, writable);
-    require(rows.rows <= 1 || rows.column.stride == rows.column.row, "relive._native: rows with gaps between them");
+    require(rows.rows <= 1 || rows.column.stride == rows.column.row,
+            "relive._ring._native: rows with gaps between them");
     return rows;
 }
 
@@ -31,7 +33,7 @@ bool copy_both(nb::handle now, nb::handle later, nb::handle out) {
     const RowArray from = packed(now), next = packed(later), to = packed(out, true);
     require(from.rows >= 1 && next.rows == from.rows && to.rows == from.rows + 1 &&
                 next.column.row == from.column.row && to.column.row == from.column.row,
-            "relive._native.copy_steps: shapes differ");
+            "relive._ring._native.copy_steps: shapes differ");
     bool same = false;
     run(from.rows * std::int64_t(from.column.row) / WORTH_IT, [&] {
         same = copy_steps(to.column.data, from.column.data, next.column.data, size_t(from.rows), from.column.row);
@@ -45,13 +47,13 @@ void scatter_rows(nb::list blocks, In<std::int64_t> which, In<std::int64_t> rows
     std::vector<std::int64_t> sizes;
     for (nb::handle block : blocks) {
         const RowArray given(block);
-        require(given.column.row == to.column.row, "relive._native.scatter_rows: rows of another size");
+        require(given.column.row == to.column.row, "relive._ring._native.scatter_rows: rows of another size");
         from.push_back(given.column);
         sizes.push_back(given.rows);
     }
-    require(rows.size == which.size && to.rows >= which.size, "relive._native.scatter_rows: lengths differ");
+    require(rows.size == which.size && to.rows >= which.size, "relive._ring._native.scatter_rows: lengths differ");
     if (!all_there(sizes, which.data, rows.data, which.size))
-        throw nb::index_error("relive._native.scatter_rows: a row outside its block");
+        throw nb::index_error("relive._ring._native.scatter_rows: a row outside its block");
     run(which.size * std::int64_t(to.column.row) / WORTH_IT + which.size,
         [&] { scatter(from, which.data, rows.data, which.size, to.column); });
 }
@@ -60,36 +62,36 @@ void scatter_rows(nb::list blocks, In<std::int64_t> which, In<std::int64_t> rows
 Lanes laid_out(std::int64_t rows, std::int64_t lanes, std::int64_t block) {
     require(
         lanes > 0 && block > 0 && rows > 0 && rows / lanes >= block && rows % lanes == 0 && rows / lanes % block == 0,
-        "relive._native: no whole blocks of every lane");
+        "relive._ring._native: no whole blocks of every lane");
     return {lanes, block, rows / lanes};
 }
 
 const Range* ranges_in(const In<std::int64_t, 2>& ranges) {
-    require(ranges.shape[1] == 3, "relive._native: ranges are not `[n, 3]`");
+    require(ranges.shape[1] == 3, "relive._ring._native: ranges are not `[n, 3]`");
     return reinterpret_cast<const Range*>(ranges.data);
 }
 
-constexpr const char* NO_ROWS = "relive._native: rows that a lane does not have, or not as many";
+constexpr const char* NO_ROWS = "relive._ring._native: rows that a lane does not have, or not as many";
 
 void copy_ranges_of(nb::handle rows, std::int64_t lanes, std::int64_t block, In<std::int64_t, 2> ranges,
                     nb::handle out) {
     const RowArray from(rows), to = packed(out, true);
     const Lanes laid = laid_out(from.rows, lanes, block);
     const Range* wanted = ranges_in(ranges);
-    require(to.column.row == from.column.row, "relive._native.copy_ranges: shapes differ");
+    require(to.column.row == from.column.row, "relive._ring._native.copy_ranges: shapes differ");
     if (!sound_ranges(laid, wanted, ranges.shape[0], to.rows)) throw nb::index_error(NO_ROWS);
     run(to.rows, [&] { copy_ranges(from.column, laid, wanted, ranges.shape[0], to.column.data); });
 }
 
 void set_ranges_of(nb::list columns, std::int64_t lanes, std::int64_t block, In<std::int64_t, 2> ranges,
                    nb::list values) {
-    require(columns.size() > 0 && values.size() == columns.size(), "relive._native.set_ranges: lengths differ");
+    require(columns.size() > 0 && values.size() == columns.size(), "relive._ring._native.set_ranges: lengths differ");
     const npy_intp rows = RowArray(columns[0]).rows, given = RowArray(values[0]).rows;
     std::vector<Filled> filled;
     for (std::size_t i = 0; i < columns.size(); ++i) {
         const RowArray to(columns[i], true), from = packed(values[i]);
         require(to.rows == rows && from.rows == given && to.column.row == from.column.row,
-                "relive._native.set_ranges: shapes differ");
+                "relive._ring._native.set_ranges: shapes differ");
         filled.push_back({to.column, from.column.data});
     }
     const Lanes laid = laid_out(rows, lanes, block);
@@ -100,11 +102,11 @@ void set_ranges_of(nb::list columns, std::int64_t lanes, std::int64_t block, In<
 
 nb::object read_rows_of(In<std::int64_t> files, In<std::int64_t> offsets, In<std::int64_t> places, nb::handle out) {
     const RowArray to(out, true);
-    require(offsets.size == files.size && places.size == files.size, "relive._native.read_rows: lengths differ");
-    within(places.data, places.size, to.rows, "relive._native.read_rows: a row outside the output");
+    require(offsets.size == files.size && places.size == files.size, "relive._ring._native.read_rows: lengths differ");
+    within(places.data, places.size, to.rows, "relive._ring._native.read_rows: a row outside the output");
     within(files.data, files.size, std::numeric_limits<int>::max(),
-           "relive._native.read_rows: no file has such a number");
-    within(offsets.data, offsets.size, LIMIT, "relive._native.read_rows: an offset that no file reaches");
+           "relive._ring._native.read_rows: no file has such a number");
+    within(offsets.data, offsets.size, LIMIT, "relive._ring._native.read_rows: an offset that no file reaches");
     Out<std::uint32_t> sums(files.size);
     std::int64_t failed = -1;
     run(WORTH_RELEASING, [&] {  // a disk may be slow

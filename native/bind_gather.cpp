@@ -1,4 +1,4 @@
-// Copies of rows, bound to columns that Python owns; relive._kernels_numpy.gather describes each call.
+// Copies of rows, bound to columns that Python owns; relive._ring.kernels_numpy.gather describes each call.
 #include "bind_ring.hpp"
 
 namespace relive {
@@ -8,7 +8,7 @@ namespace {
 class PyGather {
 public:
     PyGather(nb::list columns, nb::list picks) : keep_(columns) {
-        require(columns.size() == picks.size(), "relive._native.Gather: one pick for every column");
+        require(columns.size() == picks.size(), "relive._ring._native.Gather: one pick for every column");
         for (nb::handle column : columns) columns_.emplace_back(column);
         for (nb::handle pick : picks) picks_.push_back(nb::cast<size_t>(pick));
         for (std::size_t c = 0; c < columns_.size(); ++c) {
@@ -35,7 +35,7 @@ public:
                       std::optional<nb::list> given) const {
         for (std::size_t c = 0; c < columns_.size(); ++c)
             require(picks_[c] < 2 && columns_[c].rows == owner.ring.zero_row() + 1,
-                    "relive._native.Gather.expand: columns of another ring");
+                    "relive._ring._native.Gather.expand: columns of another ring");
         const std::int64_t* rows[2];
         std::int64_t behind;
         nb::object windows = owner.windows_of(slots, discounts, rows[0], rows[1], behind);
@@ -54,9 +54,9 @@ public:
                       bool listed, std::optional<nb::list> given) const {
         for (std::size_t c = 0; c < columns_.size(); ++c)
             require(picks_[c] < 2 && columns_[c].rows == owner.ring.zero_row() + 1,
-                    "relive._native.Gather.unroll: columns of another ring");
+                    "relive._ring._native.Gather.unroll: columns of another ring");
         require(length >= 1 && length <= owner.ring.rows && discounts.size <= owner.ring.rows + 1,
-                "relive._native.Gather.unroll: longer than a lane");
+                "relive._ring._native.Gather.unroll: longer than a lane");
         const npy_intp items = npy_intp(slots.size), positions = npy_intp(length + discounts.size - 1);
         nb::list outs = given ? *given : fresh_outs(items * positions);
         const std::vector<char*> to = outputs(outs, items * positions);
@@ -127,19 +127,19 @@ private:
         std::vector<In<int64_t>> given;
         for (nb::handle chosen : rows)
             given.push_back(
-                relive::taken<In<int64_t>>(chosen, "relive._native.Gather: rows have to be a list of integers"));
+                relive::taken<In<int64_t>>(chosen, "relive._ring._native.Gather: rows have to be a list of integers"));
         n = given.empty() ? 0 : npy_intp(given[0].size);
         for (const In<int64_t>& list : given) {
-            require(list.size == n, "relive._native.Gather: lists of different lengths");
+            require(list.size == n, "relive._ring._native.Gather: lists of different lengths");
             from.push_back(list.data);
         }
         std::vector<npy_intp> limits(given.size(), NPY_MAX_INTP);
         for (std::size_t c = 0; c < columns_.size(); ++c) {
-            require(picks_[c] < given.size(), "relive._native.Gather: a pick outside the lists");
+            require(picks_[c] < given.size(), "relive._ring._native.Gather: a pick outside the lists");
             limits[picks_[c]] = std::min(limits[picks_[c]], columns_[c].rows);
         }
         for (std::size_t i = 0; i < limits.size(); ++i)
-            within(from[i], n, limits[i], "relive._native.Gather: a row outside its column");
+            within(from[i], n, limits[i], "relive._ring._native.Gather: a row outside its column");
         return from;
     }
 
@@ -159,13 +159,13 @@ private:
 
     // Where each column's n rows go.
     std::vector<char*> outputs(const nb::list& outs, npy_intp n) const {
-        require(outs.size() == columns_.size(), "relive._native.Gather: one output for every column");
+        require(outs.size() == columns_.size(), "relive._ring._native.Gather: one output for every column");
         std::vector<char*> to;
         for (std::size_t c = 0; c < columns_.size(); ++c) {
             const RowArray out(outs[c], true);
             require(out.rows == n && out.column.row == columns_[c].column.row && out.type == columns_[c].type &&
                         (n <= 1 || out.column.stride == columns_[c].column.row),
-                    "relive._native.Gather: an output of another shape");
+                    "relive._ring._native.Gather: an output of another shape");
             to.push_back(out.column.data);
         }
         return to;

@@ -18,10 +18,10 @@ public:
         const Tree& over = tree_.tree();
         require(raw.size > 0 && raw.size < MOST_SLOTS && stamps.size == raw.size && state.size == RANKS_STATE &&
                     order.size == order_size(raw.size) && over.groups[0] * FAN_OUT >= raw.size,
-                "relive._native.Ranks: arrays of wrong lengths");
+                "relive._ring._native.Ranks: arrays of wrong lengths");
         require(all_priorities(state.data, RANKS_STATE) && state.data[CLOCK] < double(LIMIT) && alpha >= 0.0 &&
                     std::isfinite(alpha),
-                "relive._native.Ranks: a state that no ranking has");
+                "relive._ring._native.Ranks: a state that no ranking has");
         ranks_.tree = &tree_.tree();
         ranks_.alpha = alpha;
         ranks_.capacity = raw.size;
@@ -30,27 +30,28 @@ public:
         ranks_.stamps = stamps.data;
         ranks_.state = state.data;
         require(is_empty(ranks_.order, raw.size) && over.state[0] == 0.0 && over.state[2] == 0.0,
-                "relive._native.Ranks: an order or a tree that is not empty");
+                "relive._ring._native.Ranks: an order or a tree that is not empty");
     }
 
     void rebuild() {
-        require(all_priorities(ranks_.raw, ranks_.capacity), "relive._native.Ranks: a priority that is not finite");
+        require(all_priorities(ranks_.raw, ranks_.capacity),
+                "relive._ring._native.Ranks: a priority that is not finite");
         require(std::all_of(ranks_.stamps, ranks_.stamps + ranks_.capacity, [](auto stamp) { return stamp < LIMIT; }),
-                "relive._native.Ranks: a time that no ranking has");
+                "relive._ring._native.Ranks: a time that no ranking has");
         ranks_.rebuild();
     }
 
     std::int64_t refresh(const PyRing& ring, InOut<std::int64_t, 2> seen, double initial) {
         require_priority(initial);
-        require(ring.ring.capacity() <= ranks_.capacity, "relive._native.Ranks.refresh: a larger ring");
+        require(ring.ring.capacity() <= ranks_.capacity, "relive._ring._native.Ranks.refresh: a larger ring");
         return ranks_.refresh(ring.ring, seen_of(ring, seen), initial);
     }
 
     bool update(In<std::int64_t> slots, In<double> td_error, std::optional<In<bool>> keep, double eps) {
-        within(slots.data, slots.size, ranks_.capacity, "relive._native.Ranks: no such slot");
+        within(slots.data, slots.size, ranks_.capacity, "relive._ring._native.Ranks: no such slot");
         require_priority(eps);
         require(td_error.size == slots.size && (!keep || keep->size == slots.size),
-                "relive._native.Ranks.update: lengths differ");
+                "relive._ring._native.Ranks.update: lengths differ");
         const auto* kept = keep ? reinterpret_cast<const std::uint8_t*>(keep->data) : nullptr;
         return ranks_.update(slots.data, td_error.data, kept, slots.size, eps);
     }
@@ -60,7 +61,8 @@ public:
 
     // As the tree's own, of slots instead of ranks.
     nb::object sample(In<double> u, bool stratified, bool replacement, int scale, double items, double beta) {
-        require(u.size > 0 && scale >= 0 && scale <= 2 && items > 0, "relive._native.Ranks.sample: nothing to draw");
+        require(u.size > 0 && scale >= 0 && scale <= 2 && items > 0,
+                "relive._ring._native.Ranks.sample: nothing to draw");
         const Found found = drawn(u, stratified, replacement);
         Out<float> weight(u.size);
         const double reference = tree_.reference(scale, items, found.values.data, u.size);
@@ -83,7 +85,7 @@ private:
     Found drawn(const In<double>& u, bool stratified, bool replacement) {
         require(all_uniforms(u.data, u.size), NO_UNIFORM);
         require(u.size <= (replacement && ranks_.size() ? u.size : ranks_.size()),
-                "relive._native.Ranks: more than there are");
+                "relive._ring._native.Ranks: more than there are");
         ranks_.fit();
         Found found{Out<std::int64_t>(u.size), Out<double>(u.size)};
         Tree& tree = tree_.tree();
@@ -95,7 +97,7 @@ private:
             else
                 chosen().draw_distinct(tree, u.data, u.size, slots, found.values.data, scratch.data());
         });
-        within(slots, u.size, ranks_.size(), "relive._native.Ranks: a tree over other ranks");
+        within(slots, u.size, ranks_.size(), "relive._ring._native.Ranks: a tree over other ranks");
         run(u.size, [&] { chosen().ranked(ranks_.order, slots, u.size, slots); });
         return found;
     }
@@ -109,7 +111,7 @@ void bind_ranked(nanobind::module_& m) {
     m.def(
         "order_size",
         [](std::int64_t capacity) {
-            require(capacity > 0 && capacity < MOST_SLOTS, "relive._native.order_size: no such capacity");
+            require(capacity > 0 && capacity < MOST_SLOTS, "relive._ring._native.order_size: no such capacity");
             return order_size(capacity);
         },
         nb::arg("capacity"));

@@ -8,18 +8,19 @@ namespace {
 
 void require_rewards(nb::handle rewards, int type) {
     if ((type != NPY_FLOAT && type != NPY_DOUBLE) || !PyArray_ISALIGNED(array(rewards)))
-        throw nb::type_error("relive._native: rewards have to be floats");
+        throw nb::type_error("relive._ring._native: rewards have to be floats");
 }
 
 }  // namespace
 
 int64_t PyRing::check_discounts(const In<float>& discounts) const {
-    require(discounts.size >= 2 && discounts.size - 1 <= ring.rows, "relive._native.Ring: no window that a lane holds");
+    require(discounts.size >= 2 && discounts.size - 1 <= ring.rows,
+            "relive._ring._native.Ring: no window that a lane holds");
     return discounts.size - 1;
 }
 
 void PyRing::check_slots(const In<int64_t>& slots) const {
-    within(slots.data, slots.size, ring.capacity(), "relive._native.Ring: a slot outside the ring");
+    within(slots.data, slots.size, ring.capacity(), "relive._ring._native.Ring: a slot outside the ring");
 }
 
 nb::object PyRing::ids(In<int64_t> slots) const {
@@ -40,9 +41,9 @@ nb::object PyRing::locate(In<int64_t> ids) const {
 void PyRing::look() { ring.look(ready_); }
 
 nb::object PyRing::overtaken(In<int64_t> ids) const {
-    require(ready_.size() == size_t(ring.lanes), "relive._native.Ring.overtaken: nobody looked");
+    require(ready_.size() == size_t(ring.lanes), "relive._ring._native.Ring.overtaken: nobody looked");
     for (int64_t i = 0; i < ids.size; ++i)
-        require(ids.data[i] >= 0, "relive._native.Ring.overtaken: an id that is none");
+        require(ids.data[i] >= 0, "relive._ring._native.Ring.overtaken: an id that is none");
     Out<bool> bad(ids.size);
     const bool any = ring.overtaken(ready_, ids.data, ids.size, reinterpret_cast<uint8_t*>(bad.data));
     return any ? bad.array : nb::none();
@@ -58,7 +59,7 @@ nb::object PyRing::snapshot() const {
 }
 
 nb::object PyRing::follow(In<int64_t> ids, In<int64_t> steps) const {
-    require(ids.size == steps.size, "relive._native.Ring.follow: shapes differ");
+    require(ids.size == steps.size, "relive._ring._native.Ring.follow: shapes differ");
     Out<std::int64_t> reached(ids.size), made(ids.size);
     run(ids.size, [&] {
         std::vector<Position> seen(size_t(ring.lanes), {-1, 0, 0});
@@ -101,7 +102,7 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
     check_slots(slots);
     const int64_t n = check_discounts(discounts), items = slots.size;
     require(length >= 1 && length <= ring.rows && length + n - 1 <= ring.rows,
-            "relive._native.Gather.unroll: longer than a lane");
+            "relive._ring._native.Gather.unroll: longer than a lane");
     const Sequences sequences(ring, length, n, discounts.data);
     const int64_t count = sequences.positions();
     const std::vector<npy_intp> wide{npy_intp(items), npy_intp(count)}, narrow{npy_intp(items), npy_intp(length)};
@@ -134,8 +135,8 @@ nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const 
 }
 
 nb::object PyRing::stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const {
-    within(newest.data, newest.size, ring.zero_row(), "relive._native.Ring.stacks: a row outside the ring");
-    require(frames >= 1 && frames <= ring.depth, "relive._native.Ring.stacks: more frames than a lane holds");
+    within(newest.data, newest.size, ring.zero_row(), "relive._ring._native.Ring.stacks: a row outside the ring");
+    require(frames >= 1 && frames <= ring.depth, "relive._ring._native.Ring.stacks: more frames than a lane holds");
     std::vector<npy_intp> shape(newest.shape, newest.shape + newest.axes);
     shape.push_back(npy_intp(frames));
     Out<std::int64_t> rows(shape);
@@ -145,9 +146,10 @@ nb::object PyRing::stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) co
 
 nb::object PyRing::fold(nb::handle column, In<int64_t> starts, In<int32_t> steps, In<double> gammas) const {
     const RowArray rows(column);
-    require(rows.rows == ring.zero_row() + 1 && steps.size == starts.size, "relive._native.Ring.fold: shapes differ");
+    require(rows.rows == ring.zero_row() + 1 && steps.size == starts.size,
+            "relive._ring._native.Ring.fold: shapes differ");
     require_rewards(column, rows.type);
-    within(starts.data, starts.size, ring.zero_row(), "relive._native.Ring.fold: a row outside the ring");
+    within(starts.data, starts.size, ring.zero_row(), "relive._ring._native.Ring.fold: a row outside the ring");
     check_steps(steps.data, steps.size, gammas.size);
     std::vector<npy_intp> shape(PyArray_DIMS(array(column)), PyArray_DIMS(array(column)) + PyArray_NDIM(array(column)));
     shape[0] = npy_intp(starts.size);
@@ -169,7 +171,7 @@ nb::object fold_given(nb::handle rewards, In<int32_t, 2> steps, In<double> gamma
     require(axes >= 2 && PyArray_IS_C_CONTIGUOUS(array(rewards)) && gammas.size >= 1 &&
                 PyArray_DIM(array(rewards), items) == steps.shape[items] &&
                 PyArray_DIM(array(rewards), time) >= steps.shape[time] + gammas.size - 1,
-            "relive._native.Ring.fold_sequences: shapes differ");
+            "relive._ring._native.Ring.fold_sequences: shapes differ");
     require_rewards(rewards, given.type);
     check_steps(steps.data, steps.size, gammas.size);
     std::vector<npy_intp> shape(PyArray_DIMS(array(rewards)), PyArray_DIMS(array(rewards)) + axes);

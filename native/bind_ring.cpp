@@ -1,11 +1,11 @@
-// The ring as a Python object; relive._kernels_numpy.ring describes each call.
+// The ring as a Python object; relive._ring.kernels_numpy.ring describes each call.
 #include "bind_ring.hpp"
 
 #include "checks.hpp"
 
 namespace relive {
 RowArray::RowArray(nb::handle object, bool writable) {
-    if (!PyArray_Check(object.ptr())) throw nb::type_error("relive._native: a column has to be an array");
+    if (!PyArray_Check(object.ptr())) throw nb::type_error("relive._ring._native: a column has to be an array");
     PyArrayObject* given = array(object);
     const int axes = PyArray_NDIM(given);
     bool good = axes >= 1 && PyArray_ISNOTSWAPPED(given) && !PyDataType_REFCHK(PyArray_DESCR(given));
@@ -16,8 +16,8 @@ RowArray::RowArray(nb::handle object, bool writable) {
         row *= size_t(PyArray_DIM(given, axis));
     }
     good = good && (none || PyArray_DIM(given, 0) <= 1 || PyArray_STRIDE(given, 0) >= npy_intp(row));
-    if (!good) throw nb::type_error("relive._native: the rows of a column are not contiguous");
-    if (writable && !PyArray_ISWRITEABLE(given)) throw nb::type_error("relive._native: an array is read-only");
+    if (!good) throw nb::type_error("relive._ring._native: the rows of a column are not contiguous");
+    if (writable && !PyArray_ISWRITEABLE(given)) throw nb::type_error("relive._ring._native: an array is read-only");
     column = {static_cast<char*>(PyArray_DATA(given)), row, size_t(PyArray_STRIDE(given, 0))};
     rows = PyArray_DIM(given, 0);
     type = PyArray_TYPE(given);
@@ -35,13 +35,14 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, InOut<uint8_t, 3>
     while (ring.block() < marks.shape[2]) ++ring.bits;
     ring.prepare();
     require(ring.lanes >= 1 && rows >= 1 && rows < ring.depth && ring.block() == marks.shape[2],
-            "relive._native.Ring: no lane, no row in it, or blocks of another size");
+            "relive._ring._native.Ring: no lane, no row in it, or blocks of another size");
     require(counters.shape[0] == ring.lanes && counters.shape[1] * sizeof(int64_t) == sizeof(Lane) && clock.size == 2,
-            "relive._native.Ring: counters of another shape");
+            "relive._ring._native.Ring: counters of another shape");
     const auto agrees = [&](const npy_intp* shape) { return std::equal(shape, shape + 3, marks.shape); };
     require((!given || agrees(given->shape)) && (!arrival || agrees(arrival->shape)),
-            "relive._native.Ring: bookkeeping of another shape");
-    require(num_obs >= 1 && num_obs <= layouts.size(), "relive._native.Ring: more observations than columns, or none");
+            "relive._ring._native.Ring: bookkeeping of another shape");
+    require(num_obs >= 1 && num_obs <= layouts.size(),
+            "relive._ring._native.Ring: more observations than columns, or none");
     ring.num_obs = num_obs;
     ring.marks = marks.data;
     ring.lane_of = reinterpret_cast<Lane*>(counters.data);
@@ -55,14 +56,14 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, InOut<uint8_t, 3>
     ring.across = nb::cast<bool>(window.attr("across"));
     require(ring.span >= 1 && ring.lookback >= 0 && ring.starts >= 1 && ring.span <= ring.rows &&
                 ring.lookback <= ring.rows,
-            "relive._native.Ring: a window that no lane can hold");
-    require(!busy || busy->size == ring.lanes, "relive._native.Ring: not one entry for each lane");
-    require(sound_counters(ring, busy ? busy->data : nullptr), "relive._native.Ring: counters that no ring has");
-    if (!PyCallable_Check(notify_.ptr())) throw nb::type_error("relive._native.Ring: `notify` cannot be called");
+            "relive._ring._native.Ring: a window that no lane can hold");
+    require(!busy || busy->size == ring.lanes, "relive._ring._native.Ring: not one entry for each lane");
+    require(sound_counters(ring, busy ? busy->data : nullptr), "relive._ring._native.Ring: counters that no ring has");
+    if (!PyCallable_Check(notify_.ptr())) throw nb::type_error("relive._ring._native.Ring: `notify` cannot be called");
     for (nb::handle layout : layouts) ring.add_column(laid_out(layout, ring.columns.size() < num_obs));
     inputs.prepare(layouts, num_obs);
     for (size_t c = 0; c < ring.columns.size(); ++c)
-        require(inputs.bytes_of(c) == ring.columns[c].given(), "relive._native.Ring: a value of another size");
+        require(inputs.bytes_of(c) == ring.columns[c].given(), "relive._ring._native.Ring: a value of another size");
 }
 
 Column PyRing::laid_out(nb::handle layout, bool observation) {
@@ -74,35 +75,36 @@ Column PyRing::laid_out(nb::handle layout, bool observation) {
     column.repeat = nb::cast<bool>(layout.attr("repeat"));
     column.every = nb::cast<int64_t>(layout.attr("every"));
     require(column.frames >= 1 && column.frames - 1 <= ring.lookback,
-            "relive._native.Ring: more frames than a window looks back");
-    require(column.every >= 0 && !(column.every && observation), "relive._native.Ring: kept at no steps");
+            "relive._ring._native.Ring: more frames than a window looks back");
+    require(column.every >= 0 && !(column.every && observation), "relive._ring._native.Ring: kept at no steps");
     if (column.every) {
         column.slots = found.rows / ring.lanes;
-        require(column.slots >= 1 && column.slots * ring.lanes == found.rows, "relive._native.Ring: rows of state");
+        require(column.slots >= 1 && column.slots * ring.lanes == found.rows,
+                "relive._ring._native.Ring: rows of state");
     } else {
-        require(found.rows == ring.zero_row() + 1, "relive._native.Ring: a column of another length");
+        require(found.rows == ring.zero_row() + 1, "relive._ring._native.Ring: a column of another length");
     }
     return column;
 }
 
 void PyRing::check_lanes(const In<int64_t>& numbers) const {
-    within(numbers.data, numbers.size, ring.lanes, "relive._native.Ring: a lane outside the ring");
-    require(all_different(numbers.data, numbers.size, ring.lanes), "relive._native.Ring: a lane twice");
+    within(numbers.data, numbers.size, ring.lanes, "relive._ring._native.Ring: a lane outside the ring");
+    require(all_different(numbers.data, numbers.size, ring.lanes), "relive._ring._native.Ring: a lane twice");
 }
 
 std::vector<const char*> PyRing::checked_values(const nb::list& values, size_t count, npy_intp n,
                                                 npy_intp length) const {
-    require(values.size() == count, "relive._native.Ring.write: one array for every column");
+    require(values.size() == count, "relive._ring._native.Ring.write: one array for every column");
     std::vector<const char*> from;
     for (size_t c = 0; c < count; ++c) {
         const nb::handle value = values[c];
         if (!PyArray_Check(value.ptr()) || !PyArray_ISCARRAY_RO(array(value)) ||
             PyArray_TYPE(array(value)) != PyArray_TYPE(array(columns_[c])))
-            throw nb::type_error("relive._native.Ring.write: a value is not the array it has to be");
+            throw nb::type_error("relive._ring._native.Ring.write: a value is not the array it has to be");
         const npy_intp* shape = PyArray_DIMS(array(value));
         require(PyArray_NDIM(array(value)) >= 2 && shape[0] == n && shape[1] == length &&
                     size_t(PyArray_NBYTES(array(value))) == size_t(n * length) * ring.columns[c].given(),
-                "relive._native.Ring.write: a value of another size");
+                "relive._ring._native.Ring.write: a value of another size");
         from.push_back(static_cast<const char*>(PyArray_DATA(array(value))));
     }
     return from;
@@ -122,10 +124,10 @@ nb::object PyRing::write(nb::list values, std::optional<nb::list> nexts, In<bool
     const npy_intp n = terminated.shape[0], length = terminated.shape[1];
     const auto agrees = [&](const npy_intp* shape) { return shape[0] == n && shape[1] == length; };
     require(numbers.size == n && agrees(truncated.shape) && (!priority || (agrees(priority->shape) && ring.given)),
-            "relive._native.Ring.write: shapes differ");
+            "relive._ring._native.Ring.write: shapes differ");
     check_lanes(numbers);
     require(!priority || all_priorities(priority->data, priority->size),
-            "relive._native.Ring.write: a priority that is negative or not finite");
+            "relive._ring._native.Ring.write: a priority that is negative or not finite");
     const auto from = checked_values(values, ring.columns.size(), n, length);
     const auto to = nexts ? checked_values(*nexts, ring.num_obs, n, length) : std::vector<const char*>();
     const Steps steps{from.data(),
@@ -169,23 +171,24 @@ void PyRing::cut(In<int64_t> numbers) {
 }
 
 nb::object PyRing::changes(In<int64_t, 2> seen) const {
-    require(seen.shape[0] == ring.lanes && seen.shape[1] == 3, "relive._native.Ring.changes: `seen` is not `[L, 3]`");
+    require(seen.shape[0] == ring.lanes && seen.shape[1] == 3,
+            "relive._ring._native.Ring.changes: `seen` is not `[L, 3]`");
     const auto* before = reinterpret_cast<const Seen*>(seen.data);
     std::vector<int64_t> gone, come, rows;
     Out<std::int64_t> now(std::vector<npy_intp>{npy_intp(ring.lanes), 3});
     const bool known = all_changes(ring, before, reinterpret_cast<Seen*>(now.data), gone, come, rows);
-    require(known, "relive._native.Ring.changes: `seen` was never seen");
+    require(known, "relive._ring._native.Ring.changes: `seen` was never seen");
     return plan(plans().changes, listed_of(gone), listed_of(come), listed_of(rows), now.array);
 }
 
 void PyRing::limit(std::optional<InOut<int64_t>> limits) {
-    if (limits) require(limits->size == ring.lanes, "relive._native.Ring.limit: not one for each lane");
+    if (limits) require(limits->size == ring.lanes, "relive._ring._native.Ring.limit: not one for each lane");
     limit_ = limits ? limits->data : nullptr;
     limits_ = limits ? nb::borrow(limits->object) : nb::none();
 }
 
 void PyRing::allow(std::optional<InOut<uint8_t>> lanes) {
-    if (lanes) require(lanes->size == ring.lanes, "relive._native.Ring.allow: not one for each lane");
+    if (lanes) require(lanes->size == ring.lanes, "relive._ring._native.Ring.allow: not one for each lane");
     allowed_ = lanes ? lanes->data : nullptr;
     lanes_ = lanes ? nb::borrow(lanes->object) : nb::none();
 }

@@ -13,7 +13,7 @@ public:
           narrow_(is_array<std::int32_t, 2>(places)),
           held_(nb::make_tuple(ring, places, firsts, ends.object, seen.object)) {
         require(ends.shape[0] == ring_.ring.lanes && ends.shape[1] == 4,
-                "relive._native.Queue: `ends` is not `[L, 4]`");
+                "relive._ring._native.Queue: `ends` is not `[L, 4]`");
         auto* lanes = reinterpret_cast<Ends*>(ends.data);
         Seen* looked = seen_of(ring_, seen);
         if (narrow_)
@@ -35,7 +35,7 @@ public:
     nb::object draw_distinct(In<double> u) const {
         std::int64_t size = 0;
         visit([&](const auto& queue) { size = queue.size(); });
-        require(u.size <= size, "relive._native.Queue.draw_distinct: more than there are");
+        require(u.size <= size, "relive._ring._native.Queue.draw_distinct: more than there are");
         return drawn(
             u, [&](const auto& queue, int64_t* slots) { queue.draw_distinct(ring_.ring, u.data, u.size, slots); });
     }
@@ -43,13 +43,13 @@ public:
     nb::object draw_episodes(In<double> u) const {
         bool follows = false;
         visit([&](const auto& queue) { follows = queue.firsts; });
-        require(follows, "relive._native.Queue.draw_episodes: episodes are not followed");
+        require(follows, "relive._ring._native.Queue.draw_episodes: episodes are not followed");
         return drawn(
             u, [&](const auto& queue, int64_t* slots) { queue.draw_episodes(ring_.ring, u.data, u.size, slots); });
     }
 
 private:
-    static constexpr const char* WRONG = "relive._native.Queue: arrays that no queue has";
+    static constexpr const char* WRONG = "relive._ring._native.Queue: arrays that no queue has";
     const PyRing& ring_;
     bool narrow_;
     Queue<std::int32_t> narrow_queue_;
@@ -84,8 +84,9 @@ private:
     template <typename Draw>
     nb::object drawn(const In<double>& u, Draw&& draw) const {
         require(all_uniforms(u.data, u.size), NO_UNIFORM);
-        visit(
-            [&](const auto& queue) { require(u.size == 0 || queue.size() > 0, "relive._native.Queue: it is empty"); });
+        visit([&](const auto& queue) {
+            require(u.size == 0 || queue.size() > 0, "relive._ring._native.Queue: it is empty");
+        });
         Out<std::int64_t> slots(u.size);
         run(u.size, [&] { visit([&](const auto& queue) { draw(queue, slots.data); }); });
         return slots.array;
@@ -112,7 +113,7 @@ nb::object weights(In<double> values, double reference, double beta) {
 }
 
 double smallest(In<double> values) {
-    require(values.size > 0, "relive._native.smallest: no value");
+    require(values.size > 0, "relive._ring._native.smallest: no value");
     return chosen().smallest(values.data, values.size);
 }
 

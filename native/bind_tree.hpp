@@ -25,14 +25,14 @@ private:
 };
 
 inline Seen* seen_of(const PyRing& owner, const InOut<int64_t, 2>& seen) {
-    require(seen.shape[0] == owner.ring.lanes && seen.shape[1] == 3, "relive._native: `seen` is not `[L, 3]`");
+    require(seen.shape[0] == owner.ring.lanes && seen.shape[1] == 3, "relive._ring._native: `seen` is not `[L, 3]`");
     return reinterpret_cast<Seen*>(seen.data);
 }
 
-constexpr const char* NO_UNIFORM = "relive._native: a uniform outside [0, 1)";
+constexpr const char* NO_UNIFORM = "relive._ring._native: a uniform outside [0, 1)";
 
 inline void require_priority(double value) {
-    require(all_priorities(&value, 1), "relive._native: a priority that is negative or not finite");
+    require(all_priorities(&value, 1), "relive._ring._native: a priority that is negative or not finite");
 }
 
 class SumTree {
@@ -41,7 +41,7 @@ public:
         : arrays_(nb::make_tuple(nb::tuple(sums), nb::tuple(mins), state.object)) {
         const std::size_t levels = sums.size();
         require(levels >= 1 && levels <= MAX_LEVELS && mins.size() == levels - 1 && state.size == STATE_SIZE,
-                "relive._native.Tree: levels of wrong lengths");
+                "relive._ring._native.Tree: levels of wrong lengths");
         tree_.levels = static_cast<int>(levels);
         tree_.state = state.data;
         std::int64_t expected = level(sums[0]).size;
@@ -54,12 +54,12 @@ public:
                 tree_.mins[l - 1] = least.data;
                 good = good && least.size == expected;
             }
-            require(good, "relive._native.Tree: levels of wrong lengths");
+            require(good, "relive._ring._native.Tree: levels of wrong lengths");
             tree_.groups[l] = expected / FAN_OUT;
             expected = (tree_.groups[l] + FAN_OUT - 1) / FAN_OUT * FAN_OUT;
         }
-        require(tree_.groups[levels - 1] == 1, "relive._native.Tree: levels of wrong lengths");
-        require(sound_padding(tree_), "relive._native.Tree: sums of groups that do not exist");
+        require(tree_.groups[levels - 1] == 1, "relive._ring._native.Tree: levels of wrong lengths");
+        require(sound_padding(tree_), "relive._ring._native.Tree: sums of groups that do not exist");
     }
 
     nb::object get(In<std::int64_t> indices) const {
@@ -71,7 +71,7 @@ public:
 
     void set(In<std::int64_t> indices, In<double> values) {
         check(indices);
-        require(values.size == indices.size, "relive._native.Tree.set: lengths differ");
+        require(values.size == indices.size, "relive._ring._native.Tree.set: lengths differ");
         require(all_priorities(values.data, values.size), NO_LEAF);
         write({nullptr, 0, indices.data, indices.size, values.data, 1});
     }
@@ -92,7 +92,7 @@ public:
     }
 
     nb::object find(In<double> prefix) const {
-        require(all_numbers(prefix.data, prefix.size), "relive._native.Tree.find: a prefix is NaN");
+        require(all_numbers(prefix.data, prefix.size), "relive._ring._native.Tree.find: a prefix is NaN");
         Out<std::int64_t> index(prefix.size);
         Out<double> value(prefix.size);
         run(prefix.size, [&] { chosen().find(tree_, prefix.data, prefix.size, index.data, value.data); });
@@ -109,7 +109,7 @@ public:
 
     nb::object draw_distinct(In<double> u) {
         require(all_uniforms(u.data, u.size), NO_UNIFORM);
-        require(double(u.size) <= tree_.state[2], "relive._native.Tree.draw_distinct: more than there are");
+        require(double(u.size) <= tree_.state[2], "relive._ring._native.Tree.draw_distinct: more than there are");
         Out<std::int64_t> index(u.size);
         Out<double> value(u.size);
         Scratch<double> scratch(u.size * tree_.levels);
@@ -121,8 +121,10 @@ public:
     // smallest value of the batch (0), of the tree (1), or the mean of `items` leaves (2).
     nb::object sample(In<double> u, bool stratified, bool replacement, int scale, double items, double beta) {
         require(all_uniforms(u.data, u.size), NO_UNIFORM);
-        require(u.size > 0 && scale >= 0 && scale <= 2 && items > 0, "relive._native.Tree.sample: nothing to draw");
-        require(replacement || double(u.size) <= tree_.state[2], "relive._native.Tree.sample: more than there are");
+        require(u.size > 0 && scale >= 0 && scale <= 2 && items > 0,
+                "relive._ring._native.Tree.sample: nothing to draw");
+        require(replacement || double(u.size) <= tree_.state[2],
+                "relive._ring._native.Tree.sample: more than there are");
         Out<std::int64_t> index(u.size);
         Out<double> value(u.size);
         Out<float> weight(u.size);
@@ -173,7 +175,7 @@ public:
 
     int64_t refresh(const PyRing& ring, InOut<std::int64_t, 2> seen, double initial, double alpha) {
         require_priority(initial);
-        require(ring.ring.capacity() <= tree_.groups[0] * FAN_OUT, "relive._native.Tree.refresh: a larger ring");
+        require(ring.ring.capacity() <= tree_.groups[0] * FAN_OUT, "relive._ring._native.Tree.refresh: a larger ring");
         return priorities_.refresh(tree_, ring.ring, seen_of(ring, seen), initial, alpha);
     }
 
@@ -181,7 +183,7 @@ public:
         check(slots);
         require_priority(eps);
         require(td_error.size == slots.size && (!keep || keep->size == slots.size),
-                "relive._native.Tree.update: lengths differ");
+                "relive._ring._native.Tree.update: lengths differ");
         const auto* kept = keep ? reinterpret_cast<const std::uint8_t*>(keep->data) : nullptr;
         return priorities_.update(tree_, slots.data, td_error.data, kept, slots.size, eps, alpha);
     }
@@ -192,7 +194,7 @@ public:
     Tree& tree() { return tree_; }
 
 private:
-    static constexpr const char* NO_LEAF = "relive._native.Tree: a leaf that is negative or not finite";
+    static constexpr const char* NO_LEAF = "relive._ring._native.Tree: a leaf that is negative or not finite";
     Tree tree_;
     Priorities priorities_;
     std::vector<std::int64_t> slots_;  // of the last `try_update`, kept for the next one
@@ -201,11 +203,11 @@ private:
     nb::object arrays_;  // keeps them alive
 
     static InOut<double> level(nb::handle array) {
-        return taken<InOut<double>>(array, "relive._native.Tree: a level is not the writable array it has to be");
+        return taken<InOut<double>>(array, "relive._ring._native.Tree: a level is not the writable array it has to be");
     }
 
     void check(const In<std::int64_t>& indices) const {
-        within(indices.data, indices.size, tree_.groups[0] * FAN_OUT, "relive._native.Tree: no such leaf");
+        within(indices.data, indices.size, tree_.groups[0] * FAN_OUT, "relive._ring._native.Tree: no such leaf");
     }
 
     void write(const Writes& writes) {

@@ -10,7 +10,8 @@ namespace relive {
 // Refuse windows longer than there are discounts.
 inline void check_steps(const int32_t* steps, int64_t n, int64_t count) {
     for (int64_t i = 0; i < n; ++i)
-        if (steps[i] < 0 || steps[i] >= count) throw std::out_of_range("relive._native: a window that is too long");
+        if (steps[i] < 0 || steps[i] >= count)
+            throw std::out_of_range("relive._ring._native: a window that is too long");
 }
 
 // Sums over steps[i] rows of a column from the storage rows starts[i] on, `width` numbers a row.

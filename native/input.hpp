@@ -1,5 +1,5 @@
 // Takes one call's values straight from the caller's arguments. Nothing is written before all of them are known to be
-// legal; `_step_parser.py` has the errors for those that are not.
+// legal; `_schema/step_parser.py` has the errors for those that are not.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ public:
         for (nb::handle layout : layouts) {
             paths.emplace_back();
             for (nb::handle key : layout.attr("keys")) paths.back().push_back(nb::cast<std::string>(key));
-            require(!paths.back().empty(), "relive._native.Ring: a column without a name");
+            require(!paths.back().empty(), "relive._ring._native.Ring: a column without a name");
         }
         columns_ = paths.size();
         for (size_t c = 0; c < columns_; ++c) add_column(layouts[c], paths, c, name_of(paths[c][0]));
@@ -299,13 +299,13 @@ private:
         for (nb::handle axis : layout.attr("shape")) {
             const auto length = nb::cast<npy_intp>(axis);
             require(length >= 0 && (length == 0 || bytes <= NPY_MAX_INTP / length),
-                    "relive._native.Ring: a value of another size");
+                    "relive._ring._native.Ring: a value of another size");
             shape.push_back(length);
             bytes *= length;
         }
         const Number type = number_of(PyArray_DESCR(rows));
         const bool whole = nb::cast<bool>(layout.attr("whole"));
-        require(whole || !shape.empty(), "relive._native.Ring: no frames behind");
+        require(whole || !shape.empty(), "relive._ring._native.Ring: no frames behind");
         const bool discrete = name == ACTION && shape.empty() && is_integer(type);
         values_.emplace_back(type, size_t(PyArray_ITEMSIZE(rows)), std::move(shape), !whole, discrete);
     }

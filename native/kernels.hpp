@@ -1,5 +1,5 @@
 // What the kernels offer. They know arrays of numbers and no Python object; kernels.cpp is compiled once for each
-// instruction set and fills one table each. All tables, and relive._kernels_numpy, give the same bits.
+// instruction set and fills one table each. All tables, and relive._ring.kernels_numpy, give the same bits.
 #pragma once
 
 #include <cstddef>

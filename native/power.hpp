@@ -1,6 +1,6 @@
-// Powers of priorities by one fixed sequence of float64 operations, the one in relive/_kernels_numpy/power.py, which
-// explains it. Plain loops that the compiler turns into vectors. Included by kernels.cpp inside the namespace of one
-// instruction set.
+// Powers of priorities by one fixed sequence of float64 operations, the one in relive/_ring/kernels_numpy/power.py,
+// which explains it. Plain loops that the compiler turns into vectors. Included by kernels.cpp inside the namespace of
+// one instruction set.
 
 constexpr double LOWEST_EXPONENT = -1000.0, HIGHEST_EXPONENT = 960.0;
 constexpr double LOWEST = 0x1p-1000, HIGHEST = 0x1p960;

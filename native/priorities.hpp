@@ -45,7 +45,8 @@ public:
             const Seen now = look(lane);
             items += peek(lane.drawable);
             const Seen& before = seen[number];
-            if (!plausible(ring, before, now)) throw std::invalid_argument("relive._native: `seen` was never seen");
+            if (!plausible(ring, before, now))
+                throw std::invalid_argument("relive._ring._native: `seen` was never seen");
             if (now.oldest == before.oldest && now.ready == before.ready && now.head == before.head) continue;
             moved_.push_back({number, now});
             cleared |= peek(lane.cleared) > before.oldest;

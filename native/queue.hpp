@@ -34,7 +34,8 @@ public:
         for (int64_t number = 0; number < ring.lanes; ++number) {
             const Seen now = look(ring.lane_of[number]);
             Seen& before = seen[number];
-            if (!plausible(ring, before, now)) throw std::invalid_argument("relive._native: `seen` was never seen");
+            if (!plausible(ring, before, now))
+                throw std::invalid_argument("relive._ring._native: `seen` was never seen");
             if (now.ready != before.ready || now.oldest != before.oldest)
                 ends[number] = moved(ring, number, before, now);
             before = now;

@@ -124,7 +124,7 @@ public:
         constexpr int64_t SOME = 512;
         const double fitted = tree->state[2];
         if (!(fitted >= 0.0 && fitted <= double(capacity)))
-            throw std::invalid_argument("relive._native.Ranks: no tree");
+            throw std::invalid_argument("relive._ring._native.Ranks: no tree");
         auto rank = int64_t(fitted);
         const int64_t ranks = size();
         for (int64_t count; rank != ranks; rank += rank < ranks ? count : -count) {

@@ -1,5 +1,5 @@
 // Writing to the ring. Knows bytes and integers, no Python object.
-// `_kernels_numpy/ring.py` states the same rules in readable form and is compared with this file in the tests.
+// `_ring/kernels_numpy/ring.py` states the same rules in readable form and is compared with this file in the tests.
 #pragma once
 
 #include "call.hpp"

@@ -1,5 +1,5 @@
 // What can be read off the rows of a ring. Knows bytes and integers, no Python object.
-// `_kernels_numpy/rows.py` states the same rules in readable form and is compared with this file in the tests.
+// `_ring/kernels_numpy/rows.py` states the same rules in readable form and is compared with this file in the tests.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Sequences of steps, as runs of rows. Knows bytes and integers, no Python object.
-// `_kernels_numpy/rows.py` states the same rules, a step at a time, and is compared with this file in the tests.
+// `_ring/kernels_numpy/rows.py` states the same rules, a step at a time, and is compared with this file in the tests.
 #pragma once
 
 #include <algorithm>

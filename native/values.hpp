@@ -1,5 +1,5 @@
 // One value among the arguments of `add` or `extend`: found to be of the right shape, and made the bytes of a column.
-// `_step_parser.py` states the same rules in readable form, and has the errors.
+// `_schema/step_parser.py` states the same rules in readable form, and has the errors.
 #pragma once
 
 #include <algorithm>

@@ -30,9 +30,9 @@ settings.load_profile("relive")
 
 
 def pytest_report_header() -> str:
-    from relive import _kernels
+    from relive._ring import kernels
 
-    name = _kernels.active().__name__.removeprefix("relive._")
+    name = kernels.active().__name__.removeprefix("relive._")
     return f"relive: kernels {name}, {EXAMPLES} examples a property"
 
 

@@ -40,8 +40,8 @@ built() {
     rm -rf "$scratch/$1/src"
     mkdir "$scratch/$1/src"
     cp -r src/relive "$scratch/$1/src"
-    rm -f "$scratch/$1"/src/relive/_native.*.so
-    cp "$scratch/$1"/relive/_native*.so "$scratch/$1/src/relive"
+    rm -f "$scratch/$1"/src/relive/_ring/_native.*.so
+    cp "$scratch/$1"/relive/_native*.so "$scratch/$1/src/relive/_ring"
 }
 
 # tested KIND LIBRARIES TESTS...: the C++ library has to be there before the first exception is thrown.

@@ -8,7 +8,7 @@ import tempfile
 from typing import Any
 
 import relive
-from relive import _kernels
+from relive._ring import kernels
 
 
 class Unnamed(relive.Mapped):
@@ -27,9 +27,9 @@ class Unnamed(relive.Mapped):
 
 MAKERS = {"ram": relive.Ram, "shared": relive.Shared, "mapped": Unnamed}
 # The NumPy kernels cannot share.
-NAMES = list(MAKERS) if _kernels.is_native() else ["ram"]
+NAMES = list(MAKERS) if kernels.is_native() else ["ram"]
 
 
 def new(name: str) -> Any:
     """A new storage; `Ram` for NumPy's kernels."""
-    return MAKERS[name if _kernels.is_native() else "ram"]()
+    return MAKERS[name if kernels.is_native() else "ram"]()

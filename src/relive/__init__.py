@@ -7,8 +7,9 @@ import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from ._extras import later as _later
-from ._plans import Followed as Followed
+from ._base.extras import later as _later
+from ._buffer.stats import Stats as Stats
+from ._ring.plans import Followed as Followed
 from .batch import Batch as Batch
 from .buffer import ReplayBuffer as ReplayBuffer
 from .errors import ArgumentError as ArgumentError
@@ -26,11 +27,10 @@ from .items import Transitions as Transitions
 from .samplers import Uniform as Uniform
 from .schema import Field as Field
 from .schema import Schema as Schema
-from .stats import Stats as Stats
 from .storage import Ram as Ram
 
 if _TYPE_CHECKING:
-    from ._limiter import RateLimiter as RateLimiter
+    from ._flow.limiter import RateLimiter as RateLimiter
     from .checkpoints._loading import load as load
     from .checkpoints._saving import Saved as Saved
     from .items import Hindsight as Hindsight
@@ -57,7 +57,7 @@ _LATER = {
     "Mixture": ".mixture",
     "Prioritized": ".samplers",
     "Ranked": ".samplers",
-    "RateLimiter": "._limiter",
+    "RateLimiter": "._flow.limiter",
     "Sequences": ".items",
     "Saved": ".checkpoints._saving",
     "Shared": ".storage",

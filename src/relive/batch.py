@@ -8,8 +8,8 @@ from typing import Any
 
 from numpy import ndarray
 
-from ._extras import needs
-from ._narrow import to_torch
+from ._base.extras import needs
+from ._base.narrow import to_torch
 
 
 class Batch(Mapping[str, Any]):

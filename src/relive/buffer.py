@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from . import _check, _kernels, items
+from . import items
 from . import storage as storages
-from ._adding import Adding, shadow
-from ._arguments import (
+from ._base import check
+from ._base.arrays import Section
+from ._base.memory import Arena, available_bytes
+from ._base.types import Bool, Float64, Int64
+from ._buffer.adding import Adding, shadow
+from ._buffer.arguments import (
     choice,
     generator,
     identity,
@@ -19,25 +23,23 @@ from ._arguments import (
     stale,
     td_errors,
 )
-from ._arrays import Section
-from ._divided import Divided
-from ._flow import Flowing
-from ._memory import Arena, available_bytes
-from ._notices import ALL, Notices
-from ._persistent import Persistent
-from ._plans import State
-from ._ring import Ring
-from ._shareable import Shareable, about_of, link_of, share
-from ._stored import Stored
-from ._turn import Turn
-from ._types import Bool, Float64, Int64
+from ._buffer.divided import Divided
+from ._buffer.notices import ALL, Notices
+from ._buffer.persistent import Persistent
+from ._buffer.shareable import Shareable, about_of, link_of, share
+from ._buffer.stored import Stored
+from ._buffer.turn import Turn
+from ._flow.pacing import Flowing
+from ._ring import kernels
+from ._ring.plans import State
+from ._ring.ring import Ring
 from .batch import Batch
 from .errors import ArgumentError, message
 from .samplers import Index, Prioritizing, Sampler, Uniform
 from .schema import Schema
 
 if TYPE_CHECKING:
-    from ._limiter import RateLimiter
+    from ._flow.limiter import RateLimiter
 
 
 class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
@@ -86,12 +88,12 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
         limiter: RateLimiter | None = None,
         seed: int | np.random.Generator | None = None,
     ) -> None:
-        _kernels.warn_once()
+        kernels.warn_once()
         if not isinstance(schema, Schema):
             raise ArgumentError(message("a `Schema`", f"`{type(schema).__name__}`", "ReplayBuffer(schema)"))
         self.schema = schema
-        self.num_envs = _check.integer(num_envs, "ReplayBuffer(num_envs)", minimum=1)
-        rows = _check.integer(capacity, "ReplayBuffer(capacity)", minimum=1) // self.num_envs
+        self.num_envs = check.integer(num_envs, "ReplayBuffer(num_envs)", minimum=1)
+        rows = check.integer(capacity, "ReplayBuffer(capacity)", minimum=1) // self.num_envs
         if rows < 1:
             wanted = f"a capacity of at least one row for each of {num_envs} lanes"
             raise ArgumentError(message(wanted, f"`{capacity}`", "ReplayBuffer(capacity)"))
@@ -269,9 +271,9 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
             ArgumentError: `batch_size` is not a positive integer, or `beta` is negative or not finite.
         """
         if type(batch_size) is not int or batch_size < 1:
-            batch_size = _check.integer(batch_size, "ReplayBuffer.sample(batch_size)", minimum=1)
+            batch_size = check.integer(batch_size, "ReplayBuffer.sample(batch_size)", minimum=1)
         if beta is not None:
-            beta = _check.real(beta, "ReplayBuffer.sample(beta)", low=0.0)
+            beta = check.real(beta, "ReplayBuffer.sample(beta)", low=0.0)
         if batch_size > self._most:
             raise self._too_many(batch_size, "ReplayBuffer.sample(batch_size)")
         if self._notices.due:
@@ -386,7 +388,7 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
     def can_sample(self, batch_size: int) -> bool:
         """Whether `sample(batch_size)` would succeed; never raises. A signal handler may call it at any time."""
         try:
-            wanted = _check.integer(batch_size, "ReplayBuffer.can_sample", minimum=1)
+            wanted = check.integer(batch_size, "ReplayBuffer.can_sample", minimum=1)
         except ArgumentError:
             return False
         nested = self._turn.taken()

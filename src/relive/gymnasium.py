@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _check
-from ._nests import copied, taken, with_finals
-from ._types import Bool, Int64
+from ._base import check
+from ._base.nests import copied, taken, with_finals
+from ._base.types import Bool, Int64
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, MissingExtra, message
 
@@ -336,7 +336,7 @@ def _num_envs(env: Any) -> int | None:
     if not isinstance(env, type):
         for holder in (env, getattr(env, "unwrapped", env)):  # wrappers of single environments hide `num_envs`
             if getattr(holder, "num_envs", None) is not None:
-                return _check.integer(holder.num_envs, "Recorder(env).num_envs", minimum=1)
+                return check.integer(holder.num_envs, "Recorder(env).num_envs", minimum=1)
         if isinstance(env, gymnasium.Env):
             return None
     wanted = "a `gymnasium.Env`, a `gymnasium.vector.VectorEnv`, or an environment with `num_envs`"

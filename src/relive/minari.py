@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ._episodes import episodes
-from ._extras import needs
-from ._fields import Field, Tree
-from ._nests import mapped
-from ._offline import columns_of_arrays, columns_of_episodes
+from ._adapters.episodes import episodes
+from ._adapters.offline import columns_of_arrays, columns_of_episodes
+from ._base.extras import needs
+from ._base.nests import mapped
+from ._schema.fields import Field, Tree
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, ReliveWarning, event, message
 from .items import Item

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from . import _check
+from ._base import check
 from .batch import Batch
 from .errors import ArgumentError, PriorityError, SchemaError, message
 
@@ -57,7 +57,7 @@ class Mixture:
                 wanted = "a buffer with `sample`"
                 raise ArgumentError(message(wanted, f"`{type(buffer).__name__}`", f"Mixture({name})"))
         self.replay, self.demonstrations = replay, demonstrations
-        self.share = _check.real(share, "Mixture(share)", low=0.0, high=1.0)
+        self.share = check.real(share, "Mixture(share)", low=0.0, high=1.0)
 
     def sample(self, num_chunks: int, /) -> Batch:
         """Draw a batch of `num_chunks` rows from both buffers; `ids` name the steps of the buffer that a row is from.
@@ -66,7 +66,7 @@ class Mixture:
             NotEnoughData: One of the buffers is empty.
             SchemaError: A field that both have differs in dtype or shape.
         """
-        n = _check.integer(num_chunks, "Mixture.sample(num_chunks)", minimum=1)
+        n = check.integer(num_chunks, "Mixture.sample(num_chunks)", minimum=1)
         demonstrations = int(n * self.share)
         counts = [(self.replay, n - demonstrations), (self.demonstrations, demonstrations)]
         batches = [buffer.sample(count) for buffer, count in counts if count]

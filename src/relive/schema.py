@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from . import _check
-from ._fields import Column as Column
-from ._fields import Field as Field
-from ._fields import Tree as Tree
-from ._narrow import as_array, kind_of
+from ._base import check
+from ._base.narrow import as_array, kind_of
+from ._schema.fields import Column as Column
+from ._schema.fields import Field as Field
+from ._schema.fields import Tree as Tree
 from .errors import SchemaError, message
 
 # Names of a batch's computed fields, of arguments of `add`, and of methods of a batch.
@@ -124,7 +124,7 @@ class Schema:
         >>> Schema.from_spaces(Box(-1, 1, (11,), "float64"), Discrete(2), float_dtype="float32")
         Schema(obs=Field((11,), 'float32'), action=Field((), 'int64'), reward=Field((), 'float32'))
         """
-        from ._spaces import fields_of, floating, unstacked
+        from ._schema.spaces import fields_of, floating, unstacked
 
         stored = None if float_dtype is None else floating(float_dtype)
         obs, action = fields_of(observation_space, "$.obs", stored), fields_of(action_space, "$.action", stored)
@@ -175,7 +175,7 @@ def _checked_tree(value: Any, at: str) -> Tree:
         raise SchemaError(message("a `Field` or a mapping of fields", got, at))
     tree: dict[str, Tree] = {}
     for name, child in value.items():
-        if not _check.is_name(name) or "." in name or name.startswith("_"):
+        if not check.is_name(name) or "." in name or name.startswith("_"):
             raise SchemaError(message("a name without dots or a leading underscore", f"`{name!r}`", at))
         tree[name] = _checked_tree(child, f"{at}.{name}")
     return tree

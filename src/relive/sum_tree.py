@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from . import _kernels, _memory
-from ._types import Array, Bool
-from ._types import Float64 as Float64s
-from ._types import Int64 as Int64s
+from ._base import memory as _memory
+from ._base.types import Array, Bool
+from ._base.types import Float64 as Float64s
+from ._base.types import Int64 as Int64s
+from ._ring import kernels
 from .errors import ArgumentError, NotEnoughData, PriorityError, message
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _FAN_OUT = 8
 _ROUNDING = 1e-12
 
 
-# Entries of a tree's state; see `Tree` in `_kernels_numpy/tree.py`.
+# Entries of a tree's state; see `Tree` in `_ring/kernels_numpy/tree.py`.
 STATE = 5
 
 
@@ -106,7 +107,7 @@ class SumTree:
             expected = f"a capacity that fits in memory (10.3 bytes a leaf; {_memory.available_bytes()} bytes)"
             raise ArgumentError(message(expected, f"`{capacity}`", "SumTree(capacity)")) from error
         self._leaves = sums[0][: self._capacity]
-        self._tree: Any = _kernels.active().Tree(sums, mins, self._state)
+        self._tree: Any = kernels.active().Tree(sums, mins, self._state)
 
     def __repr__(self) -> str:
         return f"SumTree(capacity={self._capacity}, total={self.total:g})"

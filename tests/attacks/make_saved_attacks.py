@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from relive._files import Folder
+from relive._disk.files import Folder
 from relive.checkpoints import _manifest
 from relive.checkpoints._tensors import TABLE, Tensor, TensorReader, TensorWriter, pieces_of
 

@@ -30,11 +30,12 @@ import tyro
 from make_attacks import CANARY, Attack, attacks
 from rollouts import leaves, simple
 
-from relive import _kernels, cli, trajectories
+from relive import cli, trajectories
+from relive._ring import kernels
 from relive.errors import ReliveError, ReliveWarning
 from relive.trajectories import TrajectoryReplayBuffer
 
-with contextlib.suppress(ImportError), _kernels.use("native"):  # what its import compiles is no attack's doing
+with contextlib.suppress(ImportError), kernels.use("native"):  # what its import compiles is no attack's doing
     pass
 
 RUN = ("pickle.find_class", "marshal.loads", "os.system", "os.exec", "os.fork", "os.posix_spawn", "subprocess.Popen")

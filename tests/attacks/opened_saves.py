@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
 from saved_lives import ROWS, build, live
 
 import relive
-from relive import _kernels
+from relive._ring import kernels as _kernels
 from relive.testing._lives import BACK_ENDS
 
 NAME = "0" * 32

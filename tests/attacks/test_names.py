@@ -21,7 +21,7 @@ from make_attacks import FILE, FRESH, INDEX
 from rollouts import simple
 from system_calls import watched
 
-from relive._files import Folder
+from relive._disk.files import Folder
 from relive.errors import ReliveWarning, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, inspect
 from relive.trajectories._catalog import read

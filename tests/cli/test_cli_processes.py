@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import relive
-from relive import _kernels
+from relive._ring import kernels
 from relive.cli import main
 from relive.storage.shared import FOLDER, PREFIX
 
-pytestmark = pytest.mark.skipif(not _kernels.is_native(), reason="only native kernels share")
+pytestmark = pytest.mark.skipif(not kernels.is_native(), reason="only native kernels share")
 SCHEMA = relive.Schema(obs=relive.Field(), action=relive.Field())
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import relive
-from relive import _kernels
+from relive._ring import kernels as _kernels
 from relive.checkpoints.inspection import verify
 from relive.testing._lives import BACK_ENDS
 
@@ -30,7 +30,7 @@ STEPS, ROWS = 30, 20
 @pytest.fixture(params=["ram", "shared", "mapped"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param != "ram":
-        pytest.importorskip("relive._native")
+        pytest.importorskip("relive._ring._native")
     made = {"ram": relive.Ram, "shared": relive.Shared, "mapped": lambda: relive.Mapped(tmp_path / "ring")}
     return made[request.param]()
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import relive
-from relive import _kernels
-from relive._lanes import depth_of
+from relive._ring import kernels as _kernels
+from relive._ring.lanes import depth_of
 from relive.testing._lives import BACK_ENDS
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import relive
-from relive import _kernels
+from relive._ring import kernels as _kernels
 from relive.errors import ArgumentError, StaleId
 from relive.testing._lives import BACK_ENDS
 

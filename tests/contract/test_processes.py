@@ -15,12 +15,12 @@ from mapped_storage import Mapped
 from test_samplers import SAMPLERS
 
 import relive
-from relive import _kernels
-from relive._kernels_numpy.rows import HEAD, HELD, OLDEST, READY
+from relive._ring import kernels
+from relive._ring.kernels_numpy.rows import HEAD, HELD, OLDEST, READY
 from relive.testing.agreement import assert_same_batch
 
 pytestmark = pytest.mark.filterwarnings("ignore:Expected:relive.errors.ReliveWarning")
-native = pytest.mark.skipif("_native" not in _kernels.active().__name__, reason="lanes are published by native kernels")
+native = pytest.mark.skipif("_native" not in kernels.active().__name__, reason="lanes are published by native kernels")
 
 
 def make(width: int, rows: int, lanes: int = 2, **choices: object) -> relive.ReplayBuffer:
@@ -213,8 +213,8 @@ def test_a_clear_that_was_killed_halfway_ends_when_the_buffer_opens(stores: int,
 
     doomed = make(2, 9, 2, item=item, storage=storage)
     with monkeypatch.context() as patch:
-        patch.setattr("relive._journal.Journal.put", put)
-        patch.setattr("relive._journal.Journal.__exit__", lambda *_: None)
+        patch.setattr("relive._base.journal.Journal.put", put)
+        patch.setattr("relive._base.journal.Journal.__exit__", lambda *_: None)
         with pytest.raises(SystemExit):
             doomed.clear()
     buffer, new = make(2, 9, 2, item=item, storage=storage), make(2, 9, 2, item=item)

@@ -7,7 +7,7 @@ import pytest
 import storages
 
 import relive
-from relive._lanes import CLEARED
+from relive._ring.lanes import CLEARED
 from relive.testing import SamplerContract
 
 SAMPLERS = {

@@ -12,7 +12,7 @@ import pytest
 import storages
 
 import relive
-from relive import _kernels
+from relive._ring import kernels
 from relive.samplers import Sampler, Share
 from relive.testing import SCHEMAS, OracleBuffer, SyntheticEnvs, TransitionsModel
 from relive.testing._lives import BACK_ENDS, Numbers, feed, life
@@ -63,7 +63,7 @@ class Model:
 @pytest.mark.parametrize("back_end", BACK_ENDS)
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 def test_shares_and_draws_are_those_of_a_slow_model(sampler: Sampler, back_end: str) -> None:
-    with _kernels.use(back_end):
+    with kernels.use(back_end):
         oracle, rng, draws = OracleBuffer(LANES, ROWS, TransitionsModel(2, 0.9)), np.random.default_rng(0), 0
         buffer = made(sampler)
         for call in life(buffer, 40):
@@ -114,7 +114,7 @@ def test_a_draw_at_given_numbers_is_that_of_a_generator_that_gives_them(sampler:
 
 @pytest.mark.parametrize("back_end", BACK_ENDS)
 def test_new_items_get_the_largest_priority_of_another_buffer(back_end: str) -> None:
-    with _kernels.use(back_end):
+    with kernels.use(back_end):
         buffer = made(relive.Prioritized(alpha=1.0, initial=3.0), item=relive.Transitions())
         envs = SyntheticEnvs(buffer.schema, LANES)
         before = buffer.add(**envs.step(0, True, 0, 0, None), env_ids=[0])

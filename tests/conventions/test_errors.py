@@ -17,7 +17,7 @@ ERRORS = {
 }
 COMPOSERS = {"message", "event"}
 # The native kernels compose some texts, and these functions pass them on; tests/error_text asserts the texts.
-HANDED_ON = {"relive._kernels._native"}
+HANDED_ON = {"relive._ring.kernels._native"}
 
 
 class Grammar:

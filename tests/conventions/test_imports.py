@@ -13,9 +13,18 @@ HEAVY = ["torch", "jax", "ray", "gymnasium", "minari", "safetensors", "matplotli
 
 
 # Each takes a noticeable part of the 6 ms that an import may take.
-SLOW = ["dataclasses", "numpy.typing", "hashlib", "threading", "mmap", "sqlite3", "relive._native", "relive._spaces"]
-SLOW += ["relive._kernels_numpy", "relive._kernel_types", "relive.items.sequences", "relive.samplers.ranked"]
-MOST = 39  # of relive's own modules
+SLOW = [
+    "dataclasses",
+    "numpy.typing",
+    "hashlib",
+    "threading",
+    "mmap",
+    "sqlite3",
+    "relive._ring._native",
+    "relive._schema.spaces",
+]
+SLOW += ["relive._ring.kernels_numpy", "relive._ring.kernel_types", "relive.items.sequences", "relive.samplers.ranked"]
+MOST = 44  # of relive's own modules
 
 
 def all_loaded_after(statement: str) -> list[str]:

@@ -11,61 +11,32 @@ from source_tree import MODULES, NAMES, Module, parsed, place
 # A module belongs to the longest of these names that starts its own. A new module is placed here once.
 LAYERS = {
     "relive.errors": 0,
-    "relive._types": 0,
-    "relive._check": 0,
-    "relive._arrays": 0,
-    "relive._extras": 0,
-    "relive._frozen": 0,
-    "relive._journal": 0,
-    "relive._lanes": 0,
-    "relive._plans": 0,
-    "relive._terminal": 0,
-    "relive._generators": 0,
-    "relive._fields": 1,
-    "relive._limit": 1,
-    "relive._limiter": 1,
-    "relive._files": 1,
-    "relive._kernel_types": 1,
-    "relive._kernels": 1,
-    "relive._kernels_numpy": 1,
-    "relive._forks": 0,
-    "relive._memory": 1,
-    "relive._narrow": 0,
-    "relive._nests": 1,
-    "relive._native": 1,
-    "relive._safetensors": 1,
-    "relive._spaces": 1,
-    "relive._step_parser": 1,
+    "relive._base": 0,
+    "relive._ring.lanes": 0,
+    "relive._ring.plans": 0,
+    "relive._schema": 1,
+    "relive._disk": 1,
+    "relive._ring": 1,
+    "relive._flow": 1,
     "relive.schema": 1,
     "relive.sum_tree": 1,
-    "relive._ring": 2,
+    "relive._ring.ring": 2,
     "relive.storage": 2,
     "relive.items": 3,
     "relive.samplers": 3,
-    "relive._adding": 4,
-    "relive._arguments": 4,
-    "relive._divided": 4,
-    "relive._flow": 4,
-    "relive._notices": 4,
-    "relive._resets": 4,
-    "relive._persistent": 4,
-    "relive._prefetch": 4,
-    "relive._shareable": 4,
-    "relive._stored": 4,
-    "relive._turn": 4,
+    "relive._buffer": 4,
+    "relive._flow.pacing": 4,
+    "relive._flow.prefetch": 4,
     "relive.batch": 4,
     "relive.buffer": 4,
-    "relive.stats": 4,
     "relive.checkpoints": 4,
     "relive.checkpoints._loading": 5,
     "relive.checkpoints.salvage": 5,
     "relive.processes": 4,
     "relive.processes.opening": 5,
-    "relive._episodes": 5,
-    "relive._offline": 5,
+    "relive._adapters": 5,
     "relive.mixture": 5,
     "relive.trajectories": 5,
-    "relive._counted": 5,
     "relive.lab._fields": 6,
     "relive.lab.envs": 6,
     "relive.gymnasium": 6,
@@ -94,7 +65,7 @@ WITHOUT_CIRCLES = [
 ]
 # Neighbours in a layer that know nothing of each other.
 APART = [
-    ("relive.storage", "relive._ring"),
+    ("relive.storage", "relive._ring.ring"),
     ("relive.items", "relive.samplers"),
     ("relive.lab.envs", "relive.gymnasium"),
 ]
@@ -102,7 +73,7 @@ APART = [
 FOR_USERS = ["relive.testing"]
 # These import relive as a user would; of its private modules only the helpers of layer 0.
 AS_USERS = ["relive.doctor", "relive.lab"]
-KNOWN = {*NAMES, "relive._native"}
+KNOWN = {*NAMES, "relive._ring._native"}
 
 
 def inside(name: str, part: str) -> bool:
@@ -236,16 +207,16 @@ def test_meta_a_circle_of_any_imports_is_found(late: str, monkeypatch: pytest.Mo
         ("relive.schema", "from .buffer import ReplayBuffer"),
         ("relive.schema", "def late():\n    from relive.buffer import ReplayBuffer"),
         ("relive.buffer", "import relive"),
-        ("relive.storage.tape", "from .._ring import Ring"),
-        ("relive._ring", "from .storage.ram import Ram"),
+        ("relive.storage.tape", "from .._ring.ring import Ring"),
+        ("relive._ring.ring", "from ..storage.ram import Ram"),
         ("relive.samplers.recent", "from ..items import Transitions"),
         ("relive.items.episodes", "from relive.samplers.uniform import Uniform"),
         ("relive.lab.envs.maze", "import relive.gymnasium"),
         ("relive.cli.bench", "from relive.testing import OracleBuffer"),
         ("relive.unplaced", "import math"),
-        ("relive.lab.dqn", "from relive._ring import Ring"),
+        ("relive.lab.dqn", "from relive._ring.ring import Ring"),
         ("relive.lab.dqn", "from relive.sum_tree import _first"),
-        ("relive.lab.dqn", "import relive\nrelive._kernels.active()"),
+        ("relive.lab.dqn", "import relive\nrelive._ring.kernels.active()"),
     ],
 )
 def test_meta_a_forbidden_import_is_found(name: str, text: str) -> None:
@@ -255,7 +226,7 @@ def test_meta_a_forbidden_import_is_found(name: str, text: str) -> None:
 def test_meta_allowed_imports_pass() -> None:
     trainer = "import relive\nfrom relive.errors import message\nfrom ._nets import MLP"
     assert not faults(parsed("relive.lab.dqn", trainer))
-    package = "from ._protocol import Sampler\nfrom .. import _check"
+    package = "from ._protocol import Sampler\nfrom .._base import check"
     assert not faults(parsed("relive.samplers", package, is_package=True))
 
 

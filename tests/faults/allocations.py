@@ -27,7 +27,7 @@ import interrupted_lives
 from interrupted_lives import SAMPLERS, Twins, calls, lived, seen
 
 import relive
-from relive import _kernels
+from relive._ring import kernels
 
 LIBRARY: Any = ctypes.PyDLL(None)  # keeps the interpreter's lock: nothing else is allocated meanwhile
 LIBRARY.arm.argtypes = [ctypes.c_long]
@@ -104,7 +104,7 @@ def saves(failing: Failing, sampler: str, every: int) -> None:
 def main(sampler: str, every: int) -> int:
     warnings.simplefilter("ignore")
     failing = Failing()
-    with _kernels.use("native"):
+    with kernels.use("native"):
         calls_of(failing, sampler)
         saves(failing, sampler, every)
     return failing.failed

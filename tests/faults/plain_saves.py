@@ -62,7 +62,7 @@ def rounds_of(buffer: relive.ReplayBuffer) -> int:
 
 def bytes_of(path: Path, number: int) -> tuple[bytes | None, ...]:
     """What a save's files hold, its manifest first; None where one is missing."""
-    folder = relive._files.Folder(path)
+    folder = relive._disk.files.Folder(path)
     try:
         names = [_manifest.manifest_name(number), *(name for name, _ in _manifest.read(folder, number).files)]
     finally:

@@ -17,7 +17,7 @@ from unittest import mock
 
 from power import Archive, Event, World
 
-from relive import _files
+from relive._disk import files
 from relive.trajectories._catalog import NAME, Catalog
 
 
@@ -177,7 +177,7 @@ def recorded(recorder: Recorder) -> Iterator[None]:
     """Let the calls of all buffers go through a recorder."""
     indexes = Indexes(recorder)
     with (
-        mock.patch.object(_files, "os", recorder),
+        mock.patch.object(files, "os", recorder),
         mock.patch.object(
             Catalog, "__init__", lambda catalog, *args, **options: indexes.open(catalog, *args, **options)
         ),

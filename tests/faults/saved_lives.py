@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import relive
-from relive._lanes import OLDEST, READY, STEP
+from relive._ring.lanes import OLDEST, READY, STEP
 from relive.checkpoints import _manifest
 from relive.checkpoints._copying import copied
 from relive.checkpoints._lane import lanes_of
@@ -122,7 +122,7 @@ def numbers(path: Path) -> list[int]:
 
 def only_saves(path: Path, keep: int) -> None:
     """Nothing is there but `keep` saves at most and their files."""
-    names, folder = set(os.listdir(path)) - {"lock"}, relive._files.Folder(path)
+    names, folder = set(os.listdir(path)) - {"lock"}, relive._disk.files.Folder(path)
     needed = set()
     for number in numbers(path):
         needed |= {_manifest.manifest_name(number), *(name for name, _ in _manifest.read(folder, number).files)}

@@ -75,8 +75,8 @@ def test_every_call_of_a_save_fails(
 
 
 def test_meta_a_failed_sync_that_is_passed_over_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced = relive._files._synced
-    monkeypatch.setattr(relive._files, "_synced", lambda fds: (synced(fds)[0], None))
+    synced = relive._disk.files._synced
+    monkeypatch.setattr(relive._disk.files, "_synced", lambda fds: (synced(fds)[0], None))
     with pytest.raises(AssertionError):
         test_every_call_of_a_save_fails(False, 1, "disk", 0, folder, lambda *_: None)
 
@@ -161,7 +161,7 @@ def test_one_save_at_a_time(folder: Path) -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        held = relive._files.Folder(folder)
+        held = relive._disk.files.Folder(folder)
         held.lock("")
         os.write(writing, b"x")
         time.sleep(60)

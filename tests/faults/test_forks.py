@@ -19,7 +19,7 @@ import pytest
 from storages import NAMES
 
 import relive
-from relive import _kernels
+from relive._ring import kernels as _kernels
 from relive.testing._lives import BACK_ENDS
 
 FORKS = int(os.environ.get("RELIVE_FORKS", "1000"))

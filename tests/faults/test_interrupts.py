@@ -37,7 +37,7 @@ from interrupts import Interrupt, Recorded, RecordedShared, interrupted_at, run
 from wild_envs import SCHEMAS
 
 import relive
-from relive import _kernels
+from relive._ring import kernels as _kernels
 from relive.testing import TransitionsModel
 from relive.testing._lives import feed, life
 
@@ -246,7 +246,7 @@ def check(buffer: relive.ReplayBuffer, twin: relive.ReplayBuffer, oracle: FullOr
 @pytest.mark.parametrize(("sampler", "name"), [("uniform", "cut"), ("ranked", "update_priorities")])
 def test_meta_half_a_change_is_found(sampler: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the journal's undoing, some line of an interrupted call leaves neither buffer."""
-    monkeypatch.setattr("relive._journal.Journal.__exit__", lambda *_: None)
+    monkeypatch.setattr("relive._base.journal.Journal.__exit__", lambda *_: None)
     with _kernels.use("numpy"):
         buffer, streams = lived(SAMPLERS[sampler], 11)
     twins = Twins(buffer, streams, name)

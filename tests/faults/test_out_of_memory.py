@@ -16,7 +16,9 @@ from interrupted_lives import SAMPLERS
 HERE = Path(__file__).parent
 COMPILER = shutil.which("cc")
 pytestmark = pytest.mark.skipif(
-    COMPILER is None or not sys.platform.startswith("linux") or importlib.util.find_spec("relive._native") is None,
+    COMPILER is None
+    or not sys.platform.startswith("linux")
+    or importlib.util.find_spec("relive._ring._native") is None,
     reason="a C compiler, the GNU C library, the native kernels",
 )
 LONG = [pytest.param(sampler, 97, marks=pytest.mark.slow) for sampler in SAMPLERS]

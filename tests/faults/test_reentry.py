@@ -17,7 +17,7 @@ from interrupted_lives import BACK_ENDS, SAMPLERS, calls, lived, prioritizes
 from interrupts import State, run
 
 import relive
-from relive import _kernels
+from relive._ring import kernels as _kernels
 from relive.errors import ReliveError
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")

@@ -28,7 +28,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         live(buffer, serial)
         if serial:
             buffer.save(path, keep=3)
-    folder = relive._files.Folder(path)
+    folder = relive._disk.files.Folder(path)
     assert len(_manifest.read(folder, 3).steps) > 1
     folder.close()
     return path

@@ -10,10 +10,10 @@ import pytest
 from recorded_draws import LIVES, SAMPLERS, build, live
 from storages import MAKERS
 
-from relive import _kernels
+from relive._ring import kernels
 
 KINDS = [("numpy", "ram")]
-if importlib.util.find_spec("relive._native"):
+if importlib.util.find_spec("relive._ring._native"):
     KINDS += [("native", storage) for storage in MAKERS]
 
 
@@ -25,7 +25,7 @@ def test_draws_are_those_recorded(name: str, back_end: str, storage: str) -> Non
     lives = LIVES if back_end == "native" else 4
     with np.load(Path(__file__).parent / "data" / "draws.npz", allow_pickle=False) as recorded:
         ids, weights = recorded[f"{name}/ids"], recorded[f"{name}/weights"]
-    with _kernels.use(back_end):
+    with kernels.use(back_end):
         batches = [batch for seed in range(lives) for batch in live(build(name, seed, MAKERS[storage]()), seed)]
     drawn = np.concatenate([batch.ids for batch in batches])
     assert len(drawn) == len(ids) if lives == LIVES else len(drawn) > 500

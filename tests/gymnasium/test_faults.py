@@ -24,7 +24,7 @@ from relive.gymnasium import Recorder
 
 LANES, ROWS, N, GAMMA = 2, 60, 3, 0.5
 MODES = [*AutoresetMode, None]  # None: a single environment
-FILES = (relive.gymnasium.__file__, relive._nests.__file__)
+FILES = (relive.gymnasium.__file__, relive._base.nests.__file__)
 
 
 class Blind(Counting):

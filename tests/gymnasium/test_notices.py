@@ -13,7 +13,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import relive
-from relive import _kernels
+from relive._ring import kernels as _kernels
 from relive.testing._lives import BACK_ENDS
 
 LANES = 3

@@ -14,12 +14,12 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from test_recorder import buffer_of, record
 
 import relive
-from relive import _kernels
+from relive._ring import kernels
 from relive.errors import ArgumentError
 from relive.gymnasium import Recorder
 from relive.testing.agreement import assert_same_batch
 
-pytestmark = pytest.mark.skipif("_native" not in _kernels.active().__name__, reason="lanes are published natively")
+pytestmark = pytest.mark.skipif("_native" not in kernels.active().__name__, reason="lanes are published natively")
 LANES, STEPS = 2, 25
 CASES = [("fork", mode) for mode in AutoresetMode] + [("spawn", AutoresetMode.SAME_STEP)]
 

@@ -11,7 +11,7 @@ from configs import Config, configs
 from hypothesis import strategies as st
 from wild_envs import CUTS
 
-from relive import _kernels
+from relive._ring import kernels
 from relive.errors import ReliveError
 from relive.testing.agreement import assert_same_batch
 from relive.testing.nests import tree_map
@@ -109,7 +109,7 @@ def programs(draw: st.DrawFn, spoiled: bool = True) -> tuple[Config, list[Call]]
 
 def run(backend: str, config: Config, calls: list[Call]) -> list[Any]:
     """What every call gave: the result, or the text of the refusal."""
-    with _kernels.use(backend):
+    with kernels.use(backend):
         buffer = config.build()
         results: list[Any] = []
         for name, arguments in calls:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from programs import Call, assert_same_results, programs, run
 
-from relive import _kernels
+from relive._ring import kernels
 from relive.testing.nests import tree_map
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 # Where relive was installed without a compiler, a program must at least repeat itself.
-FIRST = "native" if importlib.util.find_spec("relive._native") else "numpy"
+FIRST = "native" if importlib.util.find_spec("relive._ring._native") else "numpy"
 
 
 @given(programs())
@@ -35,7 +35,7 @@ def test_the_fast_and_the_general_way_in_agree(program: Any) -> None:
 
 
 def run_here(config: Any, calls: list[Call]) -> list[Any]:
-    return run(_kernels.active().__name__.removeprefix("relive._").replace("kernels_", ""), config, calls)
+    return run(kernels.active().__name__.rpartition("_")[2].replace("kernels_", ""), config, calls)
 
 
 def by_the_general_way(config: Any, call: Call) -> Call:

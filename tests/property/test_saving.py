@@ -29,7 +29,7 @@ from system_calls import watched
 from wild_envs import CUTS
 
 import relive
-from relive import _kernels
+from relive._ring import kernels as _kernels
 from relive.checkpoints import _guard, _steps, _tensors
 from relive.testing import GO, STAY, Script
 from relive.testing._lives import BACK_ENDS

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import relive
-from relive import _kernels
+from relive._ring import kernels
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 sys.path.append(str(Path(__file__).parents[1] / "shards"))
@@ -92,7 +92,7 @@ print(own() - before)
 """
 
 
-@pytest.mark.skipif(not _kernels.is_native(), reason="the model counts what the native kernels hold")
+@pytest.mark.skipif(not kernels.is_native(), reason="the model counts what the native kernels hold")
 @pytest.mark.parametrize(("name", "rows"), [("VECTOR", 500_000), ("IMAGES", 120_000)])
 def test_memory_of_a_full_shard(name: str, rows: int) -> None:
     """Within 10 % of what the process of a shard holds more than before."""

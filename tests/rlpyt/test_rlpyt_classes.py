@@ -22,7 +22,7 @@ from full_oracle import FullOracle, SequencesModel, assert_same_buffer, stacks_o
 from wild_envs import MIDWAY, WildEnvs
 
 import relive
-from relive import _kernels
+from relive._ring import kernels
 from relive.testing import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script, TransitionsModel, assert_items
 from relive.testing.nests import tree_map
 
@@ -149,7 +149,7 @@ def draw(buffer: relive.ReplayBuffer, oracle: FullOracle, cell: Cell, rng: Any) 
     return set(flags)
 
 
-@pytest.mark.skipif(not _kernels.is_native(), reason="only native kernels share")
+@pytest.mark.skipif(not kernels.is_native(), reason="only native kernels share")
 @pytest.mark.parametrize(
     "name", [name for name, cell in CELLS.items() if not (cell.time_limits and (cell.sequences or cell.frames))]
 )

@@ -18,7 +18,7 @@ from local import Local, local_shards
 from shard_steps import LANES, SCHEMA, STEP, Counting, check_items, filled, made
 
 import relive
-from relive._step_parser import StepParser
+from relive._schema.step_parser import StepParser
 from relive.ray._blocks import Filling, followed, restored, stacks
 from relive.ray._planning import planned
 from relive.ray._queue import MOST, Queue

@@ -11,7 +11,7 @@ import pytest
 from statistics_of_draws import P_MIN, chi_square_p
 
 import relive
-from relive import _kernels
+from relive._ring import kernels as _kernels
 from relive.errors import ArgumentError
 from relive.testing._lives import BACK_ENDS
 from relive.testing.agreement import assert_same_batch
@@ -180,7 +180,7 @@ def test_a_saved_buffer_needs_its_function_and_goes_on(tmp_path: Path) -> None:
         assert_same_batch(other.sample(50), expected)
 
 
-@pytest.mark.skipif(_kernels.active().__name__ != "relive._native", reason="needs the extension")
+@pytest.mark.skipif(_kernels.active().__name__ != "relive._ring._native", reason="needs the extension")
 def test_other_processes_write_and_draw(tmp_path: Path) -> None:
     """The function stays where it is: writers need none, and readers give their own."""
     path = tmp_path / "ring"

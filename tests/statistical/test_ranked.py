@@ -9,10 +9,10 @@ import pytest
 from statistics_of_draws import P_MIN, chi_square_p, largest_z
 
 import relive
-from relive import _kernels
+from relive._ring import kernels
 
 DRAWS, BATCH = 400_000, 20_000
-BACK_ENDS = ["numpy", *(["native"] if importlib.util.find_spec("relive._native") else [])]
+BACK_ENDS = ["numpy", *(["native"] if importlib.util.find_spec("relive._ring._native") else [])]
 
 
 def buffer_of(capacity: int, lanes: int = 1, seed: int = 7, **sampler: object) -> relive.ReplayBuffer:
@@ -79,7 +79,7 @@ class Model:
 def test_ranks_are_exact_after_any_history(capacity: int, back_end: str) -> None:
     """Additions that go round, priorities given and zero, updates with duplicates, ties everywhere."""
     rng = np.random.default_rng(capacity)
-    with _kernels.use(back_end):
+    with kernels.use(back_end):
         buffer, model, clock = buffer_of(capacity, alpha=0.0), Model(), 0
     merged_and_not = set()
     for turn in range(300):

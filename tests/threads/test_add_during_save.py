@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import relive
-from relive import _kernels
+from relive._ring import kernels
 from relive.checkpoints._instant import Instant
 
 ROWS = 1_000_000
@@ -41,7 +41,7 @@ def longest_add(buffer: relive.ReplayBuffer, path: Path) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not _kernels.is_native(), reason="the NumPy kernels take longer to add")
+@pytest.mark.skipif(not kernels.is_native(), reason="the NumPy kernels take longer to add")
 def test_no_add_waits_for_a_save_of_a_million_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:

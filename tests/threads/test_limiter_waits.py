@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import relive
-from relive import _kernels, _limit
+from relive._flow.pacing import limit
+from relive._ring import kernels
 from relive.checkpoints._filling import fill_limiter
 
 sys.path.append(str(Path(__file__).parents[1] / "contract"))
@@ -107,7 +108,7 @@ def test_a_wait_ends_within_50_ms(
         pauses.append(seconds)
         time.sleep(seconds)
 
-    monkeypatch.setattr(_limit, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    monkeypatch.setattr(limit, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
     buffer = make(relive.RateLimiter(2, min_size=4, error_buffer=8))
     one, other = (lambda: buffer.sample(4)), (lambda: add(buffer))
     if waits == "add":
@@ -173,7 +174,7 @@ def test_a_wait_that_is_ended_changes_nothing(waits: str, ends: str) -> None:
 
 
 def test_a_stall_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(_limit, "_STALL", 0.05)
+    monkeypatch.setattr(limit, "_STALL", 0.05)
     buffer = make(relive.RateLimiter(2, min_size=4, error_buffer=6, timeout=0.2))
     with caplog.at_level(logging.WARNING, "relive"):
         fill(buffer)
@@ -217,7 +218,7 @@ def test_what_is_wrong_is_refused_without_a_wait() -> None:
     assert buffer.stats().limiter.inserts == 0
 
 
-@pytest.mark.skipif("_native" not in _kernels.active().__name__, reason="these are the native kernels' calls")
+@pytest.mark.skipif("_native" not in kernels.active().__name__, reason="these are the native kernels' calls")
 def test_steps_are_written_by_the_native_kernels() -> None:
     plain, limited = make(None), make(relive.RateLimiter(1, min_size=100))
     for buffer in (plain, limited):
@@ -279,10 +280,10 @@ def test_a_limiter_is_saved_with_its_buffer(tmp_path: Path) -> None:
     ids=["floats", "too short", "negative", "begun before its steps", "not begun", "too many"],
 )  # fmt: skip
 def test_counts_that_no_limiter_has_are_refused(totals: np.ndarray) -> None:
-    memory = relive.Ram().open({_limit.NAME: _limit.SPEC}, b"")
+    memory = relive.Ram().open({limit.NAME: limit.SPEC}, b"")
     with pytest.raises(ValueError, match="invalid counts of a limiter"):
         fill_limiter(memory, totals, lanes=[])
-    assert not memory.host(_limit.NAME).any()
+    assert not memory.host(limit.NAME).any()
 
 
 def refused(call: Callable[[], object]) -> str:
@@ -306,7 +307,7 @@ def refused(call: Callable[[], object]) -> str:
 @pytest.mark.parametrize("waits", ["add", "extend", "sample", "prefetch", "writer"])
 def test_closing_ends_all_waits(waits: str, storage: type) -> None:
     """With an error, as later calls have; what waited has changed nothing."""
-    if storage is relive.Shared and not _kernels.is_native():
+    if storage is relive.Shared and not kernels.is_native():
         pytest.skip("needs the extension")
     if waits == "writer" and storage is relive.Ram:
         pytest.skip("nobody else writes to it")
@@ -335,7 +336,7 @@ def test_closing_ends_all_waits(waits: str, storage: type) -> None:
     assert ring.stored == stored
 
 
-@pytest.mark.skipif(not _kernels.is_native(), reason="needs the extension")
+@pytest.mark.skipif(not kernels.is_native(), reason="needs the extension")
 @pytest.mark.parametrize("how", ["killed", "closed"])
 @pytest.mark.parametrize("storage", ["shared", "mapped"])
 def test_a_writer_whose_buffer_is_gone_is_told_within_a_second(storage: str, how: str, tmp_path: Path) -> None:
@@ -392,7 +393,7 @@ def test_a_pair_of_limits_is_saved(tmp_path: Path) -> None:
     limiter = relive.RateLimiter(2, 10, error_buffer=(0.5, 100.25))
     make(limiter).save(tmp_path)
     assert relive.load(tmp_path).limiter == limiter
-    if _kernels.is_native():
+    if kernels.is_native():
         with make(limiter, storage=relive.Shared("limits-as-a-pair")), relive.Writer("limits-as-a-pair") as writer:
             assert writer._opened.about.limiter == limiter
 

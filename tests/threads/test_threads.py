@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import relive
-from relive import _kernels
+from relive._ring import kernels as _kernels
 
 LANES, ROWS = 4, 64
 
@@ -242,7 +242,7 @@ def test_a_large_batch_is_whole_though_others_write_meanwhile(rows: int, n_step:
     assert buffer.stats().added == serial * LANES
 
 
-BACK_ENDS = ["numpy", *(["native"] if importlib.util.find_spec("relive._native") else [])]
+BACK_ENDS = ["numpy", *(["native"] if importlib.util.find_spec("relive._ring._native") else [])]
 
 
 @pytest.mark.parametrize("kernels", BACK_ENDS)

@@ -1,6 +1,6 @@
 """A seam between the package and the system: every call on trajectory files is counted, and may fail or be cut short.
 
-`relive._files` makes these calls, and the NumPy kernels read rows; both name the module `os`, which this
+`relive._disk.files` makes these calls, and the NumPy kernels read rows; both name the module `os`, which this
 puts itself in place of.
 """
 
@@ -17,8 +17,9 @@ from unittest import mock
 
 import pytest
 
-from relive import _files, _kernels
-from relive._kernels_numpy import files as kernels
+from relive._disk import files
+from relive._ring import kernels as _kernels
+from relive._ring.kernels_numpy import files as kernels
 
 CALLS = ["open", "write", "fsync", "rename", "unlink", "link", "pread", "preadv", "read", "scandir", "close", "fstat"]
 
@@ -114,7 +115,7 @@ class System:
 def watched(back_end: str = "numpy") -> Iterator[System]:
     """Watch all calls, those of reading rows among them: native kernels make these by themselves."""
     system = System()
-    with _kernels.use(back_end), mock.patch.object(_files, "os", system), mock.patch.object(kernels, "os", system):
+    with _kernels.use(back_end), mock.patch.object(files, "os", system), mock.patch.object(kernels, "os", system):
         yield system
 
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from policies import STEPS, WIDTH, buffers, rollout
 
-from relive import _narrow
+from relive._base import narrow
 from relive.errors import ArgumentError, NotEnoughData, SchemaError
 from relive.trajectories import Selection, Trajectory, TrajectoryReplayBuffer, verify
 
-NARROW = sorted(_narrow.BITS)
+NARROW = sorted(narrow.BITS)
 
 
 # Narrow numbers
@@ -26,7 +26,7 @@ NARROW = sorted(_narrow.BITS)
 def test_narrow_numbers_are_kept_bit_by_bit(
     name: str, without: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _narrow._dtype.cache_clear()
+    narrow._dtype.cache_clear()
     if without:
         monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     else:
@@ -56,7 +56,7 @@ def test_narrow_numbers_are_kept_bit_by_bit(
         rows = buffer.sample(20)
         wanted = numbers.reshape(8, -1)[rows["rewards"][:, 0].long()]
         assert torch.equal(rows["curr_obs"]["x"].view(torch.uint8), wanted.view(torch.uint8))
-    _narrow._dtype.cache_clear()
+    narrow._dtype.cache_clear()
 
 
 def test_safetensors_reads_narrow_fields(tmp_path: Path) -> None:

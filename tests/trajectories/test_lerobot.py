@@ -17,7 +17,7 @@ import pyarrow
 from PIL import Image
 from pyarrow import parquet
 
-from relive import _narrow
+from relive._base import narrow
 from relive.cli import main
 from relive.errors import ReliveWarning, SchemaError, StorageError
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, convert, from_lerobot, to_lerobot
@@ -130,14 +130,14 @@ def test_narrow_numbers_become_float32(
     name: str, without: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
-    _narrow._dtype.cache_clear()
+    narrow._dtype.cache_clear()
     if without:
         monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     values = torch.randn(3, 1, 4).to(getattr(torch, name))
     to_lerobot([{"actions": values}], tmp_path)
     (found,) = from_lerobot(tmp_path)
     np.testing.assert_array_equal(found.actions, values.float().numpy())
-    _narrow._dtype.cache_clear()
+    narrow._dtype.cache_clear()
 
 
 def test_what_cannot_be_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

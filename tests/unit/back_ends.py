@@ -14,13 +14,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from relive import _kernels_numpy
+from relive._ring import kernels_numpy
 from relive.sum_tree import allocate
 
-HAS_NATIVE = importlib.util.find_spec("relive._native") is not None
-BACKENDS: list[ModuleType] = [_kernels_numpy]
+HAS_NATIVE = importlib.util.find_spec("relive._ring._native") is not None
+BACKENDS: list[ModuleType] = [kernels_numpy]
 if HAS_NATIVE:
-    BACKENDS.append(importlib.import_module("relive._native"))
+    BACKENDS.append(importlib.import_module("relive._ring._native"))
 CAPACITIES = [1, 7, 8, 9, 64, 65, 1000, 4097]
 
 both = pytest.mark.parametrize("kernels", BACKENDS, ids=[module.simd() for module in BACKENDS])
@@ -43,7 +43,7 @@ def instruction_sets() -> list[str]:
     """Those that the extension has and this processor can run, as it says itself when asked for another."""
     if not HAS_NATIVE:
         return []
-    said = run_python("import relive._kernels as k; k.active()", RELIVE_SIMD="abacus").stderr.splitlines()[-1]
+    said = run_python("import relive._ring.kernels as k; k.active()", RELIVE_SIMD="abacus").stderr.splitlines()[-1]
     return re.findall(r"`(\w+)`", said.partition(", got")[0])
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from spoilers import Spoilers
 
-from relive import _native
-from relive._plans import ColumnLayout, Window
+from relive._ring import _native
+from relive._ring.plans import ColumnLayout, Window
 
 native: ModuleType = _native  # type: ignore[assignment]
 LANES, ROWS = 3, 8

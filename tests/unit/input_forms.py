@@ -12,7 +12,7 @@ import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
 import relive
-from relive._narrow import kind_of, to_torch
+from relive._base.narrow import kind_of, to_torch
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 DTYPES = ["bool", *INTEGERS, "bfloat16", "float16", "float32", "float64"]

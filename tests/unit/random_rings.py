@@ -8,10 +8,9 @@ from types import ModuleType
 import numpy as np
 
 import relive
-from relive import _kernels
-from relive._arrays import Section
-from relive._plans import State, Window
-from relive._ring import Ring
+from relive._base.arrays import Section
+from relive._ring.plans import State, Window
+from relive._ring.ring import Ring, kernels
 
 SCHEMA = relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "uint8"))
 
@@ -20,7 +19,7 @@ def ring_of(module: ModuleType, lanes: int, rows: int, window: Window, keeps: tu
     """An empty ring on a back end."""
     spec = {f"ring/{name}": wanted for name, wanted in Ring.spec(SCHEMA, window, lanes, rows, keeps).items()}
     memory = relive.Ram().open(spec, b"")
-    with _kernels.use("numpy" if module.__name__.endswith("numpy") else "native"):
+    with kernels.use("numpy" if module.__name__.endswith("numpy") else "native"):
         return Ring(SCHEMA, window, rows, Section(memory, "ring/"), keeps, lambda found: None)
 
 

@@ -7,21 +7,21 @@ import re
 import pytest
 from back_ends import BACKENDS, HAS_NATIVE, instruction_sets, run_python, transcript
 
-from relive import _kernels, _kernels_numpy
+from relive._ring import kernels, kernels_numpy
 from relive.errors import ArgumentError, ReliveWarning
 
 
 @pytest.mark.parametrize("name", instruction_sets())
 def test_every_instruction_set_gives_the_same_bits(name):
-    code = "import relive._native as n, back_ends as t; print(n.simd(), t.transcript(n))"
+    code = "import relive._ring._native as n, back_ends as t; print(n.simd(), t.transcript(n))"
     done = run_python(code, RELIVE_SIMD=name)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [name, transcript(_kernels_numpy)]
+    assert done.stdout.split() == [name, transcript(kernels_numpy)]
 
 
 def test_an_unknown_instruction_set_is_refused():
     """In relive's grammar, with what there is; without the extension the variable means nothing."""
-    done = run_python("import relive._kernels as k; k.active()", RELIVE_SIMD="abacus")
+    done = run_python("import relive._ring.kernels as k; k.active()", RELIVE_SIMD="abacus")
     refusal = r"relive\.errors\.ArgumentError: Expected one of (`\w+`, )*`baseline`, got `abacus` - at `RELIVE_SIMD`"
     last = done.stderr.rstrip().rpartition("\n")[2]
     assert re.fullmatch(refusal, last) if HAS_NATIVE else not last
@@ -37,36 +37,36 @@ def test_an_unknown_back_end_is_refused():
 
 @pytest.mark.parametrize("name", [module.__name__.rpartition("_")[2] for module in BACKENDS])
 def test_the_environment_forces_a_back_end(name):
-    done = run_python("import relive._kernels as k; print(k.active().__name__)", RELIVE_KERNELS=name)
+    done = run_python("import relive._ring.kernels as k; print(k.active().__name__)", RELIVE_KERNELS=name)
     assert done.stdout.strip().endswith(name)
 
 
 def test_without_the_extension_numpy_serves_and_says_so_once():
     """And forcing what is not there is refused, naming what to do."""
-    hide = "import sys; sys.modules['relive._native'] = None\n"
+    hide = "import sys; sys.modules['relive._ring._native'] = None\n"
     code = hide + (
-        "import warnings; from relive import _kernels as k\n"
+        "import warnings; from relive._ring import kernels as k\n"
         "with warnings.catch_warnings(record=True) as said:\n"
         "    warnings.simplefilter('always'); k.warn_once(); k.warn_once()\n"
         "print(k.active().__name__, [w.category.__name__ for w in said], str(said[0].message)[:34])"
     )
     done = run_python(code)
     assert done.stdout.split("\n")[0] == (
-        "relive._kernels_numpy ['ReliveWarning'] relive runs on its NumPy kernels, "
+        "relive._ring.kernels_numpy ['ReliveWarning'] relive runs on its NumPy kernels, "
     ), done.stderr
-    silent = run_python(hide + "from relive import _kernels as k; k.warn_once()", RELIVE_KERNELS="numpy")
+    silent = run_python(hide + "from relive._ring import kernels as k; k.warn_once()", RELIVE_KERNELS="numpy")
     assert silent.stderr == ""
-    forced = run_python(hide + "from relive import _kernels as k; k.active()", RELIVE_KERNELS="native")
+    forced = run_python(hide + "from relive._ring import kernels as k; k.active()", RELIVE_KERNELS="native")
     last = forced.stderr.splitlines()[-1]
     assert last.startswith("relive.errors.ArgumentError: Expected the native kernels, got none (")
     assert last.endswith("- at `RELIVE_KERNELS`: install relive from a wheel, or from source with a C++20 compiler")
 
 
 def test_use_switches_and_switches_back():
-    before = _kernels.active()
-    with _kernels.use("numpy") as chosen:
-        assert chosen is _kernels.active() is _kernels_numpy
-    assert _kernels.active() is before
-    with pytest.raises(ArgumentError, match="Expected `numpy` or `native`, got `fortran`"), _kernels.use("fortran"):
+    before = kernels.active()
+    with kernels.use("numpy") as chosen:
+        assert chosen is kernels.active() is kernels_numpy
+    assert kernels.active() is before
+    with pytest.raises(ArgumentError, match="Expected `numpy` or `native`, got `fortran`"), kernels.use("fortran"):
         pass
     assert issubclass(ReliveWarning, UserWarning)

@@ -166,7 +166,7 @@ def test_wrong_arguments_are_refused(group: str) -> None:
 def test_no_function_is_forgotten() -> None:
     import border_calls
 
-    import relive._native as native
+    import relive._ring._native as native
 
     listed = {name for calls in border_calls.makers().values() for name in calls}
     there = {name for name, value in vars(native).items() if callable(value) and not inspect.isclass(value)}

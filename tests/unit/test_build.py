@@ -56,7 +56,7 @@ def try_out(built: Path, folder: Path) -> str:
     zipfile.ZipFile(built).extractall(folder)
     code = (
         "import relive, warnings\n"
-        "from relive import _kernels\n"
+        "from relive._ring import kernels as _kernels\n"
         "with warnings.catch_warnings(record=True) as said:\n"
         "    warnings.simplefilter('always')\n"
         "    for _ in range(2):\n"
@@ -73,7 +73,7 @@ def try_out(built: Path, folder: Path) -> str:
     return done.stdout.strip()
 
 
-WITHOUT = "relive._kernels_numpy ['ReliveWarning']"
+WITHOUT = "relive._ring.kernels_numpy ['ReliveWarning']"
 
 
 @pytest.mark.parametrize("compiler", ["/bin/false", "/nonexistent/c++"])
@@ -99,7 +99,7 @@ def test_with_a_compiler_that_fails_half_way(checkout, tmp_path):
 def test_with_a_compiler(checkout, tmp_path):
     """The extension is in the wheel, serves, and nothing needs saying."""
     built, _ = wheel(checkout)
-    assert try_out(built, tmp_path / "site") == "relive._native []"
+    assert try_out(built, tmp_path / "site") == "relive._ring._native []"
 
 
 def test_one_version_and_one_dependency():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import relive
-from relive._frozen import Frozen, Record
+from relive._base.frozen import Frozen, Record
 
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY

@@ -10,7 +10,7 @@ from back_ends import BACKENDS, CAPACITIES, both, digest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relive import _kernels_numpy
+from relive._ring import kernels_numpy
 from relive.sum_tree import allocate
 
 
@@ -203,7 +203,7 @@ def test_successive_sampling_follows_its_law(kernels):
     tree = kernels.Tree(*allocate(5))
     tree.set(np.arange(5), leaves)
     rng, counts = np.random.default_rng(0), np.zeros((5, 5))
-    draws = 20_000 if kernels is not _kernels_numpy else 4000
+    draws = 20_000 if kernels is not kernels_numpy else 4000
     for _ in range(draws):
         first, second = tree.draw_distinct(rng.random(2))[0]
         counts[first, second] += 1

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import relive
-from relive import _memory
-from relive._memory import HUGE_PAGE, LEASED, LINE, PAGE, Arena, zeros
+from relive._base import memory
+from relive._base.memory import HUGE_PAGE, LEASED, LINE, PAGE, Arena, zeros
 
 SPECS = [((256, 17), "float32"), ((256,), "bool"), ((256, 3, 2), "int64"), ((0, 5), "float64"), ((), "uint8")]
 
@@ -35,7 +35,7 @@ def test_zeros(shape, dtype):
     assert not array.view(np.uint8).any() if array.size else True
     assert array.flags.c_contiguous
     assert array.flags.writeable
-    if _memory._CAN_MAP and array.nbytes >= 1 << 20:
+    if memory._CAN_MAP and array.nbytes >= 1 << 20:
         assert address(array) % HUGE_PAGE == 0
     array[...] = np.ones((), dtype)
     assert (array == np.ones((), dtype)).all()
@@ -48,7 +48,7 @@ def test_objects_are_left_to_numpy():
 def test_zeros_take_memory_only_when_touched():
     """8 GiB can be reserved; the peak resident size of a fresh process shows that they are not there."""
     code = (
-        "import resource\nfrom relive._memory import zeros\n"
+        "import resource\nfrom relive._base.memory import zeros\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "array = zeros((1 << 10, 1 << 20), 'float64')\n"
         "array[0, 0] = 1.0; array[-1, -1] = 2.0\n"
@@ -78,7 +78,7 @@ def test_more_than_there_are_addresses():
 
 def test_where_nothing_can_be_mapped(monkeypatch):
     """Systems without these calls get ordinary zeros."""
-    monkeypatch.setattr(_memory, "_CAN_MAP", False)
+    monkeypatch.setattr(memory, "_CAN_MAP", False)
     assert not zeros((1 << 20,), "float64").any()
     assert Arena().array((2 << 20,), "uint16").shape == (2 << 20,)
 
@@ -86,19 +86,19 @@ def test_where_nothing_can_be_mapped(monkeypatch):
 def test_available_bytes_is_the_lowest_limit(monkeypatch):
     """The machine's memory, or that of a control group around the process, whichever is lower; "max" is none."""
     files = {}
-    monkeypatch.setattr(_memory, "_read", lambda path: files.get(path, ""))
-    machine = _memory.available_bytes()
+    monkeypatch.setattr(memory, "_read", lambda path: files.get(path, ""))
+    machine = memory.available_bytes()
     assert 1 << 28 < machine < 1 << 50
     files["/proc/self/cgroup"] = "12:cpu:/other\n4:memory:/old/style\n0::/a/b.scope\n"
     files["/sys/fs/cgroup/a/b.scope/memory.max"] = "max\n"
     files["/sys/fs/cgroup/other/memory.max"] = "7\n"
-    assert _memory.available_bytes() == machine
+    assert memory.available_bytes() == machine
     files["/sys/fs/cgroup/a/memory.max"] = "3000000\n"
-    assert _memory.available_bytes() == 3_000_000
+    assert memory.available_bytes() == 3_000_000
     files["/sys/fs/cgroup/memory/old/style/memory.limit_in_bytes"] = "2000000\n"
-    assert _memory.available_bytes() == 2_000_000
+    assert memory.available_bytes() == 2_000_000
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (1_000_000 if kind == resource.RLIMIT_AS else -1, -1))
-    assert _memory.available_bytes() == 1_000_000, "what `ulimit -v` says"
+    assert memory.available_bytes() == 1_000_000, "what `ulimit -v` says"
 
 
 @pytest.mark.parametrize("how", ["arrays", "together"])

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import relive
-from relive import _kernels
-from relive._ring import BOOKKEEPING
+from relive._ring.ring import BOOKKEEPING, kernels
 from relive.sum_tree import allocate
 
 ROWS = 10_000
@@ -67,7 +66,7 @@ def test_a_sampler_has_no_large_array_of_its_own(name: str) -> None:
         assert array.nbytes < 1024 or any(np.shares_memory(array, other) for other in opened)
 
 
-@pytest.mark.skipif("_native" not in _kernels.active().__name__, reason="NumPy's order is two plain arrays")
+@pytest.mark.skipif("_native" not in kernels.active().__name__, reason="NumPy's order is two plain arrays")
 def test_the_order_of_ranks_takes_what_its_documentation_says() -> None:
     """29 bytes a row when updates have come everywhere, 22 where new steps followed each other."""
     rng, n = np.random.default_rng(0), 50_000

@@ -18,7 +18,7 @@ from back_ends import HAS_NATIVE
 from input_forms import DTYPES, LANES, LAYOUTS, MAPPINGS, PRIORITIES, SCALARS, legal, tree_map
 
 import relive
-from relive import _kernels
+from relive._ring import kernels as _kernels
 from relive.errors import ReliveError
 
 pytestmark = [

@@ -1,6 +1,7 @@
-"""`_native.pyi` says what the extension has: functions, classes, arguments in their order, and where None is allowed.
+"""The stub `_ring/_native.pyi` has the extension's functions, classes, and arguments, with those that may be None.
 
-The NumPy kernels and the protocols of `_kernel_types.py` have the same arguments.
+
+The NumPy kernels and the protocols of `_ring/kernel_types.py` have the same arguments.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import pytest
 from back_ends import HAS_NATIVE
 
 import relive
-from relive import _kernel_types, _kernels_numpy, _plans
+from relive._ring import kernel_types, kernels_numpy, plans
 
 pytestmark = pytest.mark.skipif(not HAS_NATIVE, reason="there is no extension")
-STUB = (Path(relive.__file__).parent / "_native.pyi").read_text()
+STUB = (Path(relive.__file__).parent / "_ring" / "_native.pyi").read_text()
 # What the extension calls the stub's types. `Any` and `object | None` take anything.
 TYPES = {
     "float": "float",
@@ -37,9 +38,9 @@ TYPES = {
     "Bool": "numpy.ndarray[bool]",
     "Array": "object",
     "Window": "object",
-    "Lock": "relive._native.Lock",
-    "Ring": "relive._native.Ring",
-    "Tree": "relive._native.Tree",
+    "Lock": "relive._ring._native.Lock",
+    "Ring": "relive._ring._native.Ring",
+    "Tree": "relive._ring._native.Tree",
     "Any": "object",
 }
 DTYPES = {"Bool": "bool", "Float64": "float64", "Float32": "float32", "Int64": "int64"}
@@ -93,7 +94,7 @@ def said_by(module: Any) -> dict[str, Signature]:
 
 
 def native() -> ModuleType:
-    return importlib.import_module("relive._native")
+    return importlib.import_module("relive._ring._native")
 
 
 def test_the_stub_says_what_the_extension_has() -> None:
@@ -143,12 +144,12 @@ def test_the_numpy_kernels_have_the_same_arguments() -> None:
         kind, _, method = name.rpartition(".")
         if method in ("__enter__", "__exit__"):
             continue  # the interpreter's own
-        function = getattr(getattr(_kernels_numpy, kind) if kind else _kernels_numpy, method)
+        function = getattr(getattr(kernels_numpy, kind) if kind else kernels_numpy, method)
         assert list(inspect.signature(function).parameters) == [argument for argument, *_ in signature], name
 
 
 def test_the_protocols_have_the_same_arguments() -> None:
-    source = inspect.getsource(_kernel_types)
+    source = inspect.getsource(kernel_types)
     declared = functions_in(ast.parse(source).body)
     for name, function in functions_in(ast.parse(STUB).body).items():
         kind, _, method = name.rpartition(".")
@@ -163,7 +164,7 @@ def sequence(text: str) -> str:
 
 
 def test_results_are_what_the_stub_says() -> None:
-    """Plans are the very classes of `relive._plans`; arrays have the dtype that is written there."""
+    """Plans are the very classes of `relive._ring.plans`; arrays have the dtype that is written there."""
     import border_calls
 
     makers = {name: make for calls in border_calls.makers().values() for name, make in calls.items()}
@@ -175,8 +176,8 @@ def test_results_are_what_the_stub_says() -> None:
         said = ast.unparse(function.returns).removesuffix(" | None") if function.returns else ""
         if name.endswith("__init__"):
             assert type(result) is getattr(native(), name.partition(".")[0]), name
-        elif hasattr(_plans, said) and said not in DTYPES and said != "Array":
-            assert type(result) is getattr(_plans, said), name
+        elif hasattr(plans, said) and said not in DTYPES and said != "Array":
+            assert type(result) is getattr(plans, said), name
         elif said in DTYPES or said == "Array":
             assert isinstance(result, np.ndarray), name
             assert result.dtype == DTYPES.get(said, result.dtype), name

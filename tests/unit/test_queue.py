@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_rings import Life, ring_of
 
-from relive._plans import Window
-from relive._ring import Ring
+from relive._ring.plans import Window
+from relive._ring.ring import Ring
 
 WINDOWS = [
     Window(span=1),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from relive._files import Folder
+from relive._disk.files import Folder
 from relive.errors import MissingExtra, SchemaError, StorageError
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, convert
 from relive.trajectories._store import Snapshot

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import relive
-from relive import _kernels
+from relive._ring import kernels
 from relive.errors import ArgumentError, NotEnoughData, PriorityError
 from relive.sum_tree import allocate
 
@@ -229,7 +229,7 @@ def test_memory_is_what_the_docstring_says():
 
 
 def test_a_tree_keeps_the_kernels_it_was_built_with():
-    with _kernels.use("numpy"):
+    with kernels.use("numpy"):
         tree = relive.SumTree(20)
     tree.set(range(20), 1.0)
     assert tree.find(np.arange(20.0)).tolist() == list(range(20))

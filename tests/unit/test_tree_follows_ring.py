@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_rings import Life, ring_of
 
-from relive._plans import Window
+from relive._ring.plans import Window
 from relive.sum_tree import allocate
 
 EPS, ALPHA, INITIAL = 0.125, 0.6, 1.5

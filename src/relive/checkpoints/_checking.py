@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import _safetensors
-from .._files import Folder, read_at, size_of
+from .._disk import safetensors
+from .._disk.files import Folder, read_at, size_of
 from ..errors import CorruptionError, StorageError, event, message
 from . import _tensors
 from ._manifest import File
@@ -70,7 +70,7 @@ def _check(folder: Folder, name: str, file: File, first: int, last: int) -> None
         if size != file.nbytes:
             raise CorruptionError(message(f"a file of {file.nbytes} bytes", f"{size}", at))
         head = read_at(fd, 0, min(_HEAD, size))
-        start = min(8 + int.from_bytes(head[:8], "little"), 8 + _safetensors.MOST_HEADER, size)
+        start = min(8 + int.from_bytes(head[:8], "little"), 8 + safetensors.MOST_HEADER, size)
         head = head[:start] if start <= len(head) else read_at(fd, 0, start)
         chunks = -(-(size - start) // (_tensors.CHUNK + 4))  # the table has four bytes for each
         end = size - 4 * chunks

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .. import items, samplers, storage
-from .._frozen import Frozen
-from .._limiter import RateLimiter
+from .._base.frozen import Frozen
+from .._flow.limiter import RateLimiter
 from ..errors import ArgumentError, MissingExtra, ReliveError, message
 from ..schema import Field, Schema
 
 if TYPE_CHECKING:
-    from .._memory import Arena
-    from .._plans import Window
-    from .._ring import Ring
-    from .._types import Int64
+    from .._base.memory import Arena
+    from .._base.types import Int64
+    from .._ring.plans import Window
+    from .._ring.ring import Ring
 
 _KNOWN: dict[str, tuple[type[Frozen], ...]] = {
     "item": (items.Transitions, items.Sequences),

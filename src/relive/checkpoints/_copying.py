@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import ArraySpec, Memory
-from .._frozen import Frozen
-from .._limiter import RateLimiter
-from .._ring import Ring
-from .._types import Array, Int64
+from .._base.arrays import ArraySpec, Memory
+from .._base.frozen import Frozen
+from .._base.types import Array, Int64
+from .._flow.limiter import RateLimiter
+from .._ring.ring import Ring
 from ..items import Item
 from ..samplers import Sampler
 from ..schema import Column, Schema

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import _kernels
-from .._arrays import ArraySpec, Memory
-from .._lanes import HEAD, OLDEST, READY, STEPS
-from .._limit import BEFORE, BEGUN, NAME, SPEC
-from .._types import Array, Int64
+from .._base.arrays import ArraySpec, Memory
+from .._base.types import Array, Int64
+from .._flow.limit import BEFORE, BEGUN, NAME, SPEC
+from .._ring import kernels
+from .._ring.lanes import HEAD, OLDEST, READY, STEPS
 from ..errors import StorageError, message
 from ..samplers import Carrying, Sampler
 from ..storage import Storage
@@ -77,7 +77,7 @@ def _set(array: Array, lanes: Sequence[Lane], values: Sequence[Array | None]) ->
         ranges = np.array([(number, lane.first, lane.head) for number, lane, _ in some])
         given = some[0][2] if len(some) == 1 else np.concatenate([rows for *_, rows in some])
         _, count, block = array.shape
-        _kernels.active().set_ranges([array.reshape(-1)], count, block, ranges, [given])
+        kernels.active().set_ranges([array.reshape(-1)], count, block, ranges, [given])
 
 
 def fill_limiter(memory: Memory, totals: Array, lanes: Sequence[Lane]) -> None:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import _forks, _kernels
-from .._lanes import HEAD, items_of, ranges
-from .._ring import Ring
-from .._types import Array, Bytes, Int64
+from .._base import forks
+from .._base.types import Array, Bytes, Int64
+from .._ring import kernels
+from .._ring.lanes import HEAD, items_of, ranges
+from .._ring.ring import Ring
 from ..schema import Schema
 
 _NEVER = sys.maxsize
@@ -70,7 +71,7 @@ class Guard:
         self._step = max(1, _PIECE // schema.nbytes)
         # A step takes a row, one for a final observation, and with both of them older frames.
         self._most = 2 + 2 * ring.window.lookback
-        _forks.tell(self)
+        forks.tell(self)
 
     def _forked(self) -> None:
         """In a child: nobody writes the rows there."""
@@ -100,7 +101,7 @@ class Guard:
         every, array = self._every[column], items_of(self._ring.columns[column], 1)
         found = out.view(array.dtype)
         rows, block = (array[:-1], self._ring.marks.shape[2]) if every is None else (array, 1)
-        _kernels.active().copy_ranges(rows, self._ring.lanes, block, units, found)
+        kernels.active().copy_ranges(rows, self._ring.lanes, block, units, found)
         # After the copy: what was overwritten meanwhile has been kept before.
         done = 0
         for lane, first, last in units.tolist() if self._kept else ():

@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from .. import _kernels, _memory
-from .._adding import Guard
-from .._arrays import Memory
-from .._frozen import Frozen
-from .._generators import state_of
-from .._lanes import HEAD, LOADED
-from .._limit import Limit
-from .._ring import Ring
-from .._turn import Turn
-from .._types import Array, Float32, Int64
+from .._base import memory as _memory
+from .._base.arrays import Memory
+from .._base.frozen import Frozen
+from .._base.generators import state_of
+from .._base.types import Array, Float32, Int64
+from .._buffer.adding import Guard
+from .._buffer.turn import Turn
+from .._flow.limit import Limit
+from .._ring import kernels
+from .._ring.lanes import HEAD, LOADED
+from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..items import Item
 from ..samplers import Sampler
@@ -168,7 +169,7 @@ class Instant:
         lanes, block = blocks.shape[1:]
         found = np.empty((self.head - self.first).sum(), blocks.dtype)
         stored = np.stack([np.arange(lanes), self.first, self.head], axis=1)
-        _kernels.active().copy_ranges(blocks.reshape(-1), lanes, block, stored, found)
+        kernels.active().copy_ranges(blocks.reshape(-1), lanes, block, stored, found)
         return found
 
     def _of_slots(self, slots: Array) -> Array:

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .._frozen import Frozen
-from .._lanes import (
+from .._base.frozen import Frozen
+from .._base.types import Array, Bytes, Int64
+from .._ring.lanes import (
     CLEARED,
     COUNTERS,
     CUT,
@@ -32,8 +33,7 @@ from .._lanes import (
     STORED,
     depth_of,
 )
-from .._plans import Window
-from .._types import Array, Bytes, Int64
+from .._ring.plans import Window
 from . import _names as names
 
 MOST = 2**62  # ids stay below it

@@ -10,14 +10,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .. import _check, _kernels
-from .._arguments import choice, identity, integers
-from .._arrays import ArraySpec, Memory
-from .._files import Folder
-from .._lanes import HEAD, distinct
-from .._limiter import RateLimiter
-from .._plans import State
-from .._types import Int64
+from .._base import check
+from .._base.arrays import ArraySpec, Memory
+from .._base.types import Int64
+from .._buffer.arguments import choice, identity, integers
+from .._disk.files import Folder
+from .._flow.limiter import RateLimiter
+from .._ring import kernels
+from .._ring.lanes import HEAD, distinct
+from .._ring.plans import State
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 from ..items import Item, Transitions
@@ -89,9 +90,9 @@ def load(
     if not paths:
         raise ArgumentError(message("at least one directory", "none", "load(path)"))
     if number is not None:
-        number = _check.integer(number, "load(number)", minimum=1)
+        number = check.integer(number, "load(number)", minimum=1)
     with ExitStack() as open_files:
-        folders = [open_files.enter_context(closing(Folder(_check.path(each, "load(path)")))) for each in paths]
+        folders = [open_files.enter_context(closing(Folder(check.path(each, "load(path)")))) for each in paths]
         try:
             saves = [open_files.enter_context(_opened(folder, number)) for folder in folders]
             chosen = _chosen(lanes, saves, several)
@@ -183,7 +184,7 @@ class Loading:
         self.num_envs = sum(map(len, chosen))
         self.rows = max(save.rows for save in saves)
         if capacity is not None:
-            self.rows = _check.integer(capacity, "load(capacity)", minimum=self.num_envs) // self.num_envs
+            self.rows = check.integer(capacity, "load(capacity)", minimum=self.num_envs) // self.num_envs
         self.item.check(self.schema, self.rows)
         for save in saves:
             if any(lane.head >= MOST // self.num_envs for lane in save.lanes):
@@ -257,7 +258,7 @@ class Loading:
                 block = ring.marks.shape[2] if every is None else 1
                 placed = partial(_placed, places=places, oldest=oldest // (every or 1))
                 for piece in save.pieces([self.schema.columns[number] for number in columns], placed):
-                    _kernels.active().set_ranges(targets, ring.lanes, block, piece.ranges, piece.values)
+                    kernels.active().set_ranges(targets, ring.lanes, block, piece.ranges, piece.values)
             begin += len(chosen)
 
     def _carry_priorities(self, buffer: ReplayBuffer) -> None:

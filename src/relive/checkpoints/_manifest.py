@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .._files import Folder, json_in, read_at, size_of
-from .._frozen import Frozen
+from .._base.frozen import Frozen
+from .._disk.files import Folder, json_in, read_at, size_of
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 
 FORMAT = "relive.buffer.1"

@@ -10,11 +10,11 @@ import zlib
 
 import numpy as np
 
-from .._files import Folder
-from .._frozen import Frozen
-from .._lanes import CUT, CUTS, END, FIRST, HELD, HISTORY, LOST, START, STEP, TERMINATED, TRUNCATED
-from .._plans import Window
-from .._types import Array, Bool, Bytes
+from .._base.frozen import Frozen
+from .._base.types import Array, Bool, Bytes
+from .._disk.files import Folder
+from .._ring.lanes import CUT, CUTS, END, FIRST, HELD, HISTORY, LOST, START, STEP, TERMINATED, TRUNCATED
+from .._ring.plans import Window
 from ..errors import StorageError
 from ..items._columns import lookback_of
 from . import _manifest

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from .._files import Folder
-from .._generators import generator_of
-from .._lanes import HEAD
-from .._plans import Window
-from .._types import Array, Int64
+from .._base.generators import generator_of
+from .._base.types import Array, Int64
+from .._disk.files import Folder
+from .._ring.lanes import HEAD
+from .._ring.plans import Window
 from ..errors import CorruptionError, event, message
 from ..schema import Column, Schema
 from . import _manifest

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import _check, _forks
-from .._arguments import identity
-from .._files import TEMPORARY, Folder
-from .._frozen import Frozen
-from .._types import Int64
+from .._base import check, forks
+from .._base.frozen import Frozen
+from .._base.types import Int64
+from .._buffer.arguments import identity
+from .._disk.files import TEMPORARY, Folder
 from ..errors import CorruptionError, ReliveError, StorageError, event, message
 from . import _manifest
 from ._checking import Checks
@@ -51,7 +51,7 @@ class Saved:
         self._error: BaseException | None = None
         self._told = False
         self._written, self._total, self._seconds = 0, 0, 0.0
-        _forks.tell(self)
+        forks.tell(self)
 
     def wait(self, timeout: float | None = None) -> Saved:
         """Wait until the save is complete; returns it.
@@ -142,13 +142,13 @@ class Saver:
         self._behind: Saved | None = None  # the last save that nobody waited for
         self._damaged: set[File] = set()  # files that were found damaged
         self._lock = threading.RLock()
-        _forks.tell(self)
+        forks.tell(self)
 
     def save(self, source: Source, path: str, keep: int, wait: bool, verify: bool) -> Saved:
         """`ReplayBuffer.save`."""
-        keep = _check.integer(keep, "ReplayBuffer.save(keep)", minimum=1)
-        _check.flag(wait, "ReplayBuffer.save(wait)")
-        _check.flag(verify, "ReplayBuffer.save(verify)")
+        keep = check.integer(keep, "ReplayBuffer.save(keep)", minimum=1)
+        check.flag(wait, "ReplayBuffer.save(wait)")
+        check.flag(verify, "ReplayBuffer.save(verify)")
         with self._lock:
             last, self._behind = self._behind, None
             if last is not None:

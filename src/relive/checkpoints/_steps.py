@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from .._types import Int64
+from .._base.types import Int64
 from ..schema import Schema
 from ._guard import Guard
 from ._instant import name_of

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import _kernels, _safetensors
-from .._files import Folder, let_go, read_at, read_into, reported, size_of
-from .._frozen import Frozen
-from .._narrow import dtype_of
-from .._types import Array, Bool, Bytes
+from .._base.frozen import Frozen
+from .._base.narrow import dtype_of
+from .._base.types import Array, Bool, Bytes
+from .._disk import safetensors
+from .._disk.files import Folder, let_go, read_at, read_into, reported, size_of
+from .._ring import kernels
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 
 CHUNK = 1 << 16  # bytes that have one checksum
@@ -100,8 +101,8 @@ class TensorWriter:
             end += tensors[name].nbytes
         table = _table(end)
         entries[TABLE] = _entry(table, end)
-        self._header = _safetensors.header(entries, metadata)
-        if len(self._header) > _safetensors.MOST_HEADER:
+        self._header = safetensors.header(entries, metadata)
+        if len(self._header) > safetensors.MOST_HEADER:
             raise ArgumentError(message("a schema of fewer fields", f"a header of {len(self._header)} bytes", "$"))
         self.nbytes = len(self._header) + end + table.nbytes
         self.checksum = 0
@@ -225,10 +226,10 @@ class TensorReader:
             raise StorageError(message("an array that fits in memory", f"{nbytes:,} bytes", self.at)) from error
 
     def _read_header(self, size: int, checksum: int) -> None:
-        head = _safetensors.read(self._fd, size)
+        head = safetensors.read(self._fd, size)
         self._start = len(head)
         try:
-            entries, self.metadata = _safetensors.parsed(head, size)
+            entries, self.metadata = safetensors.parsed(head, size)
             self.tensors, self._starts = _parsed(entries)
             table = self.tensors.pop(TABLE)
             self._data = self._starts.pop(TABLE)
@@ -335,13 +336,13 @@ def _table(nbytes: int) -> Tensor:
 def checksums(data: Array) -> Array:
     """The CRC-32 of every chunk, the last of which may be shorter."""
     whole = len(data) // CHUNK
-    sums = _kernels.active().checksums(data[: whole * CHUNK].reshape(whole, CHUNK))
+    sums = kernels.active().checksums(data[: whole * CHUNK].reshape(whole, CHUNK))
     rest = data[whole * CHUNK :]
     return np.append(sums, np.uint32(zlib.crc32(rest.data))) if len(rest) else sums
 
 
 def _entry(tensor: Tensor, offset: int) -> dict[str, Any]:
-    return _safetensors.tensor(tensor.dtype.name, tensor.shape, offset, tensor.nbytes)
+    return safetensors.tensor(tensor.dtype.name, tensor.shape, offset, tensor.nbytes)
 
 
 def _parsed(entries: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, int]]:
@@ -351,7 +352,7 @@ def _parsed(entries: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, int]]
         whole = all(type(axis) is int and 0 <= axis < 2**48 for axis in (*shape, start, end))
         if not whole or not 1 <= len(shape) <= _MOST_AXES:
             raise ValueError(f"invalid shape {str(shape)[:40]}")
-        tensors[name], starts[name] = Tensor(dtype_of(_safetensors.DTYPES[entry["dtype"]], "$"), tuple(shape)), start
+        tensors[name], starts[name] = Tensor(dtype_of(safetensors.DTYPES[entry["dtype"]], "$"), tuple(shape)), start
         if end - start != tensors[name].nbytes or (end != start and end in ends):
             raise ValueError("invalid offsets")
         ends.add(end)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from .._fields import is_image
-from .._files import TEMPORARY, Folder
-from .._frozen import Frozen
-from .._lanes import CUTS, END, FIRST, HISTORY, LOST, STEP, STEPS, TERMINATED, TRUNCATED
-from .._types import Array, Bool, Bytes, Float64, Int64
+from .._base.frozen import Frozen
+from .._base.types import Array, Bool, Bytes, Float64, Int64
+from .._disk.files import TEMPORARY, Folder
+from .._ring.lanes import CUTS, END, FIRST, HISTORY, LOST, STEP, STEPS, TERMINATED, TRUNCATED
+from .._schema.fields import is_image
 from ..errors import StorageError, message
 from ..samplers import Prioritized, Ranked, Sampler, Uniform
 from ..schema import Column, Schema

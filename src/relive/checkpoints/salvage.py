@@ -7,8 +7,8 @@ from contextlib import closing
 
 import numpy as np
 
-from .._files import Folder, empty_folder
-from .._frozen import Frozen
+from .._base.frozen import Frozen
+from .._disk.files import Folder, empty_folder
 from ..errors import ArgumentError, StorageError, event, message
 from ..items import Item
 from ..samplers import Sampler

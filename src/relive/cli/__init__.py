@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from relive._extras import needs
-from relive._terminal import INTERRUPTED, READER_GONE
+from relive._base.extras import needs
+from relive._base.terminal import INTERRUPTED, READER_GONE
 from relive.errors import ReliveError
 
 DESCRIPTION = """Experience replay for reinforcement learning; --version prints which.

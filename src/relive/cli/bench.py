@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .._extras import needs
-from .._terminal import console
+from .._base.extras import needs
+from .._base.terminal import console
 from ..errors import ArgumentError, message
 
 QUESTIONS = (

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import relive
-from relive._extras import needs
-from relive._terminal import columns, console
+from relive._base.extras import needs
+from relive._base.terminal import columns, console
 from relive.cli import _page
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from relive import trajectories
-from relive._terminal import INTERRUPTED, console, interruptible, progress, say, say_files
+from relive._base.terminal import INTERRUPTED, console, interruptible, progress, say, say_files
 from relive.checkpoints import inspection
 from relive.checkpoints import salvage as salvaging
 from relive.cli import _report

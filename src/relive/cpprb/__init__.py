@@ -13,11 +13,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from .. import _check
-from .._counted import Counted, unpacked
-from .._files import replacing
-from .._turn import Outer, one_at_a_time
-from .._types import Array, Int64
+from .._adapters.counted import Counted, unpacked
+from .._base import check
+from .._base.types import Array, Int64
+from .._buffer.turn import Outer, one_at_a_time
+from .._disk.files import replacing
 from ..errors import ArgumentError, SchemaError, StorageError, message
 from ..items import Transitions
 from ..samplers import Prioritized, Sampler, Uniform
@@ -97,7 +97,7 @@ class ReplayBuffer:
         for name in elsewhere:
             remedy = _ELSEWHERE.get(name, "leave it out")
             raise ArgumentError(message("arguments of cpprb that are here", f"`{name}`", "ReplayBuffer", remedy))
-        steps = _check.integer(int(size) if isinstance(size, float) else size, "ReplayBuffer(size)", minimum=1)
+        steps = check.integer(int(size) if isinstance(size, float) else size, "ReplayBuffer(size)", minimum=1)
         self._fields = Fields(env_dict or {}, names_of(next_of), names_of(stack_compress), default_dtype, Nstep)
         self._n_step = self._fields.item.n_step
         self._outer = Outer()
@@ -219,7 +219,7 @@ class ReplayBuffer:
         if hasattr(file, "write"):
             np.savez(file, **arrays)
             return
-        name = _check.path(file, "save_transitions(file)")
+        name = check.path(file, "save_transitions(file)")
         with replacing(name if name.endswith(".npz") else f"{name}.npz") as whole:  # as NumPy names it
             np.savez(whole, **arrays)
 
@@ -232,7 +232,7 @@ class ReplayBuffer:
             SchemaError: Its fields are others.
         """
         if not hasattr(file, "read"):
-            file = _check.path(file, "load_transitions(file)")
+            file = check.path(file, "load_transitions(file)")
         try:
             with np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}

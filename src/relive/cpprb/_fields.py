@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._types import Array
+from .._base.types import Array
 from ..batch import Batch
 from ..errors import ArgumentError, SchemaError, message
 from ..items import Transitions

@@ -31,11 +31,11 @@ for what they work with, and `relive.testing.ItemContract` for its tests:
 
 from typing import TYPE_CHECKING
 
-from .._extras import later
-from .._memory import Arena as Arena
-from .._plans import Window as Window
-from .._plans import Windows as Windows
-from .._ring import Ring as Ring
+from .._base.extras import later
+from .._base.memory import Arena as Arena
+from .._ring.plans import Window as Window
+from .._ring.plans import Windows as Windows
+from .._ring.ring import Ring as Ring
 from .transitions import Transitions as Transitions
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._memory import Arena
-from .._ring import Ring
-from .._types import Array, Int64
+from .._base.memory import Arena
+from .._base.types import Array, Int64
+from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._outputs import Outputs

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._memory import Arena, leased
-from .._types import Array, Int64
+from .._base.memory import Arena, leased
+from .._base.types import Array, Int64
 
 if TYPE_CHECKING:
-    from .._kernel_types import GatherKernel
+    from .._ring.kernel_types import GatherKernel
 
 # A batch of this size is left to the C library, which hands out memory it has used before; of more than that it may
 # give back what is free at the end of its heap, and a fresh page costs ten times the copy into it.

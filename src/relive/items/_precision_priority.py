@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import _check
-from .._types import Float64
+from .._base import check
+from .._base.types import Float64
 from ..errors import PriorityError, message
 
 SMALLEST = float(np.nextafter(0.0, 1.0))
@@ -46,8 +46,8 @@ def precision_priority(noise_variance: Any, td_mean_square: float, floor: float 
     array([3.33333333, 1.        , 0.1       ])
     """
     at = "precision_priority"
-    scale = _check.real(td_mean_square, f"{at}(td_mean_square)", above=0.0)
-    share = _check.real(floor, f"{at}(floor)", above=0.0)
+    scale = check.real(td_mean_square, f"{at}(td_mean_square)", above=0.0)
+    share = check.real(floor, f"{at}(floor)", above=0.0)
     detach = getattr(noise_variance, "detach", None)
     variance = np.asarray(detach() if callable(detach) else noise_variance)
     where = f"{at}(noise_variance)"

@@ -6,10 +6,10 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from .._memory import Arena
-from .._plans import Window
-from .._ring import Ring
-from .._types import Int64
+from .._base.memory import Arena
+from .._base.types import Int64
+from .._ring.plans import Window
+from .._ring.ring import Ring
 from ..schema import Schema
 
 Fields: TypeAlias = dict[str, Any]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import _check
-from .._types import Float64
+from .._base import check
+from .._base.types import Float64
 from ..errors import ArgumentError, PriorityError, message
 
 
@@ -35,8 +35,8 @@ def sequence_priority(td: Any, mask: Any, eta: float = 0.9, *, time_major: bool 
     """
     at = "sequence_priority"
     errors, valid = np.asarray(td), np.asarray(mask)
-    share = _check.real(eta, f"{at}(eta)", low=0.0, high=1.0)
-    axis = 0 if _check.flag(time_major, f"{at}(time_major)") else 1
+    share = check.real(eta, f"{at}(eta)", low=0.0, high=1.0)
+    axis = 0 if check.flag(time_major, f"{at}(time_major)") else 1
     if errors.dtype.kind not in "iuf" or errors.ndim != 2:
         raise PriorityError(message("TD errors `[B, T]`", f"`{errors.dtype}` of shape `{errors.shape}`", f"{at}(td)"))
     if valid.dtype != np.bool_ or valid.shape != errors.shape:

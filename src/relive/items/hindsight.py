@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .. import _check
-from .._frozen import Frozen
-from .._lanes import END, GONE, HEAD, HELD, LOST
-from .._memory import Arena
-from .._plans import Window
-from .._ring import Ring
-from .._types import Array, Bool, Int64
+from .._base import check
+from .._base.frozen import Frozen
+from .._base.memory import Arena
+from .._base.types import Array, Bool, Int64
+from .._ring.lanes import END, GONE, HEAD, HELD, LOST
+from .._ring.plans import Window
+from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._columns import nest
@@ -97,8 +97,8 @@ class Hindsight(Frozen, kw_only=True):
             path = getattr(self, name)
             if not isinstance(path, str) or not path:
                 raise ArgumentError(message("the name of a field of `obs`", f"`{path!r}`", f"Hindsight({name})"))
-        object.__setattr__(self, "ratio", _check.real(self.ratio, "Hindsight(ratio)", low=0.0, high=1.0))
-        _check.one_of(self.strategy, STRATEGIES, "Hindsight(strategy)")
+        object.__setattr__(self, "ratio", check.real(self.ratio, "Hindsight(ratio)", low=0.0, high=1.0))
+        check.one_of(self.strategy, STRATEGIES, "Hindsight(strategy)")
 
     def window(self, schema: Schema) -> Window:
         """That of the item: goals come from what is stored, and no step waits for them."""
@@ -157,7 +157,7 @@ class _Hindsight:
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the transitions that start at `slots`."""
         # First, since the item may copy large batches last of all, while other threads write.
-        new = self._relabelled(slots, *_check.uniforms(rng, (2, len(slots))))
+        new = self._relabelled(slots, *check.uniforms(rng, (2, len(slots))))
         fields = self._inner.expand(slots, rng)
         for name in ("obs", "next_obs"):
             node = fields[name]

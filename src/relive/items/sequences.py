@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from .. import _check
-from .._frozen import Frozen
-from .._memory import Arena
-from .._plans import Unrolled, Window
-from .._ring import Ring
-from .._types import Array, Int64
+from .._base import check
+from .._base.frozen import Frozen
+from .._base.memory import Arena
+from .._base.types import Array, Int64
+from .._ring.plans import Unrolled, Window
+from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._columns import Frames, check_reward, check_rows, lookback_of, nest
@@ -77,11 +77,11 @@ class Sequences(Frozen):
 
     def __post_init__(self) -> None:
         for name, minimum in (("length", 1), ("burn_in", 0), ("n_step", 1), ("starts", 1)):
-            checked = _check.integer(getattr(self, name), f"Sequences({name})", minimum=minimum)
+            checked = check.integer(getattr(self, name), f"Sequences({name})", minimum=minimum)
             object.__setattr__(self, name, checked)
-        object.__setattr__(self, "gamma", _check.real(self.gamma, "Sequences(gamma)", low=0.0, high=1.0))
-        _check.flag(self.across_episodes, "Sequences(across_episodes)")
-        _check.flag(self.time_major, "Sequences(time_major)")
+        object.__setattr__(self, "gamma", check.real(self.gamma, "Sequences(gamma)", low=0.0, high=1.0))
+        check.flag(self.across_episodes, "Sequences(across_episodes)")
+        check.flag(self.time_major, "Sequences(time_major)")
 
     @property
     def steps(self) -> int:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import _check
-from .._frozen import Frozen
-from .._memory import Arena
-from .._plans import Window
-from .._ring import Ring
-from .._types import Int64
+from .._base import check
+from .._base.frozen import Frozen
+from .._base.memory import Arena
+from .._base.types import Int64
+from .._ring.plans import Window
+from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Schema
 from ._columns import Frames, check_reward, check_rows, lookback_of, nest
@@ -52,8 +52,8 @@ class Transitions(Frozen, kw_only=True):
     gamma: float = 0.99
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_step", _check.integer(self.n_step, "Transitions(n_step)", minimum=1))
-        object.__setattr__(self, "gamma", _check.real(self.gamma, "Transitions(gamma)", low=0.0, high=1.0))
+        object.__setattr__(self, "n_step", check.integer(self.n_step, "Transitions(n_step)", minimum=1))
+        object.__setattr__(self, "gamma", check.real(self.gamma, "Transitions(gamma)", low=0.0, high=1.0))
 
     def window(self, schema: Schema) -> Window:
         """Any step whose `n_step` steps are stored; the older frames of its observation are needed, too."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import relive
-from relive._terminal import children_ignore_interrupts
+from relive._base.terminal import children_ignore_interrupts
 from relive.errors import ArgumentError, ReliveError, event, message
 from relive.lab._config import TrainerConfig
 from relive.lab._crew import NAP, PATIENCE, Acting, AnyCrew, acting

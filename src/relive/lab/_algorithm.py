@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy.typing as npt
 
 import relive
-from relive._extras import needs
+from relive._base.extras import needs
 from relive.lab._config import TrainerConfig
 
 with needs("train", "relive.lab"):

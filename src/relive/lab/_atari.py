@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import AtariPreprocessing, TransformReward
 
-from relive._extras import needs
+from relive._base.extras import needs
 from relive.errors import ArgumentError, message
 
 with needs("atari", "relive.lab"):

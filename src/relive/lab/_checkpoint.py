@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relive._extras import needs
+from relive._base.extras import needs
 from relive.errors import ArgumentError, message
 
 with needs("train", "relive.lab"):

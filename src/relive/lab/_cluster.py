@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from relive._extras import needs
+from relive._base.extras import needs
 from relive.errors import ReliveError, event
 from relive.lab._config import TrainerConfig
 from relive.lab._crew import NAP, PATIENCE, Acting, AnyCrew, acting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from relive import _check
+from relive._base import check
 from relive.errors import ArgumentError, message
 
 
@@ -31,27 +31,27 @@ class Fields:
     def integers(self, *fields: str, minimum: int) -> None:
         """Refuse all but integers of at least `minimum`."""
         for field in fields:
-            self._store(field, _check.integer(getattr(self._owner, field), self.at(field), minimum=minimum))
+            self._store(field, check.integer(getattr(self._owner, field), self.at(field), minimum=minimum))
 
     def numbers(self, *fields: str, low: float = -math.inf, high: float = math.inf, **ends: float) -> None:
         """Refuse all but finite numbers from `low` to `high`, or between `above` and `below`, which are left out."""
         for field in fields:
-            self._store(field, _check.real(getattr(self._owner, field), self.at(field), low=low, high=high, **ends))
+            self._store(field, check.real(getattr(self._owner, field), self.at(field), low=low, high=high, **ends))
 
     def flags(self, *fields: str) -> None:
         """Refuse all but True and False."""
         for field in fields:
-            _check.flag(getattr(self._owner, field), self.at(field))
+            check.flag(getattr(self._owner, field), self.at(field))
 
     def choice(self, field: str, *choices: str) -> None:
         """Refuse all but one of `choices`."""
-        _check.one_of(getattr(self._owner, field), choices, self.at(field))
+        check.one_of(getattr(self._owner, field), choices, self.at(field))
 
     def widths(self, field: str, *, none_too: bool = False) -> None:
         """Refuse all but positive widths of layers; with `none_too` an empty tuple is legal."""
         sizes: Any = getattr(self._owner, field)
         try:
-            plain = tuple(_check.integer(size, self.at(field), minimum=1) for size in sizes)
+            plain = tuple(check.integer(size, self.at(field), minimum=1) for size in sizes)
         except (ArgumentError, TypeError):
             plain = None
         if plain is None or not (plain or none_too):
@@ -64,7 +64,7 @@ class Fields:
             first, second = getattr(self._owner, field)
         except (TypeError, ValueError):
             raise self.refusal(field, "two numbers, the smaller first") from None
-        plain = tuple(_check.real(value, self.at(field), low=low) for value in (first, second))
+        plain = tuple(check.real(value, self.at(field), low=low) for value in (first, second))
         if plain[1] < plain[0]:
             raise self.refusal(field, "two numbers, the smaller first")
         self._store(field, plain)

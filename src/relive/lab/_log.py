@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from relive import ReplayBuffer
-from relive._extras import needs
+from relive._base.extras import needs
 from relive.lab._config import TrainerConfig
 from relive.lab._results import Progress
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.envs.registration import EnvSpec
 
-from relive._generators import generator_of, state_of
+from relive._base.generators import generator_of, state_of
 from relive.lab._mujoco import floats_of, is_simulation, put_back
 
 # Classes whose attributes are all they keep.

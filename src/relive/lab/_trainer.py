@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 import relive
-from relive import _check
-from relive._extras import needs
-from relive._generators import generator_of, state_of
+from relive._base import check
+from relive._base.extras import needs
+from relive._base.generators import generator_of, state_of
 from relive.errors import ArgumentError, ReliveError, ReliveWarning, event, message
 
 with needs("train", "relive.lab"):
@@ -301,7 +301,7 @@ class Trainer(Algorithm[Config]):
             OSError: The learner's file cannot be written.
         """
         name, packer = type(self).__name__, Packer()
-        target = Path(_check.path(path, f"{name}.save(path)")).absolute()
+        target = Path(check.path(path, f"{name}.save(path)")).absolute()
         self._home.wait()
         generators = {key: each.get_state() for key, each in self._generators().items()}
         tensors = {**_checkpoint.pack(self._parts()), **self._tensors(), **generators, **self._log.tensors()}
@@ -350,7 +350,7 @@ class Trainer(Algorithm[Config]):
             ArgumentError: The learner's file is damaged, or does not fit the environment or the changed configuration.
             CorruptionError: The buffer is damaged; as `relive.load` says it.
         """
-        at, home = f"{cls.__name__}.load", Path(_check.path(path, f"{cls.__name__}.load(path)")).absolute()
+        at, home = f"{cls.__name__}.load", Path(check.path(path, f"{cls.__name__}.load(path)")).absolute()
         tensors, facts = _checkpoint.read(home / _checkpoint.LEARNER, at)
         if facts["trainer"] != cls.__name__:
             got, remedy = f"`{path}` of `{facts['trainer']}`", f"`{facts['trainer']}.load` reads it"

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 import relive
-from relive import _check
+from relive._base import check
 from relive.errors import ArgumentError, message
 
 Going = Callable[[], bool]
@@ -93,9 +93,9 @@ class Walk:
     def __post_init__(self) -> None:
         if self.n not in range(2, 21):
             raise ArgumentError(message("an integer from 2 to 20", f"`{self.n!r}`", "Walk(n)"))
-        _check.one_of(self.learner, LEARNERS, "Walk(learner)")
-        _check.one_of(self.arm, LEARNERS[self.learner], "Walk(arm)")
-        _check.integer(self.seed, "Walk(seed)", minimum=0)
+        check.one_of(self.learner, LEARNERS, "Walk(learner)")
+        check.one_of(self.arm, LEARNERS[self.learner], "Walk(arm)")
+        check.integer(self.seed, "Walk(seed)", minimum=0)
 
     @property
     def gamma(self) -> float:

@@ -16,7 +16,7 @@ import tyro
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from relive._terminal import INTERRUPTED, console, interruptible, progress, say, say_files
+from relive._base.terminal import INTERRUPTED, console, interruptible, progress, say, say_files
 from relive.errors import ReliveWarning
 from relive.lab import DQNConfig, Progress, R2D2Config, SACConfig, TrainerConfig, TrainResult
 from relive.lab.studies import cliffwalk, pairs, tmaze

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 import relive
-from relive import _check
-from relive._extras import needs
+from relive._base import check as _check
+from relive._base.extras import needs
 from relive.errors import ArgumentError, NotEnoughData, PriorityError, message
 from relive.lab.statistics import Estimate
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import ArraySpec
-from .._frozen import Frozen
-from .._limit import NAME as LIMITER
-from .._limit import SPEC as LIMITER_SPEC
-from .._limiter import RateLimiter
-from .._plans import Window
-from .._ring import BOOKKEEPING, Ring
-from .._types import Bytes
+from .._base.arrays import ArraySpec
+from .._base.frozen import Frozen
+from .._base.types import Bytes
+from .._flow.limit import NAME as LIMITER
+from .._flow.limit import SPEC as LIMITER_SPEC
+from .._flow.limiter import RateLimiter
+from .._ring.plans import Window
+from .._ring.ring import BOOKKEEPING, Ring
 from ..checkpoints._choices import built, described, fields_of, schema_of
 from ..errors import StorageError, message
 from ..items import Item

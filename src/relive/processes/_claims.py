@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import _forks
-from .._arrays import Locks
-from .._lanes import LOADED
-from .._ring import Ring
-from .._types import Bytes, Int64
+from .._base import forks
+from .._base.arrays import Locks
+from .._base.types import Bytes, Int64
+from .._ring.lanes import LOADED
+from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 
 # Seconds to wait for a lane that a writer has, and that no writer has: somebody is opening the buffer then.
@@ -38,7 +38,7 @@ class Claims:
         self._mine = frozenset(lanes)
         self.allowed: Bytes = np.zeros(ring.lanes, np.uint8)
         ring.kernel.allow(self.allowed)
-        _forks.tell(self)
+        forks.tell(self)
 
     def before(self, lanes: Int64) -> bool:
         """These lanes are about to be written; True if some had to be claimed. All of them are, or none is.

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from .._arrays import JointMemory
-from .._frozen import Frozen
-from .._generators import generator_of, state_of
-from .._lanes import CUTS, GONE, HEAD
-from .._ring import Ring
-from .._types import Array, Bool, Float32, Float64, Int64
+from .._base.arrays import JointMemory
+from .._base.frozen import Frozen
+from .._base.generators import generator_of, state_of
+from .._base.types import Array, Bool, Float32, Float64, Int64
+from .._ring.lanes import CUTS, GONE, HEAD
+from .._ring.ring import Ring
 from ..errors import ReliveError, StaleId, StorageError, event
 from ..items import Fields
 from ..items._protocol import Expander
@@ -23,7 +23,7 @@ from ._about import CHOICES, COUNTS, DRAWN, LAST_ID, OWNERS, REDRAWN, STALE, STA
 from ._claims import Claims
 
 if TYPE_CHECKING:
-    from .._plans import Window
+    from .._ring.plans import Window
     from ..schema import Schema
     from ._view import View
 

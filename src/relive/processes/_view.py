@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from .._arrays import Memory
-from .._lanes import (
+from .._base.arrays import Memory
+from .._base.types import Array, Bytes, Int64
+from .._ring.lanes import (
     CLEARED,
     CUTS,
     DRAWABLE,
@@ -29,9 +30,8 @@ from .._lanes import (
     get_rows,
     set_rows,
 )
-from .._plans import Window
-from .._ring import Ring
-from .._types import Array, Bytes, Int64
+from .._ring.plans import Window
+from .._ring.ring import Ring
 from ..checkpoints._lane import ready_across, ready_within, without_past
 from ..errors import ArgumentError, message
 from ..samplers import Index

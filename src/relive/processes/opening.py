@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from .. import _memory
-from .._arguments import identity
-from .._arrays import ArraySpec, Locks
-from .._types import Array
+from .._base import memory
+from .._base.arrays import ArraySpec, Locks
+from .._base.types import Array
+from .._buffer.arguments import identity
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, message
 from ..items import Item
@@ -117,7 +117,7 @@ class Joined:
         if mine:
             kept |= {name: each for name, each in spec.items() if name.startswith("sampler/")}
         self._segment.typed(kept)
-        own = {name: _memory.zeros(each.shape, each.dtype) for name, each in spec.items() if name not in kept}
+        own = {name: memory.zeros(each.shape, each.dtype) for name, each in spec.items() if name not in kept}
         return _Memory(self._segment, own, self.takes_over, not mine)
 
 

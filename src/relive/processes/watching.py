@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import Memory
-from .._frozen import Frozen
-from .._lanes import CUTS, HEAD, STEPS, STORED
-from .._limit import Limit
-from .._limiter import LimiterStats
-from .._types import Float64, Int64
+from .._base.arrays import Memory
+from .._base.frozen import Frozen
+from .._base.types import Float64, Int64
+from .._flow.limit import Limit
+from .._flow.limiter import LimiterStats
+from .._ring.lanes import CUTS, HEAD, STEPS, STORED
 from ..samplers import Carrying
 from ..storage._segment import CREATOR
 from ._about import CHOICES, COUNTS, DRAWN, LAST_ID, OWNERS, REDRAWN, STALE, UPDATES, About

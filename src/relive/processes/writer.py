@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from .. import _forks
-from .._adding import Adding
-from .._arguments import lanes_of
-from .._arrays import Section
-from .._lanes import STEPS
-from .._limit import Limit
-from .._notices import ALL, Notices
-from .._ring import Ring
-from .._turn import Turn
-from .._types import Int64
+from .._base import forks
+from .._base.arrays import Section
+from .._base.types import Int64
+from .._buffer.adding import Adding
+from .._buffer.arguments import lanes_of
+from .._buffer.notices import ALL, Notices
+from .._buffer.turn import Turn
+from .._flow.limit import Limit
+from .._ring.lanes import STEPS
+from .._ring.ring import Ring
 from ..errors import ArgumentError, ReliveError, message
 from ..storage.mapped import Mapped
 from ..storage.shared import Shared, require_native
@@ -81,7 +81,7 @@ class Writer:
         self._opened: _Opened | None = None
         self._closed = False
         self._opening = threading.Lock()
-        _forks.tell(self)
+        forks.tell(self)
 
     def _forked(self) -> None:
         """In a child: no thread is about to claim lanes."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._step_parser import Step
-from .._types import Array, Float64, Int64
+from .._base.types import Array, Float64, Int64
+from .._schema.step_parser import Step
 from ..schema import Column, Schema
 from ._wire import Block
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .._extras import needs
+from .._base.extras import needs
 from ..errors import ArgumentError, ReliveError, StorageError, event, message
 from ._ids import lanes_in
 from ._shard import Shard

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._types import Bool, Float64, Int64
+from .._base.types import Bool, Float64, Int64
 from ..batch import Batch
 from ..errors import NotEnoughData, StorageError, event, message
 from ..samplers import Anneal, Prioritized

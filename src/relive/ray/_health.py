@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._types import Bool, Float64, Int64
+from .._base.types import Bool, Float64, Int64
 from ..errors import event
 from ._wire import Gone, Lines, Word
 

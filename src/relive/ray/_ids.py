@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._types import Bool, Int64
+from .._base.types import Bool, Int64
 
 ROW_BITS = 36
 _ROWS = (1 << ROW_BITS) - 1

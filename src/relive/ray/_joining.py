@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._memory import Arena
-from .._types import Array, Int64
+from .._base.memory import Arena
+from .._base.types import Array, Int64
 from ..items import Item, Sequences
 from ..items._columns import nest
 from ..schema import Schema

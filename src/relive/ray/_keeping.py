@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from .._files import Folder
-from .._types import Int64
+from .._base.types import Int64
+from .._disk.files import Folder
 from ..buffer import ReplayBuffer
 from ..checkpoints import _manifest
 from ..checkpoints._loading import load

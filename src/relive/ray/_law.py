@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import _kernels
-from .._types import Float32, Float64, Int64
+from .._base.types import Float32, Float64, Int64
+from .._ring import kernels
 
 _BELOW_ONE = 1 - 2.0**-53
 
@@ -64,4 +64,4 @@ def weights(chance: Float64, items: float, beta: float, scale: str, least: float
         least: The smallest positive probability of any item.
     """
     reference = {"batch": float(chance.min()), "buffer": min(least, float(chance.min())), "none": 1.0 / items}[scale]
-    return _kernels.active().weights(chance, reference, beta)
+    return kernels.active().weights(chance, reference, beta)

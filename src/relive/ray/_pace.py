@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 
-from .._limiter import RateLimiter
+from .._flow.limiter import RateLimiter
 from ..errors import ArgumentError, RateLimitTimeout, event, message
 from ._health import Health
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import _check
-from .._arguments import choice
+from .._base import check
+from .._buffer.arguments import choice
 from ..errors import ArgumentError, message
 from ..items import Item, Transitions
 from ..samplers import Prioritized, Sampler, Uniform
@@ -36,14 +36,14 @@ def planned(
     """
     if not isinstance(schema, Schema):
         raise ArgumentError(message("a `Schema`", f"`{type(schema).__name__}`", "Shards(schema)"))
-    lanes = _check.integer(num_envs, "Shards(num_envs)", minimum=1)
-    count = _check.integer(shards, "Shards(shards)", minimum=1)
+    lanes = check.integer(num_envs, "Shards(num_envs)", minimum=1)
+    count = check.integer(shards, "Shards(shards)", minimum=1)
     if count > lanes:
         remedy = "a shard needs at least one lane"
         raise ArgumentError(
             message(f"at most {lanes} shards, as many as lanes", f"`{count}`", "Shards(shards)", remedy)
         )
-    rows = _check.integer(capacity, "Shards(capacity)", minimum=1) // lanes
+    rows = check.integer(capacity, "Shards(capacity)", minimum=1) // lanes
     if rows < 1:
         wanted = f"a capacity of at least one row for each of {lanes} lanes"
         raise ArgumentError(message(wanted, f"`{capacity}`", "Shards(capacity)"))
@@ -52,12 +52,12 @@ def planned(
     drawn = _divisible(choice(sampler, Uniform(), ("index", "replacement"), "Shards(sampler)"))
     path = None
     if save_dir is not None:
-        path = _check.path(save_dir, "Shards(save_dir)")
+        path = check.path(save_dir, "Shards(save_dir)")
         if not os.path.isabs(path):
             remedy = "jobs run in a directory of their own; name one that means the same on every node"
             raise ArgumentError(message("an absolute path", f"`{path}`", "Shards(save_dir)", remedy))
     if save_every is not None:
-        save_every = _check.real(save_every, "Shards(save_every)", above=0.0)
+        save_every = check.real(save_every, "Shards(save_every)", above=0.0)
         if path is None:
             raise ArgumentError(message("`save_dir=` with `save_every=`", "none", "Shards(save_dir)"))
     # A copy: the generator's own numbers are the draws'.

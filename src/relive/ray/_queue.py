@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from .._types import Int64
+from .._base.types import Int64
 from ..errors import ReliveError, event
 from ..schema import Schema
 from ._blocks import Filling, steps_of

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .._frozen import Frozen
-from .._generators import generator_of, state_of
+from .._base.frozen import Frozen
+from .._base.generators import generator_of, state_of
 from ..checkpoints._choices import built, described, fields_of, schema_of
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 from ._drawing import Drawer

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from weakref import WeakSet
 
-from .. import _forks
+from .._base import forks
 from ..errors import ReliveError, event, message
 from ._queue import HELD, Queue
 from ._wire import Lines
@@ -65,7 +65,7 @@ class Sender:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="relive-writer", daemon=True)
             self._thread.start()
-            _forks.tell(self)
+            forks.tell(self)
             _SENDERS.add(self)
             self._lines.at_end(stop_all)  # the thread must not be inside of a library that is being torn down
 

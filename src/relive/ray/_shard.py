@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .._types import Array, Bool, Float64, Int64
+from .._base.types import Array, Bool, Float64, Int64
 from ..buffer import ReplayBuffer
 from ..checkpoints._saving import Saved
 from ..errors import NotEnoughData, ReliveError, StorageError, event, message

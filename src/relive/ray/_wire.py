@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from .._frozen import Frozen
-from .._types import Array, Bool, Float64, Int64
+from .._base.frozen import Frozen
+from .._base.types import Array, Bool, Float64, Int64
 from ..items import Item, Sequences
 from ..samplers import Sampler, Share
 from ..schema import Schema
@@ -16,7 +16,7 @@ from ..schema import Schema
 if TYPE_CHECKING:
     from typing import NamedTuple as Record
 else:
-    from .._frozen import Record
+    from .._base.frozen import Record
 
 # Fields of a sequence that are views of others, by the field that they are a view of.
 VIEWS = {"obs": "all_obs", "next_obs": "all_obs", "prev_action": "all_prev_action", "prev_reward": "all_prev_reward"}

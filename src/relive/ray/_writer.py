@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import _check
-from .._arguments import lanes_of, raw_priorities
-from .._step_parser import Step, StepParser
-from .._types import Float64, Int64
+from .._base import check
+from .._base.types import Float64, Int64
+from .._buffer.arguments import lanes_of, raw_priorities
+from .._schema.step_parser import Step, StepParser
 from ..errors import ArgumentError, ReliveError, message
 from ._blocks import Filling
 from ._queue import Queue
@@ -88,7 +88,7 @@ class Writer:
         Returns nothing, and raises, as `add` does.
         """
         which = self._which(env_ids)
-        _check.flag(time_major, "Writer.extend(time_major)")
+        check.flag(time_major, "Writer.extend(time_major)")
         steps = _in_order(steps)
         lead = self._parser.lead(steps, len(which), time_major)
         canonical = self._parser.step(steps, lead.shape, 1 if lead.flat else 0).mapped(lead.lane_major)
@@ -123,7 +123,7 @@ class Writer:
             How many steps are not in their shard: 0 where all is well; else those for shards that do not answer, or
             did not in time.
         """
-        return self._sender.flush(None if timeout is None else _check.real(timeout, "Writer.flush(timeout)", low=0.0))
+        return self._sender.flush(None if timeout is None else check.real(timeout, "Writer.flush(timeout)", low=0.0))
 
     @property
     def dropped(self) -> int:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import _check
-from .._arguments import generator, ids_of, lanes_of, no_priorities, td_errors
-from .._limiter import RateLimiter, checked
-from .._prefetch import converter
+from .._base import check
+from .._buffer.arguments import generator, ids_of, lanes_of, no_priorities, td_errors
+from .._flow.limiter import RateLimiter, checked
+from .._flow.prefetch import converter
 from ..batch import Batch
 from ..errors import ArgumentError, ReliveError, message
 from ..items import Item
@@ -98,7 +98,7 @@ class Shards:
     def _open(self, plan: Plan, rng: Any, limiter: Any, options: Any, timeout: float) -> None:
         """Start the shards."""
         limit = checked(limiter)
-        self._attach(plan, started(plan, options, _check.real(timeout, "Shards(timeout)", above=0.0)), rng, limit)
+        self._attach(plan, started(plan, options, check.real(timeout, "Shards(timeout)", above=0.0)), rng, limit)
         self._owner = True
         try:
             self._drawer.health.hear_all(timeout)
@@ -253,7 +253,7 @@ class Shards:
         """
         at = "Shards.prefetch"
         size, beta = self._checked(batch_size, beta, at)
-        ahead = _check.integer(depth, f"{at}(depth)", minimum=1)
+        ahead = check.integer(depth, f"{at}(depth)", minimum=1)
         return Ahead(self._draws, size, ahead, beta, converter(to, device))
 
     # Looking, keeping, ending.
@@ -275,7 +275,7 @@ class Shards:
         """
         self._running()
         with self._draws.lock:
-            return save(self._plan, self._lines, self._drawer, os.path.abspath(_check.path(path, "Shards.save(path)")))
+            return save(self._plan, self._lines, self._drawer, os.path.abspath(check.path(path, "Shards.save(path)")))
 
     @classmethod
     def load(
@@ -316,7 +316,7 @@ class Shards:
             CorruptionError: The save is damaged.
             ArgumentError: A choice that does not fit.
         """
-        found = loading(os.path.abspath(_check.path(path, "Shards.load(path)")), item, sampler)
+        found = loading(os.path.abspath(check.path(path, "Shards.load(path)")), item, sampler)
         count = found.shards if shards is None else shards
         if save_dir is not None and os.path.abspath(os.fspath(save_dir)) == found.path and count != found.shards:
             remedy = "give another directory, or none"
@@ -363,9 +363,9 @@ class Shards:
         return self._plan
 
     def _checked(self, batch_size: Any, beta: Any, at: str) -> tuple[int, float | None]:
-        size = _check.integer(batch_size, f"{at}(batch_size)", minimum=1)
+        size = check.integer(batch_size, f"{at}(batch_size)", minimum=1)
         if beta is not None:
-            beta = _check.real(beta, f"{at}(beta)", low=0.0)
+            beta = check.real(beta, f"{at}(beta)", low=0.0)
             if not self._plan.sampler.prioritizes:
                 raise no_priorities(self._plan.sampler, f"{at}(beta)")
         self._running()

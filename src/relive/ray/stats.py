@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._frozen import Frozen
+from .._base.frozen import Frozen
 
 
 class ShardStats(Frozen, kw_only=True):

@@ -7,9 +7,9 @@ A sampler of your own has the methods of `Sampler`, and what its `index` returns
 
 from typing import TYPE_CHECKING
 
-from .._extras import later
-from .._plans import Changes as Changes
-from .._ring import Ring as Ring
+from .._base.extras import later
+from .._ring.plans import Changes as Changes
+from .._ring.ring import Ring as Ring
 from ._protocol import Adopting as Adopting
 from ._protocol import Carried as Carried
 from ._protocol import Carrying as Carrying

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .. import _check
-from .._plans import Sampled
-from .._types import Array, Bool, Float64, Int64
+from .._base import check
+from .._base.types import Array, Bool, Float64, Int64
+from .._ring.plans import Sampled
 from ..errors import PriorityError, message
 from ._protocol import Draw, Report
 from .anneal import Anneal
@@ -42,15 +42,15 @@ def check_settings(settings: Settings) -> None:
     """Refuse settings outside their limits; convert numbers to floats."""
     kind = type(settings).__name__
     for name in ("alpha", "eps", "initial"):
-        object.__setattr__(settings, name, _check.real(getattr(settings, name), f"{kind}({name})", low=0.0))
+        object.__setattr__(settings, name, check.real(getattr(settings, name), f"{kind}({name})", low=0.0))
     if isinstance(settings.beta, Anneal):
         for value in (settings.beta.start, settings.beta.end):
-            _check.real(value, f"{kind}(beta)", low=0.0)
+            check.real(value, f"{kind}(beta)", low=0.0)
     else:
-        object.__setattr__(settings, "beta", _check.real(settings.beta, f"{kind}(beta)", low=0.0))
-    _check.one_of(settings.weights, SCALES, f"{kind}(weights)")
-    _check.flag(settings.stratified, f"{kind}(stratified)")
-    _check.flag(settings.replacement, f"{kind}(replacement)")
+        object.__setattr__(settings, "beta", check.real(settings.beta, f"{kind}(beta)", low=0.0))
+    check.one_of(settings.weights, SCALES, f"{kind}(weights)")
+    check.flag(settings.stratified, f"{kind}(stratified)")
+    check.flag(settings.replacement, f"{kind}(replacement)")
 
 
 def check_given(priority: Float64) -> None:
@@ -100,7 +100,7 @@ class ProportionalSampling:
     Args:
         settings: Those of the sampler.
         weighted: The kernel that draws.
-        state: That of the kernel's sum tree; see `Tree` in `_kernels_numpy/tree.py`.
+        state: That of the kernel's sum tree; see `Tree` in `_ring/kernels_numpy/tree.py`.
         draws: float64 `[2]`: how many there were, and the last one's beta.
     """
 
@@ -118,7 +118,7 @@ class ProportionalSampling:
         draws[0] += 1.0
         draws[1] = beta
         items = self.state.item(4) if self._scale == 2 else 1.0
-        u = _check.uniforms(rng, n)
+        u = check.uniforms(rng, n)
         self._found = found = self._weighted.sample(
             u, settings.stratified, settings.replacement, self._scale, items, beta
         )

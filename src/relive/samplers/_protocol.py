@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from .._arrays import ArraySpec, Memory
-from .._frozen import Frozen
-from .._ring import Ring
-from .._types import Array, Bool, Float32, Float64, Int64
+from .._base.arrays import ArraySpec, Memory
+from .._base.frozen import Frozen
+from .._base.types import Array, Bool, Float32, Float64, Int64
+from .._ring.ring import Ring
 
 
 class Draw(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .. import _check
-from .._frozen import Frozen
+from .._base import check
+from .._base.frozen import Frozen
 
 
 class Anneal(Frozen):
@@ -30,9 +30,9 @@ class Anneal(Frozen):
     over: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "start", _check.real(self.start, "Anneal(start)"))
-        object.__setattr__(self, "end", _check.real(self.end, "Anneal(end)"))
-        object.__setattr__(self, "over", _check.integer(self.over, "Anneal(over)", minimum=1))
+        object.__setattr__(self, "start", check.real(self.start, "Anneal(start)"))
+        object.__setattr__(self, "end", check.real(self.end, "Anneal(end)"))
+        object.__setattr__(self, "over", check.integer(self.over, "Anneal(over)", minimum=1))
 
     def at(self, call: int) -> float:
         """The value at the `call`-th call of `sample`, counted from 0."""

@@ -8,11 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from .. import _kernels, sum_tree
-from .._arrays import ArraySpec, Memory
-from .._frozen import Frozen
-from .._ring import Ring
-from .._types import Bool, Float64, Int64
+from .. import sum_tree
+from .._base.arrays import ArraySpec, Memory
+from .._base.frozen import Frozen
+from .._base.types import Bool, Float64, Int64
+from .._ring import kernels
+from .._ring.ring import Ring
 from ._priorities import ProportionalSampling, check_settings, sound, unfit
 from ._protocol import Carried, Report, Share
 from .anneal import Anneal
@@ -101,7 +102,7 @@ class _Prioritized:
             state[1] = math.inf
         sums, mins = sum_tree.carve(memory.host("priorities"), ring.capacity)
         self._leaves = sums[0][: ring.capacity]
-        self._tree = _kernels.active().Tree(sums, mins, state)
+        self._tree = kernels.active().Tree(sums, mins, state)
         if not memory.fresh:
             # Sums, minima and counts may be those of a call that a kill ended halfway; a leaf that was drawn is then
             # negative, where nothing is drawn twice.

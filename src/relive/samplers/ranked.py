@@ -7,11 +7,13 @@ from functools import partial
 
 import numpy as np
 
-from .. import _kernels, _memory, sum_tree
-from .._arrays import ArraySpec, Memory
-from .._frozen import Frozen
-from .._ring import Ring
-from .._types import Array, Bool, Float64, Int64
+from .. import sum_tree
+from .._base import memory as _memory
+from .._base.arrays import ArraySpec, Memory
+from .._base.frozen import Frozen
+from .._base.types import Array, Bool, Float64, Int64
+from .._ring import kernels as _kernels
+from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ._priorities import ProportionalSampling, check_settings, sound, unfit
 from ._protocol import Carried, Report

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .. import _check, _kernels
-from .._arrays import ArraySpec, Memory
-from .._frozen import Frozen
-from .._ring import Ring
-from .._types import Float64, Int64
+from .._base import check
+from .._base.arrays import ArraySpec, Memory
+from .._base.frozen import Frozen
+from .._base.types import Float64, Int64
+from .._ring import kernels
+from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ._protocol import Draw, Report, Share
 
@@ -39,8 +40,8 @@ class Uniform(Frozen, kw_only=True):
     over: str = "steps"
 
     def __post_init__(self) -> None:
-        _check.flag(self.replacement, "Uniform(replacement)")
-        _check.one_of(self.over, ("steps", "episodes"), "Uniform(over)")
+        check.flag(self.replacement, "Uniform(replacement)")
+        check.one_of(self.over, ("steps", "episodes"), "Uniform(over)")
         if self.over == "episodes" and not self.replacement:
             wanted = "`replacement=True` with `over='episodes'`"
             remedy = "without replacement, long episodes would be drawn more and more often within a batch"
@@ -84,7 +85,7 @@ class _Uniform:
         ends, seen = memory.host("anchors.ends"), memory.host("anchors.seen")
         # Draws depend on what is stored alone: the queue is built anew, which no kill in mid-call can have spoilt.
         ends[:], seen[:] = 0, 0
-        queue = _kernels.active().Queue(ring.kernel, memory.host("anchors"), episodes, ends, seen)
+        queue = kernels.active().Queue(ring.kernel, memory.host("anchors"), episodes, ends, seen)
         self.refresh, self._ends = queue.refresh, ends
         self._total = slice(0, 2) if episodes is None else slice(2, 4)
         draw = queue.draw if settings.replacement else queue.draw_distinct
@@ -94,7 +95,7 @@ class _Uniform:
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
         if len(self._ones) != n:
             self._ones = np.ones(n, np.float32)
-        return Draw(self._draw(_check.uniforms(rng, n)), self._ones.copy())
+        return Draw(self._draw(check.uniforms(rng, n)), self._ones.copy())
 
     def share(self) -> Share:
         gone, come = self._ends[:, self._total].sum(axis=0).tolist()

@@ -3,7 +3,7 @@
 `DQN("MlpPolicy", env, replay_buffer_class=relive.sb3.ReplayBuffer)` is all that changes; the extra is `relive[sb3]`.
 """
 
-from .._extras import needs
+from .._base.extras import needs
 
 with needs("sb3", "relive.sb3"):
     import stable_baselines3  # noqa: F401

@@ -11,10 +11,10 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common import buffers, type_aliases
 
-from .. import _check
-from .._lanes import MANY_BOUNDARIES
-from .._memory import Arena
-from .._types import Array, Bool, Int64
+from .._base import check
+from .._base.memory import Arena
+from .._base.types import Array, Bool, Int64
+from .._ring.lanes import MANY_BOUNDARIES
 from ..batch import Batch
 from ..buffer import ReplayBuffer as Buffer
 from ..errors import ReliveWarning, event
@@ -136,8 +136,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
         seed: int | None = None,
     ) -> None:
         at = "relive.sb3.ReplayBuffer"
-        size = _check.integer(buffer_size, f"{at}(buffer_size)", minimum=1)
-        envs = _check.integer(n_envs, f"{at}(n_envs)", minimum=1)
+        size = check.integer(buffer_size, f"{at}(buffer_size)", minimum=1)
+        envs = check.integer(n_envs, f"{at}(n_envs)", minimum=1)
         buffers.BaseBuffer.__init__(self, size, observation_space, action_space, device, n_envs=envs)
         self.buffer_size = max(size // envs, 1)
         self.optimize_memory_usage = optimize_memory_usage

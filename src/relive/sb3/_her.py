@@ -9,8 +9,8 @@ import numpy as np
 import stable_baselines3
 from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 
-from .. import _check
-from .._types import Array, Bool, Int64
+from .._base import check
+from .._base.types import Array, Bool, Int64
 from ..errors import ArgumentError, event, message
 from ..items import Item, Transitions
 from ..items.hindsight import STRATEGIES, Hindsight
@@ -70,13 +70,13 @@ class HerReplayBuffer(ReplayBuffer, stable_baselines3.HerReplayBuffer):
             wanted, at = f"a `Dict` space with `{missing[0]}`", "HerReplayBuffer(observation_space)"
             raise ArgumentError(message(wanted, f"`{observation_space}`", at))
         self.env, self.copy_info_dict = env, copy_info_dict
-        self.n_sampled_goal = _check.integer(n_sampled_goal, "HerReplayBuffer(n_sampled_goal)", minimum=0)
+        self.n_sampled_goal = check.integer(n_sampled_goal, "HerReplayBuffer(n_sampled_goal)", minimum=0)
         self.her_ratio = 1.0 - 1.0 / (self.n_sampled_goal + 1)
         strategy = goal_selection_strategy
         name = strategy.name if isinstance(strategy, GoalSelectionStrategy) else strategy
         lower = name.lower() if isinstance(name, str) else name
         at = "HerReplayBuffer(goal_selection_strategy)"
-        self.goal_selection_strategy = GoalSelectionStrategy[_check.one_of(lower, STRATEGIES, at).upper()]
+        self.goal_selection_strategy = GoalSelectionStrategy[check.one_of(lower, STRATEGIES, at).upper()]
         ReplayBuffer.__init__(
             self,
             buffer_size,

@@ -14,7 +14,7 @@ from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_ima
 from torch import Tensor
 from torch.nn import functional
 
-from .. import _check
+from .._base import check
 from ..errors import ArgumentError, message
 from ..lab._precision import RewardNoise
 from ..samplers import Prioritized, Sampler
@@ -77,15 +77,15 @@ class PrioritizedReplay:
         **choices: Any,
     ) -> None:
         at = type(self).__name__
-        self.priority = _check.one_of(priority, _SAMPLERS, f"{at}(priority)")
+        self.priority = check.one_of(priority, _SAMPLERS, f"{at}(priority)")
         self.critic_loss = "huber" if self.priority == "lap" and critic_loss is None else critic_loss
         if self.critic_loss is not None:
-            _check.one_of(self.critic_loss, ("mse", "huber"), f"{at}(critic_loss)")
+            check.one_of(self.critic_loss, ("mse", "huber"), f"{at}(critic_loss)")
         check_losses(super().train, self.critic_loss, at)  # type: ignore[misc]
         if self.priority == "lap" and self.critic_loss != "huber":
             wanted = "`'huber'` with `priority='lap'`, whose draws belong to that loss"
             raise ArgumentError(message(wanted, f"`{critic_loss!r}`", f"{at}(critic_loss)"))
-        self.huber_threshold = _check.real(huber_threshold, f"{at}(huber_threshold)", above=0.0)
+        self.huber_threshold = check.real(huber_threshold, f"{at}(huber_threshold)", above=0.0)
         self.sampler = _SAMPLERS[self.priority] if sampler is None else sampler
         if not getattr(self.sampler, "prioritizes", False):
             wanted = "a sampler with priorities"

@@ -6,9 +6,9 @@ goes when the buffer does; nothing is called to close it. `relive.testing.Storag
 
 from typing import TYPE_CHECKING
 
-from .._arrays import ArraySpec as ArraySpec
-from .._arrays import Memory as Memory
-from .._extras import later
+from .._base.arrays import ArraySpec as ArraySpec
+from .._base.arrays import Memory as Memory
+from .._base.extras import later
 from .ram import Ram as Ram
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import struct
 
-from .. import _forks
+from .._base import forks
 from ..errors import StorageError, message
 
 _RECORD = "hhqqi4x"  # struct flock
@@ -24,7 +24,7 @@ class Locks:
         """Open `path`, which has to be the file that the descriptor `mapped` has open."""
         self._path, self._file = path, _identity(mapped)
         self._fd = -1
-        _forks.tell(self)
+        forks.tell(self)
 
     def take(self, byte: int) -> bool:
         """Take a lock; False where somebody else has it."""

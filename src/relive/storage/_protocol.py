@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from .._arrays import ArraySpec, Memory
+from .._base.arrays import ArraySpec, Memory
 
 
 class Storage(Protocol):

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from .._arrays import ArraySpec
-from .._types import Array
+from .._base.arrays import ArraySpec
+from .._base.types import Array
 from ..errors import ArgumentError, StorageError, event, message
 from ._locks import Locks
 

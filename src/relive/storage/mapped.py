@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from .. import _check
-from .._arrays import ArraySpec
-from .._frozen import Frozen
+from .._base import check
+from .._base.arrays import ArraySpec
+from .._base.frozen import Frozen
 from ._segment import Segment
 
 
@@ -40,7 +40,7 @@ class Mapped(Frozen):
     path: str | os.PathLike[str]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", os.path.abspath(_check.path(self.path, "Mapped(path)")))
+        object.__setattr__(self, "path", os.path.abspath(check.path(self.path, "Mapped(path)")))
 
     @property
     def address(self) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .. import _memory
-from .._arrays import ArraySpec
-from .._frozen import Frozen
-from .._types import Array
+from .._base import memory
+from .._base.arrays import ArraySpec
+from .._base.frozen import Frozen
+from .._base.types import Array
 from ..errors import ArgumentError, event, message
 
 
@@ -31,14 +31,14 @@ class Ram(Frozen, kw_only=True):
                 parts = {key: part for key, (part, *_) in wanted.dtype.fields.items()}
             rows = wanted.nbytes // max(wanted.dtype.itemsize, 1)
             sizes |= {key: rows * part.itemsize for key, part in parts.items()}
-        needed, limit = sum(sizes.values()), _memory.available_bytes()
+        needed, limit = sum(sizes.values()), memory.available_bytes()
         if needed > limit:
             listed = ", ".join(f"{name} {size:,}" for name, size in sorted(sizes.items(), key=lambda item: -item[1]))
             remedy = "lower `capacity`, or store smaller fields"
             wanted_bytes = f"at most {limit:,} bytes, the machine's memory"
             raise ArgumentError(message(wanted_bytes, f"{needed:,} bytes ({listed})", "$.capacity", remedy))
         try:
-            return _Memory({name: _memory.zeros(wanted.shape, wanted.dtype) for name, wanted in spec.items()})
+            return _Memory({name: memory.zeros(wanted.shape, wanted.dtype) for name, wanted in spec.items()})
         except (MemoryError, OSError) as error:
             what = f"Could not allocate {needed:,} bytes ({error})"
             raise ArgumentError(event(what, "$.capacity", "lower `capacity`")) from None

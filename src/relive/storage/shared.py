@@ -10,9 +10,10 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
-from .. import _forks, _kernels
-from .._arrays import ArraySpec
-from .._frozen import Frozen
+from .._base import forks
+from .._base.arrays import ArraySpec
+from .._base.frozen import Frozen
+from .._ring import kernels
 from ..errors import ArgumentError, message
 from ._segment import Segment
 
@@ -81,7 +82,7 @@ def require_native(at: str) -> None:
     Raises:
         ArgumentError: The native kernels are not there.
     """
-    if not _kernels.is_native():
+    if not kernels.is_native():
         remedy = "install relive where a C++ compiler is, and unset RELIVE_KERNELS"
         raise ArgumentError(message("the native kernels, which publish steps in order", "those of NumPy", at, remedy))
 
@@ -129,7 +130,7 @@ class _Sweeper:
         # Its own child does the work: this process must not have one that it knows nothing of.
         with contextlib.suppress(ChildProcessError):
             os.waitpid(child, 0)
-        _forks.tell(self)
+        forks.tell(self)
 
     @classmethod
     def of_this_process(cls) -> _Sweeper:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _kernels
+from .._ring import kernels
 from ..batch import Batch
 from ..buffer import ReplayBuffer
 from ..errors import StaleId
@@ -154,7 +154,7 @@ class ItemContract(Contract):
         """The same items, copies to the byte; between native and NumPy kernels sums to 1e-6."""
         batches = []
         for name in BACK_ENDS:
-            with _kernels.use(name):
+            with kernels.use(name):
                 together, one_by_one = self.buffer(), self.buffer()
                 ids = self.filled(together, one_by_one)
             check(together.stats().drawable == one_by_one.stats().drawable, "the sets of items differ")

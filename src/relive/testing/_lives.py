@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from .._types import Array, Int64
+from .._base.types import Array, Int64
 from ..buffer import ReplayBuffer
 from ..errors import ReliveWarning
 from .nests import tree_map
 from .oracle import OracleBuffer
 from .synthetic import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script, SyntheticEnvs
 
-BACK_ENDS = ["numpy", *(["native"] if importlib.util.find_spec("relive._native") else [])]
+BACK_ENDS = ["numpy", *(["native"] if importlib.util.find_spec("relive._ring._native") else [])]
 
 
 class Contract:

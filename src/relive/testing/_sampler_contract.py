@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _kernels
+from .._ring import kernels
 from ..batch import Batch
 from ..buffer import ReplayBuffer
 from ..checkpoints._loading import load
@@ -145,7 +145,7 @@ class SamplerContract(Contract):
         """Native and NumPy kernels: the same ids and bytes, and weights to 1e-6."""
         draws = []
         for name in BACK_ENDS:
-            with _kernels.use(name):
+            with kernels.use(name):
                 draws.append(self.draws(self.buffer()))
         for one, other in zip(draws[0], draws[-1], strict=True):
             assert_same_batch(one, other, rtol=1e-6)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._types import Array
+from .._base.types import Array
 from ..batch import Batch
 from ..buffer import ReplayBuffer
 from ..errors import StaleId

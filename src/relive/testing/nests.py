@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .._types import Array
+from .._base.types import Array
 
 Nested: TypeAlias = Any  # a nested mapping of arrays, or one array
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .._types import Array, Int64
+from .._base.types import Array, Int64
 from .nests import Nested, same_bytes, tree_map
 
 

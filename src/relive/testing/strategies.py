@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .._extras import needs
+from .._base.extras import needs
 from .synthetic import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script
 
 with needs("testing", "relive.testing.strategies"):

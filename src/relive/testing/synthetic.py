@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._types import Array
+from .._base.types import Array
 from ..schema import Field as F
 from ..schema import Schema
 from .nests import Nested, stacked

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .._extras import needs
-from .._types import Array
+from .._base.extras import needs
+from .._base.types import Array
 from ..samplers import Prioritized
 
 with needs("tianshou", "relive.tianshou"):

@@ -11,10 +11,10 @@ import h5py
 import numpy as np
 from tianshou.data import Batch
 
-from .. import _check
-from .._counted import unpacked
-from .._files import replacing
-from .._types import Array
+from .._adapters.counted import unpacked
+from .._base import check
+from .._base.types import Array
+from .._disk.files import replacing
 from ..errors import CorruptionError, message
 from ..schema import Schema
 
@@ -32,7 +32,7 @@ def write(
     compression: str | None,
 ) -> None:
     """Write a file anew."""
-    with replacing(_check.path(path, "save_hdf5(path)")) as whole, h5py.File(whole, "w") as file:
+    with replacing(check.path(path, "save_hdf5(path)")) as whole, h5py.File(whole, "w") as file:
         file.attrs["format"], file.attrs["choices"] = _FORMAT, json.dumps(choices)
         for name, array in packed.items():
             file.create_dataset(f"packed/{name}", data=array)
@@ -42,7 +42,7 @@ def write(
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array], dict[str, Array]]:
     """The choices, packed arrays and state that `write` was given."""
-    name = _check.path(path, "load_hdf5(path)")
+    name = check.path(path, "load_hdf5(path)")
     try:
         with h5py.File(name, "r") as file:
             found = str(file.attrs.get("format"))

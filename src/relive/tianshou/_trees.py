@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tianshou.data import Batch, to_numpy
 
-from .._types import Array, Int64
+from .._base.types import Array, Int64
 from ..batch import Batch as Drawn
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, SchemaError, message

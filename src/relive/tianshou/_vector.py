@@ -8,10 +8,10 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from tianshou.data import Batch, ReplayBuffer, ReplayBufferManager
 
-from .. import _check
-from .._counted import Counted
-from .._turn import Outer, one_at_a_time
-from .._types import Array, Bool, Int64
+from .._adapters.counted import Counted
+from .._base import check
+from .._base.types import Array, Bool, Int64
+from .._buffer.turn import Outer, one_at_a_time
 from ..batch import Batch as Drawn
 from ..errors import ArgumentError, SchemaError, StaleId, message
 from ..items import Transitions
@@ -73,14 +73,14 @@ class VectorReplayBuffer(ReplayBufferManager):
         sample_avail: bool = False,
     ) -> None:
         kind = type(self).__name__
-        lanes = _check.integer(buffer_num, f"{kind}(buffer_num)", minimum=1)
-        steps = -(-_check.integer(total_size, f"{kind}(total_size)", minimum=1) // lanes)
+        lanes = check.integer(buffer_num, f"{kind}(buffer_num)", minimum=1)
+        steps = -(-check.integer(total_size, f"{kind}(total_size)", minimum=1) // lanes)
         if sample_avail:
             remedy = "leave it out: before an episode's first frame, that frame is repeated"
             raise ArgumentError(message("`sample_avail=False`", "`True`", kind, remedy))
         if (observation_space is None) != (action_space is None):
             raise ArgumentError(message("both spaces or none", "one", f"{kind}(observation_space, action_space)"))
-        stack = _check.integer(stack_num, f"{kind}(stack_num)", minimum=1)
+        stack = check.integer(stack_num, f"{kind}(stack_num)", minimum=1)
         self._outer = Outer()
         # Its children count slots and episodes; none of them holds an observation.
         super().__init__([ReplayBuffer(steps, stack_num=stack, ignore_obs_next=True) for _ in range(lanes)])
@@ -319,7 +319,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         return np.ones(0) if self._counted is None else self._counted.weights(ids, self._beta)
 
     def _set_beta(self, beta: float) -> None:
-        self._beta = _check.real(beta, "set_beta", low=0.0)
+        self._beta = check.real(beta, "set_beta", low=0.0)
 
     @one_at_a_time
     def reset(self, keep_statistics: bool = False) -> None:

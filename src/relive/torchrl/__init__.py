@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import _check
-from .._counted import Counted, unpacked
-from .._extras import needs
-from .._files import replacing
-from .._turn import Outer, one_at_a_time
+from .._adapters.counted import Counted, unpacked
+from .._base import check
+from .._base.extras import needs
+from .._buffer.turn import Outer, one_at_a_time
+from .._disk.files import replacing
 from ..batch import Batch
 from ..errors import ArgumentError, CorruptionError, NotEnoughData, SchemaError, message
 from ..items import Transitions
@@ -95,7 +95,7 @@ class TensorDictReplayBuffer:
             raise ArgumentError(message("an argument that is here", f"`{name}`", "TensorDictReplayBuffer", remedy))
         if storage is not None:
             capacity, device = _size_and_device(capacity, storage, device)
-        self._capacity = _check.integer(capacity, "TensorDictReplayBuffer(capacity)", minimum=1)
+        self._capacity = check.integer(capacity, "TensorDictReplayBuffer(capacity)", minimum=1)
         self._item, self._sampler, self._seed = Transitions(n_step=n_step, gamma=gamma), sampler, seed
         self.batch_size, self.priority_key, self._device = batch_size, priority_key, device
         self._outer = Outer()
@@ -202,7 +202,7 @@ class TensorDictReplayBuffer:
             raise ArgumentError(message("a `batch_size`, here or in the constructor", "none", "sample"))
         if self._counted is None:
             raise NotEnoughData(message("at least 1 drawable item", "0", "TensorDictReplayBuffer.sample"))
-        data = self._named(self._counted.sample(_check.integer(count, "sample(batch_size)", minimum=1)))
+        data = self._named(self._counted.sample(check.integer(count, "sample(batch_size)", minimum=1)))
         info = {name: data[name] for name in ("index", "_weight")}
         return (data, info) if return_info else data
 
@@ -299,7 +299,7 @@ class TensorDictReplayBuffer:
 
     def dumps(self, path: str | os.PathLike[str]) -> None:
         """Save everything in a directory, without pickles."""
-        folder = Path(_check.path(path, "dumps(path)"))
+        folder = Path(check.path(path, "dumps(path)"))
         folder.mkdir(parents=True, exist_ok=True)
         state: dict[str, Any] = {name: array_of(value) for name, value in self.state_dict().items()}
         with replacing(str(folder / _STATE)) as file:
@@ -311,7 +311,7 @@ class TensorDictReplayBuffer:
         Raises:
             CorruptionError: It is damaged.
         """
-        folder = Path(_check.path(path, "loads(path)"))
+        folder = Path(check.path(path, "loads(path)"))
         try:
             with np.load(folder / _STATE, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from .._frozen import Frozen
-from .._narrow import from_torch, to_torch
-from .._nests import nested
-from .._types import Array, Bool
+from .._base.frozen import Frozen
+from .._base.narrow import from_torch, to_torch
+from .._base.nests import nested
+from .._base.types import Array, Bool
 from ..batch import Batch
 from ..errors import SchemaError, message
 from ..schema import Field, Schema

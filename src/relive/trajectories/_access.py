@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, Self
 
-from .. import _check
-from .._memory import Arena
-from .._narrow import named, to_torch
-from .._nests import mapped, nested
+from .._base import check
+from .._base.memory import Arena
+from .._base.narrow import named, to_torch
+from .._base.nests import mapped, nested
 from ..errors import ArgumentError, ReliveError, StorageError, event, message
 from ._block import packed
 from ._drawing import Infos
@@ -127,7 +127,7 @@ class Access:
         """A snapshot of one trajectory."""
         self._check_process()
         at = f"{_NAME}.{method}"
-        id_ = _check.integer(id_, at)
+        id_ = check.integer(id_, at)
         with self._store.settled():
             position = self._store.index.find(id_)
             if position is None:
@@ -153,7 +153,7 @@ class Access:
         if os.getpid() != self._process:
             self._closed = True
             return
-        if not _check.flag(wait, f"{_NAME}.close(wait)"):
+        if not check.flag(wait, f"{_NAME}.close(wait)"):
             self._closed = True
             threading.Thread(target=self.close, name="relive-closing").start()
             return

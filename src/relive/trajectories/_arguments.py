@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import _check
-from .._extras import needs
+from .._base import check
+from .._base.extras import needs
 from ..errors import ArgumentError, message
 from ._layout import Fill
 from .selection import Selection
@@ -33,12 +33,12 @@ def file_format(value: Any) -> str:
     if value == "pkl":
         remedy = "`pkl` files run code when they are loaded; `load_checkpoint(..., allow_pickle=True)` reads old ones"
         raise ArgumentError(message("`'safetensors'` or `'pt'`", "`'pkl'`", f"{_NAME}(trajectory_format)", remedy))
-    return _check.one_of(value, FORMATS, f"{_NAME}(trajectory_format)")
+    return check.one_of(value, FORMATS, f"{_NAME}(trajectory_format)")
 
 
 def output(value: Any) -> str:
     """What draws return."""
-    name = _check.one_of(value, ("numpy", "torch"), f"{_NAME}(output)")
+    name = check.one_of(value, ("numpy", "torch"), f"{_NAME}(output)")
     if name == "torch":
         with needs("torch", f"{_NAME}(output)"):
             import torch  # noqa: F401
@@ -56,21 +56,21 @@ def fill(value: Any) -> Fill:
     """Values for missing fields."""
     at = f"{_NAME}(fill)"
     if isinstance(value, Mapping):
-        return {str(name): _check.real(number, f"{at}[{name!r}]") for name, number in value.items()}
-    return None if value is None else _check.real(value, at)
+        return {str(name): check.real(number, f"{at}[{name!r}]") for name, number in value.items()}
+    return None if value is None else check.real(value, at)
 
 
 def directory_from(path: Any, auto_save: bool | None, auto_save_path: Any) -> str | None:
     """The directory to write to, None for none."""
     if auto_save is not None:
-        _check.flag(auto_save, "TrajectoryReplayBuffer(auto_save)")
+        check.flag(auto_save, "TrajectoryReplayBuffer(auto_save)")
     if path is not None and (auto_save_path or auto_save is False):
         got = "`auto_save_path` or `auto_save=False` as well"
         raise ArgumentError(message("only `path`", got, "TrajectoryReplayBuffer(path)"))
     chosen = path if path is not None else (auto_save_path or None) if auto_save else None
     if auto_save and chosen is None:
         raise ArgumentError(message("a `path` to write to", "none", "TrajectoryReplayBuffer(auto_save)"))
-    return None if chosen is None else os.path.abspath(_check.path(chosen, f"{_NAME}(path)"))
+    return None if chosen is None else os.path.abspath(check.path(chosen, f"{_NAME}(path)"))
 
 
 def checkpoint(path: Any, rlinfs: Any, name: str, method: str) -> str:
@@ -78,16 +78,16 @@ def checkpoint(path: Any, rlinfs: Any, name: str, method: str) -> str:
     if (path is None) == (rlinfs is None) or not isinstance(path if rlinfs is None else rlinfs, str | os.PathLike):
         got = "neither" if path is rlinfs is None else "both" if None not in (path, rlinfs) else f"`{rlinfs or path!r}`"
         raise ArgumentError(message(f"a directory, as `path` or as `{name}`", got, f"{_NAME}.{method}"))
-    return _check.path(path if rlinfs is None else rlinfs, f"{_NAME}.{method}(path)")
+    return check.path(path if rlinfs is None else rlinfs, f"{_NAME}.{method}(path)")
 
 
 def share_of(is_distributed: bool, local_rank: int, world_size: int) -> tuple[int, int]:
     """The rank, and the number of shares."""
     at = "TrajectoryReplayBuffer.load_checkpoint"
-    if not _check.flag(is_distributed, f"{at}(is_distributed)"):
+    if not check.flag(is_distributed, f"{at}(is_distributed)"):
         return 0, 1
-    world = _check.integer(world_size, f"{at}(world_size)", minimum=1)
-    rank = _check.integer(local_rank, f"{at}(local_rank)", minimum=0)
+    world = check.integer(world_size, f"{at}(world_size)", minimum=1)
+    rank = check.integer(local_rank, f"{at}(local_rank)", minimum=0)
     if rank >= world:
         raise ArgumentError(message(f"a rank below {world}", f"`{rank}`", f"{at}(local_rank)"))
     return rank, world

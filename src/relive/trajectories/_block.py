@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import _kernels, _narrow, _safetensors
-from .._files import reported, size_of
-from .._memory import HUGE_PAGE, Arena
-from .._nests import nested
-from .._types import Array
+from .._base import narrow
+from .._base.memory import HUGE_PAGE, Arena
+from .._base.nests import nested
+from .._base.types import Array
+from .._disk import safetensors
+from .._disk.files import reported, size_of
+from .._ring import kernels
 from ..errors import SchemaError, StorageError, event, message
 from ._layout import (
     CHECKSUMS,
@@ -59,7 +61,7 @@ class Block:
     def fields(self) -> dict[Path, Array]:
         """All fields as they were added, `[T, B, ...]`."""
         shape = self.entry.length, self.entry.width
-        rows = {c: _narrow.named(self.rows(c.path), c.dtype) for c in self.entry.layout.columns}
+        rows = {c: narrow.named(self.rows(c.path), c.dtype) for c in self.entry.layout.columns}
         return {c.path: array.reshape(*shape, *c.shape) for c, array in rows.items()}
 
     def trajectory(self) -> Trajectory:
@@ -81,7 +83,7 @@ class Block:
         table = np.zeros((self.entry.plan.rows, len(stored)), np.uint32)
         for number, column in enumerate(stored):
             array = self.arrays[column.path]
-            table[: len(array), number] = _kernels.active().checksums(array)
+            table[: len(array), number] = kernels.active().checksums(array)
         return table
 
 
@@ -101,14 +103,14 @@ def _copied(trajectory: Trajectory, layout: Layout, arena: Arena, id_: int) -> t
     length, width = trajectory.length, trajectory.width
     stored = layout.stored
     shapes = [((layout.steps(c.path, length), width, *c.shape), c.stored) for c in stored]
-    given = {path: _narrow.raw(array) for path, array in trajectory.arrays.items()}
+    given = {path: narrow.raw(array) for path, array in trajectory.arrays.items()}
     arrays = {}
     for column, copy in zip(stored, memory_of(shapes, arena), strict=True):
         now = given[column.path]
         if len(copy) > length:
             path = ("next_obs", *column.path[1:])
             later = np.ascontiguousarray(given[path])
-            if not _kernels.active().copy_steps(np.ascontiguousarray(now), later, copy):
+            if not kernels.active().copy_steps(np.ascontiguousarray(now), later, copy):
                 return None, frozenset([path])
         else:
             copy[:] = now
@@ -147,7 +149,7 @@ def check_storable(trajectory: Trajectory, at: str, *, fields: bool) -> None:
         raise SchemaError(message(f"at most `{2**31 - 1}`", got, f"{at}.max_episode_length"))
     if not fields:
         return
-    columns, most = columns_of(trajectory), _safetensors.MOST_HEADER // 2  # later, longer ones have more digits
+    columns, most = columns_of(trajectory), safetensors.MOST_HEADER // 2  # later, longer ones have more digits
     plan = Plan(Layout(columns, frozenset()), trajectory.length, trajectory.width)
     header = plan.header(trajectory.max_episode_length, trajectory.model_weights_id)
     try:
@@ -184,7 +186,7 @@ def parse(head: bytes, size: int, name: str, id_: int = 0) -> Block:
         StorageError: The file is not a trajectory of relive's, or damaged.
     """
     try:
-        tensors, facts = _safetensors.parsed(head, size)
+        tensors, facts = safetensors.parsed(head, size)
         if facts["format"] != FORMAT:
             raise ValueError(f"unknown format {facts['format']!r}"[:80])
         layout, length, width = _described_by(tensors, facts)
@@ -205,7 +207,7 @@ def _described_by(tensors: dict[str, Any], facts: dict[str, str]) -> tuple[Layou
     for name, tensor in tensors.items():
         if name in (CHECKSUMS, MARK, PADDING):
             continue
-        path, dtype, shape = tuple(name.split("/")), _safetensors.DTYPES[tensor["dtype"]], tensor["shape"]
+        path, dtype, shape = tuple(name.split("/")), safetensors.DTYPES[tensor["dtype"]], tensor["shape"]
         if dtype not in DTYPES or len(shape) < 2 or not axes_fit(shape):
             raise ValueError(f"{dtype} of invalid shape {str(shape)[:40]}")
         more = ("next_obs", *path[1:]) in shared and path[0] == "curr_obs"
@@ -232,4 +234,4 @@ def read_header(fd: int, name: str, id_: int = 0) -> Block:
     """The block of an open file, without its arrays."""
     with reported(name, "read the file"):
         size = size_of(fd)
-        return parse(_safetensors.read(fd, size), size, name, id_)
+        return parse(safetensors.read(fd, size), size, name, id_)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from .. import _forks
+from .._base import forks
 from ..errors import StorageError, event, message
 from ._index import RECORD, Table
 from ._layout import MOST_ID, MOST_WEIGHTS, Entry, Layout, Plan, columns_json, layout_from
@@ -67,7 +67,7 @@ class Catalog:
             except BaseException:
                 self._db.close()
                 raise
-        _forks.tell(self)
+        forks.tell(self)
 
     def _open(self, journal: str) -> None:
         if not _check_schema(self._db):
@@ -115,7 +115,7 @@ class Catalog:
 
     def close(self) -> None:
         """Close the database; SQLite moves the journal's contents into the main file."""
-        _forks.forget(self)
+        forks.forget(self)
         with _named(self._path), self._lock:
             self._db.close()
 

@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from .._files import TEMPORARY, Folder, has_hole, read_at
-from .._memory import Arena
+from .._base.memory import Arena
+from .._disk.files import TEMPORARY, Folder, has_hole, read_at
 from ..checkpoints._manifest import number_of
 from ..errors import StorageError, event, message
 from . import rlinf

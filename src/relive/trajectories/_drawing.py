@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import _narrow
-from .._lanes import distinct
-from .._nests import nested
-from .._types import Array, Float64, Int64
+from .._base import narrow
+from .._base.nests import nested
+from .._base.types import Array, Float64, Int64
+from .._ring.lanes import distinct
 from ..errors import NotEnoughData, SchemaError, message
 from ._draws import Draws
 from ._layout import Column, Fill
@@ -157,7 +157,7 @@ def _filled(column: Column, targets: Sequence[Int64], parts: Sequence[dict[Path,
     shapes = [array.shape[1:] for _, array in found] or [column.shape]
     shape = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
     value = fill.get(".".join(column.path)) if isinstance(fill, Mapping) else fill
-    out: Array = _narrow.named(np.zeros((n, *shape), column.stored), column.dtype)
+    out: Array = narrow.named(np.zeros((n, *shape), column.stored), column.dtype)
     if value:
         if float(np.full(1, value).astype(out.dtype)[0]) != value and out.dtype.kind in "biu":
             at = f"TrajectoryReplayBuffer(fill), $.{'.'.join(column.path)}"

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .._extras import needs
-from .._generators import generator_of, state_of
-from .._types import Int64
+from .._base.extras import needs
+from .._base.generators import generator_of, state_of
+from .._base.types import Int64
 from ..errors import StorageError, event
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._types import Array, Bool, Int64
+from .._base.types import Array, Bool, Int64
 from ._layout import Entry, Layout, file_name
 
 RECORD = np.dtype(

@@ -21,9 +21,10 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from .. import _narrow, _safetensors
-from .._files import json_in
-from .._types import Int64
+from .._base import narrow
+from .._base.types import Int64
+from .._disk import safetensors
+from .._disk.files import json_in
 from ..errors import SchemaError, message
 from ._metadata import Metadata, to_json
 from .trajectory import Path, Trajectory
@@ -34,7 +35,7 @@ N = TypeVar("N", int, Int64)
 
 FORMAT = "relive.trajectory.1"
 CHECKSUMS, MARK, PADDING = "relive/crc32", "relive/checksum", "relive/padding"
-DTYPES = _safetensors.CODES.keys() - {"complex64"}
+DTYPES = safetensors.CODES.keys() - {"complex64"}
 MOST_WEIGHTS = 40  # bytes of a `model_weights_id`
 MOST_ID = 2**53
 _DEEPEST = 30  # levels of nesting; axes after `[T, B]`
@@ -52,7 +53,7 @@ class Column:
     @property
     def stored(self) -> np.dtype[Any]:
         """The dtype of its arrays: of raw bits for numbers that NumPy lacks."""
-        return _narrow.stored(self.dtype)
+        return narrow.stored(self.dtype)
 
     @property
     def nbytes(self) -> int:
@@ -142,11 +143,11 @@ class Plan(Generic[N]):
         for column, steps, start in zip(self.layout.stored, self.steps, self.starts, strict=True):
             rows, name = (int(steps), int(self.width)), "/".join(column.path)
             nbytes = math.prod(rows) * column.nbytes
-            tensors[name] = _safetensors.tensor(column.dtype, rows + column.shape, int(start), nbytes)
+            tensors[name] = safetensors.tensor(column.dtype, rows + column.shape, int(start), nbytes)
         if padding:
-            tensors[PADDING] = _safetensors.tensor("uint8", [padding], table - padding, padding)
-        tensors[CHECKSUMS] = _safetensors.tensor("uint32", [int(self.rows), len(self.starts)], table, mark - table)
-        tensors[MARK] = _safetensors.tensor("uint32", [1], mark, 4)
+            tensors[PADDING] = safetensors.tensor("uint8", [padding], table - padding, padding)
+        tensors[CHECKSUMS] = safetensors.tensor("uint32", [int(self.rows), len(self.starts)], table, mark - table)
+        tensors[MARK] = safetensors.tensor("uint32", [1], mark, 4)
         return tensors
 
     def header(self, max_episode_length: int, model_weights_id: str, metadata: Metadata | None = None) -> bytes:
@@ -158,7 +159,7 @@ class Plan(Generic[N]):
             "shared": json.dumps(_names(self.layout.shared)),
             **({"metadata": to_json(metadata)} if metadata else {}),
         }
-        return _safetensors.header(self.tensors(), facts)
+        return safetensors.header(self.tensors(), facts)
 
 
 @lru_cache(maxsize=256)
@@ -267,7 +268,7 @@ def sound(layout: Layout) -> Layout:
 
 def columns_of(trajectory: Trajectory) -> tuple[Column, ...]:
     """The fields of a trajectory, ordered by path."""
-    return tuple(Column(path, _narrow.name_of(a.dtype), a.shape[2:]) for path, a in sorted(trajectory.arrays.items()))
+    return tuple(Column(path, narrow.name_of(a.dtype), a.shape[2:]) for path, a in sorted(trajectory.arrays.items()))
 
 
 def check_alike(

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .._narrow import BITS, from_torch, name_of
+from .._base.narrow import BITS, from_torch, name_of
 from ..errors import SchemaError, message
 
 Metadata: TypeAlias = Mapping[tuple[str, ...], Any]

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from .. import _kernels
-from .._files import Folder, at_once, kept_open, let_go, read_into, reported, size_of
-from .._memory import Arena
-from .._plans import RowsRead
-from .._types import Array, Int64
+from .._base.memory import Arena
+from .._base.types import Array, Int64
+from .._disk.files import Folder, at_once, kept_open, let_go, read_into, reported, size_of
+from .._ring import kernels
+from .._ring.plans import RowsRead
 from ..errors import StorageError, event, message
 from ._block import Block, memory_of, read_header
 from ._index import Table
@@ -121,7 +121,7 @@ class Held:
         if not self._arrays or path not in self._arrays[0]:
             return False
         self._rows[self._wanted.targets] = self._wanted.shifted(shift)
-        _kernels.active().scatter_rows([each[path] for each in self._arrays], self._which, self._rows, out)
+        kernels.active().scatter_rows([each[path] for each in self._arrays], self._which, self._rows, out)
         return True
 
 
@@ -160,7 +160,7 @@ class SafetensorsSource:
 
     def __init__(self, folder: Folder, arena: Arena | None = None) -> None:
         self.folder, self._arena, self._number = folder, arena or Arena(), next(_NUMBERS)
-        self._kernels: Any = _kernels.active()
+        self._kernels: Any = kernels.active()
         self._checked: list[Layout] = []
         weakref.finalize(self, _forget_all, self._number).atexit = False
 

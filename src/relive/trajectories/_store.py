@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import _narrow
-from .._lanes import distinct
-from .._memory import Arena
-from .._types import Array, Int64
+from .._base import narrow
+from .._base.memory import Arena
+from .._base.types import Array, Int64
+from .._ring.lanes import distinct
 from ._block import Block, check_storable
 from ._index import Index, Table
 from ._layout import Column, Entry, Fill, Layout, check_alike, columns_of, file_name, joined
@@ -274,7 +274,7 @@ class Stored(NamedTuple):
         if self.source is not None and outs:
             self.source.read(Rows(Table.of([entry]), np.zeros_like(every), every, every), outs)
         shape = entry.length, entry.width
-        return {c.path: _narrow.named(outs[c.path], c.dtype).reshape(*shape, *c.shape) for c in columns}
+        return {c.path: narrow.named(outs[c.path], c.dtype).reshape(*shape, *c.shape) for c in columns}
 
     def block(self) -> Block:
         """The whole trajectory, from memory or from its file."""
@@ -350,4 +350,4 @@ class Snapshot:
         for number in distinct(layouts).tolist():
             if source is not None:
                 source.read(every.of(missing[layouts == number]), outs)
-        return {column.path: _narrow.named(outs[column.path], column.dtype) for column in columns}
+        return {column.path: narrow.named(outs[column.path], column.dtype) for column in columns}

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from .._files import at_once
+from .._disk.files import at_once
 from ..errors import StorageError, event
 from ._block import Block, file_of
 from ._catalog import Catalog

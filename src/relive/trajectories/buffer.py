@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import _check, _memory
-from .._arguments import generator
-from .._narrow import to_torch
-from .._nests import nested
+from .._base import check, memory
+from .._base.narrow import to_torch
+from .._base.nests import nested
+from .._buffer.arguments import generator
 from ..batch import Batch
 from ..errors import ReliveWarning, StorageError, message
 from . import _arguments, _directory
@@ -109,17 +109,17 @@ class TrajectoryReplayBuffer(Access):
     ) -> None:
         name = "TrajectoryReplayBuffer"
         place, seed = _arguments.path_and_seed(path, seed)
-        self.sample_window_size = _check.integer(sample_window_size, f"{name}(sample_window_size)", minimum=0)
-        cache_size = _check.integer(cache_size, f"{name}(cache_size)", minimum=0)
-        limit = _memory.available_bytes() // 4 if cache_bytes is None else cache_bytes
-        limit = _check.integer(limit, f"{name}(cache_bytes)", minimum=0)
-        cached = _check.flag(enable_cache, f"{name}(enable_cache)")
+        self.sample_window_size = check.integer(sample_window_size, f"{name}(sample_window_size)", minimum=0)
+        cache_size = check.integer(cache_size, f"{name}(cache_size)", minimum=0)
+        limit = memory.available_bytes() // 4 if cache_bytes is None else cache_bytes
+        limit = check.integer(limit, f"{name}(cache_bytes)", minimum=0)
+        cached = check.flag(enable_cache, f"{name}(enable_cache)")
         self.trajectory_format = _arguments.file_format(trajectory_format)
         self._limits = [
-            None if value is None else _check.integer(value, f"{name}({text})", minimum=1)
+            None if value is None else check.integer(value, f"{name}({text})", minimum=1)
             for value, text in ((max_trajectories, "max_trajectories"), (max_bytes, "max_bytes"))
         ]
-        queue = _check.integer(queue_bytes, f"{name}(queue_bytes)", minimum=0)
+        queue = check.integer(queue_bytes, f"{name}(queue_bytes)", minimum=0)
         self.output = _arguments.output(output)
         self.select = _arguments.selection(select)
         self.path = _arguments.directory_from(place, auto_save, auto_save_path)
@@ -187,8 +187,8 @@ class TrajectoryReplayBuffer(Access):
             SchemaError: A drawn trajectory has other fields than the first one, or lacks what a rule looks at.
             StorageError: A file that was needed is damaged or missing.
         """
-        n = _check.integer(num_chunks, "TrajectoryReplayBuffer.sample(num_chunks)", minimum=1)
-        _check.flag(metadata, "TrajectoryReplayBuffer.sample(metadata)")
+        n = check.integer(num_chunks, "TrajectoryReplayBuffer.sample(num_chunks)", minimum=1)
+        check.flag(metadata, "TrajectoryReplayBuffer.sample(metadata)")
         selection = Selection(**rules) if rules else self.select
         for attempt in count():
             self._check_open()
@@ -237,7 +237,7 @@ class TrajectoryReplayBuffer(Access):
 
     def is_ready(self, min_size: int = 1) -> bool:
         """Whether there are at least `min_size` trajectories."""
-        return len(self) >= _check.integer(min_size, "TrajectoryReplayBuffer.is_ready", minimum=0)
+        return len(self) >= check.integer(min_size, "TrajectoryReplayBuffer.is_ready", minimum=0)
 
     async def is_ready_async(self, min_size: int = 1) -> bool:
         """`is_ready`, as a coroutine."""
@@ -334,7 +334,7 @@ class TrajectoryReplayBuffer(Access):
             remedy = "convert it with `relive convert`, or add what `from_lerobot` reads"
             raise StorageError(message("a checkpoint of relive's or RLinf's", "LeRobot's data set", str(path), remedy))
         share = _arguments.share_of(is_distributed, local_rank, world_size)
-        _check.flag(allow_pickle, "TrajectoryReplayBuffer.load_checkpoint(allow_pickle)")
+        check.flag(allow_pickle, "TrajectoryReplayBuffer.load_checkpoint(allow_pickle)")
         with self._adding:
             draws = _directory.load(self._store, self._writer, path, share, allow_pickle)
             self._draws = self._draws if draws is None else draws

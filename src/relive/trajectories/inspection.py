@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._fields import is_image
-from .._files import TEMPORARY, Folder, empty_folder
-from .._frozen import Frozen
-from .._types import Array, Float64, Int64
+from .._base.frozen import Frozen
+from .._base.types import Array, Float64, Int64
+from .._disk.files import TEMPORARY, Folder, empty_folder
+from .._schema.fields import is_image
 from ..errors import StorageError
 from ._catalog import read
 from ._directory import entry_of, publish

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .. import _check
-from .._prefetch import Prefetched
+from .._base import check
+from .._flow.prefetch import Prefetched
 from ..errors import ArgumentError, message
 from ..mixture import Sampled
 
@@ -36,7 +36,7 @@ class Prefetch(Prefetched):
         if not callable(getattr(source, "sample", None)):
             got = f"`{type(source).__name__}`"
             raise ArgumentError(message("something with `sample`", got, "Prefetch(source)"))
-        size = _check.integer(batch_size, "Prefetch(batch_size)", minimum=1)
-        left = None if batches is None else _check.integer(batches, "Prefetch(batches)", minimum=0)
-        depth = _check.integer(ahead, "Prefetch(ahead)", minimum=1)
+        size = check.integer(batch_size, "Prefetch(batch_size)", minimum=1)
+        left = None if batches is None else check.integer(batches, "Prefetch(batches)", minimum=0)
+        depth = check.integer(ahead, "Prefetch(ahead)", minimum=1)
         super().__init__(lambda _: source.sample(size), depth, batches=left, at="Prefetch")

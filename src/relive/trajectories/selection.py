@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import _check
-from .._frozen import Frozen
-from .._types import Float64, Int64
+from .._base import check
+from .._base.frozen import Frozen
+from .._base.types import Float64, Int64
 from ..errors import ArgumentError, NotEnoughData, SchemaError, message
 from ._draws import Draws
 
@@ -66,20 +66,20 @@ class Selection(Frozen, kw_only=True):
         for name in ("max_staleness", "policy_version"):
             if getattr(self, name) is not None:
                 low = 0.0 if name == "max_staleness" else -np.inf
-                object.__setattr__(self, name, _check.real(getattr(self, name), f"Selection({name})", low=low))
+                object.__setattr__(self, name, check.real(getattr(self, name), f"Selection({name})", low=low))
         for name in ("min_length", "max_length"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, _check.integer(getattr(self, name), f"Selection({name})", minimum=1))
+                object.__setattr__(self, name, check.integer(getattr(self, name), f"Selection({name})", minimum=1))
         if self.success is not None:
-            _check.flag(self.success, "Selection(success)")
+            check.flag(self.success, "Selection(success)")
         if self.where is not None and not callable(self.where):
             raise ArgumentError(message("a function", f"`{self.where!r}`", "Selection(where)"))
         for key, weight in (self.weights or {}).items():
             if not isinstance(key, int | str) or isinstance(key, bool):
                 raise ArgumentError(message("ids and tasks", f"`{key!r}`", "Selection(weights)"))
-            _check.real(weight, f"Selection(weights[{key!r}])", low=0.0)
-        _check.one_of(self.per, ("step", "trajectory", "task"), "Selection(per)")
-        _check.flag(self.replacement, "Selection(replacement)")
+            check.real(weight, f"Selection(weights[{key!r}])", low=0.0)
+        check.one_of(self.per, ("step", "trajectory", "task"), "Selection(per)")
+        check.flag(self.replacement, "Selection(replacement)")
 
     def masses(self, infos: Sequence[Info]) -> Float64:
         """For each trajectory a number in proportion to the probability that a row of a batch is one of its rows."""

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .. import _check
-from .._files import empty_folder
-from .._memory import Arena
-from .._nests import nested
+from .._base import check
+from .._base.memory import Arena
+from .._base.nests import nested
+from .._disk.files import empty_folder
 from ..errors import ArgumentError, message
 from . import lerobot
 from ._arguments import FORMATS
@@ -172,7 +172,7 @@ def split(
     2
     >>> home.cleanup()
     """
-    n = _check.integer(n, "split(n)", minimum=1)
+    n = check.integer(n, "split(n)", minimum=1)
     with _opened([source], allow_pickle) as (found,):
         if n > len(found.table):
             raise ArgumentError(message(f"at most {len(found.table)} trajectories", f"`{n}`", "split(n)"))
@@ -201,7 +201,7 @@ def extract_interventions(trajectory: Any, mode: str = "any") -> list[Trajectory
     >>> extract_interventions(dict(actions=np.arange(3.0).reshape(3, 1, 1), intervene_flags=flags))
     [Trajectory(actions=float64[2, 1, 1], intervene_flags=bool[2, 1, 1])]
     """
-    _check.one_of(mode, ("any", "all"), "extract_interventions(mode)")
+    check.one_of(mode, ("any", "all"), "extract_interventions(mode)")
     whole = as_trajectory(trajectory)
     flags = whole.arrays.get(("intervene_flags",))
     if flags is None:
@@ -220,7 +220,7 @@ def extract_interventions(trajectory: Any, mode: str = "any") -> list[Trajectory
 @contextlib.contextmanager
 def _opened(sources: Sequence[Directory], allow_pickle: bool) -> Iterator[list[Loaded]]:
     """Directories whose trajectories all have the same fields."""
-    _check.flag(allow_pickle, "allow_pickle")
+    check.flag(allow_pickle, "allow_pickle")
     found: list[Loaded] = []
     with contextlib.ExitStack() as stack:
         for path in sources:
@@ -262,6 +262,6 @@ def _write(
     progress: Callable[[int], None],
 ) -> None:
     """Write trajectories, each with its new id, to a new directory."""
-    _check.one_of(kind, FORMATS, "trajectory_format")
+    check.one_of(kind, FORMATS, "trajectory_format")
     with empty_folder(target) as folder:
         write(folder, kind, trajectories, counter, None if draws is None else draws.state(), progress)

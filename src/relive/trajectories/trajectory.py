@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .. import _check
-from .._narrow import BITS, from_torch, name_of
-from .._types import Array
+from .._base import check
+from .._base.narrow import BITS, from_torch, name_of
+from .._base.types import Array
 from ..errors import ArgumentError, SchemaError, message
 from . import _metadata
 
@@ -160,7 +160,7 @@ class Trajectory(Mapping[str, Any]):
         if name.startswith("_"):
             object.__setattr__(self, name, value)
         elif name == "max_episode_length":
-            object.__setattr__(self, name, _check.integer(value, "Trajectory(max_episode_length)", minimum=0))
+            object.__setattr__(self, name, check.integer(value, "Trajectory(max_episode_length)", minimum=0))
         elif name == "model_weights_id":
             if not isinstance(value, str):
                 raise SchemaError(message("a string", f"`{value!r}`", "Trajectory(model_weights_id)"))
@@ -199,7 +199,7 @@ def _names(tree: Mapping[Any, Any], above: Path) -> None:
     if len(above) > _DEEPEST:
         raise SchemaError(message(f"at most {_DEEPEST} levels of nesting", "more", at[:60]))
     for name in tree:
-        if not _check.is_name(name) or "/" in name or name.startswith("_"):
+        if not check.is_name(name) or "/" in name or name.startswith("_"):
             at = "$." + ".".join([*above, str(name)])
             raise SchemaError(message("a name without a slash or a leading underscore", f"`{name!r}`", at))
 
@@ -236,7 +236,7 @@ def _leaf(value: Any, path: Path) -> Any:
     ):
         return value
     at = "$." + ".".join(path)
-    _check.unmasked(value, at, SchemaError)
+    check.unmasked(value, at, SchemaError)
     array: Any = None
     if not isinstance(value, str | bool | int | float):
         try:

@@ -24,7 +24,7 @@ from trainer_toys import Toy
 from trainer_toys import small as small_sac
 
 import relive
-from relive import _kernels
+from relive._ring import kernels
 from relive.errors import ArgumentError, ReliveError
 from relive.gymnasium import Recorder
 from relive.lab import DQNTrainer, R2D2Config, R2D2Trainer, SACTrainer
@@ -34,7 +34,7 @@ from relive.lab._outbox import Outbox
 from relive.lab._weights import SharedWeights, flattened, restore
 from relive.storage.shared import segments
 
-pytestmark = pytest.mark.skipif("_native" not in _kernels.active().__name__, reason="lanes are published natively")
+pytestmark = pytest.mark.skipif("_native" not in kernels.active().__name__, reason="lanes are published natively")
 
 
 def publish(weights: SharedWeights, numbers: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from relive._extras import needs
+from relive._base.extras import needs
 
 from .._pipeline import Item
 from ._loops import calls_of

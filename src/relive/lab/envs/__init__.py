@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from relive._extras import needs
+from relive._base.extras import needs
 
 with needs("gymnasium", "relive.lab.envs"):
     from gymnasium.envs.registration import register, registry

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from relive import _check
+from relive._base import check
 from relive.errors import ArgumentError, message
 from relive.lab.envs.features import OBSERVATION_BOUND, Observed
 from relive.lab.envs.market import ENV, Market, SyntheticMarket, trading_profit
@@ -27,7 +27,7 @@ def make_market(data: str = "synthetic", **settings: Any) -> Market:
     >>> make_market(mode="dislocation", sigma=0.3).cost
     0.5
     """
-    _check.one_of(data, MARKETS, f"{ENV}(data)")
+    check.one_of(data, MARKETS, f"{ENV}(data)")
     known = [field.name for field in fields(MARKETS[data])]
     for name, value in settings.items():
         if name not in known:
@@ -92,7 +92,7 @@ class PairsTradingEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.floa
     def __init__(self, *, data: str = "synthetic", render_mode: str | None = None, **settings: Any) -> None:
         self.market = make_market(data, **settings)
         if render_mode is not None:
-            _check.one_of(render_mode, RENDER_MODES, f"{ENV}(render_mode)")
+            check.one_of(render_mode, RENDER_MODES, f"{ENV}(render_mode)")
         self.render_mode = render_mode
         self.observation_space, self.action_space = make_spaces()
         self.episode: Observed | None = None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from relive import _check
+from relive._base import check
 from relive.errors import ArgumentError, message
 from relive.lab._fields import Fields
 from relive.lab.envs.features import SPREAD_CLIP, SPREAD_SCALE, Floats
@@ -61,8 +61,8 @@ class Episodes:
     """
 
     def __init__(self, count: int, seed: int, **settings: Any) -> None:
-        _check.integer(count, f"{ENV}(episodes)", minimum=1)
-        _check.integer(seed, f"{ENV}(seed)", minimum=0)
+        check.integer(count, f"{ENV}(episodes)", minimum=1)
+        check.integer(seed, f"{ENV}(seed)", minimum=0)
         if "num_envs" in settings:
             got, remedy = f"`{settings['num_envs']!r}`", "one lane runs one episode"
             raise ArgumentError(message("`episodes`", got, f"{ENV}(num_envs)", remedy))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from relive._extras import needs
+from relive._base.extras import needs
 from relive.errors import ArgumentError, message
 from relive.lab._fields import Fields
 from relive.lab.envs.features import Floats, Observed, Path, observe, rolling_mean

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from relive._extras import needs
+from relive._base.extras import needs
 from relive.lab.envs.features import Observed
 from relive.lab.envs.market import ENV
 

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from relive import _check
+from relive._base import check
 from relive.errors import ArgumentError, message
 
 NAME = "TMaze-v0"
@@ -61,7 +61,7 @@ class TMazeEnv(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
     def __init__(self, length: int = 10, *, render_mode: str | None = None) -> None:
         if render_mode not in (None, "ansi"):
             raise ArgumentError(message("`None` or `ansi`", f"`{render_mode!r}`", f"{NAME}(render_mode)"))
-        self.length, self.render_mode = _check.integer(length, f"{NAME}(length)", minimum=1), render_mode
+        self.length, self.render_mode = check.integer(length, f"{NAME}(length)", minimum=1), render_mode
         low, high = np.array([-1, 0, 0, 0], np.float32), np.ones(4, np.float32)
         self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
         self.action_space = gymnasium.spaces.Discrete(4)

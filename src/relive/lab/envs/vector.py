@@ -10,7 +10,7 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from relive import _check
+from relive._base import check
 from relive.errors import ArgumentError, message
 from relive.lab.envs.features import OBSERVATION, Floats
 from relive.lab.envs.market import ENV, trading_profit
@@ -46,7 +46,7 @@ class PairsTradingVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.fl
     def __init__(
         self, num_envs: int = 1, *, data: str = "synthetic", render_mode: str | None = None, **settings: Any
     ) -> None:
-        _check.integer(num_envs, f"{ENV}(num_envs)", minimum=1)
+        check.integer(num_envs, f"{ENV}(num_envs)", minimum=1)
         if render_mode is not None:
             remedy = 'pass `vectorization_mode="sync"` for pictures'
             raise ArgumentError(message("`None`", f"`{render_mode!r}`", f"{ENV}(render_mode)", remedy))

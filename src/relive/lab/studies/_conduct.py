@@ -15,8 +15,8 @@ from rich.console import RenderableType
 from rich.table import Table
 
 import relive
-from relive._extras import needs
-from relive._terminal import console, say, say_files
+from relive._base.extras import needs
+from relive._base.terminal import console, say, say_files
 from relive.errors import ArgumentError, message
 from relive.lab.studies._runner import Display, Outcome, T, Work, exit_status, run_all
 

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from relive._terminal import INTERRUPTED, children_ignore_interrupts, interruptible
+from relive._base.terminal import INTERRUPTED, children_ignore_interrupts, interruptible
 from relive.lab._threads import one_thread_each
 
 POLL_SECONDS = 0.2

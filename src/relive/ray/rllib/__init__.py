@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import _check
-from ..._counted import opened, packed
-from ..._extras import needs
-from ..._memory import Arena
-from ..._types import Int64
+from ..._adapters.counted import opened, packed
+from ..._base import check
+from ..._base.extras import needs
+from ..._base.memory import Arena
+from ..._base.types import Int64
 from ...batch import Batch
 from ...buffer import ReplayBuffer
 from ...errors import ArgumentError, NotEnoughData, message
@@ -114,12 +114,12 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
         # Its own `__init__` alone: that of RLlib's prioritized buffer would make trees of its own.
         replay_buffers.EpisodeReplayBuffer.__init__(
             self,
-            _check.integer(capacity, f"{at}(capacity)", minimum=1),
-            batch_size_B=_check.integer(batch_size_B, f"{at}(batch_size_B)", minimum=1),
-            batch_length_T=_check.integer(batch_length_T, f"{at}(batch_length_T)", minimum=0),
+            check.integer(capacity, f"{at}(capacity)", minimum=1),
+            batch_size_B=check.integer(batch_size_B, f"{at}(batch_size_B)", minimum=1),
+            batch_length_T=check.integer(batch_length_T, f"{at}(batch_length_T)", minimum=0),
             metrics_num_episodes_for_smoothing=metrics_num_episodes_for_smoothing,
         )
-        self._lanes = None if num_envs is None else _check.integer(num_envs, f"{at}(num_envs)", minimum=1)
+        self._lanes = None if num_envs is None else check.integer(num_envs, f"{at}(num_envs)", minimum=1)
         self._outputs, self._seed = tuple(extra_model_outputs), seed
         self._sampler: Uniform | Prioritized = Uniform()
         self._kept: Waiting | Laid = Waiting(self.capacity)

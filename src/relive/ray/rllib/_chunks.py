@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._extras import needs
-from ..._nests import mapped
-from ..._types import Array
+from ..._base.extras import needs
+from ..._base.nests import mapped
+from ..._base.types import Array
 from ...batch import Batch
 from ...errors import ArgumentError, message
 from ...schema import Field, Schema

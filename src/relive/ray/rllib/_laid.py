@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..._lanes import HEAD, MANY_BOUNDARIES, OLDEST
+from ..._ring.lanes import HEAD, MANY_BOUNDARIES, OLDEST
 from ...buffer import ReplayBuffer
 from ...errors import ReliveWarning, event
 from ...items import Sequences

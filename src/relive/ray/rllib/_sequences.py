@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..._extras import needs
-from ..._nests import mapped
-from ..._types import Int64
+from ..._base.extras import needs
+from ..._base.nests import mapped
+from ..._base.types import Int64
 from ...batch import Batch
 from ...buffer import ReplayBuffer
 from ...errors import NotEnoughData, message

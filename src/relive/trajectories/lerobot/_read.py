@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ... import _check
-from ..._extras import needs
-from ..._nests import nested
+from ..._base import check
+from ..._base.extras import needs
+from ..._base.nests import nested
 from ...errors import ReliveWarning, SchemaError, StorageError, event, message
 from ..trajectory import Trajectory
 from ._names import COUNTED, INFO, TASKS, VERSION, path_of
@@ -26,7 +26,7 @@ _ROWS = 1024  # frames that are read at once
 
 def is_lerobot(path: str | os.PathLike[str]) -> bool:
     """Whether a directory is one of LeRobot's data sets."""
-    return os.path.isfile(Folder(_check.path(path, "$.path")) / INFO)
+    return os.path.isfile(Folder(check.path(path, "$.path")) / INFO)
 
 
 def count(path: str | os.PathLike[str]) -> int:
@@ -57,7 +57,7 @@ def from_lerobot(path: str | os.PathLike[str], *, next_obs: bool = False) -> Ite
     >>> for episode in from_lerobot("data/cups", next_obs=True):  # doctest: +SKIP
     ...     demonstrations.add_trajectories([episode])
     """
-    folder = Folder(_check.path(path, "from_lerobot(path)"))
+    folder = Folder(check.path(path, "from_lerobot(path)"))
     info = _info(folder)
     features = info["features"]
     videos = [name for name, feature in features.items() if feature["dtype"] == "video"]

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ... import _check, _narrow
-from ..._extras import needs
-from ..._types import Array
+from ..._base import check, narrow
+from ..._base.extras import needs
+from ..._base.types import Array
 from ...errors import ReliveWarning, SchemaError, StorageError, event, message
 from .._drawing import task_of
 from ..trajectory import Path, Trajectory, as_trajectory
@@ -64,8 +64,8 @@ def to_lerobot(
     >>> [trajectory.task for trajectory in from_lerobot(f"{home}/cups")]  # doctest: +SKIP
     ['pick up the cup']
     """
-    fps = _check.integer(fps, "to_lerobot(fps)", minimum=1)
-    folder = Folder(_check.path(path, "to_lerobot(path)"))
+    fps = check.integer(fps, "to_lerobot(fps)", minimum=1)
+    folder = Folder(check.path(path, "to_lerobot(path)"))
     with needs("lerobot", "to_lerobot"):
         import pyarrow
     try:
@@ -104,7 +104,7 @@ class _Writer:
 
     def add(self, trajectory: Trajectory) -> None:
         """Write the episodes of a trajectory."""
-        columns = {feature_of(path): _narrow.widened(array) for path, array in trajectory.arrays.items()}
+        columns = {feature_of(path): narrow.widened(array) for path, array in trajectory.arrays.items()}
         columns = {name: array for name, array in columns.items() if name not in COUNTED}
         success = trajectory.metadata.get(("success",))
         if isinstance(success, bool) and "next.success" not in columns:

@@ -16,8 +16,8 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ... import _narrow
-from ..._files import read_at, size_of
+from ..._base import narrow
+from ..._disk.files import read_at, size_of
 from ...errors import StorageError, event
 from ..trajectory import Path
 from ._opcodes import Call, Handle, Named, Span, value
@@ -38,8 +38,8 @@ _DAMAGE = (
 )  # fmt: skip
 _UNTYPED = "torch.storage.UntypedStorage"
 _WIDTHS = {
-    name: _narrow.stored(name).itemsize
-    for name in {*_STORAGES.values(), "uint16", "uint32", "uint64", *_narrow.BITS}
+    name: narrow.stored(name).itemsize
+    for name in {*_STORAGES.values(), "uint16", "uint32", "uint64", *narrow.BITS}
 }  # fmt: skip
 
 

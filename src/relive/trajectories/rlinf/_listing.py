@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from ..._files import Folder, json_in, read_at, size_of
+from ..._disk.files import Folder, json_in, read_at, size_of
 from ...errors import StorageError, event
 from .._layout import Entry, Layout
 

@@ -6,8 +6,8 @@ import warnings
 
 import numpy as np
 
-from ..._files import Folder
-from ..._memory import Arena
+from ..._base.memory import Arena
+from ..._disk.files import Folder
 from ...errors import ArgumentError, MissingExtra, ReliveWarning, StorageError, event, message
 from .._draws import Draws, restored
 from .._index import Table

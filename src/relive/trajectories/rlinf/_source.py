@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import _narrow
-from ..._files import Folder, read_at, read_into
-from ..._memory import Arena
-from ..._nests import nested
-from ..._types import Array, Int64
+from ..._base import narrow
+from ..._base.memory import Arena
+from ..._base.nests import nested
+from ..._base.types import Array, Int64
+from ..._disk.files import Folder, read_at, read_into
 from ...errors import SchemaError, StorageError, event, message
 from .._block import Block, packed
 from .._layout import MOST_WEIGHTS, Column, Entry, Layout, check_alike
@@ -93,7 +93,7 @@ class RLinfSource:
                     _fill(fd, field, column, field.in_file(every, entry.width), every, out, self._at(entry))
                 elif not read_into(fd, field.start, [memoryview(out.reshape(-1).view(np.uint8))]):
                     raise StorageError(event("The file ends early", self._at(entry)))
-                rows = _narrow.named(out, column.dtype)
+                rows = narrow.named(out, column.dtype)
                 arrays[column.path] = rows.reshape(entry.length, entry.width, *column.shape)
             metadata, _ = self._metadata(fd, found)
         weights = found.others.get(("model_weights_id",))
@@ -120,9 +120,9 @@ class RLinfSource:
                 if any("/" in key or key.startswith("_") or not key for key in path):
                     raise ValueError("not a name")
                 if isinstance(value, Tensor):
-                    dtype = _narrow.stored(value.dtype)
+                    dtype = narrow.stored(value.dtype)
                     bits = np.frombuffer(read_at(fd, value.start, value.nbytes), dtype).reshape(value.shape)
-                    value = _narrow.named(bits, value.dtype)
+                    value = narrow.named(bits, value.dtype)
                 value = checked(value, ".".join(path))
                 to_json({**kept, path: value})
                 kept[path] = value

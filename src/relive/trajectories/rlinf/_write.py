@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..._extras import needs
-from ..._files import Folder
-from ..._memory import Arena
-from ..._narrow import to_torch
-from ..._nests import nested
+from ..._base.extras import needs
+from ..._base.memory import Arena
+from ..._base.narrow import to_torch
+from ..._base.nests import nested
+from ..._disk.files import Folder
 from ...errors import SchemaError, StorageError, message
 from .._block import Block
 from .._catalog import NAME

@@ -1,0 +1,1 @@
+"""What all other packages use: types, checks, frozen classes, nested values, arrays, memory, forks."""

@@ -1,0 +1,114 @@
+"""What a buffer asks a storage for, and what it gets."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+
+from .frozen import Frozen
+from .types import Array
+
+
+class ArraySpec(Frozen):
+    """An array that a buffer asks for: C-contiguous, on a 64-byte boundary, and zero when it is new.
+
+    Attributes:
+        shape: Sizes of its axes.
+        dtype: Element type; a structured one for records of several fields.
+        saved: What a save keeps of it: all (`"whole"`); its first `lanes * rows` entries, one for each slot, from which
+            the rest can be made again (`"slots"`); or nothing, since all of it can be made again (`"rebuilt"`), or it
+            has the ring's counters at the last `refresh`, `[L, 3]` (`"seen"`).
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    saved: str = "whole"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Memory(Protocol):
+    """Arrays that a storage opened: those of the ring and those of the sampler, all that a buffer knows.
+
+    One whose attribute `private` is True says that no other process sees them; then some counts can be kept.
+    """
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the arrays are new and zero; else they are as an earlier buffer left them."""
+        ...
+
+    def host(self, name: str) -> Array:
+        """The array that was asked for as `name`, in memory that this process can address."""
+        ...
+
+
+class Locks(Protocol):
+    """One lock a byte of a file, whose holder may be any process; they end with it. Byte k + 1 is lane k's."""
+
+    def take(self, byte: int) -> bool:
+        """Take a lock; False where somebody else has it."""
+        ...
+
+    def drop(self, byte: int) -> None:
+        """Give a lock back."""
+        ...
+
+    def taken(self, byte: int) -> bool:
+        """Whether somebody else has a lock."""
+        ...
+
+
+class JointMemory(Memory, Protocol):
+    """Arrays that other processes may open while this one has them.
+
+    The buffer adds arrays of its own, under `about/`: what it was built from, who writes which lane, and what it knows.
+    """
+
+    @property
+    def locks(self) -> Locks:
+        """Who writes what."""
+        ...
+
+    @property
+    def may_add(self) -> bool:
+        """Whether this process may claim lanes; else it only reads."""
+        ...
+
+    @property
+    def fresh_sampler(self) -> bool:
+        """Whether the sampler's arrays are new, whatever the others are."""
+        ...
+
+    def announce(self, name: str, value: bytes) -> None:
+        """Fill the bytes of the array `name`, and let other processes open the arrays."""
+        ...
+
+    def sync(self) -> None:
+        """Have what was written where it survives the machine."""
+        ...
+
+    def close(self) -> None:
+        """Let go of locks and names; the memory itself goes with the last array."""
+        ...
+
+
+class Section:
+    """The arrays of a memory whose names begin with `prefix`.
+
+    Attributes:
+        fresh: Whether they are new and zero; see `Memory`.
+    """
+
+    def __init__(self, memory: Memory, prefix: str, fresh: bool | None = None) -> None:
+        self._memory, self._prefix = memory, prefix
+        self.fresh = memory.fresh if fresh is None else fresh
+
+    def host(self, name: str) -> Array:
+        """As in `Memory`."""
+        return self._memory.host(self._prefix + name)

@@ -1,0 +1,119 @@
+"""Checks of plain arguments, so that every constructor and method refuses in the same words."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+import os
+from collections.abc import Iterable
+from typing import TypeGuard
+
+import numpy as np
+
+from ..errors import ArgumentError, ReliveError, message
+from .types import Float64
+
+
+def integer(value: object, at: str, *, minimum: int | None = None, unbounded: bool = False) -> int:
+    """Return `value` as an int that 64 bits can hold; a bool, a float or anything below `minimum` is refused.
+
+    `unbounded` is for seeds, which may have 128 bits and more.
+    """
+    wanted = "an integer" if minimum is None else f"an integer >= {minimum}"
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or (minimum is not None and number < minimum):
+        raise ArgumentError(message(wanted, f"`{value!r}`", at))
+    if number >= 2**63 and not unbounded:
+        raise ArgumentError(message(f"{wanted}{' and' if minimum is not None else ''} < 2**63", f"`{number}`", at))
+    return number
+
+
+def real(
+    value: object,
+    at: str,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: float | None = None,
+    below: float | None = None,
+) -> float:
+    """Return `value` as a finite float in `[low, high]`, `> above` and `< below` where these are given."""
+    wanted = "a finite number"
+    if above is not None:
+        wanted += f" > {above:g}"
+    elif low != -math.inf:
+        wanted += f" >= {low:g}"
+    if below is not None:
+        wanted += f" and < {below:g}"
+    elif high != math.inf:
+        wanted += f" and <= {high:g}"
+    try:
+        number = math.nan if isinstance(value, bool | str | bytes) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    inside = low <= number <= high and (above is None or number > above) and (below is None or number < below)
+    if not (math.isfinite(number) and inside):
+        raise ArgumentError(message(wanted, f"`{value!r}`", at))
+    return number
+
+
+def path(value: object, at: str) -> str:
+    """Return `value`, text or a `PathLike` of text, as text that the system takes for a path.
+
+    Nothing is no path, though `os.path.abspath` takes it for the current directory: it comes of a variable not set.
+    """
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if isinstance(text, str) and text and "\0" not in text:
+        with contextlib.suppress(UnicodeEncodeError):  # half a character
+            os.fsencode(text)
+            return text
+    raise ArgumentError(message("a path", f"`{value!r}`", at))
+
+
+def is_name(value: object) -> TypeGuard[str]:
+    """Whether `value` is text that a file can have as a name: not empty, and without half a character."""
+    try:
+        return isinstance(value, str) and bool(value.encode())
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+
+
+def flag(value: object, at: str) -> bool:
+    """Return `value` if it is a bool; truthy things of other types are refused."""
+    if not isinstance(value, bool):
+        raise ArgumentError(message("`True` or `False`", f"`{value!r}`", at))
+    return value
+
+
+def one_of(value: object, choices: Iterable[str], at: str) -> str:
+    """Return `value` if it is one of `choices`."""
+    names = list(choices)
+    if not isinstance(value, str) or value not in names:
+        raise ArgumentError(message("one of " + ", ".join(f"`{name!r}`" for name in names), f"`{value!r}`", at))
+    return value
+
+
+def unmasked(value: object, at: str, error: type[ReliveError]) -> None:
+    """Refuse a masked array: as a plain one it has values that its owner took for missing."""
+    subclass = isinstance(value, np.ndarray) and type(value) is not np.ndarray
+    if subclass and isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise error(message("an array without masked elements", "a masked array", at, "fill them"))
+
+
+def uniforms(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Float64:
+    """Numbers in [0, 1) by one call of `rng.random(shape)`; checked unless `rng` is NumPy's own generator."""
+    given = rng.random(shape)
+    if type(rng) is np.random.Generator:
+        return given
+    size, got = (shape,) if isinstance(shape, int) else shape, f"`{given!r}`"[:60]
+    with contextlib.suppress(TypeError, ValueError):  # lists of different lengths
+        values = np.asarray(given)
+        outside = ~((values >= 0) & (values < 1)) if values.dtype.kind in "biuf" else np.ones(values.shape, bool)
+        if values.shape == size and not outside.any():
+            return np.ascontiguousarray(values, np.float64)
+        got = f"`{values[outside][0]}`" if values.shape == size else f"shape `{values.shape}`"
+    raise ArgumentError(message(f"{math.prod(size)} uniforms in [0, 1)", got, "ReplayBuffer.rng"))

@@ -1,0 +1,94 @@
+"""What a fork means for what is here: no other thread is inside a call at that moment, and a child forgets the threads.
+
+A child has the memory of its parent, but of its threads only the one that forked. It would wait for ever for a lock
+that another one has, or for work that another one does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from _thread import RLock  # `threading` takes long to import
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Protocol
+from weakref import WeakSet
+
+_LOOK = 50e-6  # seconds from one look to the next at threads that copy outside of their lock
+
+
+class Part(Protocol):
+    """What has to be told in a child."""
+
+    def _forked(self) -> None:
+        """Forget the threads of the parent, and give up what stays the parent's. Nothing else may be asked for."""
+        ...
+
+
+class Lock(AbstractContextManager[Any], Protocol):
+    """See `Lock` in `_ring/kernels_numpy/calls.py`."""
+
+    def attempt(self) -> bool: ...
+    def still(self) -> bool: ...
+    def forked(self) -> None: ...
+
+
+class Turn(Protocol):
+    """What no other thread is to be inside of when this process forks."""
+
+    @property
+    def lock(self) -> Lock:
+        """Re-entrant."""
+        ...
+
+
+_parts: WeakSet[Part] = WeakSet()
+_turns: WeakSet[Turn] = WeakSet()
+_outer: WeakSet[Turn] = WeakSet()
+_one = RLock()  # two threads that fork at the same time would wait for each other's locks
+_held = ExitStack()
+
+
+def tell(part: Part) -> None:
+    """Call `part._forked()` in every child that is forked from now on."""
+    _parts.add(part)
+
+
+def forget(part: Part) -> None:
+    """Do so no more."""
+    _parts.discard(part)
+
+
+def halt(turn: Turn, *, outer: bool = False) -> None:
+    """Hold the lock of `turn` over every fork from now on; `outer`: inside it other ones are taken."""
+    (_outer if outer else _turns).add(turn)
+
+
+def turns() -> list[Turn]:
+    """All that are held over a fork, in the order in which threads take them."""
+    return [*_outer, *_turns]
+
+
+def _before() -> None:
+    _one.acquire()
+    for turn in turns():
+        _held.enter_context(turn.lock)
+        while not turn.lock.still():
+            time.sleep(_LOOK)
+
+
+def _in_parent() -> None:
+    _held.close()
+    _one.release()
+
+
+def _in_child() -> None:
+    for turn in turns():
+        turn.lock.forked()
+    _held.close()
+    _one.release()
+    for part in list(_parts):
+        part._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -1,0 +1,132 @@
+"""Numbers that NumPy lacks, bfloat16 and float8, kept as they are.
+
+With `ml_dtypes` installed, arrays have its dtypes. Otherwise they are raw bits, uint16 or uint8, and the dtype's
+metadata has the name, so that they become the right tensors again. What is stored and copied is always the raw bits.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from .extras import needs
+from .types import Array
+
+_FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
+BITS: dict[str, np.dtype[Any]] = {"bfloat16": np.dtype(np.uint16), **dict.fromkeys(_FLOAT8, np.dtype(np.uint8))}
+_NAME = "relive"
+_USUAL = {char: np.dtype(char).name for char in "?bBhHiIlLqQefd"}
+
+
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """The kind of a dtype of NumPy's as it names it; bfloat16's is `"f"`, that of other libraries' dtypes `"V"`."""
+    if dtype.isbuiltin == 1:
+        return dtype.kind
+    return "f" if name_of(dtype) == "bfloat16" else dtype.kind if dtype.isbuiltin == 0 else "V"
+
+
+def dtype_of(given: Any, at: str) -> np.dtype[Any]:
+    """`numpy.dtype`, which knows `"bfloat16"` only once `ml_dtypes` has been imported.
+
+    Raises:
+        MissingExtra: bfloat16, and `ml_dtypes` is not installed.
+        TypeError: Not a dtype.
+    """
+    name = name_of(given) if isinstance(given, np.dtype) else given if isinstance(given, str) else None
+    if name == "bfloat16":
+        with needs("bfloat16", at):
+            import ml_dtypes
+
+        given = ml_dtypes.bfloat16
+    found: np.dtype[Any] = np.dtype(given)
+    return found
+
+
+def as_array(value: Any) -> Array:
+    """`numpy.asarray`, which takes PyTorch's bfloat16, too, as float32.
+
+    Raises:
+        ValueError, TypeError, RuntimeError: Not an array: ragged lists, tensors that need `detach()` or `cpu()`.
+    """
+    try:
+        return np.asarray(value)
+    except TypeError:
+        if str(getattr(value, "dtype", None)) != "torch.bfloat16":
+            raise
+        return np.asarray(value.float())
+
+
+def stored(name: str) -> np.dtype[Any]:
+    """The dtype in which numbers of this dtype are stored: their bits, or the dtype itself."""
+    return BITS.get(name) or np.dtype(name)
+
+
+def name_of(dtype: np.dtype[Any]) -> str:
+    """The name of a dtype, those of narrow numbers included."""
+    if dtype.isbuiltin == 1 and not dtype.metadata and dtype.char in _USUAL:
+        return _USUAL[dtype.char]  # NumPy composes names, which takes longer than all else here
+    return str(dtype.metadata[_NAME]) if dtype.metadata and _NAME in dtype.metadata else dtype.name
+
+
+def raw(array: Array) -> Array:
+    """The bits of narrow numbers; any other array as it is."""
+    bits = BITS.get(name_of(array.dtype))
+    return array if bits is None else array.view(bits)
+
+
+def named(array: Array, name: str) -> Array:
+    """Raw bits as numbers of the dtype `name`; an array of any other dtype as it is."""
+    return array.view(_dtype(name)) if name in BITS else array
+
+
+@cache
+def _dtype(name: str) -> np.dtype[Any]:
+    try:
+        import ml_dtypes
+
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return dtype
+    except (ImportError, AttributeError):  # not installed, or too old to have it
+        return np.dtype(BITS[name], metadata={_NAME: name})
+
+
+def from_torch(tensor: Any) -> Array:
+    """A PyTorch tensor, on any device, as an array; it shares memory where it can."""
+    import torch
+
+    tensor = tensor.detach().cpu()
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in BITS:
+        array: Array = tensor.numpy()
+        return array
+    return named(tensor.view(torch.int16 if name == "bfloat16" else torch.uint8).numpy().view(BITS[name]), name)
+
+
+def to_torch(value: Any) -> Any:
+    """An array as a PyTorch tensor that shares its memory; anything else as it is."""
+    import torch
+
+    if not isinstance(value, np.ndarray):
+        return value
+    name = name_of(value.dtype)
+    if name not in BITS:
+        return torch.from_numpy(value)
+    bits: Any = raw(value)
+    return torch.from_numpy(bits.view(np.int16) if name == "bfloat16" else bits).view(getattr(torch, name))
+
+
+def widened(array: Array) -> Array:
+    """Narrow numbers as float32; an array of any other dtype as it is.
+
+    Raises:
+        MissingExtra: The array has raw bits, and neither `ml_dtypes` nor PyTorch is installed.
+    """
+    if name_of(array.dtype) not in BITS:
+        return array
+    if not array.dtype.metadata:
+        return array.astype(np.float32)
+    with needs("torch", "bfloat16 or float8"):
+        wide: Array = to_torch(array).float().numpy()
+    return wide

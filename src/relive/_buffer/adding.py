@@ -1,0 +1,172 @@
+"""`add` and `extend` in Python: all of them with the NumPy kernels; with the native ones what these leave to Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, Protocol
+from weakref import ref
+
+import numpy as np
+
+from .._base import check
+from .._base.types import Float64, Int64
+from .._ring import kernels
+from .._ring.ring import Ring
+from .._schema.step_parser import Step, StepParser
+from ..samplers import Sampler
+from ..schema import Schema
+from .arguments import lanes_of, raw_priorities
+from .notices import Notices
+from .turn import Turn
+
+
+class Guard(Protocol):
+    """Has to be asked before rows are overwritten; see `checkpoints/_guard.py`.
+
+    Attributes:
+        limits: The `head` that each lane may reach before, int64 `[L]`.
+    """
+
+    limits: Int64
+
+    def before(self, lanes: Int64, steps: int) -> None:
+        """`steps` steps of each of `lanes` are about to be written."""
+        ...
+
+
+class Claims(Protocol):
+    """Has to be asked before lanes are written; see `processes/_claims.py`."""
+
+    def before(self, lanes: Int64) -> bool:
+        """`lanes` are about to be written; whether some had to be claimed. It may refuse."""
+        ...
+
+
+class Adding:
+    """What writes to a buffer's ring. It does not know the buffer, whose memory is so freed as soon as it is gone.
+
+    Args:
+        schema: What one step holds.
+        ring: Where it goes.
+        refresh: Lets the sampler take in what changed.
+        sampler: Which items are drawn; None: priorities are kept for whoever draws.
+        notices: What there is to warn of.
+        turn: Whose turn it is to call.
+        claims: Which lanes this process may write; None: all.
+
+    A native kernel's call leaves to Python what is not legal, since the errors are here; calls that have a notice to
+    say; and single values of rare types, which `StepParser.column` reads.
+
+    Attributes:
+        parsed: Calls whose values were read here, but for those that a native kernel left here for a notice.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        ring: Ring,
+        refresh: Callable[[], int],
+        sampler: Sampler | None,
+        notices: Notices,
+        turn: Turn,
+        claims: Claims | None = None,
+    ) -> None:
+        self._ring, self._sampler, self._notices, self._turn = ring, sampler, notices, turn
+        self._refresh, self._claims = refresh, claims
+        self._parser = StepParser(schema)
+        self._all_lanes = np.arange(ring.lanes)
+        self._native = False
+        self._watching: Callable[[], Guard | None] = _nobody
+        self.parsed = 0
+
+    def call(self, several: bool) -> Callable[..., Int64]:
+        """The fastest `add`, or `extend`, that the kernel has."""
+        otherwise = self.extend if several else self.add
+        ask = self._parser.column
+        refresh = self._refresh if self._sampler is None or self._sampler.prioritizes else None
+        made = kernels.active().adding(self._ring.kernel, self._turn.lock, ask, refresh, otherwise, several)
+        self._native = made != otherwise
+        return made
+
+    def lanes(self, env_ids: Any) -> Int64:
+        """The lanes that a call is about."""
+        return self._all_lanes if env_ids is None else lanes_of(env_ids, self._ring.lanes)
+
+    def watch(self, guard: Guard) -> None:
+        """Ask `guard` before rows are overwritten, as long as anybody else has it."""
+        self._watching = ref(guard)
+        self._ring.kernel.limit(guard.limits)
+
+    def cut(self, lanes: Int64) -> None:
+        """`ReplayBuffer.cut`."""
+        with self._turn.alone():
+            self._ask_guard(lanes, 1)
+            self._ring.cut(lanes)
+
+    def add(self, *, env_ids: Any = None, priority: Any = None, **step: Any) -> Int64:
+        """`ReplayBuffer.add`."""
+        if self._turn.taken():
+            raise self._turn.refusal()
+        noticed = self._notices.say(self._ring)
+        lanes = self.lanes(env_ids)
+        canonical = self._parser.step(_in_order(step), (len(lanes),), 1).mapped(lambda array: array[:, None])
+        priorities = raw_priorities(priority, (len(lanes),), self._sampler)
+        noticed |= self._notices.before(canonical, self._ring)
+        return self._write(canonical, lanes, None if priorities is None else priorities[:, None], noticed)[:, 0]
+
+    def extend(self, *, env_ids: Any = None, priority: Any = None, time_major: bool = False, **steps: Any) -> Int64:
+        """`ReplayBuffer.extend`."""
+        noticed = self._notices.say(self._ring)
+        lanes = self.lanes(env_ids)
+        check.flag(time_major, "ReplayBuffer.extend(time_major)")
+        steps = _in_order(steps)
+        lead = self._parser.lead(steps, len(lanes), time_major)
+        canonical = self._parser.step(steps, lead.shape, 1 if lead.flat else 0).mapped(lead.lane_major)
+        priorities = raw_priorities(priority, lead.shape, self._sampler)
+        noticed |= self._notices.before(canonical, self._ring)
+        raw = None if priorities is None else lead.lane_major(priorities)
+        return lead.as_given(self._write(canonical, lanes, raw, noticed))
+
+    def _write(self, step: Step, lanes: Int64, priority: Float64 | None, noticed: bool) -> Int64:
+        with self._turn.alone():
+            if priority is not None:
+                # Earlier steps without a priority get the largest so far, which these steps may raise.
+                self._refresh()
+            guarded = self._ask_guard(lanes, step.terminated.shape[1])
+            ids = self._ring.write(step.values, step.next_values, step.terminated, step.truncated, lanes, priority)
+            self.parsed += not ((noticed or guarded) and self._native)
+            return ids
+
+    def _ask_guard(self, lanes: Int64, steps: int) -> bool:
+        """Claim the lanes, and let the guard know which rows are about to be overwritten; whether that was needed."""
+        claimed = self._claims is not None and self._claims.before(lanes)
+        guard = self._watching()
+        if guard is not None:
+            guard.before(lanes, steps)
+        elif self._watching is not _nobody:
+            self._watching = _nobody
+            self._ring.kernel.limit(None)
+        return guard is not None or claimed
+
+
+def _nobody() -> None:
+    """Stands for a reference to a guard."""
+
+
+def _in_order(step: dict[str, Any]) -> dict[str, Any]:
+    """The fields in the order in which they are checked, whatever order they were given in."""
+    return {**dict.fromkeys(("obs", "action", "reward", "next_obs", "terminated", "truncated")), **step}
+
+
+def shadow(buffer: object, name: str, call: Callable[..., Int64], method: Callable[..., Int64]) -> None:
+    """Let `call`, which is not a method of `Adding`, stand for a buffer's `method`, whose frame would take time.
+
+    It has the method's name, docstring and signature. A method that a subclass overrides stays.
+    """
+    if getattr(type(buffer), name) is not method or isinstance(call, MethodType):
+        return
+    for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(call, attribute, getattr(method, attribute))
+    call.__wrapped__ = MethodType(method, name)  # type: ignore[attr-defined]  # `inspect.signature` looks there
+    vars(buffer)[name] = call

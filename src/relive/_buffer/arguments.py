@@ -1,0 +1,160 @@
+"""Arguments of the buffer's methods, checked and converted to the arrays that the ring and the samplers work on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._base import check
+from .._base.narrow import as_array, kind_of
+from .._base.types import Bool, Bytes, Float64, Int64
+from .._ring.lanes import distinct
+from .._ring.plans import State, Window
+from ..errors import ArgumentError, NotEnoughData, PriorityError, StaleId, message
+from ..samplers import Sampler
+from ..schema import Schema
+
+# Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
+_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
+
+
+def choice(value: Any, default: Any, methods: tuple[str, ...], at: str) -> Any:
+    if value is None:
+        return default
+    if isinstance(value, type) or not all(hasattr(value, method) for method in methods):
+        raise ArgumentError(message(f"an object like `{default!r}`", f"`{value!r}`", at))
+    return value
+
+
+def generator(seed: Any, at: str = "ReplayBuffer(seed)") -> np.random.Generator:
+    if isinstance(seed, np.random.Generator):
+        return seed
+    if seed is None:
+        return np.random.default_rng()
+    return np.random.default_rng(check.integer(seed, at, minimum=0, unbounded=True))
+
+
+def integers(value: Any, at: str) -> Int64:
+    check.unmasked(value, at, ArgumentError)
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError):
+        array = np.empty(0, object)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        if array.shape == (0,) and array.dtype.kind == "f":
+            return np.empty(0, np.int64)  # an empty list
+        got = f"`{array.dtype}` of shape `{array.shape}`"
+        raise ArgumentError(message("integers of shape `(n,)`", got, at))
+    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise ArgumentError(message("integers below 2**63", f"`{array.max()}`", at))
+    return np.ascontiguousarray(array, np.int64)
+
+
+def ids_of(ids: Any, at: str) -> Int64:
+    if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.ndim == 1 and ids.flags.c_contiguous:
+        return ids
+    return integers(ids, at)
+
+
+def numbers(value: Any, at: str) -> Float64:
+    if type(value) is not np.ndarray:
+        check.unmasked(value, at, PriorityError)
+        try:
+            value = as_array(value)
+        except (ValueError, TypeError, RuntimeError) as error:
+            got = f"`{type(value).__name__}`"
+            raise PriorityError(message("an array of numbers", got, at, str(error).split("\n")[0])) from None
+    if value.dtype is _FLOAT64 and value.flags.c_contiguous:
+        return np.asarray(value)
+    if kind_of(value.dtype) not in "iuf":
+        raise PriorityError(message("an array of numbers", f"`{value.dtype}`", at))
+    return np.asarray(value.astype(np.float64, order="C"))
+
+
+def td_errors(value: Any, ids: Int64) -> Float64:
+    """TD errors, one per id: `[B]`, or `[B, 1]` as a network's output has it; tensors are detached."""
+    detach = None if type(value) is np.ndarray else getattr(value, "detach", None)
+    errors = numbers(detach() if callable(detach) else value, "$.td_error")
+    if errors.shape == (*ids.shape, 1):
+        errors = errors[:, 0]
+    if errors.shape != ids.shape:
+        wanted = f"TD errors of shape `{ids.shape}`, one per id"
+        raise PriorityError(message(wanted, f"shape `{errors.shape}`", "$.td_error"))
+    return errors
+
+
+def lanes_of(env_ids: Any, num_envs: int) -> Int64:
+    """The lane numbers of a call that is not about all lanes."""
+    lanes = integers(env_ids, "$.env_ids")
+    outside = (lanes < 0) | (lanes >= num_envs)
+    if not len(lanes) or outside.any() or len(distinct(lanes)) != len(lanes):
+        got = f"`{lanes[outside][0]}`" if outside.any() else f"`{lanes.tolist()}`"
+        raise ArgumentError(message(f"distinct lanes from 0 to {num_envs - 1}", got, "$.env_ids"))
+    return lanes
+
+
+def raw_priorities(priority: Any, shape: tuple[int, ...], sampler: Sampler | None) -> Float64 | None:
+    """Raw priorities of new steps, finite and not negative; a single number is the priority of each of them.
+
+    `sampler`: the one that draws; None: any may.
+    """
+    if priority is None:
+        return None
+    raw = numbers(priority, "$.priority")
+    if raw.shape not in ((), shape, shape[1:] if shape[0] == 1 else shape):
+        got = f"shape `{raw.shape}`"
+        raise PriorityError(message(f"priorities of shape `{shape}`, one per step", got, "$.priority"))
+    raw = np.broadcast_to(raw, shape)
+    if sampler is not None and not sampler.prioritizes:
+        raise no_priorities(sampler, "$.priority")
+    from ..samplers._priorities import check_given
+
+    check_given(raw)
+    return np.ascontiguousarray(raw)
+
+
+def no_priorities(sampler: Sampler, at: str) -> ArgumentError:
+    """The error of a call about priorities, of which the sampler knows none."""
+    got = f"`{type(sampler).__name__}()`"
+    return ArgumentError(message("a sampler with priorities", got, at, "use `Prioritized()`"))
+
+
+def stale(ids: Int64, states: Bytes, bad: Bool, at: str, wanted: str = "drawable items") -> StaleId:
+    """Which of `ids` cannot be used, and why the first of them cannot."""
+    first = int(np.flatnonzero(bad)[0])
+    got = f"`{ids[first]}`, {State(int(states[first])).words} ({int(bad.sum())} of {len(ids)})"
+    return StaleId(message(f"ids of {wanted}", got, at))
+
+
+def shortage(
+    least: int, items: int, drawable: int, waiting: int, span: int, at: str = "ReplayBuffer.sample"
+) -> NotEnoughData:
+    """The error of a draw of `least` items when `drawable` of `items` can be drawn and `waiting` steps wait."""
+    if items > drawable:
+        remedy = f"{items - drawable} of {items} items have priority 0"
+    elif items:
+        remedy = "add more steps, lower `batch_size`, or draw with replacement"
+    else:
+        remedy = f"{waiting} of {span} steps of the first {span}-step window are stored"
+        remedy += ", but not what follows them" if waiting == span else ""
+    wanted = f"at least {least} drawable item{'s' if least > 1 else ''}"
+    return NotEnoughData(message(wanted, f"{drawable}", at, remedy))
+
+
+def identity(schema: Schema, lanes: int, rows: int, window: Window, sampler: Sampler) -> bytes:
+    """A digest of all that decides what a buffer's arrays mean; a storage refuses arrays that have another one."""
+    import hashlib  # slow to load; what makes the generator has loaded it
+
+    text = f"relive 1: {schema!r}, {lanes} lanes of {rows} rows, {window!r}, {sampler!r}"
+    return hashlib.sha256(text.encode()).digest()
+
+
+def readable(nbytes: int) -> str:
+    """A size in bytes with its unit."""
+    size = float(nbytes)
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

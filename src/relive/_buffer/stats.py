@@ -1,0 +1,126 @@
+"""What a buffer can say about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._base.frozen import Frozen
+from .._base.types import Float32, Int64
+from .._ring.ring import Ring
+from ..samplers import Report
+
+if TYPE_CHECKING:
+    from .._flow.limiter import LimiterStats
+
+_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+class Stats(Frozen, kw_only=True):
+    """A snapshot of one buffer.
+
+    Attributes:
+        size: Steps stored now; boundary rows (final observations) do not count.
+        capacity: Rows over all lanes; boundary rows do count.
+        drawable: Items that can be drawn now.
+        nbytes: Bytes of the ring's arrays when the buffer is full: columns, marks, counters, and what the sampler wants
+            recorded for every row. The sampler's own arrays are not included; its documentation has their size.
+        added: Steps ever added.
+        drawn: Items ever drawn.
+        replay_ratio: `drawn / added`, 0 before the first step.
+        cuts: Streams cut: by an `obs` that differs from the `next_obs` before it, or by `cut`.
+        unbootstrapped: Truncated steps that came without a final observation.
+        ends: Episodes whose final observation differs from the observation before it, counted when the lane's next
+            stream begins.
+        repeated_finals: Those of them whose next stream begins with the same final observation. Nearly all do where
+            steps that only reset are added, or where the next episode's first observation is given as the final one.
+        updates: Priorities given by `update_priorities`, those that were dropped included.
+        stale_updates: Priorities dropped because their item could not be drawn: overwritten, dropped by a cut, or not
+            complete yet.
+        slow_adds: Calls of `add` and `extend` by this process in which Python had to read a value, many times slower
+            than the native kernels: an object with `__array__`, a `longdouble`, a cast to complex numbers. With the
+            NumPy kernels, every call.
+        beta: Exponent of the last draw's weights; 0 for uniform draws.
+        effective_sample_size: `(sum w)**2 / sum w**2` of the last draw's weights: how many equally weighted items it
+            is worth.
+        priority_quantiles: Raw priorities at 0, 25, 50, 75 and 100 %, over the items with a positive one; empty for
+            `Uniform`.
+        age_quantiles: Rows of the same lane that are newer than the items of the last draw, at the same points.
+        limiter: What the limiter counted; None without one.
+
+    >>> import relive
+    >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
+    >>> buffer.stats().size, buffer.stats().capacity
+    (0, 1000)
+    """
+
+    size: int
+    capacity: int
+    drawable: int
+    nbytes: int
+    added: int
+    drawn: int
+    replay_ratio: float
+    cuts: int
+    unbootstrapped: int
+    ends: int
+    repeated_finals: int
+    updates: int
+    stale_updates: int
+    slow_adds: int
+    beta: float
+    effective_sample_size: float
+    priority_quantiles: tuple[float, ...]
+    age_quantiles: tuple[float, ...]
+    limiter: LimiterStats | None
+
+
+def snapshot(
+    ring: Ring,
+    report: Callable[[], Report],
+    ids: Int64,
+    weights: Float32,
+    counts: Mapping[str, int],
+    limiter: LimiterStats | None = None,
+) -> Callable[[], Stats]:
+    """Take the statistics of a buffer whose last draw returned `ids` with `weights`.
+
+    What can be computed later is left to the function that is returned, which looks at the buffer no more.
+    """
+    known = {"capacity": ring.capacity, **counts}
+    return partial(_stats, ring.tally(), ring.ages(ids), weights, report, known, limiter)
+
+
+def _stats(
+    tally: Mapping[str, int],
+    ages: Int64,
+    weights: Float32,
+    report: Callable[[], Report],
+    counts: Mapping[str, int],
+    limiter: LimiterStats | None,
+) -> Stats:
+    added = tally["added"]
+    wide = weights.astype(np.float64)
+    return Stats(
+        size=tally["stored"],
+        drawable=tally["drawable"],
+        added=added,
+        replay_ratio=counts["drawn"] / added if added else 0.0,
+        cuts=tally["cuts"],
+        unbootstrapped=tally["unbootstrapped"],
+        ends=tally["ends"],
+        repeated_finals=tally["repeats"],
+        age_quantiles=tuple(np.quantile(ages, _QUANTILES).tolist()) if len(ages) else (),
+        capacity=counts["capacity"],
+        nbytes=counts["nbytes"],
+        drawn=counts["drawn"],
+        updates=counts["updates"],
+        stale_updates=counts["stale_updates"],
+        slow_adds=counts["slow_adds"],
+        effective_sample_size=float(wide.sum() ** 2 / (wide**2).sum()) if len(wide) else 0.0,
+        limiter=limiter,
+        **vars(report()),
+    )

@@ -1,0 +1,117 @@
+"""Who may use a buffer at this moment: one thread at a time, and at the end of the process that which ends it."""
+
+from __future__ import annotations
+
+import atexit
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from .._base import forks
+from .._ring import kernels as _kernels
+from ..errors import ReliveError, message
+
+_PATIENCE, _LOOK = 10.0, 200e-6  # seconds that the end waits for calls, and from one look to the next
+
+
+class Turn:
+    """One thread at a time, and no call inside another one of the same thread.
+
+    A signal handler may call the buffer in the middle of a call of its own thread. Waiting would never end, and going
+    on would change what the outer call works on, so such calls are refused: ask `taken()`, then enter `lock`. Calls
+    that only look need not ask.
+
+    Nothing says that a call is being made but the lock itself, which C code takes and gives back: between an entry and
+    its exit, wherever a KeyboardInterrupt is raised, nothing can be left behind.
+
+    No thread is inside when this process forks, so that a child finds whole what it has a copy of.
+
+    Attributes:
+        lock: Re-entrant.
+        taken: Whether this thread is inside a call.
+    """
+
+    __slots__ = ("__weakref__", "lock", "taken")
+
+    def __init__(self) -> None:
+        self.lock = _kernels.active().Lock()
+        self.taken = self.lock.taken
+        self._hold()
+
+    def _hold(self) -> None:
+        forks.halt(self)
+
+    def alone(self) -> AbstractContextManager[bool]:
+        """The lock, for a `with` block that refuses to be entered twice.
+
+        Raises:
+            ReliveError: This thread is inside a call.
+        """
+        if self.taken():
+            raise self.refusal()
+        return self.lock
+
+    @staticmethod
+    def refusal() -> ReliveError:
+        """Why a call inside another one is refused."""
+        got = "one inside another call of the same thread"
+        remedy = "set a flag in the signal handler, and call when that call has returned; only `stats()`, "
+        remedy += "`can_sample()` and `len()` may be called at any time"
+        return ReliveError(message("a call of its own", got, "ReplayBuffer", remedy))
+
+
+class Outer(Turn):
+    """The turn of an adapter, each of whose calls may make several of its buffer; a copy of it is a new one."""
+
+    __slots__ = ()
+
+    def _hold(self) -> None:
+        forks.halt(self, outer=True)
+
+    def __reduce__(self) -> tuple[type[Outer], tuple[()]]:
+        return Outer, ()
+
+
+class Adapter(Protocol):
+    """Whose calls are made one at a time."""
+
+    _outer: Outer
+
+
+_Self = TypeVar("_Self", bound=Adapter)
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def one_at_a_time(
+    method: Callable[Concatenate[_Self, _Given], _Result],
+) -> Callable[Concatenate[_Self, _Given], _Result]:
+    """Let a thread make this call of an adapter only while no other one is inside a call that has this, too."""
+
+    @wraps(method)
+    def call(self: _Self, /, *arguments: _Given.args, **choices: _Given.kwargs) -> _Result:
+        with self._outer.lock:
+            return method(self, *arguments, **choices)
+
+    return call
+
+
+def _end() -> None:
+    """Let the calls of daemon threads come to their end, and begin no more: native code cannot be torn down.
+
+    Such a thread ends at its next call. One that does not come back in time is left alone.
+    """
+    if not _kernels.is_native():
+        return
+    kernels, patience = _kernels.active(), time.monotonic() + _PATIENCE
+    kernels.ending(True)
+    for turn in forks.turns():
+        while not (turn.lock.attempt() and turn.lock.still()) and time.monotonic() < patience:
+            time.sleep(_LOOK)
+    while kernels.away() and time.monotonic() < patience:
+        time.sleep(_LOOK)
+
+
+atexit.register(_end)

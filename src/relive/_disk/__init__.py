@@ -1,0 +1,1 @@
+"""Files: folders, atomic replacement, safetensors headers."""

@@ -1,0 +1,398 @@
+"""Every system call on the files of a directory that relive writes: trajectories, or saves of a buffer.
+
+Names are relative to an open directory; symbolic links are never followed. New files are written under a temporary
+name, synced and renamed; only their owner can read them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import resource
+import stat
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, BinaryIO
+
+from .._base import check, forks
+from ..errors import StorageError, event, message
+
+TEMPORARY = ".tmp-"
+_MODE = 0o600
+_SYNCS = 32  # at the same time
+_MOST_TARGETS = 1024  # buffers per `preadv`, on Linux
+
+
+class Folder:
+    """An open directory."""
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
+        self.path = os.path.abspath(check.path(path, "$.path"))
+        try:
+            if create:
+                _make(self.path)
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StorageError(message("a directory", f"`{error.strerror}`", self.path)) from error
+        self._lock: int | None = None
+
+    def lock(self, remedy: str) -> None:
+        """Become the only writer of the directory, until `close` or the end of the process; `remedy`: if it has one.
+
+        A forked child does not have the lock, and does not keep it from anybody.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            self._lock = os.open("lock", flags, _MODE, dir_fd=self._fd)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            what = f"Could not lock the directory ({error.strerror})"
+            raise StorageError(event(what, self.path, remedy)) from error
+        forks.tell(self)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_lock"):
+            self.close()
+
+    def close(self) -> None:
+        """Close the directory and release its lock."""
+        if self._lock is not None:
+            with contextlib.suppress(OSError):  # closing is not enough while a child has it, which C code may fork
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+            forks.forget(self)
+        self._close()
+
+    def _forked(self) -> None:
+        """In a child: close what its parent has locked, without unlocking it."""
+        self._close()
+
+    def _close(self) -> None:
+        for fd in (self._lock, self._fd):
+            if fd is not None and fd >= 0:
+                let_go(fd)
+        self._lock, self._fd = None, -1
+
+    def sizes(self) -> dict[str, int]:
+        """The sizes of all regular files, by name."""
+        found = {}
+        with reported(self.path, "list the directory"):
+            with os.scandir(self._fd) as listed:
+                entries = list(listed)
+            for entry in entries:
+                try:
+                    if entry.is_file(follow_symlinks=False):
+                        found[entry.name] = entry.stat(follow_symlinks=False).st_size
+                except FileNotFoundError:  # deleted meanwhile by another process
+                    continue
+        return found
+
+    def size(self, name: str) -> int | None:
+        """The size of a regular file, None if there is none of this name."""
+        with reported(f"{self.path}/{name}", "look at the file"):
+            try:
+                found = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+            except FileNotFoundError:
+                return None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+    def write(self, name: str, parts: Iterable[Any]) -> None:
+        """Write a new file under a temporary name, sync it, and rename it."""
+        self.stage([(name, parts)])
+        self.publish(name)
+
+    def stage(self, files: Iterable[tuple[str, Iterable[Any]]]) -> None:
+        """Write new files under temporary names, and sync them; `publish` renames them. All of them are open at once.
+
+        A failure leaves none of them.
+        """
+        staged: list[tuple[str, int]] = []
+        try:
+            for name, parts in files:
+                with reported(f"{self.path}/{name}", "write the file"):
+                    staged.append((name, -1))  # it may be there although its creation fails
+                    staged[-1] = name, self._created(name)
+                    _fill(staged[-1][1], parts)
+            number, error = _synced([fd for _, fd in staged])
+            with reported(f"{self.path}/{staged[number][0]}", "write the file"):
+                if error is not None:
+                    raise error
+            for number, (name, fd) in enumerate(staged):
+                staged[number] = name, -1
+                with reported(f"{self.path}/{name}", "write the file"):
+                    os.close(fd)
+        except BaseException:
+            for name, fd in staged:
+                if fd >= 0:
+                    let_go(fd)
+                with contextlib.suppress(StorageError):  # report the first failure
+                    self.remove(TEMPORARY + name)
+            raise
+
+    def publish(self, name: str) -> None:
+        """Give a staged file its name."""
+        try:
+            self.rename(TEMPORARY + name, name)
+        except BaseException:
+            with contextlib.suppress(StorageError):
+                self.remove(TEMPORARY + name)
+            raise
+
+    def _created(self, name: str) -> int:
+        self.remove(TEMPORARY + name)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(TEMPORARY + name, flags, _MODE, dir_fd=self._fd)
+
+    def mark(self, name: str) -> None:
+        """Make an empty file, unless it is there, and its name durable: nothing written later is there without it."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        if self.size(name) is None:
+            with reported(f"{self.path}/{name}", "write the file"):
+                os.close(os.open(name, flags, _MODE, dir_fd=self._fd))
+        self.sync()
+
+    def sync(self, file: str | None = None) -> None:
+        """Make the directory's names durable; before that the contents of `file`, if it exists."""
+        if file is not None and self.size(file) is not None:
+            with self.reading(file) as fd:
+                os.fsync(fd)
+        with reported(self.path, "sync the directory"):
+            os.fsync(self._fd)
+
+    def remove(self, name: str) -> None:
+        """Delete a file if it exists."""
+        with reported(f"{self.path}/{name}", "delete the file"), contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._fd)
+
+    def discard(self, name: str) -> None:
+        """Delete a file that is of no use any more. Where the system refuses to, that is logged and hinders nobody."""
+        try:
+            self.remove(name)
+        except StorageError as error:
+            logging.getLogger("relive").warning("%s", error)
+
+    def link(self, source: Folder, name: str, target: str) -> bool:
+        """Hard-link a file of another folder into this one; False where that is impossible, as across devices."""
+        try:
+            os.link(name, target, src_dir_fd=source._fd, dst_dir_fd=self._fd, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file, replacing any file of the new name."""
+        with reported(f"{self.path}/{old}", f"rename the file to `{new}`"):
+            os.rename(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def copy(self, source: Folder, name: str, target: str | None = None) -> None:
+        """Copy a file of another folder into this one, under the name `target` if given."""
+        with source.reading(name) as fd:
+            self.write(target or name, iter(lambda: os.read(fd, 1 << 20), b""))
+
+    def link_or_copy(self, source: Folder, name: str, target: str) -> None:
+        """Hard-link a file of another folder into this one, or copy it where that is impossible."""
+        if not self.link(source, name, target):
+            self.copy(source, name, target)
+
+    @contextlib.contextmanager
+    def reading(self, name: str) -> Iterator[int]:
+        """A regular file, open inside the `with` block; errors of reading it name the file."""
+        fd = self.open(name)
+        try:
+            with reported(f"{self.path}/{name}", "read the file"):
+                yield fd
+        finally:
+            let_go(fd)
+
+    def open(self, name: str) -> int:
+        """Open a regular file for reading; links, pipes and devices are refused."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with reported(f"{self.path}/{name}", "open the file"):
+            fd = os.open(name, flags, dir_fd=self._fd)
+            try:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    raise StorageError(message("a regular file", "something else", f"{self.path}/{name}"))
+            except BaseException:
+                let_go(fd)
+                raise
+        return fd
+
+
+@contextlib.contextmanager
+def empty_folder(path: str | os.PathLike[str]) -> Iterator[Folder]:
+    """A new or an empty directory to write to. If that fails, nothing is left in it."""
+    with contextlib.closing(Folder(path, create=True)) as folder:
+        if folder.sizes():
+            remedy = "choose another, or remove it first"
+            raise StorageError(message("a new or an empty directory", "one with files", folder.path, remedy))
+        try:
+            yield folder
+        except BaseException:
+            for name in folder.sizes():
+                folder.remove(name)
+            raise
+
+
+def at_once() -> int:
+    """How many files a call may have open at the same time."""
+    return min(max(_descriptors() // 8, 4), 256)
+
+
+def kept_open() -> int:
+    """How many files may stay open for a later call."""
+    return min(_descriptors() // 4, 1024)
+
+
+def _descriptors() -> int:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if limit == resource.RLIM_INFINITY else limit
+
+
+def _synced(fds: Sequence[int]) -> tuple[int, OSError | None]:
+    """Sync files at the same time, so that the file system writes its journal for many of them at once.
+
+    Returns:
+        The position of one that failed, and its error; None if all are synced.
+    """
+    left: deque[tuple[int, int]] = deque(enumerate(fds))
+    failed: list[tuple[int, OSError]] = []
+
+    def sync_some() -> None:
+        with contextlib.suppress(IndexError):  # none is left
+            while True:
+                number, fd = left.popleft()
+                try:
+                    os.fsync(fd)
+                except OSError as error:
+                    failed.append((number, error))
+
+    helpers: list[threading.Thread] = []
+    with contextlib.suppress(RuntimeError):  # no new threads, as at the end of the process
+        while len(helpers) < min(len(fds), _SYNCS) - 1:
+            thread = threading.Thread(target=sync_some, name="relive-sync", daemon=True)
+            thread.start()
+            helpers.append(thread)
+    sync_some()
+    for thread in helpers:
+        thread.join()
+    return failed[0] if failed else (0, None)
+
+
+def _fill(fd: int, parts: Iterable[Any]) -> None:
+    for part in parts:
+        view = memoryview(part).cast("B")
+        while len(view):
+            written = os.write(fd, view)
+            if not written:
+                raise OSError(errno.ENOSPC, "no byte could be written")
+            view = view[written:]
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[BinaryIO]:
+    """A new file that is synced and takes the place of `path` when the block ends without an error."""
+    fd, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=os.path.dirname(os.path.abspath(path)))
+    try:
+        with open(fd, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(fd)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _make(path: str) -> None:
+    """Make a directory and its parents, and sync their names: without these nothing in it survives a power loss."""
+    above = [os.path.dirname(path)]
+    while not os.path.isdir(above[-1]):
+        above.append(os.path.dirname(above[-1]))
+    for made in (*above[-2::-1], path):  # `os.makedirs` would let everybody in that the umask lets in
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(made, 0o700)
+    for parent in reversed(above):
+        # Other file systems are not ours to sync, and a directory that cannot be read cannot be synced.
+        if os.stat(parent).st_dev == os.stat(path).st_dev and os.access(parent, os.R_OK):
+            fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                let_go(fd)
+
+
+@contextlib.contextmanager
+def reported(at: str, action: str) -> Iterator[None]:
+    """Turn an `OSError` inside the block into a `StorageError`: "Could not <action> (<reason>) - at `at`"."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(event(f"Could not {action} ({error.strerror or error})", at)) from error
+
+
+def let_go(fd: int) -> None:
+    """Close a descriptor, ignoring failures: nothing was written to it, or an earlier failure is being raised."""
+    with contextlib.suppress(OSError):
+        os.close(fd)
+
+
+def size_of(fd: int) -> int:
+    """Bytes of an open file."""
+    return os.fstat(fd).st_size
+
+
+def json_in(data: bytes) -> Any:
+    """What JSON says; a key that is given twice is refused, and so is a byte order mark.
+
+    Raises:
+        ValueError: It is not JSON, or one of these.
+    """
+    return json.loads(data.decode(), object_pairs_hook=_distinct)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    facts = dict(pairs)
+    if len(facts) != len(pairs):
+        raise ValueError("a key twice")
+    return facts
+
+
+def has_hole(fd: int, first: int, last: int) -> bool:
+    """Whether a page within `[first, last)` of an open file was never written."""
+    return os.lseek(fd, first, os.SEEK_HOLE) < last
+
+
+def read_into(fd: int, offset: int, targets: Sequence[memoryview]) -> bool:
+    """Fill `targets` one after the other with the bytes from `offset` on; False if the file ends before."""
+    rest = deque(target for target in targets if len(target))
+    while rest:
+        got = os.preadv(fd, list(islice(rest, _MOST_TARGETS)), offset)
+        if not got:
+            return False
+        offset += got
+        while rest and got >= len(rest[0]):
+            got -= len(rest.popleft())
+        if got:  # a short read: a signal, or a limit of the system
+            rest[0] = rest[0][got:]
+    return True
+
+
+def read_at(fd: int, offset: int, count: int) -> bytes:
+    """Read `count` bytes from `offset` on, fewer at the end of the file."""
+    parts = []
+    while count > 0:
+        part = os.pread(fd, count, offset)
+        if not part:
+            break
+        parts.append(part)
+        offset, count = offset + len(part), count - len(part)
+    return b"".join(parts)

@@ -1,0 +1,1 @@
+"""Pacing: the rate limiter, and batches drawn ahead."""

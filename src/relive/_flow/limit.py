@@ -1,0 +1,312 @@
+"""A rate limiter at work on a ring: how many items are drawn for each step that is added, and who waits for whom."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .._base import forks
+from .._base.arrays import ArraySpec, Memory
+from .._base.types import Int64
+from .._ring.lanes import STEPS
+from ..errors import ArgumentError, RateLimitTimeout, ReliveError, event, message
+from .limiter import LimiterStats, RateLimiter
+
+Result = TypeVar("Result")
+
+# What a storage opens for a limiter: a cache line for each of some processes, so that none of them needs a lock or an
+# atomic addition. The first line has what was counted before: what a save had, and where counting began.
+NAME = "ring/limiter"
+_LINES = 64
+SPEC = ArraySpec((_LINES, 8), np.dtype(np.int64))
+_SAMPLES, _SAMPLE_WAITS, _SAMPLE_NS, _INSERT_WAITS, _INSERT_NS, BEFORE, BEGUN = range(7)
+# Of a wait, in seconds: the pause between two looks, at first and at most, and when it is logged.
+_FIRST, _LONGEST, _STALL = 20e-6, 0.01, 5.0
+_PRESENCE = 0.5  # seconds from one look to the next whether the buffer's process is there
+
+
+class Stopped(Exception):
+    """Ends the wait of a thread that nobody needs any more."""
+
+
+class Ahead:
+    """Items that were drawn ahead and not handed out yet. They count for further draws, but not as drawn.
+
+    Attributes:
+        items: How many.
+        over: Whether they were dropped.
+    """
+
+    items, over = 0, False
+
+
+class Limit:
+    """A `RateLimiter` at work on one ring; whoever writes to the ring or draws from it asks here first.
+
+    Whoever waits looks again after at most 10 ms: the other side may be another process. In one process the limits are
+    exact. Several processes ask one by one, so each of them may be one call too far.
+
+    Args:
+        limiter: The rules.
+        counters: Those of the ring's lanes, `[L, 16]`.
+        memory: Has an array `NAME` as `SPEC` says.
+        present: As below.
+
+    Attributes:
+        limiter: As above.
+        least: The balance, items due for the steps that were added less those that were drawn, that draws leave.
+        most: The balance up to which steps are added.
+        latest: How many steps (under True) or items (under False) the last call was about that had to wait.
+        present: Whether the process that made the buffer still has it; None: this one has.
+        over: Whether the buffer was closed, which ends all waits.
+    """
+
+    def __init__(
+        self, limiter: RateLimiter, counters: Int64, memory: Memory, present: Callable[[], bool] | None = None
+    ) -> None:
+        self.limiter = limiter
+        # Where nobody else can write, how many steps may surely be added need not be counted for every call.
+        self._private: bool = getattr(memory, "private", False)
+        self._steps, self._lines = counters[:, STEPS], memory.host(NAME)
+        self._samples = self._lines[: 2 if self._private else _LINES, _SAMPLES]
+        self.least, self.most = limiter.least, limiter.most
+        self._room = 0
+        self._adding = threading.RLock()
+        self.present, self._looked = present, 0.0
+        self.over = False
+        self._ahead: list[Ahead] = []
+        self.latest: dict[bool, int] = {}
+        if not self._lines[0, BEGUN]:
+            self.begin(limiter.min_size)
+        forks.tell(self)
+
+    def _forked(self) -> None:
+        """In a child: no thread is about to add, and what others drew ahead is nobody's."""
+        self._adding, self._ahead = threading.RLock(), []
+
+    def begin(self, counted: int) -> None:
+        """Count from now on, as if `counted` of the steps had just been added and nothing been drawn."""
+        steps = _total(self._steps)
+        self._lines[:, _SAMPLES] = 0
+        self._lines[0, [BEFORE, BEGUN]] = max(0, steps - counted), 1
+        self._room = 0
+
+    def totals(self) -> Int64:
+        """All that was counted, for a save: what the first line of another limiter's array is to be."""
+        return np.asarray(self._lines.sum(axis=0))
+
+    def can_insert(self, steps: int) -> bool:
+        """Whether `steps` steps may be added now."""
+        inserts, samples = self.counts()
+        after = inserts + steps
+        return after <= self.limiter.min_size or after * self.limiter.samples_per_insert - samples <= self.most
+
+    def can_sample(self, items: int) -> bool:
+        """Whether `items` items may be drawn now."""
+        inserts, samples = self.counts()
+        samples += sum(ahead.items for ahead in self._ahead if not ahead.over)
+        difference = inserts * self.limiter.samples_per_insert - samples - items
+        return inserts >= self.limiter.min_size and difference >= self.least
+
+    def wait_to_insert(self, steps: int, since: float | None = None) -> float | None:
+        """Wait until `steps` steps may be added: the whole of what a writer in another process has to do.
+
+        Args:
+            steps: How many a call adds.
+            since: What this method returned to the same call, if it has to wait again.
+
+        Returns:
+            When the wait began; None if there was none.
+
+        Raises:
+            RateLimitTimeout: It takes longer than the limiter's `timeout`.
+            ArgumentError: It would never end, and there is no timeout.
+        """
+        return since if self.can_insert(steps) else self._wait(_Call(self, True, steps), since)
+
+    def wait_to_sample(
+        self, items: int, since: float | None = None, stopped: Callable[[], bool] | None = None
+    ) -> float | None:
+        """Wait until `items` items may be drawn.
+
+        Raises:
+            RateLimitTimeout, ArgumentError: As in `wait_to_insert`.
+            Stopped: `stopped()` is true.
+        """
+        return since if self.can_sample(items) else self._wait(_Call(self, False, items), since, stopped)
+
+    def sampled(self, items: int) -> None:
+        """Count `items` items as drawn, under the buffer's lock."""
+        self._samples[self._line()] += items
+
+    def drawing_ahead(self) -> Ahead:
+        """An account of items that are drawn ahead; its owner changes it, under the buffer's lock."""
+        self._ahead = [ahead for ahead in self._ahead if not ahead.over] + [Ahead()]
+        return self._ahead[-1]
+
+    def before(self, call: Callable[..., Result], several: bool) -> Callable[..., Result]:
+        """`add`, or with `several` steps `extend`, that waits first; takes keywords as these do."""
+        lanes = len(self._steps)
+
+        def limited(*wrong: Any, **step: Any) -> Result:
+            all_lanes = not several and step.get("env_ids") is None
+            steps, since = lanes if all_lanes else _steps_of(step, several), None
+            while True:
+                with self._adding:
+                    if self._claim(steps):
+                        return call(*wrong, **step)
+                since = self.wait_to_insert(steps, since)
+
+        return limited
+
+    def report(self) -> LimiterStats:
+        """What was counted, for `ReplayBuffer.stats`."""
+        inserts, samples = self.counts()
+        totals = self.totals().tolist()
+        return LimiterStats(
+            inserts=inserts,
+            samples=samples,
+            samples_per_insert=samples / inserts if inserts else 0.0,
+            error=(inserts - self.limiter.min_size) * self.limiter.samples_per_insert - samples,
+            insert_waits=totals[_INSERT_WAITS],
+            insert_seconds=totals[_INSERT_NS] / 1e9,
+            sample_waits=totals[_SAMPLE_WAITS],
+            sample_seconds=totals[_SAMPLE_NS] / 1e9,
+        )
+
+    def counts(self) -> tuple[int, int]:
+        """Steps added and items drawn."""
+        return _total(self._steps) - self._lines.item(0, BEFORE), _total(self._samples)
+
+    def _line(self) -> int:
+        """The line that this process counts in. Those that share one lose a count only if both count at once."""
+        return 1 if self._private else 1 + os.getpid() % (_LINES - 1)
+
+    def _claim(self, steps: int) -> bool:
+        """Whether `steps` steps may be added, which then are."""
+        if steps <= self._room:
+            self._room -= steps
+            return True
+        if not self.can_insert(steps):
+            return False
+        if self._private:
+            inserts, samples = self.counts()
+            last = (self.most + samples) / self.limiter.samples_per_insert - 1
+            self._room = max(0, int(min(max(last, self.limiter.min_size), 2.0**62)) - inserts - steps)
+        return True
+
+    def _wait(self, call: _Call, since: float | None, stopped: Callable[[], bool] | None = None) -> float:
+        """Wait until `call`, which has waited `since` then, may go on. Only then it is counted."""
+        timeout, start = self.limiter.timeout, time.monotonic()
+        if timeout is None and call.endless:
+            wanted, remedy = f"at most {call.most()}", "raise the limiter's `error_buffer`"
+            raise ArgumentError(message(wanted, f"{call.count}", call.at, remedy))
+        if not call.endless:
+            self.latest[call.adds] = call.count
+        begin = start if since is None else since
+        logged = start - begin > _STALL
+        while not call.may():
+            waited = time.monotonic() - begin
+            if stopped is not None and stopped():
+                raise Stopped
+            self._check_buffer(call.at)
+            if timeout is not None and waited >= timeout:
+                raise RateLimitTimeout(event(f"Waited for {timeout:g} s; {call.reason()}", call.at, call.remedy()))
+            if waited > _STALL and not logged:
+                logged = True
+                self._tell(call, waited)
+            pause = min(max(_FIRST, waited / 4), _LONGEST)
+            time.sleep(pause if timeout is None else min(pause, timeout - waited))
+        line, column = self._lines[self._line()], _INSERT_WAITS if call.adds else _SAMPLE_WAITS
+        line[column] += since is None
+        line[column + 1] += int((time.monotonic() - start) * 1e9)
+        return begin
+
+    def _check_buffer(self, at: str) -> None:
+        """Whether the wait can come to its end at all.
+
+        Raises:
+            ReliveError: The buffer was closed, or the process that made it is gone: nobody will draw any more.
+        """
+        if self.over:
+            raise ReliveError(message("an open buffer", "one that was closed meanwhile", at))
+        now = time.monotonic()
+        if self.present is not None and now - self._looked > _PRESENCE:
+            self._looked = now
+            if not self.present():
+                got = "none: it ended, or closed the buffer"
+                raise ReliveError(message("the process that made the buffer", got, at))
+
+    @staticmethod
+    def _tell(call: _Call, waited: float) -> None:
+        import logging
+
+        what = f"{threading.current_thread().name} has waited for {waited:.0f} s; {call.reason()}"
+        logging.getLogger("relive").warning("%s", event(what, call.at, call.remedy()))
+
+
+class _Call:
+    """A call that waits: it adds `count` steps, or it draws as many items."""
+
+    def __init__(self, limit: Limit, adds: bool, count: int) -> None:
+        self.limit, self.adds, self.count = limit, adds, count
+        self.at = "ReplayBuffer.add" if adds else "ReplayBuffer.sample"
+        # How far it moves the balance, in items.
+        self.items = count * limit.limiter.samples_per_insert if adds else count
+        self.endless = self.items > limit.most - limit.least
+        self.what = f"{count} steps" if adds else f"{count} items"
+
+    def may(self) -> bool:
+        """Whether it may go on."""
+        return self.limit.can_insert(self.count) if self.adds else self.limit.can_sample(self.count)
+
+    def most(self) -> str:
+        """The largest such call that can go on at all."""
+        limiter = self.limit.limiter
+        width = limiter.most - limiter.least
+        return f"{int(width / limiter.samples_per_insert)} steps a call" if self.adds else f"{int(width)} items a call"
+
+    def reason(self) -> str:
+        """What it waits for."""
+        (inserts, samples), limiter = self.limit.counts(), self.limit.limiter
+        rate = limiter.samples_per_insert
+        if self.adds:
+            missing = math.ceil((inserts + self.count) * rate - samples - self.limit.most)
+            wanted = f"{max(1, missing)} more items have to be drawn before {self.what} are added"
+        else:
+            behind = math.ceil((self.limit.least + samples + self.count - inserts * rate) / rate)
+            missing = max(1, limiter.min_size - inserts, behind)
+            wanted = f"{missing} more steps have to be added before {self.what} are drawn"
+        return f"{inserts} steps are added and {samples} items drawn, and {wanted}"
+
+    def remedy(self) -> str:
+        """What can be done."""
+        if self.endless:
+            return f"the limiter allows no more than {self.most()}; raise its `error_buffer`"
+        other = _Call(self.limit, not self.adds, self.limit.latest.get(not self.adds, 0))
+        if other.count and not other.may():
+            pair = f"calls of {self.what} and of {other.what}"
+            return f"neither can go on: {pair} need an `error_buffer` of {(self.items + other.items) / 2:g}"
+        return f"{'draw' if self.adds else 'add'} in another thread or process"
+
+
+def _total(counts: Int64) -> int:
+    """Their sum. NumPy takes a microsecond for any."""
+    return sum(counts.tolist()) if len(counts) <= 32 else int(counts.sum())
+
+
+def _steps_of(step: Mapping[str, Any], several: bool) -> int:
+    """How many steps a call adds that is not `add` for all lanes; 0 where it is about to be refused."""
+    try:
+        if several:
+            given = step["terminated"]  # one flag a step
+            return int(given.size) if type(given) is np.ndarray else math.prod(np.shape(given))
+        return len(step["env_ids"])
+    except (KeyError, TypeError, ValueError):
+        return 0

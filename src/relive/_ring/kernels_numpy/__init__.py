@@ -1,0 +1,44 @@
+"""The kernels in readable NumPy: the oracle of the native ones, and what runs where no compiler was found.
+
+Names, arguments and results are those of `relive._ring._native`; draws are equal to the last bit.
+"""
+
+from __future__ import annotations
+
+from relive._ring.kernels_numpy.calls import Lock, adding, away, ending
+from relive._ring.kernels_numpy.files import checksums, copy_ranges, copy_steps, read_rows, scatter_rows, set_ranges
+from relive._ring.kernels_numpy.gather import Gather
+from relive._ring.kernels_numpy.power import mass, power, smallest, weights
+from relive._ring.kernels_numpy.queue import Queue
+from relive._ring.kernels_numpy.ranks import Ranks, order_size
+from relive._ring.kernels_numpy.ring import Ring
+from relive._ring.kernels_numpy.tree import Tree
+
+__all__ = [
+    "Gather",
+    "Lock",
+    "Queue",
+    "Ranks",
+    "Ring",
+    "Tree",
+    "adding",
+    "away",
+    "checksums",
+    "copy_ranges",
+    "copy_steps",
+    "ending",
+    "mass",
+    "order_size",
+    "power",
+    "read_rows",
+    "scatter_rows",
+    "set_ranges",
+    "simd",
+    "smallest",
+    "weights",
+]
+
+
+def simd() -> str:
+    """Name of the instruction set in use."""
+    return "numpy"

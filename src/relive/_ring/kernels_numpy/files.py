@@ -1,0 +1,98 @@
+"""Rows between files, blocks in memory and batches, in readable Python."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..._base.types import Array, Int64
+from ..lanes import get_rows, items_of, set_rows
+from ..plans import RowsRead
+
+
+def _bytes(rows: Array) -> Any:
+    return rows.reshape(len(rows), -1).view(np.uint8)
+
+
+def checksums(rows: Array) -> Array:
+    """The CRC-32 of every row, uint32 `[n]`."""
+    if not len(rows):
+        return np.empty(0, np.uint32)
+    data = memoryview(_bytes(rows).reshape(-1))
+    size = len(data) // max(len(rows), 1)
+    return np.array([zlib.crc32(data[k * size : (k + 1) * size]) for k in range(len(rows))], np.uint32)
+
+
+def copy_steps(now: Array, later: Array, out: Array) -> bool:
+    """Copy the steps `now`, `[T, ...]`, and the last one of `later` to `out`, `[T + 1, ...]`, all of them contiguous.
+
+    Returns whether `later` is `now` one step later, byte by byte.
+    """
+    out[:-1], out[-1] = now, later[-1]
+    left, right = _bytes(now)[1:].reshape(-1), _bytes(later)[:-1].reshape(-1)
+    if left.size % 8 == 0 and left.ctypes.data % 8 == 0 and right.ctypes.data % 8 == 0:
+        left, right = left.view(np.uint64), right.view(np.uint64)
+    return bool(np.array_equal(left, right))
+
+
+def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array) -> None:
+    """Copy row `rows[i]` of block `which[i]` to `out[i]`, but where `which[i]` is negative."""
+    for number in np.unique(which[which >= 0]).tolist():
+        chosen = which == number
+        out[chosen] = blocks[number][rows[chosen]]
+
+
+def copy_ranges(rows: Array, lanes: int, block: int, ranges: Int64, out: Array) -> None:
+    """Copy rows of lanes to `out`, one range after the other.
+
+    Args:
+        rows: `[n, ...]`: blocks of `block` rows, one of each lane, as often as a lane has blocks in memory.
+        lanes: How many lanes there are.
+        block: Rows of a block.
+        ranges: int64 `[m, 3]`: lane, first row, and the row after the last; a lane's rows go round in its memory.
+        out: As many rows of the same size as there are in all ranges, contiguous.
+    """
+    blocks = items_of(rows.reshape(-1, lanes, block, *rows.shape[1:]), 3)
+    target, done = out.reshape(-1).view(blocks.dtype), 0
+    for lane, first, last in ranges.tolist():
+        target[done : done + last - first] = get_rows(blocks, lane, first, last)
+        done += last - first
+
+
+def set_ranges(columns: Sequence[Array], lanes: int, block: int, ranges: Int64, values: Sequence[Array]) -> None:
+    """Copy `values` to rows of lanes, one range after the other.
+
+    Args:
+        columns: Arrays whose rows lie as in `copy_ranges`, all of the same length.
+        lanes: How many lanes there are.
+        block: Rows of a block.
+        ranges: As in `copy_ranges`; the values of a range of lane -1 are passed over.
+        values: For each column as many rows as there are in all ranges, contiguous.
+    """
+    blocks = [column.reshape(-1, lanes, block, *column.shape[1:]) for column in columns]
+    done = 0
+    for lane, first, last in ranges.tolist():
+        for target, rows in zip(blocks, values, strict=True) if lane >= 0 else ():
+            set_rows(target, lane, first, rows[done : done + last - first])
+        done += last - first
+
+
+def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRead:
+    """Fill `out[places[i]]` from `offsets[i]` of the open file `files[i]`.
+
+    Returns the first `i` for which there was not enough to read (-1: none), and the CRC-32 of what was read (0 there).
+    """
+    data = _bytes(out)
+    sums = np.zeros(len(files), np.uint32)
+    failed = -1
+    for i, (file, offset, place) in enumerate(zip(files.tolist(), offsets.tolist(), places.tolist(), strict=True)):
+        target = memoryview(data[place])
+        if os.preadv(file, [target], offset) == len(target):
+            sums[i] = zlib.crc32(target)
+        elif failed < 0:
+            failed = i
+    return RowsRead(failed, sums)

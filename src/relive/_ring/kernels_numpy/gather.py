@@ -1,0 +1,65 @@
+"""Copying rows of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..._base.types import Array, Float32, Int64
+from ..plans import Expanded, Sequenced
+from .rows import Rows
+
+
+class Gather:
+    """Copies rows of many columns into output arrays; `picks[i]` names the list of rows that column `i` takes."""
+
+    def __init__(self, columns: Sequence[Array], picks: Sequence[int]) -> None:
+        self._columns = list(columns)
+        self._picks = list(picks)
+
+    def take(self, rows: Sequence[Int64], outs: Sequence[Array]) -> None:
+        """Fill `outs[i]` with the storage rows `rows[picks[i]]` of column `i`."""
+        for column, pick, out in zip(self._columns, self._picks, outs, strict=True):
+            out[...] = column[rows[pick]]
+
+    def expand(self, ring: Rows, slots: Int64, discounts: Float32, last: bool, outs: list[Array] | None) -> Expanded:
+        """The windows at `slots`, and the rows of anchors and successors in `outs` or in new arrays.
+
+        `last`: the call reads nothing of these rows afterwards. The native kernel then copies large batches outside of
+        the buffer's lock, and writes wait before they would overwrite such rows.
+        """
+        windows = ring.windows(slots, discounts)
+        rows = [windows.at, windows.after]
+        if outs is None:
+            outs = self.taken(rows)
+        else:
+            self.take(rows, outs)
+        return Expanded(windows, outs)
+
+    def unroll(
+        self,
+        ring: Rows,
+        slots: Int64,
+        length: int,
+        discounts: Float32,
+        time_major: bool,
+        listed: bool,
+        outs: list[Array] | None,
+    ) -> Sequenced:
+        """The sequences at `slots`, and what stands at their positions, in `outs` or in new arrays.
+
+        Columns of pick 0 are read at the observations, those of pick 1 at the steps before them.
+        """
+        plan = ring.sequences(slots, length, discounts)
+        lists = np.asarray(plan.observed), np.asarray(plan.before)
+        rows = [each.T.reshape(-1) if time_major else each.reshape(-1) for each in lists]
+        if outs is None:
+            outs = self.taken(rows)
+        else:
+            self.take(rows, outs)
+        return Sequenced(plan if listed else plan._replace(observed=None, before=None), outs)
+
+    def taken(self, rows: Sequence[Int64]) -> list[Array]:
+        """The same in new arrays."""
+        return [column[rows[pick]] for column, pick in zip(self._columns, self._picks, strict=True)]

@@ -1,0 +1,150 @@
+"""Writing to the ring, in readable NumPy: what the native kernel must agree with, bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..._base.journal import Journal
+from ..._base.types import Array, Bool, Bytes, Float64, Int64
+from ..lanes import (
+    CLEARED,
+    CUTS,
+    ENDS,
+    HEAD,
+    MANY_BOUNDARIES,
+    MANY_CUTS,
+    OLDEST,
+    READY,
+    REPEATED_FINALS,
+    REPEATS,
+    STEPS,
+    STORED,
+)
+from ..plans import ColumnLayout, Window
+from .rows import Rows
+from .writing import Writing
+
+
+class Ring(Rows):
+    """Lanes of rows. Works on arrays it is given and keeps no state of its own.
+
+    Args:
+        columns: The layout of every column, those of the observation first.
+        num_obs: How many of these there are.
+        rows: R, the rows of a lane that count as capacity.
+        marks: uint8 `[blocks, L, K]`, where `blocks * K` is more than R.
+        counters: int64 `[L, 16]`.
+        clock: int64 `[2]`: the next value of `arrival`, and whether a priority was ever given.
+        window: What an item needs around an anchor.
+        given: float64, like `marks`: minus the priority that a row was given, +0.0 for none; None: not kept.
+        arrival: int64, like `marks`: orders rows of all lanes by when they became ready; None: not kept.
+        notify: Called with the watched notices that a call found a reason for.
+        busy: 1 for lanes that another process is writing, whose counters cannot be checked; None: no lane is.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[ColumnLayout],
+        num_obs: int,
+        rows: int,
+        marks: Bytes,
+        counters: Int64,
+        clock: Int64,
+        window: Window,
+        given: Float64 | None,
+        arrival: Int64 | None,
+        notify: Callable[[int], object],
+        busy: Bytes | None,
+    ) -> None:
+        super().__init__(columns, num_obs, rows, marks, counters, window)
+        self.clock, self.given, self.arrival = clock, given, arrival
+        self.watched, self._notify = 0, notify
+        self.enough_ends = 20  # from so many on it is looked whether final observations repeat
+
+    def write(
+        self,
+        values: Sequence[Array],
+        next_values: Sequence[Array] | None,
+        terminated: Bool,
+        truncated: Bool,
+        lanes: Int64,
+        priority: Float64 | None,
+    ) -> Int64:
+        """Write canonical values `[L', T, ...]` to distinct lanes, all or nothing; return ids `[L', T]`."""
+        before = self.counters[lanes]
+        with Journal() as journal:
+            if priority is not None:
+                journal.put(self.clock, 1, 1)
+            write = self._writing(journal)
+            ids = np.empty((len(lanes), terminated.shape[1]), np.int64)
+            for t in range(terminated.shape[1]):
+                ids[:, t] = write.step(
+                    [value[:, t] for value in values],
+                    None if next_values is None else [value[:, t] for value in next_values],
+                    terminated[:, t],
+                    truncated[:, t],
+                    lanes,
+                    None if priority is None else priority[:, t],
+                )
+            write.record_arrivals(lanes, before[:, READY])
+        self._notice(lanes, before)
+        return ids
+
+    def limit(self, limits: Int64 | None) -> None:
+        """The native kernel leaves calls that could move a lane's `head` past its entry to Python; here all are."""
+
+    def allow(self, lanes: Bytes | None) -> None:
+        """The native kernel leaves calls for lanes whose entry is 0 to Python; here all are."""
+
+    def look(self) -> None:
+        """Other processes may write: note which rows are ready before a draw."""
+        self._ready = self.counters[:, READY].copy()
+
+    def overtaken(self, ids: Int64) -> Bool | None:
+        """Which of the items that were copied since `look` were overwritten meanwhile; None where none was."""
+        rows, lanes = np.divmod(ids, len(self.counters))
+        bad = (rows < self.counters[lanes, OLDEST]) | (rows >= self._ready[lanes])
+        return bad if bad.any() else None
+
+    def snapshot(self) -> Int64:
+        """The counters `[L, 16]`, those of each lane between two steps of its writer."""
+        return self.counters.copy()
+
+    def cut(self, lanes: Int64) -> None:
+        """End the streams of `lanes` that are open."""
+        before = self.counters[lanes]
+        with Journal() as journal:
+            write = self._writing(journal)
+            held = self.holds(lanes)
+            write.forget_newest(lanes[~held & self.open_lanes(lanes)])
+            write.close(lanes[held])
+            write.count_anchors(lanes)
+            write.record_arrivals(lanes, before[:, READY])
+        self._notice(lanes, before)
+
+    def _writing(self, journal: Journal) -> Writing:
+        return Writing(self, self.clock, self.given, self.arrival, journal)
+
+    def _notice(self, lanes: Int64, before: Int64) -> None:
+        """Check the notices if this call cut a stream, began one after an end, or filled a lane."""
+        now = self.counters[lanes]
+        filled = self._full(now) & ~self._full(before)
+        if not (filled.any() or (now[:, [CUTS, ENDS]] != before[:, [CUTS, ENDS]]).any()):
+            return
+        sums = self.counters.sum(axis=0)
+        found = 0
+        if sums[STEPS] >= 100 and sums[CUTS] * 10 > sums[STEPS]:
+            found |= MANY_CUTS
+        if sums[ENDS] >= self.enough_ends and sums[REPEATS] * 10 >= sums[ENDS] * 9:
+            found |= REPEATED_FINALS
+        full = self.counters[self._full(self.counters)]
+        if ((self.rows - full[:, STORED]) * 100 > self.rows * 3).any():
+            found |= MANY_BOUNDARIES
+        if found & self.watched:
+            self._notify(found & self.watched)
+
+    def _full(self, counters: Int64) -> Bool:
+        """Whether more rows were written, since the lane was last empty, than it has."""
+        return np.asarray(counters[:, HEAD] - counters[:, CLEARED] > self.rows)

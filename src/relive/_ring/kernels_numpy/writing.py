@@ -1,0 +1,319 @@
+"""One call that writes to a ring, in readable NumPy.
+
+Loops run over time, over frames or over the rows of one lane, never over lanes or items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..._base.journal import Journal
+from ..._base.types import Array, Bool, Bytes, Float64, Int64
+from ..lanes import (
+    CUT,
+    CUTS,
+    DRAWABLE,
+    ENDS,
+    FIRST,
+    GONE,
+    HEAD,
+    HELD,
+    HISTORY,
+    LOST,
+    MEMORY,
+    OLDEST,
+    READY,
+    READY_STEPS,
+    REPEATS,
+    START,
+    STEP,
+    STEPS,
+    STORED,
+    TERMINATED,
+    TRUNCATED,
+    UNBOOTSTRAPPED,
+)
+from .rows import Rows
+
+
+class Writing:
+    """Changes a ring through a journal.
+
+    Args:
+        ring: The rows.
+        clock: int64 `[2]`, as in `Ring`.
+        given: As in `Ring`.
+        arrival: As in `Ring`.
+        journal: Undoes what was written if the call does not come to its end.
+    """
+
+    def __init__(
+        self, ring: Rows, clock: Int64, given: Float64 | None, arrival: Int64 | None, journal: Journal
+    ) -> None:
+        self._ring, self._journal = ring, journal
+        self._clock, self._given, self._arrival = clock, given, arrival
+        self._marks, self._counters = ring.marks, ring.counters
+        self._counted = ring.counters[:, READY].copy()  # anchors before this row are counted in DRAWABLE
+
+    def step(
+        self,
+        values: Sequence[Array],
+        nexts: Sequence[Array] | None,
+        terminated: Bool,
+        truncated: Bool,
+        lanes: Int64,
+        priority: Float64 | None,
+    ) -> Int64:
+        """One step of every lane; its ids."""
+        ring, counters = self._ring, self._counters
+        obs = values[: ring.num_obs]
+        self._cut_unless_continued(lanes, obs)
+        begins = ~ring.open_lanes(lanes)
+        self._look_back(lanes[begins], [value[begins] for value in obs])
+        marks = self._history(lanes, obs, begins)
+        memory, rows = self._claim(lanes)
+        self._store(values, lanes, memory, rows)
+        if self._given is not None and self._clock[1]:
+            self._journal.put(self._given, ring.at(memory, lanes), 0.0 if priority is None else -np.abs(priority))
+        number = counters[lanes, STEPS]
+        flags = TERMINATED * terminated | TRUNCATED * truncated | START * (number % ring.starts == 0)
+        self._mark(lanes, memory, STEP | flags | marks)
+        self._add(lanes, STEPS, 1)
+        self._add(lanes, STORED, 1)
+        self._count(lanes, HELD, 0)
+        ended, apart = terminated | truncated, np.zeros(len(lanes), bool)
+        if nexts is None:
+            self._mark(lanes[ended], memory[ended], self._marks[ring.at(memory, lanes)][ended] | LOST)
+            self._add(lanes, UNBOOTSTRAPPED, truncated & ~terminated)
+        else:
+            apart = self._succeed(lanes, memory, obs, nexts, ended)
+        self._advance_ready(lanes, ended, apart)
+        self.count_anchors(lanes)
+        ids: Int64 = rows * ring.num_lanes + lanes
+        return ids
+
+    def close(self, lanes: Int64) -> None:
+        """The streams of `lanes` were cut: the rows that hold their successors become boundary rows."""
+        newest = (self._counters[lanes, MEMORY] - 1) % self._ring.depth
+        self._mark(lanes, newest, self._marks[self._ring.at(newest, lanes)] | CUT)
+        self._claim(lanes)
+        self._count(lanes, HELD, 0)
+        self._all_ready(lanes)
+        self._add(lanes, CUTS, 1)
+
+    def forget_newest(self, lanes: Int64) -> None:
+        """End streams whose newest step waits for a successor.
+
+        Its outcome is unknown, so the step is dropped; its observation stays as the successor of the step before.
+        """
+        ring, counters = self._ring, self._counters
+        newest = (counters[lanes, MEMORY] - 1) % ring.depth
+        self._mark(lanes, newest, self._marks[self._ring.at(newest, lanes)] & FIRST | LOST)
+        # The step before it may belong to an earlier episode, whose end is followed by observations only.
+        seeking, behind = lanes, 2
+        while behind <= min(ring.rows, 2 * ring.lookback + 3):
+            seeking = seeking[counters[seeking, HEAD] >= behind]
+            before = (counters[seeking, MEMORY] - behind) % ring.depth
+            found = (self._marks[ring.at(before, seeking)] & STEP) > 0
+            self._mark(seeking[found], before[found], self._marks[ring.at(before, seeking)][found] | CUT)
+            seeking, behind = seeking[~found], behind + 1
+        self._all_ready(lanes)
+        self._add(lanes, CUTS, 1)
+        self._add(lanes, STORED, -1)
+
+    def count_anchors(self, lanes: Int64) -> None:
+        """Count the anchors that became ready."""
+        ring, counters = self._ring, self._counters
+        ready = counters[lanes, READY]
+        first = np.maximum(self._counted[lanes], counters[lanes, OLDEST])
+        for offset in range(int((ready - first).max(initial=0))):
+            among = first + offset < ready
+            marks = self._marks[ring.at((first + offset)[among], lanes[among])]
+            self._add(lanes[among], DRAWABLE, (marks & (STEP | START)) == STEP | START)
+        self._counted[lanes] = ready
+
+    def record_arrivals(self, lanes: Int64, ready: Int64) -> None:
+        """Record when rows became ready: lane by lane, in the order of the call."""
+        ring, counters = self._ring, self._counters
+        if self._arrival is None:
+            return
+        for i, lane in enumerate(lanes.tolist()):
+            rows = np.arange(max(ready[i], counters[lane, OLDEST]), counters[lane, READY])
+            self._journal.put(self._arrival, ring.at(rows, lane), self._clock[0] + i)
+        self._journal.put(self._clock, 0, self._clock[0] + len(lanes))
+
+    def _mark(self, lanes: Int64, memory: Int64, marks: Any) -> None:
+        self._journal.put(self._marks, self._ring.at(memory, lanes), marks)
+
+    def _count(self, lanes: Int64, counter: int, value: Any) -> None:
+        self._journal.put(self._counters, (lanes, counter), value)
+
+    def _add(self, lanes: Int64, counter: int, value: Any) -> None:
+        self._count(lanes, counter, self._counters[lanes, counter] + value)
+
+    def _cut_unless_continued(self, lanes: Int64, obs: Sequence[Array]) -> None:
+        """Cut the streams in which `obs` is not the next observation, byte by byte."""
+        ring, counters = self._ring, self._counters
+        held = ring.holds(lanes)
+        differs = np.zeros(len(lanes), bool)
+        for column, value in zip(ring.columns, self._newest_frames(obs), strict=False):
+            differs |= _unequal(column.rows[ring.storage(counters[lanes, MEMORY], lanes)], value)
+        older = np.zeros(len(lanes), bool)
+        open_ = np.flatnonzero(ring.open_lanes(lanes))
+        at = lanes[open_]
+        newest = ring.storage(counters[at, MEMORY] - 1, at)
+        for column, value in zip(ring.columns, obs, strict=False):
+            if column.frames > 1:
+                expected = column.rows[ring.stacks(newest, column.frames - 1, column.repeat)]
+                older[open_] |= _unequal(expected, value[open_, :-1])
+        self.close(lanes[held & (differs | older)])
+        self.forget_newest(lanes[~held & older])
+
+    def _look_back(self, lanes: Int64, obs: Sequence[Array]) -> None:
+        """Count episodes whose final observation is a new one, and those whose next stream begins with it."""
+        ring, counters = self._ring, self._counters
+        final = (counters[lanes, MEMORY] - 1) % ring.depth
+        stands = (counters[lanes, HEAD] > 0) & ((self._marks[ring.at(final, lanes)] & (STEP | LOST)) == 0)
+        last = final
+        for age in range(1, min(ring.rows, ring.lookback + 2)):
+            step = (self._marks[ring.at(last, lanes)] & STEP) > 0
+            last = np.where(~step & (counters[lanes, HEAD] > age), (last - 1) % ring.depth, last)
+        stands &= (self._marks[ring.at(last, lanes)] & (TERMINATED | TRUNCATED)) > 0
+        moved, same = np.zeros(len(lanes), bool), np.ones(len(lanes), bool)
+        for column, value in zip(ring.columns, self._newest_frames(obs), strict=False):
+            moved |= _unequal(column.rows[ring.storage(last, lanes)], column.rows[ring.storage(final, lanes)])
+            same &= ~_unequal(value, column.rows[ring.storage(final, lanes)])
+        self._add(lanes, ENDS, stands & moved)
+        self._add(lanes, REPEATS, stands & moved & same)
+
+    def _history(self, lanes: Int64, obs: Sequence[Array], first: Bool) -> Bytes:
+        """Store older frames that padding cannot give; return FIRST for the streams that need none of them."""
+        ring = self._ring
+        needed = np.zeros(len(lanes), np.int64)
+        stacked = [(c, value) for c, value in zip(ring.columns, obs, strict=False) if c.frames > 1]
+        for column, value in stacked:
+            for age in range(1, column.frames):
+                frame = value[:, -1 - age]
+                padding = value[:, -age] if column.repeat else np.zeros_like(frame)
+                needed = np.where(first & _unequal(frame, padding), np.maximum(needed, age), needed)
+        for age in range(int(needed.max(initial=0)), 0, -1):
+            chosen = needed >= age
+            memory, _ = self._claim(lanes[chosen])
+            self._mark(lanes[chosen], memory, HISTORY | FIRST * (needed[chosen] == age))
+            for column, value in stacked:
+                if age < column.frames:
+                    self._journal.put(column.rows, ring.storage(memory, lanes[chosen]), value[chosen, -1 - age])
+        marks: Bytes = (FIRST * (first & (needed == 0))).astype(np.uint8)
+        return marks
+
+    def _newest_frames(self, obs: Sequence[Array]) -> list[Array]:
+        return [v[:, -1] if c.frames > 1 else v for c, v in zip(self._ring.columns, obs, strict=False)]
+
+    def _store(self, values: Sequence[Array], lanes: Int64, memory: Int64, rows: Int64) -> None:
+        ring = self._ring
+        values = [*self._newest_frames(values[: ring.num_obs]), *values[ring.num_obs :]]
+        for column, value in zip(ring.columns, values, strict=True):
+            if column.every:
+                kept = self._counters[lanes, STEPS] % column.every == 0
+                units, slots = rows[kept] // column.every, len(column.rows) // ring.num_lanes
+                self._make_room(lanes[kept], (units - slots + 1) * column.every - 1)
+                self._journal.put(column.rows, units % slots * ring.num_lanes + lanes[kept], value[kept])
+            else:
+                self._journal.put(column.rows, ring.storage(memory, lanes), value)
+
+    def _succeed(self, lanes: Int64, memory: Int64, obs: Sequence[Array], nexts: Sequence[Array], ended: Bool) -> Bool:
+        """Put `nexts` into the rows after the steps; where the episode ended, these become boundary rows at once.
+
+        Returns where the frames of `nexts` do not continue those of `obs`.
+        """
+        ring = self._ring
+        apart = np.zeros(len(lanes), bool)
+        for column, value, later in zip(ring.columns, obs, nexts, strict=False):
+            if column.frames > 1:
+                apart |= _unequal(value[:, 1:], later[:, :-1])
+        cut = apart & ~ended
+        self._mark(lanes[cut], memory[cut], self._marks[ring.at(memory, lanes)][cut] | CUT)
+        self._add(lanes, CUTS, cut)
+        over = ended | apart
+        last = [value[over] for value in nexts]
+        begins = self._history(lanes[over], last, apart[over])
+        where, _ = self._claim(lanes[over])
+        self._mark(lanes[over], where, begins)
+        self._observe(lanes[over], where, self._newest_frames(last))
+        going = lanes[~over]
+        where = self._counters[going, MEMORY]
+        self._make_room(going, self._counters[going, HEAD] - ring.depth)
+        self._mark(going, where, 0)
+        self._observe(going, where, [value[~over] for value in self._newest_frames(nexts)])
+        self._count(going, HELD, self._counters[going, HEAD])
+        return apart
+
+    def _observe(self, lanes: Int64, memory: Int64, obs: Sequence[Array]) -> None:
+        for column, value in zip(self._ring.columns, obs, strict=False):
+            self._journal.put(column.rows, self._ring.storage(memory, lanes), value)
+
+    def _claim(self, lanes: Int64) -> tuple[Int64, Int64]:
+        """Take the next row of each lane; the row R rows before it is overwritten. Memory rows and row numbers."""
+        ring, counters = self._ring, self._counters
+        memory, rows = counters[lanes, MEMORY], counters[lanes, HEAD]
+        full = rows >= ring.rows
+        old, gone = lanes[full], rows[full] - ring.rows
+        was_step = (self._marks[ring.at(gone, old)] & STEP) > 0
+        self._add(old, STORED, -was_step.astype(np.int64))
+        late = counters[old, READY] == gone
+        self._add(old, READY_STEPS, late & was_step)
+        self._add(old, READY, late)
+        self._drop(old[counters[old, OLDEST] == gone])
+        for _ in range(ring.lookback):  # rows whose own older rows are gone, up to where a stream begins
+            oldest = counters[old, OLDEST]
+            begins = (self._marks[ring.at(oldest, old)] & FIRST) > 0
+            self._drop(old[(oldest <= gone + ring.lookback) & ~begins])
+        self._make_room(lanes, rows - ring.depth)
+        self._count(lanes, HEAD, rows + 1)
+        self._count(lanes, MEMORY, (memory + 1) % ring.depth)
+        return memory, rows
+
+    def _make_room(self, lanes: Int64, gone: Int64) -> None:
+        """The rows `gone` are written over."""
+        self._count(lanes, GONE, np.maximum(self._counters[lanes, GONE], gone + 1))
+
+    def _drop(self, lanes: Int64) -> None:
+        """The oldest row of those lanes can no longer be drawn."""
+        oldest = self._counters[lanes, OLDEST]
+        anchors = (self._marks[self._ring.at(oldest, lanes)] & (STEP | START)) == STEP | START
+        counted = anchors & (oldest < self._counted[lanes])
+        self._add(lanes, DRAWABLE, -counted.astype(np.int64))
+        self._add(lanes, OLDEST, 1)
+
+    def _advance_ready(self, lanes: Int64, ended: Bool, cut: Bool) -> None:
+        ring, counters = self._ring, self._counters
+        if not ring.across:
+            head = counters[lanes, HEAD]
+            complete = np.maximum(counters[lanes, READY], head - ring.span + ring.holds(lanes))
+            self._count(lanes, READY, np.where(ended | cut, head, complete))
+            return
+        self._all_ready(lanes[cut & ~ended])
+        while True:  # a step becomes ready at a time, but for boundary rows on the way
+            known = counters[lanes, STEPS] - counters[lanes, READY_STEPS] + ring.holds(lanes)
+            ready = lanes[known > ring.span]
+            if not len(ready):
+                return
+            marks = self._marks[ring.at(counters[ready, READY], ready)]
+            self._add(ready, READY_STEPS, (marks & STEP) > 0)
+            self._add(ready, READY, 1)
+
+    def _all_ready(self, lanes: Int64) -> None:
+        self._count(lanes, READY, self._counters[lanes, HEAD])
+        self._count(lanes, READY_STEPS, self._counters[lanes, STEPS])
+
+
+def _unequal(a: Array, b: Array) -> Bool:
+    """Which entries of the first axis have other bytes in `a` than in `b`."""
+    if not len(a):
+        return np.zeros(0, bool)
+    left, right = (np.ascontiguousarray(x).reshape(len(x), -1).view(np.uint8) for x in (a, b))
+    differs: Bool = (left != right).any(axis=1)
+    return differs

@@ -1,0 +1,97 @@
+"""What the ring's arrays hold, as bits and columns, and where in them a row is."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .._base.types import Array, Int64
+
+# Bits of a row's mark. A row without STEP holds an observation only: a successor (boundary row), or, with HISTORY, an
+# older frame of a stream's first observation. FIRST: a stream begins here. START: an item may begin here. LOST on a
+# step: it ended without a final observation; LOST without STEP: this was a step that a cut dropped.
+STEP, TERMINATED, TRUNCATED, CUT, LOST, FIRST, HISTORY, START = 1, 2, 4, 8, 16, 32, 64, 128
+END = TERMINATED | TRUNCATED | CUT
+
+# Columns of the per-lane counters, as `Lane` in native/lanes.hpp describes them.
+HEAD, MEMORY, READY, OLDEST, HELD, STEPS, DRAWABLE, STORED = range(8)
+READY_STEPS, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS, CLEARED = range(8, 14)
+LOADED, GONE = 14, 15
+COUNTERS = 16
+
+# Notices, as bits; `Notices` in _notices.py has their texts.
+MANY_CUTS, REPEATED_FINALS, MANY_BOUNDARIES = 2, 4, 8
+
+# Rows of a lane that lie together, where a lane has that many blocks at least.
+_BLOCK, _LEAST = 32, 8
+
+
+def block_of(lanes: int, rows: int) -> int:
+    """How many rows of a lane lie together in memory, a power of two; one lane needs no blocks."""
+    block = _BLOCK if lanes > 1 else 1
+    while block > 1 and block * _LEAST > rows:
+        block //= 2
+    return block
+
+
+def depth_of(lanes: int, rows: int) -> int:
+    """How many rows a lane has in memory: whole blocks, for `rows` of capacity and the one after the newest."""
+    block = block_of(lanes, rows)
+    return (rows // block + 1) * block
+
+
+def place_of(memory: Int64, lanes: Int64 | int, block: int) -> tuple[Int64, Int64 | int, Int64]:
+    """The index in an array `[blocks, L, K]` of rows in the memory of their lanes."""
+    blocks, within = np.divmod(memory, block)
+    return blocks, lanes, within
+
+
+def distinct(numbers: Int64) -> Int64:
+    """The small numbers, >= 0, that occur in an array, in order.
+
+    `np.unique` lets go of the interpreter inside of C++: a daemon thread that is in it when a process ends aborts that.
+    """
+    return np.flatnonzero(np.bincount(numbers))
+
+
+def ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:
+    """The rows `[first, last)` of every lane, one lane after the other: lanes and rows."""
+    counts = np.maximum(last - first, 0)
+    lanes = np.repeat(np.arange(len(counts)), counts)
+    return lanes, np.repeat(first, counts) + np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def items_of(array: Array, axes: int) -> Array:
+    """An array as one with `axes` axes, whose items NumPy copies as a whole: faster than number by number."""
+    if array.ndim == axes:
+        return array
+    flat = array.reshape(*array.shape[:axes], math.prod(array.shape[axes:]))
+    return flat.view(f"V{flat.shape[-1] * flat.itemsize}")[..., 0]
+
+
+def get_rows(array: Array, lane: int, first: int, last: int) -> Array:
+    """The rows `[first, last)` of a lane in an array `[blocks, L, K, ...]`; a view where they lie together."""
+    blocks, _, block = array.shape[:3]
+    begin, skipped = divmod(first % (blocks * block), block)
+    end = begin + -(-(skipped + last - first) // block)
+    of_lane = array[:, lane]
+    found = of_lane[begin:end] if end <= blocks else np.concatenate([of_lane[begin:], of_lane[: end - blocks]])
+    return found.reshape(-1, *array.shape[3:])[skipped : skipped + last - first]
+
+
+def set_rows(array: Array, lane: int, first: int, values: Array) -> None:
+    """Write the rows of a lane from `first` on into an array `[blocks, L, K, ...]`."""
+    array, values = items_of(array, 3), items_of(values, 1)
+    blocks, _, block = array.shape
+    of_lane, done = array[:, lane], 0
+    while left := len(values) - done:
+        begin, skipped = divmod((first + done) % (blocks * block), block)
+        whole = 0 if skipped else min(left // block, blocks - begin)  # the lane's memory ends there
+        if whole:
+            count = whole * block
+            of_lane[begin : begin + whole] = values[done : done + count].reshape(whole, block)
+        else:
+            count = min(left, block - skipped)
+            of_lane[begin, skipped : skipped + count] = values[done : done + count]
+        done += count

@@ -1,0 +1,218 @@
+"""Named types that layers and kernels exchange: layouts, plans of rows, changes, states of ids.
+
+The kernels in C++ return the same classes. A plan is immutable and holds integers, flags and masks, never data.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from .._base.frozen import Frozen
+from .._base.types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
+
+if TYPE_CHECKING:
+    from typing import NamedTuple as Record
+else:
+    from .._base.frozen import Record
+
+
+class Window(Frozen, kw_only=True):
+    """Which steps an item can start at, and which rows around such an anchor it needs.
+
+    Attributes:
+        span: Steps, counted from the anchor, that must be stored with the observation after them; an end or a cut
+            among them is enough, too.
+        lookback: Older rows of the anchor's stream that are read, too, where the stream has them.
+        starts: Anchors are the steps whose number in their lane is a multiple of this.
+        across: Whether items continue past an episode's end, so that only a cut ends them.
+    """
+
+    span: int
+    lookback: int = 0
+    starts: int = 1
+    across: bool = False
+
+
+class ColumnLayout(Frozen):
+    """What a kernel needs to know about a column.
+
+    Attributes:
+        array: All of its rows, `[rows, ...]`.
+        keys: The keys that lead to its value in a step's nested mapping.
+        shape: The shape of a value in a call of `add`, all frames of a stack included.
+        frames: Frames of such a value; the newest is stored.
+        repeat: Whether a stream's first frame is its own padding; else zeros are.
+        every: The field is kept at every so many steps, in rows of its own; 0: in every row of the lane.
+        whole: Whether a value's axes need no reordering; False where the frames of a stack are its last axis.
+    """
+
+    array: Array
+    keys: tuple[str, ...]
+    shape: tuple[int, ...]
+    frames: int
+    repeat: bool
+    every: int
+    whole: bool
+
+
+class State(IntEnum):
+    """Whether an id can be drawn, and if not, why."""
+
+    DRAWABLE = 0
+    OVERWRITTEN = 1
+    INCOMPLETE = 2
+    NEVER_ISSUED = 3
+    NO_START = 4
+    DROPPED = 5
+
+    @property
+    def words(self) -> str:
+        """The state as an error names it."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    State.DRAWABLE: "drawable",
+    State.OVERWRITTEN: "overwritten",
+    State.INCOMPLETE: "not complete yet",
+    State.NEVER_ISSUED: "never issued",
+    State.NO_START: "not a step at which items start",
+    State.DROPPED: "dropped by a cut before its successor was known",
+}
+
+
+class Located(Record):
+    """The slots of ids, valid where an id is drawable, and their `State`s; None where all are drawable."""
+
+    slots: Int64
+    states: Bytes | None
+
+
+class Followed(Record):
+    """Where `ReplayBuffer.follow` came to; unpacks as a pair.
+
+    Attributes:
+        ids: The ids of the steps reached, int64 `[B]`.
+        steps: How many steps were made, int64 `[B]`: as many as were asked for, or fewer; negative ones go back.
+
+    >>> import numpy as np
+    >>> ids, steps = Followed(np.array([7, 9]), np.array([2, -1]))
+    >>> ids.tolist(), steps.tolist()
+    ([7, 9], [2, -1])
+    """
+
+    ids: Int64
+    steps: Int64
+
+
+class Changes(Record):
+    """Which slots became drawable, and which stopped being drawable, since the counters were `seen`.
+
+    Attributes:
+        gone: Slots that hold no drawable item any more; some of them never did.
+        come: Slots that became drawable, lane by lane, rows in order. A slot in both holds a new item.
+        rows: The storage rows of `come`, to look up the ring's bookkeeping (`given`, `arrival`).
+        seen: The counters now, `[L, 3]`: for the next call, once these changes have been taken in.
+    """
+
+    gone: Int64
+    come: Int64
+    rows: Int64
+    seen: Int64
+
+
+class Windows(Record):
+    """The windows that start at drawable slots, each array `[B]`.
+
+    Attributes:
+        ids: The anchors' ids.
+        at: The anchors' storage rows.
+        after: The storage rows of the windows' successors; where none is known, of their last steps.
+        steps: Steps of each window.
+        discount: `gamma**steps`, or 0 where there is nothing to bootstrap from.
+        terminated: Whether the last step ended its episode in a terminal state.
+        truncated: Whether it was ended from outside.
+    """
+
+    ids: Int64
+    at: Int64
+    after: Int64
+    steps: Int32
+    discount: Float32
+    terminated: Bool
+    truncated: Bool
+
+
+class Expanded(Record):
+    """Windows, and copies of the columns' rows at their anchors and successors."""
+
+    windows: Windows
+    copies: list[Array]
+
+
+class Unrolled(Record):
+    """Sequences of T steps that start at drawable slots, with windows of n steps at each of them.
+
+    Attributes:
+        ids: The anchors' ids, `[B]`.
+        observed: Storage rows of the observations, `[B, T + n]`; None where nobody asked for them.
+        before: Storage rows of the steps before them; the row of zeros where there is none. None likewise.
+        steps: Steps of the window at each step, `[B, T]`, like all that follow but `first`.
+        discount: Its discount.
+        terminated: The flags of its last step.
+        truncated: Likewise.
+        mask: Which steps exist.
+        apart: Across episodes the windows whose successor is not the observation n positions on, as indices into
+            `[B * T]`; like those that follow, `[E]` with few entries.
+        successors: The storage rows of their successors.
+        begins: Across episodes the positions behind an end, as indices into `[B * (T + n)]`.
+    """
+
+    ids: Int64
+    observed: Int64 | None
+    before: Int64 | None
+    steps: Int32
+    discount: Float32
+    terminated: Bool
+    truncated: Bool
+    mask: Bool
+    apart: Int64
+    successors: Int64
+    begins: Int64
+
+
+class Sequenced(Record):
+    """Sequences, and copies of the columns' rows at their positions, `[B * (T + n), ...]`, or time first."""
+
+    unrolled: Unrolled
+    copies: list[Array]
+
+
+class Drawn(Record):
+    """Leaves of a tree and their values."""
+
+    leaves: Int64
+    values: Float64
+
+
+class Sampled(Record):
+    """Leaves of a tree, their values, and the importance-sampling weights of what they stand for."""
+
+    leaves: Int64
+    values: Float64
+    weights: Float32
+
+
+class Mass(Record):
+    """Powers of raw priorities, and the largest raw one; NaN where any is not finite."""
+
+    values: Float64
+    largest: float
+
+
+class RowsRead(Record):
+    """The first row for which there was not enough to read (-1: none), and the CRC-32 of each (0 there)."""
+
+    failed: int
+    sums: Array

@@ -1,0 +1,298 @@
+"""Lanes of rows: counters, marks, and the arithmetic between ids, slots and storage rows. Integers only.
+
+Every lane is a ring of `rows` rows. A row holds a step; or only an observation, as a *boundary row* (the observation
+after the last step of an episode) or a *history row* (an older frame of a stream's first observation). The row after
+the newest step already holds its `next_obs`, so that the step can be drawn at once; each lane has one more physical
+row for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._base.arrays import ArraySpec, Memory
+from .._base.journal import Journal
+from .._base.types import Array, Float64, Int64
+from ..schema import Column, Schema
+from . import kernels
+from .lanes import (
+    CLEARED,
+    COUNTERS,
+    CUTS,
+    DRAWABLE,
+    ENDS,
+    HEAD,
+    HELD,
+    LOST,
+    MEMORY,
+    OLDEST,
+    READY,
+    READY_STEPS,
+    REPEATS,
+    START,
+    STEP,
+    STEPS,
+    STORED,
+    UNBOOTSTRAPPED,
+    block_of,
+    depth_of,
+    get_rows,
+    place_of,
+    set_rows,
+)
+from .plans import ColumnLayout, Window
+
+if TYPE_CHECKING:
+    from .kernel_types import GatherKernel
+
+# Fields of up to two cache lines go into the record; longer ones gain nothing there and would keep the others apart.
+_SMALL = 128
+# What the ring records for every row if a sampler asks for it.
+BOOKKEEPING = {"given": np.dtype(np.float64), "arrival": np.dtype(np.int64)}
+
+
+class Ring:
+    """The rows of all lanes, in arrays that a storage has opened.
+
+    Args:
+        schema: What one step holds.
+        window: Which steps items start at, and which rows around them they need.
+        rows: R, the rows of a lane that count as capacity.
+        memory: Has the arrays of `Ring.spec`.
+        keeps: What the sampler wants recorded for every row: `"given"` priorities, `"arrival"` (when it became ready).
+        notify: Called with the bits of the notices that a write found a reason for.
+        busy: Lanes that other processes are writing at this moment.
+
+    Attributes:
+        lanes: L, the lanes; `ids // lanes` are rows of a lane, `ids % lanes` its number.
+        rows: R.
+        capacity: L * R.
+        columns: An array `[storage rows, ...]` for each of `schema.columns`, in that order, observations first.
+        observations: The columns of observations.
+        reward: The column of rewards.
+
+    What items and samplers call is the kernel's; `_ring/kernels_numpy/ring.py` has the rest:
+
+    * `changes(seen)`: what became drawable, and what stopped being so, since the counters were `seen`: a `Changes`;
+      with zeros, all that can be drawn.
+    * `ids(slots)`: the ids of drawable slots, int64 `[B]`.
+    * `windows(slots, discounts)`: the windows of `n` steps or fewer that start there, a `Windows`; `discounts` is
+      float32 `[n + 1]`, `gamma**0` to `gamma**n`. Index columns with its `at` and `after`.
+    * `stacks(rows, frames, repeat)`: the storage rows of the `frames` newest frames at `rows`, `[B, frames]`.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        window: Window,
+        rows: int,
+        memory: Memory,
+        keeps: Sequence[str],
+        notify: Callable[[int], object],
+        busy: Sequence[int] = (),
+    ) -> None:
+        self.window = window
+        self.marks, self.counters, self.clock = memory.host("marks"), memory.host("counters"), memory.host("clock")
+        self.rows, self.lanes = rows, self.marks.shape[1]
+        self.capacity: int = self.lanes * self.rows
+        records = memory.host("records")
+        small = set(records.dtype.names or ())  # as the window of the buffer that made them has it
+        self.columns: list[Array] = [
+            records[column.path] if column.path in small else memory.host(column.path) for column in schema.columns
+        ]
+        self.observations = self.columns[: schema.num_obs]
+        self.reward = self.columns[next(i for i, column in enumerate(schema.columns) if column.keys == ("reward",))]
+        kept = {name: memory.host(name) if name in keeps else None for name in BOOKKEEPING}
+        self.given, self.arrival = kept["given"], kept["arrival"]
+        if not memory.fresh:
+            self.recover(set(range(self.lanes)).difference(busy))
+        self._kernels = kernels.active()
+        taken = np.isin(np.arange(self.lanes), list(busy)).astype(np.uint8) if busy else None
+        self.kernel = self._kernels.Ring(
+            [_layout(column, array) for column, array in zip(schema.columns, self.columns, strict=True)],
+            schema.num_obs,
+            rows,
+            self.marks,
+            self.counters,
+            self.clock,
+            window,
+            self.given,
+            self.arrival,
+            notify,
+            taken,
+        )
+        kernel = self.kernel
+        self.write, self.cut, self.changes = kernel.write, kernel.cut, kernel.changes
+        self.ids, self.locate, self.stacks = kernel.ids, kernel.locate, kernel.stacks
+        self.windows = kernel.windows
+        self.fold, self.fold_sequences = kernel.fold, kernel.fold_sequences
+
+    @staticmethod
+    def spec(schema: Schema, window: Window, lanes: int, rows: int, keeps: Sequence[str]) -> dict[str, ArraySpec]:
+        """The arrays that a ring needs, for `Storage.open`.
+
+        Small fields of a step lie together in one record: what a random row costs is the cache lines it touches.
+        """
+        kept = [column for column in schema.columns if column.field.every is None]
+        # The widest first, so that nothing has to be padded but the record's end.
+        small = sorted(_recorded(schema, window), key=lambda column: -column.field.dtype.alignment)
+        record = np.dtype([(c.path, c.field.dtype, c.field.shape) for c in small], align=True)
+        integers = np.dtype(np.int64)
+        depth, block = depth_of(lanes, rows), block_of(lanes, rows)
+        total, blocks = depth * lanes + 1, (depth // block, lanes, block)
+        large = {c.path: ArraySpec((total, *c.field.shape), c.field.dtype) for c in kept if c not in small}
+        states = {
+            c.path: ArraySpec((slots_of_state(rows, c.field.every) * lanes, *c.field.shape), c.field.dtype)
+            for c in schema.columns
+            if c.field.every is not None
+        }
+        return {
+            **large,
+            **states,
+            "records": ArraySpec((total,), record),
+            "marks": ArraySpec(blocks, np.dtype(np.uint8)),
+            "counters": ArraySpec((lanes, COUNTERS), integers),
+            "clock": ArraySpec((2,), integers),
+            **{name: ArraySpec(blocks, BOOKKEEPING[name]) for name in keeps},
+        }
+
+    def recover(self, lanes: Iterable[int]) -> None:
+        """Put right what a writer of `lanes` left that was killed in the middle of a call; nobody else writes them.
+
+        A lane's `head` is moved once all before it stands, so everything else follows from it and from the marks. Where
+        the last call came to its end, nothing changes.
+        """
+        marks, rows, window = self.marks, self.rows, self.window
+        depth = marks[:, 0].size
+        for number in lanes:
+            lane = self.counters[number]
+            head, oldest = int(lane[HEAD]), int(lane[OLDEST])
+            first = max(int(lane[CLEARED]), head - rows)
+            oldest, ready = min(max(oldest, int(lane[CLEARED])), head), min(max(int(lane[READY]), first), head)
+            lane[OLDEST] = oldest
+            if lane[CLEARED] == head:  # nothing was added since; the clear itself may not have come to its end
+                set_rows(marks, number, max(0, head - rows), np.zeros(min(head, rows), np.uint8))
+                lane[HELD] = 0
+            kept = get_rows(marks, number, first, head)
+            anchors = (kept & (STEP | START)) == STEP | START
+            lane[[MEMORY, READY]] = head % depth, ready
+            if head and lane[HELD] == head:
+                # An observation, whatever was to become of it.
+                set_rows(marks, number, head, np.zeros(1, np.uint8))
+            lane[STORED] = np.count_nonzero(kept & STEP)
+            lane[DRAWABLE] = np.count_nonzero(anchors[max(0, oldest - first) : ready - first])
+            if anchors.any():
+                since = np.count_nonzero(kept[len(kept) - 1 - anchors[::-1].argmax() :] & (STEP | LOST))
+                lane[STEPS] += (since - lane[STEPS]) % window.starts
+            if window.across:
+                lane[READY_STEPS] = lane[STEPS] - np.count_nonzero(kept[ready - first :] & STEP)
+
+    def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> GatherKernel:
+        """A kernel that copies rows of `columns`; see `Gather` in `_ring/kernels_numpy/gather.py`."""
+        return self._kernels.Gather(list(columns), list(picks))
+
+    def at(self, rows: Int64, lane: Int64 | int) -> tuple[Int64, Int64 | int, Int64]:
+        """Where rows of a lane are, as an index of `marks`, `given` and `arrival`."""
+        blocks, _, block = self.marks.shape
+        return place_of(rows % (blocks * block), lane, block)
+
+    def storage(self, rows: Int64, lane: Int64 | int) -> Int64:
+        """Where rows of a lane are in the columns."""
+        blocks, _, within = self.at(rows, lane)
+        return np.asarray((blocks * self.lanes + lane) * self.marks.shape[2] + within)
+
+    def blocks(self, column: Array) -> Array:
+        """A column of one entry a row, by blocks, lanes and rows of a block, as `marks` is."""
+        return column[:-1].reshape(*self.marks.shape, *column.shape[1:])
+
+    def units(self, rows: Int64, lanes: Int64 | int, every: int | None) -> Int64:
+        """Where a column that is kept at every `every`-th step has `rows` of `lanes`: a unit is `every` rows."""
+        if every is None:
+            return self.storage(rows, lanes)
+        return np.asarray(rows // every % slots_of_state(self.rows, every) * self.lanes + lanes)
+
+    def tally(self) -> Mapping[str, int]:
+        """Sums over all lanes: steps added and stored, items, cuts, missing final observations, ends, repeats."""
+        names = ("added", "drawable", "stored", "cuts", "unbootstrapped", "ends", "repeats")
+        columns = (STEPS, DRAWABLE, STORED, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS)
+        sums = self.kernel.snapshot().sum(axis=0).tolist()
+        return {name: sums[column] for name, column in zip(names, columns, strict=True)}
+
+    def state_rows(self, ids: Int64, every: int) -> Int64:
+        """Where fields that are kept at every `every`-th step are stored for the steps `ids`."""
+        rows, lanes = np.divmod(ids, self.lanes)
+        return self.units(rows, lanes, every)
+
+    def largest_given(self, seen: Int64) -> float:
+        """The largest priority that rows were given since the counters were `seen`; 0 where none was."""
+        if self.given is None or not self.clock[1]:
+            return 0.0
+        from .kernels_numpy.rows import largest_given
+
+        return largest_given(self.given, self.marks, self.rows, self.counters, seen)
+
+    def priorities(self, rows: Int64, default: float) -> Float64:
+        """The raw priorities that the storage rows `rows` were given, `default` where they were given none."""
+        if self.given is None or not self.clock[1]:
+            return np.full(len(rows), default)
+        given = self.given.reshape(-1)[rows]
+        return np.where(np.signbit(given), -given, default)
+
+    def clear(self) -> None:
+        """Empty all lanes; their next rows have the numbers that they would have had."""
+        counters, all_lanes = self.counters, slice(None)
+        with Journal() as journal:
+            journal.put(counters, (all_lanes, CLEARED), counters[:, HEAD])  # from here on the clear can be finished
+            journal.put(counters, (all_lanes, OLDEST), counters[:, HEAD])
+            journal.put(self.marks, all_lanes, 0)
+            journal.put(counters, (all_lanes, [DRAWABLE, STORED, HELD]), 0)
+            journal.put(counters, (all_lanes, READY_STEPS), counters[:, STEPS])
+            journal.put(counters, (all_lanes, READY), counters[:, HEAD])
+
+    def cleared(self, seen: Int64) -> bool:
+        """Whether the lanes were emptied since the counters were `seen`: a sampler then is to be as it was when new."""
+        return bool((self.counters[:, CLEARED] > seen[:, 0]).any())
+
+    @property
+    def drawable(self) -> int:
+        """Drawable items, those of probability 0 included."""
+        return int(self.counters[:, DRAWABLE].sum())
+
+    @property
+    def waiting(self) -> int:
+        """The largest number of rows that wait for their window in any lane."""
+        return int((self.counters[:, HEAD] - self.counters[:, READY]).max())
+
+    @property
+    def stored(self) -> int:
+        """Steps stored now; boundary rows do not count."""
+        return int(self.counters[:, STORED].sum())
+
+    def ages(self, ids: Int64) -> Int64:
+        """How many rows of the same lane are newer than each id."""
+        return np.asarray(self.counters[ids % self.lanes, HEAD] - 1 - ids // self.lanes)
+
+
+def slots_of_state(rows: int, every: int) -> int:
+    """Rows per lane of a field that is kept at every `every`-th step.
+
+    Steps that keep it are at least `every` rows apart, so `row // every` is different for each of them.
+    """
+    return (rows - 1) // every + 2
+
+
+def _recorded(schema: Schema, window: Window) -> list[Column]:
+    """The columns that lie in the record: small ones, but for rewards that are read over several steps at once."""
+    apart = ("reward",) if window.span > 1 else None
+    kept = [column for column in schema.columns if column.field.every is None and column.keys != apart]
+    return [column for column in kept if column.field.nbytes <= _SMALL]
+
+
+def _layout(column: Column, array: Array) -> ColumnLayout:
+    field = column.field
+    whole = field.stack is None or field.stack_axis == 0
+    every = field.every or 0
+    return ColumnLayout(array, column.keys, field.full_shape, field.frames, field.pad == "first", every, whole)

@@ -1,0 +1,1 @@
+"""Fields of a schema, Gymnasium spaces, and steps parsed against a schema."""

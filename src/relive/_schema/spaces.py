@@ -1,0 +1,56 @@
+"""Gymnasium spaces as fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._base.extras import needs
+from .._base.narrow import kind_of
+from ..errors import SchemaError, message
+from .fields import Field, Tree
+
+
+def fields_of(space: object, at: str, float_dtype: np.dtype[Any] | None) -> Tree:
+    """Return the field, or the tree of fields, that holds one sample of `space`.
+
+    Args:
+        space: A Gymnasium space of a single environment.
+        at: The path of the field in error messages.
+        float_dtype: The dtype of fields for floating-point `Box` spaces; None keeps the space's.
+    """
+    with needs("gymnasium", "Schema.from_spaces"):
+        from gymnasium import spaces
+    if isinstance(space, spaces.Dict):
+        return {str(name): fields_of(child, f"{at}.{name}", float_dtype) for name, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return {str(index): fields_of(child, f"{at}.{index}", float_dtype) for index, child in enumerate(space.spaces)}
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        floating = space.dtype is not None and space.dtype.kind == "f"
+        return Field(tuple(space.shape or ()), float_dtype if floating and float_dtype is not None else space.dtype)
+    wanted = "a `Box`, `Discrete`, `MultiDiscrete`, `MultiBinary`, `Dict` or `Tuple` space"
+    raise SchemaError(message(wanted, f"`{type(space).__name__}`", at))
+
+
+def floating(dtype: Any) -> np.dtype[Any]:
+    """Return `dtype` as a NumPy dtype if it is a floating one that a field can have."""
+    try:
+        found = Field((), dtype).dtype
+    except SchemaError:
+        found = None
+    if found is None or kind_of(found) != "f":
+        wanted = "`'float16'`, `'float32'`, `'float64'` or None"
+        raise SchemaError(message(wanted, f"`{dtype!r}`", "Schema.from_spaces(float_dtype)"))
+    return found
+
+
+def unstacked(tree: Tree, like: Field, at: str) -> Tree:
+    """Return `tree` with every field as a stack of as many frames as `like` has, along its axis."""
+    if not isinstance(tree, Field):
+        return {name: unstacked(child, like, f"{at}.{name}") for name, child in tree.items()}
+    axis = like.stack_axis
+    if not tree.shape or tree.shape[axis] != like.stack:
+        raise SchemaError(message(f"{like.stack} frames along axis {axis}", f"shape `{tree.shape}`", at))
+    shape = tree.shape[1:] if axis == 0 else tree.shape[:-1]
+    return Field(shape, tree.dtype, stack=like.stack, pad=like.pad, stack_axis=axis)

@@ -1,0 +1,216 @@
+"""Parse what a caller gives to `add` and `extend` into canonical arrays: checked, cast, contiguous, frames in front.
+
+Everything is checked here before the ring writes its first byte. Casts never change a value's meaning: a float is never
+rounded to an integer, an integer never wraps, a finite number never becomes infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .._base import check
+from .._base.narrow import as_array, kind_of
+from .._base.types import Array, Bool, Int64
+from ..errors import SchemaError, message
+from ..schema import Schema
+from .fields import Column, Field
+
+FLAGS = ("terminated", "truncated")
+_FLAG = Field((), "bool")
+
+
+class Step:
+    """Canonical data of one call, in the order of the schema's columns; leading axes `[L, T]`, or `[L]` for `add`."""
+
+    __slots__ = ("next_values", "terminated", "truncated", "values")
+
+    def __init__(self, values: list[Array], next_values: list[Array] | None, terminated: Bool, truncated: Bool) -> None:
+        self.values, self.next_values, self.terminated, self.truncated = values, next_values, terminated, truncated
+
+    def mapped(self, change: Callable[[Array], Array]) -> Step:
+        """The same step with `change` applied to every array."""
+        later = None if self.next_values is None else [change(array) for array in self.next_values]
+        return Step([change(array) for array in self.values], later, change(self.terminated), change(self.truncated))
+
+
+class Lead:
+    """The leading axes of one call's data.
+
+    Attributes:
+        shape: `[L, T]`, or `[T, L]` where `swapped`.
+        flat: Whether the lane axis was left out.
+        swapped: Whether time comes first.
+    """
+
+    __slots__ = ("flat", "shape", "swapped")
+
+    def __init__(self, shape: tuple[int, int], flat: bool, swapped: bool) -> None:
+        self.shape, self.flat, self.swapped = shape, flat, swapped
+
+    def lane_major(self, array: Array) -> Array:
+        """`array` with lanes first."""
+        return np.ascontiguousarray(array.swapaxes(0, 1)) if self.swapped else array
+
+    def as_given(self, ids: Int64) -> Int64:
+        """Ids `[L, T]` in the shape of the data."""
+        return ids[0] if self.flat else ids.T if self.swapped else ids
+
+
+class StepParser:
+    """Parses the data of one call by a schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._flags = [Column((name,), _FLAG) for name in FLAGS]
+        self._next = [Column(("next_obs", *c.keys[1:]), c.field) for c in schema.columns[: schema.num_obs]]
+        self._all = [*schema.columns, *self._flags, *self._next]
+
+    def step(self, data: Mapping[str, object], lead: tuple[int, ...], optional: int) -> Step:
+        """Parse `data` whose leading axes are `lead`; the first `optional` of these may be left out if they are 1.
+
+        Raises:
+            SchemaError: A field is missing, unknown, or of another shape or dtype.
+        """
+        _reject_unknown(data, self._schema)
+        values = [_canonical(_leaf(data, column), column, lead, optional) for column in self._schema.columns]
+        flags = [_canonical(_leaf(data, column), column, lead, optional) for column in self._flags]
+        later = None
+        if data.get("next_obs") is not None:
+            later = [_canonical(_leaf(data, column), column, lead, optional) for column in self._next]
+        return Step(values, later, *flags)
+
+    def column(
+        self, number: int, value: object, sizes: tuple[int, int], axes: int, optional: int, swapped: int
+    ) -> Array:
+        """Parse one value for the kernel: column `number` of the schema's, the flags, and those of `next_obs`.
+
+        Args:
+            number: Which one.
+            value: What was given for it.
+            sizes: Of the leading axes, of which there are `axes`.
+            axes: 1 for `add`, 2 for `extend`.
+            optional: As in `step`.
+            swapped: As in `Lead`.
+
+        Returns:
+            The canonical array, lanes first.
+
+        Raises:
+            SchemaError: As in `step`.
+        """
+        array = _canonical(value, self._all[number], sizes[:axes], optional)
+        return Lead(sizes, False, bool(swapped)).lane_major(array)
+
+    def lead(self, data: Mapping[str, object], lanes: int, time_major: bool) -> Lead:
+        """The leading axes of the data of `lanes` lanes, as the reward has them.
+
+        Raises:
+            SchemaError: There is no time axis, or no step.
+        """
+        reward = _as_array(_leaf(data, Column(("reward",), self._schema.reward)), "$.reward")
+        own = len(self._schema.reward.shape)
+        axes = tuple(reward.shape[: reward.ndim - own]) if reward.ndim >= own else ()
+        flat = len(axes) == 1 and lanes == 1
+        swapped = time_major and not flat
+        length = axes[0] if flat or (swapped and axes) else axes[1] if len(axes) == 2 else 0
+        if not length:
+            wanted = f"leading axes {'`[T, L]`' if time_major else '`[L, T]`'} with T >= 1"
+            raise SchemaError(message(wanted, f"shape `{axes}`", "$.reward"))
+        return Lead((length, lanes) if swapped else (lanes, length), flat, swapped)
+
+
+def _leaf(data: Mapping[str, object], column: Column) -> object:
+    node: object = data
+    at = "$"
+    for key in column.keys:
+        if isinstance(node, tuple | list) and key.isdigit() and at != "$":
+            node = {str(index): child for index, child in enumerate(node)}  # a sample of a `Tuple` space
+        if not isinstance(node, Mapping):
+            raise SchemaError(message(f"a mapping with the key `{key}`", f"`{type(node).__name__}`", at))
+        if node.get(key) is None:
+            raise SchemaError(message("a value", "nothing", f"{at}.{key}"))
+        node, at = node[key], f"{at}.{key}"
+    return node
+
+
+def _reject_unknown(data: Mapping[str, object], schema: Schema) -> None:
+    """Refuse keys that the schema does not have, nested ones too: a typo would lose data silently."""
+    trees: dict[str, Any] = {**schema.tree, "next_obs": schema.tree["obs"], **dict.fromkeys(FLAGS, _FLAG)}
+    stack: list[tuple[str, Any, Any]] = [("$", data, trees)]
+    while stack:
+        at, value, tree = stack.pop()
+        if isinstance(tree, Field) or not isinstance(value, Mapping):
+            continue
+        for name, child in value.items():
+            if name not in tree:
+                known = ", ".join(f"`{key}`" for key in tree)
+                raise SchemaError(message(f"one of {known}", f"`{name}`", f"{at}.{name}"))
+            stack.append((f"{at}.{name}", child, tree[name]))
+
+
+def _as_array(value: object, at: str) -> Array:
+    if isinstance(value, Mapping):
+        raise SchemaError(message("an array", "a mapping", at))
+    check.unmasked(value, at, SchemaError)
+    try:
+        return as_array(value)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists, tensors that need detach() or cpu()
+        raise SchemaError(message("an array", f"`{type(value).__name__}`", at, str(error).split("\n")[0])) from None
+
+
+def _canonical(value: object, column: Column, lead: tuple[int, ...], optional: int) -> Array:
+    field, at = column.field, column.path
+    array = _as_array(value, at)
+    full = (*lead, *field.full_shape)
+    shapes = [full]
+    for left_out in range(1, optional + 1):
+        if lead[left_out - 1] != 1:
+            break
+        shapes.append(full[left_out:])
+    wanted = shapes[-1]
+    if column.keys[0] == "action" and not field.full_shape and field.dtype.kind in "iu":
+        shapes += [(*shape, 1) for shape in shapes]  # discrete actions as columns, ready for `gather(1, action)`
+    if kind_of(array.dtype) not in "biufc" or array.shape not in shapes:
+        got = f"`{array.dtype.name}` of shape `{array.shape}`"
+        raise SchemaError(message(f"`{field.dtype.name}` of shape `{wanted}`", got, at))
+    cast = _cast(array, field.dtype, at).reshape(full)
+    if field.stack and field.stack_axis:  # inside, frames come one after the other
+        cast = np.moveaxis(cast, -1, len(lead))
+    made = np.ascontiguousarray(cast.reshape((*lead, *field.shape)) if field.stack == 1 else cast)
+    return made if made.flags.aligned else made.copy()
+
+
+def _cast(array: Array, dtype: np.dtype[Any], at: str) -> Array:
+    if array.dtype == dtype:
+        return array
+    source, target = kind_of(array.dtype), kind_of(dtype)
+    wanted = f"`{dtype.name}`"
+    if target == "b":
+        if source == "c":
+            raise SchemaError(message("`bool`", f"`{array.dtype.name}`", at))
+        other = (array != 0) & (array != 1)  # NaN is neither
+        if bool(other.any()):
+            raise SchemaError(message("`bool`", f"`{array[other].flat[0]}`", at))
+        return array.astype(dtype)
+    if target in "iu":
+        if source not in "biu":
+            remedy = "round it yourself if that is meant" if source == "f" else None
+            raise SchemaError(message(wanted, f"`{array.dtype.name}`", at, remedy))
+        if source != "b":
+            limits = np.iinfo(dtype)
+            if array.size and (int(array.min()) < limits.min or int(array.max()) > limits.max):
+                worst = int(array.min()) if int(array.min()) < limits.min else int(array.max())
+                raise SchemaError(message(f"{wanted} from {limits.min} to {limits.max}", f"`{worst}`", at))
+        return array.astype(dtype)
+    if source == "c" and target != "c":
+        raise SchemaError(message(wanted, f"`{array.dtype.name}`", at))
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = array.astype(dtype)
+    if not bool(np.isfinite(cast).all()):
+        overflow = np.isfinite(array) & ~np.isfinite(cast)
+        if bool(overflow.any()):
+            raise SchemaError(message(f"a value that {wanted} can hold", f"`{array[overflow].flat[0]}`", at))
+    return cast
