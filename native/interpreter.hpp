@@ -2,7 +2,7 @@
 //
 // A thread that wants the interpreter back while that ends is torn down where it stands, inside of a C++ frame too, for
 // which C++ ends the whole process. So the end waits for those that are away, and nobody goes away any more:
-// `_buffer/turn.py`.
+// `_buffer/call_lock.py`.
 #pragma once
 
 #include <nanobind/nanobind.h>

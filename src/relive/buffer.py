@@ -1,48 +1,42 @@
-"""The one class: a replay buffer wired from four choices."""
+"""`ReplayBuffer`: one class, built from four choices."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import items
 from . import storage as storages
-from ._base import check
-from ._base.arrays import Section
-from ._base.memory import Arena, available_bytes
-from ._base.types import Bool, Float64, Int64
-from ._buffer.adding import Adding, shadow
-from ._buffer.arguments import (
-    choice,
-    generator,
-    identity,
-    ids_of,
-    no_priorities,
-    shortage,
-    stale,
-    td_errors,
-)
-from ._buffer.divided import Divided
-from ._buffer.notices import ALL, Notices
-from ._buffer.persistent import Persistent
-from ._buffer.shareable import Shareable, about_of, link_of, share
-from ._buffer.stored import Stored
-from ._buffer.turn import Turn
-from ._flow.pacing import Flowing
+from ._base import check, forks
+from ._base.types import Array, Float64, Int64
+from ._buffer import drawing, stored
+from ._buffer.adding import shadow
+from ._buffer.arguments import choice, generator, readable, too_many
+from ._buffer.choices import Choices
+from ._buffer.core import CLOSED, Core, forked, opened
+from ._buffer.stats import Stats
 from ._ring import kernels
-from ._ring.plans import State
-from ._ring.ring import Ring
+from ._ring.lanes import HEAD, STEPS
+from ._ring.plans import Followed
 from .batch import Batch
-from .errors import ArgumentError, message
-from .samplers import Index, Prioritizing, Sampler, Uniform
+from .errors import ArgumentError
+from .samplers import Sampler, Share
 from .schema import Schema
+from .storage import Ram, Storage
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from ._flow.limiter import RateLimiter
+    from ._flow.prefetch import Prefetched
+    from .checkpoints._saving import Saved
+    from .processes.writer import Writer
 
 
-class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
+class ReplayBuffer:
     """Store what agents experience; sample it back under an explicit distribution.
 
     Args:
@@ -89,56 +83,56 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
         seed: int | np.random.Generator | None = None,
     ) -> None:
         kernels.warn_once()
-        if not isinstance(schema, Schema):
-            raise ArgumentError(message("a `Schema`", f"`{type(schema).__name__}`", "ReplayBuffer(schema)"))
-        self.schema = schema
-        self.num_envs = check.integer(num_envs, "ReplayBuffer(num_envs)", minimum=1)
-        rows = check.integer(capacity, "ReplayBuffer(capacity)", minimum=1) // self.num_envs
-        if rows < 1:
-            wanted = f"a capacity of at least one row for each of {num_envs} lanes"
-            raise ArgumentError(message(wanted, f"`{capacity}`", "ReplayBuffer(capacity)"))
-        self.item: items.Item = choice(item, items.Transitions(), ("window", "check", "bind"), "ReplayBuffer(item)")
-        self.sampler: Sampler = choice(sampler, Uniform(), ("index", "replacement"), "ReplayBuffer(sampler)")
-        self.storage: storages.Storage = choice(storage, storages.Ram(), ("open",), "ReplayBuffer(storage)")
-        self.item.check(schema, rows)
-        self.rng: Any = generator(seed)
-        own = window = self.item.window(schema)
-        keeps, limits = self.sampler.keeps, self._limited(limiter)
-        about = about_of(self, rows)
-        if about is not None:
-            window, keeps = about.window, about.keeps
-        of_ring = Ring.spec(schema, window, self.num_envs, rows, keeps)
-        spec = {f"ring/{name}": wanted for name, wanted in of_ring.items()}
-        spec |= {f"sampler/{name}": wanted for name, wanted in self.sampler.spec(self.num_envs, rows).items()}
-        spec |= limits | ({} if about is None else about.spec())
-        self._nbytes = sum(wanted.nbytes for wanted in of_ring.values())
-        memory = self.storage.open(spec, identity(schema, self.num_envs, rows, own, self.sampler))
-        self._link = None if about is None else link_of(memory, self.num_envs)
-        self._notices = Notices()
-        busy = () if self._link is None else self._link.busy
-        ring = Ring(schema, window, rows, Section(memory, "ring/"), keeps, self._notices.note, busy)
-        ring.kernel.watched = ALL
-        claims = None if self._link is None else self._link.bind(ring)
-        self._ring = ring if self._link is None else self._link.seen_as(own, schema, ring)
-        self._of_sampler = Section(memory, "sampler/", None if self._link is None else self._link.fresh_sampler)
-        self._index: Index = self.sampler.index(self._ring, self._of_sampler)
-        if self._link is not None:
-            self._index = self._link.following(self._index)
-        self._prioritizing = cast(Prioritizing, self._index) if self.sampler.prioritizes else None
-        # What most updates are: plain arrays, and ids that can all still be drawn. Not every sampler has a short way.
-        self._try_update = getattr(self._index, "try_update", None)
-        self._expander = self.item.bind(schema, self._ring, Arena())
-        self._turn = Turn()
-        refresh = self._index.refresh if self._link is None else self._link.refreshing(self._index.refresh)
-        self._adding = Adding(schema, ring, refresh, self.sampler, self._notices, self._turn, claims)
-        self._calls = [self._adding.call(several) for several in (False, True)]
-        self._add, self._extend = self._paced(memory)
-        shadow(self, "add", self._add, ReplayBuffer.add)
-        shadow(self, "extend", self._extend, ReplayBuffer.extend)
-        if about is not None:
-            self._bound = share(self, about)
-        self._most = available_bytes() // schema.nbytes
-        super().__init__()
+        choices = Choices.checked(schema, capacity, num_envs, item, sampler, limiter)
+        where: Storage = choice(storage, Ram(), ("open",), "ReplayBuffer(storage)")
+        self._use(opened(choices, where, generator(seed)))
+
+    @classmethod
+    def _of(cls, core: Core) -> Self:
+        """A buffer of a core that was wired elsewhere: by a load, a copy, or a further process."""
+        made = cls.__new__(cls)
+        made._use(core)
+        return made
+
+    def _use(self, core: Core) -> None:
+        """Be the buffer of this core."""
+        self._core = core
+        self.schema, self.item, self.sampler, self.storage = core.schema, core.item, core.sampler, core.storage
+        self.num_envs = core.ring.lanes
+        self.limiter = None if core.limit is None else core.limit.limiter
+        shadow(self, "add", core.calls[0], ReplayBuffer.add)
+        shadow(self, "extend", core.calls[1], ReplayBuffer.extend)
+        if core.access.shares_sampler:
+            forks.tell(self)
+
+    def _forked(self) -> None:
+        """In a child, which may add, and must not draw with the parent's sampler, whose arrays both would write."""
+        if self._core is not CLOSED:
+            self._core = forked(self._core)
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The generator of the draws; it can be replaced."""
+        return self._core.tally.rng
+
+    @rng.setter
+    def rng(self, generator: Any) -> None:
+        self._core.tally.rng = generator
+
+    @property
+    def capacity(self) -> int:
+        """Rows over all lanes: `num_envs * (capacity // num_envs)`."""
+        return self._core.ring.capacity
+
+    def __len__(self) -> int:
+        """Steps stored now; boundary rows do not count."""
+        return stored.stored(self._core)
+
+    def __repr__(self) -> str:
+        core = self._core
+        choices = ", ".join(map(repr, filter(None, (self.item, self.sampler, self.storage, self.limiter))))
+        steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
+        return f"ReplayBuffer({steps}, {choices}, {readable(core.nbytes)} when full)"
 
     def add(
         self,
@@ -181,7 +175,7 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
             PriorityError: A priority is not finite or negative. Nothing has changed.
             RateLimitTimeout: The limiter did not allow it in time. Nothing has changed.
         """
-        return self._add(
+        return self._core.calls[0](
             obs=obs,
             action=action,
             reward=reward,
@@ -230,7 +224,7 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
         Raises:
             SchemaError, ArgumentError, PriorityError, RateLimitTimeout: As in `add`; all or nothing is added.
         """
-        return self._extend(
+        return self._core.calls[1](
             obs=obs,
             action=action,
             reward=reward,
@@ -252,8 +246,26 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
         Raises:
             ArgumentError: `env_ids` are not distinct lanes.
         """
-        lanes = self._adding.lanes(env_ids)
-        self._adding.cut(lanes)
+        writer = self._core.writer
+        writer.cut(writer.lanes(env_ids))
+
+    def clear(self) -> None:
+        """Forget all steps. The buffer goes on as a new one would, but that ids are never used again.
+
+        Open streams end; the next steps begin new ones, without a comparison with what came before. Priorities and the
+        largest of them are as in a new buffer. The generator, the clock of an `Anneal` and the counts in `stats()`
+        (`added`, `drawn`, `cuts`, ...) go on; a limiter counts from 0 again. Ids from before are stale: overwritten.
+        The memory stays.
+
+        >>> import relive
+        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 100)
+        >>> step = dict(obs=0.0, action=0.0, reward=0.0, next_obs=1.0, terminated=False, truncated=False)
+        >>> ids = buffer.add(**step)
+        >>> buffer.clear()
+        >>> len(buffer), buffer.can_sample(1), buffer.add(**step).tolist()
+        (0, False, [1])
+        """
+        stored.clear(self._core)
 
     def sample(self, batch_size: int, *, beta: float | None = None) -> Batch:
         """Draw items by the sampler's rule.
@@ -274,38 +286,69 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
             batch_size = check.integer(batch_size, "ReplayBuffer.sample(batch_size)", minimum=1)
         if beta is not None:
             beta = check.real(beta, "ReplayBuffer.sample(beta)", low=0.0)
-        if batch_size > self._most:
-            raise self._too_many(batch_size, "ReplayBuffer.sample(batch_size)")
-        if self._notices.due:
-            self._notices.say(self._ring)
-        if self._limit is not None:
-            return self._sample_in_time(self._limit, batch_size, beta)
-        with self._turn.alone():
-            batch = self._draw(batch_size, beta)
-            self._drawn += batch_size
+        core = self._core
+        if batch_size > core.most:
+            raise too_many(core.most, batch_size, "ReplayBuffer.sample(batch_size)")
+        if core.notices.due:
+            core.notices.say(core.ring)
+        if core.limit is not None:
+            return drawing.draw_in_time(core, core.limit, batch_size, beta)
+        lock = core.lock
+        if lock.taken():
+            raise lock.refusal()
+        with lock.reentrant:
+            batch = drawing.draw(core, batch_size, beta)
+            core.tally.drawn += batch_size
             return batch
 
-    def _draw(self, batch_size: int, beta: float | None) -> Batch:
-        """Draw items, under the lock, without counting them."""
-        least = 1 if self.sampler.replacement else batch_size
-        if self._link is not None:
-            self._link.look()
-        drawable = self._index.refresh()
-        if drawable < least:
-            ring = self._ring
-            raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span)
-        if beta is not None and self._prioritizing is None:
-            raise no_priorities(self.sampler, "$.beta")
-        if self._link is None:
-            slots, weights = self._index.draw(batch_size, self.rng, beta)
-            fields = self._expander.expand(slots, self.rng)
-            fields["weights"] = weights
-        else:
-            fields = self._link.draw(batch_size, self._bound, self.rng, beta)
-        self._last_ids, self._last_weights = fields["ids"].copy(), fields["weights"].copy()
-        if not self._updates and self._prioritizing is not None:
-            self._notices.drew_without_updates(self._index.report)
-        return Batch(fields)
+    def prefetch(
+        self,
+        batch_size: int,
+        *,
+        depth: int = 2,
+        to: str | None = None,
+        device: Any = None,
+        beta: float | None = None,
+    ) -> Prefetched:
+        """Draw in a background thread, so that the next batches are there when the learner asks for them.
+
+        The batches are those that `sample` would draw at the moments at which the thread draws them. They move the
+        generator and the clock of an `Anneal` like any draw; those that are not handed out count as drawn neither in
+        `stats()` nor for a limiter. Priorities that are updated after a batch change those that are drawn later: of the
+        next `depth` batches, which wait already, or one of which is just being drawn, nothing changes.
+
+        Args:
+            batch_size: Number of items of a batch, >= 1.
+            depth: How many batches wait at most, >= 1.
+            to: `"torch"` or `"jax"`: what the thread makes the batches into, as `Batch.torch` and `Batch.jax` do; None
+                or `"numpy"`: they stay as they are.
+            device: Where tensors or JAX's arrays go.
+            beta: As in `sample`.
+
+        Returns:
+            An iterator of batches, which belong to the caller, and a context manager, whose end stops the thread. What
+            a draw raises, such as `NotEnoughData`, is raised in place of its batch, and ends the iteration. With a
+            limiter the thread waits as `sample` would; leaving the `with` block ends that.
+
+        Raises:
+            ArgumentError: An argument outside these limits, `beta` without priorities, or a `device` without tensors.
+            MissingExtra: The package that `to` names is not installed.
+
+        >>> import numpy as np, relive
+        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000, seed=0)
+        >>> obs, flags = np.zeros((8, 3)), np.zeros(8, bool)
+        >>> ids = buffer.extend(
+        ...     obs=obs, action=flags, reward=np.ones(8), next_obs=obs, terminated=flags, truncated=flags
+        ... )
+        >>> with buffer.prefetch(4) as batches:
+        ...     for step, batch in zip(range(3), batches):
+        ...         assert batch.reward.tolist() == [1.0, 1.0, 1.0, 1.0]
+        >>> buffer.stats().drawn
+        12
+        """
+        from ._buffer.prefetching import prefetched
+
+        return prefetched(self._core, batch_size, depth, to, device, beta)
 
     def read(self, ids: Any) -> Batch:
         """Expand the items of given ids, without drawing; weights are 1 and no statistic moves.
@@ -317,8 +360,7 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
             StaleId: An id cannot be drawn: overwritten, not complete yet, or never issued.
             ArgumentError: `ids` are not one-dimensional integers.
         """
-        with self._turn.alone():
-            return self._batch(self._drawable(ids, "ReplayBuffer.read"))
+        return drawing.read(self._core, ids)
 
     def priorities(self, ids: Any) -> Float64:
         """The raw priorities (eps included, alpha not) of drawable ids, float64 `[B]`.
@@ -328,16 +370,7 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
         Raises:
             StaleId, ArgumentError: As in `read`.
         """
-        checked = ids_of(ids, "ReplayBuffer.priorities")
-        with self._turn.alone():
-            slots = self._drawable(checked, "ReplayBuffer.priorities")
-            if self._prioritizing is None:
-                return np.ones(len(slots))
-            self._prioritizing.refresh()
-            found = self._prioritizing.priorities(slots)
-            if self._link is not None:
-                self._link.check(self._bound, checked)
-            return found
+        return drawing.priorities(self._core, ids)
 
     def update_priorities(self, ids: Any, td_error: Any) -> int:
         """Set priorities from TD errors: `|td_error| + eps`.
@@ -355,35 +388,13 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
             StaleId: An id was never issued. Nothing has changed.
             ArgumentError: The sampler has no priorities.
         """
-        if self._try_update is not None:
-            with self._turn.alone():
-                if self._link is not None:
-                    self._link.take_in()
-                if self._try_update(ids, td_error):
-                    self._count_update(len(ids), 0)
+        core = self._core
+        if core.try_update is not None:
+            with core.lock.alone():
+                if core.try_update(ids, td_error):
+                    drawing.count_update(core, len(ids), 0)
                     return len(ids)
-        checked = ids_of(ids, "ReplayBuffer.update_priorities")
-        errors = td_errors(td_error, checked)
-        with self._turn.alone():
-            if self._link is not None:
-                self._link.look()
-            self._index.refresh()
-            slots, states = self._ring.locate(checked)
-            keep: Bool | None = None
-            if states is not None:
-                unknown = states == State.NEVER_ISSUED
-                if unknown.any():
-                    raise stale(checked, states, unknown, "ReplayBuffer.update_priorities")
-                keep = states == State.DRAWABLE
-            if self._link is not None:
-                keep = self._link.known(self._ring, checked, keep)
-            index = self._prioritizing
-            if index is None:
-                raise no_priorities(self.sampler, "ReplayBuffer.update_priorities")
-            index.update(slots, errors, keep)
-            dropped = 0 if keep is None else len(checked) - int(keep.sum())
-            self._count_update(len(checked), dropped)
-            return len(checked) - dropped
+        return drawing.update_priorities(core, ids, td_error)
 
     def can_sample(self, batch_size: int) -> bool:
         """Whether `sample(batch_size)` would succeed; never raises. A signal handler may call it at any time."""
@@ -391,9 +402,274 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
             wanted = check.integer(batch_size, "ReplayBuffer.can_sample", minimum=1)
         except ArgumentError:
             return False
-        nested = self._turn.taken()
-        with self._turn.lock:
-            # The outer call may have changes half done, which a sampler must not take in.
-            drawable = self._ring.drawable if nested else self._index.refresh()
-            enough = wanted <= self._most and drawable >= (1 if self.sampler.replacement else wanted)
-            return enough and (self._limit is None or self._limit.can_sample(wanted))
+        return drawing.can_sample(self._core, wanted)
+
+    def stats(self) -> Stats:
+        """Return a snapshot of counts, priorities and ages. Cost: O(capacity) for `Prioritized` and `Ranked`.
+
+        A signal handler may call it at any time; in the middle of another call some counts are those before it.
+        """
+        return stored.stats(self._core)
+
+    def follow(self, ids: Any, steps: Any) -> Followed:
+        """Walk from stored steps to later or earlier ones of the same stream.
+
+        A walk ends early at the step that ends its episode or comes before a cut, at the newest stored step, and, going
+        back, at the first step of the stream that is still stored. Items that run across episodes change nothing about
+        that. As many steps back as were made lead to `ids` again.
+
+        Args:
+            ids: Ids of stored steps, `[B]`. They need not be drawable: a step whose window is not complete yet can be
+                left and reached.
+            steps: How many steps on, an int or integers `[B]`; negative ones go back.
+
+        Returns:
+            `Followed(ids, steps)`, two int64 arrays `[B]`: where each walk ended, and how many steps it made, negative
+            where it went back.
+
+        Raises:
+            StaleId: An id names no stored step: overwritten, dropped by a cut, or never issued.
+            ArgumentError: `ids` are not one-dimensional integers, or `steps` are neither an int nor one integer per id.
+
+        >>> import numpy as np, relive
+        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 100)
+        >>> time, ends = np.arange(6.0), np.arange(6) == 3  # the fourth step ends an episode
+        >>> ids = buffer.extend(
+        ...     obs=time, action=time, reward=time, next_obs=time + 1, terminated=ends, truncated=ends & False
+        ... )
+        >>> ids.tolist()  # id 4 is the final observation
+        [0, 1, 2, 3, 5, 6]
+        >>> last, steps = buffer.follow(ids, len(buffer))
+        >>> last.tolist(), steps.tolist()
+        ([3, 3, 3, 3, 6, 6], [3, 2, 1, 0, 1, 0])
+        """
+        return stored.follow(self._core, ids, steps)
+
+    def column(self, path: str) -> Array:
+        """A field of all stored steps, by lane and place: for code that keeps arrays of its own in step with a buffer.
+
+        The step with the id `i` is at `[i % num_envs, i // num_envs % R]`, where `R = capacity // num_envs`. Places
+        that hold no step (not written yet, cleared, or the row of a final observation) are zeros, False, and -1 in
+        `"ids"`.
+
+        Args:
+            path: A field by its path in the schema, such as `"reward"` or `"obs.camera"`; `"terminated"` or
+                `"truncated"`; or `"ids"`, which tells where there are steps.
+
+        Returns:
+            A read-only copy `[L, R, ...]` in the field's dtype. It shows the buffer at the moment of the call and does
+            not follow later ones, since rows lie in blocks in memory. Of a stacked field it has the newest frame; a
+            field with `every=k` is zero at the steps that do not keep it.
+
+        Raises:
+            ArgumentError: The schema has no such field.
+
+        >>> import numpy as np, relive
+        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 6, num_envs=2)
+        >>> for t in range(4):
+        ...     step = dict(obs=[t, t], action=[0.0, 0.0], reward=[t, 10 + t], next_obs=[t + 1, t + 1])
+        ...     ids = buffer.add(**step, terminated=[False, False], truncated=[False, False])
+        >>> buffer.column("reward")
+        array([[ 3.,  1.,  2.],
+               [13., 11., 12.]], dtype=float32)
+        >>> buffer.column("ids")
+        array([[6, 2, 4],
+               [7, 3, 5]])
+        """
+        return stored.column(self._core, path)
+
+    def batches(self, batch_size: int, *, shuffle: bool = True, drop_last: bool = False) -> Iterator[Batch]:
+        """Go through every drawable item once: an epoch, for offline data and supervised learning.
+
+        The items are those that can be drawn now, whatever their priorities. Items that are overwritten meanwhile are
+        left out of the batches that come after. Weights are 1 and no statistic moves.
+
+        Args:
+            batch_size: Items in a batch, >= 1; the last batch may have fewer.
+            shuffle: In random order, by one call of the buffer's generator; otherwise in the order of ids, oldest
+                first.
+            drop_last: Leave out a last batch that has fewer.
+
+        Returns:
+            An iterator over batches as `sample` returns them.
+
+        Raises:
+            ArgumentError: `batch_size` is not a positive integer, or a flag is no bool.
+
+        >>> import numpy as np, relive
+        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 100, seed=0)
+        >>> time, no = np.arange(5.0), np.zeros(5, bool)
+        >>> ids = buffer.extend(obs=time, action=time, reward=time, next_obs=time + 1, terminated=no, truncated=no)
+        >>> [batch.ids.tolist() for batch in buffer.batches(2)]
+        [[3, 2], [1, 0], [4]]
+        """
+        return stored.batches(self._core, batch_size, shuffle, drop_last)
+
+    def save(self, path: str | os.PathLike[str], *, keep: int = 1, wait: bool = True, verify: bool = False) -> Saved:
+        """Save the buffer in a directory, for `relive.load`.
+
+        Everything is saved: steps, open episodes, priorities, the clock of an `Anneal`, the generator, statistics.
+        A second save in the same directory writes what is new since the first one, and the priorities. A save is
+        complete or not there: whatever happens meanwhile, a kill or a loss of power included, `load` finds the last
+        complete one.
+
+        Of the files of earlier saves that this one uses again it compares sizes, headers and tables of checksums, and
+        256 KiB of the data, other ones in each save. Where something is wrong it says so in the log, and writes all
+        steps.
+
+        Args:
+            path: The directory; it is made if it does not exist. Only its owner can read what is written.
+            keep: How many complete saves the directory keeps, >= 1. Those that are seen to be damaged do not count.
+            wait: Whether to return when the save is complete. Otherwise a thread writes it; adding and drawing go on,
+                and what is saved is this instant.
+            verify: Whether to read all data of the files that are used again, in place of 256 KiB.
+
+        Returns:
+            What was written; with `wait=False` its `wait()` says when.
+
+        Raises:
+            StorageError: The directory cannot be written, is in use, or holds another buffer's saves.
+            ArgumentError: An argument outside these limits, or a generator that is not NumPy's.
+            ReliveError: Another process wrote to a `Shared` or `Mapped` buffer meanwhile. Earlier saves stay.
+
+        >>> import relive, tempfile
+        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
+        >>> buffer.save(tempfile.mkdtemp()).number
+        1
+        """
+        from .checkpoints._saving import save
+
+        return save(self._core, path, keep, wait, verify)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # For `pickle` and `copy`: a copy in `Ram` that goes on like this buffer. `save` is faster, and smaller.
+        from .checkpoints._copying import copied, rebuilt
+
+        return rebuilt, (type(self), copied(self._core))
+
+    def writer(self, env_ids: Any = None) -> Writer:
+        """A `relive.Writer` for another process: it can be pickled, and claims its lanes when it is first used there.
+
+        Args:
+            env_ids: Its lanes; None: all that are free then.
+
+        Raises:
+            ArgumentError: Other processes cannot open the buffer's storage, or `env_ids` are not distinct lanes.
+
+        >>> import multiprocessing, relive
+        >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+        >>> def act(writer):
+        ...     with writer:
+        ...         writer.add(obs=0.0, action=0.0, reward=1.0, next_obs=1.0, terminated=True, truncated=False)
+        >>> with relive.ReplayBuffer(schema, 1000, num_envs=2, storage=relive.Shared()) as buffer:
+        ...     process = multiprocessing.get_context("fork").Process(target=act, args=(buffer.writer([1]),))
+        ...     process.start()
+        ...     process.join()
+        ...     buffer.sample(1).reward
+        array([1.], dtype=float32)
+        """
+        from .processes.writer import writer_of
+
+        return writer_of(self.storage, None if env_ids is None else self._core.writer.lanes(env_ids).tolist())
+
+    def sync(self) -> None:
+        """Have a `Mapped` buffer's steps, priorities and generator written to the disk; nothing for other storages."""
+        core = self._core
+        with core.lock.alone():
+            core.index.refresh()
+        core.access.keep(core.tally.rng, core.tally.counts())
+
+    def close(self) -> None:
+        """End the buffer: its memory is freed, a shared segment is removed, a mapped file is synced.
+
+        Other processes that have a shared buffer open keep their memory of it until they close it, too. Further calls
+        of this buffer raise a `ReliveError`, a second `close()` does nothing.
+        """
+        core = self._core
+        if core is CLOSED:
+            return
+        if not core.access.forked:
+            self.sync()
+        forks.forget(self)
+        with core.lock.alone():
+            core.access.close()
+            if core.limit is not None:
+                core.limit.over = True
+            self._core = CLOSED
+            for name in ("add", "extend"):
+                vars(self).pop(name, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def share(self) -> Share:
+        """What this buffer's part is in a draw over several: `Share(total, count, smallest, largest)`.
+
+        Raises:
+            ArgumentError: The sampler's draws cannot be divided: `Ranked`, as a rank is among all items.
+
+        >>> import relive
+        >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+        >>> buffer = relive.ReplayBuffer(schema, 100, sampler=relive.Prioritized(alpha=0.5))
+        >>> step = dict(obs=0.0, action=0.0, reward=0.0, next_obs=1.0, terminated=False, truncated=False)
+        >>> ids = buffer.add(**step, priority=4.0), buffer.add(**step, priority=0.0)
+        >>> buffer.share()
+        Share(total=2.0, count=2, smallest=2.0, largest=4.0)
+        """
+        return drawing.share(self._core)
+
+    def draw_at(self, fractions: Any) -> tuple[Batch, Float64, Share]:
+        """Draw the items at given fractions of the total, as `sample` does at the numbers of its generator.
+
+        Items lie in the order in which a stratified draw goes through them, each as wide as its `priority**alpha`. With
+        `Uniform(over="episodes")` a fraction names an episode and an item in it; without replacement the numbers choose
+        one item after the other among those that are left.
+
+        Args:
+            fractions: Numbers in [0, 1), `[B]`, B >= 1.
+
+        Returns:
+            The batch, whose weights are 1; what each of its items is drawn in proportion to, float64 `[B]`; and the
+            buffer's share at the same moment. With these, `masses / share.total` are the items' probabilities.
+
+        Raises:
+            NotEnoughData: Nothing can be drawn, or, without replacement, fewer items than asked for.
+            ArgumentError: Numbers outside [0, 1), or a sampler whose draws cannot be divided.
+
+        >>> import relive
+        >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+        >>> buffer = relive.ReplayBuffer(schema, 100, sampler=relive.Prioritized(alpha=1.0))
+        >>> step = dict(obs=0.0, action=0.0, reward=0.0, next_obs=0.0, terminated=False, truncated=False)
+        >>> ids = buffer.add(**step, priority=1.0), buffer.add(**step, priority=3.0)
+        >>> batch, masses, share = buffer.draw_at([0.2, 0.3, 0.9])
+        >>> batch.ids.tolist(), masses.tolist(), share.total
+        ([0, 1, 1], [1.0, 3.0, 3.0], 4.0)
+        """
+        return drawing.draw_at(self._core, fractions)
+
+    def raise_priority(self, raw: float) -> None:
+        """Give new items at least this raw priority from now on: the largest that was set in another buffer.
+
+        Args:
+            raw: A priority as `add(priority=)` takes it, finite and >= 0.
+
+        Raises:
+            ArgumentError: It is none, or the sampler has no priorities, or its draws cannot be divided.
+        """
+        drawing.raise_priority(self._core, raw)
+
+    @property
+    def next_rows(self) -> Int64:
+        """The row that each lane writes next, int64 `[L]`: ids of lane l, now and later, are `row * num_envs + l`."""
+        core = self._core
+        with core.lock.reentrant:
+            return core.ring.counters[:, HEAD].copy()
+
+    def lane_steps(self) -> Int64:
+        """Steps ever added to each lane, int64 `[L]`: `Sequences(starts=k)` start at those of a multiple of k."""
+        core = self._core
+        with core.lock.reentrant:
+            return core.ring.counters[:, STEPS].copy()

@@ -22,7 +22,7 @@ OTHERS = {"capacity": ROWS, "item": relive.Sequences(2, starts=2), "sampler": re
 def make(path: Path) -> None:
     """A good directory: the second save, with two files of steps."""
     buffer = build()
-    buffer._identity = NAME
+    buffer._core.tally.identity = NAME
     for serial in range(5):
         if serial == 4:
             buffer.save(path)
@@ -46,7 +46,7 @@ def owner() -> relive.ReplayBuffer:
     """A buffer of the same name as that which was saved."""
     buffer = build()
     live(buffer, 0)
-    buffer._identity = NAME
+    buffer._core.tally.identity = NAME
     return buffer
 
 

@@ -107,7 +107,7 @@ def test_two_writers_lose_nothing() -> None:
     for lane in (0, 1):
         write(alone, lane)
     assert ours.stats().added == 8000
-    np.testing.assert_array_equal(ours._ring.counters, alone._ring.counters)
+    np.testing.assert_array_equal(ours._core.ring.counters, alone._core.ring.counters)
     assert_alike(ours, alone)
     ids = np.sort(ours.sample(20_000).ids)
     assert not torn(ours.read(ids)).any()
@@ -138,15 +138,15 @@ def test_a_reader_sees_whole_rows_only(name: str, width: int, rows: int, length:
 
     with forked(lambda: write(0), endless=True), forked(lambda: write(1), endless=True):
         while drawn < 2000:
-            ready = buffer._ring.counters[:, READY].copy()  # the last counter that a writer moves
+            ready = buffer._core.ring.counters[:, READY].copy()  # the last counter that a writer moves
             newest = ((ready - 1 - np.arange(8)[:, None]) * 2 + [0, 1]).ravel()
             try:
                 assert_whole(buffer.read(newest[newest >= 0]))
             except relive.StaleId:  # the writers went round while this process had no CPU
-                assert (buffer._ring.counters[:, HEAD] - ready >= rows // 2).any()
+                assert (buffer._core.ring.counters[:, HEAD] - ready >= rows // 2).any()
             if buffer.can_sample(1):
                 batch = buffer.sample(32)
-                far = batch.ids // 2 > buffer._ring.counters[batch.ids % 2, HEAD] - rows // 2
+                far = batch.ids // 2 > buffer._core.ring.counters[batch.ids % 2, HEAD] - rows // 2
                 assert_whole(relive.Batch({key: value[far] for key, value in batch.items()}))
                 drawn += int(far.sum())
 

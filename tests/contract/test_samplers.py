@@ -83,7 +83,7 @@ class Faulty(relive.ReplayBuffer):
         if self.fault != "clear does nothing":
             super().clear()
         if self.fault == "clear leaves the largest priority":
-            self._ring.counters[:, CLEARED] = 0
+            self._core.ring.counters[:, CLEARED] = 0
 
     def extend(self, **arguments):
         if self.fault == "extend is not add" and arguments.get("priority") is None:

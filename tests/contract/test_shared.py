@@ -20,7 +20,7 @@ from test_samplers import SAMPLERS
 import relive
 from relive.checkpoints._instant import Instant
 from relive.processes._about import CHOICES, About
-from relive.processes._link import Link
+from relive.processes.joint import Joint
 from relive.storage import Shared
 from relive.storage._segment import Segment
 
@@ -118,10 +118,10 @@ def test_a_writer_waits_for_whoever_is_opening_the_buffer(wanted: list[int] | No
         opening = Segment.attach(storage.file, "")
         about = About.decoded(opening.raw(CHOICES), "")
         opening.typed(about.ring_spec() | about.spec())
-        link = Link(opening, 2)
-        assert link.busy == []
+        access = Joint(opening, about)
+        assert access.busy == []
         opened = threading.Event()
-        after = threading.Timer(0.5, lambda: (opened.set(), link._memory.close()))
+        after = threading.Timer(0.5, lambda: (opened.set(), access.memory.close()))
         after.start()
         with relive.Writer(storage.address, env_ids=wanted) as writer:
             assert opened.is_set()
@@ -332,7 +332,7 @@ def test_a_lap_while_the_sampler_takes_changes_in(when: str, call: str, monkeypa
     with make(3, 9, lanes=1, sampler=relive.Ranked(), storage=relive.Shared()) as buffer, buffer.writer() as writer:
         ids = writer.extend(**episodes(0, 3))[0]
         assert len(buffer.priorities(ids)) == 3
-        index, lapped = buffer._index, []
+        core, index, lapped = buffer._core, buffer._core.index, []
         refresh = index.refresh
 
         def refreshed() -> int:
@@ -348,6 +348,7 @@ def test_a_lap_while_the_sampler_takes_changes_in(when: str, call: str, monkeypa
 
         with monkeypatch.context() as patch:
             patch.setattr(index, "refresh", refreshed)
+            patch.setattr(buffer, "_core", core.__replace__(refresh=core.access.refreshing(refreshed)))
             if call == "sample":
                 assert_steps(buffer.sample(64))
             elif call == "update_priorities":

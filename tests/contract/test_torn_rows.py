@@ -12,7 +12,8 @@ from forking import forked
 from test_processes import native
 
 import relive
-from relive.processes._link import Link
+from relive._buffer.access import Alone
+from relive.processes.joint import Joint
 
 pytestmark = [native, pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")]
 WRITERS, READERS = 4, 2
@@ -116,10 +117,6 @@ def test_no_torn_row_is_ever_drawn(size: int, rows: int, seconds: float, record_
 
 
 def test_meta_without_the_check_rows_are_torn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unchecked(link: Link, n: int, bound, rng, beta):
-        slots, weights = bound.index.draw(n, rng, beta)
-        return {**bound.expander.expand(slots, rng), "weights": weights}
-
-    monkeypatch.setattr(Link, "draw", unchecked)
+    monkeypatch.setattr(Joint, "draw", Alone.draw)
     _, bad = hunt(28_000, 16, 3.0, relive.Uniform())
     assert bad > 0

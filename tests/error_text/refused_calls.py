@@ -125,7 +125,7 @@ def flat_step(t: int = 4, **changes: Any) -> dict[str, Any]:
 
 
 # What names a buffer in directories of saves, by chance, and knows the last of them.
-SAVING = {"_identity", "_savers"}
+SAVING = {"identity", "saver"}
 
 
 def fingerprint(thing: Any) -> str:

@@ -83,8 +83,8 @@ def saves(failing: Failing, sampler: str, every: int) -> None:
 
         def check() -> None:
             gc.collect()
-            assert not buffer._turn.taken()
-            guard: Any = buffer._adding._watching()
+            assert not buffer._core.lock.taken()
+            guard: Any = buffer._core.writer._watching()
             assert guard is None or (guard.limits > 2**62).all()
             ours = seen(relive.load(path), streams)
             try:

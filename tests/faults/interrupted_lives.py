@@ -94,7 +94,7 @@ def calls(buffer: relive.ReplayBuffer, streams: Streams) -> dict[str, Callable[[
     def step(*arguments: Any, **named: Any) -> dict[str, Any]:
         return copy.deepcopy(streams).step(*arguments, **named)
 
-    newest = LANES * int(buffer._ring.counters[:, 0].min())
+    newest = LANES * int(buffer._core.ring.counters[:, 0].min())
     ids = np.array([i for i in range(newest) if i < 2 or readable(buffer, i)])[[0, 1, -1, -2, -1]]
     every = step(), step(lanes=[1]), step(jump=500), step(successor=False), steps(2)
     whole, part, cut, waiting, several = every
@@ -118,7 +118,7 @@ def calls(buffer: relive.ReplayBuffer, streams: Streams) -> dict[str, Callable[[
 
 
 def readable(buffer: relive.ReplayBuffer, number: int) -> bool:
-    states = buffer._ring.locate(np.array([number]))[1]
+    states = buffer._core.ring.locate(np.array([number]))[1]
     return states is None or not states[0]
 
 
@@ -130,7 +130,7 @@ def seen(buffer: relive.ReplayBuffer, streams: Streams) -> list[Any]:
         stats = buffer.stats()
         views += [stats.size, stats.drawable, stats.added, stats.cuts, stats.unbootstrapped, stats.ends]
         views += [stats.repeated_finals, stats.priority_quantiles]
-        ids = [i for i in range(LANES * int(buffer._ring.counters[:, 0].max())) if readable(buffer, i)]
+        ids = [i for i in range(LANES * int(buffer._core.ring.counters[:, 0].max())) if readable(buffer, i)]
         views += [ids, dict(buffer.read(ids)), buffer.priorities(ids)]
         views.append(dict(buffer.sample(3)) if buffer.can_sample(3) else None)
         if prioritizes(buffer):
@@ -163,7 +163,7 @@ class Twins:
 
     def settle(self) -> None:
         """See that the call has happened or has not, and go back to before it."""
-        assert not self.buffer._turn.taken(), "the lock is held"
+        assert not self.buffer._core.lock.taken(), "the lock is held"
         if not any(state.holds() for state in self.known):
             self.known.append(State(self.buffer))  # looked at once
             self.check_sample() if self.name == "sample" else self.check()
@@ -182,10 +182,10 @@ class Twins:
         self.buffer.rng.bit_generator.state = self.before.generator
         if prioritizes(self.buffer):
             assert self._draws() == self.draws or not moved
-            self.buffer._index._sampling._draws[0] = self.draws - 1  # type: ignore[attr-defined]
+            self.buffer._core.index._sampling._draws[0] = self.draws - 1  # type: ignore[attr-defined]
         np.testing.assert_equal(seen(self.buffer, self.streams), self.views[0])
 
     def _draws(self) -> float:
         """The clock of beta."""
-        index: Any = self.buffer._index
+        index: Any = self.buffer._core.index
         return float(index._sampling._draws[0]) if prioritizes(self.buffer) else 0.0

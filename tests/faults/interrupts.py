@@ -103,7 +103,7 @@ class State:
         arrays = {id(array): array for array in _arrays(buffer, self._attributes)}
         self._arrays = [(array, array.copy()) for array in arrays.values()]
         self.generator = buffer.rng.bit_generator.state
-        self._watched = buffer._ring.kernel.watched
+        self._watched = buffer._core.ring.kernel.watched
 
     def attribute(self, owner: object, name: str) -> Any:
         """What an attribute was."""

@@ -36,7 +36,7 @@ def live(buffer: relive.ReplayBuffer, serial: int) -> None:
 
 def digest(buffer: relive.ReplayBuffer) -> str:
     """Of every array and of the generator."""
-    now = copied(buffer._source(), "")
+    now = copied(buffer._core)
     found = hashlib.sha256(repr((now.facts.rng.bit_generator.state, now.facts.counts)).encode())
     for name, array in sorted(now.arrays.items()):
         found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())

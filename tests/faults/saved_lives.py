@@ -68,7 +68,7 @@ def live(buffer: relive.ReplayBuffer, serial: int) -> Any:
 
 def digest(buffer: relive.ReplayBuffer) -> str:
     """Of every array, of the generator, and of what is drawn from now on; the buffer goes on thereby."""
-    found, now = hashlib.sha256(), copied(buffer._source(), "")
+    found, now = hashlib.sha256(), copied(buffer._core)
     facts = [now.rows, repr(now.item), repr(now.sampler), repr(now.facts.rng.bit_generator.state)]
     facts += [(name, now.facts.counts[name]) for name in ("drawn", "updates", "stale_updates")]
     found.update(repr(facts).encode())
@@ -80,9 +80,9 @@ def digest(buffer: relive.ReplayBuffer) -> str:
     by_row = ("rows/given", "slots/")
     arrays = [(name, array[of_rows] if name.startswith(by_row) else array) for name, array in kept.items()]
     arrays += [(column.path, array[np.concatenate(steps)]) for column, array in columns if not column.field.every]
-    counters = buffer._ring.counters
+    counters = buffer._core.ring.counters
     ids = [row * LANES + lane for lane in range(LANES) for row in range(*counters[lane, [OLDEST, READY]].tolist())]
-    located = buffer._ring.locate(np.array(ids, np.int64)).states
+    located = buffer._core.ring.locate(np.array(ids, np.int64)).states
     batches = [buffer.read(np.array(ids, np.int64)[located == 0 if located is not None else slice(None)])]
     for serial in (10_000, 10_001):
         found.update(live(buffer, serial).tobytes())

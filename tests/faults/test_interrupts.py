@@ -117,7 +117,7 @@ def test_a_call_with_a_limiter_interrupted_at_any_line_has_happened_or_not(name:
         with contextlib.suppress(Interrupt):
             run(call, interrupted_at(at))
         assert moved(buffer) in (before, after)
-        assert not buffer._turn.taken()
+        assert not buffer._core.lock.taken()
         thread = threading.Thread(target=buffer.sample, args=(4,))  # no lock is left behind
         thread.start()
         thread.join(5)
@@ -139,9 +139,9 @@ def test_a_save_interrupted_at_any_line_is_complete_or_not_there(tmp_path: Path,
         with contextlib.suppress(Interrupt):
             run(lambda: buffer.save(tmp_path), interrupted_at(at))
         gc.collect()  # what an interrupt leaves may refer to itself
-        guard: Any = buffer._adding._watching()
+        guard: Any = buffer._core.writer._watching()
         assert guard is None or (guard.limits > 2**62).all()  # nobody has to ask it any more
-        assert not buffer._turn.taken()
+        assert not buffer._core.lock.taken()
         ours = seen(relive.load(tmp_path), streams)
         try:
             np.testing.assert_equal(ours, expected[0])
@@ -165,11 +165,11 @@ class Impatient:
 
     def insist(self, job: Callable[[], object], repeatable: bool) -> None:
         for _ in range(2):
-            before = self.buffer._ring.counters.tobytes()
+            before = self.buffer._core.ring.counters.tobytes()
             if self._attempt(job):
                 return
             self.interrupts += 1
-            if not repeatable and self.buffer._ring.counters.tobytes() != before:
+            if not repeatable and self.buffer._core.ring.counters.tobytes() != before:
                 return
         job()
 

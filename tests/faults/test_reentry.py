@@ -80,7 +80,7 @@ def test_changing_calls_are_refused_inside_a_call(sampler: str, kernels: str) ->
     refused = []
 
     def meddle(number: int) -> None:
-        if not buffer._turn.taken():
+        if not buffer._core.lock.taken():
             return
         with pytest.raises(ReliveError, match=r"one inside another call of the same thread - .*set a flag in the sig"):
             inner[number % len(inner)]()

@@ -192,8 +192,8 @@ for lane in np.flatnonzero(truncated):
 buffer.add(obs=obs, action=action, reward=reward, next_obs=final, terminated=terminated, truncated=truncated)
 """
     buffer = buffer_for(envs, kernels)
-    looks, say = [], buffer._notices.say
-    buffer._notices.say = lambda ring: looks.append(1) or say(ring)
+    looks, say = [], buffer._core.notices.say
+    buffer._core.notices.say = lambda ring: looks.append(1) or say(ring)
     assert loop(envs, buffer, right) == []
     assert buffer.stats().repeated_finals == buffer.stats().ends > 40
     if kernels == "native":

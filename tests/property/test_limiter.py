@@ -111,7 +111,7 @@ def test_a_limiter_lets_through_what_reverb_would(
             may = model.insert(len(lanes) * (count if name == "extend" else 1))
             assert passes(getattr(buffer, name), **step) == may
         elif name == "sample":
-            possible = buffer._ring.drawable > 0
+            possible = buffer._core.ring.drawable > 0
             may = model.sample(count) if possible else False
             assert buffer.can_sample(count) == may
             if possible:
@@ -125,11 +125,11 @@ def test_a_limiter_lets_through_what_reverb_would(
                 model.inserts = model.samples = 0
         if not may:
             assert state(buffer) == before
-        if buffer._ring.drawable:
+        if buffer._core.ring.drawable:
             most = model.most_items()
             assert most == 0 or buffer.can_sample(most)
             assert not buffer.can_sample(most + 1)
-        found = buffer._limit.report()
+        found = buffer._core.limit.report()
         assert (found.inserts, found.samples) == (model.inserts, model.samples)
         assert found.error == (model.inserts - model.size) * model.rate - model.samples
         assert (found.insert_waits, found.sample_waits) == (0, 0)
@@ -137,8 +137,8 @@ def test_a_limiter_lets_through_what_reverb_would(
 
 def state(buffer: relive.ReplayBuffer) -> list[object]:
     """What a call that is refused leaves as it was."""
-    ring = buffer._ring
-    return [ring.counters.tobytes(), ring.marks.tobytes(), buffer._limit.report(), buffer.rng.bit_generator.state]
+    ring = buffer._core.ring
+    return [ring.counters.tobytes(), ring.marks.tobytes(), buffer._core.limit.report(), buffer.rng.bit_generator.state]
 
 
 def passes(call: object, **arguments: object) -> bool:

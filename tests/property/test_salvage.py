@@ -54,7 +54,7 @@ def assert_other_items_are_whole(longest: int, sound: Path, salvaged: Path) -> N
     items = [relive.Transitions(n_step=k, gamma=0.9) for k in range(1, longest + 1)]
     whole = [relive.load(sound, item=item, sampler=relive.Uniform()) for item in items]
     loaded = relive.load(salvaged, item=items[-1], sampler=relive.Uniform())
-    for key in range(loaded.num_envs * int(loaded._ring.counters[:, 0].max(initial=0))):
+    for key in range(loaded.num_envs * int(loaded._core.ring.counters[:, 0].max(initial=0))):
         if not is_refused(loaded, key):
             batch = loaded.read([key])
             assert_same_batch(batch, whole[int(batch.steps[0]) - 1].read([key]), rtol=1e-6)
@@ -78,10 +78,10 @@ def test_what_is_salvaged_is_what_it_was(program: tuple[Config, list[Call]], dat
         if config.every is None:
             longest = config.rows - most_frames(stacks_of(config.fields.tree["obs"])) + 1
             assert_other_items_are_whole(min(3, longest), Path(name) / "sound", target)
-    stored = buffer._ring.counters[:, 7]
+    stored = buffer._core.ring.counters[:, 7]
     np.testing.assert_array_equal(found.stored, stored)
-    np.testing.assert_array_equal(np.subtract(stored, found.lost), loaded._ring.counters[:, 7])
-    rows = range(buffer.num_envs * int(buffer._ring.counters[:, 0].max(initial=0)))
+    np.testing.assert_array_equal(np.subtract(stored, found.lost), loaded._core.ring.counters[:, 7])
+    rows = range(buffer.num_envs * int(buffer._core.ring.counters[:, 0].max(initial=0)))
     items = [key for key in rows if not is_refused(loaded, key)]
     if not places:
         assert items == [key for key in rows if not is_refused(buffer, key)]

@@ -69,7 +69,7 @@ def results_of(buffer: relive.ReplayBuffer, call: Call) -> list[Any]:
 def all_of(buffer: relive.ReplayBuffer) -> dict[str, Any]:
     """Every statistic but what each kernel counts, and each storage needs, in its own way; and the generator."""
     stats = {name: value for name, value in vars(buffer.stats()).items() if name not in ("slow_adds", "nbytes")}
-    return {**stats, "rng": buffer.rng.bit_generator.state["state"], "counters": buffer._ring.counters.tolist()}
+    return {**stats, "rng": buffer.rng.bit_generator.state["state"], "counters": buffer._core.ring.counters.tolist()}
 
 
 @given(programs(spoiled=False), st.data())
@@ -126,7 +126,7 @@ def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Cal
         results += [results_of(buffer, call) for call in later]
         loaded = relive.load(path)
         assert all_of(loaded) == all_of(alone)
-        heads = int(alone._ring.counters[:, 0].max())
+        heads = int(alone._core.ring.counters[:, 0].max())
         ids = [key for key in range(config.num_envs * heads) if not is_refused(alone, key)]
         assert_same_batch(loaded.read(ids), alone.read(ids))
         for call, each in zip(calls[moment:], results, strict=True):
@@ -145,7 +145,7 @@ def test_a_thread_adds_while_another_writes(name: str) -> None:
         buffer, ended = relive.ReplayBuffer(schema, 400, num_envs=2, seed=0), threading.Event()
 
         def extend(steps: int = 30) -> None:
-            first = int(buffer._ring.counters[0, 0])
+            first = int(buffer._core.ring.counters[0, 0])
             code = np.broadcast_to(np.arange(first, first + steps), (2, steps))
             obs = np.broadcast_to(code[..., None].astype(np.float32), (2, steps, 2000))
             ends = np.zeros((2, steps), bool)
@@ -168,8 +168,8 @@ def test_a_thread_adds_while_another_writes(name: str) -> None:
             thread.join()
         assert number == 4
         loaded = relive.load(path)
-        heads = loaded._ring.counters[:, 0]
-        assert (heads < buffer._ring.counters[:, 0] - 200).all(), "the ring went round meanwhile"
+        heads = loaded._core.ring.counters[:, 0]
+        assert (heads < buffer._core.ring.counters[:, 0] - 200).all(), "the ring went round meanwhile"
         batch = loaded.sample(500)
         for codes in (batch.action, batch.reward, batch.obs.min(1), batch.obs.max(1)):
             np.testing.assert_array_equal(codes, batch.ids // 2)
@@ -237,7 +237,7 @@ def test_the_same_steps_under_other_choices(config: Config, other: Config, data:
 
 def assert_carried(buffer: relive.ReplayBuffer, loaded: relive.ReplayBuffer) -> None:
     """Raw priorities are those of before where both samplers have them, else `initial`."""
-    rows = range(buffer.num_envs * int(buffer._ring.counters[:, 0].max(initial=0)))
+    rows = range(buffer.num_envs * int(buffer._core.ring.counters[:, 0].max(initial=0)))
     both = [key for key in rows if not (is_refused(buffer, key) or is_refused(loaded, key))]
     if both and loaded.sampler.prioritizes:
         known = buffer.sampler.prioritizes and buffer.sampler.alpha > 0 and loaded.sampler.alpha > 0
@@ -263,7 +263,7 @@ def test_lanes_can_be_chosen(program: tuple[Config, list[Call]], data: st.DataOb
         once = relive.load(path, lanes=lanes, seed=1)
     for loaded, origins in ((twice, [*lanes, lanes[0]]), (once, lanes)):
         assert loaded.num_envs == len(origins)
-        heads = loaded._ring.counters[:, 0].tolist()
+        heads = loaded._core.ring.counters[:, 0].tolist()
         for lane, origin in enumerate(origins):
             for row in range(heads[lane]):
                 key, before = row * len(origins) + lane, row * config.num_envs + origin

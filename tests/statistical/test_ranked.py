@@ -105,7 +105,7 @@ def test_ranks_are_exact_after_any_history(capacity: int, back_end: str) -> None
             assert ranking(buffer, len(expected)) == expected
         keys = list(model.priority)
         np.testing.assert_array_equal(buffer.priorities(keys), [model.priority[key] for key in keys])
-        merged_and_not |= {len(buffer._index._ranks._order._late) > 0} if back_end == "numpy" else {True, False}
+        merged_and_not |= {len(buffer._core.index._ranks._order._late) > 0} if back_end == "numpy" else {True, False}
     assert merged_and_not == {True, False} or capacity < 64
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import relive
-from relive._flow.pacing import limit
+from relive._flow import limit
 from relive._ring import kernels
 from relive.checkpoints._filling import fill_limiter
 
@@ -40,7 +40,7 @@ def add(buffer: relive.ReplayBuffer, **changes: object) -> np.ndarray:
 
 def fill(buffer: relive.ReplayBuffer) -> None:
     """Add until the limiter does not allow more."""
-    while buffer._limit.can_insert(LANES):
+    while buffer._core.limit.can_insert(LANES):
         add(buffer)
 
 
@@ -135,7 +135,7 @@ def test_a_wait_ends_within_50_ms(
 
 
 def state(buffer: relive.ReplayBuffer) -> list[object]:
-    ring = buffer._ring
+    ring = buffer._core.ring
     return [buffer.stats(), ring.counters.tobytes(), ring.marks.tobytes(), buffer.rng.bit_generator.state]
 
 
@@ -242,7 +242,7 @@ def test_a_writer_in_another_process_waits_and_is_waited_for() -> None:
             code = 0
         finally:
             os._exit(code)
-    while buffer._limit.can_insert(LANES):
+    while buffer._core.limit.can_insert(LANES):
         time.sleep(0.01)
     time.sleep(0.05)  # now it waits
     for _ in range(96):
@@ -312,7 +312,7 @@ def test_closing_ends_all_waits(waits: str, storage: type) -> None:
     if waits == "writer" and storage is relive.Ram:
         pytest.skip("nobody else writes to it")
     buffer = make(relive.RateLimiter(1, min_size=10, error_buffer=4), storage=storage())
-    ring = buffer._ring
+    ring = buffer._core.ring
     if waits == "writer":
         writer = buffer.writer()
         while ring.stored < 14:

@@ -353,7 +353,7 @@ def test_statistics_are_computed_outside_of_the_lock(sampler: object, monkeypatc
     inside, quantile = [], np.quantile
 
     def watched(*arguments: object) -> np.ndarray:
-        inside.append(buffer._turn.taken())
+        inside.append(buffer._core.lock.taken())
         return quantile(*arguments)
 
     monkeypatch.setattr(np, "quantile", watched)

@@ -62,7 +62,7 @@ def test_a_sampler_has_no_large_array_of_its_own(name: str) -> None:
 
     schema = relive.Schema(obs=relive.Field(), action=relive.Field())
     buffer = relive.ReplayBuffer(schema, ROWS, sampler=TABLE[name][0], storage=Watched())
-    for array in arrays_of(buffer._index, set()):
+    for array in arrays_of(buffer._core.index, set()):
         assert array.nbytes < 1024 or any(np.shares_memory(array, other) for other in opened)
 
 
@@ -80,6 +80,6 @@ def test_the_order_of_ranks_takes_what_its_documentation_says() -> None:
             batch = buffer.sample(256)
             buffer.update_priorities(batch.ids, rng.standard_normal(256))
         buffer.can_sample(1)
-        places = buffer._index._places
+        places = buffer._core.index._places
         lines = places[: len(places) // 8 * 8].reshape(-1, 8).any(axis=1)
         assert lines.sum() * 64 < most * n

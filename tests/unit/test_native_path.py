@@ -73,7 +73,7 @@ def stored(calls: list[tuple[str, dict[str, Any]]], **choices: Any) -> tuple[lis
     buffer = build(**choices)
     ids = [getattr(buffer, name)(**arguments) for name, arguments in calls]
     held = np.unique(np.concatenate([part.ravel() for part in ids]))
-    states = buffer._ring.locate(held)[1]
+    states = buffer._core.ring.locate(held)[1]
     held = held if states is None else held[states == 0]
     batch = buffer.read(held)
     arrays = [*ids, *leaves(batch)]
@@ -219,7 +219,7 @@ def test_a_buffer_is_freed_as_soon_as_it_is_gone() -> None:
         with _kernels.use("native"):
             buffer = build(FLAT)
         buffer.add(**step(FLAT, (2,), 0))
-        marks = weakref.ref(buffer._ring.marks)
+        marks = weakref.ref(buffer._core.ring.marks)
         del buffer
         assert marks() is None
     finally:
@@ -313,8 +313,9 @@ def test_an_update_is_one_call(form: Callable[[np.ndarray], np.ndarray], monkeyp
     """Of the TD errors that networks give; what needs a closer look takes the long way, and the same priorities."""
     with _kernels.use("native"):
         buffers = [build(FLAT, lanes=1, sampler=relive.Prioritized()) for _ in range(2)]
-    monkeypatch.setattr(buffers[0], "_index", None)  # the long way asks it
-    monkeypatch.setattr(buffers[1], "_try_update", lambda ids, td: False)
+    short, long = (buffer._core for buffer in buffers)
+    monkeypatch.setattr(buffers[0], "_core", short.__replace__(prioritizing=None))  # the long way asks it
+    monkeypatch.setattr(buffers[1], "_core", long.__replace__(try_update=None))
     td = np.array([0.5, -3.0, 0.0, 2.0])
     for buffer in buffers:
         for t in range(20):

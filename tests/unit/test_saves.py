@@ -76,7 +76,7 @@ def test_a_buffer_that_was_saved_or_loaded_is_freed_as_soon_as_it_is_gone(tmp_pa
         for choices in (None, {}, {"sampler": relive.Uniform(), "lanes": [1]}):
             buffer = buffer if choices is None else relive.load(tmp_path, **choices)
             copied = pickle.dumps(buffer)
-            marks = weakref.ref(buffer._ring.marks)
+            marks = weakref.ref(buffer._core.ring.marks)
             del buffer
             assert marks() is None
             assert pickle.loads(copied).sample(4).ids.shape == (4,)

@@ -17,6 +17,7 @@ import numpy as np
 
 from .._base.types import Array, Bool, Float64, Int64
 from .._buffer.arguments import ids_of, shortage, td_errors
+from .._buffer.drawing import count_update
 from .._ring.lanes import CUTS, MANY_BOUNDARIES, OLDEST
 from ..batch import Batch
 from ..buffer import ReplayBuffer
@@ -72,7 +73,7 @@ class Counted:
     def _use(self, buffer: ReplayBuffer) -> None:
         self.buffer = buffer
         # It would advise more rows, which no step needs.
-        buffer._ring.kernel.watched &= ~MANY_BOUNDARIES
+        buffer._core.ring.kernel.watched &= ~MANY_BOUNDARIES
         self._cuts = np.full(buffer.num_envs, -1)  # what came before is not known
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -133,7 +134,7 @@ class Counted:
 
     def newly_cut(self, lanes: Int64) -> Bool:
         """In which lanes a stream may have been cut since they were asked about; True for those that never were."""
-        cuts = self.buffer._ring.counters[lanes, CUTS]
+        cuts = self.buffer._core.ring.counters[lanes, CUTS]
         new: Bool = cuts != self._cuts[lanes]
         self._cuts[lanes] = cuts
         return new
@@ -142,12 +143,12 @@ class Counted:
         """Keep steps out of the draws that the buffer still has."""
         if len(ids):
             applied = self.buffer.update_priorities(ids, np.zeros(len(ids)))
-            self.buffer._stale -= len(ids) - applied  # nobody's updates
-            self.buffer._updates -= len(ids)
+            self.buffer._core.tally.stale -= len(ids) - applied  # nobody's updates
+            self.buffer._core.tally.updates -= len(ids)
 
     def _drop_what_is_gone(self, lanes: Int64) -> None:
         """Forget steps whose rows, or whose older frames', have gone to the frames before streams in mid-episode."""
-        first = self.buffer._ring.counters[lanes, OLDEST] * len(self.ids) + lanes
+        first = self.buffer._core.ring.counters[lanes, OLDEST] * len(self.ids) + lanes
         for lane, oldest in zip(lanes.tolist(), first.tolist(), strict=True):
             while self.size[lane] and self.ids[lane, self.next[lane] - self.size[lane]] < oldest:
                 self.ids[lane, self.next[lane] - self.size[lane]] = -1
@@ -201,11 +202,11 @@ class Counted:
         drawable = self._drawable()
         total, repeats = int(drawable.sum()), buffer.sampler.replacement
         if total < (1 if repeats else batch_size):
-            raise shortage(1 if repeats else batch_size, total, total, buffer._ring.waiting, self._item.n_step)
+            raise shortage(1 if repeats else batch_size, total, total, buffer._core.ring.waiting, self._item.n_step)
         rng = buffer.rng
         places = rng.integers(total, size=batch_size) if repeats else rng.choice(total, batch_size, replace=False)
         batch = buffer.read(self._at(places, drawable))
-        buffer._drawn += batch_size
+        buffer._core.tally.drawn += batch_size
         return batch
 
     def kept(self, ids: Int64) -> Bool:
@@ -224,7 +225,7 @@ class Counted:
             return self.buffer.update_priorities(checked, errors)
         applied = self.buffer.update_priorities(checked[keep], errors[keep])
         dropped = len(checked) - int(keep.sum())
-        self.buffer._count_update(dropped, dropped)
+        count_update(self.buffer._core, dropped, dropped)
         return applied
 
     def weights(self, ids: Int64, beta: float | None) -> Float64:

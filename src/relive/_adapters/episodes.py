@@ -31,7 +31,7 @@ def episodes(buffer: ReplayBuffer) -> Iterator[Episode]:
 
     Rewards are those of single steps, whatever the buffer's item. No other thread may add meanwhile.
     """
-    ring = buffer._ring
+    ring = buffer._core.ring
     single = Transitions(n_step=1, gamma=1.0).bind(buffer.schema, ring, Arena())
     stored = buffer.column("ids")
     for lane in stored:
@@ -50,7 +50,7 @@ def episodes(buffer: ReplayBuffer) -> Iterator[Episode]:
 
 def _known(buffer: ReplayBuffer, ids: Int64) -> Bool:
     """Whether the successors of steps that end their streams are stored."""
-    ring = buffer._ring
+    ring = buffer._core.ring
     rows, lanes = np.divmod(ids, buffer.num_envs)
     head, held = ring.counters[lanes, HEAD], ring.counters[lanes, HELD]
     lost = (ring.marks[ring.at(rows, lanes)] & LOST) > 0

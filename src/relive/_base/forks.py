@@ -32,18 +32,18 @@ class Lock(AbstractContextManager[Any], Protocol):
     def forked(self) -> None: ...
 
 
-class Turn(Protocol):
+class CallLock(Protocol):
     """What no other thread is to be inside of when this process forks."""
 
     @property
-    def lock(self) -> Lock:
+    def reentrant(self) -> Lock:
         """Re-entrant."""
         ...
 
 
 _parts: WeakSet[Part] = WeakSet()
-_turns: WeakSet[Turn] = WeakSet()
-_outer: WeakSet[Turn] = WeakSet()
+_locks: WeakSet[CallLock] = WeakSet()
+_outer: WeakSet[CallLock] = WeakSet()
 _one = RLock()  # two threads that fork at the same time would wait for each other's locks
 _held = ExitStack()
 
@@ -58,21 +58,21 @@ def forget(part: Part) -> None:
     _parts.discard(part)
 
 
-def halt(turn: Turn, *, outer: bool = False) -> None:
-    """Hold the lock of `turn` over every fork from now on; `outer`: inside it other ones are taken."""
-    (_outer if outer else _turns).add(turn)
+def halt(lock: CallLock, *, outer: bool = False) -> None:
+    """Hold the lock `lock` over every fork from now on; `outer`: inside it other ones are taken."""
+    (_outer if outer else _locks).add(lock)
 
 
-def turns() -> list[Turn]:
+def locks() -> list[CallLock]:
     """All that are held over a fork, in the order in which threads take them."""
-    return [*_outer, *_turns]
+    return [*_outer, *_locks]
 
 
 def _before() -> None:
     _one.acquire()
-    for turn in turns():
-        _held.enter_context(turn.lock)
-        while not turn.lock.still():
+    for lock in locks():
+        _held.enter_context(lock.reentrant)
+        while not lock.reentrant.still():
             time.sleep(_LOOK)
 
 
@@ -82,8 +82,8 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    for turn in turns():
-        turn.lock.forked()
+    for lock in locks():
+        lock.reentrant.forked()
     _held.close()
     _one.release()
     for part in list(_parts):

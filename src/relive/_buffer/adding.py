@@ -17,8 +17,8 @@ from .._schema.step_parser import Step, StepParser
 from ..samplers import Sampler
 from ..schema import Schema
 from .arguments import lanes_of, raw_priorities
+from .call_lock import CallLock
 from .notices import Notices
-from .turn import Turn
 
 
 class Guard(Protocol):
@@ -42,6 +42,10 @@ class Claims(Protocol):
         """`lanes` are about to be written; whether some had to be claimed. It may refuse."""
         ...
 
+    def resume(self) -> None:
+        """Let the first writer of each lane go on where it stands."""
+        ...
+
 
 class Adding:
     """What writes to a buffer's ring. It does not know the buffer, whose memory is so freed as soon as it is gone.
@@ -52,7 +56,7 @@ class Adding:
         refresh: Lets the sampler take in what changed.
         sampler: Which items are drawn; None: priorities are kept for whoever draws.
         notices: What there is to warn of.
-        turn: Whose turn it is to call.
+        lock: Lets one thread at a time into a call.
         claims: Which lanes this process may write; None: all.
 
     A native kernel's call leaves to Python what is not legal, since the errors are here; calls that have a notice to
@@ -69,10 +73,10 @@ class Adding:
         refresh: Callable[[], int],
         sampler: Sampler | None,
         notices: Notices,
-        turn: Turn,
+        lock: CallLock,
         claims: Claims | None = None,
     ) -> None:
-        self._ring, self._sampler, self._notices, self._turn = ring, sampler, notices, turn
+        self._ring, self._sampler, self._notices, self._lock = ring, sampler, notices, lock
         self._refresh, self._claims = refresh, claims
         self._parser = StepParser(schema)
         self._all_lanes = np.arange(ring.lanes)
@@ -85,7 +89,7 @@ class Adding:
         otherwise = self.extend if several else self.add
         ask = self._parser.column
         refresh = self._refresh if self._sampler is None or self._sampler.prioritizes else None
-        made = kernels.active().adding(self._ring.kernel, self._turn.lock, ask, refresh, otherwise, several)
+        made = kernels.active().adding(self._ring.kernel, self._lock.reentrant, ask, refresh, otherwise, several)
         self._native = made != otherwise
         return made
 
@@ -100,14 +104,25 @@ class Adding:
 
     def cut(self, lanes: Int64) -> None:
         """`ReplayBuffer.cut`."""
-        with self._turn.alone():
+        with self._lock.alone():
             self._ask_guard(lanes, 1)
             self._ring.cut(lanes)
 
+    def clear(self) -> None:
+        """Empty the ring; the caller has the lock."""
+        if self._claims is not None:
+            self._claims.before(self._all_lanes)
+        self._ring.clear()
+
+    def resume(self) -> None:
+        """Let streams that were loaded from a save go on where they stand."""
+        if self._claims is not None:
+            self._claims.resume()
+
     def add(self, *, env_ids: Any = None, priority: Any = None, **step: Any) -> Int64:
         """`ReplayBuffer.add`."""
-        if self._turn.taken():
-            raise self._turn.refusal()
+        if self._lock.taken():
+            raise self._lock.refusal()
         noticed = self._notices.say(self._ring)
         lanes = self.lanes(env_ids)
         canonical = self._parser.step(_in_order(step), (len(lanes),), 1).mapped(lambda array: array[:, None])
@@ -129,7 +144,7 @@ class Adding:
         return lead.as_given(self._write(canonical, lanes, raw, noticed))
 
     def _write(self, step: Step, lanes: Int64, priority: Float64 | None, noticed: bool) -> Int64:
-        with self._turn.alone():
+        with self._lock.alone():
             if priority is not None:
                 # Earlier steps without a priority get the largest so far, which these steps may raise.
                 self._refresh()

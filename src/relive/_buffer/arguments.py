@@ -158,3 +158,8 @@ def readable(nbytes: int) -> str:
             return f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def too_many(most: int, items: int, at: str) -> ArgumentError:
+    """The error of a draw of `items` items, of which `most` fit in memory."""
+    return ArgumentError(message(f"at most {most} items, as many as fit in memory", f"`{items}`", at))

@@ -42,7 +42,7 @@ _TAKE_FINALS = """`next_obs` of a step that ends is the next episode's first obs
 _RECORDER = "`relive.gymnasium.Recorder(envs, buffer)` does this for every autoreset mode."
 _DRAWS = 1000  # without an update of priorities
 _FEWEST = 3  # ends that have to repeat: one observation may be that of a new episode by chance
-_OWN = {__name__, "relive._buffer.adding", "relive._buffer.turn", "relive.buffer"}
+_OWN = {__name__, "relive._buffer.adding", "relive._buffer.call_lock", "relive.buffer"}
 _OWN |= {"relive.cpprb", "relive.tianshou._vector", "relive.torchrl"}
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,48 +13,18 @@ from .._ring import kernels
 from .._ring.lanes import HEAD, OLDEST, READY, STEPS
 from ..errors import StorageError, message
 from ..samplers import Carrying, Sampler
-from ..storage import Storage
 from ._lane import Lane
 from ._manifest import damaged
 
 
-class Filled:
-    """A storage that opens `storage` and fills its arrays before anybody has seen them.
+def check_fresh(memory: Memory) -> None:
+    """Check that nothing stands in arrays that are about to be filled.
 
-    Attributes:
-        storage: Where the bytes live.
-
-    Args:
-        storage: As above.
-        fill: Fills the arrays, given their specification and all of them.
-        fresh: Whether the arrays are to be taken for new ones; False: for those that an earlier buffer left.
+    Raises:
+        StorageError: They are those of an earlier buffer.
     """
-
-    def __init__(
-        self, storage: Storage, fill: Callable[[Mapping[str, ArraySpec], Memory], None], *, fresh: bool
-    ) -> None:
-        self.storage, self._fill, self._fresh = storage, fill, fresh
-
-    def open(self, spec: Mapping[str, ArraySpec], identity: bytes) -> Memory:
-        """As in `Storage`."""
-        memory = self.storage.open(spec, identity)
-        if not memory.fresh:
-            raise StorageError(message("a storage without arrays of an earlier buffer", "one with them", "$.storage"))
-        self._fill(spec, memory)
-        return _Memory(memory, self._fresh)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.storage, name)  # what makes it `Joint`, if it is
-
-
-class _Memory:
-    def __init__(self, memory: Memory, fresh: bool) -> None:
-        self._memory, self.fresh, self.fresh_sampler = memory, fresh, fresh
-        self.host = memory.host
-        self.private: bool = getattr(memory, "private", False)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._memory, name)
+    if not memory.fresh:
+        raise StorageError(message("a storage without arrays of an earlier buffer", "one with them", "$.storage"))
 
 
 def fill_ring(memory: Memory, lanes: Sequence[Lane], clock: Int64, names: Mapping[str, ArraySpec]) -> None:

@@ -6,27 +6,18 @@ sampler keep for each row is saved for the rows that are stored, lane by lane, w
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .._base import memory as _memory
-from .._base.arrays import Memory
 from .._base.frozen import Frozen
 from .._base.generators import state_of
 from .._base.types import Array, Float32, Int64
-from .._buffer.adding import Guard
-from .._buffer.turn import Turn
-from .._flow.limit import Limit
+from .._buffer.core import Core
 from .._ring import kernels
 from .._ring.lanes import HEAD, LOADED
-from .._ring.ring import Ring
 from ..errors import ArgumentError, message
-from ..items import Item
-from ..samplers import Sampler
-from ..schema import Schema
-from ..storage import Storage
 from ._lane import oldest_rows
 from ._names import CLOCK, COUNTERS, LAST_IDS, LAST_WEIGHTS, LIMITER, NEXT, ROWS, SLOTS, WHOLE
 
@@ -47,41 +38,21 @@ class Facts(Frozen):
     last_weights: Float32
 
 
-class Source(Frozen):
-    """A buffer as it is saved.
+def facts_of(core: Core) -> Facts:
+    """What a buffer knows now that is in no array."""
+    tally = core.tally
+    return Facts(tally.rng, {**tally.counts(), "slow_adds": core.slow_adds}, tally.last_ids, tally.last_weights)
 
-    Attributes:
-        schema: What one step holds.
-        item: What a draw expands to.
-        sampler: Which items are drawn.
-        storage: Where the bytes live.
-        ring: The steps.
-        memory: The arrays of the sampler.
-        refresh: Lets the sampler take in what changed.
-        turn: Whose turn it is to call.
-        facts: What is in no array, now.
-        limit: The limiter at work.
-        unmoved: Raises an error where another process has written since the counters were those given; None where
-            there is none.
-        watch: Called with what has to be asked before rows are overwritten, as long as it is there.
-    """
 
-    schema: Schema
-    item: Item
-    sampler: Sampler
-    storage: Storage
-    ring: Ring
-    memory: Memory
-    refresh: Callable[[], object]
-    turn: Turn
-    facts: Callable[[], Facts]
-    limit: Limit | None
-    unmoved: Callable[[Int64], None] | None
-    watch: Callable[[Guard], None]
+def restore(core: Core, facts: Facts) -> None:
+    """Go on from what another buffer knew, but for its generator."""
+    core.tally.restore(facts.counts)
+    core.writer.parsed = facts.counts["slow_adds"]
+    core.tally.last_ids, core.tally.last_weights = facts.last_ids, facts.last_weights
 
 
 class Instant:
-    """Copies of the small arrays of `source`, which `take` makes under its lock.
+    """Copies of the small arrays of a buffer, which `take` makes under its lock.
 
     Nobody can add meanwhile, so the memory for them is made and touched before.
 
@@ -91,10 +62,10 @@ class Instant:
         head: The row after the newest.
     """
 
-    def __init__(self, source: Source) -> None:
-        ring, memory = source.ring, source.memory
-        self._source, self._ring, self._unmoved = source, ring, source.unmoved
-        spec = source.sampler.spec(ring.lanes, ring.rows)
+    def __init__(self, core: Core) -> None:
+        ring, memory = core.ring, core.memory
+        self._core, self._ring = core, ring
+        spec = core.sampler.spec(ring.lanes, ring.rows)
         given = ring.given if ring.clock[1] else None  # until a priority is given, nothing is noted
         rows = {"marks": ring.marks, "given": given, "arrival": ring.arrival}
         self._rows = {name: _Copied(array) for name, array in rows.items() if array is not None}
@@ -107,12 +78,12 @@ class Instant:
 
     def take(self) -> None:
         """Copy the arrays as they are now."""
-        source, ring = self._source, self._ring
-        source.refresh()
-        self.facts = source.facts()
+        core, ring = self._core, self._ring
+        core.index.refresh()
+        self.facts = facts_of(core)
         self._counters, self._clock = ring.counters.copy(), ring.clock.copy()
         self._counters[:, LOADED] = 0
-        self._limiter = {} if source.limit is None else {LIMITER: source.limit.totals()}
+        self._limiter = {} if core.limit is None else {LIMITER: core.limit.totals()}
         if self._clock[1] and ring.given is not None:
             self._rows.setdefault("given", _Copied(ring.given))
         for each in (*self._rows.values(), *self._slots.values(), *self._whole.values()):
@@ -122,7 +93,7 @@ class Instant:
         lanes = np.arange(ring.lanes)
         self._next = {
             name_of(column.keys): array[ring.units(self.head, lanes, column.field.every)]
-            for column, array in zip(source.schema.columns, ring.columns, strict=True)
+            for column, array in zip(core.schema.columns, ring.columns, strict=True)
         }
 
     def check(self) -> None:
@@ -131,8 +102,7 @@ class Instant:
         Raises:
             ReliveError: One has.
         """
-        if self._unmoved is not None:
-            self._unmoved(self._counters)
+        self._core.access.unmoved(self._counters)
 
     def generator(self) -> dict[str, Any]:
         """The generator's state as JSON.

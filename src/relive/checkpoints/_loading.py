@@ -13,7 +13,9 @@ import numpy as np
 from .._base import check
 from .._base.arrays import ArraySpec, Memory
 from .._base.types import Int64
-from .._buffer.arguments import choice, identity, integers
+from .._buffer.arguments import choice, generator, integers
+from .._buffer.choices import Choices
+from .._buffer.core import Core, opened
 from .._disk.files import Folder
 from .._flow.limiter import RateLimiter
 from .._ring import kernels
@@ -26,12 +28,13 @@ from ..samplers import Adopting, Carrying, Sampler, Uniform
 from ..storage import Ram, Storage
 from . import _manifest
 from ._choices import built
-from ._filling import Filled, check_sampler, fill_limiter, fill_ring, fill_sampler
-from ._instant import Facts
+from ._filling import check_fresh, check_sampler, fill_limiter, fill_ring, fill_sampler
+from ._instant import Facts, restore
 from ._lane import MOST
 from ._manifest import damaged
 from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS, LIMITER
 from ._reading import OpenSave
+from ._saving import Saver
 
 Path: TypeAlias = "str | os.PathLike[str]"
 _LIKE = {"item": (Transitions(), ("window", "check", "bind")), "sampler": (Uniform(), ("index", "replacement"))}
@@ -194,41 +197,36 @@ class Loading:
     def buffer(self, seed: int | np.random.Generator | None, *, alone: bool) -> ReplayBuffer:
         """The buffer. `alone`: it has all lanes of one save, with which later saves go on."""
         first = self._saves[0]
-        digest = identity(self.schema, self.num_envs, self.rows, self.window, self.sampler).hex()
-        same = alone and digest == first.manifest.choices["digest"]
+        lanes, rows = self.num_envs, self.rows
+        choices = Choices.checked(self.schema, lanes * rows, lanes, self.item, self.sampler, self.limiter)
+        same = alone and choices.identity.hex() == first.manifest.choices["digest"]
         self._counts_on &= alone
-        fill = self._fill_exactly if same else self._fill_ring
-        buffer = ReplayBuffer(
-            self.schema,
-            self.num_envs * self.rows,
-            num_envs=self.num_envs,
-            item=self.item,
-            sampler=self.sampler,
-            storage=Filled(self.storage, fill, fresh=not same),
-            limiter=self.limiter,
-            seed=first.rng if alone and seed is None else seed,
-        )
-        self._fill_columns(buffer)
-        counts, arrays = first.manifest.counts, first.arrays
-        facts = Facts(buffer.rng, counts, arrays[LAST_IDS], arrays[LAST_WEIGHTS])
-        buffer.storage = self.storage
-        if buffer._link is not None:
-            buffer._link.claims.resume()
+        rng = first.rng if alone and seed is None else generator(seed)
+        core = opened(choices, self.storage, rng, self._fill_exactly if same else self._fill_ring)
+        self._fill_columns(core)
+        core.writer.resume()
         if alone:
-            buffer._restore(facts)
+            arrays = first.arrays
+            restore(core, Facts(rng, first.manifest.counts, arrays[LAST_IDS], arrays[LAST_WEIGHTS]))
         if not same:
-            self._carry_priorities(buffer)
+            self._carry_priorities(core)
         if alone:
-            buffer._continue(first.manifest.identity, first.basis)
-        return buffer
+            core.tally.identity = first.manifest.identity
+            core.tally.saver = Saver(first.manifest.identity, first.basis)
+        return ReplayBuffer._of(core)
 
-    def _fill_exactly(self, spec: Mapping[str, ArraySpec], memory: Memory) -> None:
+    def _fill_exactly(self, spec: Mapping[str, ArraySpec], memory: Memory) -> bool:
+        """Fill arrays as the buffer left them that was saved."""
         save = self._saves[0]
+        check_fresh(memory)
         fill_ring(memory, save.lanes, save.arrays[CLOCK], spec)
         fill_sampler(memory, self.sampler, save.lanes, self.rows, save.whole(), save.at)
         self._fill_limiter(memory)
+        return False
 
-    def _fill_ring(self, spec: Mapping[str, ArraySpec], memory: Memory) -> None:
+    def _fill_ring(self, spec: Mapping[str, ArraySpec], memory: Memory) -> bool:
+        """Fill the ring with the chosen lanes; the sampler begins with arrays of zeros."""
+        check_fresh(memory)
         lanes = [
             save.lanes[lane].refitted(self.window, self.num_envs, self.rows)
             for save, chosen in zip(self._saves, self._chosen, strict=True)
@@ -237,6 +235,7 @@ class Loading:
         clock = np.max([save.arrays[CLOCK] for save in self._saves], axis=0)
         fill_ring(memory, lanes, clock, spec)
         self._fill_limiter(memory)
+        return True
 
     def _fill_limiter(self, memory: Memory) -> None:
         """Let the limiter go on where it was, if it is the saved one."""
@@ -245,9 +244,9 @@ class Loading:
             with damaged(save.at):
                 fill_limiter(memory, save.arrays[LIMITER], save.lanes)
 
-    def _fill_columns(self, buffer: ReplayBuffer) -> None:
+    def _fill_columns(self, core: Core) -> None:
         """Copy the steps to the ring."""
-        ring, begin = buffer._ring, 0
+        ring, begin = core.ring, 0
         oldest = np.maximum(ring.counters[:, HEAD] - self.rows, 0)
         for save, chosen in zip(self._saves, self._chosen, strict=True):
             places = np.full(len(save.lanes), -1)
@@ -261,10 +260,10 @@ class Loading:
                     kernels.active().set_ranges(targets, ring.lanes, block, piece.ranges, piece.values)
             begin += len(chosen)
 
-    def _carry_priorities(self, buffer: ReplayBuffer) -> None:
+    def _carry_priorities(self, core: Core) -> None:
         """Give the items the priorities that they had under another sampler, the earliest set first."""
-        buffer._index.refresh()
-        if not isinstance(buffer._index, Adopting):
+        core.index.refresh()
+        if not isinstance(core.index, Adopting):
             return
         begin, found = 0, []
         for save, chosen in zip(self._saves, self._chosen, strict=True):
@@ -281,12 +280,12 @@ class Loading:
         ids = np.concatenate([each for each, _ in found])
         raw = np.concatenate([carried.raw for _, carried in found])
         order = np.argsort(np.concatenate([carried.order for _, carried in found]), kind="stable")
-        located = buffer._ring.locate(ids)
+        located = core.ring.locate(ids)
         if located.states is not None:
             order = order[located.states[order] == State.DRAWABLE]
         if not (np.isfinite(raw) & (raw >= 0)).all():
             raise CorruptionError(event("Priorities that are not finite", self._saves[0].at))
-        buffer._index.adopt(located.slots[order], raw[order], max(carried.largest for _, carried in found))
+        core.index.adopt(located.slots[order], raw[order], max(carried.largest for _, carried in found))
 
 
 def _placed(ranges: Int64, places: Int64, oldest: Int64) -> Int64:

@@ -15,13 +15,14 @@ from .._base import check, forks
 from .._base.frozen import Frozen
 from .._base.types import Int64
 from .._buffer.arguments import identity
+from .._buffer.core import Core
 from .._disk.files import TEMPORARY, Folder
 from ..errors import CorruptionError, ReliveError, StorageError, event, message
 from . import _manifest
 from ._checking import Checks
 from ._choices import described, fields_of
 from ._guard import Guard
-from ._instant import Instant, Source
+from ._instant import Instant
 from ._manifest import MOST_FILES, File, Manifest
 from ._steps import clipped, ranges_of, rows_in, steps_writer
 from ._tensors import Tensor, TensorWriter, pieces_of
@@ -144,7 +145,7 @@ class Saver:
         self._lock = threading.RLock()
         forks.tell(self)
 
-    def save(self, source: Source, path: str, keep: int, wait: bool, verify: bool) -> Saved:
+    def save(self, core: Core, path: str, keep: int, wait: bool, verify: bool) -> Saved:
         """`ReplayBuffer.save`."""
         keep = check.integer(keep, "ReplayBuffer.save(keep)", minimum=1)
         check.flag(wait, "ReplayBuffer.save(wait)")
@@ -155,7 +156,7 @@ class Saver:
                 last._ended.wait()
                 if not last._told:
                     last.wait()
-            task = _Task(source, Folder(path, create=True), self._identity, keep)
+            task = _Task(core, Folder(path, create=True), self._identity, keep)
             task.begin(self._basis, verify, self._damaged)
             if wait:
                 self._run(task)
@@ -178,6 +179,14 @@ class Saver:
             task.end()
         except BaseException as error:
             task.end(error)
+
+
+def save(core: Core, path: str | os.PathLike[str], keep: int, wait: bool, verify: bool) -> Saved:
+    """`ReplayBuffer.save`."""
+    folder, tally = check.path(path, "ReplayBuffer.save(path)"), core.tally
+    with core.lock.alone():
+        saver = tally.saver = tally.saver or Saver(tally.identity)
+    return saver.save(core, folder, keep, wait, verify)
 
 
 def manifests_of(folder: Folder, identity: str) -> list[Manifest]:
@@ -207,27 +216,27 @@ def manifests_of(folder: Folder, identity: str) -> list[Manifest]:
 class _Task:
     """One save, from the instant on that it saves."""
 
-    def __init__(self, source: Source, folder: Folder, name: str, keep: int) -> None:
+    def __init__(self, core: Core, folder: Folder, name: str, keep: int) -> None:
         self._start = time.perf_counter()
-        self._source, self._folder, self._identity, self._keep = source, folder, name, keep
+        self._core, self._folder, self._identity, self._keep = core, folder, name, keep
 
     def begin(self, basis: Basis | None, verify: bool, damaged: set[File]) -> None:
         """Take the instant; if that fails, the directory is let go of."""
-        source, folder = self._source, self._folder
+        core, folder = self._core, self._folder
         try:
             folder.lock("wait for the save that is being written there, or save to another directory")
             found = manifests_of(folder, self._identity)
             self._number = 1 + max([0, *_manifest.numbers(folder)])
             self._checks = Checks(folder, self._number, verify, damaged)
             basis = self._continued(found, basis)
-            self._instant = Instant(source)
-            with source.turn.alone():
+            self._instant = Instant(core)
+            with core.lock.alone():
                 self._instant.take()
                 generator = self._instant.generator()
                 self._kept, new = _planned(self._instant, basis)
                 # It lives as long as this task, whatever ends it.
-                self._guard = Guard(source.schema, source.ring, new)
-                source.watch(self._guard)
+                self._guard = Guard(core.schema, core.ring, new)
+                core.writer.watch(self._guard)
             self._new, self._generator = new, generator
             self.saved = Saved(folder.path, self._number)
         except BaseException:
@@ -246,7 +255,7 @@ class _Task:
         before = self._folder.sizes()
         parts, written = list(self._kept), 0
         if len(self._new):
-            writer = steps_writer(self._source.schema, self._guard, self._new)
+            writer = steps_writer(self._core.schema, self._guard, self._new)
             parts.append(Part(_written(folder, _manifest.steps_name(number), number, writer), self._new))
             written += writer.nbytes
         self._guard.close()
@@ -258,7 +267,7 @@ class _Task:
             number=number,
             identity=self._identity,
             token=os.urandom(16).hex(),
-            choices=choices_of(self._source),
+            choices=choices_of(self._core),
             counts=self._instant.facts.counts,
             generator=self._generator,
             state=_written(folder, _manifest.state_name(number), number, state),
@@ -314,18 +323,18 @@ class _Task:
                 folder.remove(name)
 
 
-def choices_of(source: Source) -> dict[str, object]:
+def choices_of(core: Core) -> dict[str, object]:
     """What a buffer was built from, as JSON."""
-    ring = source.ring
-    digest = identity(source.schema, ring.lanes, ring.rows, ring.window, source.sampler)
-    limiter = {} if source.limit is None else {"limiter": described(source.limit.limiter)}
+    ring = core.ring
+    digest = identity(core.schema, ring.lanes, ring.rows, ring.window, core.sampler)
+    limiter = {} if core.limit is None else {"limiter": described(core.limit.limiter)}
     return {
-        "schema": fields_of(source.schema),
+        "schema": fields_of(core.schema),
         "num_envs": ring.lanes,
         "rows": ring.rows,
-        "item": described(source.item),
-        "sampler": described(source.sampler),
-        "storage": described(source.storage),
+        "item": described(core.item),
+        "sampler": described(core.sampler),
+        "storage": described(core.storage),
         **limiter,
         "window": dict(vars(ring.window)),
         "digest": digest.hex(),

@@ -83,7 +83,7 @@ def salvage(
                 lanes = [np.arange(len(save.lanes))]
                 choices = item or _saved_item(save), sampler or _saved_sampler(save)
                 buffer = Loading([save], lanes, None, *choices, Ram()).buffer(None, alone=True)
-                buffer._rename()
+                buffer._core.tally.renew()
                 buffer.save(target)
                 return Salvage(number, tuple(save.stored), tuple(save.lost), (*skipped, *save.problems))
         raise StorageError(event("No save can be used", folder.path, skipped[0] if skipped else "none is complete"))

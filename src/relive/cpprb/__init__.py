@@ -16,7 +16,7 @@ import numpy as np
 from .._adapters.counted import Counted, unpacked
 from .._base import check
 from .._base.types import Array, Int64
-from .._buffer.turn import Outer, one_at_a_time
+from .._buffer.call_lock import AdapterLock, one_at_a_time
 from .._disk.files import replacing
 from ..errors import ArgumentError, SchemaError, StorageError, message
 from ..items import Transitions
@@ -100,7 +100,7 @@ class ReplayBuffer:
         steps = check.integer(int(size) if isinstance(size, float) else size, "ReplayBuffer(size)", minimum=1)
         self._fields = Fields(env_dict or {}, names_of(next_of), names_of(stack_compress), default_dtype, Nstep)
         self._n_step = self._fields.item.n_step
-        self._outer = Outer()
+        self._outer = AdapterLock()
         self._counted = Counted(self._fields.schema, steps, 1, self._fields.item, sampler, seed)
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 from .._base.arrays import ArraySpec
 from .._base.frozen import Frozen
 from .._base.types import Bytes
+from .._buffer.choices import Choices
 from .._flow.limit import NAME as LIMITER
 from .._flow.limit import SPEC as LIMITER_SPEC
 from .._flow.limiter import RateLimiter
@@ -52,6 +53,12 @@ class About(Frozen):
     sampler: Sampler | None
     limiter: RateLimiter | None
     blob: bytes = b""
+
+    @classmethod
+    def of(cls, choices: Choices) -> About:
+        """What other processes are told of a new buffer."""
+        c = choices
+        return cls(c.schema, c.num_envs, c.rows, c.window, c.item, c.sampler, c.limiter)
 
     @property
     def keeps(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from .._base.arrays import Memory
+from .._base.arrays import Memory, Overlay, Section
 from .._base.types import Array, Bytes, Int64
 from .._ring.lanes import (
     CLEARED,
@@ -78,7 +78,7 @@ class View:
         self._arrival: Int64 | None = None
         if self._told is not None and not (window.across or ring.window.across):
             own["arrival"] = self._arrival = np.zeros_like(self._told)
-        self.ring = Ring(schema, window, ring.rows, _Memory(memory, own), KEEPS, _note)
+        self.ring = Ring(schema, window, ring.rows, Overlay(Section(memory, "ring/"), own), KEEPS, _note)
         ring.kernel.look()
         self.take_in()
 
@@ -152,19 +152,6 @@ class View:
             return 0
         marks = get_rows(self.ring.marks, lane, first, last)
         return int(np.count_nonzero((marks & (STEP | START)) == STEP | START))
-
-
-class _Memory:
-    """A ring's arrays, of which some are this process's own."""
-
-    fresh = True
-
-    def __init__(self, memory: Memory, own: dict[str, Array]) -> None:
-        self._memory, self._own = memory, own
-
-    def host(self, name: str) -> Array:
-        """As in `Memory`."""
-        return self._own[name] if name in self._own else self._memory.host(f"ring/{name}")
 
 
 class _Following:

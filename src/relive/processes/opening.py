@@ -8,9 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from .._base import memory
-from .._base.arrays import ArraySpec, Locks
+from .._base.arrays import Locks
 from .._base.types import Array
-from .._buffer.arguments import identity
+from .._buffer.arguments import generator, identity
+from .._buffer.choices import Choices
+from .._buffer.core import assemble
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, message
 from ..items import Item
@@ -20,6 +22,7 @@ from ..storage._segment import CREATOR, Segment
 from ..storage.mapped import Mapped
 from ..storage.shared import FOLDER, PREFIX, Shared, require_native
 from ._about import CHOICES, About
+from .joint import Joint
 from .writer import attached, file_of
 
 
@@ -65,64 +68,42 @@ def open(  # `relive.open`, as `gzip.open`
             got = "a class of its creator's own"
             raise ArgumentError(message(f"a known {what}", got, file, f"give `{what}=`"))
     storage: Storage = Shared(file.removeprefix(f"{FOLDER}/{PREFIX}")) if _is_shared(file) else Mapped(file)
-    joined = Joined(segment, about, takes_over=isinstance(storage, Mapped) and segment.locks.take(CREATOR))
-    if not joined.takes_over:
+    takes_over = isinstance(storage, Mapped) and segment.locks.take(CREATOR)
+    if not takes_over:
         require_native("open")
-    buffer = ReplayBuffer(
-        about.schema,
-        about.lanes * about.rows,
-        num_envs=about.lanes,
-        item=about.item if item is None else item,
-        sampler=about.sampler if sampler is None else sampler,
-        storage=joined,
-        limiter=about.limiter if joined.takes_over else None,
-        seed=seed,
-    )
-    buffer.storage = storage
-    if joined.takes_over:
-        buffer._take_over(resume=seed is None)
-    return buffer
+    item, sampler = about.item if item is None else item, about.sampler if sampler is None else sampler
+    limiter = about.limiter if takes_over else None
+    choices = Choices.checked(about.schema, about.lanes * about.rows, about.lanes, item, sampler, limiter)
+    access = Joint(_joined(segment, about, choices, takes_over), about)
+    core = assemble(choices, storage, access.memory, access, generator(seed))
+    if takes_over:
+        rng, counts = access.kept()
+        core.tally.restore(counts)
+        if seed is None and rng is not None:
+            core.tally.rng = rng
+    return ReplayBuffer._of(core)
 
 
 def _is_shared(file: str) -> bool:
     return file.startswith(f"{FOLDER}/{PREFIX}")
 
 
+def _joined(segment: Segment, about: About, choices: Choices, takes_over: bool) -> Joined:
+    """The arrays of a segment, with a sampler's own where the segment has none for it."""
+    whole = False
+    if about.sampler is not None:
+        whole = choices.identity == identity(about.schema, about.lanes, about.rows, about.window, about.sampler)
+    mine = takes_over and whole
+    spec, kept = choices.spec(about.window, about.keeps), about.ring_spec() | about.spec()
+    if mine:
+        kept |= {name: each for name, each in spec.items() if name.startswith("sampler/")}
+    segment.typed(kept)
+    own = {name: memory.zeros(each.shape, each.dtype) for name, each in spec.items() if name not in kept}
+    return Joined(segment, own, takes_over, not mine)
+
+
 class Joined:
-    """A storage that opens what another buffer made.
-
-    Attributes:
-        file: Its file.
-        takes_over: Whether this process goes on with it in the place of its creator.
-        about: What it was built from.
-    """
-
-    def __init__(self, segment: Segment, about: About, takes_over: bool) -> None:
-        self.file, self.takes_over = segment.path, takes_over
-        self._segment, self.about = segment, about
-
-    @property
-    def address(self) -> str:
-        """As in `Joint`."""
-        return self.file
-
-    def open(self, spec: Mapping[str, ArraySpec], wanted: bytes) -> _Memory:
-        """As in `Storage`."""
-        about = self.about
-        whole = False
-        if about.sampler is not None:
-            whole = wanted == identity(about.schema, about.lanes, about.rows, about.window, about.sampler)
-        mine = self.takes_over and whole
-        kept = about.ring_spec() | about.spec()
-        if mine:
-            kept |= {name: each for name, each in spec.items() if name.startswith("sampler/")}
-        self._segment.typed(kept)
-        own = {name: memory.zeros(each.shape, each.dtype) for name, each in spec.items() if name not in kept}
-        return _Memory(self._segment, own, self.takes_over, not mine)
-
-
-class _Memory:
-    """Arrays of a segment, and a sampler's in this process's own memory, unless it takes over those that are there."""
+    """The arrays of a segment, and those of a sampler in this process's own memory; a `JointMemory`."""
 
     fresh = False
 

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from .._base import forks
-from .._base.arrays import Section
 from .._base.types import Int64
 from .._buffer.adding import Adding
 from .._buffer.arguments import lanes_of
-from .._buffer.notices import ALL, Notices
-from .._buffer.turn import Turn
+from .._buffer.call_lock import CallLock
+from .._buffer.core import ring_of
+from .._buffer.notices import Notices
 from .._flow.limit import Limit
 from .._ring.lanes import STEPS
-from .._ring.ring import Ring
 from ..errors import ArgumentError, ReliveError, message
+from ..storage import Joint, Storage
 from ..storage.mapped import Mapped
 from ..storage.shared import Shared, require_native
-from ._about import CHOICES, KEEPS, About
-from ._link import Link
+from ._about import CHOICES, About
+from .joint import Joint as JointAccess
 
 if TYPE_CHECKING:
     from ..schema import Schema
@@ -131,7 +131,7 @@ class Writer:
         if opened is not None:
             if opened.limit is not None:
                 opened.limit.over = True
-            opened.link.close()
+            opened.access.close()
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -170,11 +170,10 @@ class _Opened:
         require_native("Writer")
         self.about = about = About.decoded(segment.raw(CHOICES), file)
         segment.typed(about.ring_spec() | about.spec())
-        self.link = link = Link(segment, about.lanes)
-        notices, turn = Notices(), Turn()
-        ring = Ring(about.schema, about.window, about.rows, Section(segment, "ring/"), KEEPS, notices.note, link.busy)
-        ring.kernel.watched = ALL
-        claims = link.bind(ring)
+        self.access = access = JointAccess(segment, about)
+        notices, lock = Notices(), CallLock()
+        ring = ring_of(about.schema, about.rows, segment, access, notices)
+        claims = access.bind(ring)
         if wanted is None:
             self.lanes = claims.take_free()
         else:
@@ -185,13 +184,21 @@ class _Opened:
             raise ArgumentError(message("a free lane", f"none of {ring.lanes}", file, remedy))
         claims.confine(self.lanes)
         self.counters = ring.counters
-        self.adding = Adding(about.schema, ring, _take_nothing_in, None, notices, turn, claims)
+        self.adding = Adding(about.schema, ring, _take_nothing_in, None, notices, lock, claims)
         self.add, self.extend = self.adding.call(several=False), self.adding.call(several=True)
         self.limit: Limit | None = None
         if about.limiter is not None:
-            self.limit = limit = Limit(about.limiter, ring.counters, segment, link.present)
+            self.limit = limit = Limit(about.limiter, ring.counters, segment, access.present)
             self.add, self.extend = limit.before(self.add, several=False), limit.before(self.extend, several=True)
         self.default = None if len(self.lanes) == ring.lanes and (np.diff(self.lanes) == 1).all() else self.lanes
+
+
+def writer_of(storage: Storage, lanes: list[int] | None) -> Writer:
+    """`ReplayBuffer.writer` of a buffer in `storage`."""
+    if not isinstance(storage, Joint):
+        remedy = "build the buffer with `storage=relive.Shared(name)` or `relive.Mapped(path)`"
+        raise ArgumentError(message("a storage of several processes", f"`{storage!r}`", "writer", remedy))
+    return Writer._later(storage.file, lanes)
 
 
 def _take_nothing_in() -> int:

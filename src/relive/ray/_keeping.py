@@ -104,7 +104,7 @@ class Keeper:
                 self._last.wait()  # or this one would be told of under its number
         at = directory(path, self._number)
         with contextlib.closing(Folder(at, create=True)) as folder:
-            manifests_of(folder, buffer._identity)  # where the save would be refused, nothing is replaced
+            manifests_of(folder, buffer._core.tally.identity)  # where the save would be refused, nothing is replaced
             numbers = _manifest.numbers(folder)
         saves = _known(path, self._number, numbers)
         saves[str(1 + max(numbers, default=0))] = {

@@ -211,7 +211,7 @@ class Shard:
     def counts(self, largest: float) -> tuple[Word, int, int]:
         """The shard's word, cuts, and bytes of its buffer when full; cheap for any size."""
         with self._call(largest):
-            return self._word(self.buffer.share()), self.buffer._ring.tally()["cuts"], self.buffer._nbytes
+            return self._word(self.buffer.share()), self.buffer._core.ring.tally()["cuts"], self.buffer._core.nbytes
 
     def save(self, path: str) -> None:
         """Begin to save into the shard's own part of the directory `path`; `saved` tells when it is done."""

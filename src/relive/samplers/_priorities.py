@@ -119,18 +119,8 @@ class ProportionalSampling:
         draws[1] = beta
         items = self.state.item(4) if self._scale == 2 else 1.0
         u = check.uniforms(rng, n)
-        self._found = found = self._weighted.sample(
-            u, settings.stratified, settings.replacement, self._scale, items, beta
-        )
-        return Draw(found.leaves, found.weights)
-
-    def masses(self) -> Float64 | None:
-        """What the last draw was in proportion to; None unless weights are divided by the largest of the batch."""
-        return None if self._scale else self._found.values
-
-    def beta(self) -> float:
-        """The last draw's exponent."""
-        return float(self._draws[1])
+        found = self._weighted.sample(u, settings.stratified, settings.replacement, self._scale, items, beta)
+        return Draw(found.leaves, found.weights, None if self._scale else found.values, beta)
 
     def report(self, priorities: Float64, exponent: float = 1.0) -> Callable[[], Report]:
         """Quantiles of the positive `priorities` raised to `exponent`, and the last draw's beta."""

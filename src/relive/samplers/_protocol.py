@@ -19,10 +19,20 @@ from .._ring.ring import Ring
 
 
 class Draw(NamedTuple):
-    """Drawn slots, int64 `[B]`, and the importance-sampling weights of their items, float32 `[B]`."""
+    """What an index has drawn.
+
+    Attributes:
+        slots: int64 `[B]`.
+        weights: The importance-sampling weights of their items, float32 `[B]`.
+        masses: What the items were drawn in proportion to, float64 `[B]`; None where no weight depends on the others
+            of its batch.
+        beta: The exponent of the weights.
+    """
 
     slots: Int64
     weights: Float32
+    masses: Float64 | None = None
+    beta: float = 0.0
 
 
 class Report(Frozen):

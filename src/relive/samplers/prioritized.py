@@ -108,7 +108,7 @@ class _Prioritized:
             # negative, where nothing is drawn twice.
             self._tree.restore()
         self._sampling = ProportionalSampling(settings, self._tree, state, memory.host("priorities.draws"))
-        self.draw, self.masses, self.beta = self._sampling.draw, self._sampling.masses, self._sampling.beta
+        self.draw = self._sampling.draw
         seen = memory.host("priorities.seen")
         self.refresh = partial(self._tree.refresh, ring.kernel, seen, settings.initial, settings.alpha)
         self._try_update, self._seen, self._kernel = self._tree.try_update, seen, ring.kernel

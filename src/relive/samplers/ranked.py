@@ -131,7 +131,6 @@ class _Ranked:
             self._ranks.rebuild()
         self._sampling = ProportionalSampling(settings, self._ranks, tree_state, memory.host("ranks.draws"))
         self.draw, self.priorities = self._sampling.draw, self._raw.__getitem__
-        self.masses, self.beta = self._sampling.masses, self._sampling.beta
         self.refresh = partial(self._ranks.refresh, ring.kernel, memory.host("ranks.seen"), settings.initial)
 
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:

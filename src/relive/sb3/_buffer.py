@@ -165,7 +165,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     def _be_quiet(self) -> None:
         """Leave out a warning about rows, of which nobody here has heard; `_say_how_many` is about steps."""
-        self.relive._ring.kernel.watched &= ~MANY_BOUNDARIES
+        self.relive._core.ring.kernel.watched &= ~MANY_BOUNDARIES
 
     def _fields(self, stack: int | None) -> Any:
         space = self.observation_space
@@ -345,8 +345,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     def _stored(self, name: str) -> Observation:
         buffer, (held, _, _) = self.relive, self._places()
-        with buffer._turn.alone():
-            one_step = Transitions().bind(buffer.schema, buffer._ring, Arena())
+        with buffer._core.lock.alone():
+            one_step = Transitions().bind(buffer.schema, buffer._core.ring, Arena())
             fields = one_step.expand(self._ids[held] % buffer.capacity, buffer.rng)[name]
         if not isinstance(fields, dict):
             return _placed(fields, held)

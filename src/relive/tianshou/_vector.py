@@ -11,7 +11,7 @@ from tianshou.data import Batch, ReplayBuffer, ReplayBufferManager
 from .._adapters.counted import Counted
 from .._base import check
 from .._base.types import Array, Bool, Int64
-from .._buffer.turn import Outer, one_at_a_time
+from .._buffer.call_lock import AdapterLock, one_at_a_time
 from ..batch import Batch as Drawn
 from ..errors import ArgumentError, SchemaError, StaleId, message
 from ..items import Transitions
@@ -81,7 +81,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         if (observation_space is None) != (action_space is None):
             raise ArgumentError(message("both spaces or none", "one", f"{kind}(observation_space, action_space)"))
         stack = check.integer(stack_num, f"{kind}(stack_num)", minimum=1)
-        self._outer = Outer()
+        self._outer = AdapterLock()
         # Its children count slots and episodes; none of them holds an observation.
         super().__init__([ReplayBuffer(steps, stack_num=stack, ignore_obs_next=True) for _ in range(lanes)])
         self._given = {"total_size": total_size, "buffer_num": lanes, "stack_num": stack}

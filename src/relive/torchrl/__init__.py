@@ -16,7 +16,7 @@ import numpy as np
 from .._adapters.counted import Counted, unpacked
 from .._base import check
 from .._base.extras import needs
-from .._buffer.turn import Outer, one_at_a_time
+from .._buffer.call_lock import AdapterLock, one_at_a_time
 from .._disk.files import replacing
 from ..batch import Batch
 from ..errors import ArgumentError, CorruptionError, NotEnoughData, SchemaError, message
@@ -98,7 +98,7 @@ class TensorDictReplayBuffer:
         self._capacity = check.integer(capacity, "TensorDictReplayBuffer(capacity)", minimum=1)
         self._item, self._sampler, self._seed = Transitions(n_step=n_step, gamma=gamma), sampler, seed
         self.batch_size, self.priority_key, self._device = batch_size, priority_key, device
-        self._outer = Outer()
+        self._outer = AdapterLock()
         self._layout: Layout | None = None
         self._counted: Counted | None = None
         self.write_count = 0

@@ -273,11 +273,11 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
         """Give every item a length of its own."""
         longest: int = buffer.item.n_step  # type: ignore[attr-defined]
         lengths = buffer.rng.integers(self._shortest, longest + 1, size=len(batch.ids))
-        with buffer._turn.alone():
+        with buffer._core.lock.alone():
             for length in range(self._shortest, longest):
                 rows = np.flatnonzero(lengths == length)
                 item = Transitions(n_step=length, gamma=buffer.item.gamma)  # type: ignore[attr-defined]
-                expander = item.bind(buffer.schema, buffer._ring, Arena())
+                expander = item.bind(buffer.schema, buffer._core.ring, Arena())
                 _fill(batch, expander.expand(batch.ids[rows] % buffer.capacity, buffer.rng), rows)
 
     def _report_sample(self, count: int, ids: Int64, episodes: Int64, length: float) -> None:

@@ -94,7 +94,7 @@ class Laid:
         self.leads = [deque(each) for each in ([()] * buffer.num_envs if leads is None else leads)]
         self._open: dict[str, _Open] = {}  # the one that was continued last comes last
         self._free = list(range(buffer.num_envs))
-        buffer._ring.kernel.watched &= ~MANY_BOUNDARIES  # it would advise rows, of which nobody here has heard
+        buffer._core.ring.kernel.watched &= ~MANY_BOUNDARIES  # it would advise rows, of which nobody here has heard
 
     @property
     def episodes(self) -> int:
@@ -126,7 +126,7 @@ class Laid:
             self._free.append(lane)
         else:
             self._open[chunk.episode] = _Open(lane, number, chunk.first + len(chunk.reward))
-        ends, oldest = self.ends[lane], int(buffer._ring.counters[lane, OLDEST]) * buffer.num_envs
+        ends, oldest = self.ends[lane], int(buffer._core.ring.counters[lane, OLDEST]) * buffer.num_envs
         if ends and ends[-1][0] == number:
             ends.pop()
         ends.append((number, newest))
@@ -139,7 +139,7 @@ class Laid:
     def _lane(self) -> int:
         """The lane for a new episode: the free one with the fewest rows so far."""
         if self._free:
-            return self._free[int(np.argmin(self.buffer._ring.counters[self._free, HEAD]))]
+            return self._free[int(np.argmin(self.buffer._core.ring.counters[self._free, HEAD]))]
         what = f"More than {self.buffer.num_envs} episodes are under way, so the windows of some are cut"
         remedy = "`num_envs=` says how many there may be, over all env-runners"
         warnings.warn(event(what, self._at, remedy), ReliveWarning, stacklevel=4)

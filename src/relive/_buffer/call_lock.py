@@ -1,4 +1,4 @@
-"""Who may use a buffer at this moment: one thread at a time, and at the end of the process that which ends it."""
+"""The lock of a buffer: one thread at a time is inside a call, and none when the process ends or forks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..errors import ReliveError, message
 _PATIENCE, _LOOK = 10.0, 200e-6  # seconds that the end waits for calls, and from one look to the next
 
 
-class Turn:
+class CallLock:
     """One thread at a time, and no call inside another one of the same thread.
 
     A signal handler may call the buffer in the middle of a call of its own thread. Waiting would never end, and going
-    on would change what the outer call works on, so such calls are refused: ask `taken()`, then enter `lock`. Calls
-    that only look need not ask.
+    on would change what the outer call works on, so such calls are refused: they enter by `alone()`. Calls that
+    only look enter `reentrant`.
 
     Nothing says that a call is being made but the lock itself, which C code takes and gives back: between an entry and
     its exit, wherever a KeyboardInterrupt is raised, nothing can be left behind.
@@ -29,15 +29,15 @@ class Turn:
     No thread is inside when this process forks, so that a child finds whole what it has a copy of.
 
     Attributes:
-        lock: Re-entrant.
+        reentrant: The lock itself, which a thread may enter again.
         taken: Whether this thread is inside a call.
     """
 
-    __slots__ = ("__weakref__", "lock", "taken")
+    __slots__ = ("__weakref__", "reentrant", "taken")
 
     def __init__(self) -> None:
-        self.lock = _kernels.active().Lock()
-        self.taken = self.lock.taken
+        self.reentrant = _kernels.active().Lock()
+        self.taken = self.reentrant.taken
         self._hold()
 
     def _hold(self) -> None:
@@ -51,7 +51,7 @@ class Turn:
         """
         if self.taken():
             raise self.refusal()
-        return self.lock
+        return self.reentrant
 
     @staticmethod
     def refusal() -> ReliveError:
@@ -62,22 +62,22 @@ class Turn:
         return ReliveError(message("a call of its own", got, "ReplayBuffer", remedy))
 
 
-class Outer(Turn):
-    """The turn of an adapter, each of whose calls may make several of its buffer; a copy of it is a new one."""
+class AdapterLock(CallLock):
+    """The lock of an adapter, each of whose calls may make several of its buffer; a copy of it is a new one."""
 
     __slots__ = ()
 
     def _hold(self) -> None:
         forks.halt(self, outer=True)
 
-    def __reduce__(self) -> tuple[type[Outer], tuple[()]]:
-        return Outer, ()
+    def __reduce__(self) -> tuple[type[AdapterLock], tuple[()]]:
+        return AdapterLock, ()
 
 
 class Adapter(Protocol):
     """Whose calls are made one at a time."""
 
-    _outer: Outer
+    _outer: AdapterLock
 
 
 _Self = TypeVar("_Self", bound=Adapter)
@@ -92,7 +92,7 @@ def one_at_a_time(
 
     @wraps(method)
     def call(self: _Self, /, *arguments: _Given.args, **choices: _Given.kwargs) -> _Result:
-        with self._outer.lock:
+        with self._outer.reentrant:
             return method(self, *arguments, **choices)
 
     return call
@@ -107,8 +107,8 @@ def _end() -> None:
         return
     kernels, patience = _kernels.active(), time.monotonic() + _PATIENCE
     kernels.ending(True)
-    for turn in forks.turns():
-        while not (turn.lock.attempt() and turn.lock.still()) and time.monotonic() < patience:
+    for lock in forks.locks():
+        while not (lock.reentrant.attempt() and lock.reentrant.still()) and time.monotonic() < patience:
             time.sleep(_LOOK)
     while kernels.away() and time.monotonic() < patience:
         time.sleep(_LOOK)

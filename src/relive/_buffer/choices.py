@@ -1,0 +1,92 @@
+"""What a buffer is built from, checked, and the arrays that follow from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import items
+from .._base import check
+from .._base.arrays import ArraySpec
+from .._base.frozen import Frozen
+from .._ring.plans import Window
+from .._ring.ring import Ring
+from ..errors import ArgumentError, message
+from ..samplers import Sampler, Uniform
+from ..schema import Schema
+from .arguments import choice, identity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .._flow.limiter import RateLimiter
+
+
+class Choices(Frozen):
+    """The choices of a buffer; how many processes see its arrays is left to its `Access`.
+
+    Attributes:
+        schema: What one step holds.
+        num_envs: Lanes.
+        rows: Rows of a lane.
+        item: What one draw expands to.
+        sampler: Which items are drawn.
+        limiter: The rules of how fast steps are added and items drawn; None: there are none.
+    """
+
+    schema: Schema
+    num_envs: int
+    rows: int
+    item: items.Item
+    sampler: Sampler
+    limiter: RateLimiter | None
+
+    @classmethod
+    def checked(
+        cls, schema: Any, capacity: Any, num_envs: Any, item: Any, sampler: Any, limiter: Any, at: str = "ReplayBuffer"
+    ) -> Choices:
+        """The choices that `ReplayBuffer` is given.
+
+        Raises:
+            ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
+        """
+        if not isinstance(schema, Schema):
+            raise ArgumentError(message("a `Schema`", f"`{type(schema).__name__}`", f"{at}(schema)"))
+        lanes = check.integer(num_envs, f"{at}(num_envs)", minimum=1)
+        rows = check.integer(capacity, f"{at}(capacity)", minimum=1) // lanes
+        if rows < 1:
+            wanted = f"a capacity of at least one row for each of {num_envs} lanes"
+            raise ArgumentError(message(wanted, f"`{capacity}`", f"{at}(capacity)"))
+        item = choice(item, items.Transitions(), ("window", "check", "bind"), f"{at}(item)")
+        sampler = choice(sampler, Uniform(), ("index", "replacement"), f"{at}(sampler)")
+        item.check(schema, rows)
+        if limiter is not None:
+            from .._flow.limiter import checked
+
+            limiter = checked(limiter)
+        return cls(schema, lanes, rows, item, sampler, limiter)
+
+    @property
+    def window(self) -> Window:
+        """The rows around an anchor that the item needs."""
+        return self.item.window(self.schema)
+
+    @property
+    def identity(self) -> bytes:
+        """A digest of all that decides what the arrays mean."""
+        return identity(self.schema, self.num_envs, self.rows, self.window, self.sampler)
+
+    def ring_spec(self, window: Window, keeps: Sequence[str]) -> dict[str, ArraySpec]:
+        """The arrays of the ring, whose windows and bookkeeping may be those of several processes."""
+        arrays = Ring.spec(self.schema, window, self.num_envs, self.rows, keeps)
+        return {f"ring/{name}": wanted for name, wanted in arrays.items()}
+
+    def spec(self, window: Window, keeps: Sequence[str]) -> dict[str, ArraySpec]:
+        """All arrays: those of the ring, the sampler and the limiter."""
+        spec = self.ring_spec(window, keeps)
+        arrays = self.sampler.spec(self.num_envs, self.rows)
+        spec |= {f"sampler/{name}": wanted for name, wanted in arrays.items()}
+        if self.limiter is not None:
+            from .._flow.limit import NAME, SPEC
+
+            spec[NAME] = SPEC
+        return spec

@@ -1,0 +1,249 @@
+"""All that a buffer is, and the one place that wires it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import numpy as np
+
+from .._base.arrays import ArraySpec, Memory, Section
+from .._base.frozen import Frozen
+from .._base.memory import Arena, available_bytes
+from .._base.types import Float32, Int64
+from .._ring.ring import Ring
+from ..errors import ReliveError, message
+from ..items import Expander, Item
+from ..samplers import Index, Prioritizing, Sampler
+from ..schema import Schema
+from ..storage import Joint, Ram, Storage
+from .access import Access, Alone
+from .adding import Adding
+from .call_lock import CallLock
+from .choices import Choices
+from .notices import ALL, Notices
+
+if TYPE_CHECKING:
+    from .._flow.limit import Limit
+    from ..checkpoints._saving import Saver
+
+Add = Callable[..., Int64]
+Fill = Callable[[Mapping[str, ArraySpec], Memory], bool]
+
+
+class Tally:
+    """What a buffer knows that is in none of its arrays.
+
+    Attributes:
+        rng: The generator of its draws.
+        drawn: Items drawn.
+        updates: Priorities that `update_priorities` was given.
+        stale: Those of them whose item was gone.
+        last_ids: The ids of the last batch.
+        last_weights: Its weights.
+        identity: Names the buffer and its copies in directories of saves.
+        saver: Writes these saves; None: there is none yet.
+    """
+
+    __slots__ = ("drawn", "identity", "last_ids", "last_weights", "rng", "saver", "stale", "updates")
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.drawn = self.updates = self.stale = 0
+        self.last_ids: Int64 = np.empty(0, np.int64)
+        self.last_weights: Float32 = np.empty(0, np.float32)
+        self.renew()
+
+    def renew(self) -> None:
+        """Be another buffer than that whose saves this one was loaded from."""
+        self.identity = os.urandom(16).hex()
+        self.saver: Saver | None = None
+
+    def counts(self) -> dict[str, int]:
+        """What was drawn and updated, by the names that saves have."""
+        return {"drawn": self.drawn, "updates": self.updates, "stale_updates": self.stale}
+
+    def restore(self, counts: Mapping[str, int]) -> None:
+        """Go on from the counts of another buffer."""
+        self.drawn, self.updates = counts.get("drawn", 0), counts.get("updates", 0)
+        self.stale = counts.get("stale_updates", 0)
+
+
+class Core(Frozen):
+    """The parts of a buffer, wired. It has no verbs: functions work on it, in the module of their subject.
+
+    Attributes:
+        schema: What one step holds.
+        item: What one draw expands to.
+        sampler: Which items are drawn.
+        storage: Where the bytes live.
+        memory: The arrays of the sampler.
+        ring: The steps, as item and sampler see them.
+        index: The sampler, bound to the ring.
+        prioritizing: The same, of a sampler with priorities; else None.
+        refresh: Lets the index take in what changed, as a draw needs it.
+        try_update: The index's short way to update priorities; None: it has none.
+        expander: The item, bound to the ring.
+        writer: What writes to the ring.
+        native: Its `add` and `extend`, as fast as the kernels have them.
+        calls: The same behind the rate limiter, as the buffer has them.
+        access: How draws and writes meet other processes.
+        lock: Lets one thread at a time into a call.
+        notices: Warnings that are due.
+        limit: The rate limiter at work; None: nothing waits.
+        tally: What is in none of the arrays.
+        nbytes: Bytes of the full ring.
+        most: Items of the largest batch that fits in memory.
+    """
+
+    schema: Schema
+    item: Item
+    sampler: Sampler
+    storage: Storage
+    memory: Memory
+    ring: Ring
+    index: Index
+    prioritizing: Prioritizing | None
+    refresh: Callable[[], int]
+    try_update: Callable[[object, object], bool] | None
+    expander: Expander
+    writer: Adding
+    native: tuple[Add, Add]
+    calls: tuple[Add, Add]
+    access: Access
+    lock: CallLock
+    notices: Notices
+    limit: Limit | None
+    tally: Tally
+    nbytes: int
+    most: int
+
+    @property
+    def slow_adds(self) -> int:
+        """Calls of `add` and `extend` in which Python had to read a value."""
+        return self.writer.parsed + sum(getattr(call, "asked", 0) for call in self.native)
+
+
+class _Closed:
+    """Stands for the core of a buffer that was closed."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ReliveError(message("an open buffer", "one that was closed", "ReplayBuffer"))
+
+
+CLOSED = cast(Core, _Closed())
+
+
+class _ParentsSampler:
+    """Stands for a sampler whose arrays are those of the parent process."""
+
+    def __init__(self, process: int) -> None:
+        self._process = process
+
+    def __getattr__(self, name: str) -> NoReturn:
+        wanted = f"process {self._process}, which made the buffer"
+        remedy = "draw in a child process with `relive.open(name)`; adding is possible"
+        raise ReliveError(message(wanted, f"its child {os.getpid()}", "ReplayBuffer", remedy))
+
+
+def forked(core: Core) -> Core:
+    """The core in a forked child: it may add, and has no sampler, whose arrays both processes would write."""
+    core.access.forked = True
+    if core.limit is not None:
+        core.limit.present = core.access.present
+    absent: Any = _ParentsSampler(os.getppid())
+    changes = {"index": absent, "prioritizing": absent, "try_update": None, "refresh": lambda: absent.refresh()}
+    return core.__replace__(**changes)
+
+
+def opened(choices: Choices, storage: Storage, rng: np.random.Generator, fill: Fill | None = None) -> Core:
+    """The core of a buffer whose arrays `storage` opens.
+
+    Args:
+        choices: What it is built from.
+        storage: Where the bytes live.
+        rng: The generator of its draws.
+        fill: Fills the new arrays before anything reads them; returns whether they still count as new ones, and not as
+            those of an earlier buffer.
+    """
+    if type(storage) is Ram or not isinstance(storage, Joint):
+        keeps = choices.sampler.keeps
+        spec = choices.spec(choices.window, keeps)
+        memory = storage.open(spec, choices.identity)
+        fresh = None if fill is None else fill(spec, memory)
+        return assemble(choices, storage, memory, Alone(choices.window, keeps), rng, fresh)
+    from ..processes.joint import founded
+
+    return founded(choices, storage, rng, fill)
+
+
+def assemble(
+    choices: Choices,
+    storage: Storage,
+    memory: Memory,
+    access: Access,
+    rng: np.random.Generator,
+    fresh: bool | None = None,
+) -> Core:
+    """Wire the core of a buffer over arrays that a storage has opened.
+
+    Args:
+        choices: What it is built from.
+        storage: Where the bytes live.
+        memory: The arrays.
+        access: How draws and writes meet other processes.
+        rng: The generator of its draws.
+        fresh: Whether the arrays count as new and zero; None: as `memory` says.
+    """
+    schema, sampler, notices, lock = choices.schema, choices.sampler, Notices(), CallLock()
+    written = ring_of(schema, choices.rows, memory, access, notices, fresh)
+    claims = access.bind(written)
+    ring = access.seen(schema, choices.window, written)
+    fresh_sampler = getattr(memory, "fresh_sampler", memory.fresh) if fresh is None else fresh
+    of_sampler = Section(memory, "sampler/", fresh_sampler)
+    index = access.following(sampler.index(ring, of_sampler))
+    refresh = access.refreshing(index.refresh)
+    limit = None
+    if choices.limiter is not None:
+        from .._flow.limit import Limit
+
+        limit = Limit(choices.limiter, written.counters, memory)
+    writer = Adding(schema, written, refresh, sampler, notices, lock, claims)
+    native = writer.call(several=False), writer.call(several=True)
+    arrays = choices.ring_spec(access.window, access.keeps)
+    return Core(
+        schema=schema,
+        item=choices.item,
+        sampler=sampler,
+        storage=storage,
+        memory=of_sampler,
+        ring=ring,
+        index=index,
+        prioritizing=cast(Prioritizing, index) if sampler.prioritizes else None,
+        refresh=refresh,
+        try_update=access.updating(getattr(index, "try_update", None)),
+        expander=choices.item.bind(schema, ring, Arena()),
+        writer=writer,
+        native=native,
+        calls=native if limit is None else (limit.before(native[0], False), limit.before(native[1], True)),
+        access=access,
+        lock=lock,
+        notices=notices,
+        limit=limit,
+        tally=Tally(rng),
+        nbytes=sum(wanted.nbytes for wanted in arrays.values()),
+        most=available_bytes() // schema.nbytes,
+    )
+
+
+def ring_of(
+    schema: Schema, rows: int, memory: Memory, access: Access, notices: Notices, fresh: bool | None = None
+) -> Ring:
+    """The ring that this process writes to; arguments as for `assemble`."""
+    arrays = Section(memory, "ring/", fresh)
+    ring = Ring(schema, access.window, rows, arrays, access.keeps, notices.note, access.busy)
+    ring.kernel.watched = ALL
+    return ring

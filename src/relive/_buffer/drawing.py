@@ -1,0 +1,219 @@
+"""Draws and updates of priorities."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._base import check
+from .._base.types import Float64, Int64
+from .._ring.plans import State
+from ..batch import Batch
+from ..errors import ArgumentError, message
+from ..samplers import Divisible, Share
+from ..samplers._protocol import Draw
+from .arguments import ids_of, no_priorities, shortage, stale, td_errors
+from .core import Core
+
+if TYPE_CHECKING:
+    from .._flow.limit import Limit
+    from ..items import Fields
+
+
+_NO_WEIGHTS = np.empty(0, np.float32)
+
+
+def draw(core: Core, n: int, beta: float | None) -> Batch:
+    """Draw `n` items without counting them; the caller has the lock."""
+    refreshed(core, 1 if core.sampler.replacement else n, "ReplayBuffer.sample")
+    if beta is not None and core.prioritizing is None:
+        raise no_priorities(core.sampler, "$.beta")
+    fields = core.access.draw(core, n, beta)
+    tally = core.tally
+    tally.last_ids, tally.last_weights = fields["ids"].copy(), fields["weights"].copy()
+    if not tally.updates and core.prioritizing is not None:
+        core.notices.drew_without_updates(core.index.report)
+    return Batch(fields)
+
+
+def refreshed(core: Core, least: int, at: str) -> None:
+    """Let the sampler take in what changed.
+
+    Raises:
+        NotEnoughData: It can draw fewer than `least` items.
+    """
+    drawable = core.refresh()
+    if drawable < least:
+        ring = core.ring
+        raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span, at)
+
+
+def draw_in_time(core: Core, limit: Limit, n: int, beta: float | None) -> Batch:
+    """Draw and count as soon as the limiter allows it."""
+    since = None
+    while True:
+        with core.lock.alone():
+            if limit.can_sample(n):
+                batch = draw(core, n, beta)
+                count(core, n)
+                return batch
+        since = limit.wait_to_sample(n, since)
+
+
+def count(core: Core, items: int) -> None:
+    """Count items as drawn; the caller has the lock."""
+    core.tally.drawn += items
+    if core.limit is not None:
+        core.limit.sampled(items)
+
+
+def count_update(core: Core, given: int, dropped: int) -> None:
+    """Count an update of `given` priorities, `dropped` of which had no item; the caller has the lock."""
+    core.tally.updates += given
+    core.tally.stale += dropped
+    core.access.count(given, dropped)
+
+
+def can_sample(core: Core, wanted: int) -> bool:
+    """`ReplayBuffer.can_sample`."""
+    if core.access.forked:
+        return False
+    nested = core.lock.taken()
+    with core.lock.reentrant:
+        # The outer call may have changes half done, which a sampler must not take in.
+        drawable = core.ring.drawable if nested else core.index.refresh()
+        enough = wanted <= core.most and drawable >= (1 if core.sampler.replacement else wanted)
+        return enough and (core.limit is None or core.limit.can_sample(wanted))
+
+
+def update_priorities(core: Core, ids: Any, td_error: Any) -> int:
+    """`ReplayBuffer.update_priorities` of any arguments."""
+    at = "ReplayBuffer.update_priorities"
+    checked = ids_of(ids, at)
+    errors = td_errors(td_error, checked)
+    with core.lock.alone():
+        core.refresh()
+        slots, states = core.ring.locate(checked)
+        keep = None
+        if states is not None:
+            unknown = states == State.NEVER_ISSUED
+            if unknown.any():
+                raise stale(checked, states, unknown, at)
+            keep = states == State.DRAWABLE
+        # A slot must not get the priority of a row that another process has replaced by now.
+        overtaken = core.access.overtaken(checked)
+        if overtaken is not None:
+            keep = ~overtaken if keep is None else keep & ~overtaken
+        if core.prioritizing is None:
+            raise no_priorities(core.sampler, at)
+        core.prioritizing.update(slots, errors, keep)
+        dropped = 0 if keep is None else len(checked) - int(keep.sum())
+        count_update(core, len(checked), dropped)
+        return len(checked) - dropped
+
+
+def read(core: Core, ids: Any) -> Batch:
+    """`ReplayBuffer.read`."""
+    with core.lock.alone():
+        found = core.access.copied(core, lambda: Draw(drawable(core, ids, "ReplayBuffer.read"), _NO_WEIGHTS))
+    return unweighted(found.fields)
+
+
+def priorities(core: Core, ids: Any) -> Float64:
+    """`ReplayBuffer.priorities`."""
+    checked = ids_of(ids, "ReplayBuffer.priorities")
+    with core.lock.alone():
+        while True:
+            slots = drawable(core, checked, "ReplayBuffer.priorities")
+            if core.prioritizing is None:
+                return np.ones(len(slots))
+            core.prioritizing.refresh()
+            found = core.prioritizing.priorities(slots)
+            if core.access.overtaken(checked) is None:
+                return found
+
+
+def drawable(core: Core, ids: Any, at: str) -> Int64:
+    """The slots of ids that can be drawn.
+
+    Raises:
+        StaleId: One cannot.
+    """
+    checked = ids_of(ids, at)
+    core.access.look()
+    slots, states = core.ring.locate(checked)
+    if states is not None:
+        raise stale(checked, states, states != State.DRAWABLE, at)
+    return slots
+
+
+def unweighted(fields: Fields) -> Batch:
+    """The batch of items that no sampler chose; their weights are 1."""
+    fields["weights"] = np.ones(len(fields["ids"]), np.float32)
+    return Batch(fields)
+
+
+# What lets several buffers be drawn from as if they were one. These draws use no generator, move no clock of an
+# `Anneal` and are not counted: all that belongs to the caller, who chooses the numbers.
+
+
+def shardable(core: Core, at: str) -> Divisible:
+    """The part of the core that one of several buffers needs: its index.
+
+    Raises:
+        ArgumentError: The sampler's draws cannot be divided.
+    """
+    if isinstance(core.index, Divisible):
+        return core.index
+    wanted = "a sampler whose draws can be divided among several buffers"
+    remedy = "a rank is one among all items, which no part knows; use `Prioritized()`"
+    raise ArgumentError(message(wanted, f"`{type(core.sampler).__name__}()`", at, remedy))
+
+
+def share(core: Core) -> Share:
+    """`ReplayBuffer.share`."""
+    with core.lock.alone():
+        index = shardable(core, "ReplayBuffer.share")
+        index.refresh()
+        return index.share()
+
+
+def draw_at(core: Core, fractions: Any) -> tuple[Batch, Float64, Share]:
+    """`ReplayBuffer.draw_at`."""
+    at = "ReplayBuffer.draw_at"
+    try:
+        numbers = np.asarray(fractions, np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        got = f"`{type(fractions).__name__}`"
+        raise ArgumentError(message("numbers in [0, 1), `[B]`", got, f"{at}(fractions)")) from error
+    inside = (numbers >= 0) & (numbers < 1)
+    if numbers.ndim != 1 or not len(numbers) or not inside.all():
+        got = f"shape `{numbers.shape}`" if np.all(inside) else f"`{numbers[~inside][0]}`"
+        raise ArgumentError(message("numbers in [0, 1), `[B]`", got, f"{at}(fractions)"))
+    least = 1 if core.sampler.replacement else len(numbers)
+    shares: list[Share] = []
+
+    def choose() -> Draw:
+        refreshed(core, least, at)
+        shares.append(index.share())
+        slots, masses = index.draw_at(numbers)
+        return Draw(slots, np.ones(len(slots), np.float32), masses)
+
+    with core.lock.alone():
+        index = shardable(core, at)
+        found = core.access.copied(core, choose)
+    masses = found.draw.masses
+    return unweighted(found.fields), np.ones(len(numbers)) if masses is None else masses, shares[-1]
+
+
+def raise_priority(core: Core, raw: float) -> None:
+    """`ReplayBuffer.raise_priority`."""
+    at = "ReplayBuffer.raise_priority"
+    checked = check.real(raw, f"{at}(raw)", low=0.0)
+    with core.lock.alone():
+        if core.prioritizing is None:
+            raise no_priorities(core.sampler, at)
+        index = shardable(core, at)
+        index.refresh()  # steps that were added before have the largest priority of then
+        index.raise_priority(checked)

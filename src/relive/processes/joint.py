@@ -1,0 +1,288 @@
+"""A buffer whose arrays other processes open, too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from .._base.arrays import JointMemory
+from .._base.generators import generator_of, state_of
+from .._base.types import Array, Bool, Float32, Int64
+from .._buffer.access import Choose, Drawn
+from .._buffer.choices import Choices
+from .._buffer.core import Core, Fill, assemble
+from .._ring.lanes import CUTS, GONE, HEAD
+from .._ring.plans import Window
+from .._ring.ring import Ring
+from ..errors import ReliveError, StorageError, event
+from ..items import Fields
+from ..samplers import Index
+from ..samplers._protocol import Draw
+from ..schema import Schema
+from ..storage import Storage
+from ..storage._segment import CREATOR
+from ._about import CHOICES, COUNTS, DRAWN, LAST_ID, OWNERS, REDRAWN, STALE, STATE, UPDATES, About, StateFile
+from ._claims import Claims
+
+if TYPE_CHECKING:
+    from ._view import View
+
+_ATTEMPTS, _LONGEST = 10_000, 30.0  # of redraws, and seconds of them
+_NO_IDS = np.empty(0, np.int64)
+
+
+def founded(choices: Choices, storage: Storage, rng: np.random.Generator, fill: Fill | None) -> Core:
+    """The core of a new buffer that other processes can open; see `opened`."""
+    about = About.of(choices)
+    spec = choices.spec(about.window, about.keeps) | about.spec()
+    memory = cast(JointMemory, storage.open(spec, choices.identity))
+    fresh = None if fill is None else fill(spec, memory)
+    core = assemble(choices, storage, memory, Joint(memory, about), rng, fresh)
+    memory.announce(CHOICES, about.encoded())
+    return core
+
+
+class Joint:
+    """The access of one of several processes: it knows which lanes the others write, and whether a copy is whole.
+
+    Args:
+        memory: The arrays.
+        about: What the buffer was built from.
+
+    Attributes:
+        memory: As above.
+        window, keeps, busy, shares_sampler, forked: As in `Access`. Until `bind` no other process can claim the lanes
+            that are not busy.
+    """
+
+    def __init__(self, memory: JointMemory, about: About) -> None:
+        self.window = about.window
+        self.keeps: Sequence[str] = about.keeps
+        self.memory, self.shares_sampler = memory, memory.may_add
+        self.forked = False
+        self._view: View | None = None
+        # What readers of their own draw is not the buffer's.
+        counts = memory.host(COUNTS) if memory.may_add else np.zeros_like(memory.host(COUNTS))
+        self._counts: Any = counts.data
+        owners, self._held = memory.host(OWNERS), list[int]()
+        for lane in () if memory.fresh else range(about.lanes):
+            if memory.locks.take(lane + 1):
+                owners[lane] = 0  # without an owner: another process that wants the lane waits
+                self._held.append(lane)
+        self.busy: Sequence[int] = () if memory.fresh else sorted(set(range(about.lanes)) - set(self._held))
+
+    def bind(self, ring: Ring) -> Claims:
+        """As in `Access`; lanes that no other process writes have been put right."""
+        for lane in self._held:
+            self.memory.locks.drop(lane + 1)
+        lanes = range(ring.lanes) if self.memory.may_add else ()
+        self.claims = Claims(ring, self.memory.locks, self.memory.host(OWNERS), lanes)
+        return self.claims
+
+    def seen(self, schema: Schema, window: Window, ring: Ring) -> Ring:
+        """As in `Access`."""
+        self._seen = ring
+        if window != ring.window:
+            from ._view import View
+
+            self._view = View(schema, window, ring, self.memory)
+            self._seen = self._view.ring
+        return self._seen
+
+    def following(self, index: Index) -> Index:
+        """As in `Access`."""
+        return index if self._view is None else self._view.following(index)
+
+    def refreshing(self, refresh: Callable[[], int]) -> Callable[[], int]:
+        """As in `Access`; in a forked child the sampler is the parent's, and is left alone."""
+
+        def look_and_refresh() -> int:
+            self.look()
+            return 0 if self.forked else refresh()
+
+        return look_and_refresh
+
+    def updating(self, update: Callable[[object, object], bool] | None) -> Callable[[object, object], bool] | None:
+        """As in `Access`."""
+        if update is None or self._view is None:
+            return update
+        view, short = self._view, update
+
+        def take_in_and_update(ids: object, td_error: object) -> bool:
+            view.take_in()
+            return short(ids, td_error)
+
+        return take_in_and_update
+
+    def draw(self, core: Core, n: int, beta: float | None) -> Fields:
+        """As in `Access`. Items that were overwritten before they were copied are drawn again, one by one.
+
+        So small rings with fast writers come to an end, too. Without replacement all are drawn again, or an item could
+        be in the batch twice.
+        """
+        index, rng = core.index, core.tally.rng
+        draw, fields = self._whole(core, lambda count: index.draw(count, rng, beta), n, core.sampler.replacement)
+        self._counts[DRAWN] += n
+        self._counts[LAST_ID] = fields["ids"].item(n // 2)
+        fields["weights"] = draw.weights
+        return fields
+
+    def copied(self, core: Core, choose: Choose) -> Drawn:
+        """As in `Access`."""
+        return self._whole(core, lambda _: choose(), 0, replacement=False)
+
+    def _whole(self, core: Core, choose: Callable[[int], Draw], n: int, replacement: bool) -> Drawn:
+        """Choose items and copy them, and choose those again that were overwritten before they were copied.
+
+        Args:
+            core: Of the buffer.
+            choose: Chooses so many items; it is called after a look at the ring.
+            n: Items to choose from what the sampler can draw; 0: `choose` decides.
+            replacement: Whether some items alone may be chosen again.
+
+        Raises:
+            ReliveError: Items were overwritten over and over.
+        """
+        rng = core.tally.rng
+        draw = choose(n)
+        fields = core.expander.expand(draw.slots, rng)
+        bad = self.overtaken(fields["ids"])
+        weights, scale = draw.weights, _least(draw)  # what the weights are divided by
+        attempts, since = 0, time.monotonic()
+        while bad is not None:
+            attempts += 1
+            if attempts > _ATTEMPTS or time.monotonic() - since > _LONGEST:
+                what = f"Writers overwrote items of {attempts} draws before they were copied"
+                remedy = "give lanes more rows, or hold writers back with a `RateLimiter`"
+                raise ReliveError(event(what, "ReplayBuffer.sample", remedy))
+            if not replacement:
+                bad[:] = True
+            missing = int(np.count_nonzero(bad))
+            if core.refresh() < (1 if replacement else min(n, missing)):
+                continue  # rows are gone, and others not ready yet
+            self._counts[REDRAWN] += missing
+            again = choose(missing)
+            copies = core.expander.expand(again.slots, rng)
+            if replacement:
+                weights = _merged(weights, bad, again, scale)
+                _replace(fields, copies, bad)
+            else:
+                draw, weights, fields = again, again.weights, copies
+            still = self.overtaken(copies["ids"])
+            bad = None if still is None else still if len(still) == len(fields["ids"]) else _spread(bad, still)
+        if attempts and scale is not None:
+            weights /= weights.max()
+        return Drawn(Draw(draw.slots, weights, draw.masses, draw.beta), fields)
+
+    def overtaken(self, ids: Int64) -> Bool | None:
+        """As in `Access`."""
+        self.take_in()
+        return self._seen.kernel.overtaken(ids)
+
+    def take_in(self) -> None:
+        """As in `Access`."""
+        if self._view is not None:
+            self._view.take_in()
+
+    def look(self) -> None:
+        """As in `Access`."""
+        self.take_in()
+        self._seen.kernel.look()
+
+    def gone(self, ids: Int64) -> Bool | None:
+        """As in `Access`."""
+        self._seen.kernel.overtaken(_NO_IDS)  # a fence: what is read below is read after those copies
+        first = self.claims.ring.counters[:, GONE].copy()  # of one moment for all rows of a lane
+        if not len(ids) or int(ids.min()) >= int(first.max()) * len(first):
+            return None
+        rows, lanes = np.divmod(ids, len(first))
+        return np.asarray(rows < first[lanes])
+
+    def count(self, updates: int, stale: int) -> None:
+        """As in `Access`."""
+        self._counts[UPDATES] += updates
+        self._counts[STALE] += stale
+
+    def keep(self, rng: np.random.Generator, counts: dict[str, int]) -> None:
+        """As in `Access`."""
+        facts: dict[str, Any] = {"counts": counts}
+        if type(rng) is np.random.Generator and type(rng.bit_generator).__module__.startswith("numpy."):
+            facts["rng"] = state_of(rng)
+        StateFile(self.memory.host(STATE)).write(facts)
+        self.memory.sync()
+
+    def kept(self) -> tuple[np.random.Generator | None, dict[str, int]]:
+        """What `keep` stored last: the generator and counts."""
+        facts = StateFile(self.memory.host(STATE)).read() or {}
+        state = facts.get("rng")
+        return None if state is None else generator_of(state), facts.get("counts", {})
+
+    def unmoved(self, counters: Int64) -> None:
+        """As in `Access`."""
+        now, seen = (of[:, [HEAD, CUTS]] for of in (self.claims.ring.counters, counters))
+        moved = (now != seen).any(axis=1) & (self.claims.allowed == 0)
+        if moved.any():
+            lane = int(np.flatnonzero(moved)[0])
+            what = f"Process {self.memory.host(OWNERS)[lane]} wrote to lane {lane} while the buffer was copied"
+            remedy = "let its writers wait meanwhile; nothing was saved"
+            raise ReliveError(event(what, "ReplayBuffer.save", remedy))
+
+    def present(self) -> bool:
+        """As in `Access`."""
+        try:
+            return self.memory.locks.taken(CREATOR)
+        except StorageError:
+            return False  # the file is gone
+
+    def close(self) -> None:
+        """As in `Access`."""
+        self.claims.release()
+        self.memory.close()
+
+
+def _least(draw: Draw) -> float | None:
+    return None if draw.masses is None else float(draw.masses.min())
+
+
+def _merged(weights: Float32, bad: Bool, again: Draw, scale: float | None) -> Float32:
+    """The weights of a batch some of whose items were drawn again.
+
+    Args:
+        weights: Of the batch.
+        bad: Its items that were drawn again.
+        again: That draw.
+        scale: The mass of the item whose weight is 1 in the batch; None: weights are not divided by the largest.
+    """
+    merged = weights.copy()
+    least = None if scale is None else _least(again)
+    merged[bad] = again.weights if scale is None else again.weights * (scale / (least or scale)) ** again.beta
+    return merged
+
+
+def _replace(fields: dict[str, Any], again: dict[str, Any], bad: Bool) -> None:
+    """Put the items of another batch in the place of the `bad` ones of this one."""
+    for name, value in again.items():
+        if isinstance(value, dict):
+            _replace(fields[name], value, bad)
+        elif len(bad) == np.count_nonzero(bad):
+            fields[name] = value
+        else:
+            _set(fields[name], value, bad)
+
+
+def _set(array: Array, value: Array, bad: Bool) -> None:
+    """The batch's axis is the one in which the two differ."""
+    axis = next(
+        axis for axis, (ours, theirs) in enumerate(zip(array.shape, value.shape, strict=True)) if ours != theirs
+    )
+    np.moveaxis(array, axis, 0)[bad] = np.moveaxis(value, axis, 0)
+
+
+def _spread(bad: Bool, still: Bool) -> Bool:
+    """Which items of the batch are still bad, given which of those that were drawn again are."""
+    spread = np.zeros(len(bad), bool)
+    spread[np.flatnonzero(bad)[still]] = True
+    return spread
