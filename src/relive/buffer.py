@@ -390,9 +390,13 @@ class ReplayBuffer:
         """
         core = self._core
         if core.try_update is not None:
-            with core.lock.alone():
+            lock = core.lock
+            if lock.taken():
+                raise lock.refusal()
+            with lock.reentrant:
                 if core.try_update(ids, td_error):
-                    drawing.count_update(core, len(ids), 0)
+                    core.tally.updates += len(ids)
+                    core.access.count(len(ids), 0)
                     return len(ids)
         return drawing.update_priorities(core, ids, td_error)
 

@@ -10,7 +10,7 @@ from .._base import check
 from .._base.types import Float64, Int64
 from .._ring.plans import State
 from ..batch import Batch
-from ..errors import ArgumentError, message
+from ..errors import ArgumentError, NotEnoughData, message
 from ..samplers import Divisible, Share
 from ..samplers._protocol import Draw
 from .arguments import ids_of, no_priorities, shortage, stale, td_errors
@@ -26,7 +26,10 @@ _NO_WEIGHTS = np.empty(0, np.float32)
 
 def draw(core: Core, n: int, beta: float | None) -> Batch:
     """Draw `n` items without counting them; the caller has the lock."""
-    refreshed(core, 1 if core.sampler.replacement else n, "ReplayBuffer.sample")
+    least = 1 if core.sampler.replacement else n
+    drawable = core.refresh()
+    if drawable < least:
+        raise too_few(core, drawable, least, "ReplayBuffer.sample")
     if beta is not None and core.prioritizing is None:
         raise no_priorities(core.sampler, "$.beta")
     fields = core.access.draw(core, n, beta)
@@ -37,16 +40,10 @@ def draw(core: Core, n: int, beta: float | None) -> Batch:
     return Batch(fields)
 
 
-def refreshed(core: Core, least: int, at: str) -> None:
-    """Let the sampler take in what changed.
-
-    Raises:
-        NotEnoughData: It can draw fewer than `least` items.
-    """
-    drawable = core.refresh()
-    if drawable < least:
-        ring = core.ring
-        raise shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span, at)
+def too_few(core: Core, drawable: int, least: int, at: str) -> NotEnoughData:
+    """The error of a draw of at least `least` items, of which `drawable` can be drawn."""
+    ring = core.ring
+    return shortage(least, ring.drawable, drawable, ring.waiting, ring.window.span, at)
 
 
 def draw_in_time(core: Core, limit: Limit, n: int, beta: float | None) -> Batch:
@@ -195,7 +192,9 @@ def draw_at(core: Core, fractions: Any) -> tuple[Batch, Float64, Share]:
     shares: list[Share] = []
 
     def choose() -> Draw:
-        refreshed(core, least, at)
+        items = core.refresh()
+        if items < least:
+            raise too_few(core, items, least, at)
         shares.append(index.share())
         slots, masses = index.draw_at(numbers)
         return Draw(slots, np.ones(len(slots), np.float32), masses)

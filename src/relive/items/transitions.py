@@ -112,7 +112,8 @@ class _Transitions:
         kernel, outs = self._ring.kernel, self._outputs.of(len(slots))
         windows, copies = self._gather.expand(kernel, slots, self._discounts, self._last, outs)
         ids, at, after, steps, discount, terminated, truncated = windows
-        copies += [array[self._ring.state_rows(ids, 1)] for _, array in self._states]
+        if self._states:
+            copies += [array[self._ring.state_rows(ids, 1)] for _, array in self._states]
         if self._stacked:
             for stacks in self._frames.of(at, after):
                 copies += stacks
