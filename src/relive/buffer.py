@@ -31,6 +31,7 @@ from ._buffer.stored import Stored
 from ._buffer.turn import Turn
 from ._flow.pacing import Flowing
 from ._ring import kernels
+from ._ring.lanes import BOUNDARIES, rows_of
 from ._ring.plans import State
 from ._ring.ring import Ring
 from .batch import Batch
@@ -47,14 +48,16 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
 
     Args:
         schema: What one step holds.
-        capacity: Rows over all lanes (>= `num_envs`); each lane has `capacity // num_envs` and overwrites only its own
-            oldest. A row holds a step, or the final observation of an episode.
+        capacity: Steps that are kept, over all lanes (>= `num_envs`): the newest `capacity // num_envs` of each lane.
         num_envs: Lanes: uninterrupted streams of steps, one per environment (or writer).
         item: What one draw expands to: `Transitions(...)`, `Sequences(...)` or `Hindsight(...)`.
         sampler: Which items are drawn: `Uniform()`, `Prioritized(...)` or `Ranked(...)`.
         storage: Where the bytes live: `Ram()`, `Shared(name)` or `Mapped(path)`.
         limiter: A `RateLimiter`, which makes adding and drawing wait for each other; None: nobody waits.
         seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
+        boundaries: Share of rows reserved for final observations, from 0 to 1, on top of a row for each step. The
+            default is enough for episodes of 16 steps on average; 1 is enough for episodes of any length. Where rows
+            run out, a lane keeps fewer steps, and a notice says so.
 
     Raises:
         ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
@@ -87,24 +90,27 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
         storage: storages.Storage | None = None,
         limiter: RateLimiter | None = None,
         seed: int | np.random.Generator | None = None,
+        boundaries: float = BOUNDARIES,
     ) -> None:
         kernels.warn_once()
         if not isinstance(schema, Schema):
             raise ArgumentError(message("a `Schema`", f"`{type(schema).__name__}`", "ReplayBuffer(schema)"))
         self.schema = schema
         self.num_envs = check.integer(num_envs, "ReplayBuffer(num_envs)", minimum=1)
-        rows = check.integer(capacity, "ReplayBuffer(capacity)", minimum=1) // self.num_envs
-        if rows < 1:
-            wanted = f"a capacity of at least one row for each of {num_envs} lanes"
+        steps = check.integer(capacity, "ReplayBuffer(capacity)", minimum=1) // self.num_envs
+        if steps < 1:
+            wanted = f"a capacity of at least one step for each of {num_envs} lanes"
             raise ArgumentError(message(wanted, f"`{capacity}`", "ReplayBuffer(capacity)"))
+        self.boundaries = check.real(boundaries, "ReplayBuffer(boundaries)", low=0.0, high=1.0)
+        rows = rows_of(steps, self.boundaries)
         self.item: items.Item = choice(item, items.Transitions(), ("window", "check", "bind"), "ReplayBuffer(item)")
         self.sampler: Sampler = choice(sampler, Uniform(), ("index", "replacement"), "ReplayBuffer(sampler)")
         self.storage: storages.Storage = choice(storage, storages.Ram(), ("open",), "ReplayBuffer(storage)")
-        self.item.check(schema, rows)
+        self.item.check(schema, steps)
         self.rng: Any = generator(seed)
         own = window = self.item.window(schema)
         keeps, limits = self.sampler.keeps, self._limited(limiter)
-        about = about_of(self, rows)
+        about = about_of(self, rows, steps)
         if about is not None:
             window, keeps = about.window, about.keeps
         of_ring = Ring.spec(schema, window, self.num_envs, rows, keeps)
@@ -112,11 +118,11 @@ class ReplayBuffer(Stored, Flowing, Persistent, Shareable, Divided):
         spec |= {f"sampler/{name}": wanted for name, wanted in self.sampler.spec(self.num_envs, rows).items()}
         spec |= limits | ({} if about is None else about.spec())
         self._nbytes = sum(wanted.nbytes for wanted in of_ring.values())
-        memory = self.storage.open(spec, identity(schema, self.num_envs, rows, own, self.sampler))
+        memory = self.storage.open(spec, identity(schema, self.num_envs, rows, steps, own, self.sampler))
         self._link = None if about is None else link_of(memory, self.num_envs)
         self._notices = Notices()
         busy = () if self._link is None else self._link.busy
-        ring = Ring(schema, window, rows, Section(memory, "ring/"), keeps, self._notices.note, busy)
+        ring = Ring(schema, window, rows, steps, Section(memory, "ring/"), keeps, self._notices.note, busy)
         ring.kernel.watched = ALL
         claims = None if self._link is None else self._link.bind(ring)
         self._ring = ring if self._link is None else self._link.seen_as(own, schema, ring)

@@ -34,6 +34,7 @@ class Persistent:
     sampler: Sampler
     storage: Storage
     rng: Any
+    boundaries: float
     _ring: Ring
     _index: Index
     _adding: Adding
@@ -103,6 +104,7 @@ class Persistent:
             sampler=self.sampler,
             storage=self.storage,
             ring=self._ring,
+            boundaries=self.boundaries,
             memory=self._of_sampler,
             refresh=self._index.refresh,
             turn=self._turn,

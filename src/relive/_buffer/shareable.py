@@ -42,8 +42,8 @@ class _Absent:
 # A buffer in this process's own memory loads nothing of `processes`.
 
 
-def about_of(buffer: Any, rows: int) -> About | None:
-    """What other processes are to know of a buffer with `rows` rows a lane; None where its storage has no others."""
+def about_of(buffer: Any, rows: int, steps: int) -> About | None:
+    """What other processes are to know of a buffer with lanes of that size; None where its storage has no others."""
     if type(buffer.storage) is storages.Ram or not isinstance(buffer.storage, storages.Joint):
         return None
     from ..processes._about import About
@@ -52,7 +52,8 @@ def about_of(buffer: Any, rows: int) -> About | None:
     if known is not None:
         return known
     window = buffer.item.window(buffer.schema)
-    return About(buffer.schema, buffer.num_envs, rows, window, buffer.item, buffer.sampler, buffer.limiter)
+    lanes, limiter = (buffer.num_envs, rows, steps, buffer.boundaries), buffer.limiter
+    return About(buffer.schema, *lanes, window, buffer.item, buffer.sampler, limiter)
 
 
 def link_of(memory: Memory, lanes: int) -> Link:

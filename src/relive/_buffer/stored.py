@@ -9,7 +9,7 @@ import numpy as np
 
 from .._base import check
 from .._base.types import Array, Bool, Float32, Int64
-from .._ring.lanes import HEAD, LOST, START, STEP, STEPS, TERMINATED, TRUNCATED
+from .._ring.lanes import HEAD, LOST, START, STEP, STEPS, TERMINATED, TRUNCATED, first_rows
 from .._ring.plans import Followed, State
 from .._ring.ring import Ring
 from ..batch import Batch
@@ -57,11 +57,11 @@ class Stored:
 
     @property
     def capacity(self) -> int:
-        """Rows over all lanes: `num_envs * (capacity // num_envs)`."""
+        """The most steps that are stored: `num_envs * (capacity // num_envs)`."""
         return self._ring.capacity
 
     def __len__(self) -> int:
-        """Steps stored now; boundary rows do not count."""
+        """Steps stored now, at most `capacity`."""
         if self._link is not None and not self._turn.taken():
             with self._turn.lock:
                 self._link.take_in()
@@ -139,7 +139,7 @@ class Stored:
     def column(self, path: str) -> Array:
         """A field of all stored steps, by lane and place: for code that keeps arrays of its own in step with a buffer.
 
-        The step with the id `i` is at `[i % num_envs, i // num_envs % R]`, where `R = capacity // num_envs`. Places
+        The step with the id `i` is at `[i % num_envs, i // num_envs % R]`, where `R = column.shape[1]`. Places
         that hold no step (not written yet, cleared, or the row of a final observation) are zeros, False, and -1 in
         `"ids"`.
 
@@ -156,7 +156,8 @@ class Stored:
             ArgumentError: The schema has no such field.
 
         >>> import numpy as np, relive
-        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 6, num_envs=2)
+        >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+        >>> buffer = relive.ReplayBuffer(schema, 6, num_envs=2, boundaries=0)
         >>> for t in range(4):
         ...     step = dict(obs=[t, t], action=[0.0, 0.0], reward=[t, 10 + t], next_obs=[t + 1, t + 1])
         ...     ids = buffer.add(**step, terminated=[False, False], truncated=[False, False])
@@ -305,7 +306,8 @@ class _Places:
         self._rows = self._head - ring.rows + self._ahead
         self._at = ring.storage(self._rows, self._lanes)
         self._marks = ring.marks.reshape(-1)[self._at]
-        self._steps: Bool = (self._marks & STEP) > 0
+        first = first_rows(ring.counters, ring.rows)[:, None]
+        self._steps: Bool = ((self._marks & STEP) > 0) & (self._rows >= first)
 
     @property
     def ids(self) -> Int64:

@@ -12,6 +12,7 @@ from .._base.arrays import ArraySpec, Memory
 from .._base.frozen import Frozen
 from .._base.types import Array, Int64
 from .._flow.limiter import RateLimiter
+from .._ring.lanes import BOUNDARIES
 from .._ring.ring import Ring
 from ..items import Item
 from ..samplers import Sampler
@@ -32,6 +33,8 @@ class Copy(Frozen):
         sampler: Which items are drawn.
         limiter: What adding and drawing wait for.
         rows: Rows of a lane.
+        steps: Steps that a lane keeps.
+        boundaries: The share of rows that is reserved for final observations.
         identity: Names the buffer and its copies.
         facts: What is in no array.
         arrays: The small arrays, by name.
@@ -43,6 +46,8 @@ class Copy(Frozen):
     sampler: Sampler
     limiter: RateLimiter | None
     rows: int
+    steps: int
+    boundaries: float
     identity: str
     facts: Facts
     arrays: dict[str, Array]
@@ -67,7 +72,8 @@ def copied(source: Source, identity: str) -> Copy:
         facts = Facts(**{**vars(instant.facts), "rng": deepcopy(instant.facts.rng)})
     arrays = instant.arrays()
     limiter = None if source.limit is None else source.limit.limiter
-    return Copy(source.schema, source.item, source.sampler, limiter, ring.rows, identity, facts, arrays, columns)
+    sizes = (ring.rows, ring.steps, source.boundaries)
+    return Copy(source.schema, source.item, source.sampler, limiter, *sizes, identity, facts, arrays, columns)
 
 
 def rebuilt(kind: Callable[..., Any], copy: Copy) -> Any:
@@ -83,9 +89,10 @@ def rebuilt(kind: Callable[..., Any], copy: Copy) -> Any:
             fill_limiter(memory, arrays[LIMITER], lanes)
 
     choices = {"num_envs": len(lanes), "item": copy.item, "sampler": sampler, "seed": copy.facts.rng}
+    choices |= {} if copy.boundaries == BOUNDARIES else {"boundaries": copy.boundaries}
     choices |= {} if copy.limiter is None else {"limiter": copy.limiter}
     storage = Filled(Ram(), fill, fresh=False)
-    buffer = kind(copy.schema, len(lanes) * copy.rows, **choices, storage=storage)
+    buffer = kind(copy.schema, len(lanes) * copy.steps, **choices, storage=storage)
     ring = buffer._ring
     for column, array, values in zip(copy.schema.columns, ring.columns, copy.columns, strict=True):
         places = [_places(ring, number, lane.first, lane.head, column) for number, lane in enumerate(lanes)]

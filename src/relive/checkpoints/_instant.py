@@ -20,14 +20,13 @@ from .._buffer.adding import Guard
 from .._buffer.turn import Turn
 from .._flow.limit import Limit
 from .._ring import kernels
-from .._ring.lanes import HEAD, LOADED
+from .._ring.lanes import HEAD, LOADED, first_rows
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..items import Item
 from ..samplers import Sampler
 from ..schema import Schema
 from ..storage import Storage
-from ._lane import oldest_rows
 from ._names import CLOCK, COUNTERS, LAST_IDS, LAST_WEIGHTS, LIMITER, NEXT, ROWS, SLOTS, WHOLE
 
 
@@ -56,6 +55,7 @@ class Source(Frozen):
         sampler: Which items are drawn.
         storage: Where the bytes live.
         ring: The steps.
+        boundaries: The share of rows that is reserved for final observations.
         memory: The arrays of the sampler.
         refresh: Lets the sampler take in what changed.
         turn: Whose turn it is to call.
@@ -71,6 +71,7 @@ class Source(Frozen):
     sampler: Sampler
     storage: Storage
     ring: Ring
+    boundaries: float
     memory: Memory
     refresh: Callable[[], object]
     turn: Turn
@@ -99,7 +100,7 @@ class Instant:
         rows = {"marks": ring.marks, "given": given, "arrival": ring.arrival}
         self._rows = {name: _Copied(array) for name, array in rows.items() if array is not None}
         self._slots = {
-            name: _Copied(memory.host(name)[: ring.capacity]) for name, each in spec.items() if each.saved == "slots"
+            name: _Copied(memory.host(name)[: ring.slots]) for name, each in spec.items() if each.saved == "slots"
         }
         self._whole = {
             name: _Copied(memory.host(name)) for name, each in spec.items() if each.saved == "whole" and each.nbytes
@@ -118,7 +119,7 @@ class Instant:
         for each in (*self._rows.values(), *self._slots.values(), *self._whole.values()):
             each.take()
         self.head = self._counters[:, HEAD]
-        self.first: Int64 = oldest_rows(self._counters, ring.rows)
+        self.first: Int64 = first_rows(self._counters, ring.rows)
         lanes = np.arange(ring.lanes)
         self._next = {
             name_of(column.keys): array[ring.units(self.head, lanes, column.field.every)]

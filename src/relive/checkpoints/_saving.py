@@ -317,12 +317,14 @@ class _Task:
 def choices_of(source: Source) -> dict[str, object]:
     """What a buffer was built from, as JSON."""
     ring = source.ring
-    digest = identity(source.schema, ring.lanes, ring.rows, ring.window, source.sampler)
+    digest = identity(source.schema, ring.lanes, ring.rows, ring.steps, ring.window, source.sampler)
     limiter = {} if source.limit is None else {"limiter": described(source.limit.limiter)}
     return {
         "schema": fields_of(source.schema),
         "num_envs": ring.lanes,
         "rows": ring.rows,
+        "steps": ring.steps,
+        "boundaries": source.boundaries,
         "item": described(source.item),
         "sampler": described(source.sampler),
         "storage": described(source.storage),

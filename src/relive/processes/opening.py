@@ -70,13 +70,14 @@ def open(  # `relive.open`, as `gzip.open`
         require_native("open")
     buffer = ReplayBuffer(
         about.schema,
-        about.lanes * about.rows,
+        about.lanes * about.steps,
         num_envs=about.lanes,
         item=about.item if item is None else item,
         sampler=about.sampler if sampler is None else sampler,
         storage=joined,
         limiter=about.limiter if joined.takes_over else None,
         seed=seed,
+        boundaries=about.boundaries,
     )
     buffer.storage = storage
     if joined.takes_over:
@@ -111,7 +112,8 @@ class Joined:
         about = self.about
         whole = False
         if about.sampler is not None:
-            whole = wanted == identity(about.schema, about.lanes, about.rows, about.window, about.sampler)
+            sizes = (about.lanes, about.rows, about.steps)
+            whole = wanted == identity(about.schema, *sizes, about.window, about.sampler)
         mine = self.takes_over and whole
         kept = about.ring_spec() | about.spec()
         if mine:

@@ -172,7 +172,8 @@ class _Opened:
         segment.typed(about.ring_spec() | about.spec())
         self.link = link = Link(segment, about.lanes)
         notices, turn = Notices(), Turn()
-        ring = Ring(about.schema, about.window, about.rows, Section(segment, "ring/"), KEEPS, notices.note, link.busy)
+        sizes, arrays = (about.rows, about.steps), Section(segment, "ring/")
+        ring = Ring(about.schema, about.window, *sizes, arrays, KEEPS, notices.note, link.busy)
         ring.kernel.watched = ALL
         claims = link.bind(ring)
         if wanted is None:
