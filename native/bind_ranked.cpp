@@ -43,7 +43,7 @@ public:
 
     std::int64_t refresh(const PyRing& ring, InOut<std::int64_t, 2> seen, double initial) {
         require_priority(initial);
-        require(ring.ring.capacity() <= ranks_.capacity, "relive._ring._native.Ranks.refresh: a larger ring");
+        require(ring.ring.slots() <= ranks_.capacity, "relive._ring._native.Ranks.refresh: a larger ring");
         return ranks_.refresh(ring.ring, seen_of(ring, seen), initial);
     }
 

@@ -20,7 +20,7 @@ int64_t PyRing::check_discounts(const In<float>& discounts) const {
 }
 
 void PyRing::check_slots(const In<int64_t>& slots) const {
-    within(slots.data, slots.size, ring.capacity(), "relive._ring._native.Ring: a slot outside the ring");
+    within(slots.data, slots.size, ring.slots(), "relive._ring._native.Ring: a slot outside the ring");
 }
 
 nb::object PyRing::ids(In<int64_t> slots) const {

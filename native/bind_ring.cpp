@@ -23,19 +23,20 @@ RowArray::RowArray(nb::handle object, bool writable) {
     type = PyArray_TYPE(given);
 }
 
-PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, InOut<uint8_t, 3> marks, InOut<int64_t, 2> counters,
-               InOut<int64_t> clock, nb::object window, std::optional<InOut<double, 3>> given,
+PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, int64_t steps, InOut<uint8_t, 3> marks,
+               InOut<int64_t, 2> counters, InOut<int64_t> clock, nb::object window, std::optional<InOut<double, 3>> given,
                std::optional<InOut<int64_t, 3>> arrival, nb::object notify, std::optional<In<uint8_t>> busy)
     : keep_(nb::make_tuple(marks.object, counters.object, clock.object, given ? nb::borrow(given->object) : nb::none(),
                            arrival ? nb::borrow(arrival->object) : nb::none())),
       notify_(std::move(notify)) {
     ring.lanes = marks.shape[1];
     ring.rows = rows;
+    ring.kept = steps;
     ring.depth = marks.shape[0] * marks.shape[2];
     while (ring.block() < marks.shape[2]) ++ring.bits;
     ring.prepare();
-    require(ring.lanes >= 1 && rows >= 1 && rows < ring.depth && ring.block() == marks.shape[2],
-            "relive._ring._native.Ring: no lane, no row in it, or blocks of another size");
+    require(ring.lanes >= 1 && steps >= 1 && steps <= rows && rows < ring.depth && ring.block() == marks.shape[2],
+            "relive._ring._native.Ring: no lane, no step in it, or blocks of another size");
     require(counters.shape[0] == ring.lanes && counters.shape[1] * sizeof(int64_t) == sizeof(Lane) && clock.size == 2,
             "relive._ring._native.Ring: counters of another shape");
     const auto agrees = [&](const npy_intp* shape) { return std::equal(shape, shape + 3, marks.shape); };
@@ -54,8 +55,8 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, InOut<uint8_t, 3>
     ring.lookback = nb::cast<int64_t>(window.attr("lookback"));
     ring.starts = nb::cast<int64_t>(window.attr("starts"));
     ring.across = nb::cast<bool>(window.attr("across"));
-    require(ring.span >= 1 && ring.lookback >= 0 && ring.starts >= 1 && ring.span <= ring.rows &&
-                ring.lookback <= ring.rows,
+    require(ring.span >= 1 && ring.lookback >= 0 && ring.starts >= 1 && ring.span <= ring.kept &&
+                ring.lookback <= ring.kept,
             "relive._ring._native.Ring: a window that no lane can hold");
     require(!busy || busy->size == ring.lanes, "relive._ring._native.Ring: not one entry for each lane");
     require(sound_counters(ring, busy ? busy->data : nullptr), "relive._ring._native.Ring: counters that no ring has");
@@ -210,10 +211,10 @@ bool PyRing::reaches_limit(const Steps& steps) const {
 void bind_ring(nanobind::module_& m) {
     using namespace relive;
     nb::class_<PyRing>(m, "Ring")
-        .def(nb::init<nb::list, size_t, int64_t, InOut<uint8_t, 3>, InOut<int64_t, 2>, InOut<int64_t>, nb::object,
-                      std::optional<InOut<double, 3>>, std::optional<InOut<int64_t, 3>>, nb::object,
+        .def(nb::init<nb::list, size_t, int64_t, int64_t, InOut<uint8_t, 3>, InOut<int64_t, 2>, InOut<int64_t>,
+                      nb::object, std::optional<InOut<double, 3>>, std::optional<InOut<int64_t, 3>>, nb::object,
                       std::optional<In<uint8_t>>>(),
-             nb::arg("columns"), nb::arg("num_obs"), nb::arg("rows"), nb::arg("marks"), nb::arg("counters"),
+             nb::arg("columns"), nb::arg("num_obs"), nb::arg("rows"), nb::arg("steps"), nb::arg("marks"), nb::arg("counters"),
              nb::arg("clock"), nb::arg("window"), nb::arg("given").none(), nb::arg("arrival").none(), nb::arg("notify"),
              nb::arg("busy").none())
         .def_prop_rw(

@@ -175,7 +175,7 @@ public:
 
     int64_t refresh(const PyRing& ring, InOut<std::int64_t, 2> seen, double initial, double alpha) {
         require_priority(initial);
-        require(ring.ring.capacity() <= tree_.groups[0] * FAN_OUT, "relive._ring._native.Tree.refresh: a larger ring");
+        require(ring.ring.slots() <= tree_.groups[0] * FAN_OUT, "relive._ring._native.Tree.refresh: a larger ring");
         return priorities_.refresh(tree_, ring.ring, seen_of(ring, seen), initial, alpha);
     }
 

@@ -72,7 +72,7 @@ inline bool sound_counters(const Rows& ring, const uint8_t* busy) {
         if (busy && busy[number]) continue;
         good = good && lane.memory == lane.head % ring.depth && lane.oldest <= lane.head && lane.ready <= lane.head &&
                lane.oldest >= lane.head - ring.rows && lane.ready >= lane.head - ring.rows && lane.held <= lane.head &&
-               lane.drawable <= ring.rows && lane.stored <= ring.rows && lane.cleared <= lane.oldest &&
+               lane.drawable <= ring.rows && lane.stored <= ring.kept && lane.cleared <= lane.oldest &&
                lane.gone <= lane.head && (!ring.across || waits_for_its_steps(ring, number));
     }
     return good;

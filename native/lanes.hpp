@@ -46,7 +46,7 @@ struct Lane {
     int64_t repeats;         // streams that began with the final observation of such an episode
     int64_t cleared;         // rows before this one were emptied out, or never stored in this ring
     int64_t loaded;          // not 0: nobody has written since a save was loaded, so that its stream goes on
-    int64_t gone;            // rows before this one are written over, or about to be
+    int64_t gone;            // rows before this one are stored no longer, or about to be written over
 
     // A writer may be killed at any moment: `held` names its row, so that it never speaks of another one.
     bool holds() const { return held && held == head; }
@@ -62,10 +62,11 @@ struct Position {
 
 // Which lanes and rows a ring has, and how far around an anchor an item looks.
 struct Shape {
-    int64_t lanes = 0, rows = 0;
-    int64_t depth =
-        0;         // rows of one lane in memory: `rows` that count as capacity, the one after the newest, spare ones
-    int bits = 0;  // of a block: so many rows of a lane, as a power of two, lie together
+    int64_t lanes = 0;
+    int64_t rows = 0;   // of one lane: for its steps, their final observations and older frames
+    int64_t kept = 0;   // steps that a lane keeps, at most `rows`
+    int64_t depth = 0;  // rows of one lane in memory: `rows`, the one after the newest, spare ones
+    int bits = 0;       // of a block: so many rows of a lane, as a power of two, lie together
     int64_t span = 0, lookback = 0, starts = 1;
     bool across = false;
 };

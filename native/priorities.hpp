@@ -96,7 +96,7 @@ private:
 
     void raise_by_given(const Ring& ring, int64_t number, const Seen& before, const Seen& now) {
         const Position at = ring.position(number, now.head);
-        const int64_t from = std::max({before.head, now.head - ring.rows, peek(ring.lane_of[number].cleared)});
+        const int64_t from = std::max(before.head, ring.first_row(number, now.head));
         for (int64_t row = from; row < now.head; ++row) {
             const int64_t stored = ring.storage_row(number, ring.memory_of(at, row));
             // A row that only holds an observation has the priority of a step that is long gone.

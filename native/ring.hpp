@@ -40,7 +40,7 @@ public:
         if (added >= 100 && sum(&Lane::cuts) * 10 > added) found |= MANY_CUTS;
         if (ends >= enough_ends && sum(&Lane::repeats) * 10 >= ends * 9) found |= REPEATED_FINALS;
         for (int64_t number = 0; number < lanes; ++number) {
-            if (full(lane_of[number]) && (rows - lane_of[number].stored) * 100 > rows * 3) found |= MANY_BOUNDARIES;
+            if (full(lane_of[number]) && (kept - lane_of[number].stored) * 100 > kept * 3) found |= MANY_BOUNDARIES;
         }
         return found & watched;
     }
@@ -99,6 +99,10 @@ private:
         const Lane& lane = lane_of[number];
         const int64_t row = storage_row(number, lane.memory), after = next_row(row);
         RELIVE_PREFETCH_WRITE(marks + row);
+        if (lane.stored == kept) {
+            const int64_t first = first_row(number, lane.head);
+            RELIVE_PREFETCH_WRITE(marks + storage_row(number, memory_of(lane, first)));
+        }
         for (const Span& span : spans)
             prefetch_row_for_writing(span.data + size_t(span.pick ? after : row) * span.stride, span.bytes);
     }
@@ -144,6 +148,7 @@ private:
             ++lane.cuts;
         }
         show(marks[at], flags);
+        give_up(number, lane);
         if (steps.nexts) succeed(value, next, number, lane, at, flags);
         advance_ready(number, lane, flags);
         return row;
@@ -296,27 +301,41 @@ private:
 
     // Take the lane's next row, which overwrites the one R rows before. Returns where it is in memory.
     int64_t claim(int64_t number, Lane& lane) {
-        const int64_t memory = lane.memory;
-        if (lane.head >= rows) {
-            const int64_t gone = lane.head - rows;
-            const uint8_t going = mark(number, memory_of(lane, gone));
-            const bool step = going & STEP;
-            lane.stored -= step;
-            if (lane.ready == gone) {
-                ++lane.ready;
-                lane.ready_steps += step;
-            }
-            if (lane.oldest == gone) drop(number, lane, going);
-            while (lane.oldest <= gone + lookback) {  // rows whose own older rows are gone
-                const uint8_t oldest = mark(number, memory_of(lane, lane.oldest));
-                if (oldest & FIRST) break;
-                drop(number, lane, oldest);
-            }
-        }
+        const int64_t memory = lane.memory, gone = lane.head - rows;
+        if (gone >= 0 && gone >= lane_of[number].gone) retire(number, lane, gone, mark(number, memory_of(lane, gone)));
         make_room(number, lane, lane.head - depth);
         ++lane.head;
         lane.memory = after_(lane.memory);
         return memory;
+    }
+
+    // A lane keeps so many steps: where one more has come, its first rows are retired, up to the oldest step. That is
+    // shown before the marks change, as if the rows were written over.
+    void give_up(int64_t number, Lane& lane) const {
+        while (lane.stored > kept) {
+            const int64_t first = first_row(number, lane.head);
+            if (first == lane.head) return;
+            uint8_t& going = mark(number, memory_of(lane, first));
+            retire(number, lane, first, going);
+            make_room(number, lane, first);
+            show(going, 0);
+        }
+    }
+
+    // The lane's first row is stored no longer. `going` is its mark.
+    void retire(int64_t number, Lane& lane, int64_t gone, uint8_t going) const {
+        const bool step = going & STEP;
+        lane.stored -= step;
+        if (lane.ready == gone) {
+            ++lane.ready;
+            lane.ready_steps += step;
+        }
+        if (lane.oldest == gone) drop(number, lane, going);
+        while (lane.oldest <= gone + lookback) {  // rows whose own older rows are gone
+            const uint8_t oldest = mark(number, memory_of(lane, lane.oldest));
+            if (oldest & FIRST) break;
+            drop(number, lane, oldest);
+        }
     }
 
     // The lowest row that can still be drawn is none any more. `mark` is its own.
@@ -327,13 +346,13 @@ private:
         ++lane.oldest;
     }
 
-    // Before memory is written to that others may still read: show that its row is gone, and so are the items that need
-    // it, those of later rows whose older frames it has among them.
+    // Before what others may still read is changed: show that its row is gone, and so are the items that need it, those
+    // of later rows whose older frames it has among them. A row that is gone is never one that can be drawn.
     void make_room(int64_t number, const Lane& lane, int64_t gone) const {
         Lane& shown = lane_of[number];
         if (gone < shown.gone) return;
-        show(shown.gone, gone + 1);
         show(shown.oldest, std::max(lane.oldest, gone + 1));
+        publish(shown.gone, gone + 1);
         std::atomic_thread_fence(std::memory_order_release);
     }
 

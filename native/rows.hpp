@@ -37,7 +37,13 @@ public:
     int64_t* arrival = nullptr;  // orders rows by when they became ready
 
     int64_t zero_row() const { return lanes * depth; }
-    int64_t capacity() const { return lanes * rows; }
+    int64_t slots() const { return lanes * rows; }
+
+    // The oldest row that a lane stores, given its `head`.
+    int64_t first_row(int64_t number, int64_t head) const {
+        const Lane& lane = lane_of[number];
+        return std::min(std::max({head - rows, peek(lane.cleared), observe(lane.gone)}), head);
+    }
 
     uint8_t mark_at(int64_t storage_row) const { return peek(marks[storage_row]); }
 
@@ -166,7 +172,7 @@ public:
         split(id, row, number);
         Position& now = seen[size_t(number)];
         if (now.head < 0) now = position(number);
-        const int64_t first = now.head - rows;
+        const int64_t first = first_row(number, now.head);
         if (row < first || row >= now.head) return -1;
         int64_t at = storage_row(number, memory_of(now, row));
         if (!(mark_at(at) & STEP)) return -1;

@@ -86,9 +86,15 @@ class FullOracle(OracleBuffer):
     """A model with stacks, shaped like an observation, and with the raw priority of every drawable id."""
 
     def __init__(
-        self, num_envs: int, rows_per_lane: int, item: ItemModel, initial: float = 1.0, stacks: Nested = None
+        self,
+        num_envs: int,
+        rows_per_lane: int,
+        item: ItemModel,
+        initial: float = 1.0,
+        stacks: Nested = None,
+        steps_per_lane: int | None = None,
     ) -> None:
-        super().__init__(num_envs, rows_per_lane, item)
+        super().__init__(num_envs, rows_per_lane, item, steps_per_lane)
         self.initial, self.frames = initial, most_frames(stacks)
         self.lanes = [StackedLane(stacks) for _ in range(num_envs)]
         self.priority: dict[int, float] = {}
@@ -100,7 +106,7 @@ class FullOracle(OracleBuffer):
         ids = super().extend(lanes, steps)
         self.adding = False
         if "priority" in steps:  # of steps that the same call has overwritten nobody hears
-            oldest = np.array([[self.lanes[lane].rows - self.rows_per_lane] for lane in lanes])
+            oldest = np.array([[self.oldest(self.lanes[lane])] for lane in lanes])
             self.raise_highest(steps["priority"][ids // self.num_envs >= oldest].max(initial=0.0))
         self.refresh()
         return ids

@@ -19,7 +19,7 @@ from ._buffer.choices import Choices
 from ._buffer.core import CLOSED, Core, forked, opened
 from ._buffer.stats import Stats
 from ._ring import kernels
-from ._ring.lanes import HEAD, STEPS
+from ._ring.lanes import BOUNDARIES, HEAD, STEPS
 from ._ring.plans import Followed
 from .batch import Batch
 from .errors import ArgumentError
@@ -41,14 +41,16 @@ class ReplayBuffer:
 
     Args:
         schema: What one step holds.
-        capacity: Rows over all lanes (>= `num_envs`); each lane has `capacity // num_envs` and overwrites only its own
-            oldest. A row holds a step, or the final observation of an episode.
+        capacity: Steps that are kept, over all lanes (>= `num_envs`): the newest `capacity // num_envs` of each lane.
         num_envs: Lanes: uninterrupted streams of steps, one per environment (or writer).
         item: What one draw expands to: `Transitions(...)`, `Sequences(...)` or `Hindsight(...)`.
         sampler: Which items are drawn: `Uniform()`, `Prioritized(...)` or `Ranked(...)`.
         storage: Where the bytes live: `Ram()`, `Shared(name)` or `Mapped(path)`.
         limiter: A `RateLimiter`, which makes adding and drawing wait for each other; None: nobody waits.
         seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
+        boundaries: Share of rows reserved for final observations, from 0 to 1, on top of a row for each step. The
+            default is enough for episodes of 16 steps on average; 1 is enough for episodes of any length. Where rows
+            run out, a lane keeps fewer steps, and a notice says so.
 
     Raises:
         ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
@@ -81,9 +83,10 @@ class ReplayBuffer:
         storage: storages.Storage | None = None,
         limiter: RateLimiter | None = None,
         seed: int | np.random.Generator | None = None,
+        boundaries: float = BOUNDARIES,
     ) -> None:
         kernels.warn_once()
-        choices = Choices.checked(schema, capacity, num_envs, item, sampler, limiter)
+        choices = Choices.checked(schema, capacity, num_envs, item, sampler, limiter, boundaries)
         where: Storage = choice(storage, Ram(), ("open",), "ReplayBuffer(storage)")
         self._use(opened(choices, where, generator(seed)))
 
@@ -98,7 +101,7 @@ class ReplayBuffer:
         """Be the buffer of this core."""
         self._core = core
         self.schema, self.item, self.sampler, self.storage = core.schema, core.item, core.sampler, core.storage
-        self.num_envs = core.ring.lanes
+        self.num_envs, self.boundaries = core.ring.lanes, core.choices.boundaries
         self.limiter = None if core.limit is None else core.limit.limiter
         shadow(self, "add", core.calls[0], ReplayBuffer.add)
         shadow(self, "extend", core.calls[1], ReplayBuffer.extend)
@@ -121,11 +124,11 @@ class ReplayBuffer:
 
     @property
     def capacity(self) -> int:
-        """Rows over all lanes: `num_envs * (capacity // num_envs)`."""
+        """The most steps that are stored: `num_envs * (capacity // num_envs)`."""
         return self._core.ring.capacity
 
     def __len__(self) -> int:
-        """Steps stored now; boundary rows do not count."""
+        """Steps stored now, at most `capacity`."""
         return stored.stored(self._core)
 
     def __repr__(self) -> str:
@@ -452,7 +455,7 @@ class ReplayBuffer:
     def column(self, path: str) -> Array:
         """A field of all stored steps, by lane and place: for code that keeps arrays of its own in step with a buffer.
 
-        The step with the id `i` is at `[i % num_envs, i // num_envs % R]`, where `R = capacity // num_envs`. Places
+        The step with the id `i` is at `[i % num_envs, i // num_envs % R]`, where `R = column.shape[1]`. Places
         that hold no step (not written yet, cleared, or the row of a final observation) are zeros, False, and -1 in
         `"ids"`.
 
@@ -469,7 +472,8 @@ class ReplayBuffer:
             ArgumentError: The schema has no such field.
 
         >>> import numpy as np, relive
-        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 6, num_envs=2)
+        >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+        >>> buffer = relive.ReplayBuffer(schema, 6, num_envs=2, boundaries=0)
         >>> for t in range(4):
         ...     step = dict(obs=[t, t], action=[0.0, 0.0], reward=[t, 10 + t], next_obs=[t + 1, t + 1])
         ...     ids = buffer.add(**step, terminated=[False, False], truncated=[False, False])

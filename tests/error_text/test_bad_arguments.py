@@ -125,11 +125,11 @@ PLACES: list[tuple[str, type[Exception], Callable[[Any, Path], object], str]] = 
     ("load, capacity text", ArgumentError, lambda b, p: relive.load(p / "saved", capacity="12"),
      "Expected an integer >= 2, got `'12'` - at `load(capacity)`"),
     ("load, lanes shorter than the window", ArgumentError, lambda b, p: relive.load(p / "saved", capacity=4),
-     "Expected at most 2 steps, the rows of a lane, got `3` - at `Transitions(n_step)`: raise `capacity` or "
+     "Expected at most 2 steps, as many as a lane keeps, got `3` - at `Transitions(n_step)`: raise `capacity` or "
      "lower `n_step`"),
     ("load, a longer window", ArgumentError,
      lambda b, p: relive.load(p / "saved", item=relive.Transitions(n_step=7)),
-     "Expected at most 6 steps, the rows of a lane, got `7` - at `Transitions(n_step)`: raise `capacity` or "
+     "Expected at most 6 steps, as many as a lane keeps, got `7` - at `Transitions(n_step)`: raise `capacity` or "
      "lower `n_step`"),
     ("load, no item", ArgumentError, lambda b, p: relive.load(p / "saved", item="transitions"),
      "Expected an object like `Transitions(n_step=1, gamma=0.99)`, got `'transitions'` - at `load(item)`"),

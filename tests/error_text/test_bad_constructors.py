@@ -237,7 +237,7 @@ BUFFERS = [
      "Expected an integer >= 0, got `…"),
     ("ReplayBuffer, a window longer than a lane", ArgumentError,
      lambda b: relive.ReplayBuffer(schema(), 12, num_envs=2, item=relive.Transitions(n_step=7)),
-     "Expected at most 6 steps, the rows of a lane, got `7` - at `Transitions(n_step)`: raise `capacity` or "
+     "Expected at most 6 steps, as many as a lane keeps, got `7` - at `Transitions(n_step)`: raise `capacity` or "
      "lower `n_step`"),
     ("ReplayBuffer, integer rewards over steps", ArgumentError,
      lambda b: relive.ReplayBuffer(

@@ -93,14 +93,14 @@ CASES = [
      "- at `$.state`: use `every=1`, or `Sequences(starts=...)`"),
     ("Transitions, frames that do not fit", ArgumentError,
      lambda b: build(capacity=4, stack=4, item=relive.Transitions(n_step=2)),
-     "Expected at most 4 steps, the rows of a lane, got `5` (2 steps and 3 older frames) - at "
+     "Expected at most 4 steps, as many as a lane keeps, got `5` (2 steps and 3 older frames) - at "
      "`Transitions(n_step)`: raise `capacity` or lower `n_step`"),
     ("Sequences, longer than a lane", ArgumentError, lambda b: build(capacity=8, item=relive.Sequences(6, burn_in=2)),
-     "Expected at most 8 steps, the rows of a lane, got `9` (8 + 0 steps, and 1 before them) - at "
+     "Expected at most 8 steps, as many as a lane keeps, got `9` (8 + 0 steps, and 1 before them) - at "
      "`Sequences(length)`: raise `capacity` or lower `length`"),
     ("Sequences, frames that do not fit", ArgumentError,
      lambda b: build(capacity=8, stack=4, item=relive.Sequences(4, n_step=3)),
-     "Expected at most 8 steps, the rows of a lane, got `9` (4 + 2 steps, and 3 before them) - at "
+     "Expected at most 8 steps, as many as a lane keeps, got `9` (4 + 2 steps, and 3 before them) - at "
      "`Sequences(length)`: raise `capacity` or lower `length`"),
     ("Sequences, starts between states", ArgumentError, lambda b: build(state=4, item=relive.Sequences(2, starts=2)),
      "Expected `starts` to be a multiple of 4, the steps at which `$.state` is kept, got `2` - at "

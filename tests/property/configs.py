@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from wild_envs import SCHEMAS, WildEnvs
 
 import relive
+from relive._ring.lanes import rows_of
 from relive.testing import TransitionsModel
 
 OVER = ["steps", "steps", "episodes"]
@@ -24,7 +25,7 @@ class Config:
 
     schema: str
     num_envs: int
-    rows: int
+    steps: int  # that a lane keeps
     n_step: int
     gamma: float
     sampler: dict[str, Any] | None  # arguments of Prioritized, or of Ranked; None is Uniform
@@ -34,6 +35,12 @@ class Config:
     over: str = "steps"  # of Uniform
     storage: str = "ram"  # whatever it is, nothing else changes
     ranked: bool = False
+    boundaries: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        """Rows of a lane."""
+        return rows_of(self.steps, self.boundaries)
 
     @property
     def fields(self) -> relive.Schema:
@@ -53,12 +60,13 @@ class Config:
         windows = {"n_step": self.n_step, "gamma": self.gamma}
         return relive.ReplayBuffer(
             self.fields,
-            capacity=self.rows * self.num_envs + self.num_envs - 1,
+            capacity=self.steps * self.num_envs + self.num_envs - 1,
             num_envs=self.num_envs,
             item=relive.Sequences(**self.sequences, **windows) if self.sequences else relive.Transitions(**windows),
             sampler=self.choice(),
             storage=storages.new(self.storage),
             seed=self.seed,
+            boundaries=self.boundaries,
         )
 
     def choice(self) -> Any:
@@ -81,7 +89,8 @@ class Config:
                 choice["across_episodes"],
                 () if self.every is None else ("state",),
             )
-        return FullOracle(self.num_envs, self.rows, item, initial, stacks_of(self.fields.tree["obs"]))
+        stacks = stacks_of(self.fields.tree["obs"])
+        return FullOracle(self.num_envs, self.rows, item, initial, stacks, self.steps)
 
     def envs(self) -> WildEnvs:
         """Environments that feed both."""
@@ -135,7 +144,7 @@ def configs(draw: st.DrawFn) -> Config:
     return Config(
         schema=schema,
         num_envs=draw(st.integers(1, 4)),
-        rows=draw(st.integers(least, least + 9)),
+        steps=draw(st.integers(least, least + 9)),
         n_step=n_step,
         gamma=draw(st.sampled_from([0.9, 0.99, 1.0, 0.0])),
         sampler=draw(samplers),
@@ -144,4 +153,5 @@ def configs(draw: st.DrawFn) -> Config:
         every=every,
         over=draw(st.sampled_from(OVER)),
         storage=draw(st.sampled_from(STORAGES)),
+        boundaries=draw(st.sampled_from([0.0, 1.0])),
     )

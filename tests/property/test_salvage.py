@@ -76,7 +76,7 @@ def test_what_is_salvaged_is_what_it_was(program: tuple[Config, list[Call]], dat
         assert {file.name: file.read_bytes() for file in source.iterdir()} == before
         loaded = relive.load(target)
         if config.every is None:
-            longest = config.rows - most_frames(stacks_of(config.fields.tree["obs"])) + 1
+            longest = config.steps - most_frames(stacks_of(config.fields.tree["obs"])) + 1
             assert_other_items_are_whole(min(3, longest), Path(name) / "sound", target)
     stored = buffer._core.ring.counters[:, 7]
     np.testing.assert_array_equal(found.stored, stored)

@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from configs import Config, configs
-from full_oracle import assert_same_buffer, most_frames, stacks_of
+from full_oracle import FullOracle, assert_same_buffer, most_frames, stacks_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import Call, attempt, programs, vars_of
@@ -175,8 +175,8 @@ def test_a_thread_adds_while_another_writes(name: str) -> None:
             np.testing.assert_array_equal(codes, batch.ids // 2)
 
 
-def fitting(config: Config, other: Config, rows: int) -> Config:
-    """`other` over the steps of `config`: with its schema, and `rows` rows at most."""
+def fitting(config: Config, other: Config, more: int) -> Config:
+    """`other` over the steps of `config`: with its schema, and `more` steps than an item needs."""
     frames = most_frames(stacks_of(config.fields.tree["obs"]))
     least = other.n_step + frames - 1
     starts = 1
@@ -185,7 +185,7 @@ def fitting(config: Config, other: Config, rows: int) -> Config:
         least = other.sequences["length"] + other.sequences["burn_in"] + other.n_step - 1 + max(frames - 1, 1)
     assume(starts % (config.every or 1) == 0)
     same = {"schema": config.schema, "num_envs": config.num_envs, "every": config.every}
-    return dataclasses.replace(other, **same, rows=least + rows)
+    return dataclasses.replace(other, **same, boundaries=config.boundaries, steps=least + more)
 
 
 @given(configs(), configs(), st.data())
@@ -195,7 +195,7 @@ def test_the_same_steps_under_other_choices(config: Config, other: Config, data:
     config, other = (dataclasses.replace(each, ranked=data.draw(st.booleans())) for each in (config, other))
     wanted = fitting(config, other, data.draw(st.integers(0, 12)))
     buffer, envs = config.build(), config.envs()
-    oracle = dataclasses.replace(wanted, rows=min(wanted.rows, config.rows)).oracle()
+    oracle = dataclasses.replace(wanted, steps=config.steps).oracle()
 
     def feed(*buffers: relive.ReplayBuffer) -> None:
         lanes = data.draw(lane_subsets(config.num_envs))
@@ -218,9 +218,11 @@ def test_the_same_steps_under_other_choices(config: Config, other: Config, data:
     with tempfile.TemporaryDirectory() as path:
         buffer.save(path)
         model = wanted.build()
+        if wanted.steps < config.steps:
+            shrink(oracle, wanted)
         choices = {"capacity": model.capacity, "item": model.item, "sampler": model.sampler}
         loaded = relive.load(path, **choices)
-        if wanted.rows <= config.rows:
+        if wanted.steps <= config.steps:
             assert_same_buffer(loaded, oracle, wanted.whole)
         elif oracle.items():  # its lanes have room for more rows than the oracle's
             assert_items(loaded.read(list(oracle.items())), list(oracle.items().values()), wanted.whole)
@@ -229,10 +231,18 @@ def test_the_same_steps_under_other_choices(config: Config, other: Config, data:
         # Ids and what further saves build upon stay what they were.
         loaded.save(path)
         assert_same_batch(relive.load(path).read(list(oracle.items())), loaded.read(list(oracle.items())))
-    if wanted.rows <= config.rows:
+    if wanted.steps <= config.steps:
         for _ in range(data.draw(st.integers(0, 4))):
             feed(loaded)
             assert_same_buffer(loaded, oracle, wanted.whole)
+
+
+def shrink(oracle: FullOracle, wanted: Config) -> None:
+    """Keep the newest steps only, as a buffer with smaller lanes does."""
+    oracle.steps_per_lane, oracle.rows_per_lane = wanted.steps, wanted.rows
+    for lane in oracle.lanes:
+        oracle.give_up(lane)
+    oracle.refresh()
 
 
 def assert_carried(buffer: relive.ReplayBuffer, loaded: relive.ReplayBuffer) -> None:

@@ -157,7 +157,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     def overwritten(self, key):
         lane = self.oracle.lanes[key % self.config.num_envs]
-        return key // self.config.num_envs < max(lane.rows - self.config.rows, lane.cleared)
+        return key // self.config.num_envs < max(self.oracle.oldest(lane), lane.cleared)
 
     @rule(n=st.integers(1, 40), beta=st.none() | st.sampled_from([0.0, 0.5, 1.0]))
     def sample(self, n, beta):

@@ -54,6 +54,7 @@ def make_ring() -> Call:
     spoilt = {
         "columns": columns,
         "num_obs": spoilers.whole_numbers(-1, 0, 5, 2**62, 2**64),
+        "steps": spoilers.whole_numbers(-1, 0, 9, 2**62, 2**64),
         "marks": bookkeeping,
         "counters": counters,
         "clock": bookkeeping,

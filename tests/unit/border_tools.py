@@ -15,9 +15,9 @@ from relive._ring import _native
 from relive._ring.plans import ColumnLayout, Window
 
 native: ModuleType = _native  # type: ignore[assignment]
-LANES, ROWS = 3, 8
+LANES, ROWS, KEPT = 3, 8, 6
 STORAGE = LANES * (ROWS + 1)
-ENTRIES = ["columns", "num_obs", "rows", "marks", "counters", "clock", "window"]
+ENTRIES = ["columns", "num_obs", "rows", "steps", "marks", "counters", "clock", "window"]
 ENTRIES += ["given", "arrival", "notify", "busy"]
 # A sanitizer sees what is read and written behind an array, if nothing lies there.
 MARGIN = 0 if "libasan" in os.environ.get("LD_PRELOAD", "") else 256
@@ -65,7 +65,7 @@ def ring_arguments(across: bool = False) -> dict[str, Any]:
     return dict(
         zip(
             ENTRIES,
-            [columns, 1, ROWS, marks, counters, guard([0, 0]), window(across), given, arrival, print, None],
+            [columns, 1, ROWS, KEPT, marks, counters, guard([0, 0]), window(across), given, arrival, print, None],
             strict=True,
         )
     )

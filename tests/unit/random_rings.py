@@ -15,12 +15,14 @@ from relive._ring.ring import Ring, kernels
 SCHEMA = relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "uint8"))
 
 
-def ring_of(module: ModuleType, lanes: int, rows: int, window: Window, keeps: tuple[str, ...] = ()) -> Ring:
-    """An empty ring on a back end."""
+def ring_of(
+    module: ModuleType, lanes: int, rows: int, window: Window, keeps: tuple[str, ...] = (), steps: int = 0
+) -> Ring:
+    """An empty ring on a back end, whose lanes keep `steps` steps; 0: as many as they have rows."""
     spec = {f"ring/{name}": wanted for name, wanted in Ring.spec(SCHEMA, window, lanes, rows, keeps).items()}
     memory = relive.Ram().open(spec, b"")
     with kernels.use("numpy" if module.__name__.endswith("numpy") else "native"):
-        return Ring(SCHEMA, window, rows, Section(memory, "ring/"), keeps, lambda found: None)
+        return Ring(SCHEMA, window, rows, steps or rows, Section(memory, "ring/"), keeps, lambda found: None)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_rings import Life, ring_of
 
+from relive._ring.lanes import HEAD, STEP, STORED, first_rows, ranges
 from relive._ring.plans import Window
 from relive._ring.ring import Ring
 
@@ -47,13 +48,14 @@ def in_the_middle(n: int) -> np.ndarray:
     st.sampled_from(WINDOWS),
     st.integers(1, 5),
     st.integers(8, 23),
+    st.integers(6, 23),
     st.sampled_from([np.int32, np.int64]),
     st.integers(0, 2**32 - 1),
 )
-def test_random_lives(window, lanes, rows, dtype, seed):
+def test_random_lives(window, lanes, rows, steps, dtype, seed):
     """Two queues a ring, one refreshed now and then, one at the end only: the same draws on every back end."""
     rng = np.random.default_rng(seed)
-    rings = [ring_of(module, lanes, rows, window) for module in BACKENDS]
+    rings = [ring_of(module, lanes, rows, window, steps=min(rows, steps)) for module in BACKENDS]
     life = Life(rings, rng)
     eager = [Followed(module, ring, dtype) for module, ring in zip(BACKENDS, rings, strict=True)]
     late = [Followed(module, ring, dtype) for module, ring in zip(BACKENDS, rings, strict=True)]
@@ -64,7 +66,8 @@ def test_random_lives(window, lanes, rows, dtype, seed):
             assert counts == [rings[0].drawable] * len(counts)
     drawable = life.drawable()
     assert [followed.queue.refresh() for followed in [*eager, *late]] == [len(drawable)] * len(eager + late)
-    assert len({digest(ring.counters) for ring in rings}) == 1
+    assert len({digest([ring.counters, ring.marks]) for ring in rings}) == 1
+    assert_counted(rings[0])
     for several in (eager, late):
         arrays = [digest([f.places, f.firsts, f.ends, f.seen]) for f in several]
         assert arrays == arrays[:1] * len(arrays)
@@ -79,6 +82,22 @@ def test_random_lives(window, lanes, rows, dtype, seed):
     assert late[0].ids("draw", in_the_middle(len(drawable))) == drawable
     assert sorted(late[0].ids("draw_distinct", rng.random(len(drawable)))) == sorted(drawable)
     assert_episodes(late[0], life, drawable)
+
+
+def assert_counted(ring: Ring) -> None:
+    """Each lane has the steps that its marks show, those that it keeps at most, and nothing is left to mend."""
+    first, head = first_rows(ring.counters, ring.rows), ring.counters[:, HEAD]
+    lanes, rows = ranges(first, head)
+    steps = (ring.marks[ring.at(rows, lanes)] & STEP) > 0
+    stored = np.bincount(lanes, steps, ring.lanes)
+    np.testing.assert_array_equal(stored, ring.counters[:, STORED])
+    assert (stored <= ring.steps).all()
+    lanes, rows = ranges(np.maximum(head - ring.rows, 0), first)
+    assert not ring.marks[ring.at(rows, lanes)].any()
+    before = [ring.counters.copy(), ring.marks.copy()]
+    ring.recover(range(ring.lanes))
+    for kept, found in zip(before, (ring.counters, ring.marks), strict=True):
+        np.testing.assert_array_equal(found, kept)
 
 
 def assert_episodes(followed: Followed, life: Life, drawable: list[int]) -> None:

@@ -17,14 +17,21 @@ LARGEST, ITEMS = 3, 4
 
 
 @settings(max_examples=max(settings().max_examples // 4, 1))
-@given(st.integers(1, 4), st.integers(6, 20), st.integers(1, 2), st.booleans(), st.integers(0, 2**32 - 1))
-def test_random_lives(lanes, rows, starts, gives, seed):
+@given(
+    st.integers(1, 4),
+    st.integers(6, 20),
+    st.integers(4, 20),
+    st.integers(1, 2),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_random_lives(lanes, rows, steps, starts, gives, seed):
     """After every call the same bits in all arrays; leaves are powers of what a plain dict says."""
     rng = np.random.default_rng(seed)
     window = Window(span=2, lookback=1, starts=starts)
-    rings = [ring_of(module, lanes, rows, window, ("given",)) for module in BACKENDS]
+    rings = [ring_of(module, lanes, rows, window, ("given",), min(rows, steps)) for module in BACKENDS]
     life = Life(rings, rng, priorities=gives)
-    arrays = [allocate(rings[0].capacity) for _ in BACKENDS]
+    arrays = [allocate(rings[0].slots) for _ in BACKENDS]
     trees = [module.Tree(*own) for module, own in zip(BACKENDS, arrays, strict=True)]
     seen = [np.zeros((lanes, 3), np.int64) for _ in BACKENDS]
     raw: dict[int, float] = {}
@@ -46,7 +53,7 @@ def test_random_lives(lanes, rows, starts, gives, seed):
         if drawable and rng.random() < 0.7:
             chosen = rng.choice(drawable, int(rng.integers(1, 12)))
             td, keep = rng.normal(size=len(chosen)), rng.random(len(chosen)) < 0.7 if rng.random() < 0.5 else None
-            slots = chosen % rings[0].capacity
+            slots = chosen % rings[0].slots
             assert all(tree.update(slots, td, keep, EPS, ALPHA) for tree in trees)
             kept = [True] * len(chosen) if keep is None else keep.tolist()
             raw |= {
@@ -57,12 +64,12 @@ def test_random_lives(lanes, rows, starts, gives, seed):
             won = [raw[key] for key, took in zip(chosen.tolist(), kept, strict=True) if took]
             assert arrays[0][2][LARGEST] == max([largest, *won])
         bits = [
-            digest([own, known, tree.get(np.arange(rings[0].capacity))])
+            digest([own, known, tree.get(np.arange(rings[0].slots))])
             for own, known, tree in zip(arrays, seen, trees, strict=True)
         ]
         assert bits == bits[:1] * len(bits)
-        expected = np.zeros(rings[0].capacity)
-        expected[np.array([*raw], np.int64) % rings[0].capacity] = BACKENDS[0].power(np.array([*raw.values()]), ALPHA)
+        expected = np.zeros(rings[0].slots)
+        expected[np.array([*raw], np.int64) % rings[0].slots] = BACKENDS[0].power(np.array([*raw.values()]), ALPHA)
         np.testing.assert_array_equal(arrays[0][0][0][: len(expected)], expected)
 
 

@@ -65,7 +65,8 @@ class Counted:
         own = chosen.__replace__(eps=0.0) if isinstance(chosen, Prioritized) else chosen
         older = max((column.field.frames for column in schema.columns), default=1) - 1
         self._item, self._older = item, older
-        self._use(ReplayBuffer(schema, lanes * (2 * steps + older), num_envs=lanes, item=item, sampler=own, seed=seed))
+        rows, choices = lanes * (2 * steps + older), {"item": item, "sampler": own, "seed": seed}
+        self._use(ReplayBuffer(schema, rows, num_envs=lanes, boundaries=0, **choices))
         self.ids = np.full((lanes, steps), -1)
         self.next, self.size = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
         self.open = np.zeros(lanes, bool)  # whether the newest step may still be continued

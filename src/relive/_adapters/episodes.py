@@ -41,7 +41,7 @@ def episodes(buffer: ReplayBuffer) -> Iterator[Episode]:
         ends = np.flatnonzero(buffer.follow(ids, 1).steps == 0) + 1
         for begin, end in zip([0, *ends[:-1]], ends, strict=True):
             part = ids[begin:end]
-            fields = single.expand(part % buffer.capacity, buffer.rng)
+            fields = single.expand(part % buffer._core.ring.slots, buffer.rng)
             known = _known(buffer, part[-1:])
             if not known.all():
                 _repeat_last(fields["obs"], fields["next_obs"])

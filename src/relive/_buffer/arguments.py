@@ -142,11 +142,12 @@ def shortage(
     return NotEnoughData(message(wanted, f"{drawable}", at, remedy))
 
 
-def identity(schema: Schema, lanes: int, rows: int, window: Window, sampler: Sampler) -> bytes:
+def identity(schema: Schema, lanes: int, rows: int, steps: int, window: Window, sampler: Sampler) -> bytes:
     """A digest of all that decides what a buffer's arrays mean; a storage refuses arrays that have another one."""
     import hashlib  # slow to load; what makes the generator has loaded it
 
-    text = f"relive 1: {schema!r}, {lanes} lanes of {rows} rows, {window!r}, {sampler!r}"
+    kept = "" if steps == rows else f" for {steps} steps"
+    text = f"relive 1: {schema!r}, {lanes} lanes of {rows} rows{kept}, {window!r}, {sampler!r}"
     return hashlib.sha256(text.encode()).digest()
 
 

@@ -8,6 +8,7 @@ from .. import items
 from .._base import check
 from .._base.arrays import ArraySpec
 from .._base.frozen import Frozen
+from .._ring.lanes import rows_of
 from .._ring.plans import Window
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
@@ -27,7 +28,8 @@ class Choices(Frozen):
     Attributes:
         schema: What one step holds.
         num_envs: Lanes.
-        rows: Rows of a lane.
+        steps: Steps that a lane keeps.
+        boundaries: The share of rows that is reserved for final observations.
         item: What one draw expands to.
         sampler: Which items are drawn.
         limiter: The rules of how fast steps are added and items drawn; None: there are none.
@@ -35,14 +37,23 @@ class Choices(Frozen):
 
     schema: Schema
     num_envs: int
-    rows: int
+    steps: int
+    boundaries: float
     item: items.Item
     sampler: Sampler
     limiter: RateLimiter | None
 
     @classmethod
     def checked(
-        cls, schema: Any, capacity: Any, num_envs: Any, item: Any, sampler: Any, limiter: Any, at: str = "ReplayBuffer"
+        cls,
+        schema: Any,
+        capacity: Any,
+        num_envs: Any,
+        item: Any,
+        sampler: Any,
+        limiter: Any,
+        boundaries: Any,
+        at: str = "ReplayBuffer",
     ) -> Choices:
         """The choices that `ReplayBuffer` is given.
 
@@ -52,18 +63,24 @@ class Choices(Frozen):
         if not isinstance(schema, Schema):
             raise ArgumentError(message("a `Schema`", f"`{type(schema).__name__}`", f"{at}(schema)"))
         lanes = check.integer(num_envs, f"{at}(num_envs)", minimum=1)
-        rows = check.integer(capacity, f"{at}(capacity)", minimum=1) // lanes
-        if rows < 1:
-            wanted = f"a capacity of at least one row for each of {num_envs} lanes"
+        steps = check.integer(capacity, f"{at}(capacity)", minimum=1) // lanes
+        if steps < 1:
+            wanted = f"a capacity of at least one step for each of {num_envs} lanes"
             raise ArgumentError(message(wanted, f"`{capacity}`", f"{at}(capacity)"))
+        share = check.real(boundaries, f"{at}(boundaries)", low=0.0, high=1.0)
         item = choice(item, items.Transitions(), ("window", "check", "bind"), f"{at}(item)")
         sampler = choice(sampler, Uniform(), ("index", "replacement"), f"{at}(sampler)")
-        item.check(schema, rows)
+        item.check(schema, steps)
         if limiter is not None:
             from .._flow.limiter import checked
 
             limiter = checked(limiter)
-        return cls(schema, lanes, rows, item, sampler, limiter)
+        return cls(schema, lanes, steps, share, item, sampler, limiter)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a lane."""
+        return rows_of(self.steps, self.boundaries)
 
     @property
     def window(self) -> Window:
@@ -73,7 +90,7 @@ class Choices(Frozen):
     @property
     def identity(self) -> bytes:
         """A digest of all that decides what the arrays mean."""
-        return identity(self.schema, self.num_envs, self.rows, self.window, self.sampler)
+        return identity(self.schema, self.num_envs, self.rows, self.steps, self.window, self.sampler)
 
     def ring_spec(self, window: Window, keeps: Sequence[str]) -> dict[str, ArraySpec]:
         """The arrays of the ring, whose windows and bookkeeping may be those of several processes."""

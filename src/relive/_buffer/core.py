@@ -74,6 +74,7 @@ class Core(Frozen):
     """The parts of a buffer, wired. It has no verbs: functions work on it, in the module of their subject.
 
     Attributes:
+        choices: What it was built from.
         schema: What one step holds.
         item: What one draw expands to.
         sampler: Which items are drawn.
@@ -97,6 +98,7 @@ class Core(Frozen):
         most: Items of the largest batch that fits in memory.
     """
 
+    choices: Choices
     schema: Schema
     item: Item
     sampler: Sampler
@@ -199,7 +201,7 @@ def assemble(
         fresh: Whether the arrays count as new and zero; None: as `memory` says.
     """
     schema, sampler, notices, lock = choices.schema, choices.sampler, Notices(), CallLock()
-    written = ring_of(schema, choices.rows, memory, access, notices, fresh)
+    written = ring_of(schema, choices.rows, choices.steps, memory, access, notices, fresh)
     claims = access.bind(written)
     ring = access.seen(schema, choices.window, written)
     fresh_sampler = getattr(memory, "fresh_sampler", memory.fresh) if fresh is None else fresh
@@ -215,6 +217,7 @@ def assemble(
     native = writer.call(several=False), writer.call(several=True)
     arrays = choices.ring_spec(access.window, access.keeps)
     return Core(
+        choices=choices,
         schema=schema,
         item=choices.item,
         sampler=sampler,
@@ -240,10 +243,10 @@ def assemble(
 
 
 def ring_of(
-    schema: Schema, rows: int, memory: Memory, access: Access, notices: Notices, fresh: bool | None = None
+    schema: Schema, rows: int, steps: int, memory: Memory, access: Access, notices: Notices, fresh: bool | None = None
 ) -> Ring:
-    """The ring that this process writes to; arguments as for `assemble`."""
+    """The ring that this process writes to: lanes of `rows` rows that keep `steps` steps."""
     arrays = Section(memory, "ring/", fresh)
-    ring = Ring(schema, access.window, rows, arrays, access.keeps, notices.note, access.busy)
+    ring = Ring(schema, access.window, rows, steps, arrays, access.keeps, notices.note, access.busy)
     ring.kernel.watched = ALL
     return ring

@@ -6,7 +6,7 @@ import numpy as np
 
 from .._base.frozen import Frozen
 from .._base.types import Array, Bool, Int64
-from .._ring.lanes import CLEARED, HEAD, HISTORY, LOST, STEP, TERMINATED, TRUNCATED, ranges
+from .._ring.lanes import HEAD, HISTORY, LOST, STEP, TERMINATED, TRUNCATED, first_rows, ranges
 from .._ring.ring import Ring
 
 
@@ -26,8 +26,7 @@ class Resets(Frozen):
     @classmethod
     def of(cls, ring: Ring) -> Resets:
         """Read all rows of a ring. Call it under the buffer's lock."""
-        heads = ring.counters[:, HEAD]
-        lanes, rows = ranges(np.maximum(ring.counters[:, CLEARED], heads - ring.rows), heads)
+        lanes, rows = ranges(first_rows(ring.counters, ring.rows), ring.counters[:, HEAD])
         marks, places = ring.marks[ring.at(rows, lanes)], ring.storage(rows, lanes)
         steps = np.flatnonzero(marks & STEP)
         finals = np.flatnonzero((marks & (STEP | HISTORY | LOST)) == 0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._base import check
 from .._base.types import Array, Bool, Int64
-from .._ring.lanes import HEAD, LOST, START, STEP, STEPS, TERMINATED, TRUNCATED
+from .._ring.lanes import HEAD, LOST, START, STEP, STEPS, TERMINATED, TRUNCATED, first_rows
 from .._ring.plans import Followed, State
 from .._ring.ring import Ring
 from ..batch import Batch
@@ -26,7 +26,7 @@ _NO_WEIGHTS = np.empty(0, np.float32)
 
 
 def stored(core: Core) -> int:
-    """Steps stored now; boundary rows do not count."""
+    """`len(buffer)`."""
     if not core.lock.taken():
         with core.lock.reentrant:
             core.access.take_in()
@@ -141,7 +141,8 @@ class _Places:
         self._rows = self._head - ring.rows + self._ahead
         self._at = ring.storage(self._rows, self._lanes)
         self._marks = ring.marks.reshape(-1)[self._at]
-        self._steps: Bool = (self._marks & STEP) > 0
+        first = first_rows(ring.counters, ring.rows)[:, None]
+        self._steps: Bool = ((self._marks & STEP) > 0) & (self._rows >= first)
 
     @property
     def ids(self) -> Int64:

@@ -59,6 +59,7 @@ class Ring:
         columns: list[ColumnLayout],
         num_obs: int,
         rows: int,
+        steps: int,
         marks: Bytes,
         counters: Int64,
         clock: Int64,

@@ -161,6 +161,7 @@ class Kernels(Protocol):
         columns: Sequence[ColumnLayout],
         num_obs: int,
         rows: int,
+        steps: int,
         marks: Bytes,
         counters: Int64,
         clock: Int64,

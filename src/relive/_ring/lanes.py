@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from .._base.types import Array, Int64
+from .._base.types import Array, Bytes, Int64
 
 # Bits of a row's mark. A row without STEP holds an observation only: a successor (boundary row), or, with HISTORY, an
 # older frame of a stream's first observation. FIRST: a stream begins here. START: an item may begin here. LOST on a
@@ -23,8 +25,44 @@ COUNTERS = 16
 # Notices, as bits; `Notices` in _notices.py has their texts.
 MANY_CUTS, REPEATED_FINALS, MANY_BOUNDARIES = 2, 4, 8
 
+# Rows of a lane that are reserved for final observations: a share of its steps, and at least so many.
+BOUNDARIES, _RESERVED = 1 / 16, 64
+
 # Rows of a lane that lie together, where a lane has that many blocks at least.
 _BLOCK, _LEAST = 32, 8
+
+
+def rows_of(steps: int, boundaries: float) -> int:
+    """R, the rows of a lane that keeps `steps` steps, given the share that is reserved for final observations."""
+    return steps + (min(steps, max(_RESERVED, math.ceil(steps * boundaries))) if boundaries else 0)
+
+
+def sizes_in(facts: Mapping[str, Any]) -> tuple[int, int, float]:
+    """`rows`, `steps` and `boundaries` of a lane as a file has them; in older files each row may hold a step.
+
+    Raises:
+        ValueError, KeyError: No buffer has such lanes.
+    """
+    rows, steps, boundaries = facts["rows"], facts.get("steps", facts["rows"]), facts.get("boundaries", 0.0)
+    good = type(rows) is type(steps) is int and 0 < steps <= rows < 2**62
+    good = good and type(boundaries) in (int, float) and 0 <= boundaries <= 1
+    if not good or rows != rows_of(steps, boundaries):
+        raise ValueError("lanes of another size")
+    return rows, steps, float(boundaries)
+
+
+def first_rows(counters: Int64, rows: int) -> Int64:
+    """The oldest row that each lane stores: no row before GONE, none that was cleared, and R rows at most."""
+    first = np.maximum(counters[..., HEAD] - rows, counters[..., CLEARED])
+    return np.asarray(np.minimum(np.maximum(first, counters[..., GONE]), counters[..., HEAD]))
+
+
+def without_past(marks: Bytes, lookback: int) -> int:
+    """How many of the first rows cannot be drawn, since rows before them are read with them and are gone."""
+    for count in range(min(lookback, len(marks))):
+        if marks[count] & FIRST:
+            return count
+    return min(lookback, len(marks))
 
 
 def block_of(lanes: int, rows: int) -> int:

@@ -1,9 +1,9 @@
 """Lanes of rows: counters, marks, and the arithmetic between ids, slots and storage rows. Integers only.
 
-Every lane is a ring of `rows` rows. A row holds a step; or only an observation, as a *boundary row* (the observation
-after the last step of an episode) or a *history row* (an older frame of a stream's first observation). The row after
-the newest step already holds its `next_obs`, so that the step can be drawn at once; each lane has one more physical
-row for it.
+Every lane is a ring of `rows` rows, and keeps its newest `steps` steps. A row holds a step; or only an observation, as a
+*boundary row* (the observation after the last step of an episode) or a *history row* (an older frame of a stream's
+first observation). The row after the newest step already holds its `next_obs`, so that the step can be drawn at once;
+each lane has one more physical row for it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .lanes import (
     CUTS,
     DRAWABLE,
     ENDS,
+    GONE,
     HEAD,
     HELD,
     LOST,
@@ -39,9 +40,11 @@ from .lanes import (
     UNBOOTSTRAPPED,
     block_of,
     depth_of,
+    first_rows,
     get_rows,
     place_of,
     set_rows,
+    without_past,
 )
 from .plans import ColumnLayout, Window
 
@@ -60,7 +63,8 @@ class Ring:
     Args:
         schema: What one step holds.
         window: Which steps items start at, and which rows around them they need.
-        rows: R, the rows of a lane that count as capacity.
+        rows: R, the rows of a lane.
+        steps: S, the steps that a lane keeps, S <= R.
         memory: Has the arrays of `Ring.spec`.
         keeps: What the sampler wants recorded for every row: `"given"` priorities, `"arrival"` (when it became ready).
         notify: Called with the bits of the notices that a write found a reason for.
@@ -69,7 +73,9 @@ class Ring:
     Attributes:
         lanes: L, the lanes; `ids // lanes` are rows of a lane, `ids % lanes` its number.
         rows: R.
-        capacity: L * R.
+        steps: S.
+        capacity: L * S, the most steps that are stored.
+        slots: L * R, the numbers by which samplers know rows.
         columns: An array `[storage rows, ...]` for each of `schema.columns`, in that order, observations first.
         observations: The columns of observations.
         reward: The column of rewards.
@@ -89,6 +95,7 @@ class Ring:
         schema: Schema,
         window: Window,
         rows: int,
+        steps: int,
         memory: Memory,
         keeps: Sequence[str],
         notify: Callable[[int], object],
@@ -96,8 +103,9 @@ class Ring:
     ) -> None:
         self.window = window
         self.marks, self.counters, self.clock = memory.host("marks"), memory.host("counters"), memory.host("clock")
-        self.rows, self.lanes = rows, self.marks.shape[1]
-        self.capacity: int = self.lanes * self.rows
+        self.rows, self.steps, self.lanes = rows, steps, self.marks.shape[1]
+        self.capacity: int = self.lanes * steps
+        self.slots: int = self.lanes * rows
         records = memory.host("records")
         small = set(records.dtype.names or ())  # as the window of the buffer that made them has it
         self.columns: list[Array] = [
@@ -115,6 +123,7 @@ class Ring:
             [_layout(column, array) for column, array in zip(schema.columns, self.columns, strict=True)],
             schema.num_obs,
             rows,
+            steps,
             self.marks,
             self.counters,
             self.clock,
@@ -169,14 +178,20 @@ class Ring:
         depth = marks[:, 0].size
         for number in lanes:
             lane = self.counters[number]
-            head, oldest = int(lane[HEAD]), int(lane[OLDEST])
-            first = max(int(lane[CLEARED]), head - rows)
-            oldest, ready = min(max(oldest, int(lane[CLEARED])), head), min(max(int(lane[READY]), first), head)
-            lane[OLDEST] = oldest
+            head, first = int(lane[HEAD]), int(first_rows(lane, rows))
+            steps = np.flatnonzero(get_rows(marks, number, first, head) & STEP)
+            if len(steps) > self.steps:
+                first += int(steps[-self.steps - 1]) + 1
+                lane[GONE] = first
+            low = max(0, head - rows)
+            if get_rows(marks, number, low, first).any():  # of rows that were cleared, or given up, in that call
+                set_rows(marks, number, low, np.zeros(first - low, np.uint8))
             if lane[CLEARED] == head:  # nothing was added since; the clear itself may not have come to its end
-                set_rows(marks, number, max(0, head - rows), np.zeros(min(head, rows), np.uint8))
                 lane[HELD] = 0
             kept = get_rows(marks, number, first, head)
+            past = first + without_past(kept, window.lookback if first else 0)
+            oldest, ready = min(max(int(lane[OLDEST]), past), head), min(max(int(lane[READY]), first), head)
+            lane[OLDEST] = oldest
             anchors = (kept & (STEP | START)) == STEP | START
             lane[[MEMORY, READY]] = head % depth, ready
             if head and lane[HELD] == head:

@@ -59,9 +59,7 @@ def copied(core: Core) -> Copy:
         instant.check()
         # Here, since others may draw later; and `copy.copy` takes what it is given for the copy.
         facts = Facts(**{**vars(instant.facts), "rng": deepcopy(instant.facts.rng)})
-    limiter = None if core.limit is None else core.limit.limiter
-    choices = Choices(core.schema, ring.lanes, ring.rows, core.item, core.sampler, limiter)
-    return Copy(choices, core.tally.identity, facts, instant.arrays(), columns)
+    return Copy(core.choices, core.tally.identity, facts, instant.arrays(), columns)
 
 
 def rebuilt(kind: type[ReplayBuffer], copy: Copy) -> ReplayBuffer:

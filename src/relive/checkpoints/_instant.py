@@ -16,9 +16,8 @@ from .._base.generators import state_of
 from .._base.types import Array, Float32, Int64
 from .._buffer.core import Core
 from .._ring import kernels
-from .._ring.lanes import HEAD, LOADED
+from .._ring.lanes import HEAD, LOADED, first_rows
 from ..errors import ArgumentError, message
-from ._lane import oldest_rows
 from ._names import CLOCK, COUNTERS, LAST_IDS, LAST_WEIGHTS, LIMITER, NEXT, ROWS, SLOTS, WHOLE
 
 
@@ -70,7 +69,7 @@ class Instant:
         rows = {"marks": ring.marks, "given": given, "arrival": ring.arrival}
         self._rows = {name: _Copied(array) for name, array in rows.items() if array is not None}
         self._slots = {
-            name: _Copied(memory.host(name)[: ring.capacity]) for name, each in spec.items() if each.saved == "slots"
+            name: _Copied(memory.host(name)[: ring.slots]) for name, each in spec.items() if each.saved == "slots"
         }
         self._whole = {
             name: _Copied(memory.host(name)) for name, each in spec.items() if each.saved == "whole" and each.nbytes
@@ -89,7 +88,7 @@ class Instant:
         for each in (*self._rows.values(), *self._slots.values(), *self._whole.values()):
             each.take()
         self.head = self._counters[:, HEAD]
-        self.first: Int64 = oldest_rows(self._counters, ring.rows)
+        self.first: Int64 = first_rows(self._counters, ring.rows)
         lanes = np.arange(ring.lanes)
         self._next = {
             name_of(column.keys): array[ring.units(self.head, lanes, column.field.every)]

@@ -18,7 +18,6 @@ from .._ring.lanes import (
     CUT,
     DRAWABLE,
     END,
-    FIRST,
     GONE,
     HEAD,
     HELD,
@@ -32,6 +31,8 @@ from .._ring.lanes import (
     STEPS,
     STORED,
     depth_of,
+    first_rows,
+    without_past,
 )
 from .._ring.plans import Window
 from . import _names as names
@@ -80,26 +81,31 @@ class Lane(Frozen):
         inside = inside and c[GONE] <= c[HEAD]
         return bool(inside and c[HELD] in (0, c[HEAD]) and c[STEPS] >= np.count_nonzero(self.marks & STEP))
 
-    def refitted(self, window: Window, lanes: int, rows: int) -> Lane:
-        """The same lane as one of `lanes` in a ring of `rows` rows, under the window of another item.
+    def refitted(self, window: Window, lanes: int, rows: int, steps: int) -> Lane:
+        """The same lane as one of `lanes` in a ring of another size, under the window of another item.
 
         Args:
             window: That item's.
             lanes: Lanes of the ring.
             rows: Rows of its lanes.
+            steps: Steps that its lanes keep, the newest.
         """
         first = max(self.first, self.head - rows)
+        stored = self.first + np.flatnonzero(self.marks & STEP)
+        if len(stored) > steps:
+            first = max(first, int(stored[-steps - 1]) + 1)
         cut = first - self.first
         marks = self.marks[cut:].copy()
         numbers = self._numbers()[cut:]
-        steps = (marks & STEP) > 0
-        marks[steps] = (marks[steps] & ~np.uint8(START)) | START * (numbers[steps] % window.starts == 0)
+        are_steps = (marks & STEP) > 0
+        starts = numbers[are_steps] % window.starts == 0
+        marks[are_steps] = (marks[are_steps] & ~np.uint8(START)) | START * starts
         kept = {name: array[cut:] for name, array in self.kept.items()}
         slots = {name: array[cut:] for name, array in self.slots.items()}
         return Lane(self.counters, first, marks, kept, slots).counted(window, lanes, rows)
 
     def counted(self, window: Window, lanes: int, rows: int) -> Lane:
-        """The same lane with the counters that follow from its marks; arguments as for `refitted`."""
+        """The same lane, in a ring of that size, with the counters that follow from its marks."""
         head, first, marks = self.head, self.first, self.marks
         held = int(self.counters[HELD] > 0)
         steps = (marks & STEP) > 0
@@ -125,14 +131,6 @@ class Lane(Frozen):
         return np.asarray(self.counters[STEPS] - (since[-1] if len(since) else 0) + since - 1)
 
 
-def without_past(marks: Bytes, lookback: int) -> int:
-    """How many of the first rows cannot be drawn, since rows before them are read with them and are gone."""
-    for count in range(min(lookback, len(marks))):
-        if marks[count] & FIRST:
-            return count
-    return min(lookback, len(marks))
-
-
 def ready_within(marks: Bytes, held: int, span: int) -> int:
     """The first row whose window is not complete: those of earlier streams are."""
     closed = np.flatnonzero((marks & (STEP | END)) != STEP)
@@ -151,11 +149,6 @@ def ready_across(marks: Bytes, held: int, span: int) -> int:
     return int(steps[0]) if len(steps) else len(marks)
 
 
-def oldest_rows(counters: Int64, rows: int) -> Int64:
-    """The oldest row of each lane that is stored."""
-    return np.maximum(counters[:, HEAD] - rows, counters[:, CLEARED])
-
-
 def lanes_of(arrays: Mapping[str, Array], rows: int) -> list[Lane]:
     """The lanes in the small arrays of a save, of a ring whose lanes have `rows` rows.
 
@@ -168,7 +161,7 @@ def lanes_of(arrays: Mapping[str, Array], rows: int) -> list[Lane]:
     if (counters < 0).any() or (counters >= MOST // len(counters)).any() or not 0 <= clock[0] < MOST:
         raise ValueError("counters out of range")
     heads = counters[:, HEAD]
-    firsts = oldest_rows(counters, rows)
+    firsts = first_rows(counters, rows)
     if (heads < firsts).any() or marks.dtype != np.uint8 or marks.shape != (sum((heads - firsts).tolist()),):
         raise ValueError("rows are missing")
     by_row = {name: array for name, array in arrays.items() if name.startswith((names.ROWS, names.SLOTS))}

@@ -19,7 +19,7 @@ from .._buffer.core import Core, opened
 from .._disk.files import Folder
 from .._flow.limiter import RateLimiter
 from .._ring import kernels
-from .._ring.lanes import HEAD, distinct
+from .._ring.lanes import BOUNDARIES, HEAD, distinct, rows_of
 from .._ring.plans import State
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
@@ -63,8 +63,8 @@ def load(
         number: A save that `keep=` kept; None: the newest.
         lanes: The lanes to load, in this order; with several directories a list for each. Lane k of the result is the
             k-th of them, and its ids follow from that: `row * num_envs + lane`. None: all.
-        capacity: Rows over all lanes. A smaller one keeps the newest rows of each lane; a larger one brings nothing
-            back that was overwritten.
+        capacity: Steps that are kept, over all lanes. A smaller one keeps the newest steps of each lane; a larger one
+            brings nothing back that was overwritten.
         item: What a draw expands to; None: as it was saved.
         sampler: Which items are drawn. One with other settings gets the raw priorities, the largest of them included,
             as they are, and an `Anneal` begins anew; where the saved one had no priorities, they are `initial`.
@@ -185,10 +185,13 @@ class Loading:
         self.limiter: RateLimiter | None = limiter or saved
         self._counts_on = saved is not None and self.limiter == saved
         self.num_envs = sum(map(len, chosen))
-        self.rows = max(save.rows for save in saves)
+        self.steps, self.boundaries = max(save.steps for save in saves), max(save.boundaries for save in saves)
         if capacity is not None:
-            self.rows = check.integer(capacity, "load(capacity)", minimum=self.num_envs) // self.num_envs
-        self.item.check(self.schema, self.rows)
+            self.steps = check.integer(capacity, "load(capacity)", minimum=self.num_envs) // self.num_envs
+            if not any("boundaries" in save.manifest.choices for save in saves):
+                self.boundaries = BOUNDARIES
+        self.rows = rows_of(self.steps, self.boundaries)
+        self.item.check(self.schema, self.steps)
         for save in saves:
             if any(lane.head >= MOST // self.num_envs for lane in save.lanes):
                 raise ArgumentError(message("ids below 2**62", "larger ones", save.at, "load fewer lanes"))
@@ -197,8 +200,10 @@ class Loading:
     def buffer(self, seed: int | np.random.Generator | None, *, alone: bool) -> ReplayBuffer:
         """The buffer. `alone`: it has all lanes of one save, with which later saves go on."""
         first = self._saves[0]
-        lanes, rows = self.num_envs, self.rows
-        choices = Choices.checked(self.schema, lanes * rows, lanes, self.item, self.sampler, self.limiter)
+        lanes, limiter = self.num_envs, self.limiter
+        choices = Choices.checked(
+            self.schema, lanes * self.steps, lanes, self.item, self.sampler, limiter, self.boundaries
+        )
         same = alone and choices.identity.hex() == first.manifest.choices["digest"]
         self._counts_on &= alone
         rng = first.rng if alone and seed is None else generator(seed)
@@ -228,7 +233,7 @@ class Loading:
         """Fill the ring with the chosen lanes; the sampler begins with arrays of zeros."""
         check_fresh(memory)
         lanes = [
-            save.lanes[lane].refitted(self.window, self.num_envs, self.rows)
+            save.lanes[lane].refitted(self.window, self.num_envs, self.rows, self.steps)
             for save, chosen in zip(self._saves, self._chosen, strict=True)
             for lane in chosen
         ]

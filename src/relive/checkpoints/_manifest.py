@@ -12,6 +12,7 @@ import numpy as np
 
 from .._base.frozen import Frozen
 from .._disk.files import Folder, json_in, read_at, size_of
+from .._ring.lanes import sizes_in
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 
 FORMAT = "relive.buffer.1"
@@ -43,8 +44,8 @@ class Manifest(Frozen, kw_only=True):
         number: Saves of a directory count up from 1.
         identity: Names the buffer; a directory has saves of one buffer only.
         token: Names this save.
-        choices: `schema`, `num_envs`, `rows`, `item`, `sampler`, `storage`, `window` and
-            `digest`, which decide what arrays mean.
+        choices: `schema`, `num_envs`, `rows`, `steps`, `boundaries`, `item`, `sampler`, `storage`, `window` and
+            `digest`, which decide what arrays mean. Older saves have no `steps` and `boundaries`.
         counts: Numbers of the buffer that are in no array.
         generator: The state of its generator.
         state: The file of the small arrays.
@@ -162,8 +163,8 @@ def _manifest(facts: dict[str, Any], number: int) -> Manifest:
     files = [0, *(file.number for file in manifest.steps), number + 1]
     if manifest.state.number != number or len(files) - 2 > MOST_FILES or any(np.diff(files) <= 0):
         raise ValueError("invalid files")
-    lanes, rows = manifest.choices["num_envs"], manifest.choices["rows"]
-    for value in (*(manifest.counts[name] for name in COUNTS), lanes, rows):
+    lanes, (rows, _, _) = manifest.choices["num_envs"], sizes_in(manifest.choices)
+    for value in (*(manifest.counts[name] for name in COUNTS), lanes):
         if type(value) is not int or not 0 <= value < 2**62:
             raise ValueError(f"invalid number {value!r}"[:60])
     if not 1 <= lanes * rows < 2**62:

@@ -10,7 +10,7 @@ import numpy as np
 from .._base.generators import generator_of
 from .._base.types import Array, Int64
 from .._disk.files import Folder
-from .._ring.lanes import HEAD
+from .._ring.lanes import HEAD, sizes_in
 from .._ring.plans import Window
 from ..errors import CorruptionError, event, message
 from ..schema import Column, Schema
@@ -49,6 +49,9 @@ class OpenSave:
         manifest: What it consists of.
         schema: What one step holds.
         window: That of the item.
+        rows: Rows of a lane.
+        steps: Steps that a lane keeps.
+        boundaries: The share of rows that is reserved for final observations.
         lanes: The lanes' counters and rows.
         arrays: All small arrays by name.
 
@@ -70,7 +73,7 @@ class OpenSave:
                 raise ValueError("invalid window")
             if not self.window.starts:
                 raise ValueError("invalid window")
-        self.rows: int = facts["rows"]
+        self.rows, self.steps, self.boundaries = sizes_in(facts)
         try:
             with self._reader(_manifest.state_name(number), self.manifest.state) as state, damaged(state.at):
                 self.lanes = self._lanes_of(state, facts["num_envs"])

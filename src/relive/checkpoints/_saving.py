@@ -14,7 +14,6 @@ import numpy as np
 from .._base import check, forks
 from .._base.frozen import Frozen
 from .._base.types import Int64
-from .._buffer.arguments import identity
 from .._buffer.core import Core
 from .._disk.files import TEMPORARY, Folder
 from ..errors import CorruptionError, ReliveError, StorageError, event, message
@@ -325,19 +324,20 @@ class _Task:
 
 def choices_of(core: Core) -> dict[str, object]:
     """What a buffer was built from, as JSON."""
-    ring = core.ring
-    digest = identity(core.schema, ring.lanes, ring.rows, ring.window, core.sampler)
+    choices = core.choices
     limiter = {} if core.limit is None else {"limiter": described(core.limit.limiter)}
     return {
         "schema": fields_of(core.schema),
-        "num_envs": ring.lanes,
-        "rows": ring.rows,
+        "num_envs": choices.num_envs,
+        "rows": choices.rows,
+        "steps": choices.steps,
+        "boundaries": choices.boundaries,
         "item": described(core.item),
         "sampler": described(core.sampler),
         "storage": described(core.storage),
         **limiter,
-        "window": dict(vars(ring.window)),
-        "digest": digest.hex(),
+        "window": dict(vars(core.ring.window)),
+        "digest": choices.identity.hex(),
     }
 
 

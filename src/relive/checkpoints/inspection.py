@@ -43,6 +43,7 @@ class Inspection(Frozen, kw_only=True):
         choices: `item`, `sampler`, `storage` and, if there is one, `limiter` as text.
         lanes: Number of lanes.
         rows: Rows of a lane.
+        steps: Steps that a lane keeps.
         stored: Steps stored in each lane, int64 `[L]`.
         finals: Rows of each lane that hold only an observation, int64 `[L]`.
         added: Steps ever added.
@@ -69,6 +70,7 @@ class Inspection(Frozen, kw_only=True):
     choices: dict[str, str]
     lanes: int
     rows: int
+    steps: int
     stored: Int64
     finals: Int64
     added: int
@@ -213,6 +215,7 @@ def _contents(save: OpenSave) -> dict[str, Any]:
         "choices": texts,
         "lanes": len(lanes),
         "rows": save.rows,
+        "steps": save.steps,
         "stored": np.array([np.count_nonzero(each) for each in steps]),
         "finals": np.array([np.count_nonzero(~each) for each in steps]),
         "added": int(counters[:, STEPS].sum()),

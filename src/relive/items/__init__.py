@@ -11,7 +11,7 @@ for what they work with, and `relive.testing.ItemContract` for its tests:
 ...     "Each step's reward, and whether its episode ended there."
 ...     def window(self, schema):
 ...         return Window(span=1)
-...     def check(self, schema, rows):
+...     def check(self, schema, steps):
 ...         pass
 ...     def bind(self, schema, ring, arena):
 ...         return BoundRewards(ring)

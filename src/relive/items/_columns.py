@@ -23,11 +23,11 @@ def lookback_of(schema: Schema) -> int:
     return max((column.field.frames - 1 for column in schema.columns), default=0)
 
 
-def check_rows(needed: int, rows: int, what: str, at: str) -> None:
-    """Refuse items that need more rows than a lane has."""
-    if needed > rows:
+def check_steps(needed: int, steps: int, what: str, at: str) -> None:
+    """Refuse items that need more steps than a lane keeps."""
+    if needed > steps:
         remedy = f"raise `capacity` or lower `{at.split('(')[1][:-1]}`"
-        raise ArgumentError(message(f"at most {rows} steps, the rows of a lane", f"`{needed}`{what}", at, remedy))
+        raise ArgumentError(message(f"at most {steps} steps, as many as a lane keeps", f"`{needed}`{what}", at, remedy))
 
 
 def check_reward(schema: Schema, n_step: int) -> None:

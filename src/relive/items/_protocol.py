@@ -33,8 +33,8 @@ class Item(Protocol):
         """Which steps the item can start at, and which rows it needs around them."""
         ...
 
-    def check(self, schema: Schema, rows: int) -> None:
-        """Refuse, with the reason, a schema or a number of rows per lane that the item cannot work with."""
+    def check(self, schema: Schema, steps: int) -> None:
+        """Refuse, with the reason, a schema or a number of steps per lane that the item cannot work with."""
         ...
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:

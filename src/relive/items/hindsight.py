@@ -104,14 +104,14 @@ class Hindsight(Frozen, kw_only=True):
         """That of the item: goals come from what is stored, and no step waits for them."""
         return self.item.window(schema)
 
-    def check(self, schema: Schema, rows: int) -> None:
+    def check(self, schema: Schema, steps: int) -> None:
         """Refuse a schema without goals, and what the item refuses."""
         fields = [_goal(schema, getattr(self, name), f"Hindsight({name})").field for name in ("achieved", "desired")]
         kinds = [(field.shape, field.dtype) for field in fields]
         if kinds[0] != kinds[1]:
             wanted = f"goals like `{self.achieved}`, `{fields[0]!r}`"
             raise ArgumentError(message(wanted, f"`{fields[1]!r}`", f"$.obs.{self.desired}"))
-        self.item.check(schema, rows)
+        self.item.check(schema, steps)
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
         """Prepare to expand slots of `ring`."""
@@ -220,7 +220,7 @@ class _Hindsight:
         return goals
 
     def _achieved_after(self, ids: Int64) -> Array:
-        found: Array = self._achieved[self._ring.windows(ids % self._ring.capacity, _SUCCESSOR).after]
+        found: Array = self._achieved[self._ring.windows(ids % self._ring.slots, _SUCCESSOR).after]
         return found
 
     def _reward(self, ids: Int64, goals: Array) -> Array:

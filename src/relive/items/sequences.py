@@ -14,7 +14,7 @@ from .._ring.plans import Unrolled, Window
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
-from ._columns import Frames, check_reward, check_rows, lookback_of, nest
+from ._columns import Frames, check_reward, check_steps, lookback_of, nest
 from ._outputs import Outputs
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Sequences(Frozen):
         time_major: Whether time is the first axis.
 
     Raises:
-        ArgumentError: An argument outside these limits; more steps than a lane has rows, an integer reward with
+        ArgumentError: An argument outside these limits; more steps than a lane keeps, an integer reward with
             `n_step` > 1, or `starts` that is not a multiple of a field's `every`, when the buffer is built.
 
     Source: Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement Learning", ICLR 2019; the
@@ -97,11 +97,11 @@ class Sequences(Frozen):
             across=self.across_episodes,
         )
 
-    def check(self, schema: Schema, rows: int) -> None:
+    def check(self, schema: Schema, steps: int) -> None:
         """Refuse what a lane cannot hold, integer rewards, and starts where a field is not kept."""
         window = self.window(schema)
         parts = f" ({self.steps} + {self.n_step - 1} steps, and {window.lookback} before them)"
-        check_rows(window.span + window.lookback, rows, parts, "Sequences(length)")
+        check_steps(window.span + window.lookback, steps, parts, "Sequences(length)")
         check_reward(schema, self.n_step)
         for column in schema.columns:
             every = column.field.every or 1

@@ -14,7 +14,7 @@ from .._ring.plans import Window
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Schema
-from ._columns import Frames, check_reward, check_rows, lookback_of, nest
+from ._columns import Frames, check_reward, check_steps, lookback_of, nest
 from ._outputs import Outputs
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Transitions(Frozen, kw_only=True):
     that it needs, older frames of its observation included, has been overwritten.
 
     Args:
-        n_step: Longest window, in steps (>= 1). At most as many as a lane has rows, less the older frames of a stack.
+        n_step: Longest window, in steps (>= 1). At most as many as a lane keeps, less the older frames of a stack.
         gamma: Discount per step, in [0, 1].
 
     Raises:
@@ -59,11 +59,11 @@ class Transitions(Frozen, kw_only=True):
         """Any step whose `n_step` steps are stored; the older frames of its observation are needed, too."""
         return Window(span=self.n_step, lookback=lookback_of(schema))
 
-    def check(self, schema: Schema, rows: int) -> None:
+    def check(self, schema: Schema, steps: int) -> None:
         """Refuse windows longer than a lane, integer rewards, and state that is not kept at every step."""
         older = lookback_of(schema)
         frames = f" and {older} older frames" if older else ""
-        check_rows(self.n_step + older, rows, frames and f" ({self.n_step} steps{frames})", "Transitions(n_step)")
+        check_steps(self.n_step + older, steps, frames and f" ({self.n_step} steps{frames})", "Transitions(n_step)")
         check_reward(schema, self.n_step)
         for column in schema.columns:
             if (column.field.every or 1) > 1:

@@ -15,6 +15,7 @@ from .._buffer.choices import Choices
 from .._flow.limit import NAME as LIMITER
 from .._flow.limit import SPEC as LIMITER_SPEC
 from .._flow.limiter import RateLimiter
+from .._ring.lanes import sizes_in
 from .._ring.plans import Window
 from .._ring.ring import BOOKKEEPING, Ring
 from ..checkpoints._choices import built, described, fields_of, schema_of
@@ -38,6 +39,8 @@ class About(Frozen):
         schema: What one step holds.
         lanes: How many.
         rows: Of each lane.
+        steps: That each lane keeps.
+        boundaries: The share of rows that is reserved for final observations.
         window: Under which the ring says which steps are drawable.
         item: What a draw of the buffer's creator expands to; None: a class of the user's own.
         sampler: Which items it draws; None likewise.
@@ -48,6 +51,8 @@ class About(Frozen):
     schema: Schema
     lanes: int
     rows: int
+    steps: int
+    boundaries: float
     window: Window
     item: Item | None
     sampler: Sampler | None
@@ -58,7 +63,7 @@ class About(Frozen):
     def of(cls, choices: Choices) -> About:
         """What other processes are told of a new buffer."""
         c = choices
-        return cls(c.schema, c.num_envs, c.rows, c.window, c.item, c.sampler, c.limiter)
+        return cls(c.schema, c.num_envs, c.rows, c.steps, c.boundaries, c.window, c.item, c.sampler, c.limiter)
 
     @property
     def keeps(self) -> tuple[str, ...]:
@@ -73,6 +78,8 @@ class About(Frozen):
             "schema": fields_of(self.schema),
             "lanes": self.lanes,
             "rows": self.rows,
+            "steps": self.steps,
+            "boundaries": self.boundaries,
             "window": vars(self.window),
             "item": described(self.item),
             "sampler": described(self.sampler),
@@ -92,13 +99,13 @@ class About(Frozen):
             if zlib.crc32(blob[4:]) != int.from_bytes(blob[:4], "little"):
                 raise ValueError("another checksum")
             facts = json.loads(blob[4:])
-            lanes, rows, window = facts["lanes"], facts["rows"], Window(**facts["window"])
-            numbers = (lanes, rows, window.span, window.starts, window.lookback + 1)
+            lanes, sizes, window = facts["lanes"], sizes_in(facts), Window(**facts["window"])
+            numbers = (lanes, window.span, window.starts, window.lookback + 1)
             if not all(type(number) is int and 0 < number < 2**62 for number in numbers):
                 raise ValueError("numbers out of range")
             item, sampler = built("item", facts["item"]), built("sampler", facts["sampler"])
             limiter = None if facts["limiter"] is None else built("limiter", facts["limiter"])
-            return cls(schema_of(facts["schema"]), lanes, rows, window, item, sampler, limiter, bytes(blob))
+            return cls(schema_of(facts["schema"]), lanes, *sizes, window, item, sampler, limiter, bytes(blob))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StorageError(message("what a buffer was built from", f"`{error}`", at)) from None
 

@@ -29,10 +29,11 @@ from .._ring.lanes import (
     UNBOOTSTRAPPED,
     get_rows,
     set_rows,
+    without_past,
 )
 from .._ring.plans import Window
 from .._ring.ring import Ring
-from ..checkpoints._lane import ready_across, ready_within, without_past
+from ..checkpoints._lane import ready_across, ready_within
 from ..errors import ArgumentError, message
 from ..samplers import Index
 from ..schema import Schema
@@ -78,7 +79,7 @@ class View:
         self._arrival: Int64 | None = None
         if self._told is not None and not (window.across or ring.window.across):
             own["arrival"] = self._arrival = np.zeros_like(self._told)
-        self.ring = Ring(schema, window, ring.rows, Overlay(Section(memory, "ring/"), own), KEEPS, _note)
+        self.ring = Ring(schema, window, ring.rows, ring.steps, Overlay(Section(memory, "ring/"), own), KEEPS, _note)
         ring.kernel.look()
         self.take_in()
 
@@ -105,7 +106,8 @@ class View:
         begin = max(min(int(self._copied[lane]) - self._back, int(own[READY])), head - rows, int(now[CLEARED]), 0)
         marks = get_rows(self._marks, lane, begin, head).copy()
         self._of_ring.kernel.overtaken(_NO_IDS)
-        whole = int(self._counters[lane, OLDEST])  # older rows may have been overwritten before they were copied
+        # Older rows may have been overwritten before they were copied.
+        gone_before, whole = int(self._counters[lane, GONE]), int(self._counters[lane, OLDEST])
         if self._every:
             marks[(marks & STEP) > 0] |= START
         before, ready_before = int(own[OLDEST]), int(own[READY])
@@ -125,7 +127,7 @@ class View:
         ready = min(max(begin + found, ready_before, oldest), head)
         own[[OLDEST, READY, HEAD, HELD]] = oldest, ready, head, head if held else 0
         own[[CLEARED, MEMORY]] = now[CLEARED], head % self.ring.marks[:, 0].size
-        own[GONE] = whole  # rows that may be overwritten until the next look are not to be read
+        own[GONE] = gone_before
         own[_COUNTED] = now[_COUNTED]
         newly = max(ready_before, begin)
         if newly < ready and self._told is not None and self._arrival is not None:

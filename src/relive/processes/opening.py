@@ -73,7 +73,9 @@ def open(  # `relive.open`, as `gzip.open`
         require_native("open")
     item, sampler = about.item if item is None else item, about.sampler if sampler is None else sampler
     limiter = about.limiter if takes_over else None
-    choices = Choices.checked(about.schema, about.lanes * about.rows, about.lanes, item, sampler, limiter)
+    choices = Choices.checked(
+        about.schema, about.lanes * about.steps, about.lanes, item, sampler, limiter, about.boundaries
+    )
     access = Joint(_joined(segment, about, choices, takes_over), about)
     core = assemble(choices, storage, access.memory, access, generator(seed))
     if takes_over:
@@ -92,7 +94,9 @@ def _joined(segment: Segment, about: About, choices: Choices, takes_over: bool) 
     """The arrays of a segment, with a sampler's own where the segment has none for it."""
     whole = False
     if about.sampler is not None:
-        whole = choices.identity == identity(about.schema, about.lanes, about.rows, about.window, about.sampler)
+        whole = choices.identity == identity(
+            about.schema, about.lanes, about.rows, about.steps, about.window, about.sampler
+        )
     mine = takes_over and whole
     spec, kept = choices.spec(about.window, about.keeps), about.ring_spec() | about.spec()
     if mine:

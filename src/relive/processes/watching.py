@@ -49,7 +49,7 @@ class Seen(Frozen, kw_only=True):
     Attributes:
         file: Its file.
         creator_alive: Whether the process that made it, or took it over, has it open.
-        capacity: Rows over all lanes.
+        capacity: The most steps that are stored.
         stored: Steps stored now.
         added: Steps ever added.
         drawn: Items that its creator drew.
@@ -137,7 +137,7 @@ class Watch:
         return Seen(
             file=self._segment.path,
             creator_alive=locks.taken(CREATOR),
-            capacity=self.about.lanes * self.about.rows,
+            capacity=self.about.lanes * self.about.steps,
             stored=int(counters[:, STORED].sum()),
             added=int(steps.sum()),
             drawn=counts[DRAWN],

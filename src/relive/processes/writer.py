@@ -172,7 +172,7 @@ class _Opened:
         segment.typed(about.ring_spec() | about.spec())
         self.access = access = JointAccess(segment, about)
         notices, lock = Notices(), CallLock()
-        ring = ring_of(about.schema, about.rows, segment, access, notices)
+        ring = ring_of(about.schema, about.rows, about.steps, segment, access, notices)
         claims = access.bind(ring)
         if wanted is None:
             self.lanes = claims.take_free()

@@ -100,8 +100,8 @@ class _Prioritized:
         state = memory.host("priorities.state")
         if memory.fresh:
             state[1] = math.inf
-        sums, mins = sum_tree.carve(memory.host("priorities"), ring.capacity)
-        self._leaves = sums[0][: ring.capacity]
+        sums, mins = sum_tree.carve(memory.host("priorities"), ring.slots)
+        self._leaves = sums[0][: ring.slots]
         self._tree = kernels.active().Tree(sums, mins, state)
         if not memory.fresh:
             # Sums, minima and counts may be those of a call that a kill ended halfway; a leaf that was drawn is then

@@ -121,10 +121,10 @@ class _Ranked:
     def __init__(self, settings: Ranked, ring: Ring, memory: Memory) -> None:
         self._settings, kernels = settings, _kernels.active()
         self._raw, self._state = memory.host("ranks"), memory.host("ranks.state")
-        self._levels = _memory.zeros(sum_tree.size(ring.capacity), np.float64)
-        self._places = _memory.zeros(kernels.order_size(ring.capacity), np.float64)
+        self._levels = _memory.zeros(sum_tree.size(ring.slots), np.float64)
+        self._places = _memory.zeros(kernels.order_size(ring.slots), np.float64)
         tree_state = np.zeros(sum_tree.STATE)
-        tree = kernels.Tree(*sum_tree.carve(self._levels, ring.capacity), tree_state)
+        tree = kernels.Tree(*sum_tree.carve(self._levels, ring.slots), tree_state)
         kept = (self._raw, memory.host("ranks.stamps"), self._state)
         self._ranks = kernels.Ranks(tree, self._places, *kept, settings.alpha)
         if not memory.fresh:

@@ -347,7 +347,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         buffer, (held, _, _) = self.relive, self._places()
         with buffer._core.lock.alone():
             one_step = Transitions().bind(buffer.schema, buffer._core.ring, Arena())
-            fields = one_step.expand(self._ids[held] % buffer.capacity, buffer.rng)[name]
+            fields = one_step.expand(self._ids[held] % buffer._core.ring.slots, buffer.rng)[name]
         if not isinstance(fields, dict):
             return _placed(fields, held)
         return {key: _placed(values, held) for key, values in fields.items()}

@@ -4,8 +4,9 @@ Per lane a list of episodes, per episode a list of steps; every question is answ
 library's arithmetic is used here, and nothing is clever: where the two disagree, one of them is wrong.
 
 What the oracle takes as given: a lane stores one row per step and one per boundary observation; an id is
-``row * num_envs + lane``; a lane keeps exactly its newest ``rows_per_lane`` rows; an anchor goes when a row that it
-needs goes. Stacked frames may need further rows, which this model does not have.
+``row * num_envs + lane``; a lane keeps its newest ``rows_per_lane`` rows, of which it gives up the oldest as soon as
+more than ``steps_per_lane`` steps are among them; an anchor goes when a row that it needs goes. Stacked frames may need
+further rows, which this model does not have.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class Lane:
     def __init__(self) -> None:
         self.episodes: list[Episode] = []
         self.rows = self.cuts = self.steps = self.cleared = 0
+        self.first = 0  # older rows have been given up, since the lane had more steps than it keeps
 
     def history(self, obs: Nested) -> int:
         """Rows of older frames that an observation needs at the start of a stream."""
@@ -221,8 +223,10 @@ class OracleBuffer:
 
     Args:
         num_envs: Lanes.
-        rows_per_lane: `capacity // num_envs`.
+        rows_per_lane: Rows of a lane, `buffer.column("ids").shape[1]`.
         item: The model of the item.
+        steps_per_lane: Steps that a lane keeps, `capacity // num_envs`; None: as many as it has rows, as with
+            `boundaries=0`.
 
     >>> from relive.testing import GO, STAY, SCHEMAS, Script, SyntheticEnvs
     >>> oracle = OracleBuffer(num_envs=1, rows_per_lane=4, item=TransitionsModel(n=2, gamma=0.5))
@@ -231,8 +235,9 @@ class OracleBuffer:
     ([[0, 1, 2, 3, 4, 5]], [2, 3, 4])
     """
 
-    def __init__(self, num_envs: int, rows_per_lane: int, item: ItemModel) -> None:
+    def __init__(self, num_envs: int, rows_per_lane: int, item: ItemModel, steps_per_lane: int | None = None) -> None:
         self.num_envs, self.rows_per_lane, self.item = num_envs, rows_per_lane, item
+        self.steps_per_lane = rows_per_lane if steps_per_lane is None else steps_per_lane
         self.lanes = [Lane() for _ in range(num_envs)]
         self.drawable: set[int] = set()
 
@@ -241,9 +246,16 @@ class OracleBuffer:
         ids = np.empty(steps["reward"].shape[:2], np.int64)
         for i, t in np.ndindex(*ids.shape):
             row = self.lanes[lanes[i]].add(tree_map(lambda value, at=(i, t): value[at], steps))
+            self.give_up(self.lanes[lanes[i]])
             ids[i, t] = row * self.num_envs + lanes[i]
         self.refresh()
         return ids
+
+    def give_up(self, lane: Lane) -> None:
+        """Give up the oldest rows of a lane that has more steps than it keeps."""
+        stored = [step.row for episode in lane.episodes for step in episode.steps if step.row >= self.oldest(lane)]
+        if len(stored) > self.steps_per_lane:
+            lane.first = stored[-self.steps_per_lane - 1] + 1
 
     def cut(self, lanes: list[int]) -> None:
         """End the stream of these lanes."""
@@ -283,7 +295,7 @@ class OracleBuffer:
 
     def oldest(self, lane: Lane) -> int:
         """The oldest row of a lane that is still stored."""
-        return max(0, lane.rows - self.rows_per_lane)
+        return max(lane.first, lane.rows - self.rows_per_lane)
 
     def anchors(self) -> dict[int, Anchor]:
         """Every step whose row is stored, by id."""

@@ -33,7 +33,8 @@ class Ring(Rows):
     Args:
         columns: The layout of every column, those of the observation first.
         num_obs: How many of these there are.
-        rows: R, the rows of a lane that count as capacity.
+        rows: R, the rows of a lane.
+        steps: S, the steps that a lane keeps, S <= R.
         marks: uint8 `[blocks, L, K]`, where `blocks * K` is more than R.
         counters: int64 `[L, 16]`.
         clock: int64 `[2]`: the next value of `arrival`, and whether a priority was ever given.
@@ -49,6 +50,7 @@ class Ring(Rows):
         columns: Sequence[ColumnLayout],
         num_obs: int,
         rows: int,
+        steps: int,
         marks: Bytes,
         counters: Int64,
         clock: Int64,
@@ -58,7 +60,7 @@ class Ring(Rows):
         notify: Callable[[int], object],
         busy: Bytes | None,
     ) -> None:
-        super().__init__(columns, num_obs, rows, marks, counters, window)
+        super().__init__(columns, num_obs, rows, steps, marks, counters, window)
         self.clock, self.given, self.arrival = clock, given, arrival
         self.watched, self._notify = 0, notify
         self.enough_ends = 20  # from so many on it is looked whether final observations repeat
@@ -140,7 +142,7 @@ class Ring(Rows):
         if sums[ENDS] >= self.enough_ends and sums[REPEATS] * 10 >= sums[ENDS] * 9:
             found |= REPEATED_FINALS
         full = self.counters[self._full(self.counters)]
-        if ((self.rows - full[:, STORED]) * 100 > self.rows * 3).any():
+        if ((self.steps - full[:, STORED]) * 100 > self.steps * 3).any():
             found |= MANY_BOUNDARIES
         if found & self.watched:
             self._notify(found & self.watched)

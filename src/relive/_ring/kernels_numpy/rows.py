@@ -11,7 +11,6 @@ import numpy as np
 
 from ..._base.types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 from ..lanes import (
-    CLEARED,
     CUT,
     END,
     FIRST,
@@ -26,6 +25,7 @@ from ..lanes import (
     STEP,
     TERMINATED,
     TRUNCATED,
+    first_rows,
     place_of,
     ranges,
 )
@@ -51,13 +51,20 @@ class Rows:
     """
 
     def __init__(
-        self, columns: Sequence[ColumnLayout], num_obs: int, rows: int, marks: Bytes, counters: Int64, window: Window
+        self,
+        columns: Sequence[ColumnLayout],
+        num_obs: int,
+        rows: int,
+        steps: int,
+        marks: Bytes,
+        counters: Int64,
+        window: Window,
     ) -> None:
         self.marks, self.counters = marks, counters
         self.span, self.lookback = window.span, window.lookback
         self.starts, self.across = window.starts, window.across
         blocks, self.num_lanes, self.block = marks.shape
-        self.depth, self.rows = blocks * self.block, rows
+        self.depth, self.rows, self.steps = blocks * self.block, rows, steps
         self.num_obs = num_obs
         self.columns = [Column(layout) for layout in columns]
         self.zero_row = self.num_lanes * self.depth
@@ -109,8 +116,7 @@ class Rows:
         The id is -1 where `ids` has none of a stored step.
         """
         rows, lanes = np.divmod(ids, self.num_lanes)
-        head = self.counters[lanes, HEAD]
-        first = head - self.rows
+        head, first = self.counters[lanes, HEAD], first_rows(self.counters, self.rows)[lanes]
         stored = (ids >= 0) & (rows >= first) & (rows < head) & ((self.marks[self.at(rows, lanes)] & STEP) > 0)
         made, going = np.zeros(len(ids), np.int64), stored & (steps != 0)
         while going.any():
@@ -299,8 +305,7 @@ def largest_given(given: Float64, marks: Bytes, rows: int, counters: Int64, seen
 
     A row that only holds an observation has the priority of a step that is long gone.
     """
-    first = np.maximum(counters[:, CLEARED], counters[:, HEAD] - rows)
-    lanes, fresh = ranges(np.maximum(seen[:, 2], first), counters[:, HEAD])
+    lanes, fresh = ranges(np.maximum(seen[:, 2], first_rows(counters, rows)), counters[:, HEAD])
     blocks, _, block = given.shape
     at = place_of(fresh % (blocks * block), lanes, block)
     return float(-given[at].min(initial=0.0, where=(marks[at] & (STEP | LOST)) > 0))

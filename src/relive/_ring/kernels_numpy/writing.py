@@ -35,6 +35,7 @@ from ..lanes import (
     TERMINATED,
     TRUNCATED,
     UNBOOTSTRAPPED,
+    first_rows,
 )
 from .rows import Rows
 
@@ -83,6 +84,7 @@ class Writing:
         self._mark(lanes, memory, STEP | flags | marks)
         self._add(lanes, STEPS, 1)
         self._add(lanes, STORED, 1)
+        self._give_up(lanes)
         self._count(lanes, HELD, 0)
         ended, apart = terminated | truncated, np.zeros(len(lanes), bool)
         if nexts is None:
@@ -259,25 +261,40 @@ class Writing:
         """Take the next row of each lane; the row R rows before it is overwritten. Memory rows and row numbers."""
         ring, counters = self._ring, self._counters
         memory, rows = counters[lanes, MEMORY], counters[lanes, HEAD]
-        full = rows >= ring.rows
-        old, gone = lanes[full], rows[full] - ring.rows
-        was_step = (self._marks[ring.at(gone, old)] & STEP) > 0
-        self._add(old, STORED, -was_step.astype(np.int64))
-        late = counters[old, READY] == gone
-        self._add(old, READY_STEPS, late & was_step)
-        self._add(old, READY, late)
-        self._drop(old[counters[old, OLDEST] == gone])
-        for _ in range(ring.lookback):  # rows whose own older rows are gone, up to where a stream begins
-            oldest = counters[old, OLDEST]
-            begins = (self._marks[ring.at(oldest, old)] & FIRST) > 0
-            self._drop(old[(oldest <= gone + ring.lookback) & ~begins])
+        full = (rows >= ring.rows) & (rows - ring.rows >= counters[lanes, GONE])
+        self._retire(lanes[full], rows[full] - ring.rows)
         self._make_room(lanes, rows - ring.depth)
         self._count(lanes, HEAD, rows + 1)
         self._count(lanes, MEMORY, (memory + 1) % ring.depth)
         return memory, rows
 
+    def _give_up(self, lanes: Int64) -> None:
+        """Retire the first rows of lanes that have a step more than they keep, up to that step."""
+        ring, counters = self._ring, self._counters
+        lanes = lanes[counters[lanes, STORED] > ring.steps]
+        while len(lanes):
+            first = first_rows(counters[lanes], ring.rows)
+            self._retire(lanes, first)
+            self._make_room(lanes, first)
+            self._mark(lanes, first, 0)
+            lanes = lanes[counters[lanes, STORED] > ring.steps]
+
+    def _retire(self, lanes: Int64, rows: Int64) -> None:
+        """The first rows of lanes are stored no longer."""
+        ring, counters = self._ring, self._counters
+        was_step = (self._marks[ring.at(rows, lanes)] & STEP) > 0
+        self._add(lanes, STORED, -was_step.astype(np.int64))
+        late = counters[lanes, READY] == rows
+        self._add(lanes, READY_STEPS, late & was_step)
+        self._add(lanes, READY, late)
+        self._drop(lanes[counters[lanes, OLDEST] == rows])
+        for _ in range(ring.lookback):  # rows whose own older rows are gone, up to where a stream begins
+            oldest = counters[lanes, OLDEST]
+            begins = (self._marks[ring.at(oldest, lanes)] & FIRST) > 0
+            self._drop(lanes[(oldest <= rows + ring.lookback) & ~begins])
+
     def _make_room(self, lanes: Int64, gone: Int64) -> None:
-        """The rows `gone` are written over."""
+        """The rows `gone` are stored no longer, or written over."""
         self._count(lanes, GONE, np.maximum(self._counters[lanes, GONE], gone + 1))
 
     def _drop(self, lanes: Int64) -> None:

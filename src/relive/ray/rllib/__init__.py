@@ -278,7 +278,7 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
                 rows = np.flatnonzero(lengths == length)
                 item = Transitions(n_step=length, gamma=buffer.item.gamma)  # type: ignore[attr-defined]
                 expander = item.bind(buffer.schema, buffer._core.ring, Arena())
-                _fill(batch, expander.expand(batch.ids[rows] % buffer.capacity, buffer.rng), rows)
+                _fill(batch, expander.expand(batch.ids[rows] % buffer._core.ring.slots, buffer.rng), rows)
 
     def _report_sample(self, count: int, ids: Int64, episodes: Int64, length: float) -> None:
         steps = len(np.unique(ids))
