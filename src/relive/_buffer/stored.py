@@ -58,7 +58,8 @@ class Stored:
     @property
     def capacity(self) -> int:
         """The most steps that are stored: `num_envs * (capacity // num_envs)`."""
-        return self._ring.capacity
+        capacity: int = self._ring.lanes * self._ring.steps
+        return capacity
 
     def __len__(self) -> int:
         """Steps stored now, at most `capacity`."""
