@@ -311,11 +311,11 @@ def test_a_warning_turned_into_an_error_refuses_a_call_that_changed_nothing(kern
         "byte for byte": [step(t, jump=0.5) for t in range(150)],
         "without - at": [step(t, next_obs=None, truncated=True) for t in range(5)],
         "episodes begin with": [step(t, ended=t % 4 == 3, repeat=t % 4 == 0 and t > 0) for t in range(120)],
-        "hold steps": [step(t, ended=t % 4 == 3) for t in range(120)],
+        "use up its rows": [step(t, ended=t % 4 == 3) for t in range(120)],
     }
     for words, steps in lives.items():
         with _kernels.use(kernels):
-            buffer, calm = (flat(64 if words == "hold steps" else 1000, seed=0) for _ in range(2))
+            buffer, calm = (flat(64 if "rows" in words else 1000, seed=0, boundaries=0) for _ in range(2))
         refused = []
         with warnings.catch_warnings():
             warnings.simplefilter("error")
