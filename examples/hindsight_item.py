@@ -40,15 +40,15 @@ class Hindsight:
         """Items start at any step, and look at the `horizon` steps from there on."""
         return Window(span=self.horizon)
 
-    def check(self, schema: relive.Schema, rows: int) -> None:
+    def check(self, schema: relive.Schema, steps: int) -> None:
         """Refuse a schema without goals, and lanes shorter than the horizon."""
         paths = [column.path for column in schema.columns]
         for path in ("$.obs.achieved_goal", "$.obs.desired_goal"):
             if path not in paths:
                 raise ArgumentError(message("a field", "none", path))
-        if self.horizon > rows:
-            raise ArgumentError(message(f"at most {rows} rows of a lane", f"`{self.horizon}`", "Hindsight(horizon)"))
-        relive.Transitions(gamma=self.gamma).check(schema, rows)
+        if self.horizon > steps:
+            raise ArgumentError(message(f"at most {steps} steps of a lane", f"`{self.horizon}`", "Hindsight(horizon)"))
+        relive.Transitions(gamma=self.gamma).check(schema, steps)
 
     def bind(self, schema: relive.Schema, ring: Ring, arena: Arena) -> Expander:
         """Prepare to expand slots of `ring`."""
@@ -70,7 +70,7 @@ class HindsightExpander:
         choose, when = rng.random((2, len(slots)))
         # Discounts do not matter here: `windows` also tells how many steps there are up to the episode's end.
         left = self._ring.windows(slots, np.ones(self._item.horizon + 1, np.float32)).steps
-        later = (slots + (when * left).astype(np.int64) * self._ring.lanes) % self._ring.capacity
+        later = (slots + (when * left).astype(np.int64) * self._ring.lanes) % self._ring.slots
         after = self._ring.windows(later, np.ones(2, np.float32)).after
         relabelled = np.flatnonzero(choose < self._item.ratio)
         goals = self._achieved[after[relabelled]]

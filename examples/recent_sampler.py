@@ -41,7 +41,7 @@ class Recent:
 
 
 class RecentIndex:
-    """The newest slots of every lane. A slot is an integer below `ring.capacity`; `slot % ring.lanes` is its lane."""
+    """The newest slots of every lane. A slot is an integer below `ring.slots`; `slot % ring.lanes` is its lane."""
 
     def __init__(self, k: int, ring: Ring) -> None:
         self._k, self._ring = k, ring

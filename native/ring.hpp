@@ -99,10 +99,9 @@ private:
         const Lane& lane = lane_of[number];
         const int64_t row = storage_row(number, lane.memory), after = next_row(row);
         RELIVE_PREFETCH_WRITE(marks + row);
-        if (lane.stored == kept) {
-            const int64_t first = first_row(number, lane.head);
-            RELIVE_PREFETCH_WRITE(marks + storage_row(number, memory_of(lane, first)));
-        }
+        // That of the row which will be retired.
+        if (lane.stored == kept && kept < rows && lane.gone >= lane.head - rows)
+            RELIVE_PREFETCH_WRITE(marks + storage_row(number, memory_of(lane, lane.gone)));
         for (const Span& span : spans)
             prefetch_row_for_writing(span.data + size_t(span.pick ? after : row) * span.stride, span.bytes);
     }

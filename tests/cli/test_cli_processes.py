@@ -39,7 +39,7 @@ def test_top_tells_what_happens_meanwhile(capsys: pytest.CaptureFixture[str]) ->
         fill(buffer, 45)
         buffer.update_priorities(batch.ids, np.full(20, 4.0))
         seen = watch.look()
-        assert (seen.added, seen.stored, seen.drawn, seen.samples_per_insert) == (125, 49, 20, 20 / 55)
+        assert (seen.added, seen.stored, seen.drawn, seen.samples_per_insert) == (125, 50, 20, 20 / 55)
         assert (seen.updates, seen.creator_alive, len(seen.ages)) == (20, True, 5)
         assert seen.stale_updates == buffer.stats().stale_updates > 0
         assert seen.priority_quantiles[-1] == pytest.approx(4.0, rel=1e-5)

@@ -39,7 +39,7 @@ class HindsightModel:
 
     n: int
     strategy: str
-    rows: int = 16
+    rows: int = 32  # of a lane of 16 steps
     starts: int = 1
     older: int = 0
 
@@ -51,7 +51,8 @@ class HindsightModel:
         after = [step.obs for step in steps[1:]] + ([] if anchor.episode.final is None else [anchor.episode.final])
         if len(after) < position + fields["steps"]:
             return fields
-        stored = [i for i in range(len(after)) if steps[i].row >= anchor.lane.rows - self.rows]
+        oldest = max(anchor.lane.first, anchor.lane.rows - self.rows)
+        stored = [i for i in range(len(after)) if steps[i].row >= oldest]
         later = [i for i in stored if i >= position]
         of = {"future": later, "final": later[-1:], "episode": stored}[self.strategy]
         goal = after[of[len(of) // 2]]["goals"]["achieved"]

@@ -25,7 +25,8 @@ native = pytest.mark.skipif("_native" not in kernels.active().__name__, reason="
 
 def make(width: int, rows: int, lanes: int = 2, **choices: object) -> relive.ReplayBuffer:
     schema = relive.Schema(obs=relive.Field((width,)), action=relive.Field((), "int64"))
-    return relive.ReplayBuffer(schema, rows * lanes, num_envs=lanes, seed=0, **choices)
+    choices = {"boundaries": 0, "seed": 0, **choices}
+    return relive.ReplayBuffer(schema, rows * lanes, num_envs=lanes, **choices)
 
 
 def steps(width: int, first: int, count: int, lane: int) -> dict[str, object]:

@@ -173,7 +173,7 @@ BUFFERS = [
     ("ReplayBuffer, num_envs text", ArgumentError, lambda b: relive.ReplayBuffer(schema(), 10, num_envs='2'),
      "Expected an integer >= 1, got `'2'` - at `ReplayBuffer(num_envs)`"),
     ("ReplayBuffer, more lanes than rows", ArgumentError, lambda b: relive.ReplayBuffer(schema(), 10, num_envs=11),
-     "Expected a capacity of at least one row for each of 11 lanes, got `10` - at `ReplayBuffer(capacity)`"),
+     "Expected a capacity of at least one step for each of 11 lanes, got `10` - at `ReplayBuffer(capacity)`"),
     ("ReplayBuffer, a capacity beyond 64 bits", ArgumentError, lambda b: relive.ReplayBuffer(schema(), 2**63),
      "Expected an integer >= 1 and < 2**63, got `9223372036854775808` - at `ReplayBuffer(capacity)`"),
     ("ReplayBuffer, lanes beyond 64 bits", ArgumentError, lambda b: relive.ReplayBuffer(schema(), 9, num_envs=2**70),

@@ -65,6 +65,7 @@ class Stream:
             capacity=self.rows * self.lanes,
             num_envs=self.lanes,
             item=item,
+            boundaries=0,
             **choices,
         )
 

@@ -37,6 +37,7 @@ def build(name: str, seed: int, storage: Any = None) -> relive.ReplayBuffer:
         sampler=kind(**SAMPLERS[name]),
         storage=storage,
         seed=seed,
+        boundaries=0,
     )
 
 

@@ -34,6 +34,7 @@ def build() -> relive.ReplayBuffer:
         item=relive.Sequences(3, n_step=2, gamma=0.9, starts=2),
         sampler=relive.Prioritized(beta=relive.Anneal(0.4, 1.0, over=10)),
         seed=1,
+        boundaries=0,
     )
 
 

@@ -81,6 +81,7 @@ def test_labml(name, storage):
         capacity=capacity,
         sampler=relive.Prioritized(alpha=alpha, eps=0.0, weights="buffer", stratified=False, initial=1.0),
         storage=storage(),
+        boundaries=0,
     )
     serial = 0
     for k, count in enumerate(arrays["n_add"]):
@@ -112,6 +113,7 @@ def test_stratified(name, weights, storage):
             capacity=capacity,
             sampler=relive.Prioritized(alpha=alpha, eps=0.0, weights=weights),
             storage=storage(),
+            boundaries=0,
         )
         column = np.arange(size, dtype=np.float32)
         flags = np.zeros(size, bool)

@@ -251,25 +251,28 @@ def test_lanes_without_a_row_and_rewards_of_two_parts() -> None:
 
 
 @pytest.mark.parametrize("kernels", BACK_ENDS)
-@pytest.mark.parametrize(("capacity", "lanes", "length"), [(60, 1, 5), (300, 3, 10), (1000, 4, 30), (90, 2, 1)])
-def test_finals_that_fill_a_ring(capacity: int, lanes: int, length: int, kernels: str) -> None:
-    """Said when a ring first overwrites; the capacity that it names keeps as many steps as were asked for."""
+@pytest.mark.parametrize(
+    ("capacity", "lanes", "length", "boundaries"),
+    [(60, 1, 5, 0), (300, 3, 10, 0), (4000, 1, 5, 1 / 16), (300, 2, 1, 0.1)],
+)
+def test_finals_that_fill_a_ring(capacity: int, lanes: int, length: int, boundaries: float, kernels: str) -> None:
+    """Said when a ring first overwrites; what it names reserves rows for as many steps as were asked for."""
     with _kernels.use(kernels):
-        buffer = flat(capacity, lanes)
+        buffer = flat(capacity, lanes, boundaries=boundaries)
         new = lambda number: 1000.0 + number  # noqa: E731
         assert episodes(buffer, capacity // lanes // (length + 1), length, new, lambda number: -1.0 - number) == []
-        count = 2 * capacity // lanes // length + 2
+        count = 3 * capacity // lanes // length + 2
         (text,) = episodes(buffer, count, length, new, lambda number: -1.0 - number)
         found = re.fullmatch(
-            rf"Of {capacity} rows about (\d+) hold steps, the others final observations "
-            rf"- at `ReplayBuffer\(capacity\)`: `capacity=(\d+)` keeps {capacity} steps",
+            rf"A lane keeps (\d+) of {capacity // lanes} steps, since final observations use up its rows "
+            r"- at `ReplayBuffer\(capacity\)`: `boundaries=([\d.]+)` reserves enough rows for them",
             text,
         )
         assert found, text
-        assert abs(int(found[1]) - len(buffer)) <= lanes + 1
-        wider = flat(int(found[2]), lanes)
-        episodes(wider, 3 * count, length, new, lambda number: -1.0 - number)
-    assert capacity <= len(wider) <= 1.1 * capacity + 4 * lanes
+        assert abs(int(found[1]) * lanes - len(buffer)) <= lanes + 1
+        wider = flat(capacity, lanes, boundaries=float(found[2]))
+        assert episodes(wider, 3 * count, length, new, lambda number: -1.0 - number) == []
+    assert len(wider) == capacity
 
 
 @pytest.mark.parametrize("kernels", BACK_ENDS)
@@ -308,11 +311,11 @@ def test_a_warning_turned_into_an_error_refuses_a_call_that_changed_nothing(kern
         "byte for byte": [step(t, jump=0.5) for t in range(150)],
         "without - at": [step(t, next_obs=None, truncated=True) for t in range(5)],
         "episodes begin with": [step(t, ended=t % 4 == 3, repeat=t % 4 == 0 and t > 0) for t in range(120)],
-        "hold steps": [step(t, ended=t % 4 == 3) for t in range(120)],
+        "use up its rows": [step(t, ended=t % 4 == 3) for t in range(120)],
     }
     for words, steps in lives.items():
         with _kernels.use(kernels):
-            buffer, calm = (flat(64 if words == "hold steps" else 1000, seed=0) for _ in range(2))
+            buffer, calm = (flat(64 if "rows" in words else 1000, seed=0, boundaries=0) for _ in range(2))
         refused = []
         with warnings.catch_warnings():
             warnings.simplefilter("error")

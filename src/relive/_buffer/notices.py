@@ -11,9 +11,7 @@ import warnings
 from collections.abc import Callable
 from math import ceil
 
-import numpy as np
-
-from .._ring.lanes import CLEARED, HEAD, MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS
+from .._ring.lanes import HEAD, MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS, STORED, first_rows
 from .._ring.ring import Ring
 from .._schema.step_parser import Step
 from ..errors import ReliveWarning, event, message
@@ -141,12 +139,16 @@ def _many_boundaries(ring: Ring) -> str | None:
     tally = ring.tally()
     if tally["cuts"] * 10 > tally["added"]:
         return None  # it is cuts that take the rows: they have a notice of their own
-    stored = ring.stored
-    used = int(np.minimum(ring.counters[:, HEAD] - ring.counters[:, CLEARED], ring.rows).sum())
-    kept = max(stored, 1) / max(used, 1)
-    enough = ring.lanes * (ceil(ring.rows / kept) + 1)
-    what = f"Of {ring.capacity} rows about {round(ring.capacity * kept)} hold steps, the others final observations"
-    return event(what, "ReplayBuffer(capacity)", f"`capacity={enough}` keeps {ring.capacity} steps")
+    counters = ring.kernel.snapshot()
+    used = counters[:, HEAD] - first_rows(counters, ring.rows)
+    full = counters[used == ring.rows]
+    if not len(full):
+        return None  # they were cleared meanwhile
+    kept = int(full[:, STORED].min())
+    # As a share of the steps, with a hundredth to spare: the next episodes may be a little shorter.
+    enough = min(ceil(100 * (ring.rows / max(kept, 1) - 1) + 1) / 100, 1.0)
+    what = f"A lane keeps {kept} of {ring.steps} steps, since final observations use up its rows"
+    return event(what, "ReplayBuffer(capacity)", f"`boundaries={enough:g}` reserves enough rows for them")
 
 
 def _never_updated(ring: Ring) -> str:

@@ -23,8 +23,8 @@ class Stats(Frozen, kw_only=True):
     """A snapshot of one buffer.
 
     Attributes:
-        size: Steps stored now; boundary rows (final observations) do not count.
-        capacity: Rows over all lanes; boundary rows do count.
+        size: Steps stored now.
+        capacity: The most steps that are stored.
         drawable: Items that can be drawn now.
         nbytes: Bytes of the ring's arrays when the buffer is full: columns, marks, counters, and what the sampler wants
             recorded for every row. The sampler's own arrays are not included; its documentation has their size.
@@ -90,7 +90,7 @@ def snapshot(
 
     What can be computed later is left to the function that is returned, which looks at the buffer no more.
     """
-    known = {"capacity": ring.capacity, **counts}
+    known = {"capacity": ring.lanes * ring.steps, **counts}
     return partial(_stats, ring.tally(), ring.ages(ids), weights, report, known, limiter)
 
 

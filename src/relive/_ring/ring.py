@@ -1,7 +1,7 @@
 """Lanes of rows: counters, marks, and the arithmetic between ids, slots and storage rows. Integers only.
 
-Every lane is a ring of `rows` rows, and keeps its newest `steps` steps. A row holds a step; or only an observation, as a
-*boundary row* (the observation after the last step of an episode) or a *history row* (an older frame of a stream's
+Every lane is a ring of `rows` rows, and keeps its newest `steps` steps. A row holds a step; or only an observation, as
+a *boundary row* (the observation after the last step of an episode) or a *history row* (an older frame of a stream's
 first observation). The row after the newest step already holds its `next_obs`, so that the step can be drawn at once;
 each lane has one more physical row for it.
 """
@@ -74,7 +74,6 @@ class Ring:
         lanes: L, the lanes; `ids // lanes` are rows of a lane, `ids % lanes` its number.
         rows: R.
         steps: S.
-        capacity: L * S, the most steps that are stored.
         slots: L * R, the numbers by which samplers know rows.
         columns: An array `[storage rows, ...]` for each of `schema.columns`, in that order, observations first.
         observations: The columns of observations.
@@ -104,7 +103,6 @@ class Ring:
         self.window = window
         self.marks, self.counters, self.clock = memory.host("marks"), memory.host("counters"), memory.host("clock")
         self.rows, self.steps, self.lanes = rows, steps, self.marks.shape[1]
-        self.capacity: int = self.lanes * steps
         self.slots: int = self.lanes * rows
         records = memory.host("records")
         small = set(records.dtype.names or ())  # as the window of the buffer that made them has it

@@ -187,9 +187,10 @@ class Loading:
         self.num_envs = sum(map(len, chosen))
         self.steps, self.boundaries = max(save.steps for save in saves), max(save.boundaries for save in saves)
         if capacity is not None:
-            self.steps = check.integer(capacity, "load(capacity)", minimum=self.num_envs) // self.num_envs
-            if not any("boundaries" in save.manifest.choices for save in saves):
+            steps = check.integer(capacity, "load(capacity)", minimum=self.num_envs) // self.num_envs
+            if steps != self.steps and all(save.counts_rows for save in saves):
                 self.boundaries = BOUNDARIES
+            self.steps = steps
         self.rows = rows_of(self.steps, self.boundaries)
         self.item.check(self.schema, self.steps)
         for save in saves:

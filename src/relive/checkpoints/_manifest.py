@@ -15,7 +15,7 @@ from .._disk.files import Folder, json_in, read_at, size_of
 from .._ring.lanes import sizes_in
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 
-FORMAT = "relive.buffer.1"
+FORMATS = ("relive.buffer.1", "relive.buffer.2")  # the second: lanes have more rows than they keep steps
 MOST_FILES = 32  # of steps
 COUNTS = ("drawn", "updates", "stale_updates", "slow_adds")
 _MOST = 1 << 20
@@ -77,7 +77,9 @@ class Manifest(Frozen, kw_only=True):
         Raises:
             ArgumentError: It would be too long to be read again.
         """
-        facts = {"format": FORMAT, **vars(self), "state": vars(self.state), "steps": [vars(f) for f in self.steps]}
+        rows, steps, _ = sizes_in(self.choices)
+        form = FORMATS[rows > steps]
+        facts = {"format": form, **vars(self), "state": vars(self.state), "steps": [vars(f) for f in self.steps]}
         text = json.dumps(facts, indent=1, allow_nan=False).encode().removesuffix(b"\n}")
         if len(text) > _MOST - 100:
             raise ArgumentError(message("a schema of fewer fields", f"a manifest of {len(text)} bytes", "$"))
@@ -137,9 +139,9 @@ def read(folder: Folder, number: int) -> Manifest:
         if raw != text + _last_of(text):
             raise ValueError("it does not match its checksum")
         facts = json_in(text + b"}")
-        if facts["format"] != FORMAT:
+        if facts["format"] not in FORMATS:
             remedy = "a later version of relive wrote it"
-            raise StorageError(message(f"the format `{FORMAT}`", f"`{str(facts['format'])[:40]}`", at, remedy))
+            raise StorageError(message(f"the format `{FORMATS[-1]}`", f"`{str(facts['format'])[:40]}`", at, remedy))
         return _manifest(facts, number)
 
 
@@ -155,7 +157,7 @@ def damaged(at: str) -> Iterator[None]:
 
 
 def _manifest(facts: dict[str, Any], number: int) -> Manifest:
-    if facts.pop("format") != FORMAT or facts["number"] != number:
+    if facts.pop("format") not in FORMATS or facts["number"] != number:
         raise ValueError("it has another number")
     facts["state"], facts["steps"] = _file(facts["state"]), tuple(_file(file) for file in facts["steps"])
     facts["counts"].setdefault("updates", 0)  # which older saves do not have

@@ -52,6 +52,7 @@ class OpenSave:
         rows: Rows of a lane.
         steps: Steps that a lane keeps.
         boundaries: The share of rows that is reserved for final observations.
+        counts_rows: Whether it is of a version whose `capacity` counted rows: each of them may hold a step.
         lanes: The lanes' counters and rows.
         arrays: All small arrays by name.
 
@@ -74,6 +75,7 @@ class OpenSave:
             if not self.window.starts:
                 raise ValueError("invalid window")
         self.rows, self.steps, self.boundaries = sizes_in(facts)
+        self.counts_rows = "steps" not in facts
         try:
             with self._reader(_manifest.state_name(number), self.manifest.state) as state, damaged(state.at):
                 self.lanes = self._lanes_of(state, facts["num_envs"])

@@ -14,7 +14,7 @@ def of_save(found: inspection.Inspection) -> str:
     """The page of a saved buffer."""
     stored, ratio = int(found.stored.sum()), found.drawn / max(found.added, 1)
     tiles = [
-        ("steps stored", f"{stored:,}", f"of {found.lanes * found.rows:,} rows"),
+        ("steps stored", f"{stored:,}", f"of {found.lanes * found.steps:,}"),
         ("steps ever added", f"{found.added:,}", ""),
         ("items ever drawn", f"{found.drawn:,}", ""),
         ("replay ratio", short(ratio), "draws a step"),

@@ -167,7 +167,7 @@ def _summary_of_save(found: inspection.Inspection) -> Table:
     table.add_row("steps", f"{found.stored.sum():,} stored, {found.added:,} added")
     least, most = found.stored.min(), found.stored.max()
     each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    table.add_row("lanes", f"{found.lanes:,} of {found.rows:,} rows, {each} steps stored in each")
+    table.add_row("lanes", f"{found.lanes:,} of {found.steps:,} steps ({found.rows:,} rows), {each} stored in each")
     table.add_row("items", f"{len(found.ages):,} can be drawn, {found.drawn:,} drawn, {found.cuts:,} cuts")
     if len(found.lengths):
         numbers = _range(found.lengths, "{:,.0f}")

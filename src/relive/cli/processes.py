@@ -57,7 +57,7 @@ def _shown(seen: Seen) -> Text:
     """As lines of text: tables of Rich's would take a percent of a core by themselves."""
     share = seen.stored / max(seen.capacity, 1)
     facts = [
-        ("steps", f"{seen.stored:,} of {seen.capacity:,} rows ({share:.0%})", f"{seen.added:,} added"),
+        ("steps", f"{seen.stored:,} of {seen.capacity:,} ({share:.0%})", f"{seen.added:,} added"),
         ("adds", f"{seen.adds_per_second:,.0f} /s", ""),
         ("draws", f"{seen.draws_per_second:,.0f} items/s", f"{seen.samples_per_insert:.2f} per step added"),
     ]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .._base.extras import needs
+from .._ring.lanes import rows_of
 from ..errors import ArgumentError, ReliveError, StorageError, event, message
 from ._ids import lanes_in
 from ._shard import Shard
@@ -169,7 +170,7 @@ def _options(given: dict[str, Any], plan: Plan, shard: int) -> dict[str, Any]:
     if given.get("lifetime") == "detached" and type(strategy).__name__ == "PlacementGroupSchedulingStrategy":
         remedy = "such an actor cannot be started again once the group is gone; leave one of them out"
         raise ArgumentError(message("a detached actor, or one in a placement group", "both", _AT, remedy))
-    rows = plan.rows * len(lanes_in(shard, plan.shards, plan.num_envs))
+    rows = rows_of(plan.steps, plan.boundaries) * len(lanes_in(shard, plan.shards, plan.num_envs))
     spare = 64 << 20  # the process itself
     defaults = {
         "num_cpus": 0,  # it waits for calls nearly all the time; many shards fit a small machine

@@ -35,7 +35,7 @@ def snapshot(plan: Plan, lines: Lines, drawer: Drawer) -> ShardsStats:
     added, now = health.added, drawer.clock()
     return ShardsStats(
         size=sum(word.size for word in there),
-        capacity=plan.rows * plan.num_envs,
+        capacity=plan.steps * plan.num_envs,
         drawable=sum(word.items for word in there),
         nbytes=nbytes,
         added=added,

@@ -160,7 +160,7 @@ def _missing(path: str, shard: int, facts: dict[str, Any]) -> None:
 
 
 def _choices(plan: Plan, lanes: int) -> dict[str, Any]:
-    return {"item": plan.item, "sampler": plan.sampler, "capacity": plan.rows * lanes}
+    return {"item": plan.item, "sampler": plan.sampler, "capacity": plan.steps * lanes}
 
 
 def _own(plan: Plan, path: str, shard: int) -> Found:

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._base import check
 from .._buffer.arguments import choice
+from .._ring.lanes import BOUNDARIES
 from ..errors import ArgumentError, message
 from ..items import Item, Transitions
 from ..samplers import Prioritized, Sampler, Uniform
@@ -28,6 +29,7 @@ def planned(
     rng: np.random.Generator,
     save_dir: Any = None,
     save_every: Any = None,
+    boundaries: Any = BOUNDARIES,
 ) -> Plan:
     """What shards are to be built from.
 
@@ -43,12 +45,12 @@ def planned(
         raise ArgumentError(
             message(f"at most {lanes} shards, as many as lanes", f"`{count}`", "Shards(shards)", remedy)
         )
-    rows = check.integer(capacity, "Shards(capacity)", minimum=1) // lanes
-    if rows < 1:
-        wanted = f"a capacity of at least one row for each of {lanes} lanes"
+    steps = check.integer(capacity, "Shards(capacity)", minimum=1) // lanes
+    if steps < 1:
+        wanted = f"a capacity of at least one step for each of {lanes} lanes"
         raise ArgumentError(message(wanted, f"`{capacity}`", "Shards(capacity)"))
     made: Item = choice(item, Transitions(), ("window", "check", "bind"), "Shards(item)")
-    made.check(schema, rows)
+    made.check(schema, steps)
     drawn = _divisible(choice(sampler, Uniform(), ("index", "replacement"), "Shards(sampler)"))
     path = None
     if save_dir is not None:
@@ -64,7 +66,8 @@ def planned(
     numbers = copy.deepcopy(rng).integers(0, 2**32, 4) if type(rng) is np.random.Generator else np.zeros(1, np.int64)
     return Plan(
         schema=schema,
-        rows=rows,
+        steps=steps,
+        boundaries=check.real(boundaries, "Shards(boundaries)", low=0.0, high=1.0),
         num_envs=lanes,
         shards=count,
         item=made,

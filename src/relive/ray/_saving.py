@@ -10,6 +10,7 @@ import numpy as np
 
 from .._base.frozen import Frozen
 from .._base.generators import generator_of, state_of
+from .._ring.lanes import rows_of, sizes_in
 from ..checkpoints._choices import built, described, fields_of, schema_of
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 from ._drawing import Drawer
@@ -67,7 +68,9 @@ def save(plan: Plan, lines: Lines, drawer: Drawer, path: str, *, rows: bool = Tr
         "complete": rows,
         "shards": plan.shards,
         "num_envs": plan.num_envs,
-        "rows": plan.rows,
+        "rows": rows_of(plan.steps, plan.boundaries),
+        "steps": plan.steps,
+        "boundaries": plan.boundaries,
         "schema": fields_of(plan.schema),
         "item": described(plan.item),
         "sampler": described(plan.sampler),
@@ -112,7 +115,8 @@ class Loading:
             if facts["format"] not in FORMATS:
                 raise ValueError(f"format {facts['format']!r}"[:60])
             self.shards, self.num_envs = int(facts["shards"]), int(facts["num_envs"])
-            self.capacity = int(facts["rows"]) * self.num_envs
+            _, steps, self.boundaries = sizes_in(facts)
+            self.capacity, self.counts_rows = steps * self.num_envs, "steps" not in facts
             self.draws, self.drawn = int(facts["draws"]), int(facts["drawn"])
             self.schema = schema_of(facts["schema"])
             self.item = built("item", facts["item"]) if item is None else item

@@ -103,7 +103,7 @@ class Shard:
         lanes = len(lanes_in(self._number, plan.shards, plan.num_envs))
         seed = np.random.default_rng([*plan.seed, self._number])
         choices = {"num_envs": lanes, "item": plan.item, "sampler": plan.sampler, "seed": seed}
-        return {"capacity": plan.rows * lanes, **choices}
+        return {"capacity": plan.steps * lanes, "boundaries": plan.boundaries, **choices}
 
     def ready(self) -> tuple[Word, str, int]:
         """The shard's word, where it runs, and its process.

@@ -146,7 +146,8 @@ class Plan(Frozen, kw_only=True):
 
     Attributes:
         schema: What one step holds.
-        rows: Rows of each lane.
+        steps: Steps that each lane keeps.
+        boundaries: The share of rows that is reserved for final observations.
         num_envs: Lanes of the whole.
         shards: How many shards there are.
         item: What one draw expands to.
@@ -159,7 +160,8 @@ class Plan(Frozen, kw_only=True):
     """
 
     schema: Schema
-    rows: int
+    steps: int
+    boundaries: float
     num_envs: int
     shards: int
     item: Item

@@ -12,6 +12,7 @@ from .._base import check
 from .._buffer.arguments import generator, ids_of, lanes_of, no_priorities, td_errors
 from .._flow.limiter import RateLimiter, checked
 from .._flow.prefetch import converter
+from .._ring.lanes import BOUNDARIES
 from ..batch import Batch
 from ..errors import ArgumentError, ReliveError, message
 from ..items import Item
@@ -43,7 +44,7 @@ class Shards:
 
     Args:
         schema: What one step holds.
-        capacity: Rows over all lanes; each lane has `capacity // num_envs`.
+        capacity: Steps that are kept, over all lanes: the newest `capacity // num_envs` of each lane.
         num_envs: Lanes.
         shards: Actors, at most as many as lanes.
         item: What one draw expands to.
@@ -56,6 +57,7 @@ class Shards:
         save_dir: An absolute path that every shard can write: where a shard that was started again finds its last save.
         save_every: Seconds between two saves there, if anything changed; None: only `save(save_dir)` saves.
         timeout: Seconds in which all actors have to run.
+        boundaries: Share of rows reserved for final observations, as in `ReplayBuffer`.
 
     Raises:
         ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
@@ -90,9 +92,10 @@ class Shards:
         save_dir: str | os.PathLike[str] | None = None,
         save_every: float | None = None,
         timeout: float = 120.0,
+        boundaries: float = BOUNDARIES,
     ) -> None:
         rng = generator(seed)
-        plan = planned(schema, capacity, num_envs, shards, item, sampler, rng, save_dir, save_every)
+        plan = planned(schema, capacity, num_envs, shards, item, sampler, rng, save_dir, save_every, boundaries)
         self._open(plan, rng, limiter, actor_options, timeout)
 
     def _open(self, plan: Plan, rng: Any, limiter: Any, options: Any, timeout: float) -> None:
@@ -140,8 +143,8 @@ class Shards:
 
     @property
     def capacity(self) -> int:
-        """Rows over all lanes: `num_envs * (capacity // num_envs)`."""
-        return self._plan.num_envs * self._plan.rows
+        """The most steps that are stored: `num_envs * (capacity // num_envs)`."""
+        return self._plan.num_envs * self._plan.steps
 
     @property
     def item(self) -> Item:
@@ -301,7 +304,8 @@ class Shards:
         Args:
             path: The directory.
             shards: How many actors; None: as many as were saved. Ids and lanes do not depend on it.
-            capacity: Rows over all lanes; None: as it was. A smaller one keeps the newest rows of each lane.
+            capacity: Steps that are kept, over all lanes; None: as it was. A smaller one keeps the newest steps of each
+                lane.
             item: What a draw expands to; None: as it was saved.
             sampler: Which items are drawn; None: as it was saved.
             limiter: A `RateLimiter`, which counts from now on.
@@ -324,8 +328,9 @@ class Shards:
             raise ArgumentError(message(wanted, f"`{count}`", "Shards.load(save_dir)", remedy))
         rng = found.generator() if seed is None else generator(seed)
         size = found.capacity if capacity is None else capacity
+        share = BOUNDARIES if found.counts_rows and size != found.capacity else found.boundaries
         plan = planned(
-            found.schema, size, found.num_envs, count, found.item, found.sampler, rng, save_dir, save_every
+            found.schema, size, found.num_envs, count, found.item, found.sampler, rng, save_dir, save_every, share
         ).__replace__(source=found.path)
         made = cls.__new__(cls)
         made._open(plan, rng, limiter, actor_options, timeout)
@@ -352,7 +357,7 @@ class Shards:
 
     def __repr__(self) -> str:
         plan = self._plan
-        size = f"{plan.shards} shards, {self.capacity} rows, num_envs={plan.num_envs}"
+        size = f"{plan.shards} shards, {self.capacity} steps, num_envs={plan.num_envs}"
         return f"Shards({size}, {plan.item!r}, {plan.sampler!r})"
 
     # Shared by the above.

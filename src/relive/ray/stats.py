@@ -27,8 +27,8 @@ class ShardsStats(Frozen, kw_only=True):
     """A snapshot of all shards, as far as they answer, and of this handle.
 
     Attributes:
-        size: Steps stored; boundary rows (final observations) do not count.
-        capacity: Rows over all lanes.
+        size: Steps stored.
+        capacity: The most steps that are stored.
         drawable: Items that can be drawn.
         nbytes: Bytes of all rings when they are full.
         added: Steps ever added, each life of a shard counted from its own beginning.

@@ -16,20 +16,20 @@ from ..items import Item
 from ..samplers import Prioritized, Sampler, Uniform
 from ..schema import Schema
 from ..storage import Storage
-from ._lives import BACK_ENDS, Contract, Numbers, feed, feed_step_by_step, life
+from ._lives import BACK_ENDS, Contract, Numbers, assert_full, feed, feed_step_by_step, life
 from .agreement import assert_same_batch, assert_same_buffer, check, check_bytes, is_refused, refuses
 from .nests import leaves
 from .oracle import ItemModel, OracleBuffer
 from .synthetic import SCHEMAS
 
-LANES, ROWS = 2, 16
+LANES, STEPS = 2, 16
 
 
 class ItemContract(Contract):
     """The promises of an item: subclass it under a name that pytest collects, and set `item`.
 
     Attributes:
-        item: The item under test. At most 16 rows of a lane may be needed for one.
+        item: The item under test. At most 16 steps of a lane may be needed for one.
         schema: A schema that the item works with.
         model: The item expanded step by step, an `ItemModel` as `relive.testing.TransitionsModel`. With it every field
             of every item is compared, as `assert_items` does; without it, only what holds for any item, and the
@@ -61,9 +61,9 @@ class ItemContract(Contract):
         return None
 
     def buffer(self, sampler: Sampler | None = None) -> ReplayBuffer:
-        """An empty buffer with the item under test: two lanes of 16 rows."""
+        """An empty buffer with the item under test: two lanes of 16 steps."""
         choices: Any = {"item": self.item, "sampler": sampler, "storage": self.storage(), "seed": 3}
-        buffer = ReplayBuffer(self.schema, LANES * ROWS, num_envs=LANES, **choices)
+        buffer = ReplayBuffer(self.schema, LANES * STEPS, num_envs=LANES, **choices)
         if self.random:
             buffer.rng = Numbers(0.5)
         return buffer
@@ -77,11 +77,16 @@ class ItemContract(Contract):
                 feed_step_by_step(twin, call)
         return [key for key in sorted(ids) if not is_refused(buffer, key)]
 
+    def test_a_full_buffer_has_its_capacity(self) -> None:
+        """Steps alone count, and none is missing."""
+        assert_full(self.buffer())
+
     def test_items_are_those_of_the_model(self) -> None:
         """The drawable set and every field, after every call: ends, cuts, wraps, lanes at different speeds."""
         if self.model is None:
             return
-        buffer, oracle = self.buffer(), OracleBuffer(LANES, ROWS, self.model)
+        buffer = self.buffer()
+        oracle = OracleBuffer.of(buffer, self.model)
         for number, call in enumerate(life(buffer, 20)):
             feed(buffer, call, oracle)
             assert_same_buffer(buffer, oracle, self.whole, number)
@@ -93,7 +98,7 @@ class ItemContract(Contract):
         for call in life(buffer, 40):
             waiting |= set(feed(buffer, call).ravel().tolist())
             newest = max(waiting, default=0)
-            waiting = {key for key in waiting if key > newest - 2 * LANES * ROWS}
+            waiting = {key for key in waiting if key > newest - 2 * LANES * STEPS}
             for key in sorted(waiting | set(seen)):
                 if is_refused(buffer, key):
                     gone |= {key} if seen.pop(key, None) else set()

@@ -14,6 +14,7 @@ import numpy as np
 from .._base.types import Array, Int64
 from ..buffer import ReplayBuffer
 from ..errors import ReliveWarning
+from .agreement import check
 from .nests import tree_map
 from .oracle import OracleBuffer
 from .synthetic import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script, SyntheticEnvs
@@ -78,7 +79,7 @@ def life(buffer: ReplayBuffer, calls: int, seed: int = 0) -> Iterator[Call]:
     Where the sampler knows priorities, some steps are given one, zero among them.
     """
     rng, gives = np.random.default_rng(seed), buffer.sampler.prioritizes
-    envs, rows = SyntheticEnvs(buffer.schema, buffer.num_envs), buffer.capacity // buffer.num_envs
+    envs, lap = SyntheticEnvs(buffer.schema, buffer.num_envs), buffer.capacity // buffer.num_envs
     for number in range(calls):
         # Lanes advance at different speeds: the first is left out most often.
         lanes = [lane for lane in range(buffer.num_envs) if rng.random() < 0.4 + lane / buffer.num_envs] or [0]
@@ -87,7 +88,7 @@ def life(buffer: ReplayBuffer, calls: int, seed: int = 0) -> Iterator[Call]:
             yield Call(lanes, None)
             continue
         lanes = list(range(buffer.num_envs)) if rng.random() < 0.4 else lanes[::-1]
-        steps = int(rng.choice([1, 1, 1, 2, 5, 2 * rows + 3], p=[0.2, 0.2, 0.2, 0.2, 0.15, 0.05]))
+        steps = int(rng.choice([1, 1, 1, 2, 5, 2 * lap + 3], p=[0.2, 0.2, 0.2, 0.2, 0.15, 0.05]))
         script = Script(
             flags=rng.choice([GO, TERMINATED, TRUNCATED, BOTH], 17, p=[0.82, 0.08, 0.08, 0.02]).tolist(),
             moves=rng.choice([STAY, JUMP], 19, p=[0.95, 0.05]).tolist(),
@@ -95,6 +96,16 @@ def life(buffer: ReplayBuffer, calls: int, seed: int = 0) -> Iterator[Call]:
             priorities=rng.choice([0.0, 0.5, 1.0, 20.0], 5).tolist() if gives and rng.random() < 0.3 else None,
         )
         yield Call(lanes, envs.rollout(lanes, steps, script))
+
+
+def assert_full(buffer: ReplayBuffer) -> None:
+    """A full buffer holds as many steps as its capacity says, whatever its episodes do: here they have 16 steps."""
+    lanes, steps = list(range(buffer.num_envs)), buffer.capacity // buffer.num_envs
+    envs, script = SyntheticEnvs(buffer.schema, buffer.num_envs), Script([GO] * 15 + [TERMINATED], [STAY], True)
+    for count in (1, steps // 2, 2 * steps + 20, 1, 7):
+        feed(buffer, Call(lanes, envs.rollout(lanes, count, script)))
+    counts = (len(buffer), buffer.stats().size, buffer.stats().capacity)
+    check(counts == (buffer.capacity,) * 3, f"(len, size, capacity) are {counts}, not {buffer.capacity} each")
 
 
 def feed(buffer: ReplayBuffer, call: Call, oracle: OracleBuffer | None = None) -> Int64:

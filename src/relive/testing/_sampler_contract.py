@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._ring import kernels
+from .._ring.lanes import BOUNDARIES, rows_of
 from ..batch import Batch
 from ..buffer import ReplayBuffer
 from ..checkpoints._loading import load
@@ -17,12 +18,12 @@ from ..errors import ArgumentError, NotEnoughData, SchemaError
 from ..items import Transitions
 from ..samplers import Sampler
 from ..storage import Storage
-from ._lives import BACK_ENDS, Call, Contract, Numbers, feed, feed_step_by_step, life
+from ._lives import BACK_ENDS, Call, Contract, Numbers, assert_full, feed, feed_step_by_step, life
 from .agreement import assert_items, assert_same_batch, check, refuses
 from .oracle import OracleBuffer, TransitionsModel
 from .synthetic import GO, SCHEMAS, STAY, TERMINATED, Script, SyntheticEnvs
 
-LANES, ROWS = 3, 16
+LANES, STEPS = 3, 16
 
 
 def without_priorities(call: Call) -> Call:
@@ -55,14 +56,14 @@ class SamplerContract(Contract):
         return None
 
     def buffer(self, seed: int = 1) -> ReplayBuffer:
-        """An empty buffer with the sampler under test: three lanes of 16 rows, two-step transitions."""
-        item, rows = Transitions(n_step=2, gamma=0.9), LANES * ROWS
+        """An empty buffer with the sampler under test: three lanes of 16 steps, two-step transitions."""
+        item, capacity = Transitions(n_step=2, gamma=0.9), LANES * STEPS
         choices: Any = {"item": item, "sampler": self.sampler, "storage": self.storage(), "seed": seed}
-        return ReplayBuffer(SCHEMAS["flat"], rows, num_envs=LANES, **choices)
+        return ReplayBuffer(SCHEMAS["flat"], capacity, num_envs=LANES, **choices)
 
     def model(self) -> OracleBuffer:
         """The empty oracle of `buffer`."""
-        return OracleBuffer(LANES, ROWS, TransitionsModel(2, 0.9))
+        return OracleBuffer(LANES, rows_of(STEPS, BOUNDARIES), TransitionsModel(2, 0.9), STEPS)
 
     def filled(self, seed: int = 1) -> tuple[ReplayBuffer, OracleBuffer]:
         """A buffer whose lanes went round, and its oracle; all priorities are those of new items."""
@@ -70,6 +71,10 @@ class SamplerContract(Contract):
         for call in life(buffer, 30):
             feed(buffer, without_priorities(call), oracle)
         return buffer, oracle
+
+    def test_a_full_buffer_has_its_capacity(self) -> None:
+        """Steps alone count, and none is missing."""
+        assert_full(self.buffer())
 
     def test_draws_are_items_that_can_be_drawn(self) -> None:
         """Nothing is drawn before it is complete or after it is overwritten, and a batch is what `read` gives."""

@@ -11,7 +11,7 @@ from ..errors import ArgumentError, StorageError
 from ..items import Item, Sequences, Transitions
 from ..samplers import Prioritized, Ranked, Sampler, Uniform
 from ..storage import Ram, Storage
-from ._lives import Call, Contract, feed, life
+from ._lives import Call, Contract, assert_full, feed, life
 from .agreement import assert_same_batch, check, refuses
 from .synthetic import SCHEMAS
 
@@ -25,7 +25,7 @@ CHOICES: tuple[tuple[str, Item, Sampler], ...] = (
     ("flat", Transitions(), Prioritized(replacement=False, weights="none")),
     ("nested", Transitions(n_step=2), Ranked(replacement=False)),
 )
-LANES, ROWS = 2, 12
+LANES, STEPS = 2, 12
 
 
 class StorageContract(Contract):
@@ -52,10 +52,10 @@ class StorageContract(Contract):
         """Let go of `buffer`, which is needed no more."""
 
     def build(self, choice: tuple[str, Item, Sampler], storage: Storage) -> ReplayBuffer:
-        """A buffer over `storage`: two lanes of 12 rows."""
+        """A buffer over `storage`: two lanes of 12 steps."""
         schema, item, sampler = choice
-        fields, rows = SCHEMAS[schema], LANES * ROWS
-        return ReplayBuffer(fields, rows, num_envs=LANES, item=item, sampler=sampler, storage=storage, seed=5)
+        fields, capacity = SCHEMAS[schema], LANES * STEPS
+        return ReplayBuffer(fields, capacity, num_envs=LANES, item=item, sampler=sampler, storage=storage, seed=5)
 
     def calls(self, number: int) -> list[Call]:
         """A life that goes round several times."""
@@ -90,6 +90,13 @@ class StorageContract(Contract):
         for number, choice in enumerate(CHOICES):
             buffer = self.build(choice, self.storage())
             self.assert_same_life(buffer, self.build(choice, Ram()), self.calls(number))
+            self.close(buffer)
+
+    def test_a_full_buffer_has_its_capacity(self) -> None:
+        """Steps alone count, and none is missing."""
+        for choice in CHOICES:
+            buffer = self.build(choice, self.storage())
+            assert_full(buffer)
             self.close(buffer)
 
     def test_two_buffers_share_nothing(self) -> None:

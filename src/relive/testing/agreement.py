@@ -108,7 +108,8 @@ def assert_same_buffer(
         AssertionError: They differ.
 
     >>> from relive.testing import GO, STAY, SCHEMAS, Script, SyntheticEnvs, TransitionsModel
-    >>> buffer, oracle = ReplayBuffer(SCHEMAS["flat"], 10), OracleBuffer(1, 10, TransitionsModel(n=1, gamma=0.99))
+    >>> buffer = ReplayBuffer(SCHEMAS["flat"], 10)
+    >>> oracle = OracleBuffer.of(buffer, TransitionsModel(n=1, gamma=0.99))
     >>> steps = SyntheticEnvs(buffer.schema, 1).rollout([0], 25, Script([GO], [STAY], give_next=True))
     >>> bool((buffer.extend(**steps) == oracle.extend([0], steps)).all())
     True

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from .._base.types import Array, Int64
 from .nests import Nested, same_bytes, tree_map
+
+if TYPE_CHECKING:
+    from ..buffer import ReplayBuffer
 
 
 @dataclass
@@ -240,6 +243,19 @@ class OracleBuffer:
         self.steps_per_lane = rows_per_lane if steps_per_lane is None else steps_per_lane
         self.lanes = [Lane() for _ in range(num_envs)]
         self.drawable: set[int] = set()
+
+    @classmethod
+    def of(cls, buffer: ReplayBuffer, item: ItemModel) -> OracleBuffer:
+        """The model of a buffer that is empty yet.
+
+        >>> from relive import ReplayBuffer
+        >>> from relive.testing import SCHEMAS
+        >>> oracle = OracleBuffer.of(ReplayBuffer(SCHEMAS["flat"], 100), TransitionsModel(n=1, gamma=0.99))
+        >>> oracle.steps_per_lane, oracle.rows_per_lane
+        (100, 164)
+        """
+        steps = buffer.capacity // buffer.num_envs
+        return cls(buffer.num_envs, buffer.column("ids").shape[1], item, steps)
 
     def extend(self, lanes: list[int], steps: dict[str, Any]) -> Int64:
         """Store the steps `[L', T, ...]` of these lanes, named as in `ReplayBuffer.extend`; returns their ids."""

@@ -29,7 +29,8 @@ def scripts(prioritized: bool, moves: Sequence[int] = (JUMP,)) -> SearchStrategy
     >>> @hypothesis.settings(max_examples=5, database=None)
     ... @hypothesis.given(scripts(prioritized=False))
     ... def test_buffer_and_oracle_agree(script):
-    ...     buffer, oracle = ReplayBuffer(SCHEMAS["flat"], 10), OracleBuffer(1, 10, TransitionsModel(n=1, gamma=0.99))
+    ...     buffer = ReplayBuffer(SCHEMAS["flat"], 10)
+    ...     oracle = OracleBuffer.of(buffer, TransitionsModel(n=1, gamma=0.99))
     ...     steps = SyntheticEnvs(buffer.schema, 1).rollout([0], 25, script)
     ...     assert (buffer.extend(**steps) == oracle.extend([0], steps)).all()
     ...     assert_same_buffer(buffer, oracle)
