@@ -113,7 +113,7 @@ class Checkout:
         buffer = next(node for node in tree.body if isinstance(node, ast.ClassDef))
         bases = {ast.unparse(base) for base in buffer.bases}
         froms = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
-        homes = {alias.name: Path(*node.module.split(".")) for node in froms for alias in node.names}
+        homes = {alias.name: Path(*(node.module or "").split(".")) for node in froms for alias in node.names}
         bodies = [self.trees[homes[base].with_suffix(".py")].body for base in sorted(bases & homes.keys())]
         classes = [node for body in bodies for node in body if isinstance(node, ast.ClassDef) and node.name in bases]
         named = [(node.name, part) for node in classes for part in node.body if isinstance(part, ast.AnnAssign)]
