@@ -250,7 +250,7 @@ def test_priorities_of_an_own_sampler_are_its_own_after_a_load(tmp_path: Path) -
     buffer.save(tmp_path)
     assert relive.load(tmp_path, sampler=Bare()).priorities([0, 1]).tolist() == [2.0, 1.5]
     assert relive.load(tmp_path, sampler=relive.Ranked()).priorities([0, 1]).tolist() == [1.0, 1.0]
-    with pytest.raises(relive.ArgumentError, match=r"one of `.*Bare`.*have its class `relive.saved_as` a name"):
+    with pytest.raises(relive.ArgumentError, match=r"one of `.*Bare`.*a class that is `relive.saved_as` a name"):
         relive.load(tmp_path)
 
 

@@ -201,14 +201,14 @@ def _text(value: Any) -> str:
     return f"({', '.join(map(_text, value))})" if isinstance(value, list) else repr(value)
 
 
-def not_given(role: str, facts: Any, at: str, remedy: str = "give an equal one") -> ArgumentError:
+def not_given(role: str, facts: Any, at: str, remedy: str = "give an equal one", where: str = "save") -> ArgumentError:
     """The error about a choice that only its author's class can build."""
     name = str(missing(facts))[:80]
     if "." in name:
-        remedy += ", or have its class `relive.saved_as` a name before the save"
+        remedy += "; a class that is `relive.saved_as` a name is built again"
     else:
         remedy += f', or import the module whose class is `relive.saved_as("{name}")`'
-    return ArgumentError(message(f"`{role}=`", f"none, and the save has one of `{name}`", at, remedy))
+    return ArgumentError(message(f"`{role}=`", f"none, and the {where} has one of `{name}`", at, remedy))
 
 
 # Those of relive's own that a few values describe.

@@ -65,7 +65,7 @@ def open(  # `relive.open`, as `gzip.open`
     about = About.decoded(segment.raw(CHOICES), file)
     for what, ours, theirs in (("item", item, about.item), ("sampler", sampler, about.sampler)):
         if ours is None and theirs is None:
-            raise not_given(what, about.unknown[what], f"open({what})")
+            raise not_given(what, about.unknown[what], f"open({what})", where="buffer")
     storage: Storage = Shared(file.removeprefix(f"{FOLDER}/{PREFIX}")) if _is_shared(file) else Mapped(file)
     takes_over = isinstance(storage, Mapped) and segment.locks.take(CREATOR)
     if not takes_over:
