@@ -187,7 +187,9 @@ def test_shards_draw_by_them(sampler: Any) -> None:
     np.testing.assert_allclose(batch.weights, 1.0, rtol=1e-6)
     if sampler.prioritizes:
         assert shards.update_priorities([0, 1, 2], [50.0, 1.0, 0.0]) == 3
-        drawn = shards.sample(4000).ids
+        again = shards.sample(4000)
+        np.testing.assert_allclose(again.weights, 1.0, rtol=1e-6)  # a sampler without `weights` corrects nothing
+        drawn = again.ids
         assert abs((drawn == 0).sum() / (drawn == 1).sum() - 2.0) < 1.0  # 2 is the cap
         assert not (drawn == 2).any()
     else:
