@@ -32,6 +32,7 @@ from .storage import Ram as Ram
 if _TYPE_CHECKING:
     from ._flow.limiter import RateLimiter as RateLimiter
     from .checkpoints._loading import load as load
+    from .checkpoints._saved_as import saved_as as saved_as
     from .checkpoints._saving import Saved as Saved
     from .items import Hindsight as Hindsight
     from .items import Sequences as Sequences
@@ -68,6 +69,7 @@ _LATER = {
     "load": ".checkpoints._loading",
     "open": ".processes.opening",
     "precision_priority": ".items",
+    "saved_as": ".checkpoints._saved_as",
     "sequence_priority": ".items",
 }
 _load = _later(__name__, _LATER)

@@ -125,7 +125,7 @@ class ReplayBuffer:
     @property
     def capacity(self) -> int:
         """The most steps that are stored: `num_envs * (capacity // num_envs)`."""
-        return self._core.ring.capacity
+        return self._core.choices.num_envs * self._core.choices.steps
 
     def __len__(self) -> int:
         """Steps stored now, at most `capacity`."""

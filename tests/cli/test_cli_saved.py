@@ -56,7 +56,14 @@ def damage(file: Path, place: int) -> None:
 def test_inspect_shows_what_is_there(tmp_path, capsys):
     buffer_of(relive.Prioritized()).save(tmp_path)
     out = out_of(capsys, "inspect", str(tmp_path))
-    for text in ("1 (", "Transitions(", "Prioritized(", "80 stored, 80 added", "2 of 100 steps (164 rows)", "5 stored as a whole"):
+    for text in (
+        "1 (",
+        "Transitions(",
+        "Prioritized(",
+        "80 stored, 80 added",
+        "2 of 100 steps (164 rows)",
+        "5 stored as a whole",
+    ):
         assert text in out
     assert "smallest 8, median 8, largest 8" in out
     assert re.search(r"obs │ uint8 │ \(16, 16\) │ 21,760", out)

@@ -1,6 +1,7 @@
-"""The examples keep the contracts, too."""
+"""The examples keep the contracts, too, and shards draw by them."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "examples"))
+ROOT = Path(__file__).parents[2]
+sys.path += [str(ROOT / "examples"), str(ROOT / "tests" / "shards")]

@@ -115,7 +115,7 @@ class State:
         for array, copy in self._arrays:
             array[...] = copy
         self._buffer.rng.bit_generator.state = self.generator
-        self._buffer._ring.kernel.watched = self._watched
+        self._buffer._core.ring.kernel.watched = self._watched
 
     def holds(self) -> bool:
         """Whether the buffer is in this state, to the last byte."""

@@ -203,7 +203,9 @@ def test_a_lone_shard_is_waited_for_unless_it_died() -> None:
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(relive.ArgumentError, match=r"Ranked\(.*a rank is one among all items, which no shard knows"):
         made(sampler=relive.Ranked())
-    with pytest.raises(relive.ArgumentError, match=r"priorities with replacement.*`replacement=True`"):
+    with pytest.raises(
+        relive.ArgumentError, match=r"Prioritized\(.*would depend on what all shards drew.*`replacement=True`"
+    ):
         made(sampler=relive.Prioritized(replacement=False))
     with pytest.raises(relive.ArgumentError, match="at most 5 shards, as many as lanes"):
         made(shards=6)

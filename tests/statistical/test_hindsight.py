@@ -171,7 +171,7 @@ def test_a_saved_buffer_needs_its_function_and_goes_on(tmp_path: Path) -> None:
         relive.load(tmp_path)
     assert str(refused.value) == (
         "Expected `item=`, got none, and the save has one of `relive.items.hindsight.Hindsight` - at `load(item)`: "
-        "give an equal one"
+        "give an equal one; a class that is `relive.saved_as` a name is built again"
     )
     loaded, plain = relive.load(tmp_path, item=buffer.item), relive.load(tmp_path, item=relive.Transitions())
     assert (plain.read(plain.sample(9).ids).obs.desired_goal == -1).all()
@@ -188,7 +188,7 @@ def test_other_processes_write_and_draw(tmp_path: Path) -> None:
         with relive.Writer(path) as writer:
             live(writer, 60)
         judge(buffer.sample(200))
-        with pytest.raises(ArgumentError, match="give `item=`"):
+        with pytest.raises(ArgumentError, match="Expected `item=`, got none, and the buffer has one of"):
             relive.open(path)
         with relive.open(path, item=buffer.item, seed=0) as reader:
             judge(reader.sample(200))

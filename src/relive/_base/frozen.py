@@ -58,6 +58,7 @@ class Frozen:
         __signature__ = _OfTwin(_signature)
 
     def __init_subclass__(cls, *, kw_only: bool = False) -> None:
+        super().__init_subclass__()
         cls._kinds, positional = dict(cls._kinds), cls.__match_args__
         for name, kind in cls.__annotations__.items():
             if kind == "KW_ONLY":

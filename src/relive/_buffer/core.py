@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import numpy as np
 
 from .._base.arrays import ArraySpec, Memory, Section
+from .._base.capabilities import completed
 from .._base.frozen import Frozen
 from .._base.memory import Arena, available_bytes
-from .._base.types import Float32, Int64
+from .._base.types import Bool, Float32, Float64, Int64
 from .._ring.ring import Ring
-from ..errors import ReliveError, message
+from ..errors import ArgumentError, ReliveError, message
 from ..items import Expander, Item
-from ..samplers import Index, Prioritizing, Sampler
+from ..samplers import Index, Sampler
 from ..schema import Schema
 from ..storage import Joint, Ram, Storage
 from .access import Access, Alone
@@ -82,7 +83,7 @@ class Core(Frozen):
         memory: The arrays of the sampler.
         ring: The steps, as item and sampler see them.
         index: The sampler, bound to the ring.
-        prioritizing: The same, of a sampler with priorities; else None.
+        update: The index's method to set priorities; None: the sampler has none.
         refresh: Lets the index take in what changed, as a draw needs it.
         try_update: The index's short way to update priorities; None: it has none.
         expander: The item, bound to the ring.
@@ -106,7 +107,7 @@ class Core(Frozen):
     memory: Memory
     ring: Ring
     index: Index
-    prioritizing: Prioritizing | None
+    update: Callable[[Int64, Float64, Bool | None], None] | None
     refresh: Callable[[], int]
     try_update: Callable[[object, object], bool] | None
     expander: Expander
@@ -157,7 +158,7 @@ def forked(core: Core) -> Core:
     if core.limit is not None:
         core.limit.present = core.access.present
     absent: Any = _ParentsSampler(os.getppid())
-    changes = {"index": absent, "prioritizing": absent, "try_update": None, "refresh": lambda: absent.refresh()}
+    changes = {"index": absent, "try_update": None, "refresh": lambda: absent.refresh()}
     return core.__replace__(**changes)
 
 
@@ -206,7 +207,10 @@ def assemble(
     ring = access.seen(schema, choices.window, written)
     fresh_sampler = getattr(memory, "fresh_sampler", memory.fresh) if fresh is None else fresh
     of_sampler = Section(memory, "sampler/", fresh_sampler)
-    index = access.following(sampler.index(ring, of_sampler))
+    index = access.following(completed(sampler.index(ring, of_sampler), Index))
+    if sampler.prioritizes and (index.update is None or index.priorities is None):
+        got = f"`{type(sampler).__name__}`, whose index has no `{'priorities' if index.update else 'update'}`"
+        raise ArgumentError(message("an index that has the methods of a sampler with priorities", got, "$.sampler"))
     refresh = access.refreshing(index.refresh)
     limit = None
     if choices.limiter is not None:
@@ -225,9 +229,9 @@ def assemble(
         memory=of_sampler,
         ring=ring,
         index=index,
-        prioritizing=cast(Prioritizing, index) if sampler.prioritizes else None,
+        update=index.update if sampler.prioritizes else None,
         refresh=refresh,
-        try_update=access.updating(getattr(index, "try_update", None)),
+        try_update=access.updating(index.try_update),
         expander=choices.item.bind(schema, ring, Arena()),
         writer=writer,
         native=native,

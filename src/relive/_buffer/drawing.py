@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._base import check
+from .._base.capabilities import completed
 from .._base.types import Float64, Int64
 from .._ring.plans import State
 from ..batch import Batch
 from ..errors import ArgumentError, NotEnoughData, message
-from ..samplers import Divisible, Share
+from ..samplers import Sampler, Share
 from ..samplers._protocol import Draw
 from .arguments import ids_of, no_priorities, shortage, stale, td_errors
 from .core import Core
@@ -30,12 +31,12 @@ def draw(core: Core, n: int, beta: float | None) -> Batch:
     drawable = core.refresh()
     if drawable < least:
         raise too_few(core, drawable, least, "ReplayBuffer.sample")
-    if beta is not None and core.prioritizing is None:
+    if beta is not None and core.update is None:
         raise no_priorities(core.sampler, "$.beta")
     fields = core.access.draw(core, n, beta)
     tally = core.tally
     tally.last_ids, tally.last_weights = fields["ids"].copy(), fields["weights"].copy()
-    if not tally.updates and core.prioritizing is not None:
+    if not tally.updates and core.update is not None:
         core.notices.drew_without_updates(core.index.report)
     return Batch(fields)
 
@@ -102,9 +103,9 @@ def update_priorities(core: Core, ids: Any, td_error: Any) -> int:
         overtaken = core.access.overtaken(checked)
         if overtaken is not None:
             keep = ~overtaken if keep is None else keep & ~overtaken
-        if core.prioritizing is None:
+        if core.update is None:
             raise no_priorities(core.sampler, at)
-        core.prioritizing.update(slots, errors, keep)
+        core.update(slots, errors, keep)
         dropped = 0 if keep is None else len(checked) - int(keep.sum())
         count_update(core, len(checked), dropped)
         return len(checked) - dropped
@@ -123,10 +124,10 @@ def priorities(core: Core, ids: Any) -> Float64:
     with core.lock.alone():
         while True:
             slots = drawable(core, checked, "ReplayBuffer.priorities")
-            if core.prioritizing is None:
+            if core.index.priorities is None:
                 return np.ones(len(slots))
-            core.prioritizing.refresh()
-            found = core.prioritizing.priorities(slots)
+            core.index.refresh()
+            found = core.index.priorities(slots)
             if core.access.overtaken(checked) is None:
                 return found
 
@@ -155,25 +156,21 @@ def unweighted(fields: Fields) -> Batch:
 # `Anneal` and are not counted: all that belongs to the caller, who chooses the numbers.
 
 
-def shardable(core: Core, at: str) -> Divisible:
-    """The part of the core that one of several buffers needs: its index.
-
-    Raises:
-        ArgumentError: The sampler's draws cannot be divided.
-    """
-    if isinstance(core.index, Divisible):
-        return core.index
+def indivisible(sampler: Sampler, lacking: str, at: str) -> ArgumentError:
+    """The error of a draw over several buffers by a sampler whose index has no method `lacking`."""
     wanted = "a sampler whose draws can be divided among several buffers"
-    remedy = "a rank is one among all items, which no part knows; use `Prioritized()`"
-    raise ArgumentError(message(wanted, f"`{type(core.sampler).__name__}()`", at, remedy))
+    why = completed(sampler, Sampler).indivisible or f"its index has no `{lacking}`"
+    return ArgumentError(message(wanted, f"`{sampler!r}`", at, why))
 
 
 def share(core: Core) -> Share:
     """`ReplayBuffer.share`."""
     with core.lock.alone():
-        index = shardable(core, "ReplayBuffer.share")
-        index.refresh()
-        return index.share()
+        share_of = core.index.share
+        if share_of is None:
+            raise indivisible(core.sampler, "share", "ReplayBuffer.share")
+        core.index.refresh()
+        return share_of()
 
 
 def draw_at(core: Core, fractions: Any) -> tuple[Batch, Float64, Share]:
@@ -188,6 +185,9 @@ def draw_at(core: Core, fractions: Any) -> tuple[Batch, Float64, Share]:
     if numbers.ndim != 1 or not len(numbers) or not inside.all():
         got = f"shape `{numbers.shape}`" if np.all(inside) else f"`{numbers[~inside][0]}`"
         raise ArgumentError(message("numbers in [0, 1), `[B]`", got, f"{at}(fractions)"))
+    share_of, slots_at = core.index.share, core.index.draw_at
+    if share_of is None or slots_at is None:
+        raise indivisible(core.sampler, "share" if share_of is None else "draw_at", at)
     least = 1 if core.sampler.replacement else len(numbers)
     shares: list[Share] = []
 
@@ -195,12 +195,11 @@ def draw_at(core: Core, fractions: Any) -> tuple[Batch, Float64, Share]:
         items = core.refresh()
         if items < least:
             raise too_few(core, items, least, at)
-        shares.append(index.share())
-        slots, masses = index.draw_at(numbers)
+        shares.append(share_of())
+        slots, masses = slots_at(numbers)
         return Draw(slots, np.ones(len(slots), np.float32), masses)
 
     with core.lock.alone():
-        index = shardable(core, at)
         found = core.access.copied(core, choose)
     masses = found.draw.masses
     return unweighted(found.fields), np.ones(len(numbers)) if masses is None else masses, shares[-1]
@@ -211,8 +210,10 @@ def raise_priority(core: Core, raw: float) -> None:
     at = "ReplayBuffer.raise_priority"
     checked = check.real(raw, f"{at}(raw)", low=0.0)
     with core.lock.alone():
-        if core.prioritizing is None:
+        if core.update is None:
             raise no_priorities(core.sampler, at)
-        index = shardable(core, at)
-        index.refresh()  # steps that were added before have the largest priority of then
-        index.raise_priority(checked)
+        raise_to = core.index.raise_priority
+        if raise_to is None:
+            raise indivisible(core.sampler, "raise_priority", at)
+        core.index.refresh()  # steps that were added before have the largest priority of then
+        raise_to(checked)

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from .._base.arrays import ArraySpec, Memory
+from .._base.capabilities import completed
 from .._base.types import Array, Int64
 from .._flow.limit import BEFORE, BEGUN, NAME, SPEC
 from .._ring import kernels
 from .._ring.lanes import HEAD, OLDEST, READY, STEPS
 from ..errors import StorageError, message
-from ..samplers import Carrying, Sampler
+from ..samplers import Sampler
 from ._lane import Lane
 from ._manifest import damaged
 
@@ -99,5 +100,6 @@ def check_sampler(sampler: Sampler, lanes: Sequence[Lane], rows: int, whole: Map
             good = found is None or (found.shape == wanted.shape and found.dtype == wanted.dtype)
         if not good:
             raise ValueError(f"invalid {name}")
-    if isinstance(sampler, Carrying) and not all(sampler.sound(lane.slots, whole, lane.drawable()) for lane in lanes):
+    sound = completed(sampler, Sampler).sound
+    if not all(sound(lane.slots, whole, lane.drawable()) for lane in lanes):
         raise ValueError("invalid priorities")

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._base import check
 from .._base.arrays import ArraySpec, Memory
+from .._base.capabilities import completed
 from .._base.types import Int64
 from .._buffer.arguments import choice, generator, integers
 from .._buffer.choices import Choices
@@ -24,20 +25,20 @@ from .._ring.plans import State
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, CorruptionError, StorageError, event, message
 from ..items import Item, Transitions
-from ..samplers import Adopting, Carrying, Sampler, Uniform
+from ..samplers import Sampler, Uniform
 from ..storage import Ram, Storage
 from . import _manifest
-from ._choices import built
 from ._filling import check_fresh, check_sampler, fill_limiter, fill_ring, fill_sampler
 from ._instant import Facts, restore
 from ._lane import MOST
 from ._manifest import damaged
 from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS, LIMITER
 from ._reading import OpenSave
+from ._saved_as import METHODS, built, not_given
 from ._saving import Saver
 
 Path: TypeAlias = "str | os.PathLike[str]"
-_LIKE = {"item": (Transitions(), ("window", "check", "bind")), "sampler": (Uniform(), ("index", "replacement"))}
+_LIKE = {"item": Transitions(), "sampler": Uniform()}
 
 
 def load(
@@ -77,8 +78,8 @@ def load(
         StorageError: No complete save is there, or it cannot be read.
         CorruptionError: The save is damaged. The message names the file and the offset, and, if it is the newest, the
             last sound one.
-        ArgumentError: A choice that does not fit the steps, or one that has to be given, because it is a class of the
-            user's own.
+        ArgumentError: A choice that does not fit the steps, or one that has to be given, because no class is
+            `relive.saved_as` its name.
 
     >>> import numpy as np, relive, tempfile
     >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000, seed=0)
@@ -181,7 +182,7 @@ class Loading:
         with damaged(first.at):
             kept = built("storage", facts["storage"]) or Ram()
             saved = built("limiter", facts["limiter"]) if "limiter" in facts else None
-        self.storage: Storage = choice(storage, kept, ("open",), "load(storage)")
+        self.storage: Storage = choice(storage, kept, METHODS["storage"], "load(storage)")
         self.limiter: RateLimiter | None = limiter or saved
         self._counts_on = saved is not None and self.limiter == saved
         self.num_envs = sum(map(len, chosen))
@@ -269,18 +270,20 @@ class Loading:
     def _carry_priorities(self, core: Core) -> None:
         """Give the items the priorities that they had under another sampler, the earliest set first."""
         core.index.refresh()
-        if not isinstance(core.index, Adopting):
+        adopt = core.index.adopt
+        if adopt is None:
             return
         begin, found = 0, []
         for save, chosen in zip(self._saves, self._chosen, strict=True):
             with damaged(save.at):
                 saved = built("sampler", save.manifest.choices["sampler"])
-                if not isinstance(saved, Carrying):
+                carried_of = None if saved is None else completed(saved, Sampler).carried
+                if carried_of is None:
                     return
                 check_sampler(saved, save.lanes, save.rows, save.whole())
             for i, lane in enumerate(save.lanes[number] for number in chosen):
                 rows = lane.anchors()
-                carried = saved.carried({n: a[rows - lane.first] for n, a in lane.slots.items()}, save.whole())
+                carried = carried_of({n: a[rows - lane.first] for n, a in lane.slots.items()}, save.whole())
                 found.append((rows * self.num_envs + begin + i, carried))
             begin += len(chosen)
         ids = np.concatenate([each for each, _ in found])
@@ -291,7 +294,7 @@ class Loading:
             order = order[located.states[order] == State.DRAWABLE]
         if not (np.isfinite(raw) & (raw >= 0)).all():
             raise CorruptionError(event("Priorities that are not finite", self._saves[0].at))
-        core.index.adopt(located.slots[order], raw[order], max(carried.largest for _, carried in found))
+        adopt(located.slots[order], raw[order], max(carried.largest for _, carried in found))
 
 
 def _placed(ranges: Int64, places: Int64, oldest: Int64) -> Int64:
@@ -313,10 +316,9 @@ def _placed(ranges: Int64, places: Int64, oldest: Int64) -> Int64:
 def _choice(name: str, given: Any, facts: Mapping[str, Any], at: str) -> Any:
     """A choice that was given, or the saved one."""
     if given is not None:
-        return choice(given, *_LIKE[name], f"load({name})")
+        return choice(given, _LIKE[name], METHODS[name], f"load({name})")
     with damaged(at):
         found = built(name, facts[name])
     if found is None:
-        wanted, got = f"`{name}=`", f"none, and the save has one of `{str(facts[name]['kind'])[:80]}`"
-        raise ArgumentError(message(wanted, got, f"load({name})", "give an equal one"))
+        raise not_given(name, facts[name], f"load({name})")
     return found

@@ -19,10 +19,11 @@ from .._disk.files import TEMPORARY, Folder
 from ..errors import CorruptionError, ReliveError, StorageError, event, message
 from . import _manifest
 from ._checking import Checks
-from ._choices import described, fields_of
 from ._guard import Guard
 from ._instant import Instant
 from ._manifest import MOST_FILES, File, Manifest
+from ._saved_as import described
+from ._schemas import fields_of
 from ._steps import clipped, ranges_of, rows_in, steps_writer
 from ._tensors import Tensor, TensorWriter, pieces_of
 

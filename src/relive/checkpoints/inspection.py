@@ -9,20 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from .._base.capabilities import completed
 from .._base.frozen import Frozen
 from .._base.types import Array, Bool, Bytes, Float64, Int64
 from .._disk.files import TEMPORARY, Folder
 from .._ring.lanes import CUTS, END, FIRST, HISTORY, LOST, STEP, STEPS, TERMINATED, TRUNCATED
 from .._schema.fields import is_image
 from ..errors import StorageError, message
-from ..samplers import Prioritized, Ranked, Sampler, Uniform
+from ..samplers import Sampler
 from ..schema import Column, Schema
 from . import _manifest
-from ._choices import built
 from ._instant import name_of
 from ._lane import Lane
 from ._manifest import Manifest, damaged
 from ._reading import OpenSave
+from ._saved_as import built, text_of
 from ._tensors import TensorReader
 
 Progress = Callable[[int, int], None]
@@ -195,7 +196,7 @@ def _contents(save: OpenSave) -> dict[str, Any]:
     with damaged(save.at):
         named = ("item", "sampler", "storage", "limiter")
         choices = {name: built(name, facts[name]) for name in named if name in facts}
-        texts = {name: repr(each) if each is not None else str(facts[name]["text"]) for name, each in choices.items()}
+        texts = {name: text_of(facts[name]) if each is None else repr(each) for name, each in choices.items()}
     counters = np.stack([lane.counters for lane in lanes])
     steps = [(lane.marks & STEP) > 0 for lane in lanes]
     rewards = _rewards(save, steps)
@@ -267,16 +268,11 @@ def _draws(save: OpenSave, sampler: Sampler | None, lanes: list[Lane], items: li
     }
     raw = mass = np.empty(0)
     with damaged(save.at):
-        if isinstance(sampler, Uniform) and sampler.over == "steps":
-            mass = np.ones(sum(map(len, items)))
-        elif isinstance(sampler, Prioritized):
-            mass = slots["priorities"]
-            raw = sampler.carried(slots, save.whole()).raw
-        elif isinstance(sampler, Ranked):
-            raw = slots["ranks"]
-            mass = np.empty(len(raw))
-            mass[np.lexsort((slots["ranks.stamps"], -raw))] = np.arange(1.0, len(raw) + 1) ** -sampler.alpha
-            mass *= raw > 0
+        able = None if sampler is None else completed(sampler, Sampler)
+        if able is not None and able.carried is not None:
+            raw = able.carried(slots, save.whole()).raw
+        if able is not None and able.masses is not None:
+            mass = able.masses(sum(map(len, items)), slots)
     total = mass.sum()
     return raw, mass * (len(mass) / total) if total > 0 else np.empty(0)
 

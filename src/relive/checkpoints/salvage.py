@@ -9,16 +9,17 @@ import numpy as np
 
 from .._base.frozen import Frozen
 from .._disk.files import Folder, empty_folder
-from ..errors import ArgumentError, StorageError, event, message
+from ..errors import StorageError, event
 from ..items import Item
 from ..samplers import Sampler
 from ..storage import Ram
 from . import _manifest
-from ._choices import Undrawn, built
 from ._loading import Loading
 from ._manifest import damaged
 from ._mending import Mended
 from ._reading import OpenSave
+from ._saved_as import built, not_given
+from ._undrawn import Undrawn
 
 
 class Salvage(Frozen):
@@ -103,7 +104,6 @@ def _saved_sampler(save: OpenSave) -> Sampler:
     with damaged(save.at):
         made: Sampler | None = built("sampler", facts)
     if made is None:
-        got = f"none, and the save has one of `{str(facts['kind'])[:80]}`"
-        remedy = "from Python: `relive.checkpoints.salvage.salvage(source, target, sampler=...)`"
-        raise ArgumentError(message("an equal `sampler=`", got, "salvage(sampler)", remedy))
+        remedy = "from Python: `relive.checkpoints.salvage.salvage(source, target, sampler=...)` with an equal one"
+        raise not_given("sampler", facts, "salvage(sampler)", remedy)
     return made

@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from relive import trajectories
@@ -163,7 +164,7 @@ def _summary_of_save(found: inspection.Inspection) -> Table:
     table.add_row("saves", saves)
     table.add_row("this one", f"{found.number}, {len(found.files)} files")
     for name, text in found.choices.items():
-        table.add_row(name, text)
+        table.add_row(name, escape(text))
     table.add_row("steps", f"{found.stored.sum():,} stored, {found.added:,} added")
     least, most = found.stored.min(), found.stored.max()
     each = f"{least:,}" if least == most else f"{least:,} to {most:,}"

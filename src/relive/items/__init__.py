@@ -1,7 +1,8 @@
 """What one draw expands to. An item turns slots into storage rows; a sampler chooses the slots.
 
-An item of your own has the methods of `Item`, and what its `bind` returns those of `Expander`; see `Ring` and `Windows`
-for what they work with, and `relive.testing.ItemContract` for its tests:
+An item of your own inherits from `Item`, and what its `bind` returns has the method of `Expander`. See `Ring` and
+`Windows` for what they work with, `relive.testing.ItemContract` for its tests, and `examples/own_item.py` in the source
+for one that saves know by name. A class that inherits from nothing will do, too:
 
 >>> import dataclasses
 >>> import numpy as np
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ._protocol import Expander as Expander
     from ._protocol import Fields as Fields
     from ._protocol import Item as Item
+    from ._protocol import View as View
     from ._sequence_priority import sequence_priority as sequence_priority
     from .hindsight import Hindsight as Hindsight
     from .sequences import Sequences as Sequences
@@ -54,6 +56,7 @@ __getattr__ = later(
         "Fields": "._protocol",
         "Hindsight": ".hindsight",
         "Item": "._protocol",
+        "View": "._protocol",
         "Sequences": ".sequences",
         "precision_priority": "._precision_priority",
         "sequence_priority": "._sequence_priority",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -15,9 +17,24 @@ from ..schema import Schema
 Fields: TypeAlias = dict[str, Any]
 
 
+class View(NamedTuple):
+    """A field of a batch that is a view of another one.
+
+    Attributes:
+        whole: The other field, such as `all_obs`.
+        begin: Where the view begins on its time axis.
+        end: Where it ends.
+    """
+
+    whole: str
+    begin: int
+    end: int
+
+
 class Expander(Protocol):
     """An item bound to one buffer's ring."""
 
+    @abstractmethod
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the fields of the items that start at the drawable `slots`, in the order that the batch is to have.
 
@@ -27,16 +44,36 @@ class Expander(Protocol):
 
 
 class Item(Protocol):
-    """The frozen description of an item; a frozen dataclass will do."""
+    """The frozen description of an item; a frozen dataclass will do.
 
+    The methods are required, the properties have defaults. A class that inherits from `Item` has these; for other
+    classes they are filled in.
+    """
+
+    @abstractmethod
     def window(self, schema: Schema) -> Window:
         """Which steps the item can start at, and which rows it needs around them."""
         ...
 
+    @abstractmethod
     def check(self, schema: Schema, steps: int) -> None:
         """Refuse, with the reason, a schema or a number of steps per lane that the item cannot work with."""
         ...
 
+    @abstractmethod
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
         """Prepare to expand slots of `ring`, whose columns are those of `schema.columns`."""
         ...
+
+    @property
+    def time_major(self) -> bool | None:
+        """Whether time is the first axis of the fields that have one, or the second; None: they have no time axis.
+
+        Of an item with a time axis, fields that are kept at every k-th step, `ids` and `weights` have none.
+        """
+        return None
+
+    @property
+    def views(self) -> Mapping[str, View]:
+        """The fields of a batch that may be views of others. Shards do not send them, and callers make them again."""
+        return {}

@@ -17,6 +17,7 @@ from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._columns import nest
+from ._protocol import Item
 from .transitions import Transitions
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ STRATEGIES = ("future", "final", "episode")
 _SUCCESSOR = np.ones(2, np.float32)  # the discounts of a window of one step
 
 
-class Hindsight(Frozen, kw_only=True):
+class Hindsight(Frozen, Item, kw_only=True):
     """Draw transitions of which a share pursues a goal that its episode achieved, with the reward for that goal.
 
     Items are those of `item`. In a share `ratio` of them the desired goal, in `obs` and in `next_obs`, is the goal that

@@ -16,6 +16,7 @@ from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._columns import Frames, check_reward, check_steps, lookback_of, nest
 from ._outputs import Outputs
+from ._protocol import Item, View
 
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 Found: TypeAlias = tuple[tuple[str, ...], Array]
 
 
-class Sequences(Frozen):
+class Sequences(Frozen, Item):
     """Draw `burn_in + length` consecutive steps from each anchor, with n-step targets at every one of them.
 
     With T = `burn_in + length`, `[B, T, ...]` (or `[T, B, ...]`) each:
@@ -87,6 +88,16 @@ class Sequences(Frozen):
     def steps(self) -> int:
         """Steps of one item: `burn_in + length`."""
         return self.burn_in + self.length
+
+    @property
+    def views(self) -> dict[str, View]:
+        """`obs`, `next_obs` and what came before each step, as parts of longer arrays."""
+        return {
+            "obs": View("all_obs", 0, self.steps),
+            "next_obs": View("all_obs", self.n_step, self.n_step + self.steps),
+            "prev_action": View("all_prev_action", 0, self.steps),
+            "prev_reward": View("all_prev_reward", 0, self.steps),
+        }
 
     def window(self, schema: Schema) -> Window:
         """Every `starts`-th step; the step before it, and the older frames of its observation, are needed, too."""

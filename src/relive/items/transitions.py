@@ -16,12 +16,13 @@ from ..errors import ArgumentError, message
 from ..schema import Schema
 from ._columns import Frames, check_reward, check_steps, lookback_of, nest
 from ._outputs import Outputs
+from ._protocol import Item
 
 if TYPE_CHECKING:
     from ._protocol import Expander, Fields
 
 
-class Transitions(Frozen, kw_only=True):
+class Transitions(Frozen, Item, kw_only=True):
     """Draw n-step transitions: `reward + discount * V(next_obs)` is the right target in every case.
 
     For a window of m steps (m = `n_step`, or fewer where the episode ends or the stream is cut inside):

@@ -133,7 +133,7 @@ def acting(
 
     def into(actor: Acting) -> Any:
         sampler, judge = actor._sampler(), actor._judgement()
-        if judge is None or not isinstance(sampler, relive.Prioritized):
+        if judge is None or not sampler.prioritizes:
             return writer
         outbox.append(Outbox(writer, actor._item(), sampler.eps, judge))
         return outbox[0]

@@ -11,7 +11,6 @@ updates until the mean squared error over all pairs of state and action falls be
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -132,15 +131,15 @@ class Walk:
         if self.learner == "network":
             from relive.lab import _cliffwalk_net  # loads PyTorch
 
-            if isinstance(sampler, relive.Prioritized):
-                sampler = dataclasses.replace(sampler, weights="batch")
+            if sampler is not None and sampler.prioritizes:
+                sampler = sampler.__replace__(weights="batch")
             return _cliffwalk_net.learn(truth(self.n), SOLVED, self.fill(steps, sampler), limit, rng, going)
         values = Values(truth(self.n), rng, shared_bias=self.learner == "linear")
         buffer = self.fill(steps, sampler)
         if sampler is None:
             draws = _best(values, buffer, steps)
         else:
-            draws = (_uniform if isinstance(sampler, relive.Uniform) else _prioritized)(buffer)
+            draws = (_prioritized if sampler.prioritizes else _uniform)(buffer)
         return _learn(values, draws, limit, going)
 
     def fill(self, steps: dict[str, Any], sampler: Sampler | None) -> relive.ReplayBuffer:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 import relive
 from relive._base import check as _check
+from relive._base.capabilities import completed
 from relive._base.extras import needs
 from relive.errors import ArgumentError, NotEnoughData, PriorityError, message
 from relive.lab.statistics import Estimate
@@ -118,7 +119,7 @@ def _drawn(buffer: relive.ReplayBuffer, td_error: TdError, items: int, seed: int
     if not callable(td_error):
         got = f"`{type(td_error).__name__}`"
         raise ArgumentError(message("a function from batches to TD errors", got, f"{AT}(td_error)"))
-    if isinstance(buffer.item, relive.Sequences):
+    if completed(buffer.item, relive.items.Item).time_major is not None:
         remedy = "pass a mapping with the state of your recurrent net as `obs`"
         raise ArgumentError(message("a buffer of transitions", f"`{buffer.item}`", f"{AT}(data)", remedy))
     own, buffer.rng = buffer.rng, np.random.default_rng(seed)

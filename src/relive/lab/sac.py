@@ -135,8 +135,7 @@ class SACTrainer(Trainer[SACConfig]):
 
     def _measure(self, model: RewardNoise, ids: Tensor, inputs: Tensor, reward: Tensor, error: Tensor) -> Tensor:
         """Learn the reward's noise from the batch, and return priorities by it; TD^2 is the mean over both critics."""
-        sampler, variance = self.buffer.sampler, model.learn(inputs, reward)
-        alpha = sampler.alpha if isinstance(sampler, relive.Prioritized) else 0.0
+        variance, alpha = model.learn(inputs, reward), getattr(self.buffer.sampler, "alpha", 0.0)
         rarity = self.buffer.priorities(ids.cpu().numpy()) ** -alpha
         model.note(error.square().mean(0).double().cpu().numpy(), variance, rarity)
         self._seen["noise/variance"] = torch.from_numpy(variance)

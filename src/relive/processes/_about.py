@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,8 @@ from .._flow.limiter import RateLimiter
 from .._ring.lanes import sizes_in
 from .._ring.plans import Window
 from .._ring.ring import BOOKKEEPING, Ring
-from ..checkpoints._choices import built, described, fields_of, schema_of
+from ..checkpoints._saved_as import built, described
+from ..checkpoints._schemas import fields_of, schema_of
 from ..errors import StorageError, message
 from ..items import Item
 from ..samplers import Sampler
@@ -42,10 +45,11 @@ class About(Frozen):
         steps: That each lane keeps.
         boundaries: The share of rows that is reserved for final observations.
         window: Under which the ring says which steps are drawable.
-        item: What a draw of the buffer's creator expands to; None: a class of the user's own.
+        item: What a draw of the buffer's creator expands to; None: its class is not registered here.
         sampler: Which items it draws; None likewise.
         limiter: What makes its writers and its draws wait for each other.
         blob: What this was decoded from, whose size says where other arrays are.
+        unknown: The descriptions of item and sampler, where they are None.
     """
 
     schema: Schema
@@ -58,6 +62,7 @@ class About(Frozen):
     sampler: Sampler | None
     limiter: RateLimiter | None
     blob: bytes = b""
+    unknown: Mapping[str, Any] = MappingProxyType({})
 
     @classmethod
     def of(cls, choices: Choices) -> About:
@@ -105,7 +110,8 @@ class About(Frozen):
                 raise ValueError("numbers out of range")
             item, sampler = built("item", facts["item"]), built("sampler", facts["sampler"])
             limiter = None if facts["limiter"] is None else built("limiter", facts["limiter"])
-            return cls(schema_of(facts["schema"]), lanes, *sizes, window, item, sampler, limiter, bytes(blob))
+            unknown = {what: facts[what] for what, made in (("item", item), ("sampler", sampler)) if made is None}
+            return cls(schema_of(facts["schema"]), lanes, *sizes, window, item, sampler, limiter, bytes(blob), unknown)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StorageError(message("what a buffer was built from", f"`{error}`", at)) from None
 

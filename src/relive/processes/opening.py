@@ -14,7 +14,7 @@ from .._buffer.arguments import generator, identity
 from .._buffer.choices import Choices
 from .._buffer.core import assemble
 from ..buffer import ReplayBuffer
-from ..errors import ArgumentError, message
+from ..checkpoints._saved_as import not_given
 from ..items import Item
 from ..samplers import Sampler
 from ..storage import Storage
@@ -49,7 +49,7 @@ def open(  # `relive.open`, as `gzip.open`
 
     Raises:
         StorageError: There is no such buffer, or the file is not one that relive wrote, or another version of it did.
-        ArgumentError: A choice that does not fit, or one that has to be given, because it is a class of the user's own.
+        ArgumentError: A choice that does not fit, or one that has to be given, because no class is `saved_as` its name.
 
     >>> import relive
     >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
@@ -65,8 +65,7 @@ def open(  # `relive.open`, as `gzip.open`
     about = About.decoded(segment.raw(CHOICES), file)
     for what, ours, theirs in (("item", item, about.item), ("sampler", sampler, about.sampler)):
         if ours is None and theirs is None:
-            got = "a class of its creator's own"
-            raise ArgumentError(message(f"a known {what}", got, file, f"give `{what}=`"))
+            raise not_given(what, about.unknown[what], f"open({what})", where="buffer")
     storage: Storage = Shared(file.removeprefix(f"{FOLDER}/{PREFIX}")) if _is_shared(file) else Mapped(file)
     takes_over = isinstance(storage, Mapped) and segment.locks.take(CREATOR)
     if not takes_over:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from .._base.arrays import Memory
+from .._base.capabilities import completed
 from .._base.frozen import Frozen
 from .._base.types import Float64, Int64
 from .._flow.limit import Limit
 from .._flow.limiter import LimiterStats
 from .._ring.lanes import CUTS, HEAD, STEPS, STORED
-from ..samplers import Carrying
+from ..samplers import Sampler
 from ..storage._segment import CREATOR
 from ._about import CHOICES, COUNTS, DRAWN, LAST_ID, OWNERS, REDRAWN, STALE, UPDATES, About
 from .writer import attached, file_of
@@ -156,14 +157,15 @@ class Watch:
     def _priorities(self) -> Float64:
         """Positive raw priorities of some slots."""
         sampler, slots = self.about.sampler, self.about.lanes * self.about.rows
-        if sampler is None or not sampler.prioritizes or not isinstance(sampler, Carrying):
+        carried = None if sampler is None else completed(sampler, Sampler).carried
+        if sampler is None or carried is None:
             return np.empty(0)
         kept = sampler.spec(self.about.lanes, self.about.rows)
         arrays = {key: self._memory.host(f"sampler/{key}") for key in kept}
         step = -(-slots // _SAMPLE)
         chosen = {key: arrays[key][:slots:step].copy() for key, wanted in kept.items() if wanted.saved == "slots"}
         whole = {key: arrays[key].copy() for key, wanted in kept.items() if wanted.saved == "whole"}
-        raw = np.abs(sampler.carried(chosen, whole).raw)
+        raw = np.abs(carried(chosen, whole).raw)
         return np.asarray(raw[raw > 0])
 
     def _age(self, counters: Int64, counts: list[int]) -> Float64:

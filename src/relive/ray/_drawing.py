@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from .._base.capabilities import completed
 from .._base.types import Bool, Float64, Int64
 from ..batch import Batch
 from ..errors import NotEnoughData, StorageError, event, message
-from ..samplers import Anneal, Prioritized
+from ..samplers import Sampler
 from ._health import Health
 from ._joining import Joiner
 from ._law import allotted, divided, points, probabilities, weights
@@ -97,7 +98,7 @@ class Drawer:
     ) -> None:
         self._plan, self._lines, self.clock = plan, lines, clock
         self.rng, self.health = rng, Health(lines, clock)
-        self._joiner = Joiner(plan.schema, plan.item)
+        self._joiner, self._sampler = Joiner(plan.schema, plan.item), completed(plan.sampler, Sampler)
         self.drawn = self.draws = self.late = self.stale = 0
         self.beta = 0.0
         self._took: deque[float] = deque(maxlen=_RECENT)
@@ -176,16 +177,13 @@ class Drawer:
         return StorageError(event(what, _AT, remedy))
 
     def _beta(self) -> float:
-        sampler = self._plan.sampler
-        if not isinstance(sampler, Prioritized):
-            return 1.0
-        return sampler.beta.at(self.draws) if isinstance(sampler.beta, Anneal) else sampler.beta
+        return self._sampler.beta_at(self.draws)
 
     def _ask(self, n: int, places: Int64, totals: Float64) -> tuple[Float64, list[Part]]:
         """Ask for the items at some places of a batch; how likely each shard was, and the parts."""
-        sampler, q = self._plan.sampler, totals / totals.sum()
+        sampler, q = self._sampler, totals / totals.sum()
         if sampler.replacement:
-            stratified = isinstance(sampler, Prioritized) and sampler.stratified
+            stratified = sampler.stratified
             shards, fractions = allotted(points(self.rng.random(len(places)), stratified), totals)
         else:
             shards = divided(len(places), totals.astype(np.int64), self.rng)
@@ -290,11 +288,12 @@ class Drawer:
         fields = self._joiner.joined(request.n, answers.parts)
         chance = probabilities(answers.chances, answers.shards, answers.masses, answers.totals)
         there, words = answers.chances > 0, self.health.words
-        sampler = self._plan.sampler
-        if isinstance(sampler, Prioritized):
-            items, scale = sum(float(w.items) for w, t in zip(words, there, strict=True) if t), sampler.weights
-        else:
+        scale = self._sampler.weights
+        if scale is not None:
+            items = sum(float(w.items) for w, t in zip(words, there, strict=True) if t)
+        else:  # by these weights a batch is as one of fresh totals, whose weights are 1
             items, scale = sum(w.total for w, t in zip(words, there, strict=True) if t), "none"
+            chance = chance / answers.masses
         least = min(_least(c, w) for c, w in zip(answers.chances.tolist(), words, strict=True))
         fields["weights"] = weights(chance, max(items, 1), request.beta, scale, least)
         return Batch(fields)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from .._base.capabilities import completed
 from .._base.memory import Arena
 from .._base.types import Array, Int64
-from ..items import Item, Sequences
+from ..items import Item
 from ..items._columns import nest
 from ..schema import Schema
-from ._wire import VIEWS
 
 # Blocks that are kept for the next batches.
 _KEPT, _KEPT_BYTES = 64, 256 << 20
@@ -23,9 +23,9 @@ class Joiner:
 
     def __init__(self, schema: Schema, item: Item) -> None:
         self._arena = Arena(_KEPT, _KEPT_BYTES)
-        self._sequences = item if isinstance(item, Sequences) else None
-        self._time_major = self._sequences is not None and self._sequences.time_major
-        # Of sequences, what there is one of each, and not one of each step.
+        able = completed(item, Item)
+        self._views, self._time_major = able.views, bool(able.time_major)
+        # Of items with a time axis, what there is one of each, and not one of each step.
         states = {".".join(c.keys) for c in schema.columns if c.field.every is not None}
         self._single = {"ids", "weights", *states}
 
@@ -48,20 +48,18 @@ class Joiner:
             for places, array in zip(where, arrays, strict=True):
                 out[(slice(None),) * axis + (places,)] = array
             joined[path] = out
-        for path in [path for path in joined if path.startswith("all_")]:
-            for name, whole in VIEWS.items():
-                if path.partition(".")[0] == whole:
-                    view = name + path[len(whole) :]
-                    joined.setdefault(view, self._view(joined, view))
+        for path in list(joined):
+            for name, view in self._views.items():
+                if path.partition(".")[0] == view.whole:
+                    part = name + path[len(view.whole) :]
+                    joined.setdefault(part, self._view(joined, part))
         return nest([tuple(path.split(".")) for path in joined], list(joined.values()))
 
     def _view(self, fields: dict[str, Array], path: str) -> Array:
-        """A field of sequences that is a view of another one."""
-        item: Any = self._sequences
-        root, _, rest = path.partition(".")
-        whole = fields[f"{VIEWS[root]}.{rest}" if rest else VIEWS[root]]
-        start = item.n_step if root == "next_obs" else 0
-        steps = slice(start, start + item.steps)
+        """A field that is a view of another one."""
+        root, dot, rest = path.partition(".")
+        view = self._views[root]
+        whole, steps = fields[view.whole + dot + rest], slice(view.begin, view.end)
         return whole[steps] if self._time_major else whole[:, steps]
 
 

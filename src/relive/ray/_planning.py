@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from .._base import check
+from .._base.capabilities import completed
 from .._buffer.arguments import choice
+from .._buffer.drawing import indivisible
 from .._ring.lanes import BOUNDARIES
+from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, message
 from ..items import Item, Transitions
-from ..samplers import Prioritized, Sampler, Uniform
-from ..schema import Schema
+from ..samplers import Sampler, Uniform
+from ..schema import Field, Schema
 from ._wire import Plan
 
 
@@ -80,17 +83,17 @@ def planned(
 
 
 def _divisible(sampler: Any) -> Sampler:
-    """A sampler whose draws can be divided among shards."""
-    at, got = "Shards(sampler)", f"`{sampler!r}`"
-    if isinstance(sampler, Prioritized) and not sampler.replacement:
-        wanted, remedy = "priorities with replacement", "a draw would depend on what all shards drew before; "
-        raise ArgumentError(
-            message(wanted, got, at, remedy + "use `replacement=True`, or `Uniform(replacement=False)`")
-        )
-    if not isinstance(sampler, Uniform | Prioritized):
-        wanted = "`Uniform(...)` or `Prioritized(...)`"
-        remedy = "a rank is one among all items, which no shard knows; use `Prioritized()`"
-        if type(sampler).__name__ != "Ranked":
-            remedy = "another law cannot be divided among shards"
-        raise ArgumentError(message(wanted, got, at, remedy))
-    return sampler
+    """A sampler whose draws can be divided among shards.
+
+    Its index says so, of a buffer of one step.
+    """
+    at = "Shards(sampler)"
+    if completed(sampler, Sampler).indivisible is not None:
+        raise indivisible(sampler, "share", at)
+    index = ReplayBuffer(Schema(obs=Field(), action=Field()), 1, sampler=sampler, seed=0)._core.index
+    needed = ["share", "draw_at", *(["raise_priority"] if sampler.prioritizes else [])]
+    for name in needed:
+        if getattr(index, name) is None:
+            raise indivisible(sampler, name, at)
+    found: Sampler = sampler
+    return found

@@ -11,8 +11,9 @@ import numpy as np
 from .._base.frozen import Frozen
 from .._base.generators import generator_of, state_of
 from .._ring.lanes import rows_of, sizes_in
-from ..checkpoints._choices import built, described, fields_of, schema_of
-from ..errors import ArgumentError, CorruptionError, StorageError, event, message
+from ..checkpoints._saved_as import built, described, not_given
+from ..checkpoints._schemas import fields_of, schema_of
+from ..errors import CorruptionError, StorageError, event, message
 from ._drawing import Drawer
 from ._keeping import FORMATS, MANIFEST, read_json
 from ._wire import Gone, Lines, Plan
@@ -127,8 +128,7 @@ class Loading:
             raise CorruptionError(event(what, f"{path}/{MANIFEST}")) from None
         for name, found in (("item", self.item), ("sampler", self.sampler)):
             if found is None:
-                got = f"none, and the save has one of `{str(facts[name]['kind'])[:80]}`"
-                raise ArgumentError(message(f"`{name}=`", got, f"Shards.load({name})", "give an equal one"))
+                raise not_given(name, facts[name], f"Shards.load({name})")
 
     def generator(self) -> np.random.Generator:
         """The saved generator, or a fresh one."""

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from .._base.capabilities import completed
 from .._base.frozen import Frozen
 from .._base.types import Array, Bool, Float64, Int64
-from ..items import Item, Sequences
+from ..items import Item
 from ..samplers import Sampler, Share
 from ..schema import Schema
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from typing import NamedTuple as Record
 else:
     from .._base.frozen import Record
-
-# Fields of a sequence that are views of others, by the field that they are a view of.
-VIEWS = {"obs": "all_obs", "next_obs": "all_obs", "prev_action": "all_prev_action", "prev_reward": "all_prev_reward"}
 
 
 class Gone(Exception):
@@ -175,13 +173,12 @@ class Plan(Frozen, kw_only=True):
 
 def packed(item: Item, fields: dict[str, Any]) -> dict[str, Array]:
     """The fields of a batch by path, as contiguous arrays; views of others are left out."""
-    flat = dict(_flat(fields, ""))
-    if isinstance(item, Sequences):
-        for path in list(flat):
-            root, _, rest = path.partition(".")
-            whole = flat.get(f"{VIEWS[root]}.{rest}" if rest else VIEWS[root]) if root in VIEWS else None
-            if whole is not None and np.may_share_memory(flat[path], whole):
-                del flat[path]
+    flat, views = dict(_flat(fields, "")), completed(item, Item).views
+    for path in list(flat):
+        root, dot, rest = path.partition(".")
+        whole = flat.get(views[root].whole + dot + rest) if root in views else None
+        if whole is not None and np.may_share_memory(flat[path], whole):
+            del flat[path]
     return {path: np.ascontiguousarray(array) for path, array in flat.items()}
 
 

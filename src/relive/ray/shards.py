@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._base import check
+from .._base.capabilities import completed
 from .._buffer.arguments import generator, ids_of, lanes_of, no_priorities, td_errors
 from .._flow.limiter import RateLimiter, checked
 from .._flow.prefetch import converter
@@ -16,7 +17,7 @@ from .._ring.lanes import BOUNDARIES
 from ..batch import Batch
 from ..errors import ArgumentError, ReliveError, message
 from ..items import Item
-from ..samplers import Prioritized, Sampler
+from ..samplers import Sampler
 from ..schema import Schema
 from ._ahead import Ahead, Draws
 from ._cluster import Actors, KeyValues, started
@@ -48,7 +49,7 @@ class Shards:
         num_envs: Lanes.
         shards: Actors, at most as many as lanes.
         item: What one draw expands to.
-        sampler: `Uniform(...)`, or `Prioritized(...)` with replacement.
+        sampler: `Uniform(...)`, `Prioritized(...)` with replacement, or one whose index has `share` and `draw_at`.
         limiter: A `RateLimiter`: draws of this handle wait for added steps. Adding never waits for draws.
         seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
         actor_options: Ray's own options for the actors (`num_cpus`, `memory`, `resources`, `scheduling_strategy`,
@@ -224,8 +225,8 @@ class Shards:
         at = "Shards.update_priorities"
         numbers = ids_of(ids, at)
         errors = td_errors(td_error, numbers)
-        sampler = self._running().sampler
-        if not isinstance(sampler, Prioritized):
+        sampler = completed(self._running().sampler, Sampler)
+        if not sampler.prioritizes:
             raise no_priorities(sampler, at)
         if not np.isfinite(np.abs(errors) + sampler.eps).all():
             from ..samplers._priorities import unfit

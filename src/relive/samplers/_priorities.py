@@ -53,6 +53,11 @@ def check_settings(settings: Settings) -> None:
     check.flag(settings.replacement, f"{kind}(replacement)")
 
 
+def beta_at(beta: float | Anneal, call: int) -> float:
+    """The exponent of the weights at the `call`-th draw, counted from 0."""
+    return beta.at(call) if isinstance(beta, Anneal) else beta
+
+
 def check_given(priority: Float64) -> None:
     """Refuse raw priorities that are not finite or negative."""
     bad = ~(np.isfinite(priority) & (priority >= 0))

@@ -7,8 +7,9 @@ opened, so that it survives together with the ring.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -74,8 +75,13 @@ class Share(Frozen):
 
 
 class Index(Protocol):
-    """A sampler bound to one buffer's ring."""
+    """A sampler bound to one buffer's ring.
 
+    `refresh`, `draw` and `report` are required. Each of the others is a capability: a method, or None where the index
+    does not have it. A class that inherits from `Index` has these defaults; for other classes they are filled in.
+    """
+
+    @abstractmethod
     def refresh(self) -> int:
         """Take in what changed in the ring; return how many slots a draw can return.
 
@@ -84,97 +90,134 @@ class Index(Protocol):
         """
         ...
 
+    @abstractmethod
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
         """Draw `n` slots, using one call of `rng.random(n)`; the last `refresh` has returned at least 1."""
         ...
 
+    @abstractmethod
     def report(self) -> Callable[[], Report]:
         """Take what the statistics need; the function that is returned computes them, outside of the buffer's lock."""
         ...
 
+    @property
+    def update(self) -> Callable[[Int64, Float64, Bool | None], None] | None:
+        """`update(slots, td_error, keep)` sets the priorities of those `slots` that `keep` marks (None: all).
 
-class Prioritizing(Index, Protocol):
-    """The index of a sampler with priorities."""
-
-    def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:
-        """Set the priorities of those `slots` that `keep` marks (None: all); `refresh` has been called before.
-
-        All TD errors are checked first; the last of several for one slot wins.
-
-        Raises:
-            PriorityError: A TD error is not finite; nothing has changed.
+        Required of a sampler with priorities. `refresh` has been called before. All TD errors are checked first: where
+        one is not finite, it raises `PriorityError` and changes nothing. The last of several for one slot wins.
         """
-        ...
+        return None
 
-    def priorities(self, slots: Int64) -> Float64:
-        """The raw priorities at `slots`."""
-        ...
+    @property
+    def try_update(self) -> Callable[[object, object], bool] | None:
+        """`try_update(ids, td_error)`: as `update`, for plain arrays of drawable ids; False, and no change, for others.
 
+        It is what `update_priorities` calls first, without `refresh`.
+        """
+        return None
 
-@runtime_checkable
-class Divisible(Index, Protocol):
-    """An index whose buffer can be one of several that are drawn from as if they were one."""
+    @property
+    def priorities(self) -> Callable[[Int64], Float64] | None:
+        """`priorities(slots)` returns the raw priorities. Required of a sampler with priorities."""
+        return None
 
-    def share(self) -> Share:
-        """What there is to draw; `refresh` has been called before."""
-        ...
+    @property
+    def share(self) -> Callable[[], Share] | None:
+        """`share()` says how much there is to draw. With `draw_at` the buffer can be a shard, or one of several."""
+        return None
 
-    def draw_at(self, fractions: Float64) -> tuple[Int64, Float64]:
-        """The slots at these fractions of the total, and what they are drawn in proportion to, without a generator."""
-        ...
+    @property
+    def draw_at(self) -> Callable[[Float64], tuple[Int64, Float64]] | None:
+        """`draw_at(fractions)` returns the slots at these fractions of the total, and the mass of each.
 
-    def raise_priority(self, raw: float) -> None:
-        """Let the largest raw priority ever set be at least this."""
-        ...
+        It uses no generator, moves no clock, and covers slots in one order, each as wide as its mass.
+        """
+        return None
 
+    @property
+    def raise_priority(self) -> Callable[[float], None] | None:
+        """`raise_priority(raw)` makes the largest priority ever set at least this. Shards with priorities need it."""
+        return None
 
-@runtime_checkable
-class Adopting(Protocol):
-    """An index that takes over the priorities of a saved one of another sampler, or over other rows."""
+    @property
+    def adopt(self) -> Callable[[Int64, Float64, float], None] | None:
+        """`adopt(slots, raw, largest)` sets raw priorities, the earliest set first, and the largest ever set.
 
-    def adopt(self, slots: Int64, raw: Float64, largest: float) -> None:
-        """Set raw priorities, the earliest set first, and the largest ever set; `refresh` has been called before."""
-        ...
+        `relive.load` calls it where the save is of another sampler, or of other rows; `refresh` has been called before.
+        """
+        return None
 
 
 class Sampler(Protocol):
-    """The frozen description of a sampler; one that is `Carrying`, too, hands its priorities on."""
+    """The frozen description of a sampler. `replacement` and `index` are required, the others have defaults.
+
+    A class that inherits from `Sampler` has these defaults. Other classes give `prioritizes`, `keeps` and `spec`, too.
+    """
 
     @property
+    @abstractmethod
     def replacement(self) -> bool:
         """Whether a draw may repeat an item."""
         ...
 
-    @property
-    def prioritizes(self) -> bool:
-        """Whether it has priorities; then its index is `Prioritizing`."""
-        ...
-
-    @property
-    def keeps(self) -> tuple[str, ...]:
-        """What the ring records for every row: `"given"` priorities, `"arrival"` (when the row became ready)."""
-        ...
-
-    def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
-        """The arrays that an index over `lanes` of `rows` each keeps in the buffer's storage, by name."""
-        ...
-
+    @abstractmethod
     def index(self, ring: Ring, memory: Memory) -> Index:
         """Return an index over the slots of `ring`, whose arrays `memory.host` has under the names of `spec`."""
         ...
 
+    @property
+    def prioritizes(self) -> bool:
+        """Whether it has priorities; then its index has `update` and `priorities`."""
+        return False
 
-@runtime_checkable
-class Carrying(Sampler, Protocol):
-    """A sampler whose saved priorities another one can take over.
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """What the ring records for every row: `"given"` priorities, `"arrival"` (when the row became ready)."""
+        return ()
 
-    `slots` and `whole` are what was saved of the arrays of `spec`: those with an entry for each slot, and the others.
-    """
+    def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
+        """The arrays that an index over `lanes` of `rows` each keeps in the buffer's storage, by name."""
+        return {}
 
-    def carried(self, slots: Mapping[str, Array], whole: Mapping[str, Array]) -> Carried:
-        """The raw priorities of the slots."""
-        ...
+    @property
+    def stratified(self) -> bool:
+        """Whether a draw over shards takes one item from each of `batch_size` equal slices of the total."""
+        return False
+
+    @property
+    def weights(self) -> str | None:
+        """What the weights `(N * P)**-beta` are divided by: `"batch"`, `"buffer"`, `"none"`; None: weights are 1."""
+        return None
+
+    def beta_at(self, call: int) -> float:
+        """The exponent of the weights at the `call`-th draw, counted from 0."""
+        return 1.0
+
+    @property
+    def eps(self) -> float:
+        """What is added to the absolute TD error."""
+        return 0.0
+
+    @property
+    def indivisible(self) -> str | None:
+        """Why draws cannot be divided among shards; None: they can, where the index has `share` and `draw_at`."""
+        return (
+            None if self.replacement else "a draw would depend on what all shards drew before; use `replacement=True`"
+        )
+
+    # `slots` and `whole` below are what was saved of the arrays of `spec`: those with one entry a slot, and the others.
+
+    @property
+    def carried(self) -> Callable[[Mapping[str, Array], Mapping[str, Array]], Carried] | None:
+        """`carried(slots, whole)` returns saved priorities, which another sampler's index can `adopt`."""
+        return None
+
+    @property
+    def masses(self) -> Callable[[int, Mapping[str, Array]], Float64] | None:
+        """`masses(n, slots)` returns what each of `n` saved items is drawn in proportion to, for `relive inspect`."""
+        return None
 
     def sound(self, slots: Mapping[str, Array], whole: Mapping[str, Array], anchors: Int64) -> bool:
         """Whether these can be the sampler's arrays; `anchors`: which of the slots can be drawn."""
-        ...
+        return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import cast
 
 import numpy as np
 
@@ -14,12 +15,12 @@ from .._base.frozen import Frozen
 from .._base.types import Bool, Float64, Int64
 from .._ring import kernels
 from .._ring.ring import Ring
-from ._priorities import ProportionalSampling, check_settings, sound, unfit
-from ._protocol import Carried, Report, Share
+from ._priorities import ProportionalSampling, beta_at, check_settings, sound, unfit
+from ._protocol import Carried, Index, Report, Sampler, Share
 from .anneal import Anneal
 
 
-class Prioritized(Frozen, kw_only=True):
+class Prioritized(Frozen, Sampler, kw_only=True):
     """Draw item i with probability `p_i**alpha / sum`, where `p_i = |td_error_i| + eps` (proportional prioritization).
 
     A new item gets the largest priority ever set (`initial` until there is one), or what `add(..., priority=...)` says.
@@ -78,6 +79,14 @@ class Prioritized(Frozen, kw_only=True):
             "priorities.draws": ArraySpec((2,), numbers),
         }
 
+    def beta_at(self, call: int) -> float:
+        """`beta`, or that of the `Anneal`."""
+        return beta_at(self.beta, call)
+
+    def masses(self, n: int, slots: Mapping[str, Float64]) -> Float64:
+        """The leaves of the tree."""
+        return slots["priorities"]
+
     def carried(self, slots: Mapping[str, Float64], whole: Mapping[str, Float64]) -> Carried:
         """The raw priorities in what was saved of the arrays of `spec`."""
         raw = _raw(slots["priorities"], self.alpha)
@@ -87,9 +96,9 @@ class Prioritized(Frozen, kw_only=True):
         """Whether what was saved of the arrays of `spec` can be so; `anchors`: which slots can be drawn."""
         return sound(slots["priorities"], anchors, whole["priorities.state"][3:4], whole["priorities.draws"])
 
-    def index(self, ring: Ring, memory: Memory) -> _Prioritized:
+    def index(self, ring: Ring, memory: Memory) -> Index:
         """Return an index over the slots of `ring`."""
-        return _Prioritized(self, ring, memory)
+        return cast(Index, _Prioritized(self, ring, memory))
 
 
 class _Prioritized:

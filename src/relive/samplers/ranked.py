@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import cast
 
 import numpy as np
 
@@ -15,12 +16,12 @@ from .._base.types import Array, Bool, Float64, Int64
 from .._ring import kernels as _kernels
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
-from ._priorities import ProportionalSampling, check_settings, sound, unfit
-from ._protocol import Carried, Report
+from ._priorities import ProportionalSampling, beta_at, check_settings, sound, unfit
+from ._protocol import Carried, Index, Report, Sampler
 from .anneal import Anneal
 
 
-class Ranked(Frozen, kw_only=True):
+class Ranked(Frozen, Sampler, kw_only=True):
     """Draw item i with probability `(1 / rank(i))**alpha / sum`, where rank 1 has the largest `|td_error| + eps`.
 
     Ranks are exact at every draw. Of equal priorities the one that was set earlier ranks higher. A new item gets the
@@ -97,6 +98,21 @@ class Ranked(Frozen, kw_only=True):
             "ranks.draws": ArraySpec((2,), numbers),
         }
 
+    def beta_at(self, call: int) -> float:
+        """`beta`, or that of the `Anneal`."""
+        return beta_at(self.beta, call)
+
+    @property
+    def indivisible(self) -> str:
+        """A rank depends on the items of all shards."""
+        return "a rank is one among all items, which no shard knows; use `Prioritized()`"
+
+    def masses(self, n: int, slots: Mapping[str, Array]) -> Float64:
+        """`rank**-alpha`; 0 where there is no rank."""
+        raw, found = slots["ranks"], np.empty(n)
+        found[np.lexsort((slots["ranks.stamps"], -raw))] = np.arange(1.0, n + 1) ** -self.alpha
+        return np.asarray(found * (raw > 0))
+
     def carried(self, slots: Mapping[str, Array], whole: Mapping[str, Float64]) -> Carried:
         """The raw priorities in what was saved of the arrays of `spec`."""
         return Carried(slots["ranks"], slots["ranks.stamps"], float(whole["ranks.state"][0]))
@@ -107,9 +123,9 @@ class Ranked(Frozen, kw_only=True):
         timely = all(bool((each < 2**53).all()) for each in times)
         return timely and sound(slots["ranks"], anchors, *times, whole["ranks.state"], whole["ranks.draws"])
 
-    def index(self, ring: Ring, memory: Memory) -> _Ranked:
+    def index(self, ring: Ring, memory: Memory) -> Index:
         """Return an index over the slots of `ring`."""
-        return _Ranked(self, ring, memory)
+        return cast(Index, _Ranked(self, ring, memory))
 
 
 class _Ranked:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import cast
 
 import numpy as np
 
 from .._base import check
 from .._base.arrays import ArraySpec, Memory
 from .._base.frozen import Frozen
-from .._base.types import Float64, Int64
+from .._base.types import Array, Float64, Int64
 from .._ring import kernels
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
-from ._protocol import Draw, Report, Share
+from ._protocol import Draw, Index, Report, Sampler, Share
 
 
-class Uniform(Frozen, kw_only=True):
+class Uniform(Frozen, Sampler, kw_only=True):
     """Draw every drawable item with the same probability, over all lanes together, or every episode.
 
     Args:
@@ -48,14 +49,13 @@ class Uniform(Frozen, kw_only=True):
             raise ArgumentError(message(wanted, "`False`", "Uniform(replacement)", remedy))
 
     @property
-    def prioritizes(self) -> bool:
-        """False."""
-        return False
+    def indivisible(self) -> None:
+        """None: without replacement, too, the shards' parts of a batch follow from how many items each has."""
 
     @property
-    def keeps(self) -> tuple[str, ...]:
-        """Nothing: the marks of the rows are enough."""
-        return ()
+    def masses(self) -> Callable[[int, Mapping[str, Array]], Float64] | None:
+        """One for each item; None over episodes, which a save does not have by item."""
+        return _ones if self.over == "steps" else None
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
         """A queue of anchors per lane, where episodes begin in it, and counters."""
@@ -68,9 +68,9 @@ class Uniform(Frozen, kw_only=True):
             "anchors.seen": ArraySpec((lanes, 3), integers, "rebuilt"),
         }
 
-    def index(self, ring: Ring, memory: Memory) -> _Uniform:
+    def index(self, ring: Ring, memory: Memory) -> Index:
         """Return an index over the slots of `ring`."""
-        return _Uniform(self, ring, memory)
+        return cast(Index, _Uniform(self, ring, memory))
 
     def __repr__(self) -> str:
         parts = ["replacement=False"] if not self.replacement else []
@@ -105,8 +105,9 @@ class _Uniform:
     def draw_at(self, fractions: Float64) -> tuple[Int64, Float64]:
         return self._draw(fractions), np.ones(len(fractions))
 
-    def raise_priority(self, raw: float) -> None:
-        """All are drawn alike."""
-
     def report(self) -> Callable[[], Report]:
         return Report
+
+
+def _ones(n: int, slots: Mapping[str, Array]) -> Float64:
+    return np.ones(n)

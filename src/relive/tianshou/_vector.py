@@ -15,7 +15,6 @@ from .._buffer.call_lock import AdapterLock, one_at_a_time
 from ..batch import Batch as Drawn
 from ..errors import ArgumentError, SchemaError, StaleId, message
 from ..items import Transitions
-from ..samplers import Prioritized
 from ..schema import Field, Schema
 from . import _hdf5
 from ._trees import IN_RELIVE, NEEDED, Indices, frames, mapped, plain, refusal, schema_of, to_batch
@@ -106,9 +105,8 @@ class VectorReplayBuffer(ReplayBufferManager):
         return None if self._counted is None else self._counted.buffer
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("update_weight", "get_weight", "set_beta") and isinstance(
-            self.__dict__.get("_sampler"), Prioritized
-        ):
+        prioritizes = getattr(self.__dict__.get("_sampler"), "prioritizes", False)
+        if prioritizes and name in ("update_weight", "get_weight", "set_beta"):
             return getattr(self, f"_{name}")
         return super().__getattr__(name)
 

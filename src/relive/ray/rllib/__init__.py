@@ -218,7 +218,7 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
         buffer = self._opened(n_step, gamma, length, at)
         if length > 1:
             return self._slices(buffer, count, lookback, min_batch_length_T)
-        batch = buffer.sample(count, beta=beta if isinstance(self._sampler, Prioritized) else None)
+        batch = buffer.sample(count, beta=beta if self._sampler.prioritizes else None)
         if self._shortest < buffer.item.n_step:  # type: ignore[attr-defined]
             self._shorten(buffer, batch)
         self._last_ids = batch.ids
@@ -291,7 +291,7 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
     def _length(self, length: int | None, lookback: int, n_step: Any, at: str) -> int:
         """Steps of an item; 0 or 1: it is a transition."""
         length = self.batch_length_T if length is None else length
-        if length > 1 and isinstance(self._sampler, Prioritized):
+        if length > 1 and self._sampler.prioritizes:
             remedy = "RLlib's own draws none by priority, either; `EpisodeReplayBuffer` has them"
             raise ArgumentError(message("items of one transition", f"sequences (`{length}`)", at, remedy))
         if length > 1 and n_step not in (None, 1):

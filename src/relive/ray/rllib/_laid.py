@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..._base.capabilities import completed
 from ..._ring.lanes import HEAD, MANY_BOUNDARIES, OLDEST
 from ...buffer import ReplayBuffer
 from ...errors import ReliveWarning, event
-from ...items import Sequences
+from ...items import Item
 from ._chunks import Chunk
 from ._sequences import led
 
@@ -113,7 +114,7 @@ class Laid:
         if known is not None and known.step != chunk.first:
             buffer.cut([lane])
         number = self.numbers if known is None else known.number
-        begins = known is None and chunk.first == 0 and isinstance(buffer.item, Sequences)
+        begins = known is None and chunk.first == 0 and completed(buffer.item, Item).time_major is not None
         ids = buffer.extend(env_ids=[lane], **(led(chunk) if begins else chunk).steps(number))
         newest = int(ids.max())
         if begins:

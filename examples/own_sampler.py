@@ -1,11 +1,12 @@
 """A sampler of one's own: uniform over the newest steps of every lane.
 
-python examples/recent_sampler.py --k 3
+python examples/own_sampler.py --k 3
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,34 +14,29 @@ import numpy as np
 
 import relive
 from relive.errors import ArgumentError, message
-from relive.samplers import Draw, Report, Ring
-from relive.storage import ArraySpec, Memory
+from relive.samplers import Draw, Index, Report, Ring, Sampler, Share
+from relive.storage import Memory
 from relive.testing import SamplerContract
 
 
+@relive.saved_as("recent")  # the name and `k` are what a save has
 @dataclass(frozen=True, kw_only=True)
-class Recent:
+class Recent(Sampler):
     """Draw each of the newest `k` drawable steps of every lane with the same probability."""
 
     k: int
     replacement = True  # a batch may hold a step twice
-    prioritizes = False  # there is no `update_priorities`
-    keeps = ()  # the ring need not remember given priorities, nor when rows came
 
     def __post_init__(self) -> None:
         if self.k < 1:
             raise ArgumentError(message("at least one step", f"`{self.k}`", "Recent(k)"))
-
-    def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
-        """No arrays in the buffer's storage: all that this sampler knows can be read off the ring again."""
-        return {}
 
     def index(self, ring: Ring, memory: Memory) -> RecentIndex:
         """The sampler at work on one buffer."""
         return RecentIndex(self.k, ring)
 
 
-class RecentIndex:
+class RecentIndex(Index):
     """The newest slots of every lane. A slot is an integer below `ring.slots`; `slot % ring.lanes` is its lane."""
 
     def __init__(self, k: int, ring: Ring) -> None:
@@ -64,13 +60,25 @@ class RecentIndex:
 
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
         """Draw `n` slots by one call of `rng.random(n)`; their weights are 1."""
-        _, slots = self._state
-        which = np.minimum((rng.random(n) * len(slots)).astype(np.int64), len(slots) - 1)
-        return Draw(slots[which], np.ones(n, np.float32))
+        slots, _ = self.draw_at(rng.random(n))
+        return Draw(slots, np.ones(n, np.float32))
 
     def report(self) -> Callable[[], Report]:
         """Nothing to add to `buffer.stats()`."""
         return Report
+
+    # These two let several buffers be drawn from as one: shards.
+
+    def share(self) -> Share:
+        """How much there is to draw: each slot has the mass 1."""
+        count = len(self._state[1])
+        return Share(total=float(count), count=count, smallest=1.0, largest=0.0)
+
+    def draw_at(self, fractions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The slots at these fractions of the total, and their masses."""
+        _, slots = self._state
+        which = np.minimum((fractions * len(slots)).astype(np.int64), len(slots) - 1)
+        return slots[which], np.ones(len(which))
 
 
 class TestRecent(SamplerContract):
@@ -81,7 +89,7 @@ class TestRecent(SamplerContract):
 
 
 def main() -> None:
-    """Run the contract, then draw from two lanes."""
+    """Run the contract, draw from two lanes, save and load."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--k", type=int, default=3, help="how many steps of every lane (default 3)")
     args = parser.parse_args()
@@ -93,6 +101,9 @@ def main() -> None:
     buffer.extend(obs=time, action=time, reward=time, next_obs=time + 1, terminated=off, truncated=off)
     times, counts = np.unique(buffer.sample(1000).obs, return_counts=True)
     print("time step: times drawn", dict(zip(times.tolist(), counts.tolist(), strict=True)))
+    with tempfile.TemporaryDirectory() as path:
+        buffer.save(path)
+        print(f"saved, and loaded by its name: {relive.load(path).sampler}")
 
 
 if __name__ == "__main__":

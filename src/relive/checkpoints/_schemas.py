@@ -1,0 +1,56 @@
+"""A schema as JSON, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import MissingExtra, ReliveError
+from ..schema import Field, Schema
+
+# Any other text is read as a list of fields.
+_DTYPES = {"bfloat16", *(np.dtype(code).name for code in "?bBhHiIlLqQefdFD")}
+_DEEPEST = 30
+
+
+def fields_of(schema: Schema) -> dict[str, Any]:
+    """A schema as JSON: objects for mappings, lists for fields."""
+    return {name: _field(tree) for name, tree in schema.tree.items()}
+
+
+def schema_of(facts: Any) -> Schema:
+    """The schema that `fields_of` described.
+
+    Raises:
+        ValueError, KeyError, TypeError: The facts are damaged.
+        MissingExtra: A field is of bfloat16, and `ml_dtypes` is not installed.
+    """
+    try:
+        return Schema(**{name: _tree(entry, 1) for name, entry in facts.items()})
+    except MissingExtra:
+        raise
+    except ReliveError as error:
+        raise ValueError(str(error)) from None
+
+
+def _field(tree: Any) -> Any:
+    if not isinstance(tree, Field):
+        return {name: _field(child) for name, child in tree.items()}
+    stack = [] if tree.stack is None else [{"stack": tree.stack, "pad": tree.pad, "stack_axis": tree.stack_axis}]
+    every = [] if tree.every is None else [{"every": tree.every}]
+    return [tree.dtype.name, list(tree.shape), *stack, *every]
+
+
+def _tree(facts: Any, depth: int) -> Any:
+    if depth > _DEEPEST:
+        raise ValueError("fields are nested too deep")
+    if isinstance(facts, dict):
+        return {name: _tree(entry, depth + 1) for name, entry in facts.items()}
+    dtype, shape, *more = facts
+    if dtype not in _DTYPES or not isinstance(shape, list):
+        raise ValueError("invalid field")
+    options: dict[str, Any] = {}
+    for entry in more:
+        options |= entry
+    return Field(tuple(shape), dtype, **options)
