@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import items, samplers, storage
 from .._base.frozen import Frozen
+from .._base.nests import mapped
 from .._flow.limiter import RateLimiter
 from ..errors import ArgumentError, MissingExtra, ReliveError, message
 from ..schema import Field, Schema
@@ -98,7 +99,8 @@ def built(name: str, facts: Any) -> Any:
 
 def fields_of(schema: Schema) -> dict[str, Any]:
     """A schema as JSON: objects for mappings, lists for fields."""
-    return {name: _field(tree) for name, tree in schema.tree.items()}
+    facts: dict[str, Any] = mapped(_field, schema.tree)
+    return facts
 
 
 def schema_of(facts: Any) -> Schema:
@@ -116,12 +118,10 @@ def schema_of(facts: Any) -> Schema:
         raise ValueError(str(error)) from None
 
 
-def _field(tree: Any) -> Any:
-    if not isinstance(tree, Field):
-        return {name: _field(child) for name, child in tree.items()}
-    stack = [] if tree.stack is None else [{"stack": tree.stack, "pad": tree.pad, "stack_axis": tree.stack_axis}]
-    every = [] if tree.every is None else [{"every": tree.every}]
-    return [tree.dtype.name, list(tree.shape), *stack, *every]
+def _field(field: Field) -> list[Any]:
+    stack = [] if field.stack is None else [{"stack": field.stack, "pad": field.pad, "stack_axis": field.stack_axis}]
+    every = [] if field.every is None else [{"every": field.every}]
+    return [field.dtype.name, list(field.shape), *stack, *every]
 
 
 def _tree(facts: Any, depth: int) -> Any:

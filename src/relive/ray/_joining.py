@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from .._base.memory import Arena
+from .._base.nests import nested
 from .._base.types import Array, Int64
 from ..items import Item, Sequences
-from ..items._columns import nest
 from ..schema import Schema
 from ._wire import VIEWS
 
@@ -53,7 +53,7 @@ class Joiner:
                 if path.partition(".")[0] == whole:
                     view = name + path[len(whole) :]
                     joined.setdefault(view, self._view(joined, view))
-        return nest([tuple(path.split(".")) for path in joined], list(joined.values()))
+        return nested((tuple(path.split(".")), array) for path, array in joined.items())
 
     def _view(self, fields: dict[str, Array], path: str) -> Array:
         """A field of sequences that is a view of another one."""

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .._base.nests import nested
 from .._base.types import Array, Bool, Float64, Int64
 from ..buffer import ReplayBuffer
 from ..checkpoints._saving import Saved
 from ..errors import NotEnoughData, ReliveError, StorageError, event, message
-from ..items._columns import nest
 from ..samplers import Share
 from ._blocks import followed, restored, stacks
 from ._ids import Ids, lanes_in, most_lives
@@ -198,11 +198,10 @@ class Shard:
             return array[:count, chosen]
 
         columns = self._plan.schema.columns
-        steps = nest([c.keys for c in columns], [_given(of(v), c.field) for c, v in zip(columns, block.values)])  # noqa: B905
+        steps = nested((c.keys, _given(of(v), c.field)) for c, v in zip(columns, block.values))  # noqa: B905
         if successors:
             later = columns[: len(successors)]
-            values = [_given(of(v), c.field) for c, v in zip(later, successors)]  # noqa: B905
-            steps |= nest([("next_obs", *c.keys[1:]) for c in later], values)
+            steps |= nested((("next_obs", *c.keys[1:]), _given(of(v), c.field)) for c, v in zip(later, successors))  # noqa: B905
         if block.priority is not None:
             steps["priority"] = of(block.priority)
         flags: dict[str, Bool] = {"terminated": of(block.terminated), "truncated": of(block.truncated)}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from .._base.frozen import Frozen
+from .._base.nests import paths
 from .._base.types import Array, Bool, Float64, Int64
 from ..items import Item, Sequences
 from ..samplers import Sampler, Share
@@ -173,7 +174,7 @@ class Plan(Frozen, kw_only=True):
 
 def packed(item: Item, fields: dict[str, Any]) -> dict[str, Array]:
     """The fields of a batch by path, as contiguous arrays; views of others are left out."""
-    flat = dict(_flat(fields, ""))
+    flat = {".".join(path): array for path, array in paths(fields)}
     if isinstance(item, Sequences):
         for path in list(flat):
             root, _, rest = path.partition(".")
@@ -181,10 +182,3 @@ def packed(item: Item, fields: dict[str, Any]) -> dict[str, Array]:
             if whole is not None and np.may_share_memory(flat[path], whole):
                 del flat[path]
     return {path: np.ascontiguousarray(array) for path, array in flat.items()}
-
-
-def _flat(fields: dict[str, Any], prefix: str) -> list[tuple[str, Array]]:
-    found: list[tuple[str, Array]] = []
-    for name, value in fields.items():
-        found += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
-    return found

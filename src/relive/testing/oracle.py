@@ -16,8 +16,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .._base.nests import mapped
 from .._base.types import Array, Int64
-from .nests import Nested, same_bytes, tree_map
+from .nests import Nested, same_bytes
 
 
 @dataclass
@@ -240,7 +241,7 @@ class OracleBuffer:
         """Store the steps `[L', T, ...]` of these lanes, named as in `ReplayBuffer.extend`; returns their ids."""
         ids = np.empty(steps["reward"].shape[:2], np.int64)
         for i, t in np.ndindex(*ids.shape):
-            row = self.lanes[lanes[i]].add(tree_map(lambda value, at=(i, t): value[at], steps))
+            row = self.lanes[lanes[i]].add(mapped(lambda value, at=(i, t): value[at], steps))
             ids[i, t] = row * self.num_envs + lanes[i]
         self.refresh()
         return ids
