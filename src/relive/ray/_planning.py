@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from .._base import check
-from .._buffer.arguments import choice
+from .._buffer.choices import Choices
 from ..errors import ArgumentError, message
-from ..items import Item, Transitions
 from ..samplers import Prioritized, Sampler, Uniform
-from ..schema import Schema
 from ._wire import Plan
 
 
@@ -34,22 +32,14 @@ def planned(
     Raises:
         ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
     """
-    if not isinstance(schema, Schema):
-        raise ArgumentError(message("a `Schema`", f"`{type(schema).__name__}`", "Shards(schema)"))
-    lanes = check.integer(num_envs, "Shards(num_envs)", minimum=1)
-    count = check.integer(shards, "Shards(shards)", minimum=1)
+    choices = Choices.checked(schema, capacity, num_envs, item, sampler, None, at="Shards")
+    lanes, count = choices.num_envs, check.integer(shards, "Shards(shards)", minimum=1)
     if count > lanes:
         remedy = "a shard needs at least one lane"
         raise ArgumentError(
             message(f"at most {lanes} shards, as many as lanes", f"`{count}`", "Shards(shards)", remedy)
         )
-    rows = check.integer(capacity, "Shards(capacity)", minimum=1) // lanes
-    if rows < 1:
-        wanted = f"a capacity of at least one row for each of {lanes} lanes"
-        raise ArgumentError(message(wanted, f"`{capacity}`", "Shards(capacity)"))
-    made: Item = choice(item, Transitions(), ("window", "check", "bind"), "Shards(item)")
-    made.check(schema, rows)
-    drawn = _divisible(choice(sampler, Uniform(), ("index", "replacement"), "Shards(sampler)"))
+    _check_divisible(choices.sampler)
     path = None
     if save_dir is not None:
         path = check.path(save_dir, "Shards(save_dir)")
@@ -63,12 +53,12 @@ def planned(
     # A copy: the generator's own numbers are the draws'.
     numbers = copy.deepcopy(rng).integers(0, 2**32, 4) if type(rng) is np.random.Generator else np.zeros(1, np.int64)
     return Plan(
-        schema=schema,
-        rows=rows,
+        schema=choices.schema,
+        rows=choices.rows,
         num_envs=lanes,
         shards=count,
-        item=made,
-        sampler=drawn,
+        item=choices.item,
+        sampler=choices.sampler,
         seed=tuple(numbers.tolist()),
         run=uuid.uuid4().hex,
         save_dir=path,
@@ -76,8 +66,8 @@ def planned(
     )
 
 
-def _divisible(sampler: Any) -> Sampler:
-    """A sampler whose draws can be divided among shards."""
+def _check_divisible(sampler: Sampler) -> None:
+    """Refuse a sampler whose draws cannot be divided among shards."""
     at, got = "Shards(sampler)", f"`{sampler!r}`"
     if isinstance(sampler, Prioritized) and not sampler.replacement:
         wanted, remedy = "priorities with replacement", "a draw would depend on what all shards drew before; "
@@ -90,4 +80,3 @@ def _divisible(sampler: Any) -> Sampler:
         if type(sampler).__name__ != "Ranked":
             remedy = "another law cannot be divided among shards"
         raise ArgumentError(message(wanted, got, at, remedy))
-    return sampler

@@ -23,7 +23,7 @@ else:
 VIEWS = {"obs": "all_obs", "next_obs": "all_obs", "prev_action": "all_prev_action", "prev_reward": "all_prev_reward"}
 
 
-class Gone(Exception):
+class ShardUnavailable(Exception):
     """A shard that did not answer a call: it died, or is being started again. The call may have been executed.
 
     Args:
@@ -36,7 +36,7 @@ class Gone(Exception):
         self.final = final
 
 
-class Lines(Protocol):
+class Transport(Protocol):
     """How to reach shards: Ray's actors, or, in tests, objects of this process."""
 
     @property
@@ -64,13 +64,13 @@ class Lines(Protocol):
         """The result of a promise that is kept; the error of one that is broken.
 
         Raises:
-            Gone: The shard did not answer.
+            ShardUnavailable: The shard did not answer.
             ReliveError: What its method raised.
         """
         ...
 
 
-class Word(Record):
+class ShardStatus(Record):
     """What a shard says of itself with every reply.
 
     Attributes:
