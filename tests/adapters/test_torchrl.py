@@ -176,7 +176,7 @@ def test_a_saved_buffer_goes_on(sampler: Any, way: str, tmp_path: Path) -> None:
         other = copy.deepcopy(buffer)
     for one in (buffer, other):
         collected(one, 24)
-    assert not other.relive._buffer.notices.due  # no advice about rows, which are not the user's to count
+    assert not other.relive._core.notices.due  # no advice about rows, which are not the user's to count
     one, two = buffer.sample(64), other.sample(64)
     for key in ("index", "observation", ("next", "observation"), ("next", "reward"), "_weight"):
         assert (one[key] == two[key]).all()
