@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 import relive
+from relive._base.nests import mapped
 from relive.testing import OracleBuffer, TransitionsModel, agreement
 from relive.testing.agreement import check
-from relive.testing.nests import Nested, same_bytes, stacked, tree_map
+from relive.testing.nests import Nested, same_bytes, stacked
 from relive.testing.oracle import Anchor, Episode, ItemModel, Lane, Step
 
 Fields = dict[str, Nested]
@@ -201,7 +202,7 @@ class SequencesModel:
             **self.rows(steps, observations),
         }
         for name in ("obs", "prev_action", "prev_reward"):
-            fields[name] = tree_map(lambda array: array[: self.length], fields[f"all_{name}"])
+            fields[name] = mapped(lambda array: array[: self.length], fields[f"all_{name}"])
         return fields
 
     def chain(self, anchor: Anchor) -> tuple[list[Anchor], bool]:
@@ -240,4 +241,4 @@ def previous(anchor: Anchor) -> Step | None:
 
 def zeros(value: Nested) -> Nested:
     """Zeros of the same nest, shapes and dtypes."""
-    return tree_map(lambda part: np.zeros_like(np.asarray(part)), value)
+    return mapped(lambda part: np.zeros_like(np.asarray(part)), value)

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from relive import Schema
+from relive._base.nests import mapped
 from relive.schema import Field as F
 from relive.testing import JUMP, STAY, SyntheticEnvs
 from relive.testing import SCHEMAS as SHIPPED
-from relive.testing.nests import Nested, tree_map
+from relive.testing.nests import Nested
 from relive.testing.synthetic import shift
 
 SCHEMAS: dict[str, Schema] = {
@@ -41,7 +42,7 @@ class WildEnvs(SyntheticEnvs):
         serial = self.tick()
         frame = self.frame(lane)
         if serial % 11 == 3:  # a black frame, as padding is
-            frame = tree_map(np.zeros_like, frame)
+            frame = mapped(np.zeros_like, frame)
         if serial % 11 != 7:
             return self.over_fields(shift, obs, frame)
         return self.over_fields(  # nothing moved
@@ -63,7 +64,7 @@ class WildEnvs(SyntheticEnvs):
 
     def moved(self, lane: int, after: Nested, move: int) -> Nested:
         if move == SIGN:
-            return tree_map(
+            return mapped(
                 lambda value: np.where(value == 0, -value, value) if value.dtype.kind == "f" else value, after
             )
         if move == OLDER:

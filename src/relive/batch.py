@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from ._base.extras import needs
 from ._base.narrow import to_torch
+from ._base.nests import mapped
 
 
 class Batch(Mapping[str, Any]):
@@ -63,7 +64,7 @@ class Batch(Mapping[str, Any]):
 
     def map(self, change: Callable[[Any], Any]) -> Batch:
         """Return a batch with `change` applied to every array."""
-        return Batch(_mapped(change, self._fields))
+        return Batch(mapped(change, self._fields))
 
     def torch(self, device: Any = None) -> Batch:
         """Return the items as PyTorch tensors; on the CPU they share memory with this batch.
@@ -135,11 +136,11 @@ class _Changed(Batch):
         return self[name]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batch, (_mapped(self._change, self._fields),)
+        return Batch, (mapped(self._change, self._fields),)
 
     def map(self, change: Callable[[Any], Any]) -> Batch:
         """Return a batch with `change` applied to every array."""
-        return Batch(_mapped(lambda value: change(self._change(value)), self._fields))
+        return Batch(mapped(lambda value: change(self._change(value)), self._fields))
 
 
 _set_fields = Batch.__dict__["_fields"].__set__
@@ -151,10 +152,6 @@ def _torch() -> Any:
     with needs("torch", "Batch.torch"):
         import torch
     return torch
-
-
-def _mapped(change: Callable[[Any], Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: _mapped(change, v) if type(v) is dict else change(v) for n, v in fields.items()}
 
 
 def _described(name: str, value: Any) -> str:

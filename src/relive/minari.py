@@ -11,7 +11,8 @@ import numpy as np
 from ._adapters.episodes import episodes
 from ._adapters.offline import columns_of_arrays, columns_of_episodes
 from ._base.extras import needs
-from ._base.nests import mapped
+from ._base.nests import mapped, zipped
+from ._base.types import Array
 from ._schema.fields import Field, Tree
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, ReliveWarning, event, message
@@ -215,10 +216,11 @@ def to_minari(
     parts, unknown = [], 0
     for number, (fields, complete) in enumerate(episodes(buffer)):
         unknown += not complete
+        obs = zipped(_with_final, fields["obs"], fields["next_obs"])
         parts.append(
             minari.data_collector.EpisodeBuffer(
                 id=number,
-                observations=_nested(_with_final(fields["obs"], fields["next_obs"]), spaces["observation_space"]),
+                observations=_nested(obs, spaces["observation_space"]),
                 actions=_nested(fields["action"], spaces["action_space"]),
                 rewards=fields["reward"],
                 terminations=fields["terminated"],
@@ -253,10 +255,8 @@ def _rows(value: Any, rows: slice) -> Any:
     return mapped(lambda array: array[rows], value)
 
 
-def _with_final(obs: Any, next_obs: Any) -> Any:
+def _with_final(obs: Array, next_obs: Array) -> Array:
     """Observations `[T + 1, ...]`."""
-    if isinstance(obs, Mapping):
-        return {name: _with_final(child, next_obs[name]) for name, child in obs.items()}
     return np.concatenate([obs, next_obs[-1:]])
 
 

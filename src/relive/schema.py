@@ -5,13 +5,14 @@ A schema is a tree of `Field`s. The ring uses it flattened, as a tuple of `Colum
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ._base import check
 from ._base.narrow import as_array, kind_of
+from ._base.nests import located, paths
 from ._schema.fields import Column as Column
 from ._schema.fields import Field as Field
 from ._schema.fields import Tree as Tree
@@ -56,7 +57,7 @@ class Schema:
                 wanted = "an identifier without a leading underscore"
                 raise SchemaError(message(wanted, f"`{name!r}`", "Schema(**extras)"))
             self._tree[name] = _checked_tree(value, f"$.{name}")
-        self.columns: tuple[Column, ...] = tuple(_leaves(self._tree, ()))
+        self.columns: tuple[Column, ...] = tuple(Column(path, field) for path, field in paths(self._tree))
         self.num_obs: int = sum(column.keys[0] == "obs" for column in self.columns)
         if not isinstance(self._tree["reward"], Field):
             raise SchemaError(message("a single `Field`", "a mapping", "$.reward"))
@@ -145,7 +146,7 @@ class Schema:
         if not isinstance(step, Mapping):
             raise SchemaError(message("a mapping of names to arrays", f"`{type(step).__name__}`", "$"))
         fields = {
-            name: _field_of(value, f"$.{name}")
+            name: located(_field_of, value, f"$.{name}")
             for name, value in step.items()
             if name not in ("next_obs", "terminated", "truncated")
         }
@@ -181,17 +182,7 @@ def _checked_tree(value: Any, at: str) -> Tree:
     return tree
 
 
-def _leaves(tree: Mapping[str, Tree], keys: tuple[str, ...]) -> Iterator[Column]:
-    for name, node in tree.items():
-        if isinstance(node, Field):
-            yield Column((*keys, name), node)
-        else:
-            yield from _leaves(node, (*keys, name))
-
-
-def _field_of(value: Any, at: str) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _field_of(child, f"{at}.{name}") for name, child in value.items()}
+def _field_of(value: Any, at: str) -> Field:
     try:
         array = as_array(value)
     except (ValueError, TypeError, RuntimeError) as error:

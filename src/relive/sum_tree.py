@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from ._base import memory as _memory
-from ._base.types import Array, Bool
+from ._base.check import first
 from ._base.types import Float64 as Float64s
 from ._base.types import Int64 as Int64s
 from ._ring import kernels
@@ -192,7 +192,7 @@ class SumTree:
             raise ArgumentError(message("numbers", f"`{prefix!r}`", "SumTree.find(prefix)")) from error
         good = (target >= 0.0) & (target <= self.total * (1.0 + _ROUNDING))
         if not good.all():
-            at, got = _first(~good, target)
+            at, got = first(~good, target)
             expected = f"a prefix in [0, {self.total:g}]"
             raise ArgumentError(message(expected, got, f"SumTree.find(prefix){at}"))
         found: Int64s = self._tree.find(np.ascontiguousarray(target).reshape(-1))[0]
@@ -234,7 +234,7 @@ class SumTree:
             raise ArgumentError(message("integers", f"`{where.dtype}`", at))
         good = (where >= 0) & (where < self._capacity)
         if not good.all():
-            position, got = _first(~good, where)
+            position, got = first(~good, where)
             raise ArgumentError(message(f"an index in [0, {self._capacity})", got, at + position))
         return np.ascontiguousarray(where, np.int64).reshape(where.shape)
 
@@ -252,17 +252,6 @@ class SumTree:
             raise PriorityError(message(f"values of shape `{shape}` or one number", f"shape `{numbers.shape}`", at))
         good = (numbers >= 0.0) & (numbers <= self._largest)
         if not good.all():
-            position, got = _first(~good, numbers)
+            position, got = first(~good, numbers)
             raise PriorityError(message(f"a finite value in [0, {self._largest:g}]", got, at + position))
         return np.ascontiguousarray(np.broadcast_to(numbers, shape)).reshape(-1)
-
-
-def _first(bad: Bool, values: Array) -> tuple[str, str]:
-    """Where the first bad value stands, as a subscript, and what it is, with how many there are."""
-    flat = bad.reshape(-1)
-    first = int(flat.argmax())
-    got = f"`{values.reshape(-1)[first]}`"
-    if values.ndim == 0:
-        return "", got
-    position = ", ".join(str(int(i)) for i in np.unravel_index(first, values.shape))
-    return f"[{position}]", f"{got} ({int(flat.sum())} of {flat.size})"

@@ -132,7 +132,7 @@ def assert_same_items_as_the_recorder(name: str, mode: str, buffer: relive.Repla
         *_, terminated, truncated, _ = recorder.step(envs.action_space.sample())
         ended += int((terminated | truncated).sum())
     assert recorded.stats().added == buffer.stats().added
-    ids = np.flatnonzero(recorded._ring.locate(np.arange(LANES * 200))[1] == 0)
+    ids = np.flatnonzero(recorded._core.ring.locate(np.arange(LANES * 200))[1] == 0)
     for field in ("obs", "next_obs", "reward", "discount"):
         np.testing.assert_array_equal(buffer.read(ids)[field], recorded.read(ids)[field])
 

@@ -11,10 +11,10 @@ from configs import Config, configs
 from hypothesis import strategies as st
 from wild_envs import CUTS
 
+from relive._base.nests import mapped
 from relive._ring import kernels
 from relive.errors import ReliveError
 from relive.testing.agreement import assert_same_batch
-from relive.testing.nests import tree_map
 from relive.testing.strategies import lane_subsets, raw_priorities, scripts
 
 Call = tuple[str, dict[str, Any]]
@@ -83,7 +83,7 @@ def programs(draw: st.DrawFn, spoiled: bool = True) -> tuple[Config, list[Call]]
             steps = 1 if name == "add" else draw(st.integers(1, config.rows + 4))
             arguments = envs.rollout(lanes, steps, draw(scripts(config.sampler is not None, CUTS)))
             ids = model.extend(lanes, arguments)
-            arguments = tree_map(lambda value: value[:, 0], arguments) if name == "add" else arguments
+            arguments = mapped(lambda value: value[:, 0], arguments) if name == "add" else arguments
             if spoiled and draw(st.integers(0, 4)) == 0:
                 arguments = spoil(
                     arguments, draw(st.sampled_from(sorted(arguments))), draw(st.sampled_from(sorted(FORMS)))

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from programs import Call, assert_same_results, programs, run
 
+from relive._base.nests import mapped
 from relive._ring import kernels
-from relive.testing.nests import tree_map
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 # Where relive was installed without a compiler, a program must at least repeat itself.
@@ -44,7 +44,7 @@ def by_the_general_way(config: Any, call: Call) -> Call:
         return call
     lanes = arguments.get("env_ids", list(range(config.num_envs)))
     rest = {key: value for key, value in arguments.items() if key != "env_ids"}
-    return name, {**tree_map(lambda value: value.tolist(), rest), "env_ids": lanes}
+    return name, {**mapped(lambda value: value.tolist(), rest), "env_ids": lanes}
 
 
 @given(programs(spoiled=False))
@@ -64,7 +64,7 @@ def test_steps_one_by_one_are_the_same_as_together(program: Any) -> None:
         if name == "extend":
             lanes = {"env_ids": kept.pop("env_ids")} if "env_ids" in kept else {}
             for t in range(len(kept["reward"][0])):
-                one_by_one.append(("add", {**tree_map(lambda value, t=t: value[:, t], kept), **lanes}))
+                one_by_one.append(("add", {**mapped(lambda value, t=t: value[:, t], kept), **lanes}))
             kept.update(lanes)
         else:
             one_by_one.append((name, kept))

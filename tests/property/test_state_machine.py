@@ -18,9 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from wild_envs import CUTS
 
 import relive
+from relive._base.nests import mapped
 from relive.testing import GO, STAY, Script, assert_items
 from relive.testing.agreement import check_bytes
-from relive.testing.nests import leaves, tree_map
+from relive.testing.nests import leaves
 from relive.testing.strategies import lane_subsets, raw_priorities, scripts
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
@@ -57,11 +58,11 @@ class ReplayMachine(RuleBasedStateMachine):
         lanes, script = self.lanes_and_script(data)
         arguments = self.envs.rollout(lanes, 1, script)
         ids = self.oracle.extend(lanes, arguments)
-        arguments = tree_map(lambda value: value[:, 0], arguments)
+        arguments = mapped(lambda value: value[:, 0], arguments)
         if lanes != list(range(self.config.num_envs)) or data.draw(st.booleans()):
             arguments["env_ids"] = lanes
         elif self.config.num_envs == 1 and data.draw(st.booleans()):
-            arguments = tree_map(lambda value: value[0], arguments)
+            arguments = mapped(lambda value: value[0], arguments)
         np.testing.assert_array_equal(self.buffer.add(**arguments), ids[:, 0])
         self.seen += ids.ravel().tolist()
 
@@ -77,7 +78,7 @@ class ReplayMachine(RuleBasedStateMachine):
         arguments = self.envs.rollout(lanes, steps, script)
         ids = self.oracle.extend(lanes, arguments)
         if time_major:
-            arguments, ids = tree_map(lambda value: np.swapaxes(value, 0, 1), arguments), ids.T
+            arguments, ids = mapped(lambda value: np.swapaxes(value, 0, 1), arguments), ids.T
         if lanes != list(range(self.config.num_envs)):
             arguments["env_ids"] = lanes
         np.testing.assert_array_equal(self.buffer.extend(**arguments, time_major=time_major), ids)
@@ -232,7 +233,7 @@ class ReplayMachine(RuleBasedStateMachine):
     def refused_call(self):
         lanes = self.config.num_envs
         arguments = self.config.envs().rollout(list(range(lanes)), 1, UNEVENTFUL)
-        arguments = tree_map(lambda value: value[:, 0], arguments)
+        arguments = mapped(lambda value: value[:, 0], arguments)
         arguments["truncated"] = np.full(lanes, 2)
         with pytest.raises(relive.errors.SchemaError):
             self.buffer.add(**arguments)

@@ -93,7 +93,7 @@ def test_actors_judge_what_they_send(fake: FakeRay) -> None:
     trainer = trainer_of()
     trainer.train()
     actor = fake.handles[0].made
-    shares = [shard.buffer.priorities(shard.buffer.sample(50).ids) for shard in trainer.buffer._lines.objects]
+    shares = [shard.buffer.priorities(shard.buffer.sample(50).ids) for shard in trainer.buffer._transport.objects]
     assert len(np.unique(np.concatenate(shares))) > 20
     theirs, ours = (
         np.concatenate([t.detach().numpy().ravel() for t in each]) for each in (actor._tensors, trainer._acting())
@@ -149,7 +149,7 @@ def test_an_actor_that_is_replaced_goes_on_where_its_lanes_are(fake: FakeRay, mo
     given: dict[str, Any] = {"actors": 2, "num_envs": 2, "cluster": "local", "shards": 2, "use_per": True}
     steps = {"total_steps": 1_200, "start_steps": 1_200, "starts": 5, "eval_every": 0, "buffer_capacity": 4_000}
     trainer = R2D2Trainer(r2d2_toys.small(**given, **steps), make_env=r2d2_toys.Walk)
-    shards, rows, wait = trainer.buffer._lines.objects, np.zeros(4, np.int64), _cluster.ClusterCrew.wait
+    shards, rows, wait = trainer.buffer._transport.objects, np.zeros(4, np.int64), _cluster.ClusterCrew.wait
 
     def waited(crew: Any, *of: Any) -> int:
         if crew._done > 300 and len(fake.handles) == 2 and not fake.handles[1].dead:

@@ -60,7 +60,7 @@ def test_a_run_is_saved_loses_an_actor_and_is_resumed(tmp_path: Path, caplog: py
 
     def watch(now: Any) -> None:
         if now.step > 200 and not seen:
-            handles = [*(line.handle for line in trainer._crew._lines), *trainer.buffer._lines.handles]
+            handles = [*(line.handle for line in trainer._crew._lines), *trainer.buffer._transport.handles]
             seen["pids"] = [pid(handle) for handle in handles]
             os.kill(seen["pids"][1], signal.SIGKILL)
 
@@ -95,7 +95,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     end = _cluster.ClusterCrew._end
 
     def noted(crew: Any, grace: float) -> None:
-        handles = [*(line.handle for line in crew._lines), *crew._trainer.buffer._lines.handles]
+        handles = [*(line.handle for line in crew._lines), *crew._trainer.buffer._transport.handles]
         pids.extend(pid(handle) for handle in handles)
         end(crew, grace)
 

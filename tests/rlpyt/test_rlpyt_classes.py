@@ -22,9 +22,9 @@ from full_oracle import FullOracle, SequencesModel, assert_same_buffer, stacks_o
 from wild_envs import MIDWAY, WildEnvs
 
 import relive
+from relive._base.nests import mapped
 from relive._ring import kernels
 from relive.testing import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script, TransitionsModel, assert_items
-from relive.testing.nests import tree_map
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 LANES, ROWS, N, GAMMA, ALPHA = 3, 40, 3, 0.95, 0.6
@@ -164,7 +164,7 @@ def test_one_process_draws_while_others_write(name: str) -> None:
     def write(lane: int) -> None:
         with buffer.writer([lane]) as writer:
             for arguments, ids in zip(calls, expected, strict=True):
-                step = tree_map(lambda value, lane=lane: value[lane : lane + 1, 0], arguments)
+                step = mapped(lambda value, lane=lane: value[lane : lane + 1, 0], arguments)
                 assert writer.add(**{**step, "env_ids": [lane]}).tolist() == [ids[lane]]
 
     with cell.build(relive.Shared()) as buffer, ExitStack() as writers:
@@ -201,7 +201,7 @@ def test_one_thread_draws_while_another_writes(name: str) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     for arguments in calls:
-        ids = buffer.add(**tree_map(lambda value: value[:, 0], arguments))
+        ids = buffer.add(**mapped(lambda value: value[:, 0], arguments))
         np.testing.assert_array_equal(ids, oracle.extend(list(range(LANES)), arguments)[:, 0])
     done.set()
     reader.join()

@@ -16,7 +16,7 @@ import relive
 from relive.ray._drawing import Drawer
 from relive.ray._planning import planned
 from relive.ray._shard import Shard
-from relive.ray._wire import Gone, Plan
+from relive.ray._wire import Plan, ShardUnavailable
 from relive.ray.shards import Shards
 
 
@@ -103,14 +103,14 @@ class Local:
             target = self.objects[shard]
             try:
                 if target is None:
-                    raise Gone("it is dead")
+                    raise ShardUnavailable("it is dead")
                 if shard in self.cut_off:
                     self.cut_off[shard] -= 1
                     if self.cut_off[shard] >= 0:
                         getattr(target, promise.method)(*promise.arguments)
-                    raise Gone("it cannot be reached")
+                    raise ShardUnavailable("it cannot be reached")
                 promise.result = frozen(getattr(target, promise.method)(*promise.arguments))
-            except (Gone, relive.ReliveError) as error:
+            except (ShardUnavailable, relive.ReliveError) as error:
                 promise.error = error
             promise.done = True
 
@@ -144,7 +144,7 @@ class Local:
         for promise in self.queues[shard][:executed]:
             getattr(self.objects[shard], promise.method)(*promise.arguments)
         for promise in self.queues[shard]:
-            promise.error, promise.done = Gone("it died"), True
+            promise.error, promise.done = ShardUnavailable("it died"), True
         self.queues[shard].clear()
         self.held.discard(shard)
         self.objects[shard] = None

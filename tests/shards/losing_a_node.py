@@ -82,7 +82,7 @@ with Shards(schema, LANES * 200, num_envs=LANES, shards=3, seed=0, actor_options
     writer = shards.writer()
     writer.extend(**steps())
     assert writer.flush() == 0
-    lines = shards._lines
+    lines = shards._transport
     pids = [lines.take(lines.call(shard, "ready"))[2] for shard in range(3)]
 
     fault(shards, 0, "a stopped shard", lambda: os.kill(pids[0], signal.SIGSTOP))

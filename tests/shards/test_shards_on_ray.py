@@ -64,7 +64,7 @@ def until(condition: Any, seconds: float = 60.0) -> bool:
 
 
 def pids(shards: Shards) -> list[int]:
-    lines = shards._lines
+    lines = shards._transport
     promises = [lines.call(shard, "ready") for shard in range(shards.shards)]
     assert all(lines.wait(promises, 60.0))
     return [lines.take(promise)[2] for promise in promises]
@@ -255,7 +255,8 @@ class Runner:
         return os.getpid()
 with Shards(schema, 400, num_envs=4, shards=2, timeout=300.0) as shards:
     runner = Runner.remote()
-    pids = [ray.get(runner.pid.remote())] + [shards._lines.take(shards._lines.call(i, "ready"))[2] for i in (0, 1)]
+    transport = shards._transport
+    pids = [ray.get(runner.pid.remote())] + [transport.take(transport.call(i, "ready"))[2] for i in (0, 1)]
     runner.run.remote(shards.writer())
     while not shards.can_sample(1):
         time.sleep(0.1)

@@ -104,9 +104,3 @@ PRIORITIES: dict[str, Callable[[np.ndarray], Any]] = {
 def legal(given: str, field: relive.Field) -> bool:
     """Whether zeros and ones of one dtype may be given for a field."""
     return kind_of(field.dtype) in "bf" or kind_of(np.dtype(given)) != "f"
-
-
-def tree_map(change: Callable[[np.ndarray, relive.Field], Any], value: Any, field: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: tree_map(change, child, field[name]) for name, child in value.items()}
-    return change(value, field)

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 from back_ends import HAS_NATIVE
-from input_forms import DTYPES, LANES, LAYOUTS, MAPPINGS, PRIORITIES, SCALARS, legal, tree_map
+from input_forms import DTYPES, LANES, LAYOUTS, MAPPINGS, PRIORITIES, SCALARS, legal
 
 import relive
+from relive._base.nests import zipped
 from relive._ring import kernels as _kernels
 from relive.errors import ReliveError
 
@@ -65,7 +66,7 @@ def step(schema: relive.Schema, lead: tuple[int, ...], t: int, most: int = 2) ->
 
 
 def given(change: Callable[[np.ndarray, relive.Field], Any], made: dict[str, Any], schema: Any = SCHEMA) -> Any:
-    return {name: tree_map(change, value, fields_of(schema)[name]) for name, value in made.items()}
+    return {name: zipped(change, value, fields_of(schema)[name]) for name, value in made.items()}
 
 
 def stored(calls: list[tuple[str, dict[str, Any]]], **choices: Any) -> tuple[list[Any], int]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.priorities import check_errors
 from .._base.types import Array, Bool, Float64, Int64
 from .._buffer.arguments import ids_of, shortage, td_errors
 from .._buffer.drawing import count_update
@@ -25,7 +26,6 @@ from ..checkpoints._loading import load
 from ..errors import ArgumentError, CorruptionError, message
 from ..items import Transitions
 from ..samplers import Prioritized, Uniform
-from ..samplers._priorities import unfit
 from ..schema import Schema
 
 _FILES, _FILE = "saved/", re.compile(r"[a-z]+-\d+\.(json|safetensors)")
@@ -218,9 +218,9 @@ class Counted:
     def update(self, ids: Any, td_error: Any) -> int:
         """As `ReplayBuffer.update_priorities`; steps that are no longer among the newest are dropped and counted."""
         checked = ids_of(ids, "update_priorities")
-        errors = np.abs(td_errors(td_error, checked)) + self.eps
-        if not np.isfinite(errors).all():
-            raise unfit(td_errors(td_error, checked), self.eps)
+        errors = td_errors(td_error, checked)
+        check_errors(errors, self.eps)
+        errors = np.abs(errors) + self.eps
         keep = self.kept(checked)
         if keep.all():
             return self.buffer.update_priorities(checked, errors)

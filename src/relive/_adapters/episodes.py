@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._base.memory import Arena
+from .._base.nests import leaves
 from .._base.types import Bool, Int64
 from .._ring.lanes import HEAD, HELD, LOST
 from ..buffer import ReplayBuffer
@@ -44,7 +45,8 @@ def episodes(buffer: ReplayBuffer) -> Iterator[Episode]:
             fields = single.expand(part % buffer._core.ring.slots, buffer.rng)
             known = _known(buffer, part[-1:])
             if not known.all():
-                _repeat_last(fields["obs"], fields["next_obs"])
+                for obs, after in zip(leaves(fields["obs"]), leaves(fields["next_obs"]), strict=True):
+                    after[-1] = obs[-1]
             yield Episode(fields, bool(known.all()))
 
 
@@ -56,11 +58,3 @@ def _known(buffer: ReplayBuffer, ids: Int64) -> Bool:
     lost = (ring.marks[ring.at(rows, lanes)] & LOST) > 0
     waits = (rows == head - 1) & (held != head)
     return np.asarray(~(lost | waits))
-
-
-def _repeat_last(obs: Any, next_obs: Any) -> None:
-    if isinstance(obs, dict):
-        for name, child in obs.items():
-            _repeat_last(child, next_obs[name])
-    else:
-        next_obs[-1] = obs[-1]

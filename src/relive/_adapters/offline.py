@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._base.narrow import kind_of
-from .._base.nests import mapped
+from .._base.nests import leaves, mapped
 from .._base.types import Array, Bool
 from ..errors import ReliveWarning, SchemaError, message
 
@@ -58,13 +58,6 @@ class Columns:
                 differs = obs[rows.start + 1 : rows.stop + 1] != after[rows]
                 ends[rows] = ends[rows] | differs.reshape(len(differs), -1).any(axis=1)
         return int(ends.sum())
-
-
-def leaves(value: Any) -> list[Array]:
-    """The arrays of a nest, in order."""
-    found: list[Array] = []
-    mapped(found.append, value)
-    return found
 
 
 def columns_of_arrays(data: Mapping[str, Any], names: Names, extras: Sequence[str], float_dtype: Any) -> Columns:

@@ -12,7 +12,7 @@ from typing import TypeGuard
 import numpy as np
 
 from ..errors import ArgumentError, ReliveError, message
-from .types import Float64
+from .types import Array, Bool, Float64
 
 
 def integer(value: object, at: str, *, minimum: int | None = None, unbounded: bool = False) -> int:
@@ -117,3 +117,14 @@ def uniforms(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Float64:
             return np.ascontiguousarray(values, np.float64)
         got = f"`{values[outside][0]}`" if values.shape == size else f"shape `{values.shape}`"
     raise ArgumentError(message(f"{math.prod(size)} uniforms in [0, 1)", got, "ReplayBuffer.rng"))
+
+
+def first(bad: Bool, values: Array) -> tuple[str, str]:
+    """Where the first bad value stands, as a subscript, and what it is, with how many there are."""
+    flat = bad.reshape(-1)
+    first = int(flat.argmax())
+    got = f"`{values.reshape(-1)[first]}`"
+    if values.ndim == 0:
+        return "", got
+    position = ", ".join(str(int(i)) for i in np.unravel_index(first, values.shape))
+    return f"[{position}]", f"{got} ({int(flat.sum())} of {flat.size})"

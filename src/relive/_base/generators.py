@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from .nests import mapped
+
 _NAMES = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 
 def state_of(rng: np.random.Generator) -> dict[str, Any]:
     """The state of `rng` in numbers, text, lists and dicts."""
-    state = _plain(rng.bit_generator.state)
+    state = mapped(_plain, rng.bit_generator.state)
     if state["bit_generator"] not in _NAMES:
         raise ValueError(f"unknown bit generator {state['bit_generator']!r}"[:60])
     return dict(state)
@@ -35,6 +37,4 @@ def generator_of(state: Any) -> np.random.Generator:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

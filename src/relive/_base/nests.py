@@ -1,36 +1,85 @@
-"""Nested values: arrays in mappings, and observations and actions as Gymnasium nests them, with one entry per lane."""
+"""Nests: arrays in mappings and tuples of any depth, as schemas, batches and Gymnasium's observations have them.
+
+A schema has only mappings; it names the entries of a tuple `"0"`, `"1"`, and all keys by their text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy import ndarray
 
 from ..errors import ArgumentError, message
 from .types import Int64
 
+Path: TypeAlias = "tuple[str, ...]"
+
 _AT = "$.infos.final_obs"
 
 
-def mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    """`value` with `change` applied to every leaf of nested mappings and tuples."""
-    if isinstance(value, Mapping):
-        return {name: mapped(change, child) for name, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(mapped(change, child) for child in value)
-    return change(value)
+def mapped(change: Callable[..., Any], nest: Any) -> Any:
+    """`nest` with `change` applied to every leaf; its mappings become dicts."""
+    if type(nest) is dict or isinstance(nest, Mapping):  # most are dicts and arrays, which need no call
+        return {key: change(child) if type(child) is ndarray else mapped(change, child) for key, child in nest.items()}
+    if isinstance(nest, tuple):
+        return tuple(mapped(change, child) for child in nest)
+    return change(nest)
 
 
-def nested(flat: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
-    """Values by their keys from the outermost mapping inwards, as nested dicts."""
-    tree: dict[str, Any] = {}
-    for keys, value in flat.items():
-        node = tree
-        for key in keys[:-1]:
-            node = node.setdefault(key, {})
-        node[keys[-1]] = value
-    return tree
+def zipped(join: Callable[..., Any], nest: Any, *others: Any) -> Any:
+    """A nest like `nest`: each leaf is `join` of the leaf there and those at the same path of `others`.
+
+    Entries of `others` that `nest` lacks are left out.
+
+    Raises:
+        KeyError, IndexError, TypeError: One of `others` lacks an entry.
+    """
+    if isinstance(nest, Mapping):
+        return {name: zipped(join, child, *_entries(others, name)) for name, child in nest.items()}
+    if isinstance(nest, tuple):
+        return tuple(zipped(join, child, *_entries(others, index)) for index, child in enumerate(nest))
+    return join(nest, *others)
+
+
+def leaves(nest: Any) -> list[Any]:
+    """All leaves, in order."""
+    return [leaf for _, leaf in paths(nest)]
+
+
+def paths(nest: Any, above: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every leaf behind its path, the names from the outermost mapping inwards; `above` comes in front."""
+    if isinstance(nest, Mapping):
+        for name, child in nest.items():
+            yield from paths(child, (*above, str(name)))
+    elif isinstance(nest, tuple):
+        for index, child in enumerate(nest):
+            yield from paths(child, (*above, str(index)))
+    else:
+        yield above, nest
+
+
+def nested(flat: Iterable[tuple[Path, Any]]) -> dict[str, Any]:
+    """Leaves behind their paths as nested dicts: the inverse of `paths`."""
+    nest: dict[str, Any] = {}
+    for path, leaf in flat:
+        node = nest
+        for name in path[:-1]:
+            node = node.setdefault(name, {})
+        node[path[-1]] = leaf
+    return nest
+
+
+def located(change: Callable[[Any, str], Any], nest: Any, at: str) -> Any:
+    """As `mapped`; `change` is also given the dotted path, which starts with `at`. Tuples are leaves."""
+    if isinstance(nest, Mapping):
+        return {name: located(change, child, f"{at}.{name}") for name, child in nest.items()}
+    return change(nest, at)
+
+
+def _entries(nests: tuple[Any, ...], key: Any) -> list[Any]:
+    return [nest[str(key) if isinstance(nest, Mapping) and key not in nest else key] for nest in nests]
 
 
 def copied(value: Any) -> Any:
@@ -61,40 +110,20 @@ def with_finals(obs: Any, infos: Any, lanes: Int64) -> Any:
     if finals is None:
         raise ArgumentError(message("`final_obs` where an episode ended in SAME_STEP mode", "none", "$.infos"))
     filled = copied(obs)
-    for lane in lanes:
+    for lane in map(int, lanes):
+
+        def put(target: Any, final: Any, lane: int = lane) -> None:
+            # Assigned as it is, None would become NaN, and a number would fill the whole observation.
+            if final is None or np.shape(final) != target.shape[1:]:
+                got = "none" if final is None else f"shape `{np.shape(final)}`"
+                wanted = f"a final observation of shape `{target.shape[1:]}` for lane {lane}, whose episode ended"
+                raise ArgumentError(message(wanted, got, _AT))
+            target[lane] = final
+
         try:
-            _fill(filled, finals, int(lane))
+            # Either one object per lane, or, for nested spaces, a nest of arrays with an entry per lane.
+            zipped(put, filled, mapped(lambda leaf, lane=lane: leaf[lane], finals))
         except (KeyError, IndexError, TypeError) as error:
             got = f"`{type(error).__name__}: {error}` in lane {lane}"
             raise ArgumentError(message("final observations nested as observations are", got, _AT)) from None
     return filled
-
-
-def _fill(target: Any, finals: Any, lane: int) -> None:
-    # Either one object per lane, or, for nested spaces, a nest of arrays with an entry per lane.
-    if isinstance(finals, list) or (isinstance(finals, np.ndarray) and finals.dtype == object):
-        _put(target, finals[lane], lane)
-    elif isinstance(target, dict):
-        for name, child in target.items():
-            _fill(child, finals[name], lane)
-    elif isinstance(target, tuple):
-        for position, child in enumerate(target):
-            _fill(child, finals[position], lane)
-    else:
-        _put(target, finals[lane], lane)
-
-
-def _put(target: Any, final: Any, lane: int) -> None:
-    if isinstance(target, dict):
-        for name, child in target.items():
-            _put(child, final[name], lane)
-    elif isinstance(target, tuple):
-        for position, child in enumerate(target):
-            _put(child, final[position], lane)
-    else:
-        # Assigned as it is, None would become NaN, and a number would fill the whole observation.
-        if final is None or np.shape(final) != target.shape[1:]:
-            got = "none" if final is None else f"shape `{np.shape(final)}`"
-            wanted = f"a final observation of shape `{target.shape[1:]}` for lane {lane}, whose episode ended"
-            raise ArgumentError(message(wanted, got, _AT))
-        target[lane] = final

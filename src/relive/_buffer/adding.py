@@ -123,27 +123,31 @@ class Adding:
         """`ReplayBuffer.add`."""
         if self._lock.taken():
             raise self._lock.refusal()
-        noticed = self._notices.say(self._ring)
         lanes = self.lanes(env_ids)
-        canonical = self._parser.step(_in_order(step), (len(lanes),), 1).mapped(lambda array: array[:, None])
+        canonical = self._parser.step(step, (len(lanes),), 1).mapped(lambda array: array[:, None])
         priorities = raw_priorities(priority, (len(lanes),), self._sampler)
-        noticed |= self._notices.before(canonical, self._ring)
-        return self._write(canonical, lanes, None if priorities is None else priorities[:, None], noticed)[:, 0]
+        return self.put(canonical, lanes, None if priorities is None else priorities[:, None])[:, 0]
 
     def extend(self, *, env_ids: Any = None, priority: Any = None, time_major: bool = False, **steps: Any) -> Int64:
         """`ReplayBuffer.extend`."""
-        noticed = self._notices.say(self._ring)
         lanes = self.lanes(env_ids)
         check.flag(time_major, "ReplayBuffer.extend(time_major)")
-        steps = _in_order(steps)
         lead = self._parser.lead(steps, len(lanes), time_major)
         canonical = self._parser.step(steps, lead.shape, 1 if lead.flat else 0).mapped(lead.lane_major)
         priorities = raw_priorities(priority, lead.shape, self._sampler)
-        noticed |= self._notices.before(canonical, self._ring)
         raw = None if priorities is None else lead.lane_major(priorities)
-        return lead.as_given(self._write(canonical, lanes, raw, noticed))
+        return lead.as_given(self.put(canonical, lanes, raw))
 
-    def _write(self, step: Step, lanes: Int64, priority: Float64 | None, noticed: bool) -> Int64:
+    def put(self, step: Step, lanes: Int64, priority: Float64 | None) -> Int64:
+        """Store steps that are parsed already, and return their ids.
+
+        Args:
+            step: Arrays `[L, T, ...]`.
+            lanes: The lanes, `[L]`.
+            priority: Raw priorities `[L, T]`, or None.
+        """
+        noticed = self._notices.say(self._ring)
+        noticed |= self._notices.before(step, self._ring)
         with self._lock.alone():
             if priority is not None:
                 # Earlier steps without a priority get the largest so far, which these steps may raise.
@@ -167,11 +171,6 @@ class Adding:
 
 def _nobody() -> None:
     """Stands for a reference to a guard."""
-
-
-def _in_order(step: dict[str, Any]) -> dict[str, Any]:
-    """The fields in the order in which they are checked, whatever order they were given in."""
-    return {**dict.fromkeys(("obs", "action", "reward", "next_obs", "terminated", "truncated")), **step}
 
 
 def shadow(buffer: object, name: str, call: Callable[..., Int64], method: Callable[..., Int64]) -> None:

@@ -108,7 +108,7 @@ def raw_priorities(priority: Any, shape: tuple[int, ...], sampler: Sampler | Non
     raw = np.broadcast_to(raw, shape)
     if sampler is not None and not sampler.prioritizes:
         raise no_priorities(sampler, "$.priority")
-    from ..samplers._priorities import check_given
+    from .._base.priorities import check_given  # most buffers are given none
 
     check_given(raw)
     return np.ascontiguousarray(raw)

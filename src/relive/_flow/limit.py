@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from .._base import forks
 from .._base.arrays import ArraySpec, Memory
 from .._base.types import Int64
 from .._ring.lanes import STEPS
+from .._schema.step_parser import steps_in
 from ..errors import ArgumentError, RateLimitTimeout, ReliveError, event, message
 from .limiter import LimiterStats, RateLimiter
 
@@ -128,10 +129,14 @@ class Limit:
             RateLimitTimeout: It takes longer than the limiter's `timeout`.
             ArgumentError: It would never end, and there is no timeout.
         """
-        return since if self.can_insert(steps) else self._wait(_Call(self, True, steps), since)
+        return since if self.can_insert(steps) else self._wait(_Call(self, True, steps, "ReplayBuffer.add"), since)
 
     def wait_to_sample(
-        self, items: int, since: float | None = None, stopped: Callable[[], bool] | None = None
+        self,
+        items: int,
+        since: float | None = None,
+        stopped: Callable[[], bool] | None = None,
+        at: str = "ReplayBuffer.sample",
     ) -> float | None:
         """Wait until `items` items may be drawn.
 
@@ -139,7 +144,7 @@ class Limit:
             RateLimitTimeout, ArgumentError: As in `wait_to_insert`.
             Stopped: `stopped()` is true.
         """
-        return since if self.can_sample(items) else self._wait(_Call(self, False, items), since, stopped)
+        return since if self.can_sample(items) else self._wait(_Call(self, False, items, at), since, stopped)
 
     def sampled(self, items: int) -> None:
         """Count `items` items as drawn, under the buffer's lock."""
@@ -155,8 +160,7 @@ class Limit:
         lanes = len(self._steps)
 
         def limited(*wrong: Any, **step: Any) -> Result:
-            all_lanes = not several and step.get("env_ids") is None
-            steps, since = lanes if all_lanes else _steps_of(step, several), None
+            steps, since = steps_in(step, lanes, several), None
             while True:
                 with self._adding:
                     if self._claim(steps):
@@ -254,9 +258,8 @@ class Limit:
 class _Call:
     """A call that waits: it adds `count` steps, or it draws as many items."""
 
-    def __init__(self, limit: Limit, adds: bool, count: int) -> None:
-        self.limit, self.adds, self.count = limit, adds, count
-        self.at = "ReplayBuffer.add" if adds else "ReplayBuffer.sample"
+    def __init__(self, limit: Limit, adds: bool, count: int, at: str) -> None:
+        self.limit, self.adds, self.count, self.at = limit, adds, count, at
         # How far it moves the balance, in items.
         self.items = count * limit.limiter.samples_per_insert if adds else count
         self.endless = self.items > limit.most - limit.least
@@ -289,7 +292,7 @@ class _Call:
         """What can be done."""
         if self.endless:
             return f"the limiter allows no more than {self.most()}; raise its `error_buffer`"
-        other = _Call(self.limit, not self.adds, self.limit.latest.get(not self.adds, 0))
+        other = _Call(self.limit, not self.adds, self.limit.latest.get(not self.adds, 0), self.at)
         if other.count and not other.may():
             pair = f"calls of {self.what} and of {other.what}"
             return f"neither can go on: {pair} need an `error_buffer` of {(self.items + other.items) / 2:g}"
@@ -299,14 +302,3 @@ class _Call:
 def _total(counts: Int64) -> int:
     """Their sum. NumPy takes a microsecond for any."""
     return sum(counts.tolist()) if len(counts) <= 32 else int(counts.sum())
-
-
-def _steps_of(step: Mapping[str, Any], several: bool) -> int:
-    """How many steps a call adds that is not `add` for all lanes; 0 where it is about to be refused."""
-    try:
-        if several:
-            given = step["terminated"]  # one flag a step
-            return int(given.size) if type(given) is np.ndarray else math.prod(np.shape(given))
-        return len(step["env_ids"])
-    except (KeyError, TypeError, ValueError):
-        return 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from .._base.extras import needs
 from .._base.narrow import kind_of
+from .._base.nests import located
 from ..errors import SchemaError, message
 from .fields import Field, Tree
 
@@ -47,10 +48,12 @@ def floating(dtype: Any) -> np.dtype[Any]:
 
 def unstacked(tree: Tree, like: Field, at: str) -> Tree:
     """Return `tree` with every field as a stack of as many frames as `like` has, along its axis."""
-    if not isinstance(tree, Field):
-        return {name: unstacked(child, like, f"{at}.{name}") for name, child in tree.items()}
     axis = like.stack_axis
-    if not tree.shape or tree.shape[axis] != like.stack:
-        raise SchemaError(message(f"{like.stack} frames along axis {axis}", f"shape `{tree.shape}`", at))
-    shape = tree.shape[1:] if axis == 0 else tree.shape[:-1]
-    return Field(shape, tree.dtype, stack=like.stack, pad=like.pad, stack_axis=axis)
+
+    def frames_of(field: Field, at: str) -> Field:
+        if not field.shape or field.shape[axis] != like.stack:
+            raise SchemaError(message(f"{like.stack} frames along axis {axis}", f"shape `{field.shape}`", at))
+        shape = field.shape[1:] if axis == 0 else field.shape[:-1]
+        return Field(shape, field.dtype, stack=like.stack, pad=like.pad, stack_axis=axis)
+
+    return cast("Tree", located(frames_of, tree, at))

@@ -6,6 +6,7 @@ rounded to an integer, an integer never wraps, a finite number never becomes inf
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ from .fields import Column, Field
 
 FLAGS = ("terminated", "truncated")
 _FLAG = Field((), "bool")
+# In which unknown names are looked for, whatever order the fields are given in: extras come behind.
+_ORDER = ("obs", "action", "reward", "next_obs", *FLAGS)
 
 
 class Step:
@@ -74,6 +77,7 @@ class StepParser:
         Raises:
             SchemaError: A field is missing, unknown, or of another shape or dtype.
         """
+        data = {**dict.fromkeys(_ORDER), **data}
         _reject_unknown(data, self._schema)
         values = [_canonical(_leaf(data, column), column, lead, optional) for column in self._schema.columns]
         flags = [_canonical(_leaf(data, column), column, lead, optional) for column in self._flags]
@@ -120,6 +124,22 @@ class StepParser:
             wanted = f"leading axes {'`[T, L]`' if time_major else '`[L, T]`'} with T >= 1"
             raise SchemaError(message(wanted, f"shape `{axes}`", "$.reward"))
         return Lead((length, lanes) if swapped else (lanes, length), flat, swapped)
+
+
+def steps_in(call: Mapping[str, Any], lanes: int, several: bool) -> int:
+    """How many steps `add`, or with `several` `extend`, is given for a buffer of `lanes` lanes, before they are parsed.
+
+    0 where the call is about to be refused.
+    """
+    if not several and call.get("env_ids") is None:
+        return lanes
+    try:
+        if several:
+            given = call["terminated"]  # one flag a step
+            return int(given.size) if type(given) is np.ndarray else math.prod(np.shape(given))
+        return len(call["env_ids"])
+    except (KeyError, TypeError, ValueError):
+        return 0
 
 
 def _leaf(data: Mapping[str, object], column: Column) -> object:

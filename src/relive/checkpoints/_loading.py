@@ -13,6 +13,7 @@ import numpy as np
 from .._base import check
 from .._base.arrays import ArraySpec, Memory
 from .._base.capabilities import completed
+from .._base.priorities import valid
 from .._base.types import Int64
 from .._buffer.arguments import choice, generator, integers
 from .._buffer.choices import Choices
@@ -292,7 +293,7 @@ class Loading:
         located = core.ring.locate(ids)
         if located.states is not None:
             order = order[located.states[order] == State.DRAWABLE]
-        if not (np.isfinite(raw) & (raw >= 0)).all():
+        if not valid(raw).all():
             raise CorruptionError(event("Priorities that are not finite", self._saves[0].at))
         adopt(located.slots[order], raw[order], max(carried.largest for _, carried in found))
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from .._base.generators import generator_of
+from .._base.priorities import valid
 from .._base.types import Array, Int64
 from .._disk.files import Folder
 from .._ring.lanes import HEAD, sizes_in
@@ -195,7 +196,7 @@ class OpenSave:
         rows = ids // lanes
         if ids.dtype != np.int64 or weights.dtype != np.float32 or not ids.shape == weights.shape == (len(ids),):
             raise ValueError("invalid last batch")
-        if not (np.isfinite(weights) & (weights >= 0)).all():
+        if not valid(weights).all():
             raise ValueError("invalid weights")
         found = lanes_of(arrays, self.rows)
         if not ((ids >= 0) & (rows < arrays[COUNTERS][ids % lanes, HEAD])).all():

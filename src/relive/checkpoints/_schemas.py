@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.nests import mapped
 from ..errors import MissingExtra, ReliveError
 from ..schema import Field, Schema
 
@@ -16,7 +17,8 @@ _DEEPEST = 30
 
 def fields_of(schema: Schema) -> dict[str, Any]:
     """A schema as JSON: objects for mappings, lists for fields."""
-    return {name: _field(tree) for name, tree in schema.tree.items()}
+    facts: dict[str, Any] = mapped(_field, schema.tree)
+    return facts
 
 
 def schema_of(facts: Any) -> Schema:
@@ -34,12 +36,10 @@ def schema_of(facts: Any) -> Schema:
         raise ValueError(str(error)) from None
 
 
-def _field(tree: Any) -> Any:
-    if not isinstance(tree, Field):
-        return {name: _field(child) for name, child in tree.items()}
-    stack = [] if tree.stack is None else [{"stack": tree.stack, "pad": tree.pad, "stack_axis": tree.stack_axis}]
-    every = [] if tree.every is None else [{"every": tree.every}]
-    return [tree.dtype.name, list(tree.shape), *stack, *every]
+def _field(field: Field) -> list[Any]:
+    stack = [] if field.stack is None else [{"stack": field.stack, "pad": field.pad, "stack_axis": field.stack_axis}]
+    every = [] if field.every is None else [{"every": field.every}]
+    return [field.dtype.name, list(field.shape), *stack, *every]
 
 
 def _tree(facts: Any, depth: int) -> Any:

@@ -260,7 +260,7 @@ class ReplayBuffer:
             batch = source.read(part)
             names = [*self._fields.schema.tree, "next_obs", "terminated", "truncated"]
             given = {"priority": source.priorities(part)} if self._counted.prioritizes else {}
-            stored = self._counted.buffer.extend(**{name: _plain(batch[name]) for name in names}, **given)
+            stored = self._counted.buffer.extend(**{name: batch[name] for name in names}, **given)
             self._counted.put(stored[None], (batch.terminated | batch.truncated)[None])
             if part[-1] != ids[-1]:
                 self._counted.cut()
@@ -356,7 +356,3 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """Forget all steps and priorities. Indexes are never used again."""
         super().clear()
         self._largest = 0.0
-
-
-def _plain(value: Any) -> Any:
-    return {name: _plain(child) for name, child in value.items()} if isinstance(value, Mapping) else value

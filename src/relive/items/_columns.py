@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ..schema import Column, Schema
 from ._outputs import Outputs
 
 if TYPE_CHECKING:
-    from ._protocol import Fields
+    pass
 
 
 def lookback_of(schema: Schema) -> int:
@@ -36,17 +36,6 @@ def check_reward(schema: Schema, n_step: int) -> None:
     if n_step > 1 and dtype not in (np.float32, np.float64):
         wanted = "a `float32` or `float64` reward to discount over steps"
         raise ArgumentError(message(wanted, f"`{dtype.name}`", "$.reward", "state `reward=Field(...)` in the schema"))
-
-
-def nest(keys: Sequence[tuple[str, ...]], arrays: Sequence[Any]) -> Fields:
-    """Arrays by nested keys."""
-    fields: Fields = {}
-    for path, array in zip(keys, arrays, strict=True):
-        node = fields
-        for key in path[:-1]:
-            node = node.setdefault(key, {})
-        node[path[-1]] = array
-    return fields
 
 
 class Frames:

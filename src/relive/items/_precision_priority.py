@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._base import check
+from .._base.priorities import check_given
 from .._base.types import Float64
 from ..errors import PriorityError, message
 
@@ -53,11 +54,7 @@ def precision_priority(noise_variance: Any, td_mean_square: float, floor: float 
     where = f"{at}(noise_variance)"
     if variance.dtype.kind not in "iuf" or variance.ndim != 1:
         raise PriorityError(message("variances `[B]`", f"`{variance.dtype}` of shape `{variance.shape}`", where))
-    bad = ~(np.isfinite(variance) & (variance >= 0))
-    if bad.any():
-        first = int(np.argmax(bad))
-        got = f"`{variance[first]}` ({bad.sum()} of {bad.size})"
-        raise PriorityError(message("a finite variance >= 0", got, f"{where}[{first}]"))
+    check_given(variance, where, "variance")
     # Not the formula as it stands: `floor * D` can underflow, and `v + floor * D` overflow.
     with np.errstate(over="ignore", under="ignore"):
         priorities: Float64 = np.clip(1.0 / (variance.astype(np.float64) / scale + share), SMALLEST, LARGEST)

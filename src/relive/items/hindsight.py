@@ -10,13 +10,13 @@ import numpy as np
 from .._base import check
 from .._base.frozen import Frozen
 from .._base.memory import Arena
+from .._base.nests import nested
 from .._base.types import Array, Bool, Int64
 from .._ring.lanes import END, GONE, HEAD, HELD, LOST
 from .._ring.plans import Window
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
-from ._columns import nest
 from ._protocol import Item
 from .transitions import Transitions
 
@@ -229,7 +229,7 @@ class _Hindsight:
         if not len(ids):
             return np.zeros((0, *self._rewards.shape))
         rows = self._ring.storage(*np.divmod(ids, self._ring.lanes))
-        info = nest([keys for keys, _ in self._extras], [array[rows] for _, array in self._extras])
+        info = nested((path, array[rows]) for path, array in self._extras)
         rewards = np.asarray(self._item.reward(self._achieved_after(ids), goals, info))
         wanted = (len(ids), *self._rewards.shape)
         if rewards.shape != wanted or rewards.dtype.kind not in "biuf":

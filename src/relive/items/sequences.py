@@ -9,12 +9,13 @@ import numpy as np
 from .._base import check
 from .._base.frozen import Frozen
 from .._base.memory import Arena
+from .._base.nests import nested
 from .._base.types import Array, Int64
 from .._ring.plans import Unrolled, Window
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
-from ._columns import Frames, check_reward, check_steps, lookback_of, nest
+from ._columns import Frames, check_reward, check_steps, lookback_of
 from ._outputs import Outputs
 from ._protocol import Item, View
 
@@ -163,7 +164,7 @@ class _Sequences:
         found += self._between(list(zip(self._step_keys, shaped[plain:], strict=True)), plan)
         for every, states in self._states:
             found += states.of(self._ring.state_rows(plan.ids, every))
-        fields = nest([keys for keys, _ in found], [array for _, array in found])
+        fields = nested(found)
         fields.update(discount=plan.discount, terminated=plan.terminated, truncated=plan.truncated)
         fields.update(steps=plan.steps, mask=plan.mask, ids=plan.ids)
         return fields

@@ -9,12 +9,13 @@ import numpy as np
 from .._base import check
 from .._base.frozen import Frozen
 from .._base.memory import Arena
+from .._base.nests import nested
 from .._base.types import Int64
 from .._ring.plans import Window
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Schema
-from ._columns import Frames, check_reward, check_steps, lookback_of, nest
+from ._columns import Frames, check_reward, check_steps, lookback_of
 from ._outputs import Outputs
 from ._protocol import Item
 
@@ -118,7 +119,7 @@ class _Transitions:
         if self._stacked:
             for stacks in self._frames.of(at, after):
                 copies += stacks
-        fields: Fields = dict(zip(self._names, copies)) if self._flat else nest(self._keys, copies)  # noqa: B905
+        fields: Fields = dict(zip(self._names, copies)) if self._flat else nested(zip(self._keys, copies))  # noqa: B905
         if self._folds:
             fields["reward"] = self._ring.fold(self._reward, at, steps, self._gammas)
         fields["discount"] = discount

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._base.arrays import JointMemory
 from .._base.generators import generator_of, state_of
+from .._base.nests import zipped
 from .._base.types import Array, Bool, Float32, Int64
 from .._buffer.access import Choose, Drawn
 from .._buffer.choices import Choices
@@ -168,7 +169,7 @@ class Joint:
             copies = core.expander.expand(again.slots, rng)
             if replacement:
                 weights = _merged(weights, bad, again, scale)
-                _replace(fields, copies, bad)
+                fields = zipped(lambda ours, theirs, bad=bad: _replaced(ours, theirs, bad), fields, copies)
             else:
                 draw, weights, fields = again, again.weights, copies
             still = self.overtaken(copies["ids"])
@@ -262,23 +263,14 @@ def _merged(weights: Float32, bad: Bool, again: Draw, scale: float | None) -> Fl
     return merged
 
 
-def _replace(fields: dict[str, Any], again: dict[str, Any], bad: Bool) -> None:
-    """Put the items of another batch in the place of the `bad` ones of this one."""
-    for name, value in again.items():
-        if isinstance(value, dict):
-            _replace(fields[name], value, bad)
-        elif len(bad) == np.count_nonzero(bad):
-            fields[name] = value
-        else:
-            _set(fields[name], value, bad)
-
-
-def _set(array: Array, value: Array, bad: Bool) -> None:
-    """The batch's axis is the one in which the two differ."""
-    axis = next(
-        axis for axis, (ours, theirs) in enumerate(zip(array.shape, value.shape, strict=True)) if ours != theirs
-    )
-    np.moveaxis(array, axis, 0)[bad] = np.moveaxis(value, axis, 0)
+def _replaced(array: Array, again: Array, bad: Bool) -> Array:
+    """The field of a batch with the `bad` items taken from another draw."""
+    if array.shape == again.shape:
+        return again
+    # The batch's axis is the one in which the two differ.
+    axis = next(axis for axis, (ours, theirs) in enumerate(zip(array.shape, again.shape)) if ours != theirs)  # noqa: B905
+    np.moveaxis(array, axis, 0)[bad] = np.moveaxis(again, axis, 0)
+    return array
 
 
 def _spread(bad: Bool, still: Bool) -> Bool:

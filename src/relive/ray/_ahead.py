@@ -63,7 +63,7 @@ class Draws:
     def _collected(self, request: Request) -> Batch:
         batch = self.drawer.collect(request)
         if self.pace is not None:
-            self.pace.samples += request.n
+            self.pace.drawn(request.n)
         return batch
 
 

@@ -15,7 +15,7 @@ from .._ring.lanes import rows_of
 from ..errors import ArgumentError, ReliveError, StorageError, event, message
 from ._ids import lanes_in
 from ._shard import Shard
-from ._wire import Gone, Plan
+from ._wire import Plan, ShardUnavailable
 
 _AT = "Shards(actor_options)"
 
@@ -88,20 +88,20 @@ class Actors:
         return len(self.handles)
 
     def call(self, shard: int, method: str, *arguments: Any) -> Any:
-        """As in `Lines`."""
+        """As in `Transport`."""
         errors = ray().exceptions
         try:
             return self.handles[shard].call.remote((method, arguments))
         except (errors.RayActorError, errors.PendingCallsLimitExceeded) as error:
-            return Gone(_said(error), isinstance(error, errors.ActorDiedError))
+            return ShardUnavailable(_said(error), isinstance(error, errors.ActorDiedError))
 
     def store(self) -> float:
-        """As in `Lines`."""
+        """As in `Transport`."""
         nodes = [node["Resources"] for node in ray().nodes() if node["Alive"]]
         return min((float(node.get("object_store_memory", math.inf)) for node in nodes), default=math.inf)
 
     def at_end(self, end: Callable[[], None]) -> None:
-        """As in `Lines`; `atexit` is too late in an actor, whose connections Ray takes down before."""
+        """As in `Transport`; `atexit` is too late in an actor, whose connections Ray takes down before."""
         atexit.unregister(end)  # what is registered last is called first: before Ray's own end
         atexit.register(end)
         worker = ray()._private.worker.global_worker
@@ -111,16 +111,16 @@ class Actors:
             actor.__ray_shutdown__ = functools.partial(_shut_down, end, own)
 
     def wait(self, promises: Sequence[Any], timeout: float) -> list[bool]:
-        """As in `Lines`."""
-        open_ = [promise for promise in promises if not isinstance(promise, Gone)]
+        """As in `Transport`."""
+        open_ = [promise for promise in promises if not isinstance(promise, ShardUnavailable)]
         if open_:
             ready, _ = ray().wait(open_, num_returns=len(open_), timeout=timeout)
             found = set(ready)
-        return [isinstance(promise, Gone) or promise in found for promise in promises]
+        return [isinstance(promise, ShardUnavailable) or promise in found for promise in promises]
 
     def take(self, promise: Any) -> Any:
-        """As in `Lines`."""
-        if isinstance(promise, Gone):
+        """As in `Transport`."""
+        if isinstance(promise, ShardUnavailable):
             raise promise
         module = ray()
         try:
@@ -130,7 +130,7 @@ class Actors:
                 raise error.cause from None
             raise
         except module.exceptions.RayError as error:
-            raise Gone(_said(error), isinstance(error, module.exceptions.ActorDiedError)) from None
+            raise ShardUnavailable(_said(error), isinstance(error, module.exceptions.ActorDiedError)) from None
 
     def end(self) -> None:
         """Kill all actors."""
@@ -209,7 +209,7 @@ def started(plan: Plan, options: Any, timeout: float) -> Actors:
             raise _unplaced(module, [shard for shard, done in enumerate(ready) if not done], chosen, timeout)
     except BaseException as error:
         actors.end()
-        if isinstance(error, Gone):
+        if isinstance(error, ShardUnavailable):
             raise StorageError(event(f"A shard could not be started ({error})", "Shards")) from None
         raise
     return actors

@@ -6,37 +6,37 @@ import numpy as np
 
 from ._drawing import Drawer
 from ._ids import lanes_in
-from ._wire import Gone, Lines, Plan
+from ._wire import Plan, ShardUnavailable, Transport
 from .stats import ShardsStats, ShardStats
 
 _WAIT = 1.0
 
 
-def snapshot(plan: Plan, lines: Lines, drawer: Drawer) -> ShardsStats:
+def snapshot(plan: Plan, transport: Transport, drawer: Drawer) -> ShardsStats:
     """Ask all shards, and put together what is known."""
     health = drawer.health
     health.look()
     drawer.settle()
-    asked = [lines.call(shard, "counts", health.largest) for shard in range(plan.shards)]
+    asked = [transport.call(shard, "counts", health.largest) for shard in range(plan.shards)]
     cuts = nbytes = 0
-    for shard, (promise, done) in enumerate(zip(asked, lines.wait(asked, _WAIT), strict=True)):
+    for shard, (promise, done) in enumerate(zip(asked, transport.wait(asked, _WAIT), strict=True)):
         if not done:
             health.miss(shard, f"no answer within {_WAIT:g} s")
             continue
         try:
-            word, of_it, size = lines.take(promise)
-        except Gone as error:
+            status, of_it, size = transport.take(promise)
+        except ShardUnavailable as error:
             health.miss(shard, str(error), error.final)
             continue
-        health.hear(shard, word)
+        health.hear(shard, status)
         cuts, nbytes = cuts + of_it, nbytes + size
-    words, missing = health.words, np.flatnonzero(health.missing).tolist()
-    there = [word for shard, word in enumerate(words) if not health.missing[shard]]
+    statuses, missing = health.statuses, np.flatnonzero(health.missing).tolist()
+    there = [status for shard, status in enumerate(statuses) if not health.missing[shard]]
     added, now = health.added, drawer.clock()
     return ShardsStats(
-        size=sum(word.size for word in there),
+        size=sum(status.size for status in there),
         capacity=plan.steps * plan.num_envs,
-        drawable=sum(word.items for word in there),
+        drawable=sum(status.items for status in there),
         nbytes=nbytes,
         added=added,
         drawn=drawer.drawn,
@@ -44,7 +44,7 @@ def snapshot(plan: Plan, lines: Lines, drawer: Drawer) -> ShardsStats:
         cuts=cuts,
         stale_updates=drawer.stale + health.stale,
         beta=drawer.beta,
-        dropped=sum(word.dropped for word in words),
+        dropped=sum(status.dropped for status in statuses),
         lost=health.lost,
         late_batches=drawer.late,
         missing=tuple(missing),
@@ -52,11 +52,11 @@ def snapshot(plan: Plan, lines: Lines, drawer: Drawer) -> ShardsStats:
         shards=tuple(
             ShardStats(
                 alive=shard not in missing,
-                life=word.life,
-                size=word.size,
-                mass=word.total,
+                life=status.life,
+                size=status.size,
+                mass=status.total,
                 last_heard=now - float(health.heard[shard]),
             )
-            for shard, word in enumerate(words)
+            for shard, status in enumerate(statuses)
         ),
     )

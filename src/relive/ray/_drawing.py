@@ -18,7 +18,7 @@ from ..samplers import Sampler
 from ._health import Health
 from ._joining import Joiner
 from ._law import allotted, divided, points, probabilities, weights
-from ._wire import Drawn, Gone, Lines, Plan, Word, packed
+from ._wire import Drawn, Plan, ShardStatus, ShardUnavailable, Transport, packed
 
 # Seconds that a draw waits for a shard before others are asked: at least; as many times what draws usually take; but
 # not more than this, or draws would not go on within 2 s of a loss; unless they usually take more than half of it.
@@ -78,7 +78,7 @@ class Drawer:
 
     Args:
         plan: What the shards are built from.
-        lines: How to reach them.
+        transport: How to reach them.
         rng: The generator.
         clock: Seconds.
 
@@ -94,10 +94,10 @@ class Drawer:
     """
 
     def __init__(
-        self, plan: Plan, lines: Lines, rng: np.random.Generator, clock: Callable[[], float] = time.monotonic
+        self, plan: Plan, transport: Transport, rng: np.random.Generator, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._plan, self._lines, self.clock = plan, lines, clock
-        self.rng, self.health = rng, Health(lines, clock)
+        self._plan, self._transport, self.clock = plan, transport, clock
+        self.rng, self.health = rng, Health(transport, clock)
         self._joiner, self._sampler = Joiner(plan.schema, plan.item), completed(plan.sampler, Sampler)
         self.drawn = self.draws = self.late = self.stale = 0
         self.beta = 0.0
@@ -108,9 +108,9 @@ class Drawer:
         """Say so where `depth` such batches take more than a quarter of Ray's object store on some node."""
         fields = packed(self._plan.item, dict(batch._fields)).values()
         nbytes = depth * sum(array.nbytes for array in fields)
-        if nbytes < depth * self._lines.shards * IN_LINE:
+        if nbytes < depth * self._transport.shards * IN_LINE:
             return
-        store = self._lines.store()
+        store = self._transport.store()
         if nbytes > store / 4:
             what = f"{depth} batches in flight take {nbytes / 1e6:.0f} MB of an object store of {store / 1e6:.0f} MB"
             remedy = (
@@ -193,7 +193,7 @@ class Drawer:
             chosen = np.flatnonzero(shards == shard)
             updates = self._held.pop(shard, [])
             joined = (_joined(updates),) if updates else ()
-            promise = self._lines.call(shard, "draw", fractions[chosen], self.health.largest, *joined)
+            promise = self._transport.call(shard, "draw", fractions[chosen], self.health.largest, *joined)
             parts.append(Part(shard, places[chosen], promise, sum(len(ids) for ids, _ in updates)))
         return q, parts
 
@@ -232,7 +232,7 @@ class Drawer:
 
     def _await(self, parts: list[Part], answers: Answers, until: float) -> tuple[Bool, Int64]:
         """Take the parts that come in time; the shards that gave none, and the places that are left."""
-        silent = np.zeros(self._lines.shards, bool)
+        silent = np.zeros(self._transport.shards, bool)
         left: list[Int64] = []
         begun = self.clock()
         ready = self._kept([part.promise for part in parts], [part.shard for part in parts], until)
@@ -244,7 +244,7 @@ class Drawer:
                 silent[part.shard] = True
                 left.append(part.places)
             else:
-                answers.take(part, drawn, self.health.words[part.shard].total)
+                answers.take(part, drawn, self.health.statuses[part.shard].total)
         return silent, np.sort(np.concatenate(left)) if left else np.zeros(0, np.int64)
 
     def _kept(self, promises: list[Any], shards: list[int], until: float) -> list[bool]:
@@ -255,46 +255,46 @@ class Drawer:
         """
         health, limit, begun, said = self.health, self.deadline, self.clock(), False
         there = [promise for promise, shard in zip(promises, shards, strict=True) if not health.missing[shard]]
-        ready = self._lines.wait(there or promises, limit)
+        ready = self._transport.wait(there or promises, limit)
         if len(ready) < len(promises):
-            ready = self._lines.wait(promises, 0.0)
+            ready = self._transport.wait(promises, 0.0)
         others = health.masses()
         others[shards] = 0.0
         if any(ready) or others.any():
             return ready
         while not any(ready) and self.clock() < until:
-            ready = self._lines.wait(promises, _LOOK)
+            ready = self._transport.wait(promises, _LOOK)
             if not said and self.clock() - begun > STALL:
                 said = True
                 what = f"A draw has waited for {STALL:.0f} s for shards {shards}; there are no others"
                 _LOG.warning("%s", event(what, _AT, f"it waits {ALONE:.0f} s; the shards are slow or stopped"))
         # On a machine where all are slow, the second one comes soon after the first.
-        return self._lines.wait(promises, DEADLINE) if any(ready) else ready
+        return self._transport.wait(promises, DEADLINE) if any(ready) else ready
 
     def _taken(self, part: Part, done: bool, took: float) -> Drawn | None:
         if not done:
             self.health.miss(part.shard, f"a draw took more than {took:.1f} s")
             return None
         try:
-            drawn, word = self._lines.take(part.promise)
-        except Gone as error:
+            drawn, status = self._transport.take(part.promise)
+        except ShardUnavailable as error:
             self.health.miss(part.shard, str(error), error.final)
             self.stale += part.updates
             return None
-        self.health.hear(part.shard, word)
+        self.health.hear(part.shard, status)
         return drawn if drawn is None else Drawn(*drawn)
 
     def _batch(self, request: Request, answers: Answers) -> Batch:
         fields = self._joiner.joined(request.n, answers.parts)
         chance = probabilities(answers.chances, answers.shards, answers.masses, answers.totals)
-        there, words = answers.chances > 0, self.health.words
+        there, statuses = answers.chances > 0, self.health.statuses
         scale = self._sampler.weights
         if scale is not None:
-            items = sum(float(w.items) for w, t in zip(words, there, strict=True) if t)
+            items = sum(float(w.items) for w, t in zip(statuses, there, strict=True) if t)
         else:  # by these weights a batch is as one of fresh totals, whose weights are 1
-            items, scale = sum(w.total for w, t in zip(words, there, strict=True) if t), "none"
+            items, scale = sum(w.total for w, t in zip(statuses, there, strict=True) if t), "none"
             chance = chance / answers.masses
-        least = min(_least(c, w) for c, w in zip(answers.chances.tolist(), words, strict=True))
+        least = min(_least(c, w) for c, w in zip(answers.chances.tolist(), statuses, strict=True))
         fields["weights"] = weights(chance, max(items, 1), request.beta, scale, least)
         return Batch(fields)
 
@@ -324,7 +324,7 @@ class Drawer:
         sent = []
         for shard, updates in self._held.items():
             ids, errors = _joined(updates)
-            promise = self._lines.call(shard, "update", ids, errors, self.health.largest)
+            promise = self._transport.call(shard, "update", ids, errors, self.health.largest)
             sent.append((shard, len(ids), promise))
         self._held.clear()
         return sent
@@ -335,11 +335,11 @@ class Drawer:
         for (shard, count, promise), done in zip(sent, ready, strict=True):
             try:
                 if not done:
-                    raise Gone("an update took too long")
-                number, word = self._lines.take(promise)
-                self.health.hear(shard, word)
+                    raise ShardUnavailable("an update took too long")
+                number, status = self._transport.take(promise)
+                self.health.hear(shard, status)
                 applied += number
-            except Gone as error:
+            except ShardUnavailable as error:
                 self.health.miss(shard, str(error), error.final)
                 self.stale += count
         return applied
@@ -352,6 +352,6 @@ def _joined(updates: list[tuple[Int64, Float64]]) -> tuple[Int64, Float64]:
     return np.concatenate([ids for ids, _ in updates]), np.concatenate([errors for _, errors in updates])
 
 
-def _least(chance: float, word: Word) -> float:
+def _least(chance: float, status: ShardStatus) -> float:
     """The smallest positive probability of an item of one shard."""
-    return chance * word.smallest / word.total if chance > 0 and word.total > 0 else np.inf
+    return chance * status.smallest / status.total if chance > 0 and status.total > 0 else np.inf

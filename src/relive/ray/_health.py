@@ -10,33 +10,33 @@ import numpy as np
 
 from .._base.types import Bool, Float64, Int64
 from ..errors import event
-from ._wire import Gone, Lines, Word
+from ._wire import ShardStatus, ShardUnavailable, Transport
 
 # Seconds after which a shard that has said nothing is asked for its share, and one that is missing is asked again.
 SILENT, RETRY = 0.05, 0.2
 _LOG = logging.getLogger("relive")
-_NOTHING = Word(0.0, 0, np.inf, 0.0, 0, 0, 0, 0, 0, 0)
+_NOTHING = ShardStatus(0.0, 0, np.inf, 0.0, 0, 0, 0, 0, 0, 0)
 
 
 class Health:
-    """The last word of each shard.
+    """The last status of each shard.
 
     Args:
-        lines: How to reach them.
+        transport: How to reach them.
         clock: Seconds.
 
     Attributes:
-        words: What each said last.
+        statuses: What each said last.
         missing: Which do not answer.
         heard: When each said something, by the clock.
         lost: Steps that were in a shard when it died and did not come back, as far as this caller had heard of them.
         largest: The largest raw priority that any shard has heard of.
     """
 
-    def __init__(self, lines: Lines, clock: Callable[[], float]) -> None:
-        self._lines, self._clock = lines, clock
-        count = lines.shards
-        self.words: list[Word] = [_NOTHING] * count
+    def __init__(self, transport: Transport, clock: Callable[[], float]) -> None:
+        self._transport, self._clock = transport, clock
+        count = transport.shards
+        self.statuses: list[ShardStatus] = [_NOTHING] * count
         self.missing: Bool = np.zeros(count, bool)
         self.heard: Float64 = np.full(count, -np.inf)
         self.lost, self.largest = 0, 0.0
@@ -45,41 +45,42 @@ class Health:
         self._tried: Float64 = np.full(count, -np.inf)
         self._gone: Bool = np.zeros(count, bool)
 
-    def hear(self, shard: int, word: Word) -> None:
+    def hear(self, shard: int, status: ShardStatus) -> None:
         """Take in what a shard said."""
-        before = self.words[shard]
-        if word.life > before.life and self.heard[shard] > -np.inf:
-            self.lost += max(0, before.size - word.kept)
-            self._past += max(0, before.added - word.kept)
+        before = self.statuses[shard]
+        if status.life > before.life and self.heard[shard] > -np.inf:
+            self.lost += max(0, before.size - status.kept)
+            self._past += max(0, before.added - status.kept)
             self._past_stale += before.stale
         if self.missing[shard]:
-            what = f"Shard {shard} is back, with {word.size} steps"
+            what = f"Shard {shard} is back, with {status.size} steps"
             _LOG.warning("%s", event(what, "relive.ray"))
-        self.words[shard], self.missing[shard] = word, False
+        self.statuses[shard], self.missing[shard] = status, False
         self.heard[shard] = self._clock()
-        self.largest = max(self.largest, word.largest)
+        self.largest = max(self.largest, status.largest)
 
     def miss(self, shard: int, why: str, final: bool = False) -> None:
         """A shard did not answer."""
         if not self.missing[shard]:
-            left = f"; it had {self.words[shard].size} steps. Draws go on with the others" if self.words[shard] else ""
+            last = self.statuses[shard]
+            left = f"; it had {last.size} steps. Draws go on with the others" if last else ""
             _LOG.warning("%s", event(f"Shard {shard} does not answer ({why}){left}", "relive.ray"))
         if final and not self._gone[shard]:
             self._gone[shard] = True
-            self.lost += self.words[shard].size
-            self.words[shard] = self.words[shard]._replace(size=0)
+            self.lost += self.statuses[shard].size
+            self.statuses[shard] = self.statuses[shard]._replace(size=0)
         self.missing[shard] = True
         self._tried[shard] = self._clock()
 
     @property
     def added(self) -> int:
         """Steps added to all shards, those that were lost included."""
-        return self._past + sum(word.added for word in self.words)
+        return self._past + sum(status.added for status in self.statuses)
 
     @property
     def stale(self) -> int:
         """Updates that shards dropped, in all their lives."""
-        return self._past_stale + sum(word.stale for word in self.words)
+        return self._past_stale + sum(status.stale for status in self.statuses)
 
     def look(self, asked: Collection[int] = ()) -> None:
         """Take in what shards answered, and ask those that have been silent; nothing is waited for.
@@ -112,28 +113,28 @@ class Health:
 
     def masses(self) -> Float64:
         """The totals of the shards that answer; 0 for the others."""
-        return np.where(self.missing, 0.0, [word.total for word in self.words])
+        return np.where(self.missing, 0.0, [status.total for status in self.statuses])
 
     def counts(self) -> Int64:
         """Likewise, how many items they have."""
-        return np.where(self.missing, 0, np.array([word.items for word in self.words], np.int64))
+        return np.where(self.missing, 0, np.array([status.items for status in self.statuses], np.int64))
 
     def _ask(self, shard: int) -> None:
         if shard not in self._asked:
-            self._asked[shard] = self._lines.call(shard, "share", self.largest)
+            self._asked[shard] = self._transport.call(shard, "share", self.largest)
             self._tried[shard] = self._clock()
 
     def _harvest(self, timeout: float) -> bool:
         """Take in what shards answered; whether one did that is alive."""
         heard = False
         shards = list(self._asked)
-        ready = self._lines.wait([self._asked[shard] for shard in shards], timeout)
+        ready = self._transport.wait([self._asked[shard] for shard in shards], timeout)
         for shard, done in zip(shards, ready, strict=True):
             if done:
                 promise = self._asked.pop(shard)
                 try:
-                    self.hear(shard, self._lines.take(promise))
+                    self.hear(shard, self._transport.take(promise))
                     heard = True
-                except Gone as error:
+                except ShardUnavailable as error:
                     self.miss(shard, str(error), error.final)
         return heard

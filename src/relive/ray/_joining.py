@@ -9,9 +9,9 @@ import numpy as np
 
 from .._base.capabilities import completed
 from .._base.memory import Arena
+from .._base.nests import nested
 from .._base.types import Array, Int64
 from ..items import Item
-from ..items._columns import nest
 from ..schema import Schema
 
 # Blocks that are kept for the next batches.
@@ -53,7 +53,7 @@ class Joiner:
                 if path.partition(".")[0] == view.whole:
                     part = name + path[len(view.whole) :]
                     joined.setdefault(part, self._view(joined, part))
-        return nest([tuple(path.split(".")) for path in joined], list(joined.values()))
+        return nested((tuple(path.split(".")), array) for path, array in joined.items())
 
     def _view(self, fields: dict[str, Array], path: str) -> Array:
         """A field that is a view of another one."""

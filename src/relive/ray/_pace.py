@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-import logging
-import math
-import time
-from collections.abc import Callable
+import numpy as np
 
+from .._flow.limit import NAME, SPEC, Limit
 from .._flow.limiter import RateLimiter
-from ..errors import ArgumentError, RateLimitTimeout, event, message
+from .._ring.lanes import COUNTERS, STEPS
+from ..storage import Ram
 from ._health import Health
 
-_PAUSE, _STALL = 0.02, 5.0
-_LOG = logging.getLogger("relive")
+_PAUSE = 0.02
 
 
 class Pace:
-    """Counts what one handle draws against what was added to all shards since it was made.
+    """Limits the draws of one handle by the steps that all shards were given since it was made.
 
     Args:
         limiter: The rules.
-        health: What is known of the shards; asked anew while a draw waits.
-        clock: Seconds.
-        before: Steps that were there before, such as those of a save; they count as `min_size` at most.
+        health: What is known of the shards; asked anew while a draw waits. Steps that they have now, such as those of
+            a save, count as `min_size` at most.
     """
 
-    def __init__(
-        self, limiter: RateLimiter, health: Health, clock: Callable[[], float] = time.monotonic, before: int = 0
-    ) -> None:
-        self._limiter, self._health, self._clock = limiter, health, clock
-        self._before = max(0, before - limiter.min_size)
-        self.samples = 0
-
-    @property
-    def inserts(self) -> int:
-        """Steps added. Those of a shard that died and began anew are not counted twice, nor forgotten."""
-        return max(0, self._health.added - self._before)
+    def __init__(self, limiter: RateLimiter, health: Health) -> None:
+        self._health, self._counters = health, np.zeros((1, COUNTERS), np.int64)
+        self._count()
+        self._limit = Limit(limiter, self._counters, Ram().open({NAME: SPEC}, b""))
 
     def may(self, items: int) -> bool:
         """Whether so many items may be drawn now."""
-        balance = self.inserts * self._limiter.samples_per_insert - self.samples - items
-        return self.inserts >= self._limiter.min_size and balance >= self._limiter.least
+        self._count()
+        return self._limit.can_sample(items)
 
     def wait(self, items: int, at: str) -> None:
         """Wait until so many items may be drawn.
@@ -49,24 +39,19 @@ class Pace:
             RateLimitTimeout: It takes longer than the limiter's `timeout`.
             ArgumentError: It would never end, and there is no timeout.
         """
-        limiter, begun, warned = self._limiter, self._clock(), False
-        most = int(limiter.most - limiter.least)
-        if limiter.timeout is None and items > most:
-            remedy = "raise the limiter's `error_buffer`"
-            raise ArgumentError(message(f"at most {most} items a call", f"{items}", at, remedy))
-        while not self.may(items):
-            waited = self._clock() - begun
-            if limiter.timeout is not None and waited >= limiter.timeout:
-                raise RateLimitTimeout(event(f"Waited for {limiter.timeout:g} s; {self._reason(items)}", at))
-            if waited > _STALL and not warned:
-                warned = True
-                _LOG.warning("%s", event(f"A draw has waited for {waited:.0f} s; {self._reason(items)}", at))
-            self._health.hear_all(_PAUSE)
-            if not self.may(items):
-                time.sleep(_PAUSE)
+        self._count()
+        self._limit.wait_to_sample(items, stopped=self._hear, at=at)
 
-    def _reason(self, items: int) -> str:
-        rate, inserts = self._limiter.samples_per_insert, self.inserts
-        behind = (self._limiter.least + self.samples + items) / rate - inserts
-        missing = max(1, self._limiter.min_size - inserts, math.ceil(behind))
-        return f"{inserts} steps are added and {self.samples} items drawn, and {missing} more steps have to be added"
+    def drawn(self, items: int) -> None:
+        """Count items as drawn."""
+        self._limit.sampled(items)
+
+    def _hear(self) -> bool:
+        """Ask the shards; never a reason to stop waiting."""
+        self._health.hear_all(_PAUSE)
+        self._count()
+        return False
+
+    def _count(self) -> None:
+        """Take over how many steps were added; those of a shard that died and began anew count once."""
+        self._counters[0, STEPS] = self._health.added

@@ -11,13 +11,12 @@ import numpy as np
 
 from .._base import check
 from .._base.capabilities import completed
-from .._buffer.arguments import choice
+from .._buffer.choices import Choices
 from .._buffer.drawing import indivisible
 from .._ring.lanes import BOUNDARIES
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, message
-from ..items import Item, Transitions
-from ..samplers import Sampler, Uniform
+from ..samplers import Sampler
 from ..schema import Field, Schema
 from ._wire import Plan
 
@@ -39,22 +38,14 @@ def planned(
     Raises:
         ArgumentError: A choice of another kind, a value outside its limits, or a combination that makes no sense.
     """
-    if not isinstance(schema, Schema):
-        raise ArgumentError(message("a `Schema`", f"`{type(schema).__name__}`", "Shards(schema)"))
-    lanes = check.integer(num_envs, "Shards(num_envs)", minimum=1)
-    count = check.integer(shards, "Shards(shards)", minimum=1)
+    choices = Choices.checked(schema, capacity, num_envs, item, sampler, None, boundaries, at="Shards")
+    lanes, count = choices.num_envs, check.integer(shards, "Shards(shards)", minimum=1)
     if count > lanes:
         remedy = "a shard needs at least one lane"
         raise ArgumentError(
             message(f"at most {lanes} shards, as many as lanes", f"`{count}`", "Shards(shards)", remedy)
         )
-    steps = check.integer(capacity, "Shards(capacity)", minimum=1) // lanes
-    if steps < 1:
-        wanted = f"a capacity of at least one step for each of {lanes} lanes"
-        raise ArgumentError(message(wanted, f"`{capacity}`", "Shards(capacity)"))
-    made: Item = choice(item, Transitions(), ("window", "check", "bind"), "Shards(item)")
-    made.check(schema, steps)
-    drawn = _divisible(choice(sampler, Uniform(), ("index", "replacement"), "Shards(sampler)"))
+    _check_divisible(choices.sampler)
     path = None
     if save_dir is not None:
         path = check.path(save_dir, "Shards(save_dir)")
@@ -68,13 +59,13 @@ def planned(
     # A copy: the generator's own numbers are the draws'.
     numbers = copy.deepcopy(rng).integers(0, 2**32, 4) if type(rng) is np.random.Generator else np.zeros(1, np.int64)
     return Plan(
-        schema=schema,
-        steps=steps,
-        boundaries=check.real(boundaries, "Shards(boundaries)", low=0.0, high=1.0),
+        schema=choices.schema,
+        steps=choices.steps,
+        boundaries=choices.boundaries,
         num_envs=lanes,
         shards=count,
-        item=made,
-        sampler=drawn,
+        item=choices.item,
+        sampler=choices.sampler,
         seed=tuple(numbers.tolist()),
         run=uuid.uuid4().hex,
         save_dir=path,
@@ -82,8 +73,8 @@ def planned(
     )
 
 
-def _divisible(sampler: Any) -> Sampler:
-    """A sampler whose draws can be divided among shards.
+def _check_divisible(sampler: Sampler) -> None:
+    """Refuse a sampler whose draws cannot be divided among shards.
 
     Its index says so, of a buffer of one step.
     """
@@ -95,5 +86,3 @@ def _divisible(sampler: Any) -> Sampler:
     for name in needed:
         if getattr(index, name) is None:
             raise indivisible(sampler, name, at)
-    found: Sampler = sampler
-    return found

@@ -12,7 +12,7 @@ from ..errors import ReliveError, event
 from ..schema import Schema
 from ._blocks import Filling, steps_of
 from ._health import RETRY
-from ._wire import Gone, Lines
+from ._wire import ShardUnavailable, Transport
 
 # Blocks without an acknowledgement at most, and seconds that a block is held back to be filled.
 MOST, HELD = 8, 0.05
@@ -36,7 +36,7 @@ class Queue:
     first of a run. So a block that may or may not have come is sent again with all after it, in order, and lands once.
 
     Args:
-        lines: How to reach the shard.
+        transport: How to reach the shard.
         shard: Its number.
         writer: Names the writer.
         schema: What one step holds.
@@ -54,9 +54,9 @@ class Queue:
     """
 
     def __init__(
-        self, lines: Lines, shard: int, writer: str, schema: Schema, lanes: Int64, clock: Callable[[], float]
+        self, transport: Transport, shard: int, writer: str, schema: Schema, lanes: Int64, clock: Callable[[], float]
     ) -> None:
-        self._lines, self.shard, self._writer, self._clock = lines, shard, writer, clock
+        self._transport, self.shard, self._writer, self._clock = transport, shard, writer, clock
         self._schema, self.lanes = schema, lanes
         self._steps = steps_of(schema, len(lanes))
         self._sealed: deque[Filling] = deque()
@@ -154,7 +154,7 @@ class Queue:
     def send(self, due: list[Sending]) -> None:
         """Send blocks."""
         for sending in due:
-            sending.promise = self._lines.call(self.shard, "add", *sending.arguments)
+            sending.promise = self._transport.call(self.shard, "add", *sending.arguments)
 
     def promises(self) -> list[Any]:
         """What was sent, in order."""
@@ -167,10 +167,10 @@ class Queue:
                 return
             filling = self._sent[0].filling
             try:
-                if not self._lines.take(self._sent[0].promise):
+                if not self._transport.take(self._sent[0].promise):
                     self._again()
                     return
-            except Gone as error:
+            except ShardUnavailable as error:
                 self._again()
                 if not self.down:
                     self.down = True

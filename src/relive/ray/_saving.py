@@ -16,7 +16,7 @@ from ..checkpoints._schemas import fields_of, schema_of
 from ..errors import CorruptionError, StorageError, event, message
 from ._drawing import Drawer
 from ._keeping import FORMATS, MANIFEST, read_json
-from ._wire import Gone, Lines, Plan
+from ._wire import Plan, ShardUnavailable, Transport
 
 _PAUSE = 0.02
 
@@ -39,12 +39,12 @@ class SavedShards(Frozen, kw_only=True):
     seconds: float
 
 
-def save(plan: Plan, lines: Lines, drawer: Drawer, path: str, *, rows: bool = True) -> SavedShards:
+def save(plan: Plan, transport: Transport, drawer: Drawer, path: str, *, rows: bool = True) -> SavedShards:
     """Have every shard save itself, and then the first one write what all of them are.
 
     Args:
         plan: What the shards are built from.
-        lines: How to reach them.
+        transport: How to reach them.
         drawer: The generator and counts that are saved with them.
         path: The directory, where they run.
         rows: Whether to save steps; else only what they are.
@@ -58,10 +58,10 @@ def save(plan: Plan, lines: Lines, drawer: Drawer, path: str, *, rows: bool = Tr
         raise StorageError(message("shards that all answer", f"none from {missing}", "Shards.save", remedy))
     results: list[Any] = []
     if rows:
-        for promise in [lines.call(shard, "save", path) for shard in range(plan.shards)]:
-            _waited(lines, promise)
+        for promise in [transport.call(shard, "save", path) for shard in range(plan.shards)]:
+            _waited(transport, promise)
         for shard in range(plan.shards):
-            while (found := _waited(lines, lines.call(shard, "saved", path))) is None:
+            while (found := _waited(transport, transport.call(shard, "saved", path))) is None:
                 time.sleep(_PAUSE)
             results.append(found)
     facts = {
@@ -80,7 +80,7 @@ def save(plan: Plan, lines: Lines, drawer: Drawer, path: str, *, rows: bool = Tr
     }
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # a generator of the user's own
         facts["rng"] = state_of(drawer.rng)
-    _waited(lines, lines.call(0, "note", path, facts))
+    _waited(transport, transport.call(0, "note", path, facts))
     numbers, written, total = zip(*results, strict=True) if results else ((), (), ())
     return SavedShards(
         path=path,
@@ -91,12 +91,12 @@ def save(plan: Plan, lines: Lines, drawer: Drawer, path: str, *, rows: bool = Tr
     )
 
 
-def _waited(lines: Any, promise: Any) -> Any:
-    while not lines.wait([promise], 1.0)[0]:
+def _waited(transport: Any, promise: Any) -> Any:
+    while not transport.wait([promise], 1.0)[0]:
         pass
     try:
-        return lines.take(promise)
-    except Gone as error:
+        return transport.take(promise)
+    except ShardUnavailable as error:
         raise StorageError(event(f"A shard died while it was saved ({error})", "Shards.save")) from None
 
 

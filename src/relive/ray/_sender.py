@@ -10,7 +10,7 @@ from weakref import WeakSet
 from .._base import forks
 from ..errors import ReliveError, event, message
 from ._queue import HELD, Queue
-from ._wire import Lines
+from ._wire import Transport
 
 # Seconds between two looks at what was acknowledged, and of waiting after which it is said for whom.
 LOOK, STALL = 0.005, 5.0
@@ -26,7 +26,7 @@ class Sender:
     writer that its user has dropped.
 
     Args:
-        lines: How to reach the shards.
+        transport: How to reach the shards.
         queues: What is sent.
         lanes: The writer's lanes, for what is said.
         clock: Seconds.
@@ -37,8 +37,10 @@ class Sender:
         closed: Whether the writer takes nothing more.
     """
 
-    def __init__(self, lines: Lines, queues: Sequence[Queue], lanes: Sequence[int], clock: Callable[[], float]) -> None:
-        self._lines, self._queues, self._lanes, self._clock = lines, queues, lanes, clock
+    def __init__(
+        self, transport: Transport, queues: Sequence[Queue], lanes: Sequence[int], clock: Callable[[], float]
+    ) -> None:
+        self._transport, self._queues, self._lanes, self._clock = transport, queues, lanes, clock
         self.changed = threading.Condition()
         self.closed = False
         self._left = self._told = False
@@ -67,7 +69,7 @@ class Sender:
             self._thread.start()
             forks.tell(self)
             _SENDERS.add(self)
-            self._lines.at_end(stop_all)  # the thread must not be inside of a library that is being torn down
+            self._transport.at_end(stop_all)  # the thread must not be inside of a library that is being torn down
 
     def check(self) -> None:
         """Raise what ended the thread, or what a shard said to a block that it refused. Under the lock."""
@@ -183,7 +185,7 @@ class Sender:
                     idle = all(queue.open.empty for queue in self._queues)
                     self.changed.wait(_IDLE if idle else HELD / 2)
                 return True
-        ready = self._lines.wait(flying, LOOK)
+        ready = self._transport.wait(flying, LOOK)
         with self.changed:
             begin = 0
             for queue, promises in sent:

@@ -9,16 +9,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .._base.types import Array, Bool, Float64, Int64
+from .._base.types import Array, Float64, Int64
+from .._schema.step_parser import Step
 from ..buffer import ReplayBuffer
 from ..checkpoints._saving import Saved
 from ..errors import NotEnoughData, ReliveError, StorageError, event, message
-from ..items._columns import nest
 from ..samplers import Share
 from ._blocks import followed, restored, stacks
 from ._ids import Ids, lanes_in, most_lives
 from ._keeping import MANIFEST, Keeper, loaded, write_json
-from ._wire import Block, Drawn, Plan, Word, packed
+from ._wire import Block, Drawn, Plan, ShardStatus, packed
 
 _LOG = logging.getLogger("relive")
 
@@ -105,22 +105,22 @@ class Shard:
         choices = {"num_envs": lanes, "item": plan.item, "sampler": plan.sampler, "seed": seed}
         return {"capacity": plan.steps * lanes, "boundaries": plan.boundaries, **choices}
 
-    def ready(self) -> tuple[Word, str, int]:
-        """The shard's word, where it runs, and its process.
+    def ready(self) -> tuple[ShardStatus, str, int]:
+        """The shard's status, where it runs, and its process.
 
         Raises:
             ReliveError: It could not be started.
         """
         return self.share(0.0), os.uname().nodename, os.getpid()
 
-    def share(self, largest: float) -> Word:
+    def share(self, largest: float) -> ShardStatus:
         """What the shard has now; `largest`: the largest priority that was set in any shard."""
         with self._call(largest):
-            return self._word(self.buffer.share())
+            return self._status(self.buffer.share())
 
     def draw(
         self, fractions: Float64, largest: float, updates: tuple[Int64, Float64] | None = None
-    ) -> tuple[Drawn | None, Word]:
+    ) -> tuple[Drawn | None, ShardStatus]:
         """The items at these fractions of what the shard has now; None if it has none, or too few.
 
         Args:
@@ -134,17 +134,17 @@ class Shard:
             try:
                 batch, masses, share = self.buffer.draw_at(fractions)
             except NotEnoughData:
-                return None, self._word(self.buffer.share())
+                return None, self._status(self.buffer.share())
             fields = packed(self._plan.item, dict(batch._fields))
             del fields["weights"]
             fields["ids"] = self.ids.outer(fields["ids"])
-            return Drawn(fields, masses), self._word(share)
+            return Drawn(fields, masses), self._status(share)
 
-    def update(self, ids: Int64, td_error: Float64, largest: float) -> tuple[int, Word]:
+    def update(self, ids: Int64, td_error: Float64, largest: float) -> tuple[int, ShardStatus]:
         """Set priorities; how many were applied. Ids of steps that were lost or overwritten are dropped."""
         with self._call(largest):
             applied = self._update(ids, td_error)
-            return applied, self._word(self.buffer.share())
+            return applied, self._status(self.buffer.share())
 
     def _update(self, ids: Int64, td_error: Float64) -> int:
         own, known = self.ids.inner(ids, self.buffer.next_rows)
@@ -194,24 +194,16 @@ class Shard:
                 self._added += count * len(local[chosen])
 
     def _extend(self, block: Block, successors: list[Array], count: int, chosen: Any, lanes: Int64) -> None:
-        def of(array: Any) -> Any:
-            return array[:count, chosen]
+        def of(array: Array) -> Array:
+            return np.ascontiguousarray(array[:count, chosen].swapaxes(0, 1))
 
-        columns = self._plan.schema.columns
-        steps = nest([c.keys for c in columns], [_given(of(v), c.field) for c, v in zip(columns, block.values)])  # noqa: B905
-        if successors:
-            later = columns[: len(successors)]
-            values = [_given(of(v), c.field) for c, v in zip(later, successors)]  # noqa: B905
-            steps |= nest([("next_obs", *c.keys[1:]) for c in later], values)
-        if block.priority is not None:
-            steps["priority"] = of(block.priority)
-        flags: dict[str, Bool] = {"terminated": of(block.terminated), "truncated": of(block.truncated)}
-        self.buffer.extend(**steps, **flags, env_ids=lanes, time_major=True)
+        step = Step([*block.values], successors or None, block.terminated, block.truncated).mapped(of)
+        self.buffer._core.writer.put(step, lanes, None if block.priority is None else of(block.priority))
 
-    def counts(self, largest: float) -> tuple[Word, int, int]:
-        """The shard's word, cuts, and bytes of its buffer when full; cheap for any size."""
+    def counts(self, largest: float) -> tuple[ShardStatus, int, int]:
+        """The shard's status, cuts, and bytes of its buffer when full; cheap for any size."""
         with self._call(largest):
-            return self._word(self.buffer.share()), self.buffer._core.ring.tally()["cuts"], self.buffer._core.nbytes
+            return self._status(self.buffer.share()), self.buffer._core.ring.tally()["cuts"], self.buffer._core.nbytes
 
     def save(self, path: str) -> None:
         """Begin to save into the shard's own part of the directory `path`; `saved` tells when it is done."""
@@ -258,15 +250,6 @@ class Shard:
             self._largest = largest
         return self._lock
 
-    def _word(self, share: Share) -> Word:
+    def _status(self, share: Share) -> ShardStatus:
         counts = len(self.buffer), self._kept, self._added, self._stale, sum(self._dropped.values())
-        return Word(share.total, share.count, share.smallest, share.largest, self.ids.life, *counts)
-
-
-def _given(value: Any, field: Any) -> Any:
-    """A value as it is given to `extend`: inside, the frames of a stack come first."""
-    if not field.stack:
-        return value
-    if field.stack == 1:
-        return value.reshape(*value.shape[:2], *field.full_shape)
-    return np.moveaxis(value, 2, -1) if field.stack_axis else value
+        return ShardStatus(share.total, share.count, share.smallest, share.largest, self.ids.life, *counts)

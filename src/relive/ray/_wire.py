@@ -9,6 +9,7 @@ import numpy as np
 
 from .._base.capabilities import completed
 from .._base.frozen import Frozen
+from .._base.nests import paths
 from .._base.types import Array, Bool, Float64, Int64
 from ..items import Item
 from ..samplers import Sampler, Share
@@ -20,7 +21,7 @@ else:
     from .._base.frozen import Record
 
 
-class Gone(Exception):
+class ShardUnavailable(Exception):
     """A shard that did not answer a call: it died, or is being started again. The call may have been executed.
 
     Args:
@@ -33,7 +34,7 @@ class Gone(Exception):
         self.final = final
 
 
-class Lines(Protocol):
+class Transport(Protocol):
     """How to reach shards: Ray's actors, or, in tests, objects of this process."""
 
     @property
@@ -61,13 +62,13 @@ class Lines(Protocol):
         """The result of a promise that is kept; the error of one that is broken.
 
         Raises:
-            Gone: The shard did not answer.
+            ShardUnavailable: The shard did not answer.
             ReliveError: What its method raised.
         """
         ...
 
 
-class Word(Record):
+class ShardStatus(Record):
     """What a shard says of itself with every reply.
 
     Attributes:
@@ -173,17 +174,10 @@ class Plan(Frozen, kw_only=True):
 
 def packed(item: Item, fields: dict[str, Any]) -> dict[str, Array]:
     """The fields of a batch by path, as contiguous arrays; views of others are left out."""
-    flat, views = dict(_flat(fields, "")), completed(item, Item).views
+    flat, views = {".".join(path): array for path, array in paths(fields)}, completed(item, Item).views
     for path in list(flat):
         root, dot, rest = path.partition(".")
         whole = flat.get(views[root].whole + dot + rest) if root in views else None
         if whole is not None and np.may_share_memory(flat[path], whole):
             del flat[path]
     return {path: np.ascontiguousarray(array) for path, array in flat.items()}
-
-
-def _flat(fields: dict[str, Any], prefix: str) -> list[tuple[str, Array]]:
-    found: list[tuple[str, Array]] = []
-    for name, value in fields.items():
-        found += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
-    return found

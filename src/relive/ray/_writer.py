@@ -18,7 +18,7 @@ from ..errors import ArgumentError, ReliveError, message
 from ._blocks import Filling
 from ._queue import Queue
 from ._sender import STALL, Sender
-from ._wire import Gone, Lines, Plan
+from ._wire import Plan, ShardUnavailable, Transport
 
 
 class Writer:
@@ -34,8 +34,10 @@ class Writer:
     be sent are counted in the log.
     """
 
-    def __init__(self, plan: Plan, lines: Lines, lanes: Int64, clock: Callable[[], float] = time.monotonic) -> None:
-        self._plan, self._lines, self._lanes, self._clock = plan, lines, lanes, clock
+    def __init__(
+        self, plan: Plan, transport: Transport, lanes: Int64, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._plan, self._transport, self._lanes, self._clock = plan, transport, lanes, clock
         self._name = os.urandom(8).hex()
         self._parser = StepParser(plan.schema)
         self._every = np.arange(len(lanes))
@@ -45,10 +47,10 @@ class Writer:
         self._place = np.zeros(len(lanes), np.int64)
         for shard in np.unique(shards).tolist():
             mine = np.flatnonzero(shards == shard)
-            queue = Queue(lines, shard, self._name, plan.schema, lanes[mine], clock)
+            queue = Queue(transport, shard, self._name, plan.schema, lanes[mine], clock)
             self._place[mine] = np.arange(len(mine))
             self._queues.append((queue, mine, _sliced(mine)))
-        self._sender = Sender(lines, [queue for queue, _, _ in self._queues], lanes.tolist(), clock)
+        self._sender = Sender(transport, [queue for queue, _, _ in self._queues], lanes.tolist(), clock)
         weakref.finalize(self, self._sender.leave).atexit = False
 
     @property
@@ -76,7 +78,7 @@ class Writer:
             ReliveError: The writer is closed, or a shard refused an earlier block.
         """
         which = self._which(env_ids)
-        canonical = self._parser.step(_in_order(step), (len(which),), 1)
+        canonical = self._parser.step(step, (len(which),), 1)
         raw = raw_priorities(priority, (len(which),), self._plan.sampler)
         with self._sender.changed:
             self._sender.begin()
@@ -89,7 +91,6 @@ class Writer:
         """
         which = self._which(env_ids)
         check.flag(time_major, "Writer.extend(time_major)")
-        steps = _in_order(steps)
         lead = self._parser.lead(steps, len(which), time_major)
         canonical = self._parser.step(steps, lead.shape, 1 if lead.flat else 0).mapped(lead.lane_major)
         given = raw_priorities(priority, lead.shape, self._plan.sampler)
@@ -143,13 +144,13 @@ class Writer:
         """
         self.flush()
         found = np.zeros(len(self._lanes), np.int64)
-        asked = [self._lines.call(queue.shard, "lane_steps", queue.lanes) for queue, _, _ in self._queues]
-        while not all(self._lines.wait(asked, STALL)):
+        asked = [self._transport.call(queue.shard, "lane_steps", queue.lanes) for queue, _, _ in self._queues]
+        while not all(self._transport.wait(asked, STALL)):
             self._sender.check()
         for (queue, mine, _), promise in zip(self._queues, asked, strict=True):
             try:
-                found[mine] = self._lines.take(promise)
-            except Gone:
+                found[mine] = self._transport.take(promise)
+            except ShardUnavailable:
                 queue.broken = True
         return found
 
@@ -167,7 +168,7 @@ class Writer:
         if self._sender.begun:
             remedy = "send a new one, `shards.writer(env_ids)`, and use it where it arrives"
             raise ReliveError(message("a writer that has added nothing yet", f"`{self!r}`", "pickle", remedy))
-        return Writer, (self._plan, self._lines, self._lanes)
+        return Writer, (self._plan, self._transport, self._lanes)
 
     def __repr__(self) -> str:
         return f"Writer(env_ids={self.env_ids}{', closed' if self._sender.closed else ''})"
@@ -210,11 +211,6 @@ class Writer:
         if filling.empty:
             filling.begun = self._clock()
             self._sender.changed.notify_all()
-
-
-def _in_order(step: dict[str, Any]) -> dict[str, Any]:
-    """The fields in the order in which they are checked, whatever order they were given in."""
-    return {**dict.fromkeys(("obs", "action", "reward", "next_obs", "terminated", "truncated")), **step}
 
 
 def _sliced(positions: Int64) -> Int64 | slice:

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._base import check
 from .._base.capabilities import completed
+from .._base.priorities import check_errors
 from .._buffer.arguments import generator, ids_of, lanes_of, no_priorities, td_errors
 from .._flow.limiter import RateLimiter, checked
 from .._flow.prefetch import converter
@@ -26,7 +27,7 @@ from ._drawing import Drawer
 from ._pace import Pace
 from ._planning import planned
 from ._saving import SavedShards, loading, save
-from ._wire import Lines, Plan
+from ._wire import Plan, Transport
 from ._writer import Writer
 from .stats import ShardsStats
 
@@ -108,22 +109,21 @@ class Shards:
             self._drawer.health.hear_all(timeout)
             self._limit_from_now()
             if plan.save_dir is not None:
-                save(plan, self._lines, self._drawer, plan.save_dir, rows=False)
+                save(plan, self._transport, self._drawer, plan.save_dir, rows=False)
         except BaseException:
             self.close()
             raise
 
-    def _attach(self, plan: Plan, lines: Lines, rng: Any, limiter: RateLimiter | None) -> None:
+    def _attach(self, plan: Plan, transport: Transport, rng: Any, limiter: RateLimiter | None) -> None:
         """Be a handle to shards that run already."""
-        self._plan, self._lines, self.limiter = plan, lines, limiter
-        self._drawer = Drawer(plan, lines, rng)
+        self._plan, self._transport, self.limiter = plan, transport, limiter
+        self._drawer = Drawer(plan, transport, rng)
         self._draws = Draws(self._drawer, None)
         self._owner = self._closed = False
 
     def _limit_from_now(self) -> None:
         if self.limiter is not None:
-            health = self._drawer.health
-            self._draws.pace = Pace(self.limiter, health, before=health.added)
+            self._draws.pace = Pace(self.limiter, self._drawer.health)
 
     # What it was built from.
 
@@ -179,7 +179,7 @@ class Shards:
         """
         plan = self._running()
         lanes = np.arange(plan.num_envs) if env_ids is None else lanes_of(env_ids, plan.num_envs)
-        return Writer(plan, self._lines, lanes)
+        return Writer(plan, self._transport, lanes)
 
     def sample(self, batch_size: int, *, beta: float | None = None) -> Batch:
         """Draw items from all shards, as `ReplayBuffer.sample` does from one buffer.
@@ -228,10 +228,7 @@ class Shards:
         sampler = completed(self._running().sampler, Sampler)
         if not sampler.prioritizes:
             raise no_priorities(sampler, at)
-        if not np.isfinite(np.abs(errors) + sampler.eps).all():
-            from ..samplers._priorities import unfit
-
-            raise unfit(errors, sampler.eps)
+        check_errors(errors, sampler.eps)
         with self._draws.lock:
             return self._drawer.update(numbers, errors, wait=not self._draws.prefetching)
 
@@ -266,7 +263,7 @@ class Shards:
         """A snapshot; asks all shards, waits a second or two at most, and never raises where one is silent."""
         self._running()
         with self._draws.lock:
-            return snapshot(self._plan, self._lines, self._drawer)
+            return snapshot(self._plan, self._transport, self._drawer)
 
     def save(self, path: str | os.PathLike[str]) -> SavedShards:
         """Save all shards in a directory that each of them can write, for `Shards.load`.
@@ -279,7 +276,8 @@ class Shards:
         """
         self._running()
         with self._draws.lock:
-            return save(self._plan, self._lines, self._drawer, os.path.abspath(check.path(path, "Shards.save(path)")))
+            folder = os.path.abspath(check.path(path, "Shards.save(path)"))
+            return save(self._plan, self._transport, self._drawer, folder)
 
     @classmethod
     def load(
@@ -343,8 +341,8 @@ class Shards:
         if self._closed:
             return
         self._closed = True
-        if self._owner and isinstance(self._lines, Actors):
-            self._lines.end()
+        if self._owner and isinstance(self._transport, Actors):
+            self._transport.end()
             KeyValues(self._plan.run).forget()
 
     def __enter__(self) -> Shards:
@@ -354,7 +352,7 @@ class Shards:
         self.close()
 
     def __reduce__(self) -> Any:
-        return _attached, (self._plan, self._lines, self.limiter)
+        return _attached, (self._plan, self._transport, self.limiter)
 
     def __repr__(self) -> str:
         plan = self._plan
@@ -378,10 +376,10 @@ class Shards:
         return size, beta
 
 
-def _attached(plan: Plan, lines: Lines, limiter: RateLimiter | None) -> Shards:
+def _attached(plan: Plan, transport: Transport, limiter: RateLimiter | None) -> Shards:
     """A handle to shards, in another process."""
     made = Shards.__new__(Shards)
-    made._attach(plan, lines, np.random.default_rng(), limiter)
+    made._attach(plan, transport, np.random.default_rng(), limiter)
     made._drawer.health.hear_all(1.0)
     made._limit_from_now()
     return made

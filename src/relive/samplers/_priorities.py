@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from .._base import check
-from .._base.types import Array, Bool, Float64, Int64
+from .._base.priorities import valid
+from .._base.types import Array, Float64, Int64
 from .._ring.plans import Sampled
-from ..errors import PriorityError, message
 from ._protocol import Draw, Report
 from .anneal import Anneal
 
@@ -58,27 +58,6 @@ def beta_at(beta: float | Anneal, call: int) -> float:
     return beta.at(call) if isinstance(beta, Anneal) else beta
 
 
-def check_given(priority: Float64) -> None:
-    """Refuse raw priorities that are not finite or negative."""
-    bad = ~(np.isfinite(priority) & (priority >= 0))
-    if bad.any():
-        raise _refusal("a finite priority >= 0", priority, bad, "$.priority")
-
-
-def unfit(td_error: Float64, eps: float) -> PriorityError:
-    """The error about the TD errors whose priority `|td_error| + eps` is not finite."""
-    with np.errstate(over="ignore"):  # a finite error can have an infinite priority
-        bad = ~np.isfinite(np.abs(td_error) + eps)
-    return _refusal("a finite TD error", td_error, bad, "$.td_error", "check the loss")
-
-
-def _refusal(expected: str, values: Float64, bad: Bool, at: str, remedy: str | None = None) -> PriorityError:
-    position = np.unravel_index(int(np.flatnonzero(bad)[0]), values.shape)
-    where = f"{at}[{', '.join(str(int(axis)) for axis in position)}]"
-    got = f"`{values[position]}` ({int(bad.sum())} of {values.size})"
-    return PriorityError(message(expected, got, where, remedy))
-
-
 def sound(raw: Float64, anchors: Int64, *numbers: Array) -> bool:
     """Whether saved priorities are those of anchors, and priorities as the other numbers are finite and not negative.
 
@@ -87,8 +66,9 @@ def sound(raw: Float64, anchors: Int64, *numbers: Array) -> bool:
         anchors: The rows that can be drawn.
         numbers: Counts and priorities.
     """
-    good = all(not each.size or (each.min() >= 0 and each.max() < np.inf) for each in (raw, *numbers))  # NaN: neither
-    return good and np.count_nonzero(raw) == np.count_nonzero(raw[anchors])
+    return all(valid(each).all() for each in (raw, *numbers)) and np.count_nonzero(raw) == np.count_nonzero(
+        raw[anchors]
+    )
 
 
 class Weighted(Protocol):

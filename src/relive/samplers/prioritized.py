@@ -12,10 +12,11 @@ import numpy as np
 from .. import sum_tree
 from .._base.arrays import ArraySpec, Memory
 from .._base.frozen import Frozen
+from .._base.priorities import unfit
 from .._base.types import Bool, Float64, Int64
 from .._ring import kernels
 from .._ring.ring import Ring
-from ._priorities import ProportionalSampling, beta_at, check_settings, sound, unfit
+from ._priorities import ProportionalSampling, beta_at, check_settings, sound
 from ._protocol import Carried, Index, Report, Sampler, Share
 from .anneal import Anneal
 

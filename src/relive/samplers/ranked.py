@@ -12,11 +12,12 @@ from .. import sum_tree
 from .._base import memory as _memory
 from .._base.arrays import ArraySpec, Memory
 from .._base.frozen import Frozen
+from .._base.priorities import unfit
 from .._base.types import Array, Bool, Float64, Int64
 from .._ring import kernels as _kernels
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
-from ._priorities import ProportionalSampling, beta_at, check_settings, sound, unfit
+from ._priorities import ProportionalSampling, beta_at, check_settings, sound
 from ._protocol import Carried, Index, Report, Sampler
 from .anneal import Anneal
 

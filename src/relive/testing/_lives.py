@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from .._base.nests import mapped
 from .._base.types import Array, Int64
 from ..buffer import ReplayBuffer
 from ..errors import ReliveWarning
 from .agreement import check
-from .nests import tree_map
 from .oracle import OracleBuffer
 from .synthetic import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script, SyntheticEnvs
 
@@ -115,7 +115,7 @@ def feed(buffer: ReplayBuffer, call: Call, oracle: OracleBuffer | None = None) -
     if call.steps is None:
         buffer.cut(**lanes)
     elif call.steps["reward"].shape[1] == 1:
-        ids = buffer.add(**tree_map(lambda array: array[:, 0], call.steps), **lanes)[:, None]
+        ids = buffer.add(**mapped(lambda array: array[:, 0], call.steps), **lanes)[:, None]
     else:
         ids = buffer.extend(**call.steps, **lanes)
     if oracle is None:
@@ -133,4 +133,4 @@ def feed_step_by_step(buffer: ReplayBuffer, call: Call) -> None:
         feed(buffer, call)
         return
     for t in range(call.steps["reward"].shape[1]):
-        feed(buffer, Call(call.lanes, tree_map(lambda array, t=t: array[:, t : t + 1], call.steps)))
+        feed(buffer, Call(call.lanes, mapped(lambda array, t=t: array[:, t : t + 1], call.steps)))

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from .._base.nests import mapped
 from .._base.types import Array, Int64
-from .nests import Nested, same_bytes, tree_map
+from .nests import Nested, same_bytes
 
 if TYPE_CHECKING:
     from ..buffer import ReplayBuffer
@@ -261,7 +262,7 @@ class OracleBuffer:
         """Store the steps `[L', T, ...]` of these lanes, named as in `ReplayBuffer.extend`; returns their ids."""
         ids = np.empty(steps["reward"].shape[:2], np.int64)
         for i, t in np.ndindex(*ids.shape):
-            row = self.lanes[lanes[i]].add(tree_map(lambda value, at=(i, t): value[at], steps))
+            row = self.lanes[lanes[i]].add(mapped(lambda value, at=(i, t): value[at], steps))
             self.give_up(self.lanes[lanes[i]])
             ids[i, t] = row * self.num_envs + lanes[i]
         self.refresh()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.nests import located, zipped
 from .._base.types import Array
 from ..schema import Field as F
 from ..schema import Schema
@@ -51,10 +52,12 @@ STAY, JUMP = range(2)
 
 def encode(fields: Any, name: str, lane: int, serial: int) -> Nested:
     """A value for every field that no other (lane, serial) shares, within what the dtype can tell apart."""
-    if isinstance(fields, dict):
-        return {key: encode(child, f"{name}.{key}", lane, serial) for key, child in fields.items()}
-    index = np.arange(int(np.prod(fields.shape, dtype=int)))
-    kind = fields.dtype.kind
+    return located(lambda field, at: _encoded(field, at, lane, serial), fields, name)
+
+
+def _encoded(field: F, name: str, lane: int, serial: int) -> Array:
+    index = np.arange(int(np.prod(field.shape, dtype=int)))
+    kind = field.dtype.kind
     value: Array
     if kind == "b":
         value = (serial + lane + index) % 2 == 0
@@ -66,8 +69,8 @@ def encode(fields: Any, name: str, lane: int, serial: int) -> Nested:
                 value[0] = np.nan
     else:
         value = serial * 5 + lane * 101 + index * 17 + zlib.crc32(name.encode()) % 97
-        value = value % 251 if fields.dtype.itemsize == 1 else value
-    return value.reshape(fields.shape).astype(fields.dtype)
+        value = value % 251 if field.dtype.itemsize == 1 else value
+    return value.reshape(field.shape).astype(field.dtype)
 
 
 def start(field: F, frame: Array) -> Array:
@@ -194,10 +197,4 @@ class SyntheticEnvs:
 
     def over_fields(self, function: Any, *trees: Nested) -> Nested:
         """Apply `function(field, ...)` to the leaves of an observation."""
-
-        def walk(field: Any, *values: Any) -> Any:
-            if isinstance(field, dict):
-                return {name: walk(field[name], *(value[name] for value in values)) for name in field}
-            return function(field, *values)
-
-        return walk(self.fields["obs"], *trees)
+        return zipped(function, self.fields["obs"], *trees)

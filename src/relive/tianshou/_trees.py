@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from tianshou.data import Batch, to_numpy
 
+from .._base.nests import located, mapped, zipped
 from .._base.types import Array, Int64
 from ..batch import Batch as Drawn
 from ..buffer import ReplayBuffer
@@ -48,14 +49,15 @@ def to_batch(tree: Any) -> Any:
     return Batch({name: to_batch(child) for name, child in tree.items()}) if isinstance(tree, dict) else tree
 
 
-def mapped(change: Callable[[Array], Array], tree: Any) -> Any:
-    """A tree with every array changed."""
-    return {name: mapped(change, child) for name, child in tree.items()} if isinstance(tree, dict) else change(tree)
+def by_slot(tree: Any, slots: Int64, size: int) -> Any:
+    """Arrays of `size` slots, with the entries of `tree` at `slots` and 0 elsewhere."""
 
+    def scattered(rows: Array) -> Array:
+        found = np.zeros((size, *rows.shape[1:]), rows.dtype)
+        found[slots] = rows
+        return found
 
-def zipped(join: Callable[[Array, Array], Array], one: Any, two: Any) -> Any:
-    """Two trees as one."""
-    return {name: zipped(join, one[name], two[name]) for name in one} if isinstance(one, dict) else join(one, two)
+    return mapped(scattered, tree)
 
 
 def frames(buffer: ReplayBuffer, ids: Int64, read: Drawn, stack: int) -> tuple[Any, Any]:
@@ -76,19 +78,17 @@ def frames(buffer: ReplayBuffer, ids: Int64, read: Drawn, stack: int) -> tuple[A
 def schema_of(obs: Any, act: Any, reward: Any) -> Schema:
     """The schema of these steps, which have a leading axis."""
     first = {"obs": mapped(_first, obs), "action": mapped(_first, act), "reward": _first(np.asarray(reward))}
-    return Schema(**_fields(first, "$"), slot=Field((), "int64"))
+    return Schema(**located(_field, first, "$"), slot=Field((), "int64"))
 
 
 def _first(rows: Array) -> Array:
     return np.asarray(rows[0])
 
 
-def _fields(tree: Any, at: str) -> Any:
-    if isinstance(tree, dict):
-        return {name: _fields(child, f"{at}.{name}") for name, child in tree.items()}
-    if tree.dtype.kind not in "biufc":
-        raise SchemaError(message("numbers", f"`{tree.dtype}`", at))
-    return Field(tree.shape, "float32" if at == "$.reward" and tree.dtype.kind != "f" else tree.dtype)
+def _field(array: Array, at: str) -> Field:
+    if array.dtype.kind not in "biufc":
+        raise SchemaError(message("numbers", f"`{array.dtype}`", at))
+    return Field(array.shape, "float32" if at == "$.reward" and array.dtype.kind != "f" else array.dtype)
 
 
 def refusal(name: str, remedy: str) -> ArgumentError:

@@ -10,6 +10,7 @@ from tianshou.data import Batch, ReplayBuffer, ReplayBufferManager
 
 from .._adapters.counted import Counted
 from .._base import check
+from .._base.nests import mapped
 from .._base.types import Array, Bool, Int64
 from .._buffer.call_lock import AdapterLock, one_at_a_time
 from ..batch import Batch as Drawn
@@ -17,7 +18,7 @@ from ..errors import ArgumentError, SchemaError, StaleId, message
 from ..items import Transitions
 from ..schema import Field, Schema
 from . import _hdf5
-from ._trees import IN_RELIVE, NEEDED, Indices, frames, mapped, plain, refusal, schema_of, to_batch
+from ._trees import IN_RELIVE, NEEDED, Indices, by_slot, frames, plain, refusal, schema_of, to_batch
 
 Self = TypeVar("Self", bound="VectorReplayBuffer")
 
@@ -227,13 +228,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         if self._counted is None:
             raise AttributeError(name)
         slots = self.sample_indices(0)
-
-        def scattered(rows: Array) -> Array:
-            found = np.zeros((self.maxsize, *rows.shape[1:]), rows.dtype)
-            found[slots] = rows
-            return found
-
-        return to_batch(mapped(scattered, plain(self._counted.buffer.read(self._ids(slots))[name])))
+        return to_batch(by_slot(self._counted.buffer.read(self._ids(slots))[name], slots, self.maxsize))
 
     def next(self, index: Any) -> Any:
         """The slots of the next steps; those of last steps of episodes, and of newest steps, stay."""

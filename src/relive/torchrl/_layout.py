@@ -10,7 +10,7 @@ import torch
 
 from .._base.frozen import Frozen
 from .._base.narrow import from_torch, to_torch
-from .._base.nests import nested
+from .._base.nests import nested, paths
 from .._base.types import Array, Bool
 from ..batch import Batch
 from ..errors import SchemaError, message
@@ -84,8 +84,8 @@ class Layout(Frozen):
             array = array_of(data.get(key), key)
             return Field(array.shape[2:], array.dtype)
 
-        extras = {name: nested({key: field((*at, *key)) for key in keys}) for name, keys, at in self._groups() if keys}
-        obs = nested({key: field(key) for key in self.observed})
+        extras = {name: nested((key, field((*at, *key))) for key in keys) for name, keys, at in self._groups() if keys}
+        obs = nested((key, field(key)) for key in self.observed)
         nothing, shape = Field((), "bool"), () if self.reward == [1] else tuple(self.reward)
         reward = Field(shape, array_of(data.get(("next", "reward"))).dtype)
         return Schema(obs=obs or nothing, action=nothing, reward=reward, **extras)
@@ -110,8 +110,8 @@ class Layout(Frozen):
             terminated = done & ~truncated
         reward = column(("next", "reward"))
         step: dict[str, Any] = {
-            "obs": nested({key: column(key) for key in self.observed}) or nothing,
-            "next_obs": nested({key: column(("next", *key)) for key in self.observed}) or nothing,
+            "obs": nested((key, column(key)) for key in self.observed) or nothing,
+            "next_obs": nested((key, column(("next", *key))) for key in self.observed) or nothing,
             "action": nothing,
             "reward": reward[..., 0] if self.reward == [1] else reward,
             "terminated": terminated,
@@ -119,17 +119,13 @@ class Layout(Frozen):
         }
         for name, keys, at in self._groups():
             if keys:
-                step[name] = nested({key: column((*at, *key)) for key in keys})
+                step[name] = nested((key, column((*at, *key))) for key in keys)
         return step
 
     def named(self, batch: Batch) -> dict[str, Any]:
         """A batch as nested dicts of tensors."""
-        after = {} if not self.observed else _tensors(batch.next_obs)
-        found = {} if not self.observed else _tensors(batch.obs)
-        if self.extras:
-            _join(found, _tensors(batch.root))
-        if self.after:
-            _join(after, _tensors(batch.after))
+        after = _tensors(batch.next_obs if self.observed else {}, batch.after if self.after else {})
+        found = _tensors(batch.obs if self.observed else {}, batch.root if self.extras else {})
         column = (len(batch.ids), 1)
         done = batch.terminated | batch.truncated
         for name, flags in zip(_FLAGS, (done, batch.terminated, batch.truncated), strict=True):
@@ -154,13 +150,6 @@ def largest(td_error: Any, batch_dims: int) -> Array:
     return np.asarray(errors.reshape(*errors.shape[:batch_dims], -1).max(axis=-1))
 
 
-def _tensors(tree: Any) -> dict[str, Any]:
-    return {name: _tensors(value) if isinstance(value, Mapping) else to_torch(value) for name, value in tree.items()}
-
-
-def _join(one: dict[str, Any], two: Mapping[str, Any]) -> None:
-    for name, value in two.items():
-        if isinstance(one.get(name), dict):
-            _join(one[name], value)
-        else:
-            one[name] = value
+def _tensors(*nests: Any) -> dict[str, Any]:
+    """The arrays of all `nests` together, as tensors."""
+    return nested((path, to_torch(array)) for nest in nests for path, array in paths(nest))

@@ -121,7 +121,7 @@ class Access:
         """The chunk-steps of a trajectory that need not be stored, `[T * B, ...]`, row `t * B + b`."""
         block = packed(as_trajectory(trajectory), Arena(), 0)
         rows = {c.path: named(block.rows(c.path), c.dtype) for c in block.entry.layout.columns}
-        return nested({path: to_torch(array) for path, array in rows.items()})
+        return nested((path, to_torch(array)) for path, array in rows.items())
 
     def _only(self, id_: int, method: str) -> Snapshot:
         """A snapshot of one trajectory."""

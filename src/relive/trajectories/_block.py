@@ -13,7 +13,7 @@ import numpy as np
 
 from .._base import narrow
 from .._base.memory import HUGE_PAGE, Arena
-from .._base.nests import nested
+from .._base.nests import Path, nested
 from .._base.types import Array
 from .._disk import safetensors
 from .._disk.files import reported, size_of
@@ -36,7 +36,7 @@ from ._layout import (
     sound,
 )
 from ._metadata import Metadata, from_json
-from .trajectory import Path, Trajectory
+from .trajectory import Trajectory
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Block:
         copies = {path: array.copy() for path, array in self.fields().items()}
         entry = self.entry
         facts = {"max_episode_length": entry.max_episode_length, "model_weights_id": entry.model_weights_id}
-        return Trajectory(**{**nested({**self.metadata, **copies}), **facts})
+        return Trajectory(**{**nested([*self.metadata.items(), *copies.items()]), **facts})
 
     @property
     def header(self) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._base import narrow
-from .._base.nests import nested
+from .._base.nests import Path, nested, paths
 from .._base.types import Array, Float64, Int64
 from .._ring.lanes import distinct
 from ..errors import NotEnoughData, SchemaError, message
@@ -17,7 +17,6 @@ from ._draws import Draws
 from ._layout import Column, Fill
 from ._store import Snapshot, Store, Stored
 from .selection import Info, Selection
-from .trajectory import Path, leaves
 
 _AT = "TrajectoryReplayBuffer.sample"
 _SUCCESS = ("success", "is_success")
@@ -86,7 +85,7 @@ def _info(stored: Stored) -> Info:
         "success": bool(np.any(success[0])) if success else None,
         "returns": None if sums is None else sums.tolist(),
         "task": task_of(metadata),
-        "metadata": nested(metadata),
+        "metadata": nested(metadata.items()),
     }
 
 
@@ -171,7 +170,7 @@ def _filled(column: Column, targets: Sequence[Int64], parts: Sequence[dict[Path,
 
 def _metadata_rows(ids: Int64, envs: Int64, known: Mapping[int, Info]) -> dict[Path, list[Any]]:
     """For each row what its trajectory has once; of a list with a text for each environment, its own."""
-    found = {id_: dict(leaves(info["metadata"])) for id_, info in known.items()}
+    found = {id_: dict(paths(info["metadata"])) for id_, info in known.items()}
     rows: dict[Path, list[Any]] = {path: [] for once in found.values() for path in once}
     for id_, env in zip(ids.tolist(), envs.tolist(), strict=True):
         for path, values in rows.items():

@@ -22,12 +22,13 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from .._base import narrow
+from .._base.nests import Path
 from .._base.types import Int64
 from .._disk import safetensors
 from .._disk.files import json_in
 from ..errors import SchemaError, message
 from ._metadata import Metadata, to_json
-from .trajectory import Path, Trajectory
+from .trajectory import Trajectory
 
 # A value for fields that a trajectory lacks, or one each for some of them by dotted name; None: none may be missing.
 Fill: TypeAlias = float | Mapping[str, float] | None

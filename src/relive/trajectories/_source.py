@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .._base.memory import Arena
+from .._base.nests import Path
 from .._base.types import Array, Int64
 from .._disk.files import Folder, at_once, kept_open, let_go, read_into, reported, size_of
 from .._ring import kernels
@@ -25,7 +26,6 @@ from ._block import Block, memory_of, read_header
 from ._index import Table
 from ._layout import Entry, Layout, Plan, file_name
 from ._metadata import Metadata
-from .trajectory import Path
 
 _NUMBERS = itertools.count()
 _OFTEN = 8  # draws from a file after which its narrow fields are kept in memory

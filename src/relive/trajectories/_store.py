@@ -12,6 +12,7 @@ import numpy as np
 
 from .._base import narrow
 from .._base.memory import Arena
+from .._base.nests import Path
 from .._base.types import Array, Int64
 from .._ring.lanes import distinct
 from ._block import Block, check_storable
@@ -19,7 +20,7 @@ from ._index import Index, Table
 from ._layout import Column, Entry, Fill, Layout, check_alike, columns_of, file_name, joined
 from ._metadata import Metadata
 from ._source import Held, Rows, Source
-from .trajectory import Path, Trajectory
+from .trajectory import Trajectory
 
 # Memory of written trajectories is reused for the next ones: fresh pages would cost more than the copy.
 _SPARE = 256 << 20

@@ -200,8 +200,8 @@ class TrajectoryReplayBuffer(Access):
                 if attempt > _ATTEMPTS or not isinstance(error.__cause__, FileNotFoundError) or not self.refresh():
                     raise
         if self.output == "torch":
-            return nested({path: to_torch(value) for path, value in fields.items()})
-        return Batch(nested(fields))
+            return nested((path, to_torch(value)) for path, value in fields.items())
+        return Batch(nested(fields.items()))
 
     sample_chunks = sample
 

@@ -214,7 +214,7 @@ def extract_interventions(trajectory: Any, mode: str = "any") -> list[Trajectory
         for b, steps in enumerate(chosen.T)
         if steps.any()
     ]
-    return [Trajectory(**nested({**whole.metadata, **each}), **given) for each in fields]
+    return [Trajectory(**nested([*whole.metadata.items(), *each.items()]), **given) for each in fields]
 
 
 @contextlib.contextmanager

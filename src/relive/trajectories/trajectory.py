@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._base import check
 from .._base.narrow import BITS, from_torch, name_of
+from .._base.nests import Path, paths
 from .._base.types import Array
 from ..errors import ArgumentError, SchemaError, message
 from . import _metadata
-
-Path: TypeAlias = tuple[str, ...]
 
 # Fields that may have an extra row per rollout epoch: flags start with the reset's, values end with the final
 # observation's.
@@ -88,7 +87,7 @@ class Trajectory(Mapping[str, Any]):
         Raises:
             SchemaError: There is no field `[T, B, ...]`, or two have different axes.
         """
-        found = dict(leaves(_taken(self._given, ())))
+        found = dict(paths(_taken(self._given, ())))
         arrays = {path: value for path, value in found.items() if isinstance(value, np.ndarray) and value.ndim > 1}
         if not arrays:
             raise SchemaError(message("at least one field of shape `(T, B, ...)`", "none", "Trajectory"))
@@ -172,7 +171,7 @@ class Trajectory(Mapping[str, Any]):
                 self._given.pop(name, None)
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{'.'.join(path)}={_described(value)}" for path, value in leaves(_taken(self._given, ())))
+        fields = ", ".join(f"{'.'.join(path)}={_described(value)}" for path, value in paths(_taken(self._given, ())))
         return f"Trajectory({fields})"
 
 
@@ -214,15 +213,6 @@ def _taken(tree: Mapping[Any, Any], above: Path) -> dict[str, Any]:
         elif value is not None:
             taken[name] = _leaf(value, (*above, name))
     return taken
-
-
-def leaves(tree: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The values in nested mappings, by path."""
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            yield from leaves(value, (*above, name))
-        else:
-            yield (*above, name), value
 
 
 def _leaf(value: Any, path: Path) -> Any:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from abc import ABCMeta
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..._adapters.counted import opened, packed
 from ..._base import check
 from ..._base.extras import needs
 from ..._base.memory import Arena
+from ..._base.nests import paths
 from ..._base.types import Int64
 from ...batch import Batch
 from ...buffer import ReplayBuffer
@@ -272,13 +273,15 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
     def _shorten(self, buffer: ReplayBuffer, batch: Batch) -> None:
         """Give every item a length of its own."""
         longest: int = buffer.item.n_step  # type: ignore[attr-defined]
+        whole = dict(paths(batch))
         lengths = buffer.rng.integers(self._shortest, longest + 1, size=len(batch.ids))
         with buffer._core.lock.alone():
             for length in range(self._shortest, longest):
                 rows = np.flatnonzero(lengths == length)
                 item = Transitions(n_step=length, gamma=buffer.item.gamma)  # type: ignore[attr-defined]
                 expander = item.bind(buffer.schema, buffer._core.ring, Arena())
-                _fill(batch, expander.expand(batch.ids[rows] % buffer._core.ring.slots, buffer.rng), rows)
+                for path, array in paths(expander.expand(batch.ids[rows] % buffer._core.ring.slots, buffer.rng)):
+                    whole[path][rows] = array
 
     def _report_sample(self, count: int, ids: Int64, episodes: Int64, length: float) -> None:
         steps = len(np.unique(ids))
@@ -389,12 +392,3 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer, replay_buffers.Priorit
             raise ArgumentError(message("items to update", "none", "update_priorities", remedy))
         self.relive.update_priorities(self._last_ids, priorities)
         self._last_ids = None
-
-
-def _fill(into: Any, values: Mapping[str, Any], rows: Int64) -> None:
-    """Replace these rows of a batch."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            _fill(into[name], value, rows)
-        else:
-            into[name][rows] = value

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..._base.extras import needs
-from ..._base.nests import mapped
+from ..._base.nests import mapped, nested, paths, zipped
 from ..._base.types import Array
 from ...batch import Batch
 from ...errors import ArgumentError, message
@@ -142,21 +143,24 @@ class Items:
             first: Number of the first item: its id, since connectors may put steps of equal ids together.
             with_outputs: Whether the model's outputs are wanted.
         """
-        like, pairs = self._like, _pairs(batch["obs"], batch["next_obs"])
-        obs, action = _parts(like.obs, pairs), _parts(like.action, batch["action"], keep=True)
-        outputs = _parts(like.outputs, batch["outputs"], keep=True) if with_outputs else None
+        like = self._like
+        obs = zipped(lambda _, one, after: np.stack([one, after], axis=1), like.obs, batch["obs"], batch["next_obs"])
+        action = zipped(second, like.action, batch["action"])
+        outputs = zipped(second, like.outputs, batch["outputs"]) if with_outputs else {}
         weights, steps, reward = batch.weights, batch.steps, batch.reward
         began, terminated, truncated = batch["step"].tolist(), batch.terminated.tolist(), batch.truncated.tolist()
-        first_one, plain, made = self._whole(obs(0), action(0), reward[:1]), InfiniteLookbackBuffer(reward[:1]), []
+        first_one = self._whole(mapped(itemgetter(0), obs), mapped(itemgetter(slice(1)), action), reward[:1])
+        plain, made = InfiniteLookbackBuffer(reward[:1]), []
         for i in range(len(reward)):
+            entry, kept = itemgetter(i), itemgetter(slice(i, i + 1))
             episode = copy.copy(first_one)
             episode.id_, episode.t_started, episode.t, episode._custom_data = f"{first + i}", began[i], began[i] + 1, {}
             episode.is_terminated, episode.is_truncated = terminated[i], truncated[i]
-            episode.observations = _with(first_one.observations, obs(i))
+            episode.observations = _with(first_one.observations, mapped(entry, obs))
             episode.infos = InfiniteLookbackBuffer([{}, {}])
-            episode.actions = _with(first_one.actions, action(i))
+            episode.actions = _with(first_one.actions, mapped(kept, action))
             episode.rewards = _with(first_one.rewards, reward[i : i + 1])
-            extra = {"weights": weights[i : i + 1], "n_step": steps[i : i + 1], **(outputs(i) if outputs else {})}
+            extra = {"weights": weights[i : i + 1], "n_step": steps[i : i + 1], **mapped(kept, outputs)}
             episode.extra_model_outputs = {name: _with(plain, value) for name, value in extra.items()}
             made.append(episode)
         return made
@@ -194,26 +198,9 @@ def _arrays(value: Any) -> Any:
 
 def _named(value: Any, change: Callable[[Array], Any]) -> Any:
     """Nests as a schema has them, whose names are strings, with every array changed."""
-    if isinstance(value, Mapping):
-        return {str(name): _named(child, change) for name, child in value.items()}
-    if isinstance(value, tuple):
-        return {str(place): _named(child, change) for place, child in enumerate(value)}
-    return change(np.asarray(value))
+    return nested((("", *path), change(np.asarray(leaf))) for path, leaf in paths(value))[""]
 
 
-def _pairs(obs: Any, after: Any) -> Any:
-    """Observations and those that followed, `[B, 2, ...]`."""
-    if isinstance(obs, Mapping):
-        return {name: _pairs(child, after[name]) for name, child in obs.items()}
-    return np.stack([obs, after], axis=1)
-
-
-def _parts(like: Any, values: Any, keep: bool = False) -> Callable[[int], Any]:
-    """What returns entry i of `values`, nested as `like`; with `keep`, `[1, ...]` of it."""
-    if isinstance(like, Mapping):
-        named = {name: _parts(child, values[str(name)], keep) for name, child in like.items()}
-        return lambda i: {name: part(i) for name, part in named.items()}
-    if isinstance(like, tuple):
-        placed = [_parts(child, values[str(place)], keep) for place, child in enumerate(like)]
-        return lambda i: tuple(part(i) for part in placed)
-    return (lambda i: values[i : i + 1]) if keep else (lambda i: values[i])
+def second(one: Any, other: Any) -> Any:
+    """The other one: `zipped(second, like, values)` nests `values` as `like`."""
+    return other

@@ -6,18 +6,19 @@ an item has a step more than the slice, and a stand-in lies in front of each epi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from ..._base.extras import needs
-from ..._base.nests import mapped
+from ..._base.nests import mapped, zipped
 from ..._base.types import Int64
 from ...batch import Batch
 from ...buffer import ReplayBuffer
 from ...errors import NotEnoughData, message
-from ._chunks import Chunk
+from ._chunks import Chunk, second
 
 with needs("rllib", "relive.ray.rllib"):
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -81,8 +82,8 @@ class Slices:
     def episodes(self, batch: Batch, rows: Int64, first: int) -> list[SingleAgentEpisode]:
         """Return the items `rows` of `batch`; `first` is the number of the first one, its id."""
         like, made = self._like, []
-        obs, action = _parts(like.obs, batch["all_obs"]), _parts(like.action, batch["action"])
-        outputs = _parts(like.outputs, batch["outputs"]) if like.outputs else None
+        obs, action = zipped(second, like.obs, batch["all_obs"]), zipped(second, like.action, batch["action"])
+        outputs = zipped(second, like.outputs, batch["outputs"]) if like.outputs else {}
         ends = batch["mask"].sum(axis=1)
         for number, i in enumerate(rows.tolist()):
             before, end = int(batch["step"][i, 0]), int(ends[i])
@@ -92,12 +93,13 @@ class Slices:
             def kept(data: Any, lookback: int = lookback) -> InfiniteLookbackBuffer:
                 return InfiniteLookbackBuffer(data, lookback=lookback)
 
-            extra = outputs(i, begin, end) if outputs else {}
+            steps = itemgetter((i, slice(begin, end)))
+            extra = mapped(steps, outputs)
             extra |= {"n_step": np.ones(lookback + count, np.int64), "weights": np.ones(lookback + count)}
             episode = SingleAgentEpisode(
                 id_=f"{first + number}",
-                observations=kept(obs(i, begin, end + 1)),
-                actions=kept(action(i, begin, end)),
+                observations=kept(mapped(itemgetter((i, slice(begin, end + 1))), obs)),
+                actions=kept(mapped(steps, action)),
                 rewards=kept(batch.reward[i, begin:end]),
                 infos=kept([{} for _ in range(lookback + count + 1)]),
                 extra_model_outputs={name: kept(data) for name, data in extra.items()},
@@ -109,14 +111,3 @@ class Slices:
             )
             made.append(episode)
         return made
-
-
-def _parts(like: Any, values: Any) -> Callable[[int, int, int], Any]:
-    """What returns steps `begin` to `end` of entry i of `values`, nested as `like`."""
-    if isinstance(like, Mapping):
-        named = {name: _parts(child, values[str(name)]) for name, child in like.items()}
-        return lambda i, begin, end: {name: part(i, begin, end) for name, part in named.items()}
-    if isinstance(like, tuple):
-        placed = [_parts(child, values[str(place)]) for place, child in enumerate(like)]
-        return lambda i, begin, end: tuple(part(i, begin, end) for part in placed)
-    return lambda i, begin, end: values[i, begin:end]

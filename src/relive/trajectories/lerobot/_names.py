@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..trajectory import Path
+from ..._base.nests import Path
 
 VERSION = "v3.0"
 INFO, STATS, TASKS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet"

@@ -163,7 +163,7 @@ def _trajectory(table: Any, features: Mapping[str, Any], tasks: Mapping[int, str
         fields |= {("next_obs", *path[1:]): array[1:] for path, array in fields.items() if path[0] == "curr_obs"}
         short = {path: value[:-1] for path, value in fields.items() if path[0] != "next_obs" and _steps(value, length)}
         fields |= short
-    return Trajectory(**nested(fields))
+    return Trajectory(**nested(fields.items()))
 
 
 def _steps(value: Any, length: int) -> bool:

@@ -15,10 +15,11 @@ import numpy as np
 
 from ..._base import check, narrow
 from ..._base.extras import needs
+from ..._base.nests import Path
 from ..._base.types import Array
 from ...errors import ReliveWarning, SchemaError, StorageError, event, message
 from .._drawing import task_of
-from ..trajectory import Path, Trajectory, as_trajectory
+from ..trajectory import Trajectory, as_trajectory
 from ._names import COUNTED, INFO, STATS, TASKS, VERSION, feature_of
 
 _FILE_BYTES, _FILES = 100 << 20, 1000  # of a Parquet file; in a directory

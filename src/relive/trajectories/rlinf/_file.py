@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..._base import narrow
+from ..._base.nests import Path
 from ..._disk.files import read_at, size_of
 from ...errors import StorageError, event
-from ..trajectory import Path
 from ._opcodes import Call, Handle, Named, Span, value
 
 _MOST_HEAD = 1 << 20

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..._base import narrow
 from ..._base.memory import Arena
-from ..._base.nests import nested
+from ..._base.nests import Path, nested
 from ..._base.types import Array, Int64
 from ..._disk.files import Folder, read_at, read_into
 from ...errors import SchemaError, StorageError, event, message
@@ -20,7 +20,7 @@ from .._block import Block, packed
 from .._layout import MOST_WEIGHTS, Column, Entry, Layout, check_alike
 from .._metadata import Metadata, checked, to_json
 from .._source import Rows
-from ..trajectory import LEADING, TRAILING, Path, Trajectory
+from ..trajectory import LEADING, TRAILING, Trajectory
 from ._file import Contents, Tensor, contents
 from ._listing import name_of
 
@@ -99,7 +99,7 @@ class RLinfSource:
         weights = found.others.get(("model_weights_id",))
         usable = isinstance(weights, str) and weights.isprintable() and len(weights.encode()) <= MOST_WEIGHTS
         weights = weights if usable else entry.model_weights_id
-        fields = nested({**metadata, **arrays, ("max_episode_length",): entry.max_episode_length})
+        fields = nested([*metadata.items(), *arrays.items(), (("max_episode_length",), entry.max_episode_length)])
         block = packed(Trajectory(**{**fields, "model_weights_id": weights}), self._arena, entry.id)
         self._check(block.entry.layout, entry)  # some names mean something to a `Trajectory`
         return block

@@ -161,7 +161,7 @@ def _file(block: Block, weights: str) -> memoryview:
     def tensor(array: Any) -> Any:
         return to_torch(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
 
-    fields = nested({path: tensor(value) for path, value in {**block.metadata, **block.fields()}.items()})
+    fields = nested((path, tensor(value)) for path, value in {**block.metadata, **block.fields()}.items())
     weights = block.entry.model_weights_id or weights
     data: dict[str, Any] = {"max_episode_length": block.entry.max_episode_length, "model_weights_id": weights}
     order = {name: number for number, name in enumerate((*TENSORS, *MAPPINGS))}
