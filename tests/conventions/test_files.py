@@ -16,7 +16,7 @@ from source_tree import MODULES, NAMES, ROOT, SOURCE, Module, parsed, place
 
 import relive
 
-LONGEST = 340  # lines of code; ring.hpp, one class, has 337
+LONGEST = 350  # lines of code; ring.hpp, one class, has 349
 KERNELS = sorted((ROOT / "native").glob("*.[ch]pp"))
 # They run what a file says, or hide a failure.
 UNSAFE_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}

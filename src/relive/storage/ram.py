@@ -19,7 +19,7 @@ class Ram(Frozen, kw_only=True):
 
     >>> import relive
     >>> relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000, storage=relive.Ram())
-    ReplayBuffer(0 of 1000 steps, num_envs=1, Transitions(n_step=1, gamma=0.99), Uniform(), Ram(), 21.2 KB when full)
+    ReplayBuffer(0 of 1000 steps, num_envs=1, Transitions(n_step=1, gamma=0.99), Uniform(), Ram(), 22.5 KB when full)
     """
 
     def open(self, spec: Mapping[str, ArraySpec], identity: bytes) -> _Memory:
