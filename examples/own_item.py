@@ -60,7 +60,7 @@ class ChunksExpander(Expander):
         fields = self._transitions.expand(slots, rng)
         mask = self._ahead < fields["steps"][:, None]
         # The step i rows later in the same lane. Behind the end of the episode the first step stands in.
-        later = (slots[:, None] + np.where(mask, self._ahead, 0) * self._ring.lanes) % self._ring.capacity
+        later = (slots[:, None] + np.where(mask, self._ahead, 0) * self._ring.lanes) % self._ring.slots
         rows = self._ring.windows(later.reshape(-1), np.ones(2, np.float32)).at.reshape(later.shape)
         for (*path, name), array in self._actions:
             node = fields

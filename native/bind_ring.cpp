@@ -24,8 +24,9 @@ RowArray::RowArray(nb::handle object, bool writable) {
 }
 
 PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, int64_t steps, InOut<uint8_t, 3> marks,
-               InOut<int64_t, 2> counters, InOut<int64_t> clock, nb::object window, std::optional<InOut<double, 3>> given,
-               std::optional<InOut<int64_t, 3>> arrival, nb::object notify, std::optional<In<uint8_t>> busy)
+               InOut<int64_t, 2> counters, InOut<int64_t> clock, nb::object window,
+               std::optional<InOut<double, 3>> given, std::optional<InOut<int64_t, 3>> arrival, nb::object notify,
+               std::optional<In<uint8_t>> busy)
     : keep_(nb::make_tuple(marks.object, counters.object, clock.object, given ? nb::borrow(given->object) : nb::none(),
                            arrival ? nb::borrow(arrival->object) : nb::none())),
       notify_(std::move(notify)) {
@@ -214,9 +215,9 @@ void bind_ring(nanobind::module_& m) {
         .def(nb::init<nb::list, size_t, int64_t, int64_t, InOut<uint8_t, 3>, InOut<int64_t, 2>, InOut<int64_t>,
                       nb::object, std::optional<InOut<double, 3>>, std::optional<InOut<int64_t, 3>>, nb::object,
                       std::optional<In<uint8_t>>>(),
-             nb::arg("columns"), nb::arg("num_obs"), nb::arg("rows"), nb::arg("steps"), nb::arg("marks"), nb::arg("counters"),
-             nb::arg("clock"), nb::arg("window"), nb::arg("given").none(), nb::arg("arrival").none(), nb::arg("notify"),
-             nb::arg("busy").none())
+             nb::arg("columns"), nb::arg("num_obs"), nb::arg("rows"), nb::arg("steps"), nb::arg("marks"),
+             nb::arg("counters"), nb::arg("clock"), nb::arg("window"), nb::arg("given").none(),
+             nb::arg("arrival").none(), nb::arg("notify"), nb::arg("busy").none())
         .def_prop_rw(
             "watched", [](const PyRing& owner) { return int(owner.ring.watched); },
             [](PyRing& owner, uint8_t notices) { owner.watch(notices); })

@@ -206,7 +206,8 @@ def test_real_signals(sampler: str, record_property: Any) -> None:
         for seed in (1, 2)
     )
     stacks = stacks_of(buffer.schema.tree["obs"])
-    oracle = FullOracle(buffer.num_envs, buffer.capacity // buffer.num_envs, TransitionsModel(2, 0.5), stacks=stacks)
+    ring = buffer._core.ring
+    oracle = FullOracle(buffer.num_envs, ring.rows, TransitionsModel(2, 0.5), stacks=stacks, steps_per_lane=ring.steps)
     impatient, rng = Impatient(buffer), np.random.default_rng(0)
     with handled(signal.SIGALRM, impatient.handler):
         for number, call in enumerate(life(buffer, 90)):

@@ -24,10 +24,11 @@ from wild_envs import MIDWAY, WildEnvs
 import relive
 from relive._base.nests import mapped
 from relive._ring import kernels
+from relive._ring.lanes import BOUNDARIES, rows_of
 from relive.testing import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script, TransitionsModel, assert_items
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
-LANES, ROWS, N, GAMMA, ALPHA = 3, 40, 3, 0.95, 0.6
+LANES, STEPS, N, GAMMA, ALPHA = 3, 40, 3, 0.95, 0.6
 LENGTH, BURN_IN, INTERVAL = 5, 4, 4
 
 CHOICES = Path(__file__).parents[2] / "docs" / "choices.md"
@@ -71,7 +72,7 @@ class Cell:
     def build(self, storage: Any = None) -> relive.ReplayBuffer:
         return relive.ReplayBuffer(
             self.schema,
-            capacity=LANES * ROWS,
+            capacity=LANES * STEPS,
             num_envs=LANES,
             item=self.item,
             sampler=self.sampler,
@@ -83,7 +84,8 @@ class Cell:
         item: Any = TransitionsModel(N, GAMMA)
         if self.sequences:
             item = SequencesModel(LENGTH + BURN_IN, N, GAMMA, INTERVAL, True, ("state",))
-        return FullOracle(LANES, ROWS, item, stacks=stacks_of(self.schema.tree["obs"]))
+        rows = rows_of(STEPS, BOUNDARIES)
+        return FullOracle(LANES, rows, item, stacks=stacks_of(self.schema.tree["obs"]), steps_per_lane=STEPS)
 
 
 CELLS = {cell.name: cell for cell in (Cell(*choice) for choice in product((False, True), repeat=4))}
@@ -113,7 +115,7 @@ def test_every_class(name: str, given: str) -> None:
     buffer, oracle, envs = cell.build(), cell.model(), WildEnvs(cell.schema, LANES)
     ends = [TERMINATED, TRUNCATED, BOTH] if cell.time_limits else [TERMINATED]
     seen: set[tuple[bool, bool]] = set()
-    for call in range(3 * ROWS // 6):
+    for call in range(3 * STEPS // 6):
         script = Script(
             flags=rng.choice([GO] * 18 + ends, 29).tolist(),
             moves=rng.choice([STAY] * 30 + [JUMP, MIDWAY], 31).tolist(),

@@ -167,10 +167,10 @@ def test_after_ten_laps_and_updates(lanes):
 
 
 def drawable_ids(buffer: relive.ReplayBuffer, newest: np.ndarray) -> np.ndarray:
-    """Every id that can be read, in ascending order, found by trying all of a lap."""
+    """Every id that can be read, in ascending order, found by trying all of two laps."""
     lanes = len(newest)
     found = []
-    for key in (newest[:, None] - np.arange(buffer.capacity // lanes) * lanes).ravel().tolist():
+    for key in (newest[:, None] - np.arange(2 * buffer.capacity // lanes) * lanes).ravel().tolist():
         try:
             buffer.read([key])
         except relive.errors.StaleId:
