@@ -315,7 +315,7 @@ def test_an_update_is_one_call(form: Callable[[np.ndarray], np.ndarray], monkeyp
     with _kernels.use("native"):
         buffers = [build(FLAT, lanes=1, sampler=relive.Prioritized()) for _ in range(2)]
     short, long = (buffer._core for buffer in buffers)
-    monkeypatch.setattr(buffers[0], "_core", short.__replace__(prioritizing=None))  # the long way asks it
+    monkeypatch.setattr(buffers[0], "_core", short.__replace__(update=None))  # only the long way asks it
     monkeypatch.setattr(buffers[1], "_core", long.__replace__(try_update=None))
     td = np.array([0.5, -3.0, 0.0, 2.0])
     for buffer in buffers:

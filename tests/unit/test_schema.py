@@ -25,7 +25,7 @@ def test_bytes_of_a_field_do_not_overflow(shape: tuple[int, ...], nbytes: int) -
 def test_a_buffer_that_cannot_be_is_refused_with_the_bytes_of_every_field() -> None:
     schema = relive.Schema(obs={"a": FIELD((2**33, 2**31)), "b": FIELD((2**20,))}, action=FIELD())
     with pytest.raises(relive.errors.ReliveError) as caught:
-        relive.ReplayBuffer(schema, capacity=10)
+        relive.ReplayBuffer(schema, capacity=10, boundaries=0)
     assert f"$.obs.a {2**66 * 12:,}, $.obs.b {2**22 * 12:,}" in str(caught.value)
 
 
