@@ -19,7 +19,7 @@ from relive.testing._lives import BACK_ENDS, Numbers, feed, life
 from relive.testing.agreement import assert_same_batch
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
-LANES, ROWS, ALPHA = 3, 16, 0.7
+LANES, STEPS, ALPHA = 3, 16, 0.7
 EPISODES = relive.Uniform(over="episodes")
 PRIORITIZED = relive.Prioritized(alpha=ALPHA, beta=relive.Anneal(0.4, 1.0, over=10), stratified=False)
 SAMPLERS = [relive.Uniform(), EPISODES, PRIORITIZED]
@@ -29,7 +29,7 @@ NO_REPEATS = [relive.Uniform(replacement=False), relive.Prioritized(replacement=
 def made(sampler: Sampler, **choices: Any) -> relive.ReplayBuffer:
     item = relive.Transitions(n_step=2, gamma=0.9)
     choices = {"num_envs": LANES, "item": item, "seed": 1, **choices}
-    return relive.ReplayBuffer(SCHEMAS["flat"], LANES * ROWS, sampler=sampler, **choices)
+    return relive.ReplayBuffer(SCHEMAS["flat"], LANES * STEPS, sampler=sampler, **choices)
 
 
 class Model:
@@ -37,7 +37,7 @@ class Model:
 
     def __init__(self, buffer: relive.ReplayBuffer, oracle: OracleBuffer) -> None:
         anchors, self.prioritizes = oracle.anchors(), buffer.sampler.prioritizes
-        by_slot, by_lane = (lambda i: i % (LANES * ROWS)), (lambda i: (i % LANES, i))
+        by_slot, by_lane = (lambda i: i % (LANES * oracle.rows_per_lane)), (lambda i: (i % LANES, i))
         self.ids = sorted(oracle.drawable, key=by_slot if self.prioritizes else by_lane)
         self.masses = [1.0] * len(self.ids)
         if self.prioritizes:
@@ -64,8 +64,8 @@ class Model:
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 def test_shares_and_draws_are_those_of_a_slow_model(sampler: Sampler, back_end: str) -> None:
     with kernels.use(back_end):
-        oracle, rng, draws = OracleBuffer(LANES, ROWS, TransitionsModel(2, 0.9)), np.random.default_rng(0), 0
-        buffer = made(sampler)
+        buffer, rng, draws = made(sampler), np.random.default_rng(0), 0
+        oracle = OracleBuffer.of(buffer, TransitionsModel(2, 0.9))
         for call in life(buffer, 40):
             feed(buffer, call, oracle)
             model, share, fractions = Model(buffer, oracle), buffer.share(), rng.random(8)

@@ -71,7 +71,7 @@ def test_a_call_interrupted_at_any_line_has_happened_or_not(sampler: str, kernel
                     cases += 1
     record_property("cases", cases)
     if sampler == "ranked" and kernels == "numpy":
-        assert {"order.Order._merge", "_journal.Journal.__exit__", "ranks.Ranks.update"} <= functions
+        assert {"order.Order._merge", "journal.Journal.__exit__", "ranks.Ranks.update"} <= functions
     if kernels == "numpy":
         assert {"writing.Writing.forget_newest", "writing.Writing._drop", "ring.Ring.write"} <= functions
 
@@ -256,5 +256,5 @@ def test_meta_half_a_change_is_found(sampler: str, name: str, monkeypatch: pytes
         for at in range(len(twins.lines)):
             twins.interrupt(at)
 
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, IndexError)):
         every_line()

@@ -104,7 +104,7 @@ def test_changing_calls_are_refused_inside_a_call(sampler: str, kernels: str) ->
 SCRIPT = """
 import random, signal, sys, warnings
 import numpy as np, relive
-from relive import _kernels
+from relive._ring import kernels as _kernels
 from relive.errors import ReliveError
 
 schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field())

@@ -1,6 +1,6 @@
 """What every sampler promises.
 
-A *slot* is an integer in `[0, capacity)` that stands for one stored step, `id % capacity`. The ring never calls a
+A *slot* is an integer in `[0, ring.slots)` that stands for one row of a lane, `id % ring.slots`. The ring never calls a
 sampler: an index asks the ring what changed since it last looked. State that has to last is in arrays that the storage
 opened, so that it survives together with the ring.
 """

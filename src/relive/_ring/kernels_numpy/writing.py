@@ -82,9 +82,9 @@ class Writing:
         number = counters[lanes, STEPS]
         flags = TERMINATED * terminated | TRUNCATED * truncated | START * (number % ring.starts == 0)
         self._mark(lanes, memory, STEP | flags | marks)
+        self._give_up(lanes)
         self._add(lanes, STEPS, 1)
         self._add(lanes, STORED, 1)
-        self._give_up(lanes)
         self._count(lanes, HELD, 0)
         ended, apart = terminated | truncated, np.zeros(len(lanes), bool)
         if nexts is None:
@@ -269,15 +269,15 @@ class Writing:
         return memory, rows
 
     def _give_up(self, lanes: Int64) -> None:
-        """Retire the first rows of lanes that have a step more than they keep, up to that step."""
+        """Retire the first rows of lanes that have as many steps as they keep, up to the oldest step."""
         ring, counters = self._ring, self._counters
-        lanes = lanes[counters[lanes, STORED] > ring.steps]
+        lanes = lanes[counters[lanes, STORED] >= ring.steps]
         while len(lanes):
             first = first_rows(counters[lanes], ring.rows)
             self._retire(lanes, first)
             self._make_room(lanes, first)
             self._mark(lanes, first, 0)
-            lanes = lanes[counters[lanes, STORED] > ring.steps]
+            lanes = lanes[counters[lanes, STORED] >= ring.steps]
 
     def _retire(self, lanes: Int64, rows: Int64) -> None:
         """The first rows of lanes are stored no longer."""
