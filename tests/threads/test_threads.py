@@ -131,7 +131,7 @@ def test_a_writer_a_lane_and_readers_and_updates(sampler):
     assert stats.drawn == sum(drawn)
     assert stats.stale_updates == sum(offered) - sum(applied)
     newest = (steps + steps // 37) * LANES
-    ids = [key for key in range(newest - ROWS * LANES, newest) if is_drawable(alone, key)]
+    ids = [key for key in range(newest - 2 * ROWS * LANES, newest) if is_drawable(alone, key)]
     ours, theirs = buffer.read(ids), alone.read(ids)
     assert len(ids) == expected.drawable
     for name in ours:
