@@ -132,15 +132,17 @@ def test_a_stack_of_frames_is_stored_once() -> None:
 
 
 def test_so_short_episodes_that_steps_are_lost_are_named() -> None:
-    buffer = ReplayBuffer(2000, spaces.Discrete(9), spaces.Discrete(2), device="cpu")
-    zeros, ones, infos = np.zeros((2000, 1), int), np.ones((2000, 1)), [[{}]] * 2000
-    with pytest.warns(
-        ReliveWarning, match=r"Of `buffer_size=2000` steps 10\d\d are kept.*`buffer_size=3\d+` keeps 2000"
-    ):
+    size, spaces_ = 2000, (spaces.Discrete(9), spaces.Discrete(2))
+    zeros, ones, infos = np.zeros((size, 1), int), np.ones((size, 1)), [[{}]] * size
+    buffer = ReplayBuffer(size, *spaces_, device="cpu")
+    with pytest.warns(ReliveWarning, match=r"keeps 10\d\d of 2000 steps.*`boundaries=1` reserves enough"):
         buffer.extend(zeros, zeros, zeros, ones, ones, infos)
-    with warnings.catch_warnings():  # nor is it said again, in words of rows
+    enough = ReplayBuffer(size, *spaces_, device="cpu", boundaries=1.0)
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
-        pickle.loads(pickle.dumps(buffer)).extend(ones.astype(int), zeros, zeros, ones, ones, infos)
+        for _ in range(2):
+            enough.extend(zeros, zeros, zeros, ones, ones, infos)
+    assert len(enough.relive) == size
 
 
 def test_normalized_samples() -> None:

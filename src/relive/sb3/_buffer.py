@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,19 +13,15 @@ from stable_baselines3.common import buffers, type_aliases
 from .._base import check
 from .._base.memory import Arena
 from .._base.types import Array, Bool, Int64
-from .._ring.lanes import MANY_BOUNDARIES
+from .._ring.lanes import BOUNDARIES
 from ..batch import Batch
 from ..buffer import ReplayBuffer as Buffer
-from ..errors import ReliveWarning, event
 from ..items import Item, Transitions
 from ..samplers import Sampler
 from ..schema import Field, Schema
 
 Observation: TypeAlias = "Array | dict[str, Array]"
 
-# Rows for final observations, on top of the steps that were asked for: one for every `_EPISODE` steps, and `_FEW`, but
-# no more than one a step, which is enough for any episodes.
-_EPISODE, _FEW = 16, 64
 _LIMIT = "TimeLimit.truncated"  # in infos
 
 
@@ -79,8 +74,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
     two episodes. The newest windows of `n_steps` wait until they are complete.
 
     Args:
-        buffer_size: Steps over all environments. Final observations get rows of their own on top, enough for episodes
-            of 16 steps; a warning says if episodes are so short that fewer steps are kept.
+        buffer_size: Steps over all environments.
         observation_space: A `Box`, `Discrete`, `MultiDiscrete` or `MultiBinary` space, or a `Dict` of these.
         action_space: The action space.
         device: Where samples go.
@@ -93,6 +87,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
         sampler: Which steps are drawn: `relive.Uniform()`, `relive.Prioritized(...)` or `relive.Ranked(...)`.
         stack: Frames in an observation, along its first axis, of which each is stored once.
         seed: None: drawn from NumPy's global generator, which SB3 seeds.
+        boundaries: Share of memory reserved for final observations, on top of the steps. The default is enough for
+            episodes of 16 steps, 1 for any; a warning says where fewer steps than `buffer_size` are kept.
 
     Attributes:
         relive: The buffer behind it, a `relive.ReplayBuffer`: `relive.stats()`, `relive.save(path)`, ...
@@ -134,6 +130,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         sampler: Sampler | None = None,
         stack: int | None = None,
         seed: int | None = None,
+        boundaries: float = BOUNDARIES,
     ) -> None:
         at = "relive.sb3.ReplayBuffer"
         size = check.integer(buffer_size, f"{at}(buffer_size)", minimum=1)
@@ -143,29 +140,20 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self.optimize_memory_usage = optimize_memory_usage
         self.handle_timeout_termination = handle_timeout_termination
         self.n_steps, self.gamma = n_steps, gamma
-        rows = self.buffer_size + max(min(self.buffer_size, _FEW), self.buffer_size // _EPISODE)
         self.relive = Buffer(
             Schema(obs=self._fields(stack), action=self._action_field(), **self._extra_fields()),
-            envs * rows,
+            envs * self.buffer_size,
             num_envs=envs,
             item=self._item(Transitions(n_step=n_steps, gamma=gamma)),
             sampler=sampler,
             seed=int(np.random.randint(2**31)) if seed is None else seed,
+            boundaries=boundaries,
         )
         self._ids = np.full((self.buffer_size, envs), -1)
         self._never = np.zeros(envs, bool)
         self._shapes: Any = (envs, *self.obs_shape)
         if isinstance(self.obs_shape, dict):
             self._shapes = {name: (envs, *shape) for name, shape in self.obs_shape.items()}
-        self._be_quiet()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._be_quiet()
-
-    def _be_quiet(self) -> None:
-        """Leave out a warning about rows, of which nobody here has heard; `_say_how_many` is about steps."""
-        self.relive._core.ring.kernel.watched &= ~MANY_BOUNDARIES
 
     def _fields(self, stack: int | None) -> Any:
         space = self.observation_space
@@ -213,8 +201,6 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self.pos += 1
         if self.pos == self.buffer_size:
             self.pos = 0
-            if not self.full and len(self.relive) < self.n_envs * self.buffer_size:
-                self._say_how_many()
             self.full = True
 
     def _extras(self, infos: Any) -> dict[str, Any]:
@@ -229,12 +215,6 @@ class ReplayBuffer(buffers.ReplayBuffer):
             return None if over is None else np.asarray(over, bool).reshape(self.n_envs) & (ended == 0)
         each = [info.get(_LIMIT, False) for info in infos] if self.handle_timeout_termination else []
         return np.asarray(each, bool).reshape(self.n_envs) if any(each) else None
-
-    def _say_how_many(self) -> None:
-        size, held = self.n_envs * self.buffer_size, len(self.relive)
-        what = f"Of `buffer_size={size}` steps {held} are kept: final observations of very short episodes take rows"
-        remedy = f"`buffer_size={size * size // held + 1}` keeps {size}"
-        warnings.warn(event(what, "relive.sb3.ReplayBuffer", remedy), ReliveWarning, stacklevel=3)
 
     def sample(self, batch_size: int, env: Any = None) -> Samples | DictSamples:
         """Draw steps, by the sampler.
@@ -331,9 +311,9 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     def _places(self) -> tuple[Bool, Int64, Int64]:
         """Which of SB3's places hold a step, and, for these, where relive's columns have it."""
-        envs, rows = self.n_envs, self.relive.capacity // self.n_envs
-        lanes, places = np.broadcast_to(np.arange(envs), self._ids.shape), self._ids // envs % rows
-        held = (self._ids >= 0) & (self.relive.column("ids")[lanes, places] == self._ids)
+        envs, there = self.n_envs, self.relive.column("ids")
+        lanes, places = np.broadcast_to(np.arange(envs), self._ids.shape), self._ids // envs % there.shape[1]
+        held = (self._ids >= 0) & (there[lanes, places] == self._ids)
         return held, lanes[held], places[held]
 
     def _column(self, path: str) -> Array:
