@@ -69,11 +69,16 @@ def live(buffer: relive.ReplayBuffer, serial: int) -> Any:
 def digest(buffer: relive.ReplayBuffer) -> str:
     """Of every array, of the generator, and of what is drawn from now on; the buffer goes on thereby."""
     found, now = hashlib.sha256(), copied(buffer._core)
-    facts = [now.rows, repr(now.item), repr(now.sampler), repr(now.facts.rng.bit_generator.state)]
+    facts = [
+        now.choices.rows,
+        repr(now.choices.item),
+        repr(now.choices.sampler),
+        repr(now.facts.rng.bit_generator.state),
+    ]
     facts += [(name, now.facts.counts[name]) for name in ("drawn", "updates", "stale_updates")]
     found.update(repr(facts).encode())
     # What a boundary row does not have is what stood there a lap before, which nobody sees.
-    steps = [np.append(lane.marks & STEP > 0, False) for lane in lanes_of(now.arrays, now.rows)]
+    steps = [np.append(lane.marks & STEP > 0, False) for lane in lanes_of(now.arrays, now.choices.rows)]
     of_rows = now.arrays["rows/marks"] & STEP > 0
     columns = zip(SCHEMA.columns, now.columns, strict=True)
     kept = {name: array for name, array in sorted(now.arrays.items()) if not name.startswith("next/")}
