@@ -87,7 +87,7 @@ class ReplayBuffer:
     ) -> None:
         kernels.warn_once()
         choices = Choices.checked(schema, capacity, num_envs, item, sampler, limiter, boundaries)
-        where: Storage = choice(storage, Ram(), ("open",), "ReplayBuffer(storage)")
+        where: Storage = choice(storage, Ram(), "storage", "ReplayBuffer(storage)")
         self._use(opened(choices, where, generator(seed)))
 
     @classmethod

@@ -20,6 +20,7 @@ from own_sampler import Recent, TestRecent
 from test_processes import make, steps
 
 import relive
+from relive._ring import kernels
 from relive.checkpoints.salvage import salvage
 from relive.cli import main
 from relive.items import Item
@@ -164,6 +165,7 @@ def test_inspect_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert text in page
 
 
+@pytest.mark.skipif(not kernels.is_native(), reason="only native kernels share")
 def test_a_shared_buffer_is_opened_by_name_in_another_process() -> None:
     name = f"own-{os.getpid()}"
     with filled(storage=relive.Shared(name)) as buffer:
@@ -276,20 +278,62 @@ class Within(Sampler):
         return relive.Uniform().spec(lanes, rows)
 
 
-def test_fields_come_back_as_they_were(tmp_path: Path) -> None:
-    sampler = Within(relive.Anneal(0.1, 1.0, over=7), inner=Within(relive.Anneal(0, 1, 2), ()))
+ANNEAL = relive.Anneal(0.1, 1.0, over=7)
+
+
+def nested(value: Any, levels: int, kind: Callable[[list[Any]], Any]) -> Any:
+    for _ in range(levels):
+        value = kind([value])
+    return value
+
+
+SAVED: dict[str, Any] = {
+    "an object": Within(ANNEAL, ()),
+    "a list": [1, "a", None, [2.5, ()], (True, [])],
+    "lists and objects": [Within(ANNEAL, inner=[Within(ANNEAL)])],
+    "the deepest tuples": nested((), 29, tuple),
+    "the deepest lists": nested(1, 14, list),
+}
+
+
+@pytest.mark.parametrize("case", SAVED)
+def test_fields_come_back_as_they_were(tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sampler = Within(ANNEAL, inner=SAVED[case])
     filled(sampler=sampler).save(tmp_path)
     assert relive.load(tmp_path).sampler == sampler
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert case != "a list" or "inner=[1, 'a', None, [2.5, ()], (True, [])]" in capsys.readouterr().out
 
 
-def test_a_field_that_cannot_be_saved_is_named_and_nothing_is_written(tmp_path: Path) -> None:
-    buffer = filled(sampler=Within(relive.Anneal(0, 1, 2), inner=len))
-    with pytest.raises(
-        relive.ArgumentError, match=r"a number, a text.*`builtin_function_or_method`.*`within\(inner\)`"
-    ):
-        buffer.save(tmp_path)
-    with pytest.raises(relive.StorageError, match="a complete save"):
-        relive.load(tmp_path)
+UNSAVED: dict[str, tuple[Any, str]] = {
+    "a function": (len, r"a number, a text.*`builtin_function_or_method`"),
+    "nan": (float("nan"), "a finite number, got `nan`"),
+    "infinity in a tuple": ((1, (-float("inf"),)), "a finite number, got `-inf`"),
+    "an infinity of NumPy's": ([np.float32("inf")], "a finite number, got `inf`"),
+    "tuples that are too deep": (nested((), 30, tuple), "at most 30 levels.*got more"),
+    "lists that are too deep": (nested(1, 15, list), "at most 30 levels.*got more"),
+}
+
+
+@pytest.mark.parametrize("case", UNSAVED)
+def test_a_field_that_cannot_be_saved_is_named_and_nothing_is_written(tmp_path: Path, case: str) -> None:
+    value, text = UNSAVED[case]
+    buffer = filled(sampler=Within(ANNEAL, inner=value))
+    with pytest.raises(relive.ArgumentError, match=text + r".*`within\(inner\)`: without `saved_as`"):
+        buffer.save(tmp_path / "new", wait=False)
+    assert not [file for file in (tmp_path / "new").iterdir() if file.stat().st_size]
+
+
+def test_a_name_of_a_list_cannot_be_taken() -> None:
+    with pytest.raises(relive.ArgumentError, match="letters, digits"):
+        relive.saved_as("[]")
+
+
+@pytest.mark.parametrize("name", ["prioritizes", "keeps", "spec"])
+def test_a_sampler_without_a_base_class_needs_what_has_a_default_there(name: str) -> None:
+    lacking = type("Lacking", (), {key: value for key, value in vars(Bare).items() if key not in (name, "__dict__")})
+    with pytest.raises(relive.ArgumentError, match=rf"has no `{name}`; the base class `relive.samplers.Sampler` has"):
+        filled(sampler=lacking())
 
 
 def test_a_class_may_be_defined_again() -> None:
@@ -343,6 +387,9 @@ DAMAGED: dict[str, dict[str, Any]] = {
     "a value that is refused": {"kind": "recent", "k": 0},
     "no value": {"kind": "recent"},
     "nested too deep": {"kind": "recent", "k": [[]]},
+    "a list as a sampler": {"kind": "[]", "values": []},
+    "a list without values": {"kind": "recent", "k": {"kind": "[]"}},
+    "values that are none": {"kind": "recent", "k": {"kind": "[]", "values": 5}},
 }
 
 

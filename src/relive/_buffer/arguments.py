@@ -18,12 +18,24 @@ from ..schema import Schema
 # Compared by identity on the hot path: comparing dtypes costs more than a small kernel.
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 
+# What an object has that can be a choice of this kind, and what the base class of samplers has a default of.
+_DEFAULTS = ("prioritizes", "keeps", "spec")
+METHODS = {
+    "item": ("window", "check", "bind"),
+    "sampler": ("index", "replacement", *_DEFAULTS),
+    "storage": ("open",),
+    "limiter": ("least", "most"),
+}
 
-def choice(value: Any, default: Any, methods: tuple[str, ...], at: str) -> Any:
+
+def choice(value: Any, default: Any, role: str, at: str) -> Any:
     if value is None:
         return default
-    if isinstance(value, type) or not all(hasattr(value, method) for method in methods):
-        raise ArgumentError(message(f"an object like `{default!r}`", f"`{value!r}`", at))
+    lacking = next((name for name in METHODS[role] if isinstance(value, type) or not hasattr(value, name)), None)
+    if lacking is not None:
+        text = f"it has no `{lacking}`; the base class `relive.samplers.Sampler` has a default"
+        remedy = text if lacking in _DEFAULTS else None
+        raise ArgumentError(message(f"an object like `{default!r}`", f"`{value!r}`", at, remedy))
     return value
 
 

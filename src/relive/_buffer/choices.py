@@ -68,8 +68,8 @@ class Choices(Frozen):
             wanted = f"a capacity of at least one step for each of {num_envs} lanes"
             raise ArgumentError(message(wanted, f"`{capacity}`", f"{at}(capacity)"))
         share = check.real(boundaries, f"{at}(boundaries)", low=0.0, high=1.0)
-        item = choice(item, items.Transitions(), ("window", "check", "bind"), f"{at}(item)")
-        sampler = choice(sampler, Uniform(), ("index", "replacement"), f"{at}(sampler)")
+        item = choice(item, items.Transitions(), "item", f"{at}(item)")
+        sampler = choice(sampler, Uniform(), "sampler", f"{at}(sampler)")
         item.check(schema, steps)
         if limiter is not None:
             from .._flow.limiter import checked

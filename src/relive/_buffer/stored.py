@@ -9,7 +9,7 @@ import numpy as np
 
 from .._base import check
 from .._base.types import Array, Bool, Int64
-from .._ring.lanes import HEAD, LOST, START, STEP, STEPS, TERMINATED, TRUNCATED, first_rows
+from .._ring.lanes import HEAD, LOST, STEP, STEPS, TERMINATED, TRUNCATED, anchors_in, first_rows
 from .._ring.plans import Followed, State
 from .._ring.ring import Ring
 from ..batch import Batch
@@ -175,7 +175,7 @@ class _Places:
         counted = np.take_along_axis((self._marks & (STEP | LOST)) > 0, by_age, axis=1)
         later = np.take_along_axis(counted[:, ::-1].cumsum(axis=1)[:, ::-1], self._ahead, axis=1)  # from each row on
         # The counter may be of a later moment than the marks, where another process writes; START is one of these.
-        anchors = (self._marks & (STEP | START)) == STEP | START
+        anchors = anchors_in(self._marks)
         since = np.where(anchors, later, self._ring.rows + 1).min(axis=1, keepdims=True)
         steps = np.where(anchors.any(axis=1, keepdims=True), since, steps)
         return np.asarray((steps - later) % starts)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._base.types import Array, Bytes, Int64
+from .._base.types import Array, Bool, Bytes, Int64
 
 # Bits of a row's mark. A row without STEP holds an observation only: a successor (boundary row), or, with HISTORY, an
 # older frame of a stream's first observation. FIRST: a stream begins here. START: an item may begin here. LOST on a
@@ -57,12 +57,9 @@ def first_rows(counters: Int64, rows: int) -> Int64:
     return np.asarray(np.minimum(np.maximum(first, counters[..., GONE]), counters[..., HEAD]))
 
 
-def without_past(marks: Bytes, lookback: int) -> int:
-    """How many of the first rows cannot be drawn, since rows before them are read with them and are gone."""
-    for count in range(min(lookback, len(marks))):
-        if marks[count] & FIRST:
-            return count
-    return min(lookback, len(marks))
+def anchors_in(marks: Bytes) -> Bool:
+    """Which rows are steps that an item may start at."""
+    return np.asarray((marks & (STEP | START)) == STEP | START)
 
 
 def block_of(lanes: int, rows: int) -> int:

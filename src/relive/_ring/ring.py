@@ -24,27 +24,18 @@ from .lanes import (
     CUTS,
     DRAWABLE,
     ENDS,
-    GONE,
     HEAD,
     HELD,
-    LOST,
-    MEMORY,
     OLDEST,
     READY,
     READY_STEPS,
     REPEATS,
-    START,
-    STEP,
     STEPS,
     STORED,
     UNBOOTSTRAPPED,
     block_of,
     depth_of,
-    first_rows,
-    get_rows,
     place_of,
-    set_rows,
-    without_past,
 )
 from .plans import ColumnLayout, Window
 
@@ -172,36 +163,10 @@ class Ring:
         A lane's `head` is moved once all before it stands, so everything else follows from it and from the marks. Where
         the last call came to its end, nothing changes.
         """
-        marks, rows, window = self.marks, self.rows, self.window
-        depth = marks[:, 0].size
+        from .recount import recover  # a new buffer has nothing to recover
+
         for number in lanes:
-            lane = self.counters[number]
-            head, first = int(lane[HEAD]), int(first_rows(lane, rows))
-            steps = np.flatnonzero(get_rows(marks, number, first, head) & STEP)
-            if len(steps) > self.steps:
-                first += int(steps[-self.steps - 1]) + 1
-                lane[GONE] = first
-            low = max(0, head - rows)
-            if get_rows(marks, number, low, first).any():  # of rows that were cleared, or given up, in that call
-                set_rows(marks, number, low, np.zeros(first - low, np.uint8))
-            if lane[CLEARED] == head:  # nothing was added since; the clear itself may not have come to its end
-                lane[HELD] = 0
-            kept = get_rows(marks, number, first, head)
-            past = first + without_past(kept, window.lookback if first else 0)
-            oldest, ready = min(max(int(lane[OLDEST]), past), head), min(max(int(lane[READY]), first), head)
-            lane[OLDEST] = oldest
-            anchors = (kept & (STEP | START)) == STEP | START
-            lane[[MEMORY, READY]] = head % depth, ready
-            if head and lane[HELD] == head:
-                # An observation, whatever was to become of it.
-                set_rows(marks, number, head, np.zeros(1, np.uint8))
-            lane[STORED] = np.count_nonzero(kept & STEP)
-            lane[DRAWABLE] = np.count_nonzero(anchors[max(0, oldest - first) : ready - first])
-            if anchors.any():
-                since = np.count_nonzero(kept[len(kept) - 1 - anchors[::-1].argmax() :] & (STEP | LOST))
-                lane[STEPS] += (since - lane[STEPS]) % window.starts
-            if window.across:
-                lane[READY_STEPS] = lane[STEPS] - np.count_nonzero(kept[ready - first :] & STEP)
+            recover(self.marks, self.counters[number], number, self.rows, self.steps, self.window)
 
     def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> GatherKernel:
         """A kernel that copies rows of `columns`; see `Gather` in `_ring/kernels_numpy/gather.py`."""

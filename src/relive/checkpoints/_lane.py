@@ -6,7 +6,6 @@ They change when the same rows are to be drawn as other items, or in a ring of a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -15,26 +14,18 @@ from .._base.types import Array, Bytes, Int64
 from .._ring.lanes import (
     CLEARED,
     COUNTERS,
-    CUT,
-    DRAWABLE,
-    END,
     GONE,
     HEAD,
     HELD,
-    LOST,
-    MEMORY,
     OLDEST,
     READY,
-    READY_STEPS,
-    START,
-    STEP,
     STEPS,
-    STORED,
+    anchors_in,
     depth_of,
     first_rows,
-    without_past,
 )
 from .._ring.plans import Window
+from .._ring.recount import first_kept, oldest_in, ready_in, recount, recount_ready_steps, steps_in, with_starts
 from . import _names as names
 
 MOST = 2**62  # ids stay below it
@@ -69,8 +60,7 @@ class Lane(Frozen):
     def drawable(self) -> Int64:
         """Likewise, counted from the first row on."""
         first = max(int(self.counters[OLDEST]) - self.first, 0)
-        marks = self.marks[first : int(self.counters[READY]) - self.first]
-        found = np.flatnonzero((marks & (STEP | START)) == STEP | START)
+        found = np.flatnonzero(anchors_in(self.marks[first : int(self.counters[READY]) - self.first]))
         found += first
         return found
 
@@ -79,7 +69,7 @@ class Lane(Frozen):
         c = self.counters
         inside = all(self.first <= c[row] <= c[HEAD] for row in (OLDEST, READY))
         inside = inside and c[GONE] <= c[HEAD]
-        return bool(inside and c[HELD] in (0, c[HEAD]) and c[STEPS] >= np.count_nonzero(self.marks & STEP))
+        return bool(inside and c[HELD] in (0, c[HEAD]) and c[STEPS] >= steps_in(self.marks))
 
     def refitted(self, window: Window, lanes: int, rows: int, steps: int) -> Lane:
         """The same lane as one of `lanes` in a ring of another size, under the window of another item.
@@ -90,16 +80,9 @@ class Lane(Frozen):
             rows: Rows of its lanes.
             steps: Steps that its lanes keep, the newest.
         """
-        first = max(self.first, self.head - rows)
-        stored = self.first + np.flatnonzero(self.marks & STEP)
-        if len(stored) > steps:
-            first = max(first, int(stored[-steps - 1]) + 1)
+        first = max(first_kept(self.marks, self.first, steps), self.head - rows)
         cut = first - self.first
-        marks = self.marks[cut:].copy()
-        numbers = self._numbers()[cut:]
-        are_steps = (marks & STEP) > 0
-        starts = numbers[are_steps] % window.starts == 0
-        marks[are_steps] = (marks[are_steps] & ~np.uint8(START)) | START * starts
+        marks = with_starts(self.marks[cut:], int(self.counters[STEPS]), window.starts)
         kept = {name: array[cut:] for name, array in self.kept.items()}
         slots = {name: array[cut:] for name, array in self.slots.items()}
         return Lane(self.counters, first, marks, kept, slots).counted(window, lanes, rows)
@@ -108,45 +91,15 @@ class Lane(Frozen):
         """The same lane, in a ring of that size, with the counters that follow from its marks."""
         head, first, marks = self.head, self.first, self.marks
         held = int(self.counters[HELD] > 0)
-        steps = (marks & STEP) > 0
-        counters: Int64 = np.zeros(COUNTERS, np.int64)
-        counters[:] = self.counters
-        oldest = first + without_past(marks, window.lookback if first else 0)
-        ready = first + (ready_across if window.across else ready_within)(marks, held, window.span)
-        anchors = (marks & (STEP | START)) == STEP | START
-        ready = max(ready, min(oldest, head))
-        counters[[OLDEST, READY, HELD]] = oldest, ready, held * head
+        counters = self.counters.astype(np.int64)
+        oldest = oldest_in(marks, first, window.lookback)
+        counters[HELD] = held * head
         if first > head - rows:  # the ring has room for older rows, and they are not there
             counters[CLEARED] = first
-        counters[MEMORY] = head % depth_of(lanes, rows)
-        counters[STORED] = np.count_nonzero(steps)
-        counters[DRAWABLE] = np.count_nonzero(anchors[oldest - first : max(ready, oldest) - first])
-        counters[READY_STEPS] = counters[STEPS] - np.count_nonzero(steps[ready - first :])
+        ready = max(ready_in(marks, first, held, window), oldest)
+        recount(counters, marks, first, oldest, ready, depth_of(lanes, rows))
+        recount_ready_steps(counters, marks, first)
         return Lane(counters, first, marks, self.kept, self.slots)
-
-    def _numbers(self) -> Int64:
-        """The number of each step in its lane; that of the step before where a row is none."""
-        counted = ((self.marks & STEP) > 0) | ((self.marks & (STEP | LOST)) == LOST)
-        since: Any = np.cumsum(counted)
-        return np.asarray(self.counters[STEPS] - (since[-1] if len(since) else 0) + since - 1)
-
-
-def ready_within(marks: Bytes, held: int, span: int) -> int:
-    """The first row whose window is not complete: those of earlier streams are."""
-    closed = np.flatnonzero((marks & (STEP | END)) != STEP)
-    begin = int(closed[-1]) + 1 if len(closed) else 0
-    return min(max(begin, len(marks) - span + held), len(marks))
-
-
-def ready_across(marks: Bytes, held: int, span: int) -> int:
-    """Likewise where only a cut ends an item."""
-    cuts = np.flatnonzero(((marks & CUT) > 0) | ((marks & (STEP | LOST)) == LOST))
-    begin = int(cuts[-1]) + 1 if len(cuts) else 0
-    steps = begin + np.flatnonzero(marks[begin:] & STEP)
-    complete = len(steps) + held - span
-    if complete > 0:
-        return int(steps[complete - 1]) + 1
-    return int(steps[0]) if len(steps) else len(marks)
 
 
 def lanes_of(arrays: Mapping[str, Array], rows: int) -> list[Lane]:

@@ -35,7 +35,7 @@ from ._lane import MOST
 from ._manifest import damaged
 from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS, LIMITER
 from ._reading import OpenSave
-from ._saved_as import METHODS, built, not_given
+from ._saved_as import built, not_given
 from ._saving import Saver
 
 Path: TypeAlias = "str | os.PathLike[str]"
@@ -183,7 +183,7 @@ class Loading:
         with damaged(first.at):
             kept = built("storage", facts["storage"]) or Ram()
             saved = built("limiter", facts["limiter"]) if "limiter" in facts else None
-        self.storage: Storage = choice(storage, kept, METHODS["storage"], "load(storage)")
+        self.storage: Storage = choice(storage, kept, "storage", "load(storage)")
         self.limiter: RateLimiter | None = limiter or saved
         self._counts_on = saved is not None and self.limiter == saved
         self.num_envs = sum(map(len, chosen))
@@ -317,7 +317,7 @@ def _placed(ranges: Int64, places: Int64, oldest: Int64) -> Int64:
 def _choice(name: str, given: Any, facts: Mapping[str, Any], at: str) -> Any:
     """A choice that was given, or the saved one."""
     if given is not None:
-        return choice(given, _LIKE[name], METHODS[name], f"load({name})")
+        return choice(given, _LIKE[name], name, f"load({name})")
     with damaged(at):
         found = built(name, facts[name])
     if found is None:

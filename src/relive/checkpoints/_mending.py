@@ -11,10 +11,11 @@ import zlib
 import numpy as np
 
 from .._base.frozen import Frozen
-from .._base.types import Array, Bool, Bytes
+from .._base.types import Bool
 from .._disk.files import Folder
-from .._ring.lanes import CUT, CUTS, END, FIRST, HELD, HISTORY, LOST, START, STEP, TERMINATED, TRUNCATED
+from .._ring.lanes import CUTS, HELD, STEP
 from .._ring.plans import Window
+from .._ring.recount import drop_rows, steps_in
 from ..errors import StorageError
 from ..items._columns import lookback_of
 from . import _manifest
@@ -53,13 +54,13 @@ class Mended(OpenSave):
         self._damage: dict[str, list[int]] = {}
         super().__init__(folder, number)
         older = lookback_of(self.schema)
-        before = [_steps(lane) for lane in self.lanes]
+        before = [steps_in(lane.marks) for lane in self.lanes]
         self.lanes = [
             mended(lane, found, older, self.window, len(self.lanes), self.rows)
             for lane, found in zip(self.lanes, self._readable(), strict=True)
         ]
         self.stored = before
-        self.lost = [had - _steps(lane) for had, lane in zip(before, self.lanes, strict=True)]
+        self.lost = [had - steps_in(lane.marks) for had, lane in zip(before, self.lanes, strict=True)]
 
     def _parts(self) -> list[tuple[Part, TensorReader]]:
         found = []
@@ -121,71 +122,11 @@ def mended(lane: Lane, found: Readable, older: int, window: Window, lanes: int, 
     lost = found.blind | (found.lost & ((lane.marks & STEP) > 0))
     if not lost.any():
         return lane
-    marks = lane.marks.copy()
-    edges = np.flatnonzero(np.diff(lost, prepend=False, append=False))
-    for begin, end in edges.reshape(-1, 2).tolist():
-        _end_before(marks, begin, found.blind, older, window)
-        marks[begin:end] = _dropped(marks[begin:end])
-        _begin_again(marks, end, older, window)
-    counters = lane.counters.copy()
-    counters[CUTS] += len(edges) // 2
+    marks, counters = lane.marks.copy(), lane.counters.copy()
+    counters[CUTS] += drop_rows(marks, lost, found.blind, older, window)
     if not marks[-1] & STEP:
         counters[HELD] = 0
     cut = Lane(counters, lane.first, marks, lane.kept, lane.slots).counted(window, lanes, rows)
     anchors = np.isin(np.arange(cut.first, cut.head), cut.anchors())
     slots = {name: np.where(anchors, array, np.zeros(1, array.dtype)) for name, array in lane.slots.items()}
     return Lane(cut.counters, cut.first, marks, lane.kept, slots)
-
-
-def _end_before(marks: Bytes, begin: int, blind: Bool, older: int, window: Window) -> None:
-    """End the stream before the gap at `begin`, without a step whose successor is in the gap."""
-    least = max(0, begin - (window.span + 3) * (2 + 2 * older))  # a step takes as many rows at most
-    steps = least + np.flatnonzero(marks[least:begin] & STEP)
-    if len(steps) and _blind_after(marks, int(steps[-1]), blind):
-        marks[steps[-1]] = LOST | marks[steps[-1]] & FIRST
-        steps = steps[:-1]
-    if not len(steps):
-        return
-    last = steps[-1]
-    closing = CUT if window.across else END
-    if not marks[last] & closing:
-        # Across episodes an item also shows how the next one begins.
-        need = window.span + bool(marks[last] & (TERMINATED | TRUNCATED))
-        near = steps[max(0, len(steps) - need + 1) :]
-        ends = np.flatnonzero(marks[near] & closing)
-        marks[near[ends[-1] + 1 :] if len(ends) else near] &= ~np.uint8(START)
-    marks[last] |= CUT
-
-
-def _blind_after(marks: Bytes, step: int, blind: Bool) -> bool:
-    """Whether the observation after a step cannot be read."""
-    if marks[step] & LOST:
-        return False
-    after = step + 1
-    if marks[step] & END:  # a final observation may have brought older frames of its own
-        while after + 1 < len(marks) and marks[after] & HISTORY:
-            after += 1
-    return bool(blind[step + 1 : after + 1].any())
-
-
-def _begin_again(marks: Bytes, end: int, older: int, window: Window) -> None:
-    """Begin a stream behind the gap that ends at `end`: its first rows are only older frames of those that follow."""
-    row = end
-    while row < min(end + older, len(marks)) and not marks[row] & FIRST:
-        marks[row] = HISTORY | _dropped(marks[row])
-        row += 1
-    if row < len(marks) and not marks[row] & FIRST:
-        if window.lookback:  # the action before this step is not known
-            marks[row] &= ~np.uint8(START)
-        marks[end] |= FIRST
-    elif row > end:
-        marks[end] |= FIRST
-
-
-def _dropped(marks: Array) -> Array:
-    """The marks of rows whose steps are dropped: their numbers count on."""
-    return np.where(marks & (STEP | LOST), LOST, 0).astype(np.uint8)
-
-
-def _steps(lane: Lane) -> int:
-    return int(np.count_nonzero(lane.marks & STEP))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ import numpy as np
 
 from .. import items, samplers, storage
 from .._base.frozen import Frozen
+from .._buffer.arguments import METHODS
 from .._flow.limiter import RateLimiter
 from ..errors import ArgumentError, ReliveError, message
 from ._undrawn import Undrawn
@@ -21,13 +23,8 @@ _CLASSES: dict[str, type] = {}
 _NAMES: dict[type, str] = {}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
 _DEEPEST = 30
-# What an object has that can be a choice of this kind.
-METHODS = {
-    "item": ("window", "check", "bind"),
-    "sampler": ("index", "replacement"),
-    "storage": ("open",),
-    "limiter": ("least", "most"),
-}
+_REMEDY = "without `saved_as` the whole object is given to `load` again"
+_LIST = "[]"  # the kind of a list, which no class can have as its name; tuples are lists in JSON
 
 
 def saved_as(name: str) -> Callable[[C], C]:
@@ -42,8 +39,8 @@ def saved_as(name: str) -> Callable[[C], C]:
             a class that is defined again, as in a notebook, takes the place of its older self.
 
     Returns:
-        A decorator of a frozen dataclass whose constructor does nothing but check its fields. These are numbers, texts,
-        None, tuples of such values, or objects whose class is registered, too.
+        A decorator of a frozen dataclass whose constructor does nothing but check its fields. These are finite numbers,
+        texts, None, tuples and lists of such values, or objects whose class is registered, too.
 
     Raises:
         ArgumentError: Another class has this name, or the class is no frozen dataclass.
@@ -113,7 +110,7 @@ def _fields(kind: Any) -> list[str]:
     return names
 
 
-def described(choice: object) -> dict[str, Any]:
+def described(choice: object, depth: int = 0) -> dict[str, Any]:
     """A choice as JSON; one whose class is not registered by the class's full name and its text.
 
     Raises:
@@ -125,21 +122,29 @@ def described(choice: object) -> dict[str, Any]:
     if kind not in _NAMES:
         return {"kind": _path(kind), "text": repr(choice)}
     name = _NAMES[kind]
-    return {"kind": name, **{key: _described(getattr(choice, key), f"{name}({key})") for key in _fields(kind)}}
+    return {
+        "kind": name,
+        **{key: _described(getattr(choice, key), f"{name}({key})", depth + 1) for key in _fields(kind)},
+    }
 
 
-def _described(value: Any, at: str) -> Any:
+def _described(value: Any, at: str, depth: int) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
+    if depth > _DEEPEST:
+        raise ArgumentError(message(f"at most {_DEEPEST} levels of values in values", "more", at, _REMEDY))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ArgumentError(message("a finite number", f"`{value}`", at, _REMEDY))
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, tuple | list):
-        return [_described(each, at) for each in value]
+    if isinstance(value, tuple):
+        return [_described(each, at, depth + 1) for each in value]
+    if isinstance(value, list):
+        return {"kind": _LIST, "values": _described(tuple(value), at, depth + 1)}
     if type(value) in _NAMES:
-        return described(value)
-    wanted = "a number, a text, None, a tuple of these, or an object whose class is `relive.saved_as` a name"
-    remedy = "without `saved_as` the whole object is given to `load` again"
-    raise ArgumentError(message(wanted, f"`{type(value).__name__}`", at, remedy))
+        return described(value, depth)
+    wanted = "a number, a text, None, a tuple or a list of these, or an object whose class is `relive.saved_as` a name"
+    raise ArgumentError(message(wanted, f"`{type(value).__name__}`", at, _REMEDY))
 
 
 def built(role: str, facts: Any) -> Any:
@@ -161,6 +166,8 @@ def _built(facts: Any) -> Any:
         return tuple(map(_built, facts))
     if not isinstance(facts, dict):
         return facts
+    if facts["kind"] == _LIST:
+        return list(_built(facts["values"]))
     kind = _CLASSES[facts["kind"]]
     values = {key: _built(value) for key, value in facts.items() if key != "kind"}
     if not values.keys() <= {*_fields(kind)}:
@@ -181,7 +188,7 @@ def missing(facts: Any, depth: int = 0) -> str | None:
         raise ValueError("fields are nested too deep")
     if isinstance(facts, dict):
         name = facts["kind"]
-        if name not in _CLASSES:
+        if name != _LIST and name not in _CLASSES:
             return str(name)
         facts = list(facts.values())
     parts = facts if isinstance(facts, list) else []
@@ -197,7 +204,7 @@ def text_of(facts: Mapping[str, Any]) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return text_of(value)
+        return f"[{', '.join(map(_text, value['values']))}]" if value["kind"] == _LIST else text_of(value)
     return f"({', '.join(map(_text, value))})" if isinstance(value, list) else repr(value)
 
 

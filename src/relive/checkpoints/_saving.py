@@ -224,6 +224,7 @@ class _Task:
         """Take the instant; if that fails, the directory is let go of."""
         core, folder = self._core, self._folder
         try:
+            self._choices = choices_of(core)
             folder.lock("wait for the save that is being written there, or save to another directory")
             found = manifests_of(folder, self._identity)
             self._number = 1 + max([0, *_manifest.numbers(folder)])
@@ -267,7 +268,7 @@ class _Task:
             number=number,
             identity=self._identity,
             token=os.urandom(16).hex(),
-            choices=choices_of(self._core),
+            choices=self._choices,
             counts=self._instant.facts.counts,
             generator=self._generator,
             state=_written(folder, _manifest.state_name(number), number, state),

@@ -27,13 +27,13 @@ from .._ring.lanes import (
     STEPS,
     STORED,
     UNBOOTSTRAPPED,
+    anchors_in,
     get_rows,
     set_rows,
-    without_past,
 )
 from .._ring.plans import Window
+from .._ring.recount import oldest_in, ready_in
 from .._ring.ring import Ring
-from ..checkpoints._lane import ready_across, ready_within
 from ..errors import ArgumentError, message
 from ..samplers import Index
 from ..schema import Schema
@@ -120,11 +120,10 @@ class View:
         set_rows(self.ring.marks, lane, head, np.zeros(1, np.uint8))
         if self._window.lookback > self._of_ring.window.lookback and whole:
             kept = get_rows(self.ring.marks, lane, whole, max(whole, head))
-            oldest = max(oldest, whole + without_past(kept, self._window.lookback))
+            oldest = max(oldest, oldest_in(kept, whole, self._window.lookback))
             gone += self._anchors(lane, max(whole, before), min(oldest, ready_before))
         oldest = min(oldest, head)
-        found = (ready_across if self._window.across else ready_within)(marks, held, self._window.span)
-        ready = min(max(begin + found, ready_before, oldest), head)
+        ready = min(max(ready_in(marks, begin, held, self._window), ready_before, oldest), head)
         own[[OLDEST, READY, HEAD, HELD]] = oldest, ready, head, head if held else 0
         own[[CLEARED, MEMORY]] = now[CLEARED], head % self.ring.marks[:, 0].size
         own[GONE] = gone_before
@@ -152,8 +151,7 @@ class View:
     def _anchors(self, lane: int, first: int, last: int) -> int:
         if last <= first:
             return 0
-        marks = get_rows(self.ring.marks, lane, first, last)
-        return int(np.count_nonzero((marks & (STEP | START)) == STEP | START))
+        return int(np.count_nonzero(anchors_in(get_rows(self.ring.marks, lane, first, last))))
 
 
 class _Following:

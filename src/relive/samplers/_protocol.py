@@ -152,7 +152,7 @@ class Index(Protocol):
 class Sampler(Protocol):
     """The frozen description of a sampler. `replacement` and `index` are required, the others have defaults.
 
-    A class that inherits from `Sampler` has these defaults. Other classes give `prioritizes`, `keeps` and `spec`, too.
+    A class that inherits from `Sampler` has these defaults. Other classes need `prioritizes`, `keeps` and `spec`, too.
     """
 
     @property

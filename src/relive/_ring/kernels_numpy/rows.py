@@ -25,6 +25,7 @@ from ..lanes import (
     STEP,
     TERMINATED,
     TRUNCATED,
+    anchors_in,
     first_rows,
     place_of,
     ranges,
@@ -146,7 +147,7 @@ class Rows:
         lanes, rows = ranges(oldest_then, np.minimum(oldest, ready_then))
         gone = rows % self.rows * self.num_lanes + lanes
         lanes, rows = ranges(np.maximum(ready_then, oldest), ready)
-        anchors = (self.marks[self.at(rows, lanes)] & (STEP | START)) == STEP | START
+        anchors = anchors_in(self.marks[self.at(rows, lanes)])
         lanes, rows = lanes[anchors], rows[anchors]
         come = rows % self.rows * self.num_lanes + lanes
         return Changes(gone, come, self.storage(rows, lanes), now)

@@ -35,6 +35,7 @@ from ..lanes import (
     TERMINATED,
     TRUNCATED,
     UNBOOTSTRAPPED,
+    anchors_in,
     first_rows,
 )
 from .rows import Rows
@@ -134,7 +135,7 @@ class Writing:
         for offset in range(int((ready - first).max(initial=0))):
             among = first + offset < ready
             marks = self._marks[ring.at((first + offset)[among], lanes[among])]
-            self._add(lanes[among], DRAWABLE, (marks & (STEP | START)) == STEP | START)
+            self._add(lanes[among], DRAWABLE, anchors_in(marks))
         self._counted[lanes] = ready
 
     def record_arrivals(self, lanes: Int64, ready: Int64) -> None:
@@ -300,7 +301,7 @@ class Writing:
     def _drop(self, lanes: Int64) -> None:
         """The oldest row of those lanes can no longer be drawn."""
         oldest = self._counters[lanes, OLDEST]
-        anchors = (self._marks[self._ring.at(oldest, lanes)] & (STEP | START)) == STEP | START
+        anchors = anchors_in(self._marks[self._ring.at(oldest, lanes)])
         counted = anchors & (oldest < self._counted[lanes])
         self._add(lanes, DRAWABLE, -counted.astype(np.int64))
         self._add(lanes, OLDEST, 1)
