@@ -50,7 +50,7 @@ class RecentIndex(Index):
         changes = self._ring.changes(seen)
         if (changes.seen != seen).any():
             # What is gone goes first: its slot may hold a new step by now.
-            slots = np.concatenate((slots[~np.isin(slots, changes.gone)], changes.come))
+            slots = np.concatenate((slots[~np.isin(slots, changes.removed)], changes.added))
             slots = slots[np.argsort(slots % self._ring.lanes, kind="stable")]
             lanes = slots % self._ring.lanes
             ends = np.cumsum(np.bincount(lanes, minlength=self._ring.lanes))

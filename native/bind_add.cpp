@@ -10,7 +10,7 @@ namespace {
 
 struct Add {
     PyObject_HEAD vectorcallfunc call;
-    PyObject *ring_object, *lock_object, *ask, *refresh, *otherwise, *attributes;
+    PyObject *ring_object, *lock_object, *coerce, *refresh, *fallback, *attributes;
     PyRing* ring;
     Lock* lock;
     Py_ssize_t asked;  // calls of which Python had to look at a value
@@ -27,7 +27,7 @@ nb::object attempt(Add& add, PyObject* const* arguments, PyObject* names) {
     PyRing& owner = *add.ring;
     Inputs& inputs = owner.inputs;
     const Ring& ring = owner.ring;
-    if (owner.pending() || !inputs.acquire(arguments, names, add.several, ring.lanes, add.ask)) return {};
+    if (owner.pending() || !inputs.acquire(arguments, names, add.several, ring.lanes, add.coerce)) return {};
     if (inputs.gives_priority()) {
         if (!ring.given || add.refresh == Py_None) return {};
         // Earlier steps without a priority get the largest so far, which these steps may raise.
@@ -59,7 +59,7 @@ PyObject* call(PyObject* self, PyObject* const* arguments, size_t flags, PyObjec
     if (const Py_ssize_t given = PyVectorcall_NARGS(flags))
         return PyErr_Format(PyExc_TypeError, "ReplayBuffer.%s() takes 1 positional argument but %zd were given",
                             add.several ? "extend" : "add", given + 1);
-    if (add.lock->taken()) return PyObject_Vectorcall(add.otherwise, arguments, 0, names);  // which refuses it
+    if (add.lock->taken()) return PyObject_Vectorcall(add.fallback, arguments, 0, names);  // which refuses it
     if (!add.lock->enter()) return nullptr;
     nb::object result;
     try {
@@ -76,13 +76,13 @@ PyObject* call(PyObject* self, PyObject* const* arguments, size_t flags, PyObjec
     add.ring->inputs.release();
     add.lock->leave();
     if (result.is_valid() || raised) return result.release().ptr();
-    return PyObject_Vectorcall(add.otherwise, arguments, 0, names);
+    return PyObject_Vectorcall(add.fallback, arguments, 0, names);
 }
 
 int traverse(PyObject* self, visitproc visit, void* arg) {
     Add& add = *reinterpret_cast<Add*>(self);
     Py_VISIT(Py_TYPE(self));
-    for (PyObject* part : {add.ring_object, add.lock_object, add.ask, add.refresh, add.otherwise, add.attributes})
+    for (PyObject* part : {add.ring_object, add.lock_object, add.coerce, add.refresh, add.fallback, add.attributes})
         Py_VISIT(part);
     return 0;
 }
@@ -97,7 +97,7 @@ void destroy(PyObject* self) {
     Add& add = *reinterpret_cast<Add*>(self);
     PyTypeObject* type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
-    for (PyObject* part : {add.ring_object, add.lock_object, add.ask, add.refresh, add.otherwise, add.attributes})
+    for (PyObject* part : {add.ring_object, add.lock_object, add.coerce, add.refresh, add.fallback, add.attributes})
         Py_XDECREF(part);
     type->tp_free(self);
     Py_DECREF(type);
@@ -124,9 +124,9 @@ PyType_Spec spec = {"relive._ring._native.Add", sizeof(Add), 0,
 
 PyTypeObject* add_type = nullptr;
 
-nb::object adding(nb::handle_t<PyRing> ring, nb::handle_t<Lock> lock, nb::object ask, nb::object refresh,
-                  nb::object otherwise, bool several) {
-    for (const nb::object& callable : {ask, refresh, otherwise})
+nb::object adding(nb::handle_t<PyRing> ring, nb::handle_t<Lock> lock, nb::object coerce, nb::object refresh,
+                  nb::object fallback, bool several) {
+    for (const nb::object& callable : {coerce, refresh, fallback})
         if (!PyCallable_Check(callable.ptr()) && !(callable.is(refresh) && refresh.is_none()))
             throw nb::type_error("relive._ring._native.adding: it cannot be called");
     nb::object made = nb::steal(add_type->tp_alloc(add_type, 0));
@@ -139,9 +139,9 @@ nb::object adding(nb::handle_t<PyRing> ring, nb::handle_t<Lock> lock, nb::object
     add.several = several;
     add.ring_object = ring.inc_ref().ptr();
     add.lock_object = lock.inc_ref().ptr();
-    add.ask = ask.release().ptr();
+    add.coerce = coerce.release().ptr();
     add.refresh = refresh.release().ptr();
-    add.otherwise = otherwise.release().ptr();
+    add.fallback = fallback.release().ptr();
     return made;
 }
 
@@ -173,6 +173,6 @@ void bind_add(nanobind::module_& m) {
     m.def(
         "ending", [](bool begun) { Interpreter::ending = begun ? PyThread_get_thread_ident() : 0; }, nb::arg("begun"));
     m.def("away", [] { return Interpreter::away.load(); });
-    m.def("adding", &adding, nb::arg("ring"), nb::arg("lock"), nb::arg("ask"), nb::arg("refresh").none(),
-          nb::arg("otherwise"), nb::arg("several"));
+    m.def("adding", &adding, nb::arg("ring"), nb::arg("lock"), nb::arg("coerce"), nb::arg("refresh").none(),
+          nb::arg("fallback"), nb::arg("several"));
 }

@@ -63,8 +63,8 @@ public:
     size_t bytes_of(size_t column) const { return values_[column].row(); }
 
     // Keep hold of all arguments. False with an exception, or where one of them is not legal. This may run Python code:
-    // `ask` is called for values of types that only Python can read.
-    bool acquire(PyObject* const* arguments, PyObject* names, bool several, int64_t lanes, PyObject* ask) {
+    // `coerce` is called for values of types that only Python can read.
+    bool acquire(PyObject* const* arguments, PyObject* names, bool several, int64_t lanes, PyObject* coerce) {
         asked_ = false;
         if (!place(arguments, names, several) || !take_lanes(lanes)) return false;
         has_next_ = given_[NEXT_OBS];
@@ -72,7 +72,7 @@ public:
         if (several && !take_lead()) return false;
         const size_t count = has_next_ ? values_.size() : columns_ + 2;
         for (size_t i = 0; i < count; ++i)
-            if (!(several && i == reward_) && !take(i, ask)) return false;
+            if (!(several && i == reward_) && !take(i, coerce)) return false;
         return !given_[PRIORITY] || priority_.acquire(Py_NewRef(given_[PRIORITY])) == Value::YES;
     }
 
@@ -146,14 +146,14 @@ private:
         return false;
     }
 
-    bool take(size_t i, PyObject* ask) {
+    bool take(size_t i, PyObject* coerce) {
         PyObject* found = find(places_[i]);
         if (!found) return false;
         const Value::Taken taken = values_[i].acquire(found);
         if (taken != Value::ASK) return taken == Value::YES;
         asked_ = true;
-        PyObject* made = PyObject_CallFunction(ask, "nO(nn)iii", Py_ssize_t(i), found, lead_.sizes[0], lead_.sizes[1],
-                                               lead_.axes, int(lead_.optional), int(lead_.swapped));
+        PyObject* made = PyObject_CallFunction(coerce, "nO(nn)iii", Py_ssize_t(i), found, lead_.sizes[0],
+                                               lead_.sizes[1], lead_.axes, int(lead_.optional), int(lead_.swapped));
         return made && values_[i].accept(made, lead_.count());
     }
 

@@ -18,8 +18,8 @@ from test_processes import make, native, steps, torn
 from test_samplers import SAMPLERS
 
 import relive
-from relive.checkpoints._instant import Instant
-from relive.processes._about import CHOICES, About
+from relive.checkpoints._snapshot import Snapshot
+from relive.processes._description import CHOICES, BufferDescription
 from relive.processes.joint import Joint
 from relive.storage import Shared
 from relive.storage._segment import Segment
@@ -116,7 +116,7 @@ def test_a_writer_waits_for_whoever_is_opening_the_buffer(wanted: list[int] | No
     with make(3, 40, storage=storage) as buffer:
         buffer.writer([1]).extend(**steps(3, 0, 5, 1))  # a lane that had an owner
         opening = Segment.attach(storage.file, "")
-        about = About.decoded(opening.raw(CHOICES), "")
+        about = BufferDescription.decoded(opening.raw(CHOICES), "")
         opening.typed(about.ring_spec() | about.spec())
         access = Joint(opening, about)
         assert access.busy == []
@@ -296,14 +296,14 @@ def test_what_others_write_while_a_buffer_is_saved_ends_the_save(storage, tmp_pa
         writer.extend(**steps(3, 0, 30, 1))
         buffer.save(tmp_path)  # nobody writes now
         before = buffer.sample(16).ids
-        arrays = Instant.arrays
+        arrays = Snapshot.arrays
 
-        def meanwhile(instant: Instant) -> dict[str, np.ndarray]:
+        def meanwhile(snapshot: Snapshot) -> dict[str, np.ndarray]:
             writer.extend(**steps(3, len(buffer), 1, 1))
-            return arrays(instant)
+            return arrays(snapshot)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Instant, "arrays", meanwhile)
+            patch.setattr(Snapshot, "arrays", meanwhile)
             with pytest.raises(relive.ReliveError, match="nothing was saved"):
                 buffer.save(tmp_path)
         np.testing.assert_array_equal(relive.load(tmp_path).sample(16).ids, before)

@@ -30,7 +30,7 @@ from wild_envs import CUTS
 
 import relive
 from relive._ring import kernels as _kernels
-from relive.checkpoints import _guard, _steps, _tensors
+from relive.checkpoints import _copy_on_overwrite, _steps, _tensors
 from relive.testing import GO, STAY, Script
 from relive.testing._lives import BACK_ENDS
 from relive.testing.agreement import assert_items, assert_same_batch, is_refused
@@ -110,7 +110,7 @@ def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Cal
     with tempfile.TemporaryDirectory() as path, watched(name) as system, contextlib.ExitStack() as small:
         for module, constant, value in ((_tensors, "CHUNK", 64), (_tensors, "_STAGE", 128), (_steps, "_PIECE", 1)):
             small.enter_context(mock.patch.object(module, constant, value))
-        small.enter_context(mock.patch.object(_guard, "_PIECE", data.draw(st.sampled_from([1, 500]))))
+        small.enter_context(mock.patch.object(_copy_on_overwrite, "_PIECE", data.draw(st.sampled_from([1, 500]))))
         buffer, alone = config.build(), config.build()
         for call in calls[:moment]:
             results_of(buffer, call)

@@ -12,7 +12,7 @@ import pytest
 
 import relive
 from relive._ring import kernels
-from relive.checkpoints._instant import Instant
+from relive.checkpoints._snapshot import Snapshot
 
 ROWS = 1_000_000
 MOST_SECONDS = 0.020
@@ -56,6 +56,6 @@ def test_no_add_waits_for_a_save_of_a_million_steps(
     found = [longest_add(buffer, tmp_path / str(number)) for number in range(5)]
     record_property("cases", len(found))
     assert min(found) < MOST_SECONDS, found
-    take = Instant.take
-    monkeypatch.setattr(Instant, "take", lambda self: (take(self), time.sleep(2 * MOST_SECONDS)))
+    take = Snapshot.take
+    monkeypatch.setattr(Snapshot, "take", lambda self: (take(self), time.sleep(2 * MOST_SECONDS)))
     assert longest_add(buffer, tmp_path / "slow") > MOST_SECONDS

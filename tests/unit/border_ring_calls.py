@@ -140,7 +140,7 @@ def adding_arguments() -> dict[str, Any]:
     def otherwise(**named: Any) -> None:
         """What the native call leaves to Python."""
 
-    arguments = {"ring": ring, "lock": native.Lock(), "ask": refuse, "refresh": list, "otherwise": otherwise}
+    arguments = {"ring": ring, "lock": native.Lock(), "coerce": refuse, "refresh": list, "fallback": otherwise}
     return {**arguments, "several": False}
 
 
@@ -149,7 +149,7 @@ def refuse(*arguments: Any) -> None:
 
 
 def make_adding() -> Call:
-    spoilt = {name: spoilers.objects(native.Lock()) for name in ("ring", "ask", "refresh", "otherwise")}
+    spoilt = {name: spoilers.objects(native.Lock()) for name in ("ring", "coerce", "refresh", "fallback")}
     ring, _ = lived()
     return Call(
         native.adding, adding_arguments(), {**spoilt, "lock": spoilers.objects(ring), "several": spoilers.flags()}

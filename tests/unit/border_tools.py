@@ -95,7 +95,7 @@ def lived(across: bool = False) -> tuple[Any, dict[str, Any]]:
 
 
 def drawable(ring: Any) -> np.ndarray:
-    return guard(ring.changes(np.zeros((LANES, 3), np.int64)).come[:6])
+    return guard(ring.changes(np.zeros((LANES, 3), np.int64)).added[:6])
 
 
 def unroll(ring: Any, slots: np.ndarray) -> None:

@@ -22,7 +22,7 @@ from .notices import Notices
 
 
 class Guard(Protocol):
-    """Has to be asked before rows are overwritten; see `checkpoints/_guard.py`.
+    """Has to be asked before rows are overwritten; see `checkpoints/_copy_on_overwrite.py`.
 
     Attributes:
         limits: The `head` that each lane may reach before, int64 `[L]`.
@@ -86,11 +86,11 @@ class Adding:
 
     def call(self, several: bool) -> Callable[..., Int64]:
         """The fastest `add`, or `extend`, that the kernel has."""
-        otherwise = self.extend if several else self.add
-        ask = self._parser.column
+        fallback = self.extend if several else self.add
+        coerce = self._parser.column
         refresh = self._refresh if self._sampler is None or self._sampler.prioritizes else None
-        made = kernels.active().adding(self._ring.kernel, self._lock.reentrant, ask, refresh, otherwise, several)
-        self._native = made != otherwise
+        made = kernels.active().adding(self._ring.kernel, self._lock.reentrant, coerce, refresh, fallback, several)
+        self._native = made != fallback
         return made
 
     def lanes(self, env_ids: Any) -> Int64:

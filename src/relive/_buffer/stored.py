@@ -84,7 +84,7 @@ def batches(core: Core, batch_size: int, shuffle: bool, drop_last: bool) -> Iter
     check.flag(drop_last, f"{at}(drop_last)")
     with core.lock.alone():
         core.access.look()
-        slots = core.ring.changes(np.zeros((core.ring.lanes, 3), np.int64)).come
+        slots = core.ring.changes(np.zeros((core.ring.lanes, 3), np.int64)).added
         ids = np.sort(core.ring.ids(slots))
         if shuffle:
             ids = ids[np.argsort(check.uniforms(core.tally.rng, len(ids)), kind="stable")]

@@ -25,9 +25,9 @@ def away() -> int: ...
 def adding(
     ring: Ring,
     lock: Lock,
-    ask: Callable[..., Array],
+    coerce: Callable[..., Array],
     refresh: Callable[[], object] | None,
-    otherwise: Callable[..., Int64],
+    fallback: Callable[..., Int64],
     several: bool,
 ) -> Callable[..., Int64]: ...
 def power(x: Float64, exponent: float) -> Float64: ...

@@ -148,9 +148,9 @@ class Kernels(Protocol):
         self,
         ring: RingKernel,
         lock: LockKernel,
-        ask: Callable[..., Array],
+        coerce: Callable[..., Array],
         refresh: Callable[[], object] | None,
-        otherwise: Callable[..., Int64],
+        fallback: Callable[..., Int64],
         several: bool,
     ) -> Callable[..., Int64]: ...
     def ending(self, begun: bool) -> None: ...

@@ -110,14 +110,14 @@ class Changes(Record):
     """Which slots became drawable, and which stopped being drawable, since the counters were `seen`.
 
     Attributes:
-        gone: Slots that hold no drawable item any more; some of them never did.
-        come: Slots that became drawable, lane by lane, rows in order. A slot in both holds a new item.
-        rows: The storage rows of `come`, to look up the ring's bookkeeping (`given`, `arrival`).
+        removed: Slots that hold no drawable item any more; some of them never did.
+        added: Slots that became drawable, lane by lane, rows in order. A slot in both holds a new item.
+        rows: The storage rows of `added`, to look up the ring's bookkeeping (`given`, `arrival`).
         seen: The counters now, `[L, 3]`: for the next call, once these changes have been taken in.
     """
 
-    gone: Int64
-    come: Int64
+    removed: Int64
+    added: Int64
     rows: Int64
     seen: Int64
 

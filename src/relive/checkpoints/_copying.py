@@ -17,9 +17,9 @@ from .._ring.ring import Ring
 from ..schema import Column
 from ..storage import Ram
 from ._filling import fill_limiter, fill_ring, fill_sampler
-from ._instant import Facts, Instant, restore
 from ._lane import lanes_of
 from ._names import CLOCK, LIMITER, WHOLE
+from ._snapshot import Facts, Snapshot, restore
 
 if TYPE_CHECKING:
     from ..buffer import ReplayBuffer
@@ -46,20 +46,20 @@ class Copy(Frozen):
 def copied(core: Core) -> Copy:
     """A copy of a buffer, made under its lock."""
     ring = core.ring
-    instant = Instant(core)
+    snapshot = Snapshot(core)
     with core.lock.alone():
-        instant.take()
-        first, head = instant.first.tolist(), instant.head.tolist()
+        snapshot.take()
+        first, head = snapshot.first.tolist(), snapshot.head.tolist()
         columns = [
             np.concatenate(
                 [array[_places(ring, *ends, column)] for ends in zip(range(ring.lanes), first, head, strict=True)]
             )
             for column, array in zip(core.schema.columns, ring.columns, strict=True)
         ]
-        instant.check()
+        snapshot.check()
         # Here, since others may draw later; and `copy.copy` takes what it is given for the copy.
-        facts = Facts(**{**vars(instant.facts), "rng": deepcopy(instant.facts.rng)})
-    return Copy(core.choices, core.tally.identity, facts, instant.arrays(), columns)
+        facts = Facts(**{**vars(snapshot.facts), "rng": deepcopy(snapshot.facts.rng)})
+    return Copy(core.choices, core.tally.identity, facts, snapshot.arrays(), columns)
 
 
 def rebuilt(kind: type[ReplayBuffer], copy: Copy) -> ReplayBuffer:

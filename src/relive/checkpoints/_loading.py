@@ -30,13 +30,13 @@ from ..samplers import Sampler, Uniform
 from ..storage import Ram, Storage
 from . import _manifest
 from ._filling import check_fresh, check_sampler, fill_limiter, fill_ring, fill_sampler
-from ._instant import Facts, restore
 from ._lane import MOST
 from ._manifest import damaged
 from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS, LIMITER
 from ._reading import OpenSave
 from ._saved_as import built, not_given
 from ._saving import Saver
+from ._snapshot import Facts, restore
 
 Path: TypeAlias = "str | os.PathLike[str]"
 _LIKE = {"item": Transitions(), "sampler": Uniform()}

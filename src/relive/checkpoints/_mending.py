@@ -19,11 +19,11 @@ from .._ring.recount import drop_rows, steps_in
 from ..errors import StorageError
 from ..items._columns import lookback_of
 from . import _manifest
-from ._instant import name_of
 from ._lane import Lane
 from ._manifest import File, damaged
 from ._reading import OpenSave
 from ._saving import Part
+from ._snapshot import name_of
 from ._steps import RANGES, in_units
 from ._tensors import TensorReader
 

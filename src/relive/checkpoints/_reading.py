@@ -16,12 +16,12 @@ from .._ring.plans import Window
 from ..errors import CorruptionError, event, message
 from ..schema import Column, Schema
 from . import _manifest
-from ._instant import name_of
 from ._lane import Lane, lanes_of
 from ._manifest import File, Manifest, damaged
 from ._names import COUNTERS, LAST_IDS, LAST_WEIGHTS, NEXT, WHOLE
 from ._saving import Basis, Part
 from ._schemas import schema_of
+from ._snapshot import name_of
 from ._steps import RANGES, batches, clipped, in_units, ranges_of, rows_in
 from ._tensors import Tensor, TensorReader
 

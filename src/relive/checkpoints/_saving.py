@@ -19,11 +19,11 @@ from .._disk.files import TEMPORARY, Folder
 from ..errors import CorruptionError, ReliveError, StorageError, event, message
 from . import _manifest
 from ._checking import Checks
-from ._guard import Guard
-from ._instant import Instant
+from ._copy_on_overwrite import CopyOnOverwrite
 from ._manifest import MOST_FILES, File, Manifest
 from ._saved_as import described
 from ._schemas import fields_of
+from ._snapshot import Snapshot
 from ._steps import clipped, ranges_of, rows_in, steps_writer
 from ._tensors import Tensor, TensorWriter, pieces_of
 
@@ -221,7 +221,7 @@ class _Task:
         self._core, self._folder, self._identity, self._keep = core, folder, name, keep
 
     def begin(self, basis: Basis | None, verify: bool, damaged: set[File]) -> None:
-        """Take the instant; if that fails, the directory is let go of."""
+        """Take the snapshot; if that fails, the directory is let go of."""
         core, folder = self._core, self._folder
         try:
             self._choices = choices_of(core)
@@ -230,13 +230,13 @@ class _Task:
             self._number = 1 + max([0, *_manifest.numbers(folder)])
             self._checks = Checks(folder, self._number, verify, damaged)
             basis = self._continued(found, basis)
-            self._instant = Instant(core)
+            self._snapshot = Snapshot(core)
             with core.lock.alone():
-                self._instant.take()
-                generator = self._instant.generator()
-                self._kept, new = _planned(self._instant, basis)
+                self._snapshot.take()
+                generator = self._snapshot.generator()
+                self._kept, new = _planned(self._snapshot, basis)
                 # It lives as long as this task, whatever ends it.
-                self._guard = Guard(core.schema, core.ring, new)
+                self._guard = CopyOnOverwrite(core.schema, core.ring, new)
                 core.writer.watch(self._guard)
             self._new, self._generator = new, generator
             self.saved = Saved(folder.path, self._number)
@@ -260,7 +260,7 @@ class _Task:
             parts.append(Part(_written(folder, _manifest.steps_name(number), number, writer), self._new))
             written += writer.nbytes
         self._guard.close()
-        arrays = self._instant.arrays()
+        arrays = self._snapshot.arrays()
         tensors = {name: Tensor.of(array.dtype, array.shape) for name, array in arrays.items()}
         pieces = {name: pieces_of(np.ascontiguousarray(array)) for name, array in arrays.items()}
         state = TensorWriter(tensors, pieces, {"format": STATE_FORMAT})
@@ -269,7 +269,7 @@ class _Task:
             identity=self._identity,
             token=os.urandom(16).hex(),
             choices=self._choices,
-            counts=self._instant.facts.counts,
+            counts=self._snapshot.facts.counts,
             generator=self._generator,
             state=_written(folder, _manifest.state_name(number), number, state),
             steps=tuple(part.file for part in parts),
@@ -277,13 +277,13 @@ class _Task:
         # The files are there for good before the manifest says that they are.
         folder.sync()
         text = manifest.dumped()
-        self._instant.check()
+        self._snapshot.check()
         folder.write(_manifest.manifest_name(number), [text])
         folder.sync()
         self._prune(manifest, before)
         self.saved._written, self.saved._total = written + state.nbytes + len(text), manifest.nbytes + len(text)
         self.saved._seconds = time.perf_counter() - self._start
-        return Basis(manifest.token, self._instant.head, tuple(parts))
+        return Basis(manifest.token, self._snapshot.head, tuple(parts))
 
     def _continued(self, found: Sequence[Manifest], basis: Basis | None) -> Basis | None:
         """The save that this buffer made last, if the directory has it, and nothing is seen to be wrong with it."""
@@ -348,20 +348,20 @@ def _written(folder: Folder, name: str, number: int, writer: TensorWriter) -> Fi
     return File(number, writer.nbytes, writer.checksum)
 
 
-def _planned(instant: Instant, basis: Basis | None) -> tuple[list[Part], Int64]:
+def _planned(snapshot: Snapshot, basis: Basis | None) -> tuple[list[Part], Int64]:
     """The files of the last save that go on being used, and the rows that have to be written.
 
     A file of which less than half is still stored is not used any more, and neither are the smallest where there are
     many; what is still stored of them is written again.
     """
-    lanes = np.arange(len(instant.head))
+    lanes = np.arange(len(snapshot.head))
     if basis is None:
-        return [], ranges_of(lanes, instant.first, instant.head)
-    live = [(rows_in(clipped(part.ranges, instant.first)), part) for part in basis.parts]
+        return [], ranges_of(lanes, snapshot.first, snapshot.head)
+    live = [(rows_in(clipped(part.ranges, snapshot.first)), part) for part in basis.parts]
     useful = sorted((count, part.file.number) for count, part in live if 2 * count >= rows_in(part.ranges) > 0)
     most = MOST_FILES - 1
     numbers = {number for _, number in (useful if len(useful) <= most else useful[-(most // 2) :])}
     kept = [part for part in basis.parts if part.file.number in numbers]
-    again = [clipped(part.ranges, instant.first) for part in basis.parts if part.file.number not in numbers]
-    new = np.concatenate([*again, ranges_of(lanes, np.maximum(basis.head, instant.first), instant.head)])
+    again = [clipped(part.ranges, snapshot.first) for part in basis.parts if part.file.number not in numbers]
+    new = np.concatenate([*again, ranges_of(lanes, np.maximum(basis.head, snapshot.first), snapshot.head)])
     return kept, np.ascontiguousarray(new[np.lexsort((new[:, 1], new[:, 0]))])

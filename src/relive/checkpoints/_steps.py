@@ -15,8 +15,8 @@ import numpy as np
 
 from .._base.types import Int64
 from ..schema import Schema
-from ._guard import Guard
-from ._instant import name_of
+from ._copy_on_overwrite import CopyOnOverwrite
+from ._snapshot import name_of
 from ._tensors import Portion, Tensor, TensorWriter, pieces_of
 
 RANGES = "relive/ranges"
@@ -47,7 +47,7 @@ def in_units(ranges: Int64, every: int | None) -> Int64:
     return np.concatenate([ranges[:, :1], ranges[:, 1:] // every], axis=1)
 
 
-def steps_writer(schema: Schema, guard: Guard, ranges: Int64) -> TensorWriter:
+def steps_writer(schema: Schema, guard: CopyOnOverwrite, ranges: Int64) -> TensorWriter:
     """The file of the rows in `ranges`."""
     tensors = {RANGES: Tensor(ranges.dtype, ranges.shape)}
     pieces = {RANGES: pieces_of(ranges)}
@@ -72,6 +72,6 @@ def batches(ranges: Int64, most: int) -> Iterator[Int64]:
         yield some
 
 
-def _pieces(guard: Guard, column: int, units: Int64, nbytes: int) -> Iterator[Portion]:
+def _pieces(guard: CopyOnOverwrite, column: int, units: Int64, nbytes: int) -> Iterator[Portion]:
     for some in batches(units, max(1, _PIECE // nbytes)):
         yield Portion(nbytes * rows_in(some), partial(guard.copy, column, some))

@@ -19,11 +19,11 @@ from ..errors import StorageError, message
 from ..samplers import Sampler
 from ..schema import Column, Schema
 from . import _manifest
-from ._instant import name_of
 from ._lane import Lane
 from ._manifest import Manifest, damaged
 from ._reading import OpenSave
 from ._saved_as import built, text_of
+from ._snapshot import name_of
 from ._tensors import TensorReader
 
 Progress = Callable[[int, int], None]

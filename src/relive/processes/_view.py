@@ -37,7 +37,7 @@ from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..samplers import Index
 from ..schema import Schema
-from ._about import KEEPS
+from ._description import KEEPS
 
 _COUNTED = [STEPS, STORED, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS]
 _NO_IDS = np.empty(0, np.int64)

@@ -25,8 +25,20 @@ from ..samplers._protocol import Draw
 from ..schema import Schema
 from ..storage import Storage
 from ..storage._segment import CREATOR
-from ._about import CHOICES, COUNTS, DRAWN, LAST_ID, OWNERS, REDRAWN, STALE, STATE, UPDATES, About, StateFile
 from ._claims import Claims
+from ._description import (
+    CHOICES,
+    COUNTS,
+    DRAWN,
+    LAST_ID,
+    OWNERS,
+    REDRAWN,
+    STALE,
+    STATE,
+    UPDATES,
+    BufferDescription,
+    StateFile,
+)
 
 if TYPE_CHECKING:
     from ._view import View
@@ -37,7 +49,7 @@ _NO_IDS = np.empty(0, np.int64)
 
 def founded(choices: Choices, storage: Storage, rng: np.random.Generator, fill: Fill | None) -> Core:
     """The core of a new buffer that other processes can open; see `opened`."""
-    about = About.of(choices)
+    about = BufferDescription.of(choices)
     spec = choices.spec(about.window, about.keeps) | about.spec()
     memory = cast(JointMemory, storage.open(spec, choices.identity))
     fresh = None if fill is None else fill(spec, memory)
@@ -59,7 +71,7 @@ class Joint:
             that are not busy.
     """
 
-    def __init__(self, memory: JointMemory, about: About) -> None:
+    def __init__(self, memory: JointMemory, about: BufferDescription) -> None:
         self.window = about.window
         self.keeps: Sequence[str] = about.keeps
         self.memory, self.shares_sampler = memory, memory.may_add

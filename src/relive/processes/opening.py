@@ -21,7 +21,7 @@ from ..storage import Storage
 from ..storage._segment import CREATOR, Segment
 from ..storage.mapped import Mapped
 from ..storage.shared import FOLDER, PREFIX, Shared, require_native
-from ._about import CHOICES, About
+from ._description import CHOICES, BufferDescription
 from .joint import Joint
 from .writer import attached, file_of
 
@@ -62,7 +62,7 @@ def open(  # `relive.open`, as `gzip.open`
     """
     file = file_of(name)
     segment = attached(file)
-    about = About.decoded(segment.raw(CHOICES), file)
+    about = BufferDescription.decoded(segment.raw(CHOICES), file)
     for what, ours, theirs in (("item", item, about.item), ("sampler", sampler, about.sampler)):
         if ours is None and theirs is None:
             raise not_given(what, about.unknown[what], f"open({what})", where="buffer")
@@ -89,7 +89,7 @@ def _is_shared(file: str) -> bool:
     return file.startswith(f"{FOLDER}/{PREFIX}")
 
 
-def _joined(segment: Segment, about: About, choices: Choices, takes_over: bool) -> Joined:
+def _joined(segment: Segment, about: BufferDescription, choices: Choices, takes_over: bool) -> Joined:
     """The arrays of a segment, with a sampler's own where the segment has none for it."""
     whole = False
     if about.sampler is not None:

@@ -17,7 +17,7 @@ from .._flow.limiter import LimiterStats
 from .._ring.lanes import CUTS, HEAD, STEPS, STORED
 from ..samplers import Sampler
 from ..storage._segment import CREATOR
-from ._about import CHOICES, COUNTS, DRAWN, LAST_ID, OWNERS, REDRAWN, STALE, UPDATES, About
+from ._description import CHOICES, COUNTS, DRAWN, LAST_ID, OWNERS, REDRAWN, STALE, UPDATES, BufferDescription
 from .writer import attached, file_of
 
 _SAMPLE = 10_000  # slots whose priorities are looked at, of a larger buffer
@@ -100,7 +100,7 @@ class Watch:
     def __init__(self, name: str | os.PathLike[str]) -> None:
         file = file_of(name)
         self._segment = segment = attached(file)
-        self.about = about = About.decoded(segment.raw(CHOICES), file)
+        self.about = about = BufferDescription.decoded(segment.raw(CHOICES), file)
         spec = about.ring_spec() | about.spec()
         if about.sampler is not None:
             kept = about.sampler.spec(about.lanes, about.rows)

@@ -21,7 +21,7 @@ from ..errors import ArgumentError, ReliveError, message
 from ..storage import Joint, Storage
 from ..storage.mapped import Mapped
 from ..storage.shared import Shared, require_native
-from ._about import CHOICES, About
+from ._description import CHOICES, BufferDescription
 from .joint import Joint as JointAccess
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class _Opened:
     def __init__(self, file: str, wanted: Any) -> None:
         segment = attached(file)
         require_native("Writer")
-        self.about = about = About.decoded(segment.raw(CHOICES), file)
+        self.about = about = BufferDescription.decoded(segment.raw(CHOICES), file)
         segment.typed(about.ring_spec() | about.spec())
         self.access = access = JointAccess(segment, about)
         notices, lock = Notices(), CallLock()

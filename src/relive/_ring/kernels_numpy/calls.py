@@ -49,24 +49,24 @@ def away() -> int:
 def adding(
     ring: Ring,
     lock: Any,
-    ask: Callable[..., Array],
+    coerce: Callable[..., Array],
     refresh: Callable[[], object] | None,
-    otherwise: Callable[..., Int64],
+    fallback: Callable[..., Int64],
     several: bool,
 ) -> Callable[..., Int64]:
     """`add`, or with `several` steps `extend`, as an object that is called with the method's keywords.
 
-    The native one checks, converts and writes all that it can, and calls `ask` for single values of types that only
-    Python can read, `refresh` before priorities are written, and `otherwise` where something is not legal or a notice
-    has to be said first. Its attribute `asked` counts the calls that needed `ask`. Here it is `otherwise` itself.
+    The native one checks, converts and writes all that it can, and calls `coerce` for single values of types that only
+    Python can read, `refresh` before priorities are written, and `fallback` where something is not legal or a notice
+    has to be said first. Its attribute `asked` counts the calls that needed `coerce`. Here it is `fallback` itself.
 
     Args:
         ring: Where the steps go.
         lock: The buffer's.
-        ask: `StepParser.column`.
+        coerce: `StepParser.column`.
         refresh: Makes the sampler take in earlier steps; None: it has no priorities, and calls that give some are left
-            to `otherwise`.
-        otherwise: The same call in Python.
+            to `fallback`.
+        fallback: The same call in Python.
         several: Whether it is `extend`.
     """
-    return otherwise
+    return fallback

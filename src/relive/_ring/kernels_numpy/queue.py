@@ -35,7 +35,7 @@ class Queue:
         changes = self._ring.changes(self._seen)
         if not np.array_equal(changes.seen, self._seen):
             with Journal() as journal:
-                lanes, rows = self._ring.rows_at(changes.come)
+                lanes, rows = self._ring.rows_at(changes.added)
                 for lane in range(self._ring.num_lanes):
                     self._forget(journal, lane, int(changes.seen[lane, 0]))
                     self._append(journal, lane, rows[lanes == lane])

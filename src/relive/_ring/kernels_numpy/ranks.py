@@ -53,17 +53,17 @@ class Ranks:
     def refresh(self, ring: Ring, seen: Int64, initial: float) -> int:
         """Take in what changed in `ring` since `seen`, which moves on; return how many slots have a rank."""
         changes, largest, values = news(ring, seen, float(self._state[LARGEST]), initial)
-        come, arrival = changes.come, ring.arrival
+        added, arrival = changes.added, ring.arrival
         if arrival is not None and ring.num_lanes > 1:
             by_time = np.argsort(arrival.reshape(-1)[changes.rows], kind="stable")
-            come, values = come[by_time], values[by_time]
+            added, values = added[by_time], values[by_time]
         with Journal() as journal:
             journal.put(self._state, LARGEST, largest)
             journal.put(self._tree.state, ITEMS, ring.counters[:, DRAWABLE].sum())
             if not np.array_equal(seen, changes.seen):
-                journal.put(self._raw, changes.gone, 0.0)
-                self._stamp(journal, come)
-                self._set(journal, np.union1d(changes.gone, come), come, values)
+                journal.put(self._raw, changes.removed, 0.0)
+                self._stamp(journal, added)
+                self._set(journal, np.union1d(changes.removed, added), added, values)
                 journal.put(seen, slice(None), changes.seen)
         return len(self._order)
 

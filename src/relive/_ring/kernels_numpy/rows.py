@@ -145,12 +145,12 @@ class Rows:
         now = self.counters[:, SEEN]
         (oldest, ready, _), (oldest_then, ready_then, _) = now.T, seen.T
         lanes, rows = ranges(oldest_then, np.minimum(oldest, ready_then))
-        gone = rows % self.rows * self.num_lanes + lanes
+        removed = rows % self.rows * self.num_lanes + lanes
         lanes, rows = ranges(np.maximum(ready_then, oldest), ready)
         anchors = anchors_in(self.marks[self.at(rows, lanes)])
         lanes, rows = lanes[anchors], rows[anchors]
-        come = rows % self.rows * self.num_lanes + lanes
-        return Changes(gone, come, self.storage(rows, lanes), now)
+        added = rows % self.rows * self.num_lanes + lanes
+        return Changes(removed, added, self.storage(rows, lanes), now)
 
     def begins_since(self, lanes: Int64, rows: Int64, count: int) -> Bool:
         """Whether a stream begins in one of the last `count` rows up to each of `rows`."""

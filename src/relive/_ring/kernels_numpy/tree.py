@@ -76,7 +76,7 @@ def news(ring: Ring, seen: Int64s, largest: float, initial: float) -> tuple[Chan
     if (ring.counters[:, CLEARED] > seen[:, 0]).any():
         largest = 0.0
     if ring.given is None or not ring.clock[1]:
-        return changes, largest, np.full(len(changes.come), largest or initial)
+        return changes, largest, np.full(len(changes.added), largest or initial)
     largest = max(largest, largest_given(ring.given, ring.marks, ring.rows, ring.counters, seen))
     given = ring.given.reshape(-1)[changes.rows]
     return changes, largest, np.where(np.signbit(given), -given, largest or initial)
@@ -130,7 +130,7 @@ class Tree:
             journal.put(self.state, ITEMS, ring.counters[:, DRAWABLE].sum())
             journal.put(self.state, LARGEST, largest)
             if not np.array_equal(seen, changes.seen):
-                self._replace(journal, changes.gone, changes.come, power(raw, alpha))
+                self._replace(journal, changes.removed, changes.added, power(raw, alpha))
                 journal.put(seen, slice(None), changes.seen)
         return int(self.state[2])
 

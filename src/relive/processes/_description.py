@@ -35,7 +35,7 @@ DRAWN, UPDATES, STALE, REDRAWN, LAST_ID = range(5)
 _STATE = 1 << 15  # bytes of one copy of the state
 
 
-class About(Frozen):
+class BufferDescription(Frozen):
     """What a buffer was built from.
 
     Attributes:
@@ -65,7 +65,7 @@ class About(Frozen):
     unknown: Mapping[str, Any] = MappingProxyType({})
 
     @classmethod
-    def of(cls, choices: Choices) -> About:
+    def of(cls, choices: Choices) -> BufferDescription:
         """What other processes are told of a new buffer."""
         c = choices
         return cls(c.schema, c.num_envs, c.rows, c.steps, c.boundaries, c.window, c.item, c.sampler, c.limiter)
@@ -94,7 +94,7 @@ class About(Frozen):
         return zlib.crc32(text).to_bytes(4, "little") + text
 
     @classmethod
-    def decoded(cls, blob: bytes, at: str) -> About:
+    def decoded(cls, blob: bytes, at: str) -> BufferDescription:
         """The same again.
 
         Raises:

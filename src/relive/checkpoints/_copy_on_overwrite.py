@@ -49,7 +49,7 @@ class _Kept:
         return self.columns[column][ends[i - 1] if i else 0 : ends[i]]
 
 
-class Guard:
+class CopyOnOverwrite:
     """Keeps `ranges` of rows readable while a buffer goes on.
 
     Args:

@@ -50,7 +50,7 @@ def restore(core: Core, facts: Facts) -> None:
     core.tally.last_ids, core.tally.last_weights = facts.last_ids, facts.last_weights
 
 
-class Instant:
+class Snapshot:
     """Copies of the small arrays of a buffer, which `take` makes under its lock.
 
     Nobody can add meanwhile, so the memory for them is made and touched before.
