@@ -34,8 +34,6 @@ with needs("rllib", "relive.ray.rllib"):
 
 __all__ = ["EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer"]
 
-# Rows for final observations, on top of the steps that were asked for: one for every `_EPISODE` steps, and `_FEW`.
-_EPISODE, _FEW = 16, 64
 _STATE = (
     "_drawn",
     "_num_timesteps_added",
@@ -248,7 +246,8 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
             raise ArgumentError(message("`n_step` >= 1, or a pair `(low, high)`, low < high", f"`{n_step}`", at))
         item: Any = Sequences(length + 1, gamma=gamma) if length > 1 else Transitions(n_step=longest, gamma=gamma)
         if self.relive is None:
-            self._kept = self._build(item, at)
+            waiting, self._kept = self._kept, self._build(item, at)
+            self._num_episodes_evicted += waiting.episodes - self._kept.episodes
             self._shortest = shortest
             return self._kept.buffer
         if self.relive.item != item or self._shortest != shortest:
@@ -262,10 +261,9 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
             raise NotEnoughData(message("at least 1 drawable item", "0", at))
         lanes = self._lanes or waiting.under_way()
         window = item.window(self._like.schema())
-        rows = max(self.capacity // lanes, window.span + window.lookback)
-        rows += max(min(rows, _FEW), rows // _EPISODE)
+        steps = max(self.capacity // lanes, window.span + window.lookback)
         choices: dict[str, Any] = {"item": item, "sampler": self._sampler, "seed": self._seed}
-        laid = Laid(ReplayBuffer(self._like.schema(), lanes * rows, num_envs=lanes, **choices), type(self).__name__)
+        laid = Laid(ReplayBuffer(self._like.schema(), lanes * steps, num_envs=lanes, **choices), type(self).__name__)
         for chunk in waiting.chunks:
             laid.add(chunk)
         return laid
