@@ -30,7 +30,7 @@ constexpr size_t LINES = 5;
 
 // Rows are copied while another process may write others over them; the draw sees that afterwards and throws them away
 // (`Rows::overtaken`). To C++ that is a race unless every byte is atomic, as it is where ThreadSanitizer looks for
-// races that nobody wants. Elsewhere it is whatever moves are fastest.
+// unwanted races. Elsewhere it is whatever moves are fastest.
 static inline void copy_bytes(char* to, const char* from, size_t n) {
 #if defined(RELIVE_ATOMIC_COPIES)
     const auto move = [&]<typename Word>(Word* target) {

@@ -132,7 +132,7 @@ private:
                 interrupted = PyErr_CheckSignals() < 0;
         }
         --waiting_;
-        if (open_ && !waiting_ && PyThread_acquire_lock(gate_, NOWAIT_LOCK)) shut();  // nobody is left to come
+        if (open_ && !waiting_ && PyThread_acquire_lock(gate_, NOWAIT_LOCK)) shut();  // no thread is left to come
         return !interrupted;
     }
 };

@@ -30,7 +30,7 @@ public:
     bool same = false;  // one value stands for all
 
     // Nothing changes but what is gathered here; `seen` moves on when `settle` is called.
-    // Whoever asks for `ordered` gets what came in the order of its arrivals, over all lanes.
+    // With `ordered`, what came is in the order of its arrivals, over all lanes.
     void gather(const Ring& ring, const Seen* seen, double largest_so_far, double initial, bool ordered) {
         gone.clear();
         come.clear();

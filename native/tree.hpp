@@ -148,7 +148,7 @@ void write(Tree& tree, const Writes& w, std::int64_t* groups) {
         rebuild(tree, groups, count);
 }
 
-// All anew from the leaves, as whoever was killed may have left them: one that was drawn may still be hidden.
+// All anew from the leaves, which a kill may have left with a drawn one still hidden.
 void restore(Tree& tree) {
     double* leaves = tree.sums[0];
     std::int64_t positive = 0;

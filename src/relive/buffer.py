@@ -46,7 +46,7 @@ class ReplayBuffer:
         item: What one draw expands to: `Transitions(...)`, `Sequences(...)` or `Hindsight(...)`.
         sampler: Which items are drawn: `Uniform()`, `Prioritized(...)` or `Ranked(...)`.
         storage: Where the bytes live: `Ram()`, `Shared(name)` or `Mapped(path)`.
-        limiter: A `RateLimiter`, which makes adding and drawing wait for each other; None: nobody waits.
+        limiter: A `RateLimiter`, which makes adding and drawing wait for each other; None: no call waits.
         seed: An integer, or a `numpy.random.Generator` that is used itself; None for fresh entropy.
         boundaries: Share of rows reserved for final observations, from 0 to 1, on top of a row for each step. The
             default is enough for episodes of 16 steps on average; 1 is enough for episodes of any length. Where rows

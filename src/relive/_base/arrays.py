@@ -68,7 +68,7 @@ class Locks(Protocol):
 class JointMemory(Memory, Protocol):
     """Arrays that other processes may open while this one has them.
 
-    The buffer adds arrays of its own, under `about/`: what it was built from, who writes which lane, and what it knows.
+    The buffer adds arrays of its own, under `about/`: its description, the writer of each lane, and what it knows.
     """
 
     @property

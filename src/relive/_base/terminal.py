@@ -18,7 +18,7 @@ READER_GONE = 141  # the process that read the output has ended, as `head` does
 
 
 def console() -> Console:
-    """Return a console that raises BrokenPipeError where nobody reads its output; Rich would exit with status 1."""
+    """Return a console that raises BrokenPipeError once its output is closed; Rich would exit with status 1."""
     from rich.console import Console
 
     class Raising(Console):

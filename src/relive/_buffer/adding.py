@@ -1,4 +1,4 @@
-"""`add` and `extend` in Python: all of them with the NumPy kernels; with the native ones what these leave to Python."""
+"""`add` and `extend` in Python: every call with the NumPy kernels, and with the native ones errors and rare types."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Adding:
         schema: What one step holds.
         ring: Where it goes.
         refresh: Lets the sampler take in what changed.
-        sampler: Which items are drawn; None: priorities are kept for whoever draws.
+        sampler: Which items are drawn; None: priorities are kept for readers.
         notices: What there is to warn of.
         lock: Lets one thread at a time into a call.
         claims: Which lanes this process may write; None: all.
@@ -81,7 +81,7 @@ class Adding:
         self._parser = StepParser(schema)
         self._all_lanes = np.arange(ring.lanes)
         self._native = False
-        self._watching: Callable[[], Guard | None] = _nobody
+        self._watching: Callable[[], Guard | None] = _unguarded
         self.parsed = 0
 
     def call(self, several: bool) -> Callable[..., Int64]:
@@ -98,7 +98,7 @@ class Adding:
         return self._all_lanes if env_ids is None else lanes_of(env_ids, self._ring.lanes)
 
     def watch(self, guard: Guard) -> None:
-        """Ask `guard` before rows are overwritten, as long as anybody else has it."""
+        """Ask `guard` before rows are overwritten, as long as a save has it."""
         self._watching = ref(guard)
         self._ring.kernel.limit(guard.limits)
 
@@ -163,13 +163,13 @@ class Adding:
         guard = self._watching()
         if guard is not None:
             guard.before(lanes, steps)
-        elif self._watching is not _nobody:
-            self._watching = _nobody
+        elif self._watching is not _unguarded:
+            self._watching = _unguarded
             self._ring.kernel.limit(None)
         return guard is not None or claimed
 
 
-def _nobody() -> None:
+def _unguarded() -> None:
     """Stands for a reference to a guard."""
 
 

@@ -125,7 +125,7 @@ def _repeated_finals(ring: Ring) -> str | None:
     ends, repeats, which = tally["ends"], tally["repeats"], ""
     remedies = [] if resets.mode == "SAME_STEP" else [f"in autoreset mode NEXT_STEP {_SKIP_RESETS}"]
     if resets.mode != "NEXT_STEP":
-        # Nobody uses the final observation of an episode that terminated.
+        # The final observation of an episode that terminated is not used.
         ends, repeats = int(resets.bootstrapped.sum()), int((resets.bootstrapped & resets.repeated).sum())
         if ends < _FEWEST or repeats * 10 < ends * 9:
             return None

@@ -46,7 +46,7 @@ class Folder:
     def lock(self, remedy: str) -> None:
         """Become the only writer of the directory, until `close` or the end of the process; `remedy`: if it has one.
 
-        A forked child does not have the lock, and does not keep it from anybody.
+        A forked child neither holds the lock nor keeps it from other processes.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
@@ -171,7 +171,7 @@ class Folder:
             os.unlink(name, dir_fd=self._fd)
 
     def discard(self, name: str) -> None:
-        """Delete a file that is of no use any more. Where the system refuses to, that is logged and hinders nobody."""
+        """Delete a file that is of no use any more. Where the system refuses to, that is logged and nothing else."""
         try:
             self.remove(name)
         except StorageError as error:

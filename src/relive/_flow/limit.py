@@ -1,4 +1,4 @@
-"""A rate limiter at work on a ring: how many items are drawn for each step that is added, and who waits for whom."""
+"""A rate limiter at work on a ring: how many items are drawn for each step that is added."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PRESENCE = 0.5  # seconds from one look to the next whether the buffer's proces
 
 
 class Stopped(Exception):
-    """Ends the wait of a thread that nobody needs any more."""
+    """Ends the wait of a thread that is no longer needed."""
 
 
 class Ahead:
@@ -48,9 +48,9 @@ class Ahead:
 
 
 class Limit:
-    """A `RateLimiter` at work on one ring; whoever writes to the ring or draws from it asks here first.
+    """A `RateLimiter` at work on one ring, asked before every write and every draw.
 
-    Whoever waits looks again after at most 10 ms: the other side may be another process. In one process the limits are
+    A waiting call polls every 10 ms or sooner: the other side may be another process. In one process the limits are
     exact. Several processes ask one by one, so each of them may be one call too far.
 
     Args:
@@ -72,7 +72,7 @@ class Limit:
         self, limiter: RateLimiter, counters: Int64, memory: Memory, present: Callable[[], bool] | None = None
     ) -> None:
         self.limiter = limiter
-        # Where nobody else can write, how many steps may surely be added need not be counted for every call.
+        # Where no other process writes, the steps that may surely be added are not counted again for every call.
         self._private: bool = getattr(memory, "private", False)
         self._steps, self._lines = counters[:, STEPS], memory.host(NAME)
         self._samples = self._lines[: 2 if self._private else _LINES, _SAMPLES]
@@ -88,7 +88,7 @@ class Limit:
         forks.tell(self)
 
     def _forked(self) -> None:
-        """In a child: no thread is about to add, and what others drew ahead is nobody's."""
+        """In a child: no thread is about to add, and what other threads drew ahead is dropped."""
         self._adding, self._ahead = threading.RLock(), []
 
     def begin(self, counted: int) -> None:
@@ -236,7 +236,7 @@ class Limit:
         """Whether the wait can come to its end at all.
 
         Raises:
-            ReliveError: The buffer was closed, or the process that made it is gone: nobody will draw any more.
+            ReliveError: The buffer was closed, or the process that made it is gone, so no draw will come.
         """
         if self.over:
             raise ReliveError(message("an open buffer", "one that was closed meanwhile", at))

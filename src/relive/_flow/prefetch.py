@@ -23,14 +23,14 @@ class Prefetched(Iterator[Batch]):
     """Batches that a thread draws ahead: an iterator, and a context manager whose end stops the thread.
 
     The thread starts with the first batch, or when the `with` block is entered. It does not keep this object alive:
-    where nobody has it any more, the thread ends.
+    once it is collected, the thread ends.
 
     Args:
-        draw: Draws a batch, given a function that tells whether nobody needs it any more.
+        draw: Draws a batch, given a function that tells whether it is no longer needed.
         depth: How many batches wait at most.
         batches: How many there are in all; None: they never end.
         handed_out: Called for each batch that a caller gets.
-        dropped: Called once, when nobody will get what was drawn.
+        dropped: Called once, when what was drawn is dropped.
         at: The name of the call, for errors.
     """
 
@@ -133,7 +133,7 @@ class _Worker:
             raise ReliveError(event(what, at, "draw ahead in the process that uses the batches"))
 
     def _forked(self) -> None:
-        """In a child: nobody hands out what was drawn ahead."""
+        """In a child, which hands out nothing that was drawn ahead."""
         if self._process and self._dropped is not None:
             self._dropped()
 

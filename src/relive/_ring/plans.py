@@ -156,7 +156,7 @@ class Unrolled(Record):
 
     Attributes:
         ids: The anchors' ids, `[B]`.
-        observed: Storage rows of the observations, `[B, T + n]`; None where nobody asked for them.
+        observed: Storage rows of the observations, `[B, T + n]`; None where they were not asked for.
         before: Storage rows of the steps before them; the row of zeros where there is none. None likewise.
         steps: Steps of the window at each step, `[B, T]`, like all that follow but `first`.
         discount: Its discount.

@@ -158,7 +158,7 @@ class Ring:
         }
 
     def recover(self, lanes: Iterable[int]) -> None:
-        """Put right what a writer of `lanes` left that was killed in the middle of a call; nobody else writes them.
+        """Put right what a writer of `lanes` left that was killed in the middle of a call; no other writer has them.
 
         A lane's `head` is moved once all before it stands, so everything else follows from it and from the marks. Where
         the last call came to its end, nothing changes.

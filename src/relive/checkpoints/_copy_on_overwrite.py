@@ -74,7 +74,7 @@ class CopyOnOverwrite:
         forks.tell(self)
 
     def _forked(self) -> None:
-        """In a child: nobody writes the rows there."""
+        """In a child, where the rows are not written."""
         self.close()
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ class Saved:
         self._ended.set()
 
     def _forked(self) -> None:
-        """In a child of the process that saves: nobody would ever end the wait."""
+        """In a child of the process that saves, where the wait would never end."""
         if not self.done:
             self._ended = threading.Event()
             what = "The thread that saves stayed in the process that this one was forked from"
@@ -140,7 +140,7 @@ class Saver:
 
     def __init__(self, name: str, basis: Basis | None = None) -> None:
         self._identity, self._basis = name, basis
-        self._behind: Saved | None = None  # the last save that nobody waited for
+        self._behind: Saved | None = None  # the last save that no call waited for
         self._damaged: set[File] = set()  # files that were found damaged
         self._lock = threading.RLock()
         forks.tell(self)

@@ -53,7 +53,7 @@ def restore(core: Core, facts: Facts) -> None:
 class Snapshot:
     """Copies of the small arrays of a buffer, which `take` makes under its lock.
 
-    Nobody can add meanwhile, so the memory for them is made and touched before.
+    Adding waits meanwhile, so the memory for them is allocated and touched before.
 
     Attributes:
         facts: What is in no array.

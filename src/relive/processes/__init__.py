@@ -1,1 +1,1 @@
-"""Several processes at one buffer: who writes which lane, what a draw may trust, writers, further readers."""
+"""Several processes at one buffer: claims of lanes, draws beside writers, further readers."""

@@ -25,7 +25,7 @@ class Claims:
     Args:
         ring: The lanes.
         locks: Who has which.
-        owners: The process of each lane's writer, for whoever looks; int64 `[L]`.
+        owners: The process of each lane's writer, for monitors; int64 `[L]`.
         lanes: Those that may be claimed; none for a buffer that only reads.
 
     Attributes:
@@ -93,7 +93,7 @@ class Claims:
         return bool(self._owners[lane]) and self._locks.taken(lane + 1)
 
     def _take(self, lane: int) -> bool:
-        """Whoever opens the buffer has all free lanes, which have no owner then, until it has put them right."""
+        """An opening process holds all free lanes, which have no owner then, until it has repaired them."""
         begin = time.monotonic()
         while not self._locks.take(lane + 1):
             if time.monotonic() - begin > (_WRITTEN if self._owners[lane] else _OPENED):

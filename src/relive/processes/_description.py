@@ -27,7 +27,7 @@ from ..items import Item
 from ..samplers import Sampler
 from ..schema import Schema
 
-# What the ring of such a buffer records for every row: whoever draws has a sampler of its own, which may need it.
+# What the ring of such a buffer records for every row: a reader has a sampler of its own, which may need it.
 KEEPS = tuple(BOOKKEEPING)
 CHOICES, OWNERS, STATE, COUNTS = "about/choices", "about/owners", "about/state", "about/counts"
 # Entries of `COUNTS`, which a live view reads.

@@ -91,7 +91,7 @@ class View:
         """Follow the ring to what it is now."""
         self._of_ring.kernel.overtaken(_NO_IDS)  # nothing that is read below is read before what was copied above
         now, own = self._of_ring.kernel.snapshot(), self._own
-        if (now == self._before).all():  # nobody has written
+        if (now == self._before).all():  # nothing was written
             return
         self._before = now
         moved = (now[:, HEAD] != self._copied) | (now[:, OLDEST] > own[:, OLDEST])

@@ -33,7 +33,7 @@ def open(  # `relive.open`, as `gzip.open`
     sampler: Sampler | None = None,
     seed: int | np.random.Generator | None = None,
 ) -> ReplayBuffer:
-    """Open a `Shared` or `Mapped` buffer that another process made, or a `Mapped` one that nobody has open any more.
+    """Open a `Shared` or `Mapped` buffer that another process made, or a `Mapped` one that no process has open.
 
     While its creator lives, this is one more process that draws: with a sampler, priorities and a generator of its
     own. It can save the buffer, and cannot add to it; `relive.Writer` can. A limiter does not keep it waiting.

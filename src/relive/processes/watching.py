@@ -29,7 +29,7 @@ class LaneSeen(Frozen, kw_only=True):
 
     Attributes:
         lane: Its number.
-        writer: The process that writes it; 0: nobody does.
+        writer: The process that writes it; 0: none.
         steps: Steps ever added.
         stored: Steps stored now.
         cuts: Streams cut.

@@ -44,7 +44,7 @@ class Writer:
 
     No other writer can have the lanes until this one is closed, or its process ends. A lane that somebody wrote before
     is cut: its last step can be drawn, and no item runs from it into the new writer's steps. Priorities that are given
-    with `add(..., priority=...)` are kept for whoever draws by priority.
+    with `add(..., priority=...)` are kept for readers that draw by priority.
 
     Raises:
         StorageError: There is no such buffer, or the file is not one.

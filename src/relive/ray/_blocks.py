@@ -27,7 +27,7 @@ class Filling:
     Attributes:
         counts: How many steps each lane has, `[L']`.
         cut: Lanes of the whole to cut before the first step.
-        begun: When the first step came; by whoever uses it.
+        begun: When the first step came; set by the writer.
         number: The block's number among those of its writer and shard.
     """
 

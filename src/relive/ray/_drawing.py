@@ -157,7 +157,7 @@ class Drawer:
             if masses.sum() > 0 and self.health.counts().sum() >= self._least(n):
                 return masses
         if self.health.missing.all():
-            raise self._nobody()
+            raise self._no_answer()
         counts = int(self.health.counts().sum())
         least, found = self._least(n), counts if masses.sum() > 0 else 0
         remedy = "wait until writers have added more; `writer.flush()` sends what they hold back"
@@ -170,7 +170,7 @@ class Drawer:
     def _least(self, n: int) -> int:
         return 1 if self._plan.sampler.replacement else n
 
-    def _nobody(self) -> StorageError:
+    def _no_answer(self) -> StorageError:
         shards = np.flatnonzero(self.health.missing).tolist()
         what = f"None of the shards {shards} answers"
         remedy = "they come back by themselves if their actors may restart; see `stats()` and Ray's dashboard"
@@ -228,7 +228,7 @@ class Drawer:
             if not masses.sum() > 0 or self.health.counts().sum() < self._least(n):
                 masses = self._believed(n, until - self.clock())
             q, parts = self._ask(n, places, masses)
-        raise self._nobody()
+        raise self._no_answer()
 
     def _await(self, parts: list[Part], answers: Answers, until: float) -> tuple[Bool, Int64]:
         """Take the parts that come in time; the shards that gave none, and the places that are left."""
@@ -250,7 +250,7 @@ class Drawer:
     def _kept(self, promises: list[Any], shards: list[int], until: float) -> list[bool]:
         """Wait for some promises, one of each of some shards; which are kept or broken.
 
-        Nobody waits twice for a shard that is missing, nor long for one while there are others. Without any others one
+        A missing shard is not waited for twice, and one among others not long. Without any others one
         that is slow is better than none, and it is waited for until it answers, or is known to be dead.
         """
         health, limit, begun, said = self.health, self.deadline, self.clock(), False

@@ -49,7 +49,7 @@ class Keeper:
         self._last: Saved | None = None
 
     def open(self, again: bool) -> None:
-        """Make sure that `save_dir` can be written, and has nobody else's saves.
+        """Make sure that `save_dir` can be written, and has no saves of other shards.
 
         Raises:
             StorageError: It cannot, or it has.

@@ -1,7 +1,7 @@
 """A file of named arrays that several processes map, and who of them may write what.
 
 Layout: a header (magic, format, sizes, the arrays' names and places as JSON, a checksum), then the arrays, each on a
-64-byte boundary. The magic is written last. Lock 0 is the creator's, lock 1 + k that of whoever writes lane k.
+64-byte boundary. The magic is written last. Lock 0 is the creator's, lock 1 + k that of the writer of lane k.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Segment:
 
     @classmethod
     def create(cls, path: str, spec: Mapping[str, ArraySpec], identity: bytes, remedy: str) -> Segment:
-        """Make the file, with all of its bytes reserved; nobody can open it before `announce`.
+        """Make the file, with all of its bytes reserved; no process can open it before `announce`.
 
         Args:
             path: The file.

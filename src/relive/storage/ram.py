@@ -45,7 +45,7 @@ class Ram(Frozen, kw_only=True):
 
 
 class _Memory:
-    """New arrays, which nobody else sees."""
+    """New arrays, which only this process sees."""
 
     fresh = private = True
 

@@ -26,7 +26,7 @@ class Shared(Frozen):
     """Keep the steps in shared memory, where processes of this machine add to them and draw from them.
 
     This process draws; others add to lanes of their own through `relive.Writer(name)`, and more of them may draw
-    through `relive.open(name)`. Nobody waits for anybody's lock, and a process that dies in the middle of a step
+    through `relive.open(name)`. No process waits for a lock of another, and a process that dies in the middle of a step
     leaves nothing half written that could be drawn.
 
     Args:
@@ -88,7 +88,7 @@ def require_native(at: str) -> None:
 
 
 def segments() -> list[str]:
-    """The files of all shared buffers of this machine, whoever's."""
+    """The files of all shared buffers of this machine, of every user."""
     with contextlib.suppress(OSError):
         return sorted(str(path) for path in Path(FOLDER).iterdir() if path.name.startswith(PREFIX))
     return []

@@ -201,7 +201,7 @@ class SamplerContract(Contract):
         buffer.sample(3)
         if self.sampler.prioritizes:
             buffer.update_priorities(sorted(oracle.drawable)[:2], [50.0, 70.0])
-            script = Script([GO], [STAY], give_next=True, priorities=[90.0])  # which nobody has asked for yet
+            script = Script([GO], [STAY], give_next=True, priorities=[90.0])  # which no call has asked for yet
             feed(buffer, Call([0], SyntheticEnvs(buffer.schema, LANES).rollout([0], 2, script)), oracle)
         buffer.clear()
         oracle.clear()

@@ -52,7 +52,7 @@ class _File:
 
 
 # Files of all buffers together, by source and trajectory: those that stay open, and those that were closed for others.
-# Those that were used last come last. Whoever reads takes a file out and puts it back, so no file is closed under a
+# Those that were used last come last. A reader takes a file out and puts it back, so no file is closed under a
 # reader. There is no lock: operations of a dictionary are atomic, and a finalizer may run at any line of this module.
 _OPEN: dict[tuple[int, int], _File] = {}
 _CLOSED: dict[tuple[int, int], _File] = {}

@@ -72,7 +72,7 @@ class Store:
         self.source: Source | None = None
         self.owned = False
         self.counter = self.added = self.flushed = self.durable = 0
-        # While files are exchanged by a load nobody reads them; a load that fails there leaves the store half loaded.
+        # While a load exchanges files, no draw reads them; a load that fails there leaves the store half loaded.
         self.loading = self.half_loaded = False
         self.columns: Sequence[Column] | None = None
         self.fill = fill

@@ -224,7 +224,7 @@ class Writer:
             self._change.notify_all()
 
     def abandon(self, process: int) -> None:
-        """Write what waits, and close the directory: nobody closed the buffer, which is gone, or the process ends."""
+        """Write what waits, and close the directory: the buffer was collected without `close`, or the process ends."""
         if self._closing or os.getpid() != process:
             return
         if threading.current_thread().name in _THREADS:  # garbage is collected there, and writing would wait for itself

@@ -196,7 +196,7 @@ class TrajectoryReplayBuffer(Access):
                 fields = draw(self._store, self._draws, self._infos, selection, self.sample_window_size, n, metadata)
                 break
             except StorageError as error:
-                # Whoever writes to the directory that was loaded may have removed a trajectory since.
+                # The writer of the directory that was loaded may have removed a trajectory since.
                 if attempt > _ATTEMPTS or not isinstance(error.__cause__, FileNotFoundError) or not self.refresh():
                     raise
         if self.output == "torch":

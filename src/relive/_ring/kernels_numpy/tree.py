@@ -113,7 +113,7 @@ class Tree:
             self._replace(journal, removed, added, np.full(len(added), value))
 
     def restore(self) -> None:
-        """Compute all anew from the leaves, as whoever was killed may have left them: a hidden one is negative."""
+        """Compute all anew from the leaves, where a kill may have left a hidden one, which is negative."""
         with Journal() as journal:
             journal.put(self._leaves, slice(None), np.abs(self._leaves))
             journal.put(self.state, 2, np.count_nonzero(self._leaves))
