@@ -1,12 +1,13 @@
-"""The frozen sample of the format of saved buffers: `data/saved_1`, and beside it what its two saves draw.
+"""Frozen samples of the formats of saved buffers: `data/saved_N`, and beside each what its two saves draw.
 
-`python tests/golden/saved_format.py` writes both. That is done once for a format: later versions have to read what is
-there.
+`python tests/golden/saved_format.py N` writes both. That is done once for a format: later versions have to read what is
+there. Lanes of format 2 have rows for final observations on top of the steps that they keep.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,23 @@ import numpy as np
 
 import relive
 
-SAMPLE = Path(__file__).parent / "data" / "saved_1"
-DRAWS = SAMPLE.with_name("saved_1_draws.json")
+DATA = Path(__file__).parent / "data"
+BOUNDARIES = {"1": 0.0, "2": 0.25}  # by format
 LANES, STEPS, FRAMES = 3, 20, 3
 NAMES = ("action", "reward", "hidden", "discount", "mask", "ids", "weights")
 
 
-def build() -> relive.ReplayBuffer:
+def sample(version: str) -> Path:
+    """The directory of saves of a format."""
+    return DATA / f"saved_{version}"
+
+
+def expected(version: str) -> Any:
+    """What its saves draw, by number."""
+    return json.loads((DATA / f"saved_{version}_draws.json").read_text(encoding="utf-8"))
+
+
+def build(version: str) -> relive.ReplayBuffer:
     """Several lanes, nested observations, stacks, a state that is kept at every other step, priorities."""
     schema = relive.Schema(
         obs={"frame": relive.Field(4, "uint8", stack=FRAMES, pad="first"), "arm": {"joint": relive.Field(2)}},
@@ -34,7 +45,7 @@ def build() -> relive.ReplayBuffer:
         item=relive.Sequences(3, n_step=2, gamma=0.9, starts=2),
         sampler=relive.Prioritized(beta=relive.Anneal(0.4, 1.0, over=10)),
         seed=1,
-        boundaries=0,
+        boundaries=BOUNDARIES[version],
     )
 
 
@@ -78,16 +89,16 @@ def draws(buffer: relive.ReplayBuffer) -> list[dict[str, Any]]:
     return found
 
 
-def main() -> None:
+def main(version: str) -> None:
     """Write the sample."""
-    buffer = build()
+    buffer, path = build(version), sample(version)
     live(buffer, 0, 16)
-    buffer.save(SAMPLE, keep=2)
+    buffer.save(path, keep=2)
     live(buffer, 16, STEPS)
-    buffer.save(SAMPLE, keep=2)
-    expected = {str(number): draws(relive.load(SAMPLE, number=number)) for number in (1, 2)}
-    DRAWS.write_text(json.dumps(expected) + "\n", encoding="utf-8")
+    buffer.save(path, keep=2)
+    found = {str(number): draws(relive.load(path, number=number)) for number in (1, 2)}
+    (DATA / f"saved_{version}_draws.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

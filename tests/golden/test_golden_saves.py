@@ -1,33 +1,34 @@
-"""A save of format 1 that was written once is read by this version, too."""
+"""Saves that were written once in each format are read by this version, too."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from saved_format import DRAWS, LANES, SAMPLE, STEPS, build, draws, live
+from saved_format import BOUNDARIES, LANES, STEPS, build, draws, expected, live, sample
 
 import relive
 from relive.checkpoints.inspection import verify
 
-EXPECTED = json.loads(DRAWS.read_text(encoding="utf-8"))
+VERSIONS = list(BOUNDARIES)
 
 
 @pytest.mark.parametrize("number", ["1", "2"])
-def test_the_frozen_sample_draws_what_it_drew(number: str) -> None:
-    assert draws(relive.load(SAMPLE, number=int(number))) == EXPECTED[number]
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_frozen_sample_draws_what_it_drew(version: str, number: str) -> None:
+    assert draws(relive.load(sample(version), number=int(number))) == expected(version)[number]
 
 
-def test_the_frozen_sample_is_the_script_s(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_frozen_sample_is_the_script_s(version: str, tmp_path: Path) -> None:
     """What was saved then is what the same calls give now, and the directory can be gone on with."""
-    assert verify(SAMPLE) == []
-    buffer = build()
+    assert verify(sample(version)) == []
+    buffer = build(version)
     live(buffer, 0, STEPS)
-    assert draws(buffer) == EXPECTED["2"]
-    shutil.copytree(SAMPLE, tmp_path / "copy")
+    assert draws(buffer) == expected(version)["2"]
+    shutil.copytree(sample(version), tmp_path / "copy")
     loaded = relive.load(tmp_path / "copy")
     live(loaded, STEPS, STEPS + 5)
     assert loaded.save(tmp_path / "copy").number == 3
@@ -36,5 +37,24 @@ def test_the_frozen_sample_is_the_script_s(tmp_path: Path) -> None:
     assert loaded.num_envs == LANES
 
 
-def test_it_is_small() -> None:
-    assert sum(file.stat().st_size for file in SAMPLE.iterdir()) < 16_000
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("steps", [6, 10, 16])
+def test_another_capacity_counts_steps(version: str, steps: int) -> None:
+    """The newest steps are loaded, and lanes that go on keep as many as they are to."""
+    whole, loaded = relive.load(sample(version)), relive.load(sample(version), capacity=LANES * steps)
+    assert loaded.capacity == LANES * steps
+    ids = np.sort(loaded.column("ids").ravel())
+    np.testing.assert_array_equal(ids[ids >= 0], newest(whole, steps))
+    live(loaded, STEPS, STEPS + 10)
+    assert len(loaded) == loaded.capacity
+
+
+def newest(buffer: relive.ReplayBuffer, steps: int) -> np.ndarray:
+    """The ids of the newest steps of every lane, in order."""
+    ids = [np.sort(of_lane[of_lane >= 0])[-steps:] for of_lane in buffer.column("ids")]
+    return np.sort(np.concatenate(ids))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_is_small(version: str) -> None:
+    assert sum(file.stat().st_size for file in sample(version).iterdir()) < 16_000
