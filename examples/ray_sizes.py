@@ -81,8 +81,9 @@ class Plan:
     @property
     def shard_bytes(self) -> float:
         """Memory of a full shard."""
-        rows = self.capacity // self.lanes * math.ceil(self.lanes / self.shards)
-        return rows * self.row_bytes + PROCESS
+        steps = self.capacity // self.lanes
+        rows = steps + max(min(steps, 64), steps // 16)  # some for final observations
+        return rows * math.ceil(self.lanes / self.shards) * self.row_bytes + PROCESS
 
     def table(self) -> str:
         """All of it, for people."""
