@@ -40,8 +40,8 @@ def test_fifty_kills_of_saves(folder, record_property):
     told = killed(folder, 50, 0, "saves")
     record_property("cases", 50)
     assert told["saves"] > 50
-    assert told["unfinished"] > 0, "none came in the middle of a save"
-    assert told["new"] > 0
+    # Files under temporary names, or a save that was complete and not yet acknowledged: which of them is chance.
+    assert told["unfinished"] + told["new"] > 0, "none came in the middle of a save"
 
 
 @pytest.mark.slow
