@@ -11,6 +11,7 @@ import pytest
 from counter import GAMMA, Counting, wrong
 
 import relive
+from relive._adapters.saves import packed
 from relive.cpprb import PrioritizedReplayBuffer, ReplayBuffer
 
 ENV_DICT = {"obs": {"shape": 3}, "act": {"shape": 1}, "rew": {}, "next_obs": {"shape": 3}, "done": {}}
@@ -135,6 +136,23 @@ def test_add_returns_the_first_item_that_can_be_drawn_from_then_on() -> None:
     assert (index, buffer.get_stored_size()) == (6, 8)  # 5 is a final observation
 
 
+def test_a_call_with_more_steps_than_the_buffer_holds_keeps_the_newest() -> None:
+    buffer, obs = made(size=10, n=3), np.arange(26)[:, None] * np.ones(3)
+    step = {name: np.zeros(25) for name in ("act", "rew", "done")}
+    assert buffer.add(obs=obs[:-1], next_obs=obs[1:], **step) == 15
+    assert (len(buffer.relive), buffer.get_stored_size(), buffer.get_next_index()) == (10, 8, 3)
+    assert buffer.get_all_transitions()["obs"][:, 0].tolist() == [20, 21, 22, 15, 16, 17, 18, 19]
+    with pytest.raises(relive.SchemaError, match="T >= 1"):
+        buffer.add(obs=obs[:0], next_obs=obs[:0], **{name: rows[:0] for name, rows in step.items()})
+
+
+def test_every_step_may_end_its_episode() -> None:
+    buffer = made(size=200)
+    for t in range(500):
+        buffer.add(obs=np.full(3, t), next_obs=np.full(3, t + 0.5), act=0, rew=1, done=1)
+    assert len(buffer.relive) == buffer.get_stored_size() == 200
+
+
 def test_several_rewards_are_summed() -> None:
     env_dict = {**ENV_DICT, "bonus": {}}
     buffer = ReplayBuffer(10, env_dict, Nstep={"size": 2, "gamma": 0.5, "rew": ["rew", "bonus"]})
@@ -223,6 +241,20 @@ def test_saved_steps_are_added_to_another_buffer(kind: Any, n: int) -> None:
         }
 
 
+def test_files_of_lanes_with_two_rows_a_step_are_read(tmp_path: Path) -> None:
+    """As `save_transitions` wrote them when capacities counted rows: a table names the newest steps."""
+    buffer = made(size=20)
+    rows = relive.ReplayBuffer(buffer.relive.schema, 40, boundaries=0)
+    for t in range(50):
+        obs, end = np.full(3, t, np.float32), t % 6 == 5
+        step = {"obs": {"obs": obs}, "next_obs": {"obs": obs + 1}, "reward": [t], "fields": {"act": [0]}}
+        rows.add(**step, action=False, terminated=end, truncated=False)
+    ids = np.sort(rows.column("ids")[0])[-20:]
+    np.savez(tmp_path / "old.npz", **packed(rows), ids=ids[None], next=[0], size=[20], open=[True])
+    buffer.load_transitions(tmp_path / "old.npz")
+    assert buffer.get_all_transitions()["rew"][:, 0].tolist() == list(range(30, 50))
+
+
 def test_warnings_name_the_line_of_the_caller() -> None:
     buffer = ReplayBuffer(1000, ENV_DICT)
 
@@ -244,6 +276,11 @@ def test_files_of_others_are_refused(tmp_path: Any) -> None:
     buffer.add(x=1)
     buffer.save_transitions(file)
     file.seek(0)
+    buffer.clear()
+    empty = io.BytesIO()
+    buffer.save_transitions(empty)
+    empty.seek(0)
+    ReplayBuffer(4, {"x": {}}).load_transitions(empty)
     with pytest.raises(relive.SchemaError, match="Expected fields"):
         made().load_transitions(file)
 

@@ -190,7 +190,7 @@ def test_an_update_of_overwritten_slots_is_dropped_and_counted(again: bool, plai
         buffer.sample(8)
     if not (plain and again):  # numbers alone cannot tell which draw they are from
         buffer.update_weight(np.asarray(late) if plain else late, np.full(8, 100.0))
-        assert (buffer.relive.priorities(buffer._counted.items()) < 2).all()
+        assert (buffer.relive.priorities(buffer._stored[buffer._stored >= 0]) < 2).all()
         assert buffer.relive.stats().stale_updates == 8
 
 
@@ -236,7 +236,7 @@ def test_an_algorithm_learns_with_priorities_and_several_steps() -> None:
     )
     Collector(policy, envs, buffer).collect(n_step=100, random=True, reset_before_collect=True)
     learner = DQN(policy=policy, optim=AdamOptimizerFactory(lr=1e-3), n_step_return_horizon=3, gamma=0.9)
-    ids = buffer._counted.items()
+    ids = buffer._stored[buffer._stored >= 0]
     with policy_within_training_step(policy):
         for _ in range(3):
             learner.update(buffer, 32)

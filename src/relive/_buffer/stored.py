@@ -76,6 +76,12 @@ def column(core: Core, path: str) -> Array:
     return found
 
 
+def drawable_ids(core: Core) -> Int64:
+    """The ids of all items that can be drawn, ascending. Called with the lock held."""
+    core.access.look()
+    return np.sort(core.ring.ids(core.ring.changes(np.zeros((core.ring.lanes, 3), np.int64)).added))
+
+
 def batches(core: Core, batch_size: int, shuffle: bool, drop_last: bool) -> Iterator[Batch]:
     """`ReplayBuffer.batches`."""
     at = "ReplayBuffer.batches"
@@ -83,9 +89,7 @@ def batches(core: Core, batch_size: int, shuffle: bool, drop_last: bool) -> Iter
     check.flag(shuffle, f"{at}(shuffle)")
     check.flag(drop_last, f"{at}(drop_last)")
     with core.lock.alone():
-        core.access.look()
-        slots = core.ring.changes(np.zeros((core.ring.lanes, 3), np.int64)).added
-        ids = np.sort(core.ring.ids(slots))
+        ids = drawable_ids(core)
         if shuffle:
             ids = ids[np.argsort(check.uniforms(core.tally.rng, len(ids)), kind="stable")]
     return _parts(core, ids, size, len(ids) // size * size if drop_last else len(ids))

@@ -48,6 +48,7 @@ def load(
     number: int | None = None,
     lanes: Sequence[int] | Sequence[Sequence[int]] | None = None,
     capacity: int | None = None,
+    boundaries: float | None = None,
     item: Item | None = None,
     sampler: Sampler | None = None,
     storage: Storage | None = None,
@@ -67,6 +68,7 @@ def load(
             k-th of them, and its ids follow from that: `row * num_envs + lane`. None: all.
         capacity: Steps that are kept, over all lanes. A smaller one keeps the newest steps of each lane; a larger one
             brings nothing back that was overwritten.
+        boundaries: Share of rows reserved for final observations, as in `ReplayBuffer`; None: as it was saved.
         item: What a draw expands to; None: as it was saved.
         sampler: Which items are drawn. One with other settings gets the raw priorities, the largest of them included,
             as they are, and an `Anneal` begins anew; where the saved one had no priorities, they are `initial`.
@@ -101,7 +103,7 @@ def load(
         try:
             saves = [open_files.enter_context(_opened(folder, number)) for folder in folders]
             chosen = _chosen(lanes, saves, several)
-            found = Loading(saves, chosen, capacity, item, sampler, storage, limiter)
+            found = Loading(saves, chosen, capacity, boundaries, item, sampler, storage, limiter)
             return found.buffer(seed, alone=lanes is None and len(saves) == 1)
         except CorruptionError as error:
             if number is not None or several:
@@ -166,6 +168,7 @@ class Loading:
         saves: Sequence[OpenSave],
         chosen: Sequence[Int64],
         capacity: int | None,
+        boundaries: float | None,
         item: Item | None,
         sampler: Sampler | None,
         storage: Storage | None,
@@ -193,6 +196,8 @@ class Loading:
             if steps != self.steps and all(save.counts_rows for save in saves):
                 self.boundaries = BOUNDARIES
             self.steps = steps
+        if boundaries is not None:
+            self.boundaries = check.real(boundaries, "load(boundaries)", low=0.0, high=1.0)
         self.rows = rows_of(self.steps, self.boundaries)
         self.item.check(self.schema, self.steps)
         for save in saves:

@@ -83,7 +83,7 @@ def salvage(
             with save:
                 lanes = [np.arange(len(save.lanes))]
                 choices = item or _saved_item(save), sampler or _saved_sampler(save)
-                buffer = Loading([save], lanes, None, *choices, Ram()).buffer(None, alone=True)
+                buffer = Loading([save], lanes, None, None, *choices, Ram()).buffer(None, alone=True)
                 buffer._core.tally.renew()
                 buffer.save(target)
                 return Salvage(number, tuple(save.stored), tuple(save.lost), (*skipped, *save.problems))

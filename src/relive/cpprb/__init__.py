@@ -13,11 +13,13 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from .._adapters.counted import Counted, unpacked
+from .._adapters.saves import opened, packed
 from .._base import check
 from .._base.types import Array, Int64
 from .._buffer.call_lock import AdapterLock, one_at_a_time
+from .._buffer.stored import drawable_ids
 from .._disk.files import replacing
+from ..buffer import ReplayBuffer as Buffer
 from ..errors import ArgumentError, SchemaError, StorageError, message
 from ..items import Transitions
 from ..samplers import Prioritized, Sampler, Uniform
@@ -53,6 +55,10 @@ class ReplayBuffer:
         Nstep: `{"size": n, "gamma": 0.99, "rew": names, "next": names}`. Rewards are summed; every observation's
             successor moves, whether named in `"next"` or not.
         seed: As for `relive.ReplayBuffer`. cpprb takes NumPy's global generator.
+
+    Attributes:
+        relive: The `relive.ReplayBuffer` with the steps: `stats`, `follow`, `read`. Steps go in and out through this
+            one.
 
     Raises:
         ArgumentError: A choice that is not there, with what to do instead.
@@ -101,12 +107,11 @@ class ReplayBuffer:
         self._fields = Fields(env_dict or {}, names_of(next_of), names_of(stack_compress), default_dtype, Nstep)
         self._n_step = self._fields.item.n_step
         self._outer = AdapterLock()
-        self._counted = Counted(self._fields.schema, steps, 1, self._fields.item, sampler, seed)
-
-    @property
-    def relive(self) -> Any:
-        """The `relive.ReplayBuffer` with the steps: `stats`, `follow`, `read`. Steps go in and out through this one."""
-        return self._counted.buffer
+        # As many rows for final observations as for steps: no episode is too short, and cpprb stores `next_obs`, too.
+        choices = {"item": self._fields.item, "sampler": sampler, "seed": seed, "boundaries": 1.0}
+        self.relive = Buffer(self._fields.schema, steps, **choices)
+        self._added = 0  # steps since the buffer was empty
+        self._newest: int | None = None  # the step that the next one may continue
 
     def add(self, **fields: Any) -> int | None:
         """Add one step, or several in the order of time.
@@ -129,12 +134,11 @@ class ReplayBuffer:
         if priority is not None and priority.shape != ended.shape:
             wanted = f"{len(ended)} priorities, one for each step"
             raise ArgumentError(message(wanted, f"shape `{priority.shape}`", "$.priorities"))
-        counted = self._counted
-        ids = counted.buffer.extend(**steps, **given)
-        counted.put(ids[None], ended[None])
+        ids = self._extended(steps | given, ended)
         if self._n_step == 1:
             return int(ids[0])
-        first, back = counted.buffer.follow(ids[:1], 1 - self._n_step)
+        stored = ids[-self.relive.capacity :]  # the others of this call are overwritten already
+        first, back = self.relive.follow(stored[:1], 1 - self._n_step)
         whole = bool(ended.any()) or len(ids) - int(back[0]) >= self._n_step
         return int(first[0]) if whole else None
 
@@ -153,26 +157,29 @@ class ReplayBuffer:
         Raises:
             NotEnoughData: Nothing can be drawn yet.
         """
-        return self._fields.named(self._counted.sample(batch_size, beta))
+        given = {"beta": beta} if self.relive.sampler.prioritizes else {}
+        return self._fields.named(self.relive.sample(batch_size, **given))
 
     @one_at_a_time
     def on_episode_end(self) -> None:
         """End the episode without a terminal state, at a time limit or a reset: n-step windows are shortened here."""
-        self._counted.cut()
+        self.relive.cut()
+        self._newest = None
 
     @one_at_a_time
     def clear(self) -> None:
         """Forget all steps. Indexes are never used again."""
-        self._counted.clear()
+        self.relive.clear()
+        self._added, self._newest = 0, None
 
     @one_at_a_time
     def get_stored_size(self) -> int:
         """Items that can be drawn now: steps stored, less those whose n-step window is not complete."""
-        return self._counted.drawable
+        return self.relive._core.ring.drawable
 
     def get_buffer_size(self) -> int:
         """How many steps it holds."""
-        return self._counted.ids.size
+        return self.relive.capacity
 
     @one_at_a_time
     def get_next_index(self) -> int:
@@ -180,16 +187,14 @@ class ReplayBuffer:
 
         It is no index: those that `add` returns and samples have name steps, and are never used again.
         """
-        counted = self._counted
-        return int(counted.next[0] - (len(counted) - counted.drawable)) % self.get_buffer_size()
+        return (self._added - self.relive._core.ring.waiting) % self.get_buffer_size()
 
     @one_at_a_time
     def get_current_episode_len(self) -> int:
         """Steps stored of the episode that goes on; 0 after its end."""
-        counted = self._counted
-        return (
-            1 - int(counted.buffer.follow(counted.newest(), -self.get_buffer_size()).steps[0]) if counted.open[0] else 0
-        )
+        if self._newest is None:
+            return 0
+        return 1 - int(self.relive.follow([self._newest], -self.get_buffer_size()).steps[0])
 
     def is_Nstep(self) -> bool:
         """Whether windows of several steps are drawn."""
@@ -198,14 +203,15 @@ class ReplayBuffer:
     @one_at_a_time
     def get_all_transitions(self, shuffle: bool = False) -> dict[str, Array]:
         """All items as `sample` gives them, by their places in a ring or in random order; weights are 1."""
-        return self._encode_sample(self._counted.buffer.rng.permutation(self.get_stored_size()) if shuffle else None)
+        return self._encode_sample(self.relive.rng.permutation(self.get_stored_size()) if shuffle else None)
 
     def _encode_sample(self, places: Any = None) -> dict[str, Array]:
         """Items by their places in a ring of `size`, as cpprb's own tests ask for them."""
-        counted = self._counted
-        ids = counted.items()
-        ids = ids[np.argsort(counted.slots(0)[: len(ids)])]
-        return self._fields.named(counted.buffer.read(ids if places is None else ids[places]))
+        with self.relive._core.lock.alone():
+            ids = drawable_ids(self.relive._core)
+        after = self.get_next_index()  # where the newest item is just before
+        ids = np.roll(ids, min(after, len(ids)))
+        return self._fields.named(self.relive.read(ids if places is None else ids[places]))
 
     @one_at_a_time
     def save_transitions(self, file: File, *, safe: bool = True) -> None:
@@ -215,7 +221,7 @@ class ReplayBuffer:
             file: The file's name, or a file.
             safe: Nothing: there is one format.
         """
-        arrays: dict[str, Any] = self._counted.packed()
+        arrays: dict[str, Any] = packed(self.relive)
         if hasattr(file, "write"):
             np.savez(file, **arrays)
             return
@@ -243,27 +249,31 @@ class ReplayBuffer:
             raise StorageError(
                 message("a file of `save_transitions`", f"{error}", "load_transitions", remedy)
             ) from None
-        source = unpacked(arrays, item=Transitions(), sampler=self._counted.buffer.sampler)
+        source = opened(arrays, item=Transitions(), sampler=self.relive.sampler)
         if source.schema != self._fields.schema:
             raise SchemaError(message(f"fields `{self._fields.schema}`", f"`{source.schema}`", "load_transitions"))
-        count, steps = int(arrays["size"][0]), arrays["ids"].shape[1]
-        ids = arrays["ids"][0, (arrays["next"][0] - count + np.arange(count)) % steps]
-        self._counted.cut()
-        self._take(source, np.ascontiguousarray(ids, np.int64))
+        with source._core.lock.alone():
+            ids = drawable_ids(source._core)
+        last = source.follow(ids, 1).steps == 0 if len(ids) else ids
+        for stream in filter(len, np.split(ids, np.flatnonzero(last[:-1]) + 1)):
+            self.on_episode_end()
+            self._take(source, stream)
 
-    def _take(self, source: Any, ids: Int64) -> None:
-        """Add steps of another buffer, stream by stream."""
-        ends = np.flatnonzero(source.follow(ids, 1).steps == 0) + 1 if len(ids) else ids
-        for part in np.split(ids, ends[ends < len(ids)]):
-            if not len(part):
-                continue
-            batch = source.read(part)
-            names = [*self._fields.schema.tree, "next_obs", "terminated", "truncated"]
-            given = {"priority": source.priorities(part)} if self._counted.prioritizes else {}
-            stored = self._counted.buffer.extend(**{name: batch[name] for name in names}, **given)
-            self._counted.put(stored[None], (batch.terminated | batch.truncated)[None])
-            if part[-1] != ids[-1]:
-                self._counted.cut()
+    def _take(self, source: Buffer, ids: Int64) -> None:
+        """Add steps of another buffer that follow each other."""
+        batch = source.read(ids)
+        names = [*self._fields.schema.tree, "next_obs", "terminated", "truncated"]
+        steps = {name: batch[name] for name in names}
+        if self.relive.sampler.prioritizes:
+            steps["priority"] = source.priorities(ids)
+        self._extended(steps, batch.terminated | batch.truncated)
+
+    def _extended(self, steps: Mapping[str, Any], ended: Array) -> Int64:
+        """Add steps, of which some `ended` their episode, and return their ids."""
+        ids = self.relive.extend(**steps)
+        self._added += len(ids)
+        self._newest = None if ended[-1] else int(ids[-1])
+        return ids
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
@@ -325,7 +335,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         if priorities is None:
             return self._add(fields, None)
         given = np.asarray(priorities, np.float64).reshape(-1)
-        index = self._add(fields, given + np.where(given >= 0, self._counted.eps, 0))
+        index = self._add(fields, given + np.where(given >= 0, self.relive.sampler.eps, 0))
         self._largest = max(self._largest, float(given.max()))
         return index
 
@@ -344,7 +354,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         if ids.dtype.kind == "f" and bool((ids == np.floor(ids)).all()):
             ids = ids.astype(np.int64)
         given = np.asarray(priorities).reshape(ids.shape) if np.size(priorities) == ids.size else priorities
-        if self._counted.update(ids, given):
+        if self.relive.update_priorities(ids, given):
             self._largest = max(self._largest, float(np.abs(given).max()))
 
     def get_max_priority(self) -> float:

@@ -96,7 +96,7 @@ class Fields:
         nothing = np.zeros(count, bool)
         ended = given["done"].reshape(count) != 0 if "done" in given else nothing
         after = {name: given[f"next_{name}"] for name in self.observed}
-        rewards = [given[name].reshape(count, -1) for name in self.rewards]
+        rewards = [given[name].reshape(count, self._sizes[name]) for name in self.rewards]
         steps: dict[str, Any] = {
             "obs": {name: given[name] for name in self.observed} or nothing,
             "next_obs": after or nothing,

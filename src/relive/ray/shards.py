@@ -286,6 +286,7 @@ class Shards:
         *,
         shards: int | None = None,
         capacity: int | None = None,
+        boundaries: float | None = None,
         item: Item | None = None,
         sampler: Sampler | None = None,
         limiter: RateLimiter | None = None,
@@ -305,6 +306,7 @@ class Shards:
             shards: How many actors; None: as many as were saved. Ids and lanes do not depend on it.
             capacity: Steps that are kept, over all lanes; None: as it was. A smaller one keeps the newest steps of each
                 lane.
+            boundaries: Share of rows reserved for final observations, as in `ReplayBuffer`; None: as it was saved.
             item: What a draw expands to; None: as it was saved.
             sampler: Which items are drawn; None: as it was saved.
             limiter: A `RateLimiter`, which counts from now on.
@@ -328,6 +330,7 @@ class Shards:
         rng = found.generator() if seed is None else generator(seed)
         size = found.capacity if capacity is None else capacity
         share = BOUNDARIES if found.counts_rows and size != found.capacity else found.boundaries
+        share = share if boundaries is None else boundaries
         plan = planned(
             found.schema, size, found.num_envs, count, found.item, found.sampler, rng, save_dir, save_every, share
         ).__replace__(source=found.path)

@@ -11,12 +11,10 @@ import h5py
 import numpy as np
 from tianshou.data import Batch
 
-from .._adapters.counted import unpacked
 from .._base import check
 from .._base.types import Array
 from .._disk.files import replacing
 from ..errors import CorruptionError, message
-from ..schema import Schema
 
 _OF_CHILDREN = ("_insertion_idx", "_size", "_ep_return", "_ep_len", "_ep_start_idx", "last_index")
 _FORMAT, _META = "relive.tianshou 1", "meta/"
@@ -59,11 +57,6 @@ def _arrays(group: Any) -> dict[str, Array]:
     found: dict[str, Array] = {}
     group.visititems(lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
     return {name: np.asarray(array) for name, array in found.items()}
-
-
-def schema(packed: Mapping[str, Array]) -> Schema:
-    """The schema of a saved buffer."""
-    return unpacked(packed).schema
 
 
 def numbers(meta: Any, at: str = _META) -> dict[str, Array]:

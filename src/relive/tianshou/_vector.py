@@ -8,14 +8,17 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from tianshou.data import Batch, ReplayBuffer, ReplayBufferManager
 
-from .._adapters.counted import Counted
+from .._adapters.saves import opened, packed
 from .._base import check
 from .._base.nests import mapped
-from .._base.types import Array, Bool, Int64
+from .._base.types import Array, Bool, Float64, Int64
 from .._buffer.call_lock import AdapterLock, one_at_a_time
+from .._buffer.stored import drawable_ids
+from .._ring.lanes import CUTS
 from ..batch import Batch as Drawn
+from ..buffer import ReplayBuffer as Buffer
 from ..errors import ArgumentError, SchemaError, StaleId, message
-from ..items import Transitions
+from ..samplers import Prioritized, Uniform
 from ..schema import Field, Schema
 from . import _hdf5
 from ._trees import IN_RELIVE, NEEDED, Indices, by_slot, frames, plain, refusal, schema_of, to_batch
@@ -43,6 +46,9 @@ class VectorReplayBuffer(ReplayBufferManager):
         ignore_obs_next: Nothing: observations are stored once anyway.
         save_only_last_obs: Store the last frame of observations that come stacked.
         sample_avail: False; observations without all frames are drawn, with the first one repeated.
+
+    Attributes:
+        relive: The `relive.ReplayBuffer` with the steps: `stats`, `follow`, `read`; None before the first step.
 
     Raises:
         ArgumentError: A choice that is not there, with what to do instead.
@@ -86,28 +92,32 @@ class VectorReplayBuffer(ReplayBufferManager):
         super().__init__([ReplayBuffer(steps, stack_num=stack, ignore_obs_next=True) for _ in range(lanes)])
         self._given = {"total_size": total_size, "buffer_num": lanes, "stack_num": stack}
         self._given["save_only_last_obs"] = bool(save_only_last_obs)
-        self._sampler, self._seed = sampler, random_seed
+        self._sampler: Any = Uniform() if sampler is None else sampler
+        self._seed = random_seed
+        if not isinstance(self._sampler, Uniform | Prioritized):
+            wanted = "`Uniform()` or `Prioritized(...)`"
+            raise ArgumentError(message(wanted, f"`{sampler!r}`", f"{kind}(sampler)"))
         self._beta: float | None = None
         self._cuts: Bool = np.zeros(self.maxsize, bool)
         self._last_drawn: Int64 = np.full(self.maxsize, -1)
         self._unchecked: list[Int64] = []
-        self._counted: Counted | None = None
+        self._steps = steps
+        self._stored: Int64 = np.full(self.maxsize, -1)  # the id of the step in each slot
+        self._next = np.zeros(lanes, np.int64)  # where each environment goes on, counted from its first slot
+        self._cuts_seen = np.full(lanes, -1)  # how many streams of each lane were cut when it was looked at last
+        self.relive: Buffer | None = None
         if observation_space is not None:
             self._make(Schema.from_spaces(observation_space, action_space, slot=Field((), "int64")))
 
-    def _make(self, schema: Schema) -> Counted:
-        steps = self.maxsize // self.buffer_num
-        self._counted = Counted(schema, steps, self.buffer_num, Transitions(), self._sampler, self._seed)
-        return self._counted
-
-    @property
-    def relive(self) -> Any:
-        """The `relive.ReplayBuffer` with the steps: `stats`, `follow`, `read`; None before the first step."""
-        return None if self._counted is None else self._counted.buffer
+    def _make(self, schema: Schema) -> Buffer:
+        # A step for each slot however short the episodes are: as many rows for final observations as for steps.
+        choices: dict[str, Any] = {"sampler": self._sampler, "seed": self._seed, "boundaries": 1.0}
+        self.relive = Buffer(schema, self.maxsize, num_envs=self.buffer_num, **choices)
+        return self.relive
 
     def __getattr__(self, name: str) -> Any:
-        prioritizes = getattr(self.__dict__.get("_sampler"), "prioritizes", False)
-        if prioritizes and name in ("update_weight", "get_weight", "set_beta"):
+        sampler = self.__dict__.get("_sampler")
+        if sampler is not None and sampler.prioritizes and name in ("update_weight", "get_weight", "set_beta"):
             return getattr(self, f"_{name}")
         return super().__getattr__(name)
 
@@ -135,34 +145,37 @@ class VectorReplayBuffer(ReplayBufferManager):
         obs, after, act = (plain(given[name]) for name in ("obs", "obs_next", "act"))
         if self._given["save_only_last_obs"]:
             obs, after = (mapped(lambda stack: stack[:, -1], stacked) for stacked in (obs, after))
-        counted = self._make(schema_of(obs, act, given["rew"])) if self._counted is None else self._counted
-        slots = self._offset[lanes] + counted.next[lanes]
+        buffer = self._make(schema_of(obs, act, given["rew"])) if self.relive is None else self.relive
+        slots = self._offset[lanes] + self._next[lanes]
         step = {"obs": obs, "action": act, "reward": given["rew"], "next_obs": after, "slot": slots}
         ends = {name: np.asarray(given[name], bool) for name in ("terminated", "truncated")}
-        ids = counted.buffer.add(**step, **ends, env_ids=None if buffer_ids is None else lanes)
+        ids = buffer.add(**step, **ends, env_ids=None if buffer_ids is None else lanes)
         kept = Batch()  # filled as Tianshou does, without looking at each value again
         kept.__dict__.update({name: given[name] for name in self._input_keys if name in given})
         kept.__dict__.update({name: Batch() for name in IN_RELIVE})
         result: tuple[Int64, Array, Array, Int64] = super().add(kept, lanes)
-        counted.put(ids, ends["terminated"] | ends["truncated"])
+        self._stored[slots] = ids
+        self._next[lanes] = (self._next[lanes] + 1) % self._steps
         self._cuts[slots] = False
-        if (cut := counted.newly_cut(lanes)).any():
-            self._note_cuts(counted, slots[cut], lanes[cut])
+        cuts = buffer._core.ring.counters[lanes, CUTS]
+        if (cut := cuts != self._cuts_seen[lanes]).any():
+            self._cuts_seen[lanes] = cuts
+            self._note_cuts(buffer, slots[cut], lanes[cut])
         self._unchecked.append(slots)
         return result
 
-    def _note_cuts(self, counted: Counted, slots: Int64, lanes: Int64) -> None:
+    def _note_cuts(self, buffer: Buffer, slots: Int64, lanes: Int64) -> None:
         """Mark the steps before these slots that did not end, but are not continued: their environment was reset."""
         begin = self._offset[lanes]
-        last_slots = begin + (slots - begin - 1) % counted.ids.shape[1]
-        last = counted.ids.reshape(-1)[last_slots]
+        last_slots = begin + (slots - begin - 1) % self._steps
+        last = self._stored[last_slots]
         known = (last >= 0) & (last_slots != slots)
-        stopped = counted.buffer.follow(last[known], 1).steps == 0
+        stopped = buffer.follow(last[known], 1).steps == 0
         self._cuts[last_slots[known]] = stopped & ~self._meta.done[last_slots[known]]
 
     def _ids(self, slots: Int64) -> Int64:
         """The steps in these slots."""
-        ids = np.full(slots.shape, -1) if self._counted is None else self._counted.ids.reshape(-1)[slots]
+        ids = self._stored[slots]
         if (ids < 0).any():
             got = f"slot `{slots[ids < 0][0]}`, which is empty"
             raise StaleId(message("slots that hold a step", got, type(self).__name__, "`sample_indices(0)` has them"))
@@ -178,10 +191,10 @@ class VectorReplayBuffer(ReplayBufferManager):
         return self._batch(slots, self._ids(slots))
 
     def _batch(self, slots: Int64, ids: Int64, drawn: Drawn | None = None) -> Any:
-        if self._counted is None:
+        if self.relive is None:
             return Batch()
-        read = self._counted.buffer.read(ids) if drawn is None else drawn
-        obs, after = frames(self._counted.buffer, ids, read, self.stack_num)
+        read = self.relive.read(ids) if drawn is None else drawn
+        obs, after = frames(self.relive, ids, read, self.stack_num)
         found = {"obs": to_batch(obs), "act": to_batch(plain(read.action)), "obs_next": to_batch(after)}
         for name in ("rew", "terminated", "truncated", "done"):
             found[name] = self._meta[name][slots]
@@ -189,11 +202,24 @@ class VectorReplayBuffer(ReplayBufferManager):
             found[name] = self.get(slots, name, Batch())
         for name in set(self._meta.get_keys()) - {*found, *IN_RELIVE}:
             found[name] = self._meta[name][slots]
-        if drawn is not None and self._prioritizes:
-            found["weight"] = drawn.weights.astype(np.float64)
-        elif self._prioritizes:
-            found["weight"] = self._counted.weights(ids, self._beta)
+        if self._sampler.prioritizes:
+            found["weight"] = self._weights(ids) if drawn is None else drawn.weights.astype(np.float64)
         return Batch(found)
+
+    def _weights(self, ids: Int64) -> Float64:
+        """Importance-sampling weights of these steps, divided by the largest of them or of the buffer."""
+        buffer, sampler = self.relive, self._sampler
+        if buffer is None or not len(ids):
+            return np.ones(len(ids))
+        raw = buffer.priorities(ids)
+        smallest = raw
+        if sampler.weights == "buffer":
+            with buffer._core.lock.alone():
+                smallest = buffer.priorities(drawable_ids(buffer._core))
+        beta = self._beta
+        if beta is None:
+            beta = sampler.beta if isinstance(sampler.beta, float) else buffer.stats().beta
+        return np.asarray((raw / smallest.min()) ** (-sampler.alpha * beta))
 
     @one_at_a_time
     def get(self, index: Any, key: str, default_value: Any = None, stack_num: int | None = None) -> Any:
@@ -201,10 +227,10 @@ class VectorReplayBuffer(ReplayBufferManager):
         if key not in IN_RELIVE:
             return super().get(index, key, default_value, stack_num)
         ids = self._ids(np.atleast_1d(self._indices[index]))
-        if self._counted is None:
+        if self.relive is None:
             return Batch()
-        read = self._counted.buffer.read(ids)
-        obs, after = frames(self._counted.buffer, ids, read, stack_num or self.stack_num)
+        read = self.relive.read(ids)
+        obs, after = frames(self.relive, ids, read, stack_num or self.stack_num)
         found = to_batch({"obs": obs, "obs_next": after, "act": plain(read.action)}[key])
         return found[0] if np.ndim(self._indices[index]) == 0 else found
 
@@ -225,10 +251,10 @@ class VectorReplayBuffer(ReplayBufferManager):
 
     @one_at_a_time
     def _whole(self, name: str) -> Any:
-        if self._counted is None:
+        if self.relive is None:
             raise AttributeError(name)
         slots = self.sample_indices(0)
-        return to_batch(by_slot(self._counted.buffer.read(self._ids(slots))[name], slots, self.maxsize))
+        return to_batch(by_slot(self.relive.read(self._ids(slots))[name], slots, self.maxsize))
 
     def next(self, index: Any) -> Any:
         """The slots of the next steps; those of last steps of episodes, and of newest steps, stay."""
@@ -241,16 +267,12 @@ class VectorReplayBuffer(ReplayBufferManager):
     @one_at_a_time
     def _walked(self, index: Any, way: int) -> Any:
         slots = np.atleast_1d(np.asarray(index)) % self.maxsize
-        counted, steps = self._counted, self.maxsize // self.buffer_num
-        if counted is None:
-            return slots if np.ndim(index) else slots[0]
-        lanes, places = np.divmod(slots, steps)
-        ids = counted.ids[lanes, places]
+        held = self._held()[slots]
         made = np.zeros(len(slots), np.int64)
-        made[ids >= 0] = counted.buffer.follow(ids[ids >= 0], way).steps
-        if way < 0:  # a lane keeps older steps than it has slots for
-            made[places == (counted.next - counted.size)[lanes] % steps] = 0
-        found = lanes * steps + (places + made) % steps
+        if self.relive is not None:
+            made[held] = self.relive.follow(self._stored[slots[held]], way).steps
+        begin = slots - slots % self._steps
+        found = begin + (slots - begin + made) % self._steps
         return found if np.ndim(index) else found[0]
 
     @one_at_a_time
@@ -261,14 +283,17 @@ class VectorReplayBuffer(ReplayBufferManager):
         return np.concatenate([newest, np.setdiff1d(cut, newest)])
 
     def _held(self) -> Bool:
-        return np.zeros(self.maxsize, bool) if self._counted is None else self._counted.ids.reshape(-1) >= 0
+        return self._stored >= 0
 
     @one_at_a_time
     def sample_indices(self, batch_size: int | None) -> Int64:
         """Draw slots; all of them, lane by lane and the oldest first, for 0 and None; none below."""
-        if batch_size is None or batch_size <= 0 or self._counted is None:
+        if batch_size is None or batch_size <= 0 or self.relive is None:
             return np.asarray(super().sample_indices(0 if batch_size is None or batch_size >= 0 else -1), np.int64)
-        return self._noted(self._counted.sample(batch_size, self._beta))
+        return self._noted(self._drawn(self.relive, batch_size))
+
+    def _drawn(self, buffer: Buffer, batch_size: int) -> Drawn:
+        return buffer.sample(batch_size, **({"beta": self._beta} if self._sampler.prioritizes else {}))
 
     def _noted(self, drawn: Drawn) -> Indices:
         slots = np.asarray(drawn.slot)
@@ -282,34 +307,30 @@ class VectorReplayBuffer(ReplayBufferManager):
         Raises:
             NotEnoughData: There is no step.
         """
-        if self._counted is None or batch_size is None or batch_size <= 0:
+        if self.relive is None or batch_size is None or batch_size <= 0:
             indices = self.sample_indices(batch_size)
             return self[indices], indices
-        drawn = self._counted.sample(batch_size, self._beta)
+        drawn = self._drawn(self.relive, batch_size)
         slots = self._noted(drawn)
         return self._batch(np.asarray(slots), drawn.ids, drawn), slots
-
-    @property
-    def _prioritizes(self) -> bool:
-        return self._counted is not None and self._counted.prioritizes
 
     @one_at_a_time
     def _update_weight(self, index: Any, new_weight: Any) -> None:
         """Set priorities; see `PrioritizedVectorReplayBuffer.update_weight`."""
-        if self._counted is None:
+        if self.relive is None:
             raise StaleId(message("slots that hold a step", "an empty buffer", "update_weight"))
         slots = np.asarray(index, np.int64)
         given = getattr(index, "ids", None)
-        last, now = self._last_drawn[slots], self._counted.ids.reshape(-1)[slots]
+        last, now = self._last_drawn[slots], self._stored[slots]
         drawn = np.where(last >= 0, last, now) if given is None else given
-        self._counted.update(drawn, new_weight)
+        self.relive.update_priorities(drawn, new_weight)
         if given is None:
             self._last_drawn[slots[drawn != now]] = -1
 
     @one_at_a_time
     def _get_weight(self, index: Any) -> Array:
         ids = self._ids(np.atleast_1d(self._indices[index]))
-        return np.ones(0) if self._counted is None else self._counted.weights(ids, self._beta)
+        return self._weights(ids)
 
     def _set_beta(self, beta: float) -> None:
         self._beta = check.real(beta, "set_beta", low=0.0)
@@ -319,8 +340,9 @@ class VectorReplayBuffer(ReplayBufferManager):
         """Forget all steps; with `keep_statistics` not the return and length of the episodes that go on."""
         super().reset(keep_statistics)
         self._cuts[:], self._last_drawn[:], self._unchecked = False, -1, []
-        if self._counted is not None:
-            self._counted.clear()
+        self._stored[:], self._next[:] = -1, 0
+        if self.relive is not None:
+            self.relive.clear()
 
     @one_at_a_time
     def hasnull(self) -> bool:
@@ -362,11 +384,11 @@ class VectorReplayBuffer(ReplayBufferManager):
         Raises:
             ArgumentError: There is no step yet.
         """
-        if self._counted is None:
+        if self.relive is None:
             raise ArgumentError(message("a buffer with steps", "none", "save_hdf5"))
-        state = {"cuts": self._cuts, **_hdf5.of_children(self.buffers)}
+        state = {"cuts": self._cuts, "ids": self._stored, "next": self._next, **_hdf5.of_children(self.buffers)}
         choices = {**self._given, "beta": self._beta, "weights": self._choices()}
-        _hdf5.write(path, choices, self._counted.packed(), {**state, **_hdf5.numbers(self._meta)}, compression)
+        _hdf5.write(path, choices, packed(self.relive), {**state, **_hdf5.numbers(self._meta)}, compression)
 
     def _choices(self) -> dict[str, Any]:
         """The arguments that a subclass has besides."""
@@ -384,10 +406,12 @@ class VectorReplayBuffer(ReplayBufferManager):
         Raises:
             CorruptionError: The file is damaged, or another one's.
         """
-        given, packed, state = _hdf5.read(path)
+        given, saved, state = _hdf5.read(path)
         beta, own = given.pop("beta"), given.pop("weights")
         buffer = cls(**given, **own, **choices)
-        buffer._make(_hdf5.schema(packed)).restore(packed)
+        buffer.relive = opened(saved, capacity=buffer.maxsize, sampler=buffer._sampler, boundaries=1.0)
+        place = saved if "ids" in saved else state  # older files have it among the arrays of the buffer
+        buffer._stored, buffer._next = place.pop("ids").reshape(-1), place.pop("next")
         buffer._cuts, buffer._beta = state.pop("cuts"), beta
         _hdf5.restore_children(buffer, state)
         return buffer

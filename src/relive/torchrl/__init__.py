@@ -13,14 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from .._adapters.counted import Counted, unpacked
+from .._adapters.saves import opened, packed
 from .._base import check
 from .._base.extras import needs
 from .._buffer.call_lock import AdapterLock, one_at_a_time
+from .._buffer.stored import drawable_ids
 from .._disk.files import replacing
 from ..batch import Batch
+from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, CorruptionError, NotEnoughData, SchemaError, message
 from ..items import Transitions
+from ..samplers import Uniform
 from ..schema import Schema
 
 with needs("torchrl", "relive.torchrl"):
@@ -57,10 +60,13 @@ class TensorDictReplayBuffer:
         n_step: Longest window. `("next", ...)` is what follows its last step, `("next", "reward")` the discounted sum,
             `"steps_to_next_obs"` its length: TorchRL's losses take `gamma` to that power.
         gamma: Discount per step, the loss module's.
-        sampler: `relive.Uniform()` or `relive.Prioritized(...)`.
+        sampler: `relive.Uniform()`, `relive.Prioritized(...)` or `relive.Ranked(...)`.
         priority_key: Where a TensorDict has its TD errors, any shape; the largest of an item's counts.
         device: Where samples go; None: the storage's device, or the CPU.
         seed: An integer, a `numpy.random.Generator`, or None.
+
+    Attributes:
+        relive: The `relive.ReplayBuffer` with the steps: `stats`, `follow`, `read`; None before the first step.
 
     Raises:
         ArgumentError: A choice that is not there, with what to do instead.
@@ -100,13 +106,8 @@ class TensorDictReplayBuffer:
         self.batch_size, self.priority_key, self._device = batch_size, priority_key, device
         self._outer = AdapterLock()
         self._layout: Layout | None = None
-        self._counted: Counted | None = None
+        self.relive: ReplayBuffer | None = None
         self.write_count = 0
-
-    @property
-    def relive(self) -> Any:
-        """The `relive.ReplayBuffer` with the steps: `stats`, `follow`, `read`; None before the first step."""
-        return None if self._counted is None else self._counted.buffer
 
     @property
     def sampler(self) -> Any:
@@ -114,7 +115,7 @@ class TensorDictReplayBuffer:
         return self._sampler
 
     def __len__(self) -> int:
-        return 0 if self._counted is None else len(self._counted)
+        return 0 if self.relive is None else len(self.relive)
 
     def __repr__(self) -> str:
         return f"TensorDictReplayBuffer({len(self)} of {self._capacity} steps, {self._item!r}, {self._sampler!r})"
@@ -163,23 +164,27 @@ class TensorDictReplayBuffer:
     def _put(self, data: Any, update_priority: bool = True) -> Any:
         lanes = len(data)
         layout = self._layout or Layout.of(data, self.priority_key, self._item.n_step)
-        counted = self._counted or self._make(layout.schema(data), lanes)
-        if lanes != len(counted.ids):
-            wanted = f"steps of {len(counted.ids)} environments, as the first time"
+        buffer = self._make(layout.schema(data), lanes) if self.relive is None else self.relive
+        if lanes != buffer.num_envs:
+            wanted = f"steps of {buffer.num_envs} environments, as the first time"
             raise SchemaError(message(wanted, f"of {lanes}", "TensorDictReplayBuffer"))
         step = layout.step(data)
-        td_error = data.get(self.priority_key, None) if update_priority and counted.prioritizes else None
+        td_error = data.get(self.priority_key, None) if update_priority and buffer.sampler.prioritizes else None
         if td_error is not None:
-            errors = np.abs(largest(td_error, 2))
-            step["priority"] = errors + counted.eps
-        ids = counted.buffer.extend(**step)
-        self._counted, self._layout = counted, layout
-        counted.put(ids, step["terminated"] | step["truncated"])
+            step["priority"] = np.abs(largest(td_error, 2)) + buffer.sampler.eps
+        ids = buffer.extend(**step)
+        self.relive, self._layout = buffer, layout
         self.write_count += ids.size
         return ids
 
-    def _make(self, schema: Schema, lanes: int) -> Counted:
-        return Counted(schema, -(-self._capacity // lanes), lanes, self._item, self._sampler, self._seed)
+    def _make(self, schema: Schema, lanes: int) -> ReplayBuffer:
+        # As many rows for final observations as for steps: no episode is too short, and TorchRL stores "next", too.
+        choices = {"item": self._item, "sampler": self._sampler, "seed": self._seed, "boundaries": 1.0}
+        return ReplayBuffer(schema, self._rounded(lanes), num_envs=lanes, **choices)
+
+    def _rounded(self, lanes: int) -> int:
+        """The capacity as a multiple of the lanes."""
+        return -(-self._capacity // lanes) * lanes
 
     @one_at_a_time
     def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
@@ -200,9 +205,9 @@ class TensorDictReplayBuffer:
         count = self.batch_size if batch_size is None else batch_size
         if count is None:
             raise ArgumentError(message("a `batch_size`, here or in the constructor", "none", "sample"))
-        if self._counted is None:
+        if self.relive is None:
             raise NotEnoughData(message("at least 1 drawable item", "0", "TensorDictReplayBuffer.sample"))
-        data = self._named(self._counted.sample(check.integer(count, "sample(batch_size)", minimum=1)))
+        data = self._named(self.relive.sample(check.integer(count, "sample(batch_size)", minimum=1)))
         info = {name: data[name] for name in ("index", "_weight")}
         return (data, info) if return_info else data
 
@@ -213,21 +218,30 @@ class TensorDictReplayBuffer:
     @one_at_a_time
     def __getitem__(self, index: Any) -> Any:
         """Items by index, without drawing: a tensor of indices, or `[:]` for all, one environment after the other."""
-        if self._counted is None:
+        buffer = self.relive
+        if buffer is None:
             raise NotEnoughData(message("at least 1 drawable item", "0", "TensorDictReplayBuffer[...]"))
-        items = self._counted.items()
-        ids = items[index] if isinstance(index, slice) else np.asarray(index, np.int64).reshape(-1)
-        return self._named(self._counted.buffer.read(np.ascontiguousarray(ids)))
+        if isinstance(index, slice):
+            with buffer._core.lock.alone():
+                items = drawable_ids(buffer._core)
+            ids = items[np.argsort(items % buffer.num_envs, kind="stable")][index]
+        else:
+            ids = np.asarray(index, np.int64).reshape(-1)
+        return self._named(buffer.read(np.ascontiguousarray(ids)))
 
     def _named(self, batch: Batch) -> Any:
         layout, count = self._layout, len(batch.ids)
         found = {} if layout is None else layout.named(batch)
         found["index"], found["_weight"] = torch.from_numpy(batch.ids), torch.from_numpy(batch.weights)
-        if self._counted is not None and self._counted.prioritizes:
+        if self._prioritizes:
             found["priority_weight"] = found["_weight"]
         found["steps_to_next_obs"] = torch.from_numpy(batch.steps.astype(np.int64))[:, None]
         data = TensorDict(found, [count])
         return data if self._device is None else data.to(self._device)
+
+    @property
+    def _prioritizes(self) -> bool:
+        return self.relive is not None and self.relive.sampler.prioritizes
 
     def update_tensordict_priority(self, data: Any) -> None:
         """Set the priorities of a sample from its `priority_key`; nothing without priorities.
@@ -235,7 +249,7 @@ class TensorDictReplayBuffer:
         Raises:
             PriorityError: A TD error is NaN or infinite. Nothing has changed.
         """
-        if self._counted is not None and self._counted.prioritizes:
+        if self._prioritizes:
             self.update_priority(data.get("index"), largest(data.get(self.priority_key), 1))
 
     @one_at_a_time
@@ -253,27 +267,29 @@ class TensorDictReplayBuffer:
             PriorityError: One is NaN or infinite, or there are not as many. Nothing has changed.
             ArgumentError: The sampler has no priorities.
         """
-        if self._counted is None or not self._counted.prioritizes:
+        if self.relive is None or not self._prioritizes:
             remedy = "`sampler=relive.Prioritized(...)`"
             raise ArgumentError(message("a sampler with priorities", f"`{self._sampler!r}`", "update_priority", remedy))
         ids = np.atleast_1d(array_of(index))
         given = array_of(priority)
-        return self._counted.update(ids, np.broadcast_to(given, ids.shape).copy() if given.ndim == 0 else given)
+        return self.relive.update_priorities(
+            ids, np.broadcast_to(given, ids.shape).copy() if given.ndim == 0 else given
+        )
 
     @one_at_a_time
     def empty(self) -> None:
         """Forget all steps. Indices are never used again."""
-        if self._counted is not None:
-            self._counted.clear()
+        if self.relive is not None:
+            self.relive.clear()
 
     @one_at_a_time
     def state_dict(self) -> dict[str, Any]:
         """Everything as tensors, for `torch.save`; `torch.load(weights_only=True)` reads it."""
-        if self._counted is None or self._layout is None:
+        if self.relive is None or self._layout is None:
             return {}
-        packed = {name: torch.from_numpy(array) for name, array in self._counted.packed().items()}
+        arrays = {name: torch.from_numpy(array) for name, array in packed(self.relive).items()}
         layout = np.frombuffer(json.dumps(self._layout.plain()).encode(), np.uint8).copy()
-        return {**packed, _LAYOUT: torch.from_numpy(layout), "written": torch.tensor(self.write_count)}
+        return {**arrays, _LAYOUT: torch.from_numpy(layout), "written": torch.tensor(self.write_count)}
 
     @one_at_a_time
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -292,10 +308,10 @@ class TensorDictReplayBuffer:
             layout = Layout.made(json.loads(arrays[_LAYOUT].tobytes()))
         except (ValueError, TypeError, KeyError) as error:
             raise CorruptionError(message("a layout of keys", f"{error!r}", f"$.{_LAYOUT}")) from None
-        source = unpacked(arrays)
-        counted = self._make(source.schema, source.num_envs)
-        counted.restore(arrays)
-        self._layout, self._counted, self.write_count = layout, counted, int(arrays["written"])
+        lanes = opened(arrays).num_envs
+        choices = {"item": self._item, "sampler": self._sampler or Uniform(), "boundaries": 1.0}
+        self.relive = opened(arrays, capacity=self._rounded(lanes), **choices)
+        self._layout, self.write_count = layout, int(arrays["written"])
 
     def dumps(self, path: str | os.PathLike[str]) -> None:
         """Save everything in a directory, without pickles."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._adapters.counted import opened, packed
+from ..._adapters.saves import opened, packed
 from ..._base import check
 from ..._base.extras import needs
 from ..._base.memory import Arena
