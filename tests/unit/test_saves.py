@@ -51,6 +51,28 @@ def test_a_second_save_writes_what_is_new(tmp_path: Path) -> None:
     assert relive.load(tmp_path).stats().added == 36_360
 
 
+def test_more_rows_are_reserved_at_loading(tmp_path: Path) -> None:
+    """Where each step ends its episode, a step takes two rows."""
+    buffer = make(800, boundaries=0.25)
+
+    def ended(buffer: relive.ReplayBuffer) -> int:
+        obs, ends = np.zeros((LANES, 500, 17)), np.ones((LANES, 500), bool)
+        step = {"action": np.zeros((LANES, 500, 6)), "reward": np.zeros((LANES, 500)), "truncated": ~ends}
+        buffer.extend(obs=obs, next_obs=obs + 1, terminated=ends, **step)
+        return len(buffer)
+
+    stored = ended(buffer)
+    assert stored == 500
+    buffer.save(tmp_path)
+    with pytest.raises(ArgumentError, match=r"finite number >= 0 and <= 1.*load\(boundaries\)"):
+        relive.load(tmp_path, boundaries=1.5)
+    loaded = relive.load(tmp_path, boundaries=1)
+    assert (loaded.boundaries, len(loaded)) == (1.0, stored)
+    ids = np.setdiff1d(loaded.column("ids"), [-1])
+    assert_same_batch(loaded.read(ids), buffer.read(ids))
+    assert ended(loaded) == loaded.capacity == 800
+
+
 def test_a_directory_stays_small(tmp_path: Path) -> None:
     """Rows that were overwritten go, and files do not become many, however often is saved."""
     buffer = make()

@@ -157,8 +157,8 @@ class ReplayBuffer:
         Raises:
             NotEnoughData: Nothing can be drawn yet.
         """
-        given = {"beta": beta} if self.relive.sampler.prioritizes else {}
-        return self._fields.named(self.relive.sample(batch_size, **given))
+        own = beta if self.relive.sampler.prioritizes else None
+        return self._fields.named(self.relive.sample(batch_size, beta=own))
 
     @one_at_a_time
     def on_episode_end(self) -> None:

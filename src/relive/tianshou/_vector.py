@@ -293,7 +293,7 @@ class VectorReplayBuffer(ReplayBufferManager):
         return self._noted(self._drawn(self.relive, batch_size))
 
     def _drawn(self, buffer: Buffer, batch_size: int) -> Drawn:
-        return buffer.sample(batch_size, **({"beta": self._beta} if self._sampler.prioritizes else {}))
+        return buffer.sample(batch_size, beta=self._beta if self._sampler.prioritizes else None)
 
     def _noted(self, drawn: Drawn) -> Indices:
         slots = np.asarray(drawn.slot)

@@ -15,6 +15,7 @@ import numpy as np
 
 from .._adapters.saves import opened, packed
 from .._base import check
+from .._base.capabilities import completed
 from .._base.extras import needs
 from .._buffer.call_lock import AdapterLock, one_at_a_time
 from .._buffer.stored import drawable_ids
@@ -23,7 +24,7 @@ from ..batch import Batch
 from ..buffer import ReplayBuffer
 from ..errors import ArgumentError, CorruptionError, NotEnoughData, SchemaError, message
 from ..items import Transitions
-from ..samplers import Uniform
+from ..samplers import Sampler, Uniform
 from ..schema import Schema
 
 with needs("torchrl", "relive.torchrl"):
@@ -171,7 +172,7 @@ class TensorDictReplayBuffer:
         step = layout.step(data)
         td_error = data.get(self.priority_key, None) if update_priority and buffer.sampler.prioritizes else None
         if td_error is not None:
-            step["priority"] = np.abs(largest(td_error, 2)) + buffer.sampler.eps
+            step["priority"] = np.abs(largest(td_error, 2)) + completed(buffer.sampler, Sampler).eps
         ids = buffer.extend(**step)
         self.relive, self._layout = buffer, layout
         self.write_count += ids.size

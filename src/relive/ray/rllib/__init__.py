@@ -262,7 +262,8 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
         lanes = self._lanes or waiting.under_way()
         window = item.window(self._like.schema())
         steps = max(self.capacity // lanes, window.span + window.lookback)
-        choices: dict[str, Any] = {"item": item, "sampler": self._sampler, "seed": self._seed}
+        # As many rows for final observations as for steps: no episode is too short, and RLlib stores final ones, too.
+        choices: dict[str, Any] = {"item": item, "sampler": self._sampler, "seed": self._seed, "boundaries": 1.0}
         laid = Laid(ReplayBuffer(self._like.schema(), lanes * steps, num_envs=lanes, **choices), type(self).__name__)
         for chunk in waiting.chunks:
             laid.add(chunk)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..._base.capabilities import completed
-from ..._ring.lanes import HEAD, MANY_BOUNDARIES, OLDEST
+from ..._ring.lanes import HEAD, OLDEST
 from ...buffer import ReplayBuffer
 from ...errors import ReliveWarning, event
 from ...items import Item
@@ -95,7 +95,6 @@ class Laid:
         self.leads = [deque(each) for each in ([()] * buffer.num_envs if leads is None else leads)]
         self._open: dict[str, _Open] = {}  # the one that was continued last comes last
         self._free = list(range(buffer.num_envs))
-        buffer._core.ring.kernel.watched &= ~MANY_BOUNDARIES  # it would advise rows, of which nobody here has heard
 
     @property
     def episodes(self) -> int:
