@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +49,16 @@ def cluster() -> Iterator[Any]:
     ray.init(address=given, log_to_driver=False, **(own if given == "local" else {}))
     yield ray
     ray.shutdown()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A directory, in memory where the system has such a place."""
+    from rollouts import MEMORY
+
+    made = Path(tempfile.mkdtemp(dir=MEMORY))
+    yield made
+    shutil.rmtree(made)
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:

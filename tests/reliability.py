@@ -89,7 +89,7 @@ PROMISES = [
     ),
     Promise(
         "Both back ends agree to the bit; the native border refuses what is wrong",
-        (f"{PROPERTY}/test_kernels_agree.py", "tests/unit/test_border.py"),
+        (f"{PROPERTY}/test_kernels_agree.py", "tests/ring/test_border.py"),
         "the table of legal calls is exact",
     ),
     Promise(
@@ -114,12 +114,12 @@ PROMISES = [
     ),
     Promise(
         "Draws follow their law",
-        ("tests/statistical",),
+        ("tests/samplers/test_draws.py", "tests/samplers/test_ranked.py", "tests/samplers/test_hindsight.py"),
         "`test_meta_uniform_draws_of_the_positive_ones_are_found`",
     ),
     Promise(
         "Threads lose nothing and do not starve each other",
-        ("tests/threads",),
+        ("tests/buffer/test_threads.py", "tests/checkpoints/test_add_during_save.py", "tests/flow"),
         "by hand: a lock that lets everybody in",
     ),
     Promise(
@@ -134,7 +134,7 @@ PROMISES = [
     ),
     Promise(
         "A call that waits ends with an error where its buffer is closed, or its creator has died",
-        ("tests/threads/test_limiter_waits.py",),
+        ("tests/flow/test_limiter_waits.py",),
         "by hand: a `close` that tells nobody",
     ),
     Promise(
@@ -154,12 +154,12 @@ PROMISES = [
     ),
     Promise(
         "Steps reach their shards or are counted; a save of shards that is refused or fails replaces nothing",
-        ("tests/shards/test_shard_writers.py", "tests/shards/test_shard_faults.py"),
+        ("tests/ray/test_shard_writers.py", "tests/ray/test_shard_faults.py"),
         "by hand: a writer that ends without its last block",
     ),
     Promise(
         "A lost shard, node, raylet or head costs what was on it since its last save",
-        ("tests/shards/test_shards_on_ray.py",),
+        ("tests/ray/test_shards_on_ray.py",),
         "by hand: a writer without an actor's shutdown",
     ),
     Promise(

@@ -53,6 +53,7 @@ tested() {
         { cat "$scratch"/report* >&2; return 1; }  # pytest keeps what is written while a test runs
 }
 
+threads=(tests/buffer/test_threads.py tests/checkpoints/test_add_during_save.py tests/flow)
 for kind in "${kinds[@]}"; do
     if [[ $kind == thread ]]; then
         "$compiler" -std=c++20 -O1 -g -fsanitize=thread -DRELIVE_ATOMIC_COPIES -Wno-tsan -o "$scratch/races" tests/native/races.cpp
@@ -62,14 +63,14 @@ for kind in "${kinds[@]}"; do
             exit 1
         fi
         built thread thread
-        tests=(tests/threads)
+        tests=("${threads[@]}")
         [[ $# -gt 0 ]] && tests=("$@")
         tested thread tsan "${tests[@]}"
     else
         built address address,undefined
-        unit=(border kernels kernels_of_files queue sum_tree_api tree_follows_ring)
-        tests=(tests/contract tests/property tests/threads)
-        for name in "${unit[@]}"; do tests+=("tests/unit/test_$name.py"); done
+        ring=(border kernels kernels_of_files queue tree_follows_ring)
+        tests=(tests/contract tests/property "${threads[@]}" tests/samplers/test_sum_tree_api.py)
+        for name in "${ring[@]}"; do tests+=("tests/ring/test_$name.py"); done
         [[ $# -gt 0 ]] && tests=("$@")
         tested address "asan ubsan" "${tests[@]}"
     fi

@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trajectories"))
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from rollouts import leaves, simple
 from saved_lives import build, live, numbers, only_saves, rounds_of
 from system_calls import watched

@@ -7,12 +7,10 @@ import copy
 import dataclasses
 import itertools
 import pickle
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -23,8 +21,6 @@ from full_oracle import FullOracle, assert_same_buffer, most_frames, stacks_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import Call, attempt, programs, vars_of
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trajectories"))
 from system_calls import watched
 from wild_envs import CUTS
 

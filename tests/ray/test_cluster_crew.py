@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,6 @@ import pytest
 
 pytest.importorskip("ray")
 pytest.importorskip("torch")
-sys.path.append(str(Path(__file__).parents[1] / "lab" / "trainers"))
-sys.path.append(str(Path(__file__).parents[1] / "shards"))
 import r2d2_toys
 import trainer_toys
 from actor_toys import Failing

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -14,7 +12,6 @@ import tree
 
 pytest.importorskip("ray.rllib", reason="needs RLlib")
 pytest.importorskip("torch")
-sys.path.append(str(Path(__file__).parents[1] / "adapters"))
 from counter import GAMMA, Counting, length, wrong
 from ray.rllib.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems
 from ray.rllib.connectors.learner import (

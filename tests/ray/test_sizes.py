@@ -10,15 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import relive
-from relive._ring import kernels
-
-sys.path.append(str(Path(__file__).parents[2] / "examples"))
-sys.path.append(str(Path(__file__).parents[1] / "shards"))
 from local import Local
 from ray_sizes import PROCESS, Plan
 
+import relive
+from relive._ring import kernels
 from relive.ray._planning import planned
 from relive.ray._writer import Writer
 
@@ -96,7 +92,7 @@ print(own() - before)
 @pytest.mark.parametrize(("name", "rows"), [("VECTOR", 500_000), ("IMAGES", 120_000)])
 def test_memory_of_a_full_shard(name: str, rows: int) -> None:
     """Within 10 % of what the process of a shard holds more than before."""
-    paths = [str(Path(__file__).parent), str(Path(relive.__file__).parents[1])]
+    paths = [str(Path(__file__).parent), *filter(None, sys.path)]
     code = FILL.format(paths=paths, name=name, rows=rows)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     model = Plan(globals()[name], capacity=rows, lanes=LANES, shards=1)

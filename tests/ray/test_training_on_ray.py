@@ -18,7 +18,6 @@ import pytest
 
 pytest.importorskip("ray")
 pytest.importorskip("torch")
-sys.path.append(str(Path(__file__).parents[1] / "lab" / "trainers"))
 import dqn_toys
 from dqn_toys import Signs, small
 from ray import cloudpickle

@@ -6,7 +6,6 @@ import inspect
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,14 +14,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from forked_storage import Forked
 
 import relive
 from relive._flow import limit
 from relive._ring import kernels
 from relive.checkpoints._filling import fill_limiter
-
-sys.path.append(str(Path(__file__).parents[1] / "contract"))
-from forked_storage import Forked
 
 LANES = 2
 
