@@ -140,7 +140,7 @@ CASES = [
     ("read, no start of a sequence", StaleId, lambda b: b.read([4, 2]),
      "Expected ids of drawable items, got `4`, not a step at which items start (2 of 2) - at `ReplayBuffer.read`"),
     ("read, a step of a sequence that is not complete", StaleId, lambda b: b.read([9]),
-     "Expected ids of drawable items, got `9`, not complete yet (1 of 1) - at `ReplayBuffer.read`"),
+     "Expected ids of drawable items, got `9`: its window is not complete yet (1 of 1) - at `ReplayBuffer.read`"),
     ("read, an older frame", StaleId, lambda b: b.read([0]),
      "Expected ids of drawable items, got `0`, never issued (1 of 1) - at `ReplayBuffer.read`"),
     ("sample, nothing yet", NotEnoughData, lambda b: build(item=relive.Sequences(3)).sample(1),

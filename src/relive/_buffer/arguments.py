@@ -135,7 +135,7 @@ def no_priorities(sampler: Sampler, at: str) -> ArgumentError:
 def stale(ids: Int64, states: Bytes, bad: Bool, at: str, wanted: str = "drawable items") -> StaleId:
     """Which of `ids` cannot be used, and why the first of them cannot."""
     first = int(np.flatnonzero(bad)[0])
-    got = f"`{ids[first]}`, {State(int(states[first])).words} ({int(bad.sum())} of {len(ids)})"
+    got = f"`{ids[first]}`{State(int(states[first])).words} ({int(bad.sum())} of {len(ids)})"
     return StaleId(message(f"ids of {wanted}", got, at))
 
 

@@ -68,17 +68,17 @@ class State(IntEnum):
 
     @property
     def words(self) -> str:
-        """The state as an error names it."""
+        """The state as an error says it behind an id."""
         return _WORDS[self]
 
 
 _WORDS = {
-    State.DRAWABLE: "drawable",
-    State.OVERWRITTEN: "overwritten",
-    State.INCOMPLETE: "not complete yet",
-    State.NEVER_ISSUED: "never issued",
-    State.NO_START: "not a step at which items start",
-    State.DROPPED: "dropped by a cut before its successor was known",
+    State.DRAWABLE: ", drawable",
+    State.OVERWRITTEN: ", overwritten",
+    State.INCOMPLETE: ": its window is not complete yet",
+    State.NEVER_ISSUED: ", never issued",
+    State.NO_START: ", not a step at which items start",
+    State.DROPPED: ", dropped by a cut before its successor was known",
 }
 
 
