@@ -49,7 +49,7 @@ nb::object attempt(Add& add, PyObject* const* arguments, PyObject* names) {
     return result;
 }
 
-// What a value did not like about being looked at, Python says again; but not that somebody pressed Ctrl-C.
+// Clear an error of looking at a value: the Python code raises it again. An interrupt stays.
 void forget_error() {
     if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
 }

@@ -1,4 +1,4 @@
-// What became drawable and what can be drawn no more since somebody looked, read off the counters of the lanes.
+// Items that became drawable, and that stopped being so, since a reader last looked, by the counters of the lanes.
 #pragma once
 
 #include "ring.hpp"

@@ -1,7 +1,7 @@
 // Work without the interpreter's lock, and the interpreter's end.
 //
 // A thread that wants the interpreter back while that ends is torn down where it stands, inside of a C++ frame too, for
-// which C++ ends the whole process. So the end waits for those that are away, and nobody goes away any more:
+// which C++ ends the whole process. So the end waits for those that are away, and no further call goes away:
 // `_buffer/call_lock.py`.
 #pragma once
 

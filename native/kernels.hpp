@@ -10,7 +10,7 @@ namespace relive {
 constexpr int FAN_OUT = 8;      // children a node: eight float64 are one cache line
 constexpr int MAX_LEVELS = 22;  // 8**21 = 2**63 leaves
 
-// An 8-ary sum tree over arrays that somebody else owns. Level 0 holds the leaves; sums[l + 1][g] is the sum, and
+// An 8-ary sum tree over arrays of a storage. Level 0 holds the leaves; sums[l + 1][g] is the sum, and
 // mins[l][g] the smallest positive leaf (0 if there is none), of group g of level l. The last level has one group.
 struct Tree {
     int levels;
@@ -45,7 +45,7 @@ struct Inner : Leaf {
 };
 
 // Slots in descending order of their keys, of equal ones those that came earlier first: a B+ tree over memory that
-// somebody else owns, of which zeros are an empty one.
+// a storage owns, of which zeros are an empty one.
 struct Order {
     std::int64_t* state;
     Leaf* leaves;

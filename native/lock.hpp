@@ -1,5 +1,5 @@
 // Who may use a buffer at this moment. The interpreter's own lock protects what is here, so that entering costs next to
-// nothing where nobody waits: a thread waits only for one that let go of the interpreter in the middle of a call.
+// nothing where no thread waits: a thread waits only for one that let go of the interpreter in the middle of a call.
 #pragma once
 
 #include <atomic>
@@ -45,7 +45,7 @@ public:
         owner_ = 0;
         if (waiting_ && !open_) {
             open_ = true;
-            ++returning_;  // who waits may not have the interpreter before the next call wants to enter
+            ++returning_;  // a waiting thread may get the interpreter after the next call wants to enter
             PyThread_release_lock(gate_);
         }
     }

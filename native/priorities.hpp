@@ -20,7 +20,7 @@ inline void leaves(const Tree& tree, const int64_t* indices, int64_t n, double* 
     for (int64_t i = 0; i < n; ++i) values[i] = tree.sums[0][indices[i]];
 }
 
-// What came and went in a ring since somebody looked, and the priorities of what came.
+// The changes of a ring since a reader last looked, and the priorities of the added items.
 class News {
 public:
     std::vector<int64_t> gone, come;

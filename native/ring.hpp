@@ -2,13 +2,12 @@
 // `_ring/kernels_numpy/ring.py` states the same rules in readable form and is compared with this file in the tests.
 #pragma once
 
-#include "call.hpp"
-#include "rows.hpp"
+#include "plain_steps.hpp"
 #include "spans.hpp"
 
 namespace relive {
 
-class Ring : public Rows {
+class Ring : public PlainSteps {
 public:
     std::vector<Span> spans;       // what one added step touches: all columns (0), and its successor (1)
     int64_t* clock = nullptr;      // ticks once for every lane that a call writes to, where arrivals are kept
@@ -51,12 +50,14 @@ public:
         notable_ = false;
         if (steps.priority) publish(*any_given, 1);
         keeps_given_ = given && observe(*any_given);
+        const bool plain = may_be_plain(steps, keeps_given_ || arrival || clock);
         for (int64_t i = 0; i < steps.n; ++i) {
             const int64_t number = steps.numbers ? steps.numbers[i] : i;
             if (i + AHEAD < steps.n) prefetch(steps.numbers ? steps.numbers[i + AHEAD] : i + AHEAD);
             const int64_t now = tick();
             for (int64_t t = 0; t < steps.length; ++t) {
                 const int64_t k = i * steps.length + t;
+                if (plain && plain_step(steps, k, number, ids[k])) continue;
                 Lane lane = lane_of[number];
                 int64_t at = 0;
                 const int64_t row = step(steps, k, number, lane, at);
@@ -80,7 +81,7 @@ public:
 
 private:
     static constexpr int64_t AHEAD = 6;
-    bool stacked_ = false, plain_ = true, keeps_given_ = false, notable_ = false;
+    bool stacked_ = false, keeps_given_ = false;
 
     int64_t tick() const {
         return clock ? std::atomic_ref<int64_t>(*clock).fetch_add(1, std::memory_order_relaxed) : 0;

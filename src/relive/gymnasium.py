@@ -259,7 +259,7 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What one step of the environment returned."""
+    """The results of one step of the environment."""
 
     result: tuple[Any, Any, Any, Any, dict[str, Any]]
     obs: Any  # a copy, for environments that reuse their arrays

@@ -1,1 +1,1 @@
-"""What the adapters for other libraries share."""
+"""Code shared by the adapters for other libraries."""

@@ -53,7 +53,7 @@ class Locks(Protocol):
     """One lock a byte of a file, whose holder may be any process; they end with it. Byte k + 1 is lane k's."""
 
     def take(self, byte: int) -> bool:
-        """Take a lock; False where somebody else has it."""
+        """Take a lock; False where another process has it."""
         ...
 
     def drop(self, byte: int) -> None:
@@ -61,7 +61,7 @@ class Locks(Protocol):
         ...
 
     def taken(self, byte: int) -> bool:
-        """Whether somebody else has a lock."""
+        """Whether another process has a lock."""
         ...
 
 

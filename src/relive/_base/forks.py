@@ -17,7 +17,7 @@ _LOOK = 50e-6  # seconds from one look to the next at threads that copy outside 
 
 
 class Part(Protocol):
-    """What has to be told in a child."""
+    """An object that is notified in a forked child."""
 
     def _forked(self) -> None:
         """Forget the threads of the parent, and give up what stays the parent's. Nothing else may be asked for."""

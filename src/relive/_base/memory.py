@@ -40,7 +40,7 @@ def _pages(nbytes: int, huge: int | None = None) -> NDArray[np.uint8]:
     Args:
         nbytes: How many.
         huge: Bytes at the beginning that are to be backed by huge pages; None: all, the last page being shared with
-            nobody.
+            no other array.
     """
     if not _CAN_MAP:
         return np.zeros(nbytes, np.uint8)

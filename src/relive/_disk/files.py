@@ -245,7 +245,7 @@ def at_once() -> int:
 
 
 def kept_open() -> int:
-    """How many files may stay open for a later call."""
+    """The number of files that may stay open for a later call."""
     return min(_descriptors() // 4, 1024)
 
 

@@ -276,7 +276,7 @@ class _Call:
         return f"{int(width / limiter.samples_per_insert)} steps a call" if self.adds else f"{int(width)} items a call"
 
     def reason(self) -> str:
-        """What it waits for."""
+        """The condition that it waits for."""
         (inserts, samples), limiter = self.limit.counts(), self.limit.limiter
         rate = limiter.samples_per_insert
         if self.adds:
@@ -289,7 +289,7 @@ class _Call:
         return f"{inserts} steps are added and {samples} items drawn, and {wanted}"
 
     def remedy(self) -> str:
-        """What can be done."""
+        """The remedy that an error names."""
         if self.endless:
             return f"the limiter allows no more than {self.most()}; raise its `error_buffer`"
         other = _Call(self.limit, not self.adds, self.limit.latest.get(not self.adds, 0), self.at)

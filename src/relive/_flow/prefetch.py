@@ -170,7 +170,7 @@ class _Worker:
 
 
 def converter(to: Any, device: Any) -> Callable[[Batch], Batch]:
-    """What turns batches into those of another library.
+    """The function that turns batches into those of another library.
 
     Raises:
         ArgumentError: There is no such library, or a device without one.

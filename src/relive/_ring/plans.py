@@ -35,7 +35,7 @@ class Window(Frozen, kw_only=True):
 
 
 class ColumnLayout(Frozen):
-    """What a kernel needs to know about a column.
+    """A column, as kernels see it.
 
     Attributes:
         array: All of its rows, `[rows, ...]`.

@@ -42,7 +42,7 @@ from .plans import Window
 
 
 def steps_in(marks: Bytes) -> int:
-    """How many of the rows hold a step."""
+    """The number of rows that hold a step."""
     return int(np.count_nonzero(marks & STEP))
 
 

@@ -178,7 +178,7 @@ class Ring:
         return place_of(rows % (blocks * block), lane, block)
 
     def storage(self, rows: Int64, lane: Int64 | int) -> Int64:
-        """Where rows of a lane are in the columns."""
+        """The storage rows of rows of a lane."""
         blocks, _, within = self.at(rows, lane)
         return np.asarray((blocks * self.lanes + lane) * self.marks.shape[2] + within)
 

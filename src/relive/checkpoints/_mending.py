@@ -29,7 +29,7 @@ from ._tensors import TensorReader
 
 
 class Readable(Frozen):
-    """What can be read of the rows of a lane.
+    """The rows of a lane that can be read.
 
     Attributes:
         lost: bool, one for each row: a value in it is damaged.
@@ -84,7 +84,7 @@ class Mended(OpenSave):
         return TensorReader(self._folder, name, file.nbytes, file.checksum, forgiving=True)
 
     def _readable(self) -> list[Readable]:
-        """What no sound chunk of any file has is lost."""
+        """The rows that a sound chunk of some file has; the others are lost."""
         found = [Readable(np.zeros(len(lane.marks), bool), np.zeros(len(lane.marks), bool)) for lane in self.lanes]
         for number, column in enumerate(self.schema.columns):
             name, every = name_of(column.keys), column.field.every or 1

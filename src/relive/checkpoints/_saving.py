@@ -31,7 +31,7 @@ STATE_FORMAT = "relive.state.1"
 
 
 class Saved:
-    """What a save wrote.
+    """A save: its number, its files, and how it ended.
 
     Attributes:
         path: The directory.

@@ -38,7 +38,7 @@ class Facts(Frozen):
 
 
 def facts_of(core: Core) -> Facts:
-    """What a buffer knows now that is in no array."""
+    """The state of a buffer that is in no array."""
     tally = core.tally
     return Facts(tally.rng, {**tally.counts(), "slow_adds": core.slow_adds}, tally.last_ids, tally.last_weights)
 

@@ -36,7 +36,7 @@ def clipped(ranges: Int64, first: Int64) -> Int64:
 
 
 def rows_in(ranges: Int64) -> int:
-    """How many rows are in ranges."""
+    """The number of rows in ranges."""
     return int((ranges[:, 2] - ranges[:, 1]).sum())
 
 

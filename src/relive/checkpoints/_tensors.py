@@ -70,7 +70,7 @@ class Tensor(Frozen):
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Tensor:
-        """How arrays of that dtype and shape are written."""
+        """The tensor of an array of that dtype and shape."""
         return cls(np.dtype(np.float64), (*shape, 2)) if dtype.char == "D" else cls(dtype, shape)
 
 

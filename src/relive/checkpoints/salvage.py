@@ -23,7 +23,7 @@ from ._undrawn import Undrawn
 
 
 class Salvage(Frozen):
-    """What was salvaged.
+    """The result of a salvage.
 
     Attributes:
         number: The save that was used.

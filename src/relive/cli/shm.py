@@ -48,5 +48,5 @@ def _state(path: str) -> str:
         segment = Segment.attach(path, "")
     except StorageError:
         age = time.time() - os.stat(path, follow_symlinks=False).st_mtime
-        return _UNFINISHED if age > 60 else _IN_USE  # somebody may just be making it
+        return _UNFINISHED if age > 60 else _IN_USE  # a process may be making it now
     return _IN_USE if segment.locks.taken(CREATOR) else _LEFT

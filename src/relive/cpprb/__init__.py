@@ -178,7 +178,7 @@ class ReplayBuffer:
         return self.relive._core.ring.drawable
 
     def get_buffer_size(self) -> int:
-        """How many steps it holds."""
+        """The capacity, in steps."""
         return self.relive.capacity
 
     @one_at_a_time

@@ -1,4 +1,4 @@
-"""What an examination found."""
+"""The report of an examination."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Report:
 
     @property
     def right(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the examination found no fault."""
         return not self.findings
 
     def to_dict(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _LANE, _EPISODE = 10_000, 100
 
 
 class Place(NamedTuple):
-    """Where an observation was made."""
+    """The lane, episode and step of an observation."""
 
     lane: int
     episode: int
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Steps of its episode, if nobody resets it before."""
+        """The length of its episode without an early reset."""
         return LENGTHS[self.episode % len(LENGTHS)]
 
     @property

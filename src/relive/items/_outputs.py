@@ -21,7 +21,7 @@ _BATCHES = 4
 
 
 class Outputs:
-    """Where the copies of a fixed list of columns go."""
+    """Arrays for the copies of a fixed list of columns."""
 
     def __init__(self, columns: Sequence[Array], arena: Arena) -> None:
         self._specs = [(column.shape[1:], column.dtype) for column in columns]

@@ -1,4 +1,4 @@
-"""What every item promises."""
+"""The protocol of items and their expanders."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ class _Hindsight:
         return np.asarray(np.minimum(first + (where * (ahead - first + 1)).astype(np.int64), ahead))
 
     def _goals(self, ids: Int64, steps: Int64) -> Array:
-        """What was achieved so many steps later."""
+        """The goals achieved so many steps later."""
         chosen = ids + steps * self._ring.lanes
         goals = self._achieved_after(chosen)
         # Steps before the anchor may have been overwritten by another process while they were copied.

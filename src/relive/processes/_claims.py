@@ -15,7 +15,7 @@ from .._ring.lanes import LOADED
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 
-# Seconds to wait for a lane that a writer has, and that no writer has: somebody is opening the buffer then.
+# Seconds to wait for a lane that a writer has, and for one whose lock a process holds that opens the buffer.
 _WRITTEN, _OPENED = 0.1, 30.0
 
 
@@ -24,7 +24,7 @@ class Claims:
 
     Args:
         ring: The lanes.
-        locks: Who has which.
+        locks: The locks of the lanes.
         owners: The process of each lane's writer, for monitors; int64 `[L]`.
         lanes: Those that may be claimed; none for a buffer that only reads.
 
@@ -43,7 +43,7 @@ class Claims:
     def before(self, lanes: Int64) -> bool:
         """These lanes are about to be written; True if some had to be claimed. All of them are, or none is.
 
-        A lane that somebody wrote before is put right where that was killed in mid-call, and its stream is cut; that
+        A lane with an earlier writer is put right where that was killed in mid-call, and its stream is cut; that
         of a lane which was loaded goes on.
 
         Raises:

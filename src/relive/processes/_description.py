@@ -36,7 +36,7 @@ _STATE = 1 << 15  # bytes of one copy of the state
 
 
 class BufferDescription(Frozen):
-    """What a buffer was built from.
+    """The choices that a buffer was built from.
 
     Attributes:
         schema: What one step holds.
@@ -66,13 +66,13 @@ class BufferDescription(Frozen):
 
     @classmethod
     def of(cls, choices: Choices) -> BufferDescription:
-        """What other processes are told of a new buffer."""
+        """The description of a new buffer, for other processes."""
         c = choices
         return cls(c.schema, c.num_envs, c.rows, c.steps, c.boundaries, c.window, c.item, c.sampler, c.limiter)
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """What the ring records for every row."""
+        """The bookkeeping that the ring records for every row."""
         return KEEPS
 
     def encoded(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What another process sees of a buffer that is in use."""
+"""Monitoring: the figures of a buffer that other processes use."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Writer:
         env_ids: The lanes, in the order in which `add` takes their steps.
         gaps: How often steps were lost on their way: never, unlike those of a writer to shards.
 
-    No other writer can have the lanes until this one is closed, or its process ends. A lane that somebody wrote before
+    No other writer can have the lanes until this one is closed, or its process ends. A lane with an earlier writer
     is cut: its last step can be drawn, and no item runs from it into the new writer's steps. Priorities that are given
     with `add(..., priority=...)` are kept for readers that draw by priority.
 
@@ -89,7 +89,7 @@ class Writer:
 
     @property
     def schema(self) -> Schema:
-        """What one step holds."""
+        """The schema of a step."""
         return self._open().about.schema
 
     @property

@@ -58,7 +58,7 @@ class Filling:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to send."""
+        """Whether the block is empty."""
         return not self.cut and not self.counts.any()
 
     @property
@@ -185,6 +185,6 @@ def _inside(column: Column) -> tuple[int, ...]:
 
 
 def steps_of(schema: Schema, lanes: int) -> int:
-    """How many steps a block of so many lanes has."""
+    """The number of steps in a block of so many lanes."""
     nbytes = sum(column.field.nbytes * column.field.frames for column in schema.columns)
     return max(1, min(STEPS, _MOST_BYTES // max(1, nbytes * lanes)))

@@ -84,7 +84,7 @@ class Actors:
 
     @property
     def shards(self) -> int:
-        """How many there are."""
+        """The number of shards."""
         return len(self.handles)
 
     def call(self, shard: int, method: str, *arguments: Any) -> Any:

@@ -60,12 +60,12 @@ class Writer:
 
     @property
     def num_envs(self) -> int:
-        """How many lanes it writes."""
+        """The number of lanes that it writes."""
         return len(self._lanes)
 
     @property
     def schema(self) -> Any:
-        """What one step holds."""
+        """The schema of a step."""
         return self._plan.schema
 
     def add(self, *, env_ids: Any = None, priority: Any = None, **step: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a set of shards can say about itself."""
+"""Statistics of a set of shards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .._base.frozen import Frozen
 
 
 class ShardStats(Frozen, kw_only=True):
-    """What is known of one shard.
+    """The state of one shard.
 
     Attributes:
         alive: Whether it answers.

@@ -27,7 +27,7 @@ class Locks:
         forks.tell(self)
 
     def take(self, byte: int) -> bool:
-        """Take a lock; False where somebody else has it."""
+        """Take a lock; False where another process has it."""
         try:
             self._call(fcntl.F_OFD_SETLK, fcntl.F_WRLCK, byte)
         except BlockingIOError:
@@ -40,7 +40,7 @@ class Locks:
             self._call(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, byte)
 
     def taken(self, byte: int) -> bool:
-        """Whether somebody else has a lock."""
+        """Whether another process has a lock."""
         kind, *_ = struct.unpack(_RECORD, self._call(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, byte))
         return bool(kind != fcntl.F_UNLCK)
 

@@ -1,4 +1,4 @@
-"""What every storage promises."""
+"""The protocol of storages and their memory."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def file_format(value: Any) -> str:
 
 
 def output(value: Any) -> str:
-    """What draws return."""
+    """The library whose arrays a draw returns: `"numpy"` or `"torch"`."""
     name = check.one_of(value, ("numpy", "torch"), f"{_NAME}(output)")
     if name == "torch":
         with needs("torch", f"{_NAME}(output)"):

@@ -135,7 +135,7 @@ class Source(Protocol):
         ...
 
     def metadata(self, entry: Entry) -> Metadata:
-        """What a trajectory has once."""
+        """The fields that a trajectory has once."""
         ...
 
     def read(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
@@ -193,7 +193,7 @@ class SafetensorsSource:
         return block
 
     def metadata(self, entry: Entry) -> Metadata:
-        """What a trajectory has once."""
+        """The fields that a trajectory has once."""
         name = file_name(entry.id)
         with self.folder.reading(name) as file:
             return read_header(file, f"{self.folder.path}/{name}").metadata

@@ -259,7 +259,7 @@ class Stored(NamedTuple):
     memory: Block | None = None
 
     def metadata(self) -> Metadata:
-        """What the trajectory has once."""
+        """The fields that the trajectory has once."""
         if self.memory is not None:
             return self.memory.metadata
         return {} if self.source is None else self.source.metadata(self.entry)

@@ -236,6 +236,6 @@ class Writer:
         finally:
             self.close()
         if unawaited:
-            what = f"A buffer was not closed: {unawaited} trajectories that nobody had waited for were written now"
+            what = f"A buffer was not closed: {unawaited} trajectories that no call had waited for were written now"
             remedy = "call `close()`, or use `with`"
             logging.getLogger("relive").warning("%s", event(what, self.folder.path, remedy))

@@ -62,7 +62,7 @@ class Inspection:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether the directory is complete."""
         return not self.missing
 
 

@@ -75,7 +75,7 @@ class Rows:
         return place_of(memory % self.depth, lanes, self.block)
 
     def storage(self, memory: Int64, lanes: Int64) -> Int64:
-        """Where rows of lanes are among all rows of a column."""
+        """The storage rows of rows of lanes."""
         blocks, _, within = self.at(memory, lanes)
         return np.asarray((blocks * self.num_lanes + lanes) * self.block + within)
 

@@ -39,7 +39,7 @@ ONE_STEP = frozenset({"sb3-memory", "cpprb-next-of"})
 
 
 def named(name: str) -> Callable[[], Any]:
-    """What makes the pipeline of a name.
+    """The maker of the pipeline of a name.
 
     Args:
         name: One of `KNOWN`, or `module:function` for a function without arguments that returns a pipeline; the

@@ -310,11 +310,11 @@ class EpisodeReplayBuffer(replay_buffers.EpisodeReplayBuffer, metaclass=_Named):
         return self._kept.buffer if isinstance(self._kept, Laid) else None
 
     def get_num_episodes(self, module_id: Any = None) -> int:
-        """How many episodes have steps in the buffer."""
+        """The number of episodes that have steps in the buffer."""
         return self._kept.episodes
 
     def get_num_timesteps(self, module_id: Any = None) -> int:
-        """How many steps the buffer holds."""
+        """The number of stored steps."""
         return self._kept.steps
 
     def get_state(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Waiting:
 
     @property
     def episodes(self) -> int:
-        """How many episodes have steps here."""
+        """The number of episodes that have steps here."""
         return len(self._counts)
 
     def add(self, chunk: Chunk) -> bool:
@@ -76,7 +76,7 @@ class Laid:
 
     Args:
         buffer: Whose lanes they are.
-        at: Who says that there are too few.
+        at: The class that a warning of too few lanes names.
         numbers: Episodes so far.
         ends: By lane, the numbers of its stored episodes and their newest ids; None: no steps.
         leads: By lane, the ids of the stand-ins in front of episodes, where items are sequences; None: there are none.
@@ -98,12 +98,12 @@ class Laid:
 
     @property
     def episodes(self) -> int:
-        """How many episodes have steps here."""
+        """The number of episodes that have steps here."""
         return sum(map(len, self.ends))
 
     @property
     def steps(self) -> int:
-        """How many steps there are."""
+        """The number of steps."""
         return len(self.buffer) - sum(map(len, self.leads))
 
     def add(self, chunk: Chunk) -> bool:

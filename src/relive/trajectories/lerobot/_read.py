@@ -30,7 +30,7 @@ def is_lerobot(path: str | os.PathLike[str]) -> bool:
 
 
 def count(path: str | os.PathLike[str]) -> int:
-    """How many episodes a data set has.
+    """The number of episodes of a data set.
 
     Raises:
         StorageError: It is not of format v3, or damaged.

@@ -29,7 +29,7 @@ _OWN = (("max_episode_length",), ("model_weights_id",))
 
 
 class FieldRows(NamedTuple):
-    """Where the rows of a field are in a file.
+    """The place of a field's rows in a file.
 
     Attributes:
         start: Offset of the first row.
@@ -105,7 +105,7 @@ class RLinfSource:
         return block
 
     def metadata(self, entry: Entry) -> Metadata:
-        """What a trajectory has once."""
+        """The fields that a trajectory has once."""
         with self.folder.reading(name_of(entry, self.kind)) as fd:
             return self._metadata(fd, contents(fd, self.kind, self._at(entry)))[0]
 
