@@ -27,7 +27,7 @@ protected:
         for (size_t c = 0; c < num_obs; ++c)
             if (std::memcmp(columns[c].at(at), steps.values[c] + size_t(k) * columns[c].row, columns[c].row) != 0)
                 return false;
-        make_way(number, lane, first);
+        const Counts counts = make_way(number, lane, first);
         const auto copy = [&](size_t c, const char* const* values, int64_t to) {
             copy_row(columns[c].at(to), values[c] + size_t(k) * columns[c].row, columns[c].row);
         };
@@ -38,7 +38,10 @@ protected:
         notable_ |= head - lane.cleared == rows;
         show(lane.memory, after_(lane.memory));
         std::atomic_thread_fence(std::memory_order_release);  // for `snapshot`
+        show(lane.oldest, counts.oldest);
         show(lane.steps, lane.steps + 1);
+        show(lane.drawable, counts.drawable);
+        show(lane.stored, counts.stored);
         publish(lane.head, head + 1);
         publish(lane.held, head + 1);
         publish(lane.ready, head + 1);
@@ -47,31 +50,34 @@ protected:
     }
 
 private:
+    // What a step changes in its lane besides `head`: shown with it, so that no `snapshot` has one without the other.
+    struct Counts {
+        int64_t oldest, drawable, stored;
+    };
+
     // Count the new step in, and the rows out that go for it: the one that leaves the newest R, and the first steps
-    // where there are more than the lane keeps. That is shown before any of them changes.
-    void make_way(int64_t number, Lane& lane, int64_t first) const {
-        int64_t stored = lane.stored + 1, drawable = lane.drawable + 1, oldest = lane.oldest, row = first;
+    // where there are more than the lane keeps. That they are gone is shown before any of them changes.
+    Counts make_way(int64_t number, Lane& lane, int64_t first) const {
+        Counts counts{lane.oldest, lane.drawable + 1, lane.stored + 1};
+        int64_t row = first;
         const auto leave = [&] {
             const uint8_t mark = mark_at(storage_row(number, memory_of(lane, row)));
-            stored -= mark & STEP;
-            if (oldest == row++) {
-                drawable -= (mark & ANCHOR) == ANCHOR;
-                ++oldest;
+            counts.stored -= mark & STEP;
+            if (counts.oldest == row++) {
+                counts.drawable -= (mark & ANCHOR) == ANCHOR;
+                ++counts.oldest;
             }
         };
-        while (row <= lane.head - rows) leave();
-        const int64_t retired = row;
-        while (stored > kept) leave();
-        const int64_t gone = std::max(lane.head + 2 - depth, row > retired ? row : 0);
+        if (row == lane.head - rows) leave();
+        const int64_t over = row;
+        while (counts.stored > kept && row < lane.head) leave();
+        const int64_t gone = std::max(lane.head + 2 - depth, row > over ? row : 0);
         if (gone > lane.gone) {
-            show(lane.oldest, std::max(oldest, gone));
+            show(lane.oldest, std::max(counts.oldest, gone));
             publish(lane.gone, gone);
             std::atomic_thread_fence(std::memory_order_release);
         }
-        for (int64_t k = retired; k < row; ++k) show(marks[storage_row(number, memory_of(lane, k))], 0);
-        show(lane.oldest, oldest);
-        show(lane.stored, stored);
-        show(lane.drawable, drawable);
+        return counts;
     }
 };
 

@@ -309,16 +309,13 @@ private:
         return memory;
     }
 
-    // A lane keeps so many steps: where one more has come, its first rows are retired, up to the oldest step. That is
-    // shown before the marks change, as if the rows were written over.
+    // A lane keeps so many steps: where one more has come, its first rows are retired, up to the oldest step.
     void give_up(int64_t number, Lane& lane) const {
         while (lane.stored > kept) {
             const int64_t first = first_row(number, lane.head);
             if (first == lane.head) return;
-            uint8_t& going = mark(number, memory_of(lane, first));
-            retire(number, lane, first, going);
+            retire(number, lane, first, mark(number, memory_of(lane, first)));
             make_room(number, lane, first);
-            show(going, 0);
         }
     }
 

@@ -166,7 +166,8 @@ CALLS = [
     ("priorities overwritten", StaleId, lambda b: b.priorities([0]),
      "Expected ids of drawable items, got `0`, overwritten (1 of 1) - at `ReplayBuffer.priorities`"),
     ("priorities not complete", StaleId, lambda b: b.priorities([18]),
-     "Expected ids of drawable items, got `18`: its window is not complete yet (1 of 1) - at `ReplayBuffer.priorities`"),
+     "Expected ids of drawable items, got `18`: its window is not complete yet (1 of 1) - "
+     "at `ReplayBuffer.priorities`"),
     ("priorities never issued", StaleId, lambda b: b.priorities([10**6]),
      "Expected ids of drawable items, got `1000000`, never issued (1 of 1) - at `ReplayBuffer.priorities`"),
     ("priorities negative", StaleId, lambda b: b.priorities([-1]),

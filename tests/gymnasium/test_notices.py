@@ -336,3 +336,17 @@ def test_a_warning_turned_into_an_error_refuses_a_call_that_changed_nothing(kern
                 last = calm.add(**arguments)
         assert ids == last
         assert calm.stats() == buffer.stats()
+
+
+def test_a_lane_that_fills_in_mid_episode_is_named_by_the_next_call() -> None:
+    schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+    buffer = relive.ReplayBuffer(schema, 400, boundaries=0.05)  # 464 rows
+    step = {"action": 0.0, "reward": 0.0, "truncated": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for t in range(230):  # of two rows each
+            buffer.add(obs=2 * t, next_obs=2 * t + 1, terminated=True, **step)
+        for t in range(1000, 1005):
+            buffer.add(obs=t, next_obs=t + 1, terminated=False, **step)
+    with pytest.warns(relive.ReliveWarning, match="A lane keeps 234 of 400 steps"):
+        buffer.add(obs=1005, next_obs=1006, terminated=False, **step)

@@ -110,10 +110,10 @@ def recover(marks: Bytes, counters: Int64, number: int, rows: int, steps: int, w
     first = first_kept(get_rows(marks, number, oldest, head), oldest, steps)
     if first > oldest:
         counters[GONE] = first
-    low = max(0, head - rows)
-    if get_rows(marks, number, low, first).any():  # of rows that were cleared, or given up, in that call
-        set_rows(marks, number, low, np.zeros(first - low, np.uint8))
-    if counters[CLEARED] == head:  # nothing was added since; the clear itself may not have come to its end
+    low, cleared = max(0, head - rows), int(counters[CLEARED])
+    if cleared > low and get_rows(marks, number, low, cleared).any():  # a clear was killed before its end
+        set_rows(marks, number, low, np.zeros(cleared - low, np.uint8))
+    if cleared == head:
         counters[HELD] = 0
     if head and counters[HELD] == head:
         # An observation, whatever was to become of it.

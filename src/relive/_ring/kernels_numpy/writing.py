@@ -277,7 +277,6 @@ class Writing:
             first = first_rows(counters[lanes], ring.rows)
             self._retire(lanes, first)
             self._make_room(lanes, first)
-            self._mark(lanes, first, 0)
             lanes = lanes[counters[lanes, STORED] >= ring.steps]
 
     def _retire(self, lanes: Int64, rows: Int64) -> None:
