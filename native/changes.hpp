@@ -52,10 +52,10 @@ void each_change(const Rows& ring, int64_t number, const Seen& seen, const Seen&
     const Moved moved(seen, now);
     const Position at = ring.position(number, now.head);
     const int64_t last = (ring.rows - 1) * ring.lanes + number;
-    int64_t slot = ring.place_of(at, moved.gone_from) * ring.lanes + number;
+    int64_t slot = ring.lane_slot_of(at, moved.gone_from) * ring.lanes + number;
     const auto next = [&] { slot = slot == last ? number : slot + ring.lanes; };
     for (int64_t row = moved.gone_from; row < moved.gone_to; ++row, next()) gone(slot);
-    slot = ring.place_of(at, moved.come_from) * ring.lanes + number;
+    slot = ring.lane_slot_of(at, moved.come_from) * ring.lanes + number;
     for (int64_t row = moved.come_from; row < moved.come_to; ++row, next()) {
         const int64_t storage_row = ring.storage_row(number, ring.memory_of(at, row));
         if ((ring.mark_at(storage_row) & ANCHOR) == ANCHOR) come(slot, storage_row);

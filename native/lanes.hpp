@@ -57,7 +57,7 @@ constexpr size_t COUNTERS = sizeof(Lane) / sizeof(int64_t);
 // Where a lane's rows stand, as follows from `head` alone: another process may be writing, and counters that are read
 // one by one could belong to different moments.
 struct Position {
-    int64_t head, memory, place;  // `place`: head % R, by which samplers know the row
+    int64_t head, memory, lane_slot;  // `lane_slot`: head % R, by which samplers know the row
 };
 
 // Which lanes and rows a ring has, and how far around an anchor an item looks.
@@ -96,12 +96,12 @@ inline int64_t observe(const int64_t& counter) {
 // What has no order of its own: marks, bookkeeping, and counters that only tell how many. Plain moves, which a compiler
 // must not split or repeat.
 template <typename T>
-inline void show(T& place, std::type_identity_t<T> value) {
-    std::atomic_ref<T>(place).store(value, std::memory_order_relaxed);
+inline void show(T& target, std::type_identity_t<T> value) {
+    std::atomic_ref<T>(target).store(value, std::memory_order_relaxed);
 }
 template <typename T>
-inline T peek(const T& place) {
-    return std::atomic_ref<T>(const_cast<T&>(place)).load(std::memory_order_relaxed);
+inline T peek(const T& source) {
+    return std::atomic_ref<T>(const_cast<T&>(source)).load(std::memory_order_relaxed);
 }
 
 }  // namespace relive

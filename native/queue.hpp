@@ -16,7 +16,7 @@ struct Ends {
     int64_t gone, come, episodes_gone, episodes_come;
 };
 
-// T is int32 or int64. `places` and `firsts` are [L, R]: entry k of a lane stands at k % R. A place is a row modulo R;
+// T is int32 or int64. `places` and `firsts` are [L, R]: entry k of a lane stands at k % R. Entries are rows modulo R;
 // a first is the number, modulo R, of the anchor that an episode begins with.
 template <typename T>
 class Queue {
@@ -104,7 +104,7 @@ private:
         return k < most - 1 ? k : most - 1;
     }
 
-    // Lanes hold about equally many, so the place of k among all says where to look.
+    // Lanes hold about equally many, so the rank of k among all says where to look.
     static int64_t lane_of(const std::vector<int64_t>& starts, int64_t k) {
         const auto lanes = int64_t(starts.size()) - 1;
         auto number = int64_t(double(k) / double(starts.back()) * double(lanes));
@@ -137,7 +137,7 @@ private:
         T* lane_places = places + number * rows;
         Ends lane = ends[number];
         const Position at = ring.position(number, now.head);
-        const int64_t lost = now.oldest - before.oldest, base = ring.place_of(at, before.oldest);
+        const int64_t lost = now.oldest - before.oldest, base = ring.lane_slot_of(at, before.oldest);
         int64_t k = lane.gone % rows;
         while (lane.gone < lane.come) {
             const int64_t ahead = lane_places[k] - base;
@@ -148,24 +148,24 @@ private:
         if (firsts) forget_episodes(ring, number, lane);
         const Moved range(before, now);
         k = lane.come % rows;
-        int64_t place = ring.place_of(at, range.come_from);
+        int64_t lane_slot = ring.lane_slot_of(at, range.come_from);
         for (int64_t row = range.come_from; row < range.come_to; ++row) {
             const int64_t here = ring.storage_row(number, ring.memory_of(at, row));
             if ((ring.mark_at(here) & ANCHOR) == ANCHOR) {
-                if (firsts && !goes_on(ring, here, lane_places[(k ? k : rows) - 1], place, lane))
+                if (firsts && !goes_on(ring, here, lane_places[(k ? k : rows) - 1], lane_slot, lane))
                     firsts[number * rows + lane.episodes_come++ % rows] = T(k);
-                lane_places[k] = T(place);
+                lane_places[k] = T(lane_slot);
                 ++lane.come;
                 if (++k == rows) k = 0;
             }
-            if (++place == rows) place = 0;
+            if (++lane_slot == rows) lane_slot = 0;
         }
         return lane;
     }
 
     // Whether an anchor belongs to the episode of the one before: that stands `starts` steps before it in one stream.
-    static bool goes_on(const Rows& ring, int64_t row, int64_t before, int64_t place, const Ends& lane) {
-        return lane.come > lane.gone && before == (place + ring.rows - ring.starts % ring.rows) % ring.rows &&
+    static bool goes_on(const Rows& ring, int64_t row, int64_t before, int64_t lane_slot, const Ends& lane) {
+        return lane.come > lane.gone && before == (lane_slot + ring.rows - ring.starts % ring.rows) % ring.rows &&
                !ring.begins_since(row, ring.starts);
     }
 
@@ -189,7 +189,7 @@ private:
             keys_.assign(size, -1);
             values_.resize(size);
         }
-        // What stands at j, in whose place what stands at i goes.
+        // The value at j, which the value at i replaces.
         int64_t take(int64_t i, int64_t j) {
             const int64_t at_i = get(i), at_j = get(j);
             put(j, at_i);

@@ -76,11 +76,11 @@ public:
     bool preceded(int64_t row) const { return !(mark_at(row) & FIRST) && mark_at(previous_row(row)) & STEP; }
 
     // What samplers know a row of a lane by: its number modulo R. Rows that are still stored need no division.
-    int64_t place_of(const Position& lane, int64_t row) const {
+    int64_t lane_slot_of(const Position& lane, int64_t row) const {
         const int64_t behind = lane.head - row;
         if (behind < 0 || behind > rows) return row % rows;
-        const int64_t place = lane.place - behind;
-        return place + ((place >> 63) & rows);  // half of a full ring's rows wrap: no branch could be foreseen
+        const int64_t lane_slot = lane.lane_slot - behind;
+        return lane_slot + ((lane_slot >> 63) & rows);  // half of a full ring's rows wrap: no branch could be foreseen
     }
 
     // Where lanes stand during one call: of a single lane it is looked at once, for all items.
@@ -106,9 +106,9 @@ public:
 
     void ids(const int64_t* slots, int64_t n, int64_t* out) const {
         for (int64_t i = 0; i < n; ++i) {
-            int64_t place, number;
-            split(slots[i], place, number);
-            out[i] = row_at(position(number), place) * lanes + number;
+            int64_t lane_slot, number;
+            split(slots[i], lane_slot, number);
+            out[i] = row_at(position(number), lane_slot) * lanes + number;
         }
     }
 
@@ -212,10 +212,10 @@ public:
             int64_t behind = 0;
             for (int64_t i = 0; i < count; ++i) {
                 if (i + DEEP < count) prefetch_mark(slots[i + DEEP], look);
-                int64_t place, number;
-                split(slots[i], place, number);
+                int64_t lane_slot, number;
+                split(slots[i], lane_slot, number);
                 const Position now = look(number);
-                const int64_t row = row_at(now, place);
+                const int64_t row = row_at(now, lane_slot);
                 const Window found = window(storage_row(number, memory_of(now, row)), n);
                 behind = std::max(behind, now.head - row);
                 out.ids[i] = row * lanes + number;
@@ -266,8 +266,8 @@ public:
     Position position(int64_t number, int64_t head) const {
         Lap& lap = laps_[size_t(number)];
         if (uint64_t(head - lap.memory) >= uint64_t(depth)) lap.memory = head / depth * depth;
-        if (uint64_t(head - lap.places) >= uint64_t(rows)) lap.places = head / rows * rows;
-        return {head, head - lap.memory, head - lap.places};
+        if (uint64_t(head - lap.slots) >= uint64_t(rows)) lap.slots = head / rows * rows;
+        return {head, head - lap.memory, head - lap.slots};
     }
 
     // Where in its lane's memory one of the last `depth` rows stands. A writer has its lane, readers a position.
@@ -277,9 +277,9 @@ public:
         return memory + ((memory >> 63) & depth);
     }
 
-    // The newest row that samplers know by `place`.
-    int64_t row_at(const Position& lane, int64_t place) const {
-        const int64_t behind = lane.place - place;
+    // The newest row that samplers know by `lane_slot`.
+    int64_t row_at(const Position& lane, int64_t lane_slot) const {
+        const int64_t behind = lane.lane_slot - lane_slot;
         return lane.head - (behind > 0 ? behind : behind + rows);
     }
 
@@ -299,7 +299,7 @@ private:
         if (!(mark & STEP)) return mark & LOST ? DROPPED : NEVER_ISSUED;
         if (!(mark & START)) return NO_START;
         if (row >= look.ready(number)) return INCOMPLETE;
-        slot = place_of(now, row) * lanes + number;
+        slot = lane_slot_of(now, row) * lanes + number;
         return DRAWABLE;
     }
 
@@ -314,15 +314,15 @@ private:
 
     template <typename Look>
     void prefetch_mark(int64_t slot, Look look) const {
-        int64_t place, number;
-        split(slot, place, number);
+        int64_t lane_slot, number;
+        split(slot, lane_slot, number);
         const Position now = look(number);
-        RELIVE_PREFETCH(marks + storage_row(number, memory_of(now, row_at(now, place))));
+        RELIVE_PREFETCH(marks + storage_row(number, memory_of(now, row_at(now, lane_slot))));
     }
 
-    // The first rows of the laps in which a reader last saw a lane: through its memory, and through its places.
+    // The first rows of the laps in which a reader last saw a lane: by its memory, and by its lane slots.
     struct Lap {
-        int64_t memory = 0, places = 0;
+        int64_t memory = 0, slots = 0;
     };
     mutable std::vector<Lap> laps_;
 

@@ -10,7 +10,7 @@
 
 namespace relive {
 
-// Successive steps of a lane, from a place in its memory on; the last one is at the storage row `last`.
+// Successive steps of a lane, from a position in its memory on; the last one is at the storage row `last`.
 struct Run {
     int64_t memory, count, last;
     uint8_t mark;
@@ -51,11 +51,11 @@ public:
 
     // The sequence that starts at a drawable slot.
     void find(int64_t slot, Sequence& out) const {
-        int64_t place;
-        ring_.split(slot, place, out.number);
+        int64_t lane_slot;
+        ring_.split(slot, lane_slot, out.number);
         const Position now = ring_.position(out.number);
         const int64_t depth = ring_.depth, end = now.memory;
-        int64_t memory = ring_.memory_of(now, ring_.row_at(now, place));
+        int64_t memory = ring_.memory_of(now, ring_.row_at(now, lane_slot));
         const int64_t at = ring_.storage_row(out.number, memory);
         out.runs.clear();
         out.steps = 0;

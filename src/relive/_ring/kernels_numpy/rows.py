@@ -79,16 +79,16 @@ class Rows:
         blocks, _, within = self.at(memory, lanes)
         return np.asarray((blocks * self.num_lanes + lanes) * self.block + within)
 
-    def place(self, rows: Int64) -> tuple[Int64, Int64]:
+    def memory_of(self, rows: Int64) -> tuple[Int64, Int64]:
         """Where storage rows are in the memory of their lanes, and the lanes."""
         blocks, lanes = np.divmod(rows // self.block, self.num_lanes)
         return blocks * self.block + rows % self.block, lanes
 
     def rows_at(self, slots: Int64) -> tuple[Int64, Int64]:
         """The lanes of `slots`, and the newest rows that have them."""
-        places, lanes = np.divmod(slots, self.num_lanes)
+        lane_slots, lanes = np.divmod(slots, self.num_lanes)
         heads = self.counters[lanes, HEAD]
-        behind = heads % self.rows - places
+        behind = heads % self.rows - lane_slots
         rows: Int64 = heads - np.where(behind > 0, behind, behind + self.rows)
         return lanes, rows
 
@@ -164,7 +164,7 @@ class Rows:
 
         Before the stream's first frame, that frame is repeated, or the row of zeros is used.
         """
-        memory, lanes = self.place(newest)
+        memory, lanes = self.memory_of(newest)
         rows = np.empty((*newest.shape, frames), np.int64)
         rows[..., -1] = newest
         begun = (self.marks[self.at(memory, lanes)] & FIRST) > 0
@@ -278,7 +278,7 @@ class Rows:
 
     def fold(self, column: Array, starts: Int64, steps: Int32, gammas: Float64) -> Array:
         """The discounted sums over `steps` rows of `column` from storage rows `starts` on, in its dtype."""
-        memory, lanes = self.place(starts)
+        memory, lanes = self.memory_of(starts)
         wide = (-1,) + (1,) * (column.ndim - 1)
         total = column[starts].astype(np.float64)
         for k in range(1, len(gammas)):
