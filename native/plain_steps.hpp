@@ -9,16 +9,16 @@ namespace relive {
 
 class PlainSteps : public Rows {
 protected:
-    bool plain_ = true;     // each column has a row a step
-    bool notable_ = false;  // a call has cut a stream, begun one behind an end, or filled a lane
+    bool plain_ = true;         // each column has a row a step
+    bool keeps_given_ = false;  // a priority was given, in this call or before
+    bool notable_ = false;      // a call has cut a stream, begun one behind an end, or filled a lane
 
-    bool may_be_plain(const Steps& steps, bool kept_beside) const {
-        const bool alone = span == 1 && !lookback && starts == 1 && !across;
-        return plain_ && alone && steps.nexts && !steps.priority && !kept_beside;
+    bool may_be_plain(const Steps& steps) const {
+        return plain_ && steps.nexts && span == 1 && !lookback && starts == 1 && !across;
     }
 
-    // Write step k of a call; false where it is not a plain one, and nothing has changed.
-    bool plain_step(const Steps& steps, int64_t k, int64_t number, int64_t& id) {
+    // Write step k of a call at the tick `now`; false where it is not a plain one, and nothing has changed.
+    bool plain_step(const Steps& steps, int64_t k, int64_t number, int64_t now, int64_t& id) {
         Lane& lane = lane_of[number];
         const int64_t head = lane.head, first = first_row(number, head);
         if (!lane.holds() || lane.ready != head || lane.oldest < first) return false;
@@ -32,9 +32,11 @@ protected:
             copy_row(columns[c].at(to), values[c] + size_t(k) * columns[c].row, columns[c].row);
         };
         for (size_t c = num_obs; c < columns.size(); ++c) copy(c, steps.values, at);
-        for (size_t c = 0; c < num_obs; ++c) copy(c, steps.nexts, after);
+        note(steps, k, at);
         show(marks[at], STEP | START);
+        for (size_t c = 0; c < num_obs; ++c) copy(c, steps.nexts, after);
         show(marks[after], 0);
+        if (arrival) show(arrival[at], now);
         notable_ |= head - lane.cleared == rows;
         show(lane.memory, after_(lane.memory));
         std::atomic_thread_fence(std::memory_order_release);  // for `snapshot`
@@ -47,6 +49,11 @@ protected:
         publish(lane.ready, head + 1);
         id = head * lanes + number;
         return true;
+    }
+
+    // Keep the priority that step k was given, if any step was given one.
+    void note(const Steps& steps, int64_t k, int64_t at) const {
+        if (keeps_given_) show(given[at], steps.priority ? -(steps.priority[k] + 0.0) : 0.0);  // -0.0 is 0
     }
 
 private:

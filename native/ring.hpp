@@ -50,14 +50,14 @@ public:
         notable_ = false;
         if (steps.priority) publish(*any_given, 1);
         keeps_given_ = given && observe(*any_given);
-        const bool plain = may_be_plain(steps, keeps_given_ || arrival || clock);
+        const bool plain = may_be_plain(steps);
         for (int64_t i = 0; i < steps.n; ++i) {
             const int64_t number = steps.numbers ? steps.numbers[i] : i;
             if (i + AHEAD < steps.n) prefetch(steps.numbers ? steps.numbers[i + AHEAD] : i + AHEAD);
             const int64_t now = tick();
             for (int64_t t = 0; t < steps.length; ++t) {
                 const int64_t k = i * steps.length + t;
-                if (plain && plain_step(steps, k, number, ids[k])) continue;
+                if (plain && plain_step(steps, k, number, now, ids[k])) continue;
                 Lane lane = lane_of[number];
                 int64_t at = 0;
                 const int64_t row = step(steps, k, number, lane, at);
@@ -81,7 +81,7 @@ public:
 
 private:
     static constexpr int64_t AHEAD = 6;
-    bool stacked_ = false, keeps_given_ = false;
+    bool stacked_ = false;
 
     int64_t tick() const {
         return clock ? std::atomic_ref<int64_t>(*clock).fetch_add(1, std::memory_order_relaxed) : 0;
@@ -133,7 +133,7 @@ private:
         const int64_t row = lane.head;
         claim(number, lane);
         store(steps, k, number, lane, at, stored);
-        if (keeps_given_) show(given[at], steps.priority ? -(steps.priority[k] + 0.0) : 0.0);  // -0.0 is 0
+        note(steps, k, at);
         const bool terminated = steps.terminated[k], truncated = steps.truncated[k];
         uint8_t flags = STEP | first | (terminated ? TERMINATED : 0) | (truncated ? TRUNCATED : 0);
         if (starts == 1 || lane.steps % starts == 0) flags |= START;
