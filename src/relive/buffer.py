@@ -40,7 +40,7 @@ class ReplayBuffer:
     """Store what agents experience; sample it back under an explicit distribution.
 
     Args:
-        schema: What one step holds.
+        schema: The fields of a step.
         capacity: Steps that are kept, over all lanes (>= `num_envs`): the newest `capacity // num_envs` of each lane.
         num_envs: Lanes: uninterrupted streams of steps, one per environment (or writer).
         item: What one draw expands to: `Transitions(...)`, `Sequences(...)` or `Hindsight(...)`.

@@ -1,4 +1,4 @@
-"""What one step holds: named fields of fixed shape and dtype, nested as the observation and action spaces are.
+"""The fields of a step: named fields of fixed shape and dtype, nested as the observation and action spaces are.
 
 A schema is a tree of `Field`s. The ring uses it flattened, as a tuple of `Column`s, the observation's columns first.
 """

@@ -48,16 +48,16 @@ class Claims(Protocol):
 
 
 class Adding:
-    """What writes to a buffer's ring. It does not know the buffer, whose memory is so freed as soon as it is gone.
+    """Writes to a buffer's ring. It does not know the buffer, whose memory is so freed as soon as it is gone.
 
     Args:
-        schema: What one step holds.
+        schema: The fields of a step.
         ring: Where it goes.
         refresh: Lets the sampler take in what changed.
         sampler: Which items are drawn; None: priorities are kept for readers.
-        notices: What there is to warn of.
-        lock: Lets one thread at a time into a call.
-        claims: Which lanes this process may write; None: all.
+        notices: The warnings that are due.
+        lock: The lock of the buffer's calls.
+        claims: The lanes that this process may write; None: all.
 
     A native kernel's call leaves to Python what is not legal, since the errors are here; calls that have a notice to
     say; and single values of rare types, which `StepParser.column` reads.

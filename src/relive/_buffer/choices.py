@@ -26,7 +26,7 @@ class Choices(Frozen):
     """The choices of a buffer; how many processes see its arrays is left to its `Access`.
 
     Attributes:
-        schema: What one step holds.
+        schema: The fields of a step.
         num_envs: Lanes.
         steps: Steps that a lane keeps.
         boundaries: The share of rows that is reserved for final observations.

@@ -76,7 +76,7 @@ class Core(Frozen):
 
     Attributes:
         choices: What it was built from.
-        schema: What one step holds.
+        schema: The fields of a step.
         item: What one draw expands to.
         sampler: Which items are drawn.
         storage: Where the bytes live.

@@ -52,7 +52,7 @@ class Ring:
     """The rows of all lanes, in arrays that a storage has opened.
 
     Args:
-        schema: What one step holds.
+        schema: The fields of a step.
         window: Which steps items start at, and which rows around them they need.
         rows: R, the rows of a lane.
         steps: S, the steps that a lane keeps, S <= R.

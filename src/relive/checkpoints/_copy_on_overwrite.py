@@ -53,7 +53,7 @@ class CopyOnOverwrite:
     """Keeps `ranges` of rows readable while a buffer goes on.
 
     Args:
-        schema: What one step holds.
+        schema: The fields of a step.
         ring: The steps.
         ranges: int64 `[n, 3]`: lane, first, last.
 

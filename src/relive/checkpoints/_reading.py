@@ -48,7 +48,7 @@ class OpenSave:
 
     Attributes:
         manifest: What it consists of.
-        schema: What one step holds.
+        schema: The fields of a step.
         window: That of the item.
         rows: Rows of a lane.
         steps: Steps that a lane keeps.

@@ -39,7 +39,7 @@ class Inspection(Frozen, kw_only=True):
         saves: All complete saves, the newest first: number, and bytes of its files.
         files: The files of the save: name and bytes.
         unused: Files that no complete save needs.
-        schema: What one step holds.
+        schema: The fields of a step.
         fields: For each field its name, `dtype`, shape, and the bytes of its stored values.
         choices: `item`, `sampler`, `storage` and, if there is one, `limiter` as text.
         lanes: Number of lanes.

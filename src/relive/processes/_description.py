@@ -39,7 +39,7 @@ class BufferDescription(Frozen):
     """The choices that a buffer was built from.
 
     Attributes:
-        schema: What one step holds.
+        schema: The fields of a step.
         lanes: How many.
         rows: Of each lane.
         steps: That each lane keeps.

@@ -50,7 +50,7 @@ class View:
     item of its creator alone. The fields of the steps are the ring's.
 
     Args:
-        schema: What one step holds.
+        schema: The fields of a step.
         window: That of this process's item.
         ring: The ring.
         memory: Its arrays.

@@ -38,7 +38,7 @@ class Writer:
         env_ids: The lanes to claim; None: all that are free.
 
     Attributes:
-        schema: What one step holds.
+        schema: The fields of a step.
         env_ids: The lanes, in the order in which `add` takes their steps.
         gaps: How often steps were lost on their way: never, unlike those of a writer to shards.
 

@@ -20,7 +20,7 @@ class Filling:
     """A block that is being filled: arrays `[T, L', ...]` of one shard's lanes.
 
     Args:
-        schema: What one step holds.
+        schema: The fields of a step.
         lanes: Lanes of the whole.
         steps: T.
 

@@ -39,7 +39,7 @@ class Queue:
         transport: How to reach the shard.
         shard: Its number.
         writer: Names the writer.
-        schema: What one step holds.
+        schema: The fields of a step.
         lanes: The writer's lanes in the shard.
         clock: Seconds.
 

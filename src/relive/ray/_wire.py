@@ -144,7 +144,7 @@ class Plan(Frozen, kw_only=True):
     """What all shards are built from; small, so that an actor can be started again whatever was evicted.
 
     Attributes:
-        schema: What one step holds.
+        schema: The fields of a step.
         steps: Steps that each lane keeps.
         boundaries: The share of rows that is reserved for final observations.
         num_envs: Lanes of the whole.

@@ -45,7 +45,7 @@ class Shards:
     priorities are the shards'.
 
     Args:
-        schema: What one step holds.
+        schema: The fields of a step.
         capacity: Steps that are kept, over all lanes: the newest `capacity // num_envs` of each lane.
         num_envs: Lanes.
         shards: Actors, at most as many as lanes.
@@ -129,7 +129,7 @@ class Shards:
 
     @property
     def schema(self) -> Schema:
-        """What one step holds."""
+        """The fields of a step."""
         return self._plan.schema
 
     @property
