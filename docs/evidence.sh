@@ -8,7 +8,7 @@ compare() {
     local name=$1
     shift
     if [[ ! -e $folder/$name/done ]]; then
-        relive compare "$@" --out "$folder/$name"
+        relive-lab compare "$@" --out "$folder/$name"
         touch "$folder/$name/done"
     fi
 }

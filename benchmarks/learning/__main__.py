@@ -14,7 +14,7 @@ import torch
 
 from benchmarks import learning
 from benchmarks.learning.evaluation import Course
-from relive.lab.statistics import final, interval, paired_difference, ratio_of_medians
+from relive_lab.statistics import final, interval, paired_difference, ratio_of_medians
 
 MODULES = {"sb3": "benchmarks.learning.in_sb3", "cleanrl": "benchmarks.learning.in_cleanrl"}
 ENVS = {"dqn": "CartPole-v1", "sac": "Pendulum-v1"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "relive"
+PACKAGES = [SOURCE, ROOT / "lab" / "src" / "relive_lab"]
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ def parsed(name: str, text: str, *, is_package: bool = False) -> Module:
 
 
 def modules() -> list[Module]:
-    """Every module of `src/relive`, in the order of names."""
+    """Every module of relive and of relive-lab, in the order of names."""
     found = []
-    for path in sorted(SOURCE.rglob("*.py")):
-        parts = ("relive", *path.relative_to(SOURCE).with_suffix("").parts)
+    for package, path in sorted((root, path) for root in PACKAGES for path in root.rglob("*.py")):
+        parts = (package.name, *path.relative_to(package).with_suffix("").parts)
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         found.append(Module(name, path, ast.parse(path.read_text(encoding="utf-8"), str(path))))
     return found

@@ -1,4 +1,4 @@
-"""The pages and the command line know the same commands and options."""
+"""The pages and the command lines know the same commands and options."""
 
 from __future__ import annotations
 
@@ -14,31 +14,37 @@ import pytest
 from markdown_pages import PAGES, read, shell_text
 from source_tree import ROOT
 
-from relive.cli import main
+import relive.cli
+import relive_lab.cli
 
+# The name of the program comes first.
 Words = tuple[str, ...]
+PROGRAMS = {"relive": relive.cli.main, "relive-lab": relive_lab.cli.main}
+ELSEWHERE = [("relive", "train"), ("relive", "compare")]  # what `relive-lab` runs
 
 
 @functools.cache
 def help_of(words: Words) -> str:
-    """What `relive WORDS --help` prints."""
+    """What `WORDS --help` prints."""
     page = io.StringIO()
     settings = mock.patch.dict(os.environ, {"COLUMNS": "400", "NO_COLOR": "1"})
     with settings, contextlib.redirect_stdout(page), pytest.raises(SystemExit) as ended:
-        main([*words, "--help"])
+        PROGRAMS[words[0]]([*words[1:], "--help"])
     assert not ended.value.code
     return page.getvalue()
 
 
 @functools.cache
 def subcommands(words: Words) -> list[str]:
-    """The commands that may follow `relive WORDS`; none after a whole command."""
+    """The commands that may follow `WORDS`; none after a whole command."""
+    if words in ELSEWHERE:
+        return []
     usage = next(line for line in help_of(words).splitlines() if line.startswith("usage:"))
     found = re.search(r"\{([\w,-]+)\}$", usage.strip())
     return found[1].split(",") if found else []
 
 
-def commands(words: Words = ()) -> list[Words]:
+def commands(words: Words) -> list[Words]:
     """Every whole command."""
     following = subcommands(words)
     return [command for name in following for command in commands((*words, name))] if following else [words]
@@ -48,17 +54,19 @@ def uses(text: str) -> list[tuple[Words, list[str]]]:
     """Every use of the command line in a page: its words without options, and its options."""
     found = []
     for line in shell_text(text):
-        for use in re.findall(r"(?:^|[\s/;&|(])relive((?: [^|;&#]+)?)", line):
-            words = tuple(re.split(r" (?=-)", use, maxsplit=1)[0].split())
-            if words or " --" in use:
+        for name, use in re.findall(r"(?:^|[\s/;&|(])(relive(?:-lab)?)((?: [^|;&#]+)?)(?![\w.\]-])", line):
+            words = (name, *re.split(r" (?=-)", use, maxsplit=1)[0].split())
+            if words[:2] in ELSEWHERE:
+                words = ("relive-lab", *words[1:])
+            if len(words) > 1 or " --" in use:
                 found.append((words, re.findall(r"(?<= )--([a-z][\w-]*)", use)))
     return found
 
 
 def command_of(words: Words) -> tuple[Words, str | None]:
     """The longest command that words start with, and the first word that should have continued it."""
-    known: Words = ()
-    for word in words:
+    known = words[:1]
+    for word in words[1:]:
         if not subcommands(known) or word == "COMMAND":
             return known, None
         if word not in subcommands(known):
@@ -72,16 +80,17 @@ def test_commands_and_options_on_a_page_exist(page: Path) -> None:
     faults = []
     for words, options in uses(read(page)):
         command, unknown = command_of(words)
-        faults += [f"`relive {' '.join(words)}`: no command `{unknown}`"] if unknown else []
+        faults += [f"`{' '.join(words)}`: no command `{unknown}`"] if unknown else []
         known = {*re.findall(r"--([a-z][\w-]*)", help_of(command)), "help"}
-        faults += [f"`relive {' '.join(command)}`: no option `--{name}`" for name in options if name not in known]
+        faults += [f"`{' '.join(command)}`: no option `--{name}`" for name in options if name not in known]
     assert not faults
 
 
 def test_every_command_is_on_some_page_and_shows_an_example() -> None:
     named = {command_of(words)[0] for page in PAGES for words, _ in uses(read(page))}
-    assert set(commands()) <= named
-    for command in commands():
+    every = [command for program in PROGRAMS for command in commands((program,)) if command not in ELSEWHERE]
+    assert set(every) <= named
+    for command in every:
         assert "Example:" in help_of(command), command
 
 
@@ -89,13 +98,13 @@ def test_the_script_for_the_evidence_runs_the_commands_of_the_page() -> None:
     script = re.findall(
         r"^compare \w+ (.+)$", (ROOT / "docs" / "evidence.sh").read_text(encoding="utf-8"), re.MULTILINE
     )
-    page = {line.removeprefix("relive compare ") for line in shell_text(read(ROOT / "docs" / "evidence.md"))}
+    page = {line.removeprefix("relive-lab compare ") for line in shell_text(read(ROOT / "docs" / "evidence.md"))}
     assert len(script) > 4
     assert set(script) <= page
 
 
 def test_meta_uses_are_found() -> None:
-    page = "`relive compare pairs --quick` or\n\n```sh\n.venv/bin/relive train sac --env-id X # no --no\n```\n"
+    page = "`relive-lab compare pairs --quick` or\n\n```sh\n.venv/bin/relive shm list --env-id X # no --no\n```\n"
     page += "`import relive`\n"
-    assert uses(page) == [(("train", "sac"), ["env-id"]), (("compare", "pairs"), ["quick"])]
-    assert command_of(("train", "ppo")) == (("train",), "ppo")
+    assert uses(page) == [(("relive", "shm", "list"), ["env-id"]), (("relive-lab", "compare", "pairs"), ["quick"])]
+    assert command_of(("relive-lab", "train", "ppo")) == (("relive-lab", "train"), "ppo")

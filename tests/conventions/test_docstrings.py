@@ -22,11 +22,11 @@ FACES = [
     "relive.doctor",
     "relive.errors",
     "relive.gymnasium",
-    "relive.lab",
-    "relive.lab.envs",
     "relive.minari",
     "relive.testing",
     "relive.trajectories",
+    "relive_lab",
+    "relive_lab.envs",
 ]
 # Other libraries' buffers, where these are installed.
 ADAPTERS = {"relive.sb3": "stable_baselines3", "relive.tianshou": "tianshou", "relive.torchrl": "torchrl"}

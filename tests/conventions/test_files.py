@@ -132,11 +132,12 @@ def test_pins_name_each_package_once_and_no_registry() -> None:
     assert not any("://" in line for line in lines)
 
 
-def test_every_direct_dependency_is_pinned() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("folder", [".", "lab"])
+def test_every_direct_dependency_is_pinned(folder: str) -> None:
+    settings = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))
     project = settings["project"]
     wanted = [*settings["build-system"]["requires"], *project["dependencies"]]
     wanted += [name for extra in project["optional-dependencies"].values() for name in extra]
-    names = {re.split(r"[\[<>=~ ]", requirement)[0] for requirement in wanted} - {"relive"}
+    names = {re.split(r"[\[<>=~ ]", requirement)[0] for requirement in wanted} - {"relive", "relive-lab"}
     pinned = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE))
     assert names <= pinned, names - pinned

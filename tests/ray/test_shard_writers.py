@@ -345,42 +345,6 @@ def test_it_is_said_where_batches_in_flight_are_too_much_for_the_object_store(
         assert caplog.text.count("3 batches in flight take 1 MB of an object store of") == said
 
 
-@pytest.mark.parametrize("saved", [False, True])
-def test_an_actor_knows_where_items_start_whoever_dies(saved: bool, tmp_path: Path) -> None:
-    """An actor's first priorities are those of the items that start at the step: here the step's own number."""
-    outbox_of = pytest.importorskip("relive.lab._outbox").Outbox
-    item = relive.Sequences(3, starts=4)
-    shards, lines = made(item=item, capacity=LANES * 512, save_dir=str(tmp_path) if saved else None)
-    envs, lanes = Counting(), np.arange(LANES)
-
-    def steps(outbox: Any, count: int) -> None:
-        for _ in range(count):
-            outbox.add(**envs.step(lanes))
-        outbox.flush()
-        assert outbox.writer.flush() == 0
-
-    for number in range(3):  # one actor after the other
-        with shards.writer() as writer:
-            outbox = outbox_of(writer, item, 0.25, lambda batch: batch.obs[:, 0, 1])
-            steps(outbox, 41 + number)
-            lines.objects[1].save_by_clock()
-            steps(outbox, 9)
-            lines.kill(1)
-            lines.restart(1)
-            steps(outbox, 4)  # the gap is seen when these are acknowledged
-            since = envs.time[0]
-            steps(outbox, 21)
-            assert writer.gaps == 1
-        found = 0
-        for shard in lines.objects:
-            for batch in shard.buffer.batches(64, shuffle=False):
-                times = batch.obs[:, 0, 1]
-                chosen = times >= since
-                np.testing.assert_array_equal(shard.buffer.priorities(batch.ids)[chosen], times[chosen] + 0.25)
-                found += chosen.sum()
-        assert found >= 4 * LANES
-
-
 def test_a_writer_whose_thread_failed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Instead of a flush that waits for ever."""
     shards, _ = made()

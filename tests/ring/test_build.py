@@ -109,7 +109,7 @@ def test_one_version_and_one_dependency():
     assert SETTINGS["tool"]["scikit-build"]["metadata"]["version"]["input"] == "src/relive/__init__.py"
     assert re.fullmatch(r"\d+\.\d+\.\d+", relive.__version__)
     assert [re.split(r"\W", need)[0] for need in project["dependencies"]] == ["numpy"]
-    assert {"gymnasium", "torch", "train", "data", "test", "bench", "dev"} <= set(project["optional-dependencies"])
+    assert {"cli", "gymnasium", "torch", "test", "test-all", "bench", "dev"} <= set(project["optional-dependencies"])
 
 
 def test_the_compiler_may_not_change_floats():

@@ -115,7 +115,7 @@ def test_beta_anneals_toward_one():
 
 
 def test_sac_trainer_runs_with_per():
-    from relive.lab import SACConfig, SACTrainer
+    from relive_lab import SACConfig, SACTrainer
 
     config = SACConfig(
         env_id="Pendulum-v1",

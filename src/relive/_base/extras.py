@@ -22,11 +22,11 @@ def needs(extra: str, at: str) -> Iterator[None]:
     Raises:
         MissingExtra: One of them is not installed. A package that is installed but broken raises its own error.
 
-    >>> with needs("train", "relive.lab"):
+    >>> with needs("cli", "relive"):
     ...     import no_such_package
     Traceback (most recent call last):
         ...
-    relive.errors.MissingExtra: Expected the package `no_such_package`, got none - at `relive.lab`: pip install ...
+    relive.errors.MissingExtra: Expected the package `no_such_package`, got none - at `relive`: pip install ...
     """
     try:
         yield

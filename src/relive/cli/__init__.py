@@ -1,23 +1,23 @@
-"""The `relive` command. Each subcommand shows an example in its `--help`.
-
-Only the parser is loaded here; PyTorch is loaded when a run starts.
-"""
+"""The `relive` command. Each subcommand shows an example in its `--help`; only the parser is loaded here."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from relive._base.extras import needs
-from relive._base.terminal import INTERRUPTED, READER_GONE
-from relive.errors import ReliveError
+from relive.cli.terminal import INTERRUPTED, READER_GONE
+from relive.errors import MissingExtra, ReliveError, message
 
 DESCRIPTION = """Experience replay for reinforcement learning; --version prints which.
 
-Example: relive train sac --env-id Pendulum-v1 --use-per"""
+Example: relive inspect runs/agent/buffer"""
+# Commands of the trainers and their comparisons, which are a distribution of its own.
+OF_THE_LAB = ("train", "compare")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,9 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     0
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    return ended("relive", lambda: _run(arguments))
+
+
+def ended(name: str, run: Callable[[], int]) -> int:
+    """Run a command, and return its exit status, as `main` has it; `name` begins the line about a refusal."""
     try:
         try:
-            return _run(arguments)
+            return run()
         finally:
             sys.stdout.flush()  # here, where a closed pipe can be handled, and not when the interpreter ends
     except BrokenPipeError:
@@ -45,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
     except (ReliveError, OSError) as error:
-        sys.stderr.write(f"relive: {error}\n")
+        sys.stderr.write(f"{name}: {error}\n")
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -65,25 +70,30 @@ def _run(arguments: list[str]) -> int:
         from relive.cli import doctor
 
         return doctor.main(arguments[1:])
-    status = _commands(arguments).cli(args=arguments, prog="relive", description=DESCRIPTION)
+    if arguments[:1] and arguments[0] in OF_THE_LAB:
+        return _lab(arguments)
+    status = _commands().cli(args=arguments, prog="relive", description=DESCRIPTION)
     return status if isinstance(status, int) else 0
 
 
-def _commands(arguments: Sequence[str]) -> Any:
-    with needs("train", "relive"):
+def _lab(arguments: list[str]) -> int:
+    """Run a command of `relive-lab`, or say how to get it."""
+    if importlib.util.find_spec("relive_lab") is None:
+        at = f"relive {arguments[0]}"
+        raise MissingExtra(message("the package `relive-lab`", "none", at, "pip install relive-lab"))
+    status: int = importlib.import_module("relive_lab.cli").main(arguments)
+    return status
+
+
+def _commands() -> Any:
+    with needs("cli", "relive"):
         import rich  # noqa: F401
         import tyro  # noqa: F401
     from tyro.extras import SubcommandApp
 
     from relive.cli import doctor, inspect, processes, shm, trajectories
-    from relive.lab.commands import groups
 
     app = SubcommandApp()
-    for name, (help_text, commands) in groups(arguments).items():
-        group = SubcommandApp()
-        for word, command in commands.items():
-            group.command(name=word)(command)
-        app.command(group, name=name, help=help_text)
     app.command(name="inspect")(inspect.inspect)
     app.command(name="verify")(inspect.verify)
     app.command(name="salvage")(inspect.salvage)
@@ -94,10 +104,20 @@ def _commands(arguments: Sequence[str]) -> Any:
     memory.command(name="clean")(shm.clean)
     app.command(memory, name="shm", help="Buffers in shared memory: which there are, and removing what was left.")
     app.command(name="doctor")(doctor.doctor)
+    app.command(name="train")(_train)
+    app.command(name="compare")(_compare)
     bench = _bench()
     if bench is not None:
         app.command(name="bench")(bench)
     return app
+
+
+def _train() -> None:
+    """Train one agent; a command of relive-lab."""
+
+
+def _compare() -> None:
+    """Compare ways of replaying experience; a command of relive-lab."""
 
 
 def _bench() -> Any:

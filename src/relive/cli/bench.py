@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .._base.extras import needs
-from .._base.terminal import console
 from ..errors import ArgumentError, message
+from .terminal import console
 
 QUESTIONS = (
     "add_one",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import relive
 from relive._base.extras import needs
-from relive._base.terminal import columns, console
 from relive.cli import _page
+from relive.cli.terminal import columns, console
 
 if TYPE_CHECKING:
     from relive.doctor import Report

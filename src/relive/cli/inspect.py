@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from relive import trajectories
-from relive._base.terminal import INTERRUPTED, console, interruptible, progress, say, say_files
 from relive.checkpoints import inspection
 from relive.checkpoints import salvage as salvaging
 from relive.cli import _report
+from relive.cli.terminal import INTERRUPTED, console, interruptible, progress, say, say_files
 
 Report = Callable[[int, int], None]
 

@@ -11,7 +11,7 @@ import tyro
 from rich.live import Live
 from rich.text import Text
 
-from relive._base.terminal import columns, console, interruptible, say
+from relive.cli.terminal import columns, console, interruptible, say
 from relive.processes.watching import Seen, Watch
 
 _LANES = 24  # shown at most

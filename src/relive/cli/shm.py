@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from relive._base.terminal import columns
+from relive.cli.terminal import columns
 from relive.errors import StorageError
 from relive.storage._segment import CREATOR, Segment
 from relive.storage.shared import FOLDER, PREFIX, segments

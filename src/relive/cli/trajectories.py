@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from relive import trajectories
-from relive._base.terminal import INTERRUPTED, console, interruptible, progress, say
+from relive.cli.terminal import INTERRUPTED, console, interruptible, progress, say
 
 
 class _Stopped(Exception):

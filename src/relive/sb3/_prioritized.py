@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from .._base import check
 from ..errors import ArgumentError, message
-from ..lab._precision import RewardNoise
+from ..reward_noise import RewardNoise
 from ..samplers import Prioritized, Sampler
 from ._buffer import ReplayBuffer
 from ._weighing import Weighing, check_losses

@@ -16,11 +16,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..errors import ArgumentError, ReliveError, event, message
-from ..lab._nets import loss_of
 from ._buffer import ReplayBuffer
 
 _QUANTILES = "quantile_huber_loss"  # of sb3-contrib
 _SQUARES, _HUBER = "mse_loss", ("smooth_l1_loss", "huber_loss")
+
+
+def loss_of(error: Tensor, kind: str, threshold: float) -> Tensor:
+    """Return the loss of every TD error e: `e**2`; with huber `k * (2 |e| - k)` where `|e|` is above the threshold."""
+    if kind == "mse":
+        return error.square()
+    return 2.0 * functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=threshold)
 
 
 def check_losses(train: MethodType, critic_loss: str | None, at: str) -> None:

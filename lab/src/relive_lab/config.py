@@ -1,0 +1,194 @@
+"""The settings that every run has. Each trainer adds its own, and its own defaults for these, in its file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+import relive
+from relive_lab.checks import Fields
+
+MakeEnv = Callable[[], Any]
+"""Builds one Gymnasium environment."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainerConfig:
+    """What every run needs: an environment, replay, a pace of updates, evaluations, and where to write.
+
+    Each algorithm's own settings, and its own defaults for these, are in a subclass.
+
+    Raises:
+        ArgumentError: A value outside its legal range; the message names the field.
+
+    >>> from relive_lab import DQNConfig
+    >>> config = DQNConfig(use_per=True)
+    >>> isinstance(config, TrainerConfig), config.per_beta_start
+    (True, 0.4)
+    """
+
+    env_id: str = "CartPole-v1"
+    """Gymnasium id of the environment; `module:Name-v0` imports the module first."""
+    env_kwargs: Mapping[str, int | float | bool | str] = dataclasses.field(default_factory=dict)
+    """Keyword arguments of the environment."""
+    num_envs: int = 1
+    """Environments stepped side by side, in each actor where there are any."""
+    actors: int = 0
+    """Processes that step environments with the learner's newest weights, while it learns; 0: it does so itself."""
+    cluster: str | None = None
+    """Ray cluster on which actors and the replay buffer's shards run: an address such as `auto`, or `local` for one of
+    this machine; None: processes of this machine."""
+    shards: int = 1
+    """Parts of the replay buffer on the cluster, each an actor with its share of the capacity."""
+    total_steps: int = 20_000
+    """Environment steps of the whole run, over all environments."""
+    seed: int = 0
+    """Decides initial weights, environment seeds, exploration and replay draws."""
+
+    use_per: bool = False
+    """Draw by priorities (prioritized replay), TD errors unless the trainer has others, instead of uniformly."""
+    per_alpha: float = 0.6
+    """Exponent of the priorities: 0 is uniform, 1 is proportional."""
+    per_beta_start: float = 0.4
+    """Importance-sampling exponent at the first update."""
+    per_beta_end: float = 1.0
+    """Importance-sampling exponent from update `per_beta_anneal_steps` on."""
+    per_beta_anneal_steps: int = 200_000
+    """Updates over which beta moves linearly from start to end."""
+    n_step: int = 1
+    """Rewards summed before the target bootstraps."""
+    gamma: float = 0.99
+    """Discount per step."""
+    critic_loss: Literal["mse", "huber"] = "mse"
+    """Loss of a TD error e: its square, or Huber's, e**2 up to the threshold k and k * (2 |e| - k) above."""
+    huber_threshold: float = 0.3
+    """Threshold of Huber's loss, on the scale of the rewards that are learned from; some times the usual TD error."""
+
+    buffer_capacity: int = 1_000_000
+    """Steps the replay buffer holds, over all environments."""
+    batch_size: int = 256
+    """Items per update."""
+    learning_rate: float = 3e-4
+    """Adam step size."""
+
+    start_steps: int = 1_000
+    """Steps of uniformly random actions before the first update."""
+    update_every: int = 1
+    """Environment steps between two rounds of updates."""
+    updates_per_step: int = 1
+    """Updates in each round."""
+    samples_per_insert: float | None = None
+    """Items drawn per step added, held by a `RateLimiter`; it stands for `update_every` and `updates_per_step`."""
+
+    eval_every: int = 1_000
+    """Environment steps between two evaluations; 0 never evaluates."""
+    eval_episodes: int = 10
+    """Episodes of an evaluation; their seeds are the same in every evaluation of every run."""
+    log_dir: str | None = None
+    """Folder for TensorBoard events."""
+    log_every: int = 1_000
+    """Environment steps between two TensorBoard entries."""
+    save_every: int = 0
+    """Environment steps between two saves of the run; 0 saves it at its end alone."""
+    device: str = "cpu"
+    """PyTorch device of the nets."""
+    torch_threads: int | None = None
+    """Threads of PyTorch in this process; small nets are fastest with 1."""
+
+    def __post_init__(self) -> None:
+        fields = Fields(self)
+        fields.integers("num_envs", "total_steps", "n_step", "buffer_capacity", "batch_size", minimum=1)
+        fields.integers("update_every", "updates_per_step", "eval_episodes", "log_every", minimum=1)
+        fields.integers("per_beta_anneal_steps", minimum=1)
+        fields.integers("seed", "start_steps", "eval_every", "save_every", "actors", minimum=0)
+        fields.numbers("per_alpha", "per_beta_start", "per_beta_end", "gamma", low=0.0, high=1.0)
+        fields.numbers("learning_rate", "huber_threshold", above=0.0)
+        fields.choice("critic_loss", "mse", "huber")
+        fields.flags("use_per")
+        if self.samples_per_insert is not None:
+            fields.numbers("samples_per_insert", above=0.0)
+        if self.torch_threads is not None:
+            fields.integers("torch_threads", minimum=1)
+        if not isinstance(self.env_id, str) or not self.env_id:
+            raise fields.refusal("env_id", "the id of a Gymnasium environment")
+        if not isinstance(self.env_kwargs, Mapping):
+            raise fields.refusal("env_kwargs", "a mapping of keyword arguments")
+        if self.batch_size > self.buffer_capacity:
+            raise fields.refusal("batch_size", f"at most buffer_capacity ({self.buffer_capacity})")
+        self._fits_cluster(fields)
+        if self.num_envs * self.actors > self.buffer_capacity:
+            most = f"at most {self.buffer_capacity // self.num_envs}, for a row of buffer_capacity to each environment"
+            raise fields.refusal("actors", most)
+
+    def _fits_cluster(self, fields: Fields) -> None:
+        fields.integers("shards", minimum=1)
+        if self.cluster is not None and (not isinstance(self.cluster, str) or not self.cluster):
+            raise fields.refusal("cluster", "the address of a Ray cluster, or `local`")
+        if self.cluster is not None and not self.actors:
+            raise fields.refusal("actors", "at least 1 with `cluster`", "they are what runs there")
+        if self.shards > (1 if self.cluster is None else self.num_envs * self.actors):
+            most = (
+                "1 without `cluster`" if self.cluster is None else f"at most {self.num_envs * self.actors}, the lanes"
+            )
+            raise fields.refusal("shards", most)
+
+    @property
+    def lanes(self) -> int:
+        """Environments of the whole run, over all actors."""
+        return self.num_envs * max(1, self.actors)
+
+    def sampler(self) -> relive.Uniform | relive.Prioritized:
+        """Return how items are drawn."""
+        if not self.use_per:
+            return relive.Uniform()
+        beta = relive.Anneal(self.per_beta_start, self.per_beta_end, over=self.per_beta_anneal_steps)
+        return relive.Prioritized(alpha=self.per_alpha, beta=beta)
+
+    def wrapped(self, make: MakeEnv) -> MakeEnv:
+        """Return a function that builds the same environment in the wrappers that the settings ask for."""
+        return make
+
+    def seeds(self, step: int) -> list[int]:
+        """Return the seeds of a run that begins or goes on at a step: of replay, PyTorch, acting, and each environment.
+
+        They are hashed, not added: the environments of a run must not live through the episodes of the next seed's.
+        """
+        state = np.random.SeedSequence((self.seed, step)).generate_state(3 + self.num_envs)
+        return [int(seed) for seed in state]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QLearningConfig(TrainerConfig):
+    """What DQN and R2D2 share: the target, the target net, and random actions."""
+
+    double: bool = True
+    """Let the online net choose the action whose value the target net gives."""
+    dueling: bool = False
+    """Estimate the value of a state and the advantages of its actions apart."""
+    critic_loss: Literal["mse", "huber"] = "huber"
+    """Loss of a TD error e: half its square, or Huber's, e**2 / 2 up to the threshold k and k * (|e| - k / 2) above."""
+    huber_threshold: float = 1.0
+    """Threshold of Huber's loss, on the scale of the rewards that are learned from; of h(Q) with `rescale`."""
+    max_grad_norm: float = 10.0
+    """Gradients are scaled down to this norm, all weights together."""
+    target_every: int = 1
+    """Updates between two moves of the target net."""
+
+    epsilon_start: float = 1.0
+    """Probability of a random action at the first step."""
+    epsilon_end: float = 0.05
+    """Probability of a random action from step `epsilon_steps` on."""
+    epsilon_steps: int = 10_000
+    """Environment steps over which that probability falls linearly."""
+    eval_every: int = 5_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fields = Fields(self)
+        fields.integers("target_every", "epsilon_steps", minimum=1)
+        fields.numbers("epsilon_start", "epsilon_end", low=0.0, high=1.0)
+        fields.numbers("max_grad_norm", above=0.0)
+        fields.flags("double", "dueling")

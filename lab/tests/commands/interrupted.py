@@ -1,0 +1,39 @@
+"""A command that Ctrl-C ends in the middle of its work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+
+def interrupted(words: list[str], after: str) -> str:
+    """What `relive WORDS` shows if Ctrl-C comes after the first line that starts with `after`; it must end well."""
+    command, pipe = [sys.executable, "-m", "relive_lab", *words], subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, bufsize=1, start_new_session=True) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.startswith(after):
+                    break
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the children, too
+            shown, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130, error
+    assert "Traceback" not in error, error
+    assert ended(process.pid), "its processes outlive it"
+    return shown
+
+
+def ended(group: int) -> bool:
+    """Whether a process group is empty after ten seconds at most: a helper of Python's own outlives the command."""
+    for _ in range(100):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False

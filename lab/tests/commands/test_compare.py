@@ -1,0 +1,164 @@
+"""`relive compare`, end to end and small, with its processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from interrupted import interrupted
+
+from relive_lab import SACConfig
+from relive_lab.cli import main
+from relive_lab.statistics import Estimate
+from relive_lab.studies.arms import Arms
+from relive_lab.studies.pairs import PairsLearner, pairs_config, pendulum_config
+from relive_lab.studies.study import Runs
+from relive_lab.studies.verdict import verdict
+
+SHORT = ["--episodes", "12", "--eval-every", "4", "--eval-episodes", "8", "--hidden", "8"]
+
+
+def test_pairs_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "pairs", "--seeds", "2", "--first-seed", "7", "--jobs", "2", *SHORT]
+    assert main([*words, "--out", str(tmp_path / "pairs")]) == 0
+    shown = capsys.readouterr().out
+    assert "SAC on PairsTrading, mode break: 4 runs on 2 processes" in shown
+    assert len(re.findall(r"\[\d/4\] (?:uniform|prioritized), seed [78]: return", shown)) == 4
+    for text in ("final return, IQM", "never reached it", "P(higher final return)", "For scale: the rule"):
+        assert text in shown
+    assert (tmp_path / "pairs" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert len((tmp_path / "pairs" / "curves.csv").read_text().splitlines()) == 1 + 2 * 2 * 3
+    found = json.loads((tmp_path / "pairs" / "summary.json").read_text())
+    assert found["seeds"] == [7, 8]
+    assert found["settings"]["update_every"] == 8
+    assert found["complete"] is True
+    assert found["settings"]["arms"] == ["uniform", "td"]
+    assert [arm["arm"] for arm in found["arms"]] == ["uniform", "prioritized"]
+    assert len(found["noise_share"]) == 2
+    assert all(0.0 < share <= 1.0 for share in found["noise_share"])
+    (line,) = found["verdicts"]
+    assert re.fullmatch(r"2 seeds are too few .* by TD error \(.*\); up to \d+ % of its signal is noise\.", line)
+    assert line in " ".join(shown.split())
+
+
+def test_arms_and_loss_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "pairs", "--seeds", "1", "--jobs", "1", *SHORT, "--loss", "huber", "--huber-threshold", "0.2"]
+    assert main([*words, "--arms", "precision", "td", "--cost", "1.5", "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "Differences and P are against precision" in shown
+    found = json.loads((tmp_path / "summary.json").read_text())
+    assert [arm["arm"] for arm in found["arms"]] == ["precision", "prioritized"]
+    settings = {"arms": ["precision", "td"], "loss": "huber", "huber_threshold": 0.2, "cost": 1.5}
+    assert settings.items() <= found["settings"].items()
+
+
+@pytest.mark.parametrize("command", ["pairs", "pendulum"])
+@pytest.mark.parametrize(
+    ("arms", "text"),
+    [
+        (["uniform", "per"], "Expected arms out of `uniform`, `td`, `precision`, `3-step`, got `per` - at `--arms`"),
+        (["td", "uniform", "td"], "Expected every arm once, got `td` 2 times - at `--arms`"),
+        (["td"], "Expected two or more arms out of `uniform`, `td`, `precision`, `3-step`, got 1 - at `--arms`"),
+    ],
+)
+def test_unfit_arms_are_refused(command: str, arms: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", command, "--arms", *arms]) == 2
+    assert text in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_the_arms_set() -> None:
+    arms = Arms(arms=("uniform", "td", "precision", "3-step"), loss="huber")
+    found = {name: pendulum_config(3, 5_000, **arms.settings(arm)) for name, arm in arms.chosen().items()}
+    assert list(found) == ["uniform", "prioritized", "precision", "uniform, 3-step"]
+    base = found["uniform"]
+    assert (base.use_per, base.critic_loss, base.huber_threshold) == (False, "huber", 0.3)
+    assert found["prioritized"] == dataclasses.replace(base, use_per=True)
+    assert found["precision"] == dataclasses.replace(base, use_per=True, priority="precision")
+    assert found["uniform, 3-step"] == dataclasses.replace(base, n_step=3)
+
+
+@pytest.mark.parametrize(
+    ("difference", "base", "seeds", "text"),
+    [
+        ((-0.06, -0.09, -0.02), 1.5, 10, "It costs 4.0 % of the final return here [1.3, 6.0]: it is noise."),
+        ((30.0, 15.0, 45.0), -150.0, 10, "It gains 20.0 % of the final return here [10.0, 30.0]; it is noise."),
+        ((0.05, 0.04, 0.06), 0.01, 10, "It gains 0.05 in the final return here [0.04, 0.06]; it is noise."),
+        (
+            (0.0, 0.0, 0.0),
+            1.0,
+            10,
+            "It makes no clear difference here (final return +0.0 % [+0.0, +0.0]); it is noise.",
+        ),
+        ((-0.01, -0.03, 0.02), 1.0, 5, "It makes no clear difference here (final return -1.0 % [-3.0, +2.0]); it"),
+        ((-0.3, -0.3, -0.3), 1.0, 1, "1 seed is too few for a verdict on it (final return -30.0 % [-30.0, -30.0]); i"),
+    ],
+)
+def test_the_line_that_says_what_a_difference_means(
+    difference: tuple[float, float, float], base: float, seeds: int, text: str
+) -> None:
+    assert verdict("it", "final return", Estimate(*difference), base, seeds, "it is noise").startswith(text)
+    assert verdict("it", "final return", Estimate(*difference), base, seeds).endswith(("].", ")."))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_ends_the_processes_and_shows_what_was_reached(tmp_path: Path) -> None:
+    words = ["compare", "pairs", "--seeds", "200", "--jobs", "2", *SHORT, "--out", str(tmp_path)]
+    shown = interrupted(words, after="[2/")
+    assert re.search(r"SAC on PairsTrading, mode break: \d+ seeds?\b", shown)
+    assert (tmp_path / "curves.png").exists()
+
+
+def test_the_settings_of_pairs_are_those_of_the_published_comparison() -> None:
+    config = pairs_config(PairsLearner(), seed=3, use_per=True)
+    assert config == SACConfig(
+        env_id="relive/PairsTrading-v0",
+        env_kwargs={"mode": "break", "sigma": 1.0, "cost": 0.5},
+        total_steps=50_000,
+        seed=3,
+        use_per=True,
+        per_alpha=0.6,
+        per_beta_start=0.4,
+        per_beta_end=1.0,
+        per_beta_anneal_steps=6_125,
+        gamma=0.97,
+        buffer_capacity=100_000,
+        batch_size=64,
+        hidden_sizes=(32, 32),
+        learning_rate=1e-3,
+        tau=0.01,
+        target_entropy=-1.0,
+        init_alpha=0.1,
+        start_steps=1_000,
+        update_every=8,
+        eval_every=2_500,
+        eval_episodes=200,
+        torch_threads=1,
+    )
+    front_page = pairs_config(PairsLearner(num_envs=10, learning_rate=1.5e-3), seed=3, use_per=True)
+    assert front_page == dataclasses.replace(config, num_envs=10, learning_rate=1.5e-3)
+    rare = pairs_config(PairsLearner(mode="dislocation"), seed=3, use_per=False)
+    assert (rare.env_kwargs["sigma"], rare.update_every, rare.total_steps) == (0.3, 16, 150_000)
+    assert rare.per_beta_anneal_steps == 149_000 // 16
+    own = pairs_config(PairsLearner(mode="dislocation", sigma=1.0, episodes=100), seed=3, use_per=False)
+    assert (own.env_kwargs["sigma"], own.update_every, own.total_steps) == (1.0, 16, 10_000)
+
+
+def test_the_arms_of_a_comparison_differ_in_one_flag() -> None:
+    uniform, prioritized = (pairs_config(PairsLearner(), 0, use_per=per) for per in (False, True))
+    assert dataclasses.replace(uniform, use_per=True) == prioritized
+    uniform, prioritized = (pendulum_config(0, 5_000, use_per=per) for per in (False, True))
+    assert dataclasses.replace(uniform, use_per=True) == prioritized
+    assert (uniform.hidden_sizes, uniform.reward_scale, uniform.update_every) == ((64, 64), 0.1, 1)
+
+
+def test_quick_takes_few_seeds_and_fewer_episodes() -> None:
+    assert PairsLearner().resolved(quick=True).episodes == 400
+    assert PairsLearner(mode="dislocation").resolved(quick=True).episodes == 1_200
+    assert PairsLearner(episodes=77).resolved(quick=True).episodes == 77
+    assert list(Runs(seeds=10, first_seed=5).chosen()) == list(range(5, 15))
+    assert list(Runs(first_seed=5, quick=True).chosen()) == [5, 6, 7, 8, 9, 10]
+    assert list(Runs(seeds=2, quick=True).chosen()) == [0, 1]

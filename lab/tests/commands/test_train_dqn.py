@@ -1,0 +1,64 @@
+"""`relive-lab train dqn`: small tasks and Atari games."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relive_lab import DQNConfig, DQNTrainer, train
+from relive_lab.cli import main
+
+SHORT = ["--start-steps", "100", "--batch-size", "16", "--hidden-sizes", "8", "--eval-episodes", "2"]
+CARTPOLE = ["train", "dqn", "--env-id", "CartPole-v1", *SHORT]
+
+
+def test_a_run_leaves_a_learner_and_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ["--use-per", "--dueling", "--frame-stack", "2", "--total-steps", "300", "--eval-every", "150"]
+    assert main([*CARTPOLE, *settings, "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "DQN on CartPole-v1" in shown
+    assert re.search(r"replay +│ prioritized \(alpha 0.6\), 3-step", shown)
+    assert re.search(r"300/300 .* \d+ MB, eval return \d+", shown)
+    found = json.loads((tmp_path / "result.json").read_text())
+    assert found["config"]["frame_stack"] == 2
+    assert found["eval_steps"] == [150, 300]
+    assert DQNTrainer.load(tmp_path).config.dueling is True
+
+
+def test_the_wrong_trainer_says_which_is_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CARTPOLE, "--total-steps", "120", "--out", str(tmp_path)]) == 0
+    assert main(["train", "sac", "--resume", str(tmp_path)]) == 2
+    assert "`DQNTrainer.load` reads it" in capsys.readouterr().err
+
+
+def test_an_atari_game_gets_settings_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "dqn", "--env-id", "ALE/Pong-v5", "--use-per", "--torch-threads", "1"]
+    short = ["--total-steps", "150", "--start-steps", "100", "--buffer-capacity", "500", "--eval-every", "0"]
+    assert main([*words, *short, "--log-dir", str(tmp_path / "events"), "--out", str(tmp_path)]) == 0
+    assert "DQN on ALE/Pong-v5" in capsys.readouterr().out
+    config = json.loads((tmp_path / "result.json").read_text())["config"]
+    assert (config["frame_stack"], config["learning_rate"], config["update_every"]) == (4, 1e-4, 4)
+    assert (config["start_steps"], config["use_per"]) == (100, True)
+    assert list((tmp_path / "events").glob("events.*"))
+
+
+def test_a_resumed_game_keeps_the_settings_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(train, "_train", lambda name, kind, maker, changes, saving: seen.append(changes))
+    for more in ([], ["--resume", "run"]):
+        main(["train", "dqn", "--env-id", "ALE/Pong-v5", "--tau", "0.5", *more])
+    given: dict[str, Any] = {"env_id": "ALE/Pong-v5", "tau": 0.5}
+    assert DQNConfig(**seen[0]) == DQNConfig.atari(**given)
+    assert seen[1] == given
+
+
+def test_a_given_setting_counts_where_it_is_the_default_of_other_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(train, "_train", lambda name, kind, maker, changes, saving: seen.append(changes))
+    default = DQNConfig()
+    main(["train", "dqn", "--env-id=ALE/Pong-v5", "--update-every", f"{default.update_every}"])
+    assert DQNConfig(**seen[0]) == DQNConfig.atari("ALE/Pong-v5", update_every=default.update_every)

@@ -1,0 +1,45 @@
+"""Weights that a learner publishes and actors read."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+
+import torch
+
+from relive_lab.crew.weights import SharedWeights
+
+
+def publish(weights: SharedWeights, numbers: int) -> None:
+    for number in range(1, 2**24):
+        weights.publish([torch.full((numbers,), float(number))])
+
+
+def test_weights_are_never_torn() -> None:
+    """Versions of one number each, published without a pause by another process."""
+    size = 50_000
+    weights, tensors = SharedWeights(size), [torch.zeros(size // 2), torch.zeros(5, size // 10)]
+    process = multiprocessing.get_context("fork").Process(target=publish, args=(weights, size))
+    process.start()
+    version, reads, begin = 0, 0, time.monotonic()
+    while reads <= 20 or time.monotonic() < begin + 1:  # a busy machine may take a while
+        before, version = version, weights.read(tensors, version)
+        reads += version != before
+        assert version >= before
+        assert all((tensor == float(version)).all() for tensor in tensors), version
+    process.kill()
+    process.join()
+
+
+def test_a_version_that_is_half_written_is_not_taken() -> None:
+    """Where a slot is not what its header says, as when a publisher laps a reader, weights stay as they were."""
+    weights, tensors = SharedWeights(4), [torch.zeros(4)]
+    weights.publish([torch.ones(4)])
+    assert weights.read(tensors, 0) == 1
+    weights.publish([torch.full((4,), 2.0)])
+    weights._slots[0][:2] = 4.0  # version 4 begins in the slot of version 2
+    assert weights.read(tensors, 1) == 1
+    assert tensors[0].tolist() == [1.0] * 4
+    weights.publish([torch.full((4,), 3.0)])
+    assert weights.read(tensors, 1) == 3
+    assert tensors[0].tolist() == [3.0] * 4

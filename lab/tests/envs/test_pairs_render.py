@@ -1,0 +1,121 @@
+"""Pictures, imports, and the example."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import matplotlib.image
+import numpy as np
+import pytest
+
+from relive.errors import ArgumentError
+from relive_lab.envs import PairsTradingEnv
+
+ID = "relive/PairsTrading-v0"
+LAB = Path(__file__).parents[2]
+
+
+def act(value: float) -> np.ndarray:
+    return np.array([value], dtype=np.float32)
+
+
+@pytest.mark.parametrize("settings", [{}, {"data": "real", "split": "test"}])
+def test_rgb_array(settings: dict[str, str]) -> None:
+    env = gymnasium.make(ID, render_mode="rgb_array", **settings)
+    env.reset(seed=0)
+    frames = [env.render()]
+    for _ in range(2):
+        env.step(act(1.0))
+        frames.append(env.render())
+    for frame in frames:
+        assert frame.shape == (500, 800, 3)
+        assert frame.dtype == np.uint8
+    assert not np.array_equal(frames[0], frames[1])
+    assert not np.array_equal(frames[1], frames[2])
+    np.testing.assert_array_equal(env.render(), frames[-1])
+    # Four panels of data on white: ink in every quarter, and mostly paper.
+    for rows in (slice(0, 250), slice(250, 500)):
+        for columns in (slice(0, 400), slice(400, 800)):
+            quarter = frames[-1][rows, columns]
+            assert 0.005 < (quarter < 200).any(axis=-1).mean() < 0.3
+    env.close()
+
+
+def test_the_picture_hides_what_is_to_come() -> None:
+    """Two episodes that agree so far must look alike, whatever happens later."""
+    long, short = (PairsTradingEnv(render_mode="rgb_array") for _ in range(2))
+    for env in (long, short):
+        env.reset(seed=0)
+        for _ in range(10):
+            env.step(act(-1.0))
+    for name in ("spread", "z", "move"):
+        getattr(short.episode, name)[11:] = 50.0
+    short.episode.regime[11:] = True
+    np.testing.assert_array_equal(long.render(), short.render())
+
+
+def test_rgb_array_leaves_pyplot_alone() -> None:
+    code = (
+        "import sys, relive_lab.envs\n"
+        "env = relive_lab.envs.PairsTradingEnv(render_mode='rgb_array')\n"
+        "env.reset(seed=0); env.render()\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment())
+
+
+def test_human_mode_draws_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("agg")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    before = plt.get_fignums()
+    env = gymnasium.make(ID, render_mode="human")
+    env.reset(seed=0)
+    env.step(act(1.0))
+    assert env.render() is None
+    (number,) = set(plt.get_fignums()) - set(before)
+    assert "bar 1 of 100" in plt.figure(number).get_suptitle()
+    env.close()
+    env.close()
+    assert plt.get_fignums() == before
+
+
+def test_rendering_needs_a_mode_and_an_episode() -> None:
+    env = PairsTradingEnv()
+    env.reset(seed=0)
+    text = "Expected `human` or `rgb_array`, got `None` - at `PairsTrading-v0(render_mode)`: pass it to"
+    with pytest.raises(ArgumentError, match=re.escape(text)):
+        env.render()
+    text = "Expected an episode, got a picture before one - at `PairsTrading-v0.render`: call `reset` first"
+    with pytest.raises(ArgumentError, match=re.escape(text)):
+        PairsTradingEnv(render_mode="rgb_array").render()
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def test_importing_loads_no_optional_package() -> None:
+    code = (
+        "import json, sys, gymnasium, relive_lab.envs\n"
+        "gymnasium.make('relive/PairsTrading-v0').reset(seed=0)\n"
+        "names = ('skfolio', 'pandas', 'sklearn', 'matplotlib', 'torch')\n"
+        "print(json.dumps([name for name in names if name in sys.modules]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, env=environment(), capture_output=True, text=True)
+    assert json.loads(done.stdout) == []
+
+
+def test_example(tmp_path: Path) -> None:
+    target = tmp_path / "episode.png"
+    command = [sys.executable, str(LAB / "examples" / "pairs_trading.py"), str(target), "--episodes", "50"]
+    done = subprocess.run(command, check=True, env=environment(), capture_output=True, text=True)
+    assert "50 episodes" in done.stdout
+    assert matplotlib.image.imread(target).shape == (500, 800, 4)

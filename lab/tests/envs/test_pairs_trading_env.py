@@ -1,0 +1,198 @@
+"""The environment keeps Gymnasium's contract and pays exactly what its formula says."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import relive_lab.envs
+from relive.errors import ArgumentError
+
+ID = "relive/PairsTrading-v0"
+SETTINGS: list[dict[str, Any]] = [
+    {"mode": "break"},
+    {"mode": "dislocation", "sigma": 0.3},
+    {"data": "real", "split": "train"},
+    {"data": "real", "split": "test", "pairs": "KO/PEP"},
+]
+INFO = {"position", "profit", "cost", "z", "spread", "regime"}
+
+
+def act(value: float) -> np.ndarray:
+    return np.array([value], dtype=np.float32)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_env_checker(settings: dict[str, Any]) -> None:
+    check_env(gymnasium.make(ID, **settings).unwrapped)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_doing_nothing_earns_exactly_zero(settings: dict[str, Any]) -> None:
+    env = gymnasium.make(ID, **settings)
+    for seed in range(5):
+        env.reset(seed=seed)
+        for bar in range(1, 101):
+            _, reward, terminated, truncated, info = env.step(act(0.0))
+            assert reward == 0.0
+            assert info["profit"] == info["cost"] == 0.0
+            assert not terminated
+            assert truncated == (bar == 100)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"mode": "dislocation", "cost": 1.5, "holding_penalty": 0.3, "reward_scale": 2}]
+)
+def test_reward_and_info_from_the_formula(settings: dict[str, Any]) -> None:
+    c = settings.get("cost", 0.5)
+    penalty = settings.get("holding_penalty", 0.02)
+    scale = settings.get("reward_scale", 0.2)
+    env = gymnasium.make(ID, **settings)
+    rng = np.random.default_rng(0)
+    for seed in range(10):
+        _, info = env.reset(seed=seed)
+        assert set(info) == INFO
+        assert info["position"] == info["profit"] == info["cost"] == 0.0
+        x, q, profit, cost = info["spread"], 0.0, 0.0, 0.0
+        truncated = False
+        while not truncated:
+            action = rng.uniform(-1, 1, 1).astype(np.float32)
+            a = float(action[0])
+            obs, reward, terminated, truncated, info = env.step(action)
+            gain = a * (info["spread"] - x) - c * abs(a - q) - penalty * a**2
+            profit, cost = profit + gain, cost + c * abs(a - q)
+            assert reward == pytest.approx(scale * gain, abs=1e-12)
+            assert info["profit"] == pytest.approx(profit, abs=1e-9)
+            assert info["cost"] == pytest.approx(cost, abs=1e-9)
+            x, q = info["spread"], a
+            assert info["position"] == a == obs[5]
+            assert obs[0] == pytest.approx(np.clip(info["z"], -5, 5) / 2, rel=1e-6)
+            assert obs[1] == pytest.approx(np.clip(info["spread"] / 5, -6, 6), rel=1e-6)
+            assert set(info) == INFO
+            assert not terminated
+            assert type(reward) is float
+
+
+def test_z_score_covers_the_sixty_bars_up_to_now() -> None:
+    env = gymnasium.make(ID)
+    _, info = env.reset(seed=7)
+    spreads, zs = [info["spread"]], [info["z"]]
+    for _ in range(100):
+        *_, info = env.step(act(0.3))
+        spreads.append(info["spread"])
+        zs.append(info["z"])
+    for bar in range(59, 101):
+        last = np.array(spreads[bar - 59 : bar + 1])
+        assert zs[bar] == pytest.approx((last[-1] - last.mean()) / last.std(), rel=1e-9)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_one_seed_gives_the_same_prices_whatever_the_actions(settings: dict[str, Any]) -> None:
+    env, other = gymnasium.make(ID, **settings), gymnasium.make(ID, **settings)
+    a, _ = env.reset(seed=3)
+    b, _ = other.reset(seed=3)
+    for episode in range(3):
+        np.testing.assert_array_equal(a, b)
+        for _ in range(100):
+            a, *_, info = env.step(env.action_space.sample())
+            b, *_, twin = other.step(act(-1.0))
+            np.testing.assert_array_equal(a[:5], b[:5])
+            assert all(info[key] == twin[key] for key in ("z", "spread", "regime"))
+        a, b = (e.reset()[0] for e in (env, other))
+        assert episode < 3
+    assert not np.array_equal(env.reset(seed=3)[0], env.reset(seed=4)[0])
+    assert not np.array_equal(env.reset(seed=3)[0], env.reset()[0])
+
+
+def test_a_reset_in_mid_episode_starts_flat() -> None:
+    env = gymnasium.make(ID)
+    env.reset(seed=0)
+    for _ in range(5):
+        env.step(act(1.0))
+    obs, info = env.reset()
+    assert obs[5] == info["position"] == info["profit"] == info["cost"] == 0.0
+
+
+def test_observations_belong_to_the_caller() -> None:
+    env, clean = gymnasium.make(ID), gymnasium.make(ID)
+    obs, _ = env.reset(seed=0)
+    clean.reset(seed=0)
+    obs[:] = 99.0
+    obs, *_ = env.step(act(0.5))
+    obs[:] = 99.0
+    clean.step(act(0.5))
+    np.testing.assert_array_equal(env.step(act(0.5))[0], clean.step(act(0.5))[0])
+
+
+def test_regime_is_rare_and_reported() -> None:
+    env = gymnasium.make(ID)
+    flags, moves = [], []
+    _, info = env.reset(seed=0)
+    for _ in range(300):
+        x = info["spread"]
+        for _ in range(100):
+            *_, info = env.unwrapped.step(act(0.0))
+            flags.append(info["regime"])
+            moves.append(info["spread"] - x)
+            x = info["spread"]
+        _, info = env.reset()
+    assert 0.008 < np.mean(flags) < 0.016
+    assert np.std(np.array(moves)[flags]) > 4 > 1.2 > np.std(np.array(moves)[~np.array(flags)])
+
+
+@pytest.mark.parametrize(
+    "bad", [act(1.01), act(-1.5), act(np.nan), act(np.inf), np.zeros(2), np.zeros((1, 2)), [], "x", 0.5]
+)
+def test_bad_actions_are_refused_and_change_nothing(bad: Any) -> None:
+    env = relive_lab.envs.PairsTradingEnv()
+    clean = relive_lab.envs.PairsTradingEnv()
+    for one in (env, clean):
+        one.reset(seed=0)
+    text = f"Expected one finite number in [-1, 1], got `{bad!r}` - at `PairsTrading-v0.step(action)`: clip or squash"
+    with pytest.raises(ArgumentError, match=re.escape(text)):
+        env.step(bad)
+    np.testing.assert_array_equal(env.step(act(1.0))[0], clean.step(act(1.0))[0])
+
+
+def test_stepping_needs_a_running_episode() -> None:
+    env = relive_lab.envs.PairsTradingEnv(horizon=2)
+    text = "Expected a running episode, got a step after its end - at `PairsTrading-v0.step`: call `reset` first"
+    with pytest.raises(ArgumentError, match=re.escape(text)):
+        env.step(act(0.0))
+    env.reset(seed=0)
+    assert [env.step(act(0.0))[3] for _ in range(2)] == [False, True]
+    with pytest.raises(ArgumentError, match=re.escape(text)):
+        env.step(act(0.0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "start", "end"),
+    [
+        ({"data": "live"}, "one of `'synthetic'`, `'real'`, got `'live'` - at `PairsTrading-v0(data)`", ""),
+        (
+            {"split": "test"},
+            "with `data='synthetic'` an argument out of `cost`, ",
+            "got `split='test'` - at `PairsTrading-v0(split)`: it belongs to `data='real'`",
+        ),
+        (
+            {"data": "real", "mode": "break"},
+            "with `data='real'` an argument out of `cost`, ",
+            "got `mode='break'` - at `PairsTrading-v0(mode)`: it belongs to `data='synthetic'`",
+        ),
+        ({"sgima": 1.0}, "with `data='synthetic'` an argument out of", "got `sgima=1.0` - at `PairsTrading-v0(sgima)`"),
+        (
+            {"render_mode": "ansi"},
+            "one of `'human'`, `'rgb_array'`, got `'ansi'` - at `PairsTrading-v0(render_mode",
+            "",
+        ),
+    ],
+)
+def test_bad_arguments_are_refused(settings: dict[str, Any], start: str, end: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape("Expected " + start)) as caught:
+        relive_lab.envs.PairsTradingEnv(**settings)
+    assert str(caught.value).endswith(end)

@@ -1,0 +1,24 @@
+"""The examples run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "examples"
+# The arguments that make each short.
+ARGUMENTS = {
+    "pairs_trading.py": ["episode.png", "--episodes", "3"],
+    "train_dqn.py": ["--steps", "60"],
+    "train_sac.py": ["--steps", "60"],
+}
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_runs(path: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error::UserWarning", str(path), *ARGUMENTS[path.name]]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
