@@ -1,8 +1,8 @@
 """Ape-X by hand: env-runners and replay shards as Ray actors, and a learner here; on a laptop's own cluster, too.
 
-`relive-lab train dqn --cluster local` does the same with evaluations, saves and a progress bar. This is what there is to
-it: every runner has a writer of its own lanes, judges its steps with its own net (Horgan et al. 2018), and gets weights
-by `ray.put`; the learner draws batches ahead and sends priorities back without waiting.
+`relive-lab train dqn --cluster local` does the same with evaluations, saves and a progress bar. This is what there is
+to it: every runner has a writer of its own lanes, judges its steps with its own net (Horgan et al. 2018), and gets
+weights by `ray.put`; the learner draws batches ahead and sends priorities back without waiting.
 
     python examples/ray_dqn.py --steps 20000
     python examples/ray_dqn.py --cluster auto --runners 32 --shards 4       # on the cluster that is running

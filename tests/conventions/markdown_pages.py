@@ -10,14 +10,6 @@ from source_tree import ROOT
 
 _GLOBS = ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "lab/*.md")
 PAGES = sorted(path for pattern in _GLOBS for path in ROOT.glob(pattern))
-    path
-    for path in [
-        *ROOT.glob("*.md"),
-        *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("benchmarks/**/*.md"),
-        ROOT / "lab" / "README.md",
-    ]
-)
 
 _FENCE = re.compile(
     r"^(?:<!-- (?P<mark>[\w-]+) -->\n+)?^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL

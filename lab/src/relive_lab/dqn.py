@@ -104,7 +104,7 @@ class DQNConfig(QLearningConfig):
 
     @classmethod
     def atari(cls, env_id: str, **changes: Any) -> DQNConfig:
-        """Return settings for an Atari game; `relive train dqn` starts from them where the id begins with `ALE/`.
+        """Return settings for an Atari game; `relive-lab train dqn` starts from them where the id begins with `ALE/`.
 
         Args:
             env_id: Such as `ALE/Pong-v5`.

@@ -1,4 +1,4 @@
-"""`relive compare`, end to end and small, with its processes."""
+"""`relive-lab compare`, end to end and small, with its processes."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def test_pairs_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.Ca
     assert line in " ".join(shown.split())
 
 
+@pytest.mark.slow
 def test_arms_and_loss_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "pairs", "--seeds", "1", "--jobs", "1", *SHORT, "--loss", "huber", "--huber-threshold", "0.2"]
     assert main([*words, "--arms", "precision", "td", "--cost", "1.5", "--out", str(tmp_path)]) == 0
@@ -104,6 +105,7 @@ def test_the_line_that_says_what_a_difference_means(
     assert verdict("it", "final return", Estimate(*difference), base, seeds).endswith(("].", ")."))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_ends_the_processes_and_shows_what_was_reached(tmp_path: Path) -> None:
     words = ["compare", "pairs", "--seeds", "200", "--jobs", "2", *SHORT, "--out", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""`relive compare cliffwalk`: what it runs, what it shows, which bars it judges, and how it ends."""
+"""`relive-lab compare cliffwalk`: what it runs, what it shows, which bars it judges, and how it ends."""
 
 from __future__ import annotations
 
@@ -195,6 +195,7 @@ def test_results_are_gathered_by_cell_in_the_order_of_arms() -> None:
     assert list(found[Cell("table", 4, "rank 1")].items()) == [(0, 0.0), (2, 20.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_shows_what_was_reached(tmp_path: Path) -> None:
     words = ["compare", "cliffwalk", "--n", "4", "12", "--learners", "table", "--jobs", "2", "--out", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""`relive compare tmaze`, end to end and small; its figures from hand-made runs."""
+"""`relive-lab compare tmaze`, end to end and small; its figures from hand-made runs."""
 
 from __future__ import annotations
 
@@ -103,6 +103,7 @@ def test_the_settings_are_those_of_the_published_comparison() -> None:
     assert list(ARMS) == ["no memory", BASE, "stored", BEST]
 
 
+@pytest.mark.slow
 def test_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "tmaze", "--seeds", "1", "--first-seed", "7", "--jobs", "2", "--steps", "2000"]
     assert main([*words, "--out", str(tmp_path / "tmaze")]) == 0
@@ -122,6 +123,6 @@ def test_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureF
 def test_help_and_a_bad_value(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["compare", "tmaze", "--help"])
-    assert "Example: relive compare tmaze" in capsys.readouterr().out
+    assert "Example: relive-lab compare tmaze" in capsys.readouterr().out
     assert main(["compare", "tmaze", "--steps", "100"]) == 2
     assert "Expected at least 2000, got `100` - at `--steps`" in capsys.readouterr().err

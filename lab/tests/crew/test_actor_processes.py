@@ -124,6 +124,7 @@ def scalars_of(folder: Path) -> list[str]:
     return events.Tags()["scalars"]
 
 
+@pytest.mark.slow
 def test_a_failing_environment_ends_the_run_with_its_error() -> None:
     trainer = DQNTrainer(small(actors=1), make_env=Failing)
     with pytest.raises(ReliveError, match="Actor 0 failed with ZeroDivisionError: the simulator fell over") as caught:
@@ -133,6 +134,7 @@ def test_a_failing_environment_ends_the_run_with_its_error() -> None:
     trainer.close()
 
 
+@pytest.mark.slow
 def test_a_run_with_actors_is_saved_and_resumed(tmp_path: Path) -> None:
     """Learner, buffer and counts go on; the actors' environments begin new episodes, and a warning says so."""
     config = small_sac(actors=1, num_envs=2, total_steps=100, use_per=True, n_step=3, save_every=50, eval_every=0)

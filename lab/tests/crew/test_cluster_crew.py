@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import Any
 
@@ -20,12 +19,9 @@ from local import local_shards
 
 import relive
 import relive.ray
-from relive.errors import ArgumentError, ReliveError
-from relive_lab import DQNConfig, DQNTrainer, R2D2Trainer, SACTrainer
-from relive_lab.agent import weights_of
-from relive_lab.crew import Crew, Job, cluster, crew
-from relive_lab.crew.cluster import Cluster
-from relive_lab.dqn import DQN
+from relive.errors import ReliveError
+from relive_lab import DQNTrainer, R2D2Trainer, SACTrainer
+from relive_lab.crew import Crew, cluster, crew
 
 
 @pytest.fixture
@@ -69,40 +65,6 @@ def test_a_run_holds_its_pace(fake: FakeRay) -> None:
     trainer.close()
 
 
-def test_a_limiter_holds_the_pace(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = trainer_of(samples_per_insert=4, update_every=1_000)
-    limiter, ahead = trainer.buffer.limiter, []
-    begun = time.monotonic()
-    monkeypatch.setattr(trainer.buffer._drawer.health, "_clock", lambda: time.monotonic() - begun)
-
-    def watch(now: Any) -> None:
-        ahead.append(trainer.run.crew.done - now.updates * trainer.config.batch_size / 4)
-
-    result = trainer.train(watch)
-    band = limiter.error_buffer / 4
-    held = trainer.run.crew is None and crew.ROUNDS * 4  # a call may be begun a step before the bound
-    assert -band < max(ahead) - limiter.min_size <= band + held
-    assert result.updates * trainer.config.batch_size == pytest.approx(
-        4 * (700 - limiter.min_size), abs=4 * (band + held)
-    )
-    trainer.close()
-
-
-def test_actors_judge_what_they_send(fake: FakeRay) -> None:
-    """Initial priorities are those of the actors' nets, and the nets are the learner's."""
-    trainer = trainer_of()
-    trainer.train()
-    actor = fake.handles[0].made._actor
-    shares = [shard.buffer.priorities(shard.buffer.sample(50).ids) for shard in trainer.buffer._transport.objects]
-    assert len(np.unique(np.concatenate(shares))) > 20
-    theirs, ours = (
-        np.concatenate([t.detach().numpy().ravel() for t in each])
-        for each in (actor.weights, weights_of(trainer.agent))
-    )
-    assert np.abs(theirs - ours).max() < 0.1
-    trainer.close()
-
-
 @pytest.mark.parametrize("use_per", [False, True])
 @pytest.mark.parametrize("kind", ["sac", "r2d2"])
 def test_the_other_trainers(fake: FakeRay, kind: str, use_per: bool) -> None:
@@ -116,24 +78,6 @@ def test_the_other_trainers(fake: FakeRay, kind: str, use_per: bool) -> None:
     assert result.steps == trainer.config.total_steps
     assert result.updates >= 15
     assert trainer.buffer.stats().drawn >= result.updates * trainer.config.batch_size
-    trainer.close()
-
-
-def test_a_dead_actor_is_started_again(fake: FakeRay, caplog: pytest.LogCaptureFixture) -> None:
-    trainer, seen = trainer_of(total_steps=900), {}
-
-    def watch(now: Any) -> None:
-        if now.step > 400 and not seen:
-            seen["at"] = now.step
-            fake.handles[1].die()
-
-    with caplog.at_level(logging.WARNING, "relive"):
-        result = trainer.train(watch)
-    assert seen
-    assert result.steps == 900
-    assert len(fake.handles) == 3
-    assert fake.handles[2].made is not None
-    assert "Actor 1 died and is started again" in caplog.text
     trainer.close()
 
 
@@ -175,6 +119,33 @@ def test_an_actor_that_is_replaced_goes_on_where_its_lanes_are(fake: FakeRay, mo
     trainer.close()
 
 
+def test_a_failing_environment_ends_the_run_with_its_error(fake: FakeRay) -> None:
+    trainer = trainer_of(Failing)
+    with pytest.raises(ReliveError, match=r"Actor [01] failed with ZeroDivisionError: the simulator fell over"):
+        trainer.train()
+    assert all(handle.dead for handle in fake.handles)
+    trainer.close()
+
+
+def test_a_limiter_holds_the_pace(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = trainer_of(samples_per_insert=4, update_every=1_000)
+    limiter, ahead = trainer.buffer.limiter, []
+    begun = time.monotonic()
+    monkeypatch.setattr(trainer.buffer._drawer.health, "_clock", lambda: time.monotonic() - begun)
+
+    def watch(now: Any) -> None:
+        ahead.append(trainer.run.crew.done - now.updates * trainer.config.batch_size / 4)
+
+    result = trainer.train(watch)
+    band = limiter.error_buffer / 4
+    held = trainer.run.crew is None and crew.ROUNDS * 4  # a call may be begun a step before the bound
+    assert -band < max(ahead) - limiter.min_size <= band + held
+    assert result.updates * trainer.config.batch_size == pytest.approx(
+        4 * (700 - limiter.min_size), abs=4 * (band + held)
+    )
+    trainer.close()
+
+
 def test_a_limiter_does_not_wait_for_steps_that_were_lost(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     """As actors that die take some with them: more than the limiter's band, as after many deaths."""
     add, lost = relive.ray.Writer.add, []
@@ -198,71 +169,3 @@ def test_a_limiter_does_not_wait_for_steps_that_were_lost(fake: FakeRay, monkeyp
     missing = 4 * (added - limiter.min_size) - result.updates * trainer.config.batch_size
     assert abs(missing) <= limiter.error_buffer + 2 * 4 * crew.ROUNDS * trainer.config.num_envs
     trainer.close()
-
-
-def test_an_actor_that_dies_again_and_again_ends_the_run(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = trainer_of()
-    start = Cluster.start
-
-    def doomed(own: Any, number: int, *of: Any) -> None:
-        start(own, number, *of)
-        own.handles[number].dead = number == 0
-
-    monkeypatch.setattr(Cluster, "start", doomed)
-    with pytest.raises(ReliveError, match="Actor 0 died 4 times in a row"):
-        trainer.train()
-    trainer.close()
-
-
-def test_a_failing_environment_ends_the_run_with_its_error(fake: FakeRay) -> None:
-    trainer = trainer_of(Failing)
-    with pytest.raises(ReliveError, match=r"Actor [01] failed with ZeroDivisionError: the simulator fell over"):
-        trainer.train()
-    assert all(handle.dead for handle in fake.handles)
-    trainer.close()
-
-
-def test_a_pause_has_all_steps_in_the_shards(fake: FakeRay) -> None:
-    trainer, found = trainer_of(), []
-
-    def watch(now: Any) -> None:
-        if now.step > 300 and not found:
-            with trainer.run.crew.paused():
-                found.append((trainer.buffer.stats().added, trainer.run.crew.done))
-                assert not any(calls.asked for calls in trainer.run.crew._calls)
-
-    trainer.train(watch)
-    assert found[0][0] == found[0][1] > 300
-    trainer.close()
-
-
-def test_silence_is_said_once(fake: FakeRay, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    trainer = trainer_of()
-    monkeypatch.setattr(crew, "SILENCE", 0.0)
-    monkeypatch.setattr(fake, "wait", lambda refs, **_: ([], refs))
-    job = Job(DQN, trainer.config, Signs)
-    own = Crew(Cluster(trainer.config), job, trainer.agent, trainer.buffer, 0, trainer.run.log.episode)
-    with caplog.at_level(logging.WARNING, "relive"), own:
-        for _ in range(3):
-            assert own.wait(10) == 0
-    assert caplog.text.count("No actor has answered") == 1
-    trainer.close()
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"cluster": "local"}, "Expected at least 1 with `cluster`, got `0` - at `DQNConfig(actors)`"),
-        ({"cluster": ""}, "Expected the address of a Ray cluster, or `local`, got `''` - at `DQNConfig(cluster)`"),
-        ({"shards": 2}, "Expected 1 without `cluster`, got `2` - at `DQNConfig(shards)`"),
-        (
-            {"cluster": "auto", "actors": 2, "shards": 3},
-            "Expected at most 2, the lanes, got `3` - at `DQNConfig(shards)`",
-        ),
-        ({"cluster": "auto", "actors": 2, "shards": 0}, "DQNConfig(shards)"),
-    ],
-)
-def test_settings_that_make_no_sense(settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(ArgumentError) as error:
-        DQNConfig(**settings)
-    assert text in str(error.value)

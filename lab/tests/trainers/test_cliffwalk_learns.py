@@ -25,6 +25,7 @@ def _gain() -> dict[str, float]:
     return {arm: medians["uniform"] / median for arm, median in medians.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arm", "least", "most"),
     [
@@ -50,6 +51,7 @@ def test_a_shared_bias_leaves_a_gain() -> None:
     assert np.median(updates("linear", "uniform")) >= 2.3 * np.median(updates("linear", "prop 0.6"))
 
 
+@pytest.mark.slow
 def test_a_network_gains_too() -> None:
     uniform, prioritized = (updates("network", arm, seeds=range(2)) for arm in LEARNERS["network"])
     assert max(prioritized) < np.median(uniform)

@@ -26,7 +26,7 @@ def items(share: float, seed: int = 0) -> tuple[dict[str, Any], np.ndarray]:
     return {"obs": obs, "action": action}, td
 
 
-@pytest.mark.parametrize("share", [0.1, 0.9, 1.0])
+@pytest.mark.parametrize("share", [pytest.param(0.1, marks=pytest.mark.slow), 0.9, 1.0])
 def test_a_known_share_is_found(share: float) -> None:
     data, td = items(share)
     found = noise_share(data, td)
@@ -72,6 +72,7 @@ def test_a_buffer_is_asked_for_its_items_and_left_as_it_was(sampler: Any) -> Non
     assert np.array_equal(buffer.sample(64).ids, untouched.sample(64).ids)
 
 
+@pytest.mark.slow
 def test_discrete_actions_have_a_column_each() -> None:
     rng = np.random.default_rng(0)
     action = rng.integers(4, size=N)

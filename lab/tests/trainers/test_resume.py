@@ -53,7 +53,7 @@ def test_a_run_that_was_ended_goes_on_to_the_bit(name: str, tmp_path: Path) -> N
     assert not differences(unbroken(name), whole(resumed(name, tmp_path)))
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ["sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dqn", "r2d2"))])
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_a_run_that_was_killed_goes_on_from_its_last_save(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", str(resumed_runs.__file__), name, str(tmp_path)]

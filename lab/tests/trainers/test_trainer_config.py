@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from relive.errors import ArgumentError
-from relive_lab import SACConfig
+from relive_lab import DQNConfig, SACConfig
 
 BAD: list[tuple[str, Any, str]] = [
     ("env_id", "", "Expected the id of a Gymnasium environment, got `''`"),
@@ -79,3 +79,22 @@ def test_the_package_loads_pytorch_with_the_first_trainer_that_is_named() -> Non
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert run.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"cluster": "local"}, "Expected at least 1 with `cluster`, got `0` - at `DQNConfig(actors)`"),
+        ({"cluster": ""}, "Expected the address of a Ray cluster, or `local`, got `''` - at `DQNConfig(cluster)`"),
+        ({"shards": 2}, "Expected 1 without `cluster`, got `2` - at `DQNConfig(shards)`"),
+        (
+            {"cluster": "auto", "actors": 2, "shards": 3},
+            "Expected at most 2, the lanes, got `3` - at `DQNConfig(shards)`",
+        ),
+        ({"cluster": "auto", "actors": 2, "shards": 0}, "DQNConfig(shards)"),
+    ],
+)
+def test_actors_and_cluster_have_to_fit(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ArgumentError) as error:
+        DQNConfig(**settings)
+    assert text in str(error.value)

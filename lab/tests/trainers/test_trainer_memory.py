@@ -28,6 +28,7 @@ def test_target_weights_need_no_gradient_after_updates(kind: Any) -> None:
     assert all(not weight.requires_grad for weight in trainer.agent._target_weights)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_updates() -> None:
     trainer, process = trained(SACTrainer), psutil.Process()
     for _ in range(300):

@@ -108,6 +108,7 @@ class Steady(Toy):
         return obs, 1.0 + float(self.np_random.normal()), *ends  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 def test_constant_noise_is_drawn_about_uniformly() -> None:
     lengths = {"total_steps": 2_400, "start_steps": 1_200, "buffer_capacity": 4_000, "eval_every": 0}
     config = precise(**lengths, batch_size=64, hidden_sizes=(16,))

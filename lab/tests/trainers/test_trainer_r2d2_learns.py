@@ -32,10 +32,12 @@ def turns_right(**changes: Any) -> float:
     return float((result.eval_returns[-1] > 0.5).mean())
 
 
+@pytest.mark.slow
 def test_a_stored_memory_carries_the_cue() -> None:
     assert turns_right(length=5, burn_in=2, use_per=True) >= 0.9
 
 
+@pytest.mark.slow
 def test_without_it_nothing_does() -> None:
     assert turns_right(length=5, burn_in=0, state="zero") <= 0.7
 

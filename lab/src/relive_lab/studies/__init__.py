@@ -1,1 +1,1 @@
-"""Studies: ways of replaying experience compared over the same seeds, each with its command `relive compare NAME`."""
+"""Studies: ways of replaying experience, compared over the same seeds; each is a command `relive-lab compare NAME`."""

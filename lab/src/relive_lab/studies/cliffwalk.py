@@ -1,4 +1,4 @@
-"""`relive compare cliffwalk`: how much sooner prioritized replay finds the one reward, where everything is known."""
+"""`relive-lab compare cliffwalk`: how much sooner prioritized replay finds one reward, where everything is known."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def cliffwalk(
     Schaul et al.'s own test of prioritized replay (2016, section 3.1): one transition of 2**(n+1) - 2 has a reward.
     Ends with 1 if a figure lies outside the bars that are printed below the tables.
 
-    Example: relive compare cliffwalk --quick --out runs/cliffwalk
+    Example: relive-lab compare cliffwalk --quick --out runs/cliffwalk
 
     Args:
         runs: What is run.

@@ -1,4 +1,4 @@
-"""What `relive compare cliffwalk` found: tables, bars, a picture and the raw counts."""
+"""What `relive-lab compare cliffwalk` found: tables, bars, a picture and the raw counts."""
 
 from __future__ import annotations
 

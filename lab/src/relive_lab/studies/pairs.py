@@ -1,4 +1,4 @@
-"""`relive compare pairs` and `relive compare pendulum`: ways of drawing, with the same seeds in every arm."""
+"""`relive-lab compare pairs` and `relive-lab compare pendulum`: ways of drawing, with the same seeds in every arm."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ PAIRS_ARMS, PENDULUM_ARMS = Arms(), Arms(arms=("uniform", "td", "3-step"))
 
 
 def pairs_config(learner: PairsLearner, seed: int, **changes: Any) -> SACConfig:
-    """Return the settings of one run of `relive compare pairs`; `changes` are those of its arm."""
+    """Return the settings of one run of `relive-lab compare pairs`; `changes` are those of its arm."""
     learner = learner.resolved()
     steps, every = int(learner.episodes or 0) * EPISODE, int(learner.update_every or 0)
     return SACConfig(
@@ -104,7 +104,7 @@ def pairs(
 ) -> int:
     """Uniform against prioritized replay on a simulated pair of stocks.
 
-    Example: relive compare pairs --quick --out runs/pairs
+    Example: relive-lab compare pairs --quick --out runs/pairs
 
     Args:
         runs: Seeds and processes.
@@ -139,7 +139,7 @@ def pairs(
 
 
 def pendulum_config(seed: int, steps: int, **changes: Any) -> SACConfig:
-    """Return the settings of one run of `relive compare pendulum`; `changes` are those of its arm."""
+    """Return the settings of one run of `relive-lab compare pendulum`; `changes` are those of its arm."""
     return SACConfig(
         **SHARED,
         env_id="Pendulum-v1",
@@ -164,7 +164,7 @@ def pendulum(
 ) -> int:
     """Uniform against prioritized and 3-step replay on Pendulum-v1, which all of them solve.
 
-    Example: relive compare pendulum --quick --out runs/pendulum
+    Example: relive-lab compare pendulum --quick --out runs/pendulum
 
     Args:
         runs: Seeds and processes.

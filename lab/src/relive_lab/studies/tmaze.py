@@ -1,4 +1,4 @@
-"""`relive compare tmaze`: the recurrent state at the start of a replayed sequence: zero, stored, or burnt in."""
+"""`relive-lab compare tmaze`: the recurrent state at the start of a replayed sequence: zero, stored, or burnt in."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ARMS: dict[str, tuple[str, int] | None] = {
 
 
 def tmaze_config(arm: str, seed: int, steps: int) -> TrainerConfig:
-    """Return the settings of one run of `relive compare tmaze`."""
+    """Return the settings of one run of `relive-lab compare tmaze`."""
     shared: dict[str, Any] = {
         "env_id": "relive/TMaze-v0",
         "env_kwargs": {"length": LENGTH},
@@ -95,7 +95,7 @@ def judge(finals: dict[str, Array]) -> list[Bar]:
 
 
 def tmaze_study(settings: dict[str, Any]) -> Study:
-    """Return the study that `relive compare tmaze` runs."""
+    """Return the study that `relive-lab compare tmaze` runs."""
     return Study(
         title=f"TMaze, success in the last {LAST} episodes",
         arms=tuple(ARMS),
@@ -121,7 +121,7 @@ def tmaze(
 
     A cue at the start of a corridor says where to turn at its end. DQN, which has no memory, is the fourth arm.
 
-    Example: relive compare tmaze --quick --out runs/tmaze
+    Example: relive-lab compare tmaze --quick --out runs/tmaze
 
     Args:
         runs: Seeds and processes.

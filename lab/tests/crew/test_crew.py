@@ -1,0 +1,142 @@
+"""The crew, wherever its actors run: the pace, weights, deaths, failures, pauses; actors here are of this process."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import r2d2_toys
+import trainer_toys
+from actor_toys import Failing
+from dqn_toys import Signs, small
+from local_backend import Local
+
+from relive._ring import kernels
+from relive.errors import ReliveError
+from relive_lab import DQNTrainer, R2D2Trainer, SACTrainer
+from relive_lab.agent import weights_of
+from relive_lab.crew import crew
+
+pytestmark = pytest.mark.skipif("_native" not in kernels.active().__name__, reason="lanes are published natively")
+GIVEN: dict[str, Any] = {"actors": 2, "num_envs": 2, "use_per": True, "eval_every": 0}
+
+
+def on_local(trainer: Any) -> tuple[Any, Local]:
+    """The trainer, with actors of this process."""
+    trainer.run._backend = backend = Local()
+    return trainer, backend
+
+
+def made(make_env: Any = Signs, **changes: Any) -> tuple[Any, Local]:
+    settings = {**GIVEN, "update_every": 4, "total_steps": 700, "buffer_capacity": 2_000, **changes}
+    return on_local(DQNTrainer(small(**settings), make_env=make_env))
+
+
+def test_a_run_holds_its_pace() -> None:
+    trainer, backend = made()
+    ahead: list[int] = []
+
+    def watch(now: Any) -> None:
+        ahead.append(trainer.run.crew.done - now.step)
+        due = (now.step - trainer.config.start_steps) // 4
+        assert due - 1 <= now.updates <= due + 1 or now.step <= trainer.config.start_steps
+
+    result = trainer.train(watch)
+    assert result.steps == 700
+    assert 0 < max(ahead) <= crew.DEPTH * crew.ROUNDS * 4
+    assert backend.most <= crew.DEPTH
+    assert backend.published > 2
+    assert len(result.episode_returns) > 50
+    assert (result.episode_returns <= 10).all()
+    assert (np.diff(result.episode_steps) >= 0).all()
+    stats = trainer.buffer.stats()
+    assert stats.size == stats.added >= 700
+    assert len(set(stats.priority_quantiles)) > 2
+    assert set((trainer.buffer.sample(500).ids % 4).tolist()) == {0, 1, 2, 3}
+    theirs = np.concatenate([t.detach().numpy().ravel() for t in backend.actors[0].weights])
+    ours = np.concatenate([t.detach().numpy().ravel() for t in weights_of(trainer.agent)])
+    assert np.abs(theirs - ours).max() < 0.1
+    trainer.close()
+
+
+@pytest.mark.parametrize("kind", ["sac", "r2d2"])
+def test_the_other_trainers(kind: str) -> None:
+    trainer: Any
+    if kind == "sac":
+        trainer = SACTrainer(trainer_toys.small(**GIVEN, total_steps=200), make_env=trainer_toys.Toy)
+    else:
+        trainer = R2D2Trainer(r2d2_toys.small(**GIVEN), make_env=r2d2_toys.Walk)
+    trainer, _ = on_local(trainer)
+    result = trainer.train()
+    assert result.steps == trainer.config.total_steps
+    assert result.updates >= 15
+    trainer.close()
+
+
+def test_a_dead_actor_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    trainer, backend = made(total_steps=900)
+
+    def watch(now: Any) -> None:
+        if now.step > 400 and backend.started == {0: 1, 1: 1}:
+            backend.kill(1)
+
+    with caplog.at_level(logging.WARNING, "relive"):
+        result = trainer.train(watch)
+    assert (result.steps, backend.started) == (900, {0: 1, 1: 2})
+    assert "Actor 1 died and is started again (was killed by a test)" in caplog.text
+    assert trainer.buffer.stats().cuts >= 2  # its lanes go on with new episodes
+    trainer.close()
+
+
+def test_an_actor_that_dies_again_and_again_ends_the_run() -> None:
+    trainer, backend = made()
+    backend.doomed.add(0)
+    with pytest.raises(ReliveError, match="Actor 0 died 4 times in a row"):
+        trainer.train()
+    trainer.close()
+
+
+def test_a_failing_environment_ends_the_run_with_its_error() -> None:
+    trainer, _ = made(Failing)
+    with pytest.raises(
+        ReliveError, match=r"Actor [01] failed with ZeroDivisionError: the simulator fell over"
+    ) as caught:
+        trainer.train()
+    assert "actor_toys.py" in "".join(caught.value.__notes__)
+    trainer.close()
+
+
+def test_a_pause_has_all_steps_in_the_buffer() -> None:
+    trainer, found = made()[0], []
+
+    def watch(now: Any) -> None:
+        if now.step > 300 and not found:
+            with trainer.run.crew.paused():
+                found.append((trainer.buffer.stats().added, trainer.run.crew.done))
+                assert not any(calls.asked for calls in trainer.run.crew._calls)
+
+    trainer.train(watch)
+    assert found[0][0] == found[0][1] > 300
+    trainer.close()
+
+
+def test_silence_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    trainer, backend = made()
+    backend.silent = True
+    monkeypatch.setattr(crew, "SILENCE", 0.0)
+    monkeypatch.setattr(crew, "PATIENCE", 0.01)
+    looks: list[int] = []
+    wait = crew.Crew.wait
+
+    def waited(own: Any, *of: Any) -> int:
+        looks.append(own.done)
+        backend.silent = len(looks) < 3
+        return wait(own, *of)
+
+    monkeypatch.setattr(crew.Crew, "wait", waited)
+    with caplog.at_level(logging.WARNING, "relive"):
+        trainer.train(lambda now: False)
+    assert caplog.text.count("No actor has answered for 0 s - at `actors`: a test wants it") == 1
+    trainer.close()
