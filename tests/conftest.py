@@ -1,7 +1,8 @@
 """Settings every test shares: which kernels run, how many examples Hypothesis tries.
 
-``RELIVE_KERNELS=numpy|native`` runs the whole suite on one back end. ``RELIVE_EXAMPLES=20000`` is the long mode of
-`tests/property`: that many examples a test, in place of the few hundred of a normal run.
+``RELIVE_KERNELS=numpy|native`` runs the whole suite on one back end. ``RELIVE_LONG=1`` is the long mode: every point of
+every sweep, 200 examples a property, and the tests that are marked `slow`. ``RELIVE_EXAMPLES=20000`` is that many
+examples in either mode.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from depth import LONG
 from hypothesis import HealthCheck, settings
+from needs import needs
 
 # Each test process computes on one core: threads of PyTorch that wait for each other while others use the cores take
 # fifteen times as long. Processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "40"))
 settings.register_profile(
     "relive",
     max_examples=EXAMPLES,
@@ -32,17 +35,25 @@ settings.register_profile(
 settings.load_profile("relive")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is marked `slow` belongs to the long mode, or to those who ask for it by its mark."""
+    if not LONG and "slow" not in config.option.markexpr:
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in {*slow}]
+
+
 def pytest_report_header() -> str:
     from relive._ring import kernels
 
     name = kernels.active().__name__.removeprefix("relive._")
-    return f"relive: kernels {name}, {EXAMPLES} examples a property"
+    return f"relive: kernels {name}, {EXAMPLES} examples a property, {'long' if LONG else 'default'} mode"
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
     """One Ray cluster for all tests that need one: it takes seconds to start, more on a busy machine."""
-    ray = pytest.importorskip("ray")
+    ray = needs("ray")
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
     given = os.environ.get("RELIVE_RAY_ADDRESS", "local")  # another one saves its start
     own: dict[str, Any] = {"num_cpus": 4, "include_dashboard": False, "object_store_memory": 200 << 20}

@@ -253,7 +253,7 @@ def test_lanes_without_a_row_and_rewards_of_two_parts() -> None:
 @pytest.mark.parametrize("kernels", BACK_ENDS)
 @pytest.mark.parametrize(
     ("capacity", "lanes", "length", "boundaries"),
-    [(60, 1, 5, 0), (300, 3, 10, 0), (4000, 1, 5, 1 / 16), (300, 2, 1, 0.1)],
+    [(60, 1, 5, 0), (300, 3, 10, 0), (480, 1, 5, 1 / 16), (300, 2, 1, 0.1), pytest.param(4000, 1, 5, 1 / 16, marks=pytest.mark.slow)],
 )
 def test_finals_that_fill_a_ring(capacity: int, lanes: int, length: int, boundaries: float, kernels: str) -> None:
     """Said when a ring first overwrites; what it names reserves rows for as many steps as were asked for."""
