@@ -71,7 +71,9 @@ def attacked(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_there_are_enough_of_them(results: list[dict[str, Any]], record_property: Any) -> None:
     record_property("cases", len(attacked(results)))
     assert len({result["case"] for result in attacked(results)}) > 400
-    assert len({result["case"] for result in attacked(results) if result["way"] == "load some lanes"}) > (150 if LONG else 30)
+    assert len({result["case"] for result in attacked(results) if result["way"] == "load some lanes"}) > (
+        150 if LONG else 30
+    )
     assert len({result["way"] for result in results}) == 16
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from markdown_pages import PAGES, Block, blocks, read
+from needs import needs
 from source_tree import ROOT
 
 # Every example, and the arguments that make it short.
@@ -65,7 +66,7 @@ def run_blocks(name: str, found: list[Block]) -> list[str]:
 @pytest.mark.parametrize("page", WITH_CODE, ids=names(WITH_CODE))
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page.name in NEEDED:
-        pytest.importorskip(NEEDED[page.name])
+        needs(NEEDED[page.name])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     faults = run_blocks(str(page), blocks(read(page)))
@@ -75,7 +76,7 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_an_example_runs(path: Path, tmp_path: Path) -> None:
     if path.name in NEEDED:
-        pytest.importorskip(NEEDED[path.name])
+        needs(NEEDED[path.name])
     assert path.name in EXAMPLES, f"add {path.name} to EXAMPLES with the arguments that make it short"
     arguments = EXAMPLES[path.name]
     if arguments is None:

@@ -1,6 +1,6 @@
 """The k-th call to the system fails, for the k of calls of each kind: nothing acknowledged is lost.
 
-In the long mode it is every k of a whole life. 
+In the long mode it is every k of a whole life.
 A failure is a StorageError at the next call or at `flush`, never another exception and never silence. When the fault is
 over the same buffer goes on, and everything is there.
 """

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
 
 
-def needs(*modules: str) -> Any:
-    """The first of these modules; without any of them the test, or the file, is skipped."""
-    found = [
-        pytest.importorskip(
-            name,
-            reason=f"{name.partition('.')[0]} is not installed: pip install '.[test-all]'",
-            exc_type=ImportError,
-        )
-        for name in modules
-    ]
+def needs(name: str, *others: str) -> Any:
+    """The first of these modules; without any of them the test, or the file at whose top this stands, is skipped."""
+    found = []
+    for module in (name, *others):
+        try:
+            found.append(importlib.import_module(module))
+        except ImportError as error:
+            missing = (error.name or module).partition(".")[0]
+            reason = f"{missing} is not installed: pip install '.[test-all]'"
+            pytest.skip(reason, allow_module_level=True)
     return found[0]
