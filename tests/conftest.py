@@ -7,6 +7,7 @@ examples in either mode.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -41,6 +42,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in {*slow}]
+
+
+def pytest_collection_finish() -> None:
+    """What is there for good, some million objects, is not looked at again whenever a test collects its garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> str:

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import pytest
 from depth import some, some_of_each
-from full_oracle import FullOracle, assert_same_buffer, stacks_of
 from interrupted_lives import (
     BACK_ENDS,
     LANES,
@@ -41,7 +40,7 @@ from wild_envs import SCHEMAS
 
 import relive
 from relive._ring import kernels as _kernels
-from relive.testing import TransitionsModel
+from relive.testing import OracleBuffer, TransitionsModel, assert_same_buffer
 from relive.testing._lives import feed, life
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
@@ -212,9 +211,7 @@ def test_real_signals(sampler: str, record_property: Any) -> None:
         relive.ReplayBuffer(SCHEMAS["frames"], **size, item=item, sampler=SAMPLERS[sampler], seed=seed)
         for seed in (1, 2)
     )
-    stacks = stacks_of(buffer.schema.tree["obs"])
-    ring = buffer._core.ring
-    oracle = FullOracle(buffer.num_envs, ring.rows, TransitionsModel(2, 0.5), stacks=stacks, steps_per_lane=ring.steps)
+    oracle = OracleBuffer.of(buffer, TransitionsModel(2, 0.5))
     impatient, rng = Impatient(buffer), np.random.default_rng(0)
     with handled(signal.SIGALRM, impatient.handler):
         for number, call in enumerate(life(buffer, 90)):
@@ -236,7 +233,7 @@ def test_real_signals(sampler: str, record_property: Any) -> None:
     assert impatient.interrupts > 50
 
 
-def check(buffer: relive.ReplayBuffer, twin: relive.ReplayBuffer, oracle: FullOracle) -> None:
+def check(buffer: relive.ReplayBuffer, twin: relive.ReplayBuffer, oracle: OracleBuffer) -> None:
     """Both hold what the oracle holds, with the same priorities; a draw gives the same items and weights."""
     for name in oracle.priority:  # the oracle is told of no updates
         oracle.priority[name] = 1.0
