@@ -1,26 +1,34 @@
 """Settings every test shares: which kernels run, how many examples Hypothesis tries.
 
-``RELIVE_KERNELS=numpy|native`` runs the whole suite on one back end. ``RELIVE_EXAMPLES=20000`` is the long mode of
-`tests/property`: that many examples a test, in place of the few hundred of a normal run.
+``RELIVE_KERNELS=numpy|native`` runs the whole suite on one back end. ``RELIVE_LONG=1`` is the long mode: every point of
+every sweep, 200 examples a property, and the tests that are marked `slow`. ``RELIVE_EXAMPLES=20000`` is that many
+examples in either mode.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from depth import LONG
 from hypothesis import HealthCheck, settings
 from ray_cluster import cluster as cluster
 
 # Each test process computes on one core: threads of PyTorch that wait for each other while others use the cores take
 # fifteen times as long. Processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200"))
+# The README installs without compiling, which takes a minute for all of PyTorch: what is imported is compiled once here,
+# not anew in every process, whatever the environment says.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "40"))
 settings.register_profile(
     "relive",
     max_examples=EXAMPLES,
@@ -32,11 +40,25 @@ settings.register_profile(
 settings.load_profile("relive")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is marked `slow` belongs to the long mode, or to those who ask for it by its mark."""
+    if not LONG and "slow" not in config.option.markexpr:
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in {*slow}]
+
+
+def pytest_collection_finish() -> None:
+    """What is there for good, some million objects, is not looked at again whenever a test collects its garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_report_header() -> str:
     from relive._ring import kernels
 
     name = kernels.active().__name__.removeprefix("relive._")
-    return f"relive: kernels {name}, {EXAMPLES} examples a property"
+    return f"relive: kernels {name}, {EXAMPLES} examples a property, {'long' if LONG else 'default'} mode"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from forking import forked
+from needs import needs
 
 import relive
 
@@ -26,7 +27,7 @@ class Adapter(NamedTuple):
 
 
 def sb3() -> Adapter:
-    pytest.importorskip("stable_baselines3")
+    needs("stable_baselines3")
     from gymnasium import spaces
 
     from relive.sb3 import ReplayBuffer
@@ -63,7 +64,7 @@ def cpprb() -> Adapter:
 
 
 def tianshou() -> Adapter:
-    pytest.importorskip("tianshou")
+    needs("tianshou")
     from tianshou.data import Batch
 
     from relive.tianshou import PrioritizedVectorReplayBuffer
@@ -84,7 +85,7 @@ def tianshou() -> Adapter:
 
 def torchrl() -> Adapter:
     torch = pytest.importorskip("torch")
-    pytest.importorskip("torchrl")
+    needs("torchrl")
     from tensordict import TensorDict
 
     from relive.torchrl import TensorDictReplayBuffer

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
 
-pytest.importorskip("stable_baselines3")
+needs("stable_baselines3")
 from counter import GAMMA, Counting, wrong
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from-cleanrl.md").read_text(encoding="utf-8")

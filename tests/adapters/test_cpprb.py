@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from counter import GAMMA, Counting, wrong
+from needs import needs
 
 import relive
 from relive._adapters.saves import packed
@@ -68,7 +69,7 @@ def test_every_item_is_what_happened(
 
 
 def test_samples_look_like_cpprbs() -> None:
-    cpprb = pytest.importorskip("cpprb")
+    cpprb = needs("cpprb")
     env_dict = {**ENV_DICT, "rew": {"shape": 2}, "flag": {"dtype": bool}}
     ours, theirs = (kind(10, env_dict) for kind in (PrioritizedReplayBuffer, cpprb.PrioritizedReplayBuffer))
     for t in range(14):
@@ -90,7 +91,7 @@ def test_samples_look_like_cpprbs() -> None:
 @pytest.mark.parametrize("n", [1, 3])
 def test_the_next_index_is_cpprbs(n: int) -> None:
     """Also around the ring, after ends and `clear`; where windows wait, cpprb stores one step more for each."""
-    cpprb = pytest.importorskip("cpprb")
+    cpprb = needs("cpprb")
     how = {"Nstep": {"size": n, "gamma": 0.5, "rew": "rew", "next": "next_obs"}} if n > 1 else {}
     buffers = [kind(10, ENV_DICT, **how) for kind in (ReplayBuffer, cpprb.ReplayBuffer)]
     seen = set()

@@ -8,12 +8,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from needs import needs
 
 import relive
 from relive.minari import from_arrays, from_minari, to_minari
 
-minari = pytest.importorskip("minari")
-pytest.importorskip("h5py")
+minari = needs("minari")
+needs("h5py")
 # Minari advises on what a data set should say of itself.
 pytestmark = pytest.mark.filterwarnings("ignore:.* is (set to )?None:UserWarning")
 

@@ -18,14 +18,27 @@ from typing import Any
 import numpy as np
 import pytest
 from forking import forked
-from full_oracle import FullOracle, SequencesModel, assert_same_buffer, stacks_of
 from wild_envs import MIDWAY, WildEnvs
 
 import relive
 from relive._base.nests import mapped
 from relive._ring import kernels
 from relive._ring.lanes import BOUNDARIES, rows_of
-from relive.testing import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script, TransitionsModel, assert_items
+from relive.testing import (
+    BOTH,
+    GO,
+    JUMP,
+    STAY,
+    TERMINATED,
+    TRUNCATED,
+    OracleBuffer,
+    Script,
+    SequencesModel,
+    TransitionsModel,
+    assert_items,
+    assert_same_buffer,
+)
+from relive.testing.oracle import stacks_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 LANES, STEPS, N, GAMMA, ALPHA = 3, 40, 3, 0.95, 0.6
@@ -80,12 +93,12 @@ class Cell:
             seed=7,
         )
 
-    def model(self) -> FullOracle:
+    def model(self) -> OracleBuffer:
         item: Any = TransitionsModel(N, GAMMA)
         if self.sequences:
             item = SequencesModel(LENGTH + BURN_IN, N, GAMMA, INTERVAL, True, ("state",))
         rows = rows_of(STEPS, BOUNDARIES)
-        return FullOracle(LANES, rows, item, stacks=stacks_of(self.schema.tree["obs"]), steps_per_lane=STEPS)
+        return OracleBuffer(LANES, rows, item, stacks=stacks_of(self.schema.tree["obs"]), steps_per_lane=STEPS)
 
 
 CELLS = {cell.name: cell for cell in (Cell(*choice) for choice in product((False, True), repeat=4))}
@@ -132,7 +145,7 @@ def test_every_class(name: str, given: str) -> None:
     assert ((False, True) in seen) is cell.time_limits
 
 
-def draw(buffer: relive.ReplayBuffer, oracle: FullOracle, cell: Cell, rng: Any) -> set[tuple[bool, bool]]:
+def draw(buffer: relive.ReplayBuffer, oracle: OracleBuffer, cell: Cell, rng: Any) -> set[tuple[bool, bool]]:
     """One batch: its items, and, where there are priorities, its weights and an update of them."""
     batch = buffer.sample(8)
     items = oracle.items()

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needs import needs
 
-pytest.importorskip("stable_baselines3")
+needs("stable_baselines3")
 
 import torch
 from gymnasium import spaces

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
 
-pytest.importorskip("stable_baselines3")
-pytest.importorskip("sb3_contrib")
+needs("stable_baselines3")
+needs("sb3_contrib")
 
 import torch
 from sb3_contrib import QRDQN, TQC, CrossQ

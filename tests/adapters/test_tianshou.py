@@ -1,6 +1,5 @@
 """relive.tianshou through Tianshou's own collector, n-step code and algorithms."""
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 import copy
@@ -10,8 +9,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from needs import needs
 
-pytest.importorskip("tianshou")
+needs("tianshou")
 torch = pytest.importorskip("torch")
 from counter import GAMMA, Counting, coded, wrong
 from tianshou.algorithm.algorithm_base import Algorithm, RandomActionPolicy

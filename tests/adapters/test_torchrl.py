@@ -1,6 +1,5 @@
 """relive.torchrl through TorchRL's own collector and losses."""
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 import copy
@@ -10,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import needs
 
-pytest.importorskip("torchrl")
+needs("torchrl")
 torch = pytest.importorskip("torch")
 from counter import GAMMA, Counting, wrong
 from tensordict import TensorDict

@@ -27,6 +27,7 @@ import opened_saves
 import rich
 import torch  # noqa: F401  (what RLinf's draws need is part of what is there before)
 import tyro
+from depth import LONG
 from make_attacks import CANARY, Attack, attacks
 from rollouts import leaves, simple
 
@@ -40,6 +41,7 @@ with contextlib.suppress(ImportError), kernels.use("native"):  # what its import
 
 RUN = ("pickle.find_class", "marshal.loads", "os.system", "os.exec", "os.fork", "os.posix_spawn", "subprocess.Popen")
 RUN += ("ctypes.dlopen", "socket.connect", "os.spawn", "code.__new__")
+ALWAYS, SHARE = ("load", "verify"), 1 if LONG else 4  # of the other ways each attack is given every so many, in turn
 COMMANDS = 4  # every so many attacks `relive inspect` and `relive verify` are given them, and the functions each
 PATHS = {"open": 1, "os.remove": 1, "os.rmdir": 1, "os.mkdir": 1, "os.rename": 2, "os.link": 2, "os.symlink": 2}
 PATHS |= {"os.truncate": 1, "os.chmod": 1, "os.listdir": 1, "os.scandir": 1, "sqlite3.connect": 1, "shutil.rmtree": 1}
@@ -194,8 +196,10 @@ class Victim:
         """Each way into the directory: the outcome, how long it took, and what was not as it should be."""
         self.lay(attack, kind)
         self.count += 1
-        for name, way in self.ways(kind).items():
-            if name.startswith("relive ") and attack is not None and self.count % COMMANDS:
+        for number, (name, way) in enumerate(self.ways(kind).items()):
+            if attack is not None and name not in ALWAYS and (number + self.count) % SHARE:
+                continue
+            if name.startswith("relive ") and attack is not None and LONG and self.count % COMMANDS:
                 continue
             if name == "save onto" and kind != "saved" and (kind == "pt" or (attack is not None and attack.plain)):
                 continue

@@ -1,5 +1,6 @@
 """Hostile directories, relive's and RLinf's, opened in every way: a named error or good rows, at once; no code is run.
 
+Each directory is loaded and verified, and opened in some of the other ways in turn; in the long mode in all of them.
 `RELIVE_BITS=17` flips every 17th bit in place of every 2,003rd.
 """
 
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from depth import LONG
 from make_attacks import FILE, INDEX, theirs
 from rollouts import MEMORY, simple
 
@@ -69,7 +71,9 @@ def attacked(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_there_are_enough_of_them(results: list[dict[str, Any]], record_property: Any) -> None:
     record_property("cases", len(attacked(results)))
     assert len({result["case"] for result in attacked(results)}) > 400
-    assert len({result["case"] for result in attacked(results) if result["way"] == "load some lanes"}) > 150
+    assert len({result["case"] for result in attacked(results) if result["way"] == "load some lanes"}) > (
+        150 if LONG else 30
+    )
     assert len({result["way"] for result in results}) == 16
 
 

@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from needs import needs
 
 pytest.importorskip("torch")
-pytest.importorskip("stable_baselines3")
+needs("stable_baselines3")
 from benchmarks.learning import evaluation
 from benchmarks.learning.__main__ import ARMS, ENVS, MODULES, known, table
 

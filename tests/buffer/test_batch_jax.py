@@ -7,6 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from needs import needs
 
 import relive
 
@@ -61,7 +62,7 @@ def test_without_jax_the_error_names_the_command(batch: relive.Batch, monkeypatc
 
 
 def test_jax_itself(batch: relive.Batch) -> None:
-    jax = pytest.importorskip("jax")
+    jax = needs("jax")
     jax.config.update("jax_enable_x64", True)  # ids are int64
     arrays = batch.jax()
     assert_same(batch, arrays)

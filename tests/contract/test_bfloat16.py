@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
 
 import relive
 from relive._ring import kernels as _kernels
 from relive.checkpoints.inspection import verify
 from relive.testing._lives import BACK_ENDS
 
-ml_dtypes = pytest.importorskip("ml_dtypes")
+ml_dtypes = needs("ml_dtypes")
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SCHEMA = relive.Schema(
@@ -124,7 +125,7 @@ def test_tensors_share_their_memory() -> None:
 
 
 def test_arrays_of_jax() -> None:
-    jax = pytest.importorskip("jax")
+    jax = needs("jax")
     batch = filled(relive.Ram()).sample(16)
     assert batch.jax().action.dtype == jax.numpy.bfloat16
     np.testing.assert_array_equal(np.asarray(batch.jax().action), batch.action)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import storages
-from full_oracle import SequencesModel
 
 import relive
-from relive.testing import SCHEMAS, ItemContract, TransitionsModel
+from relive.testing import SCHEMAS, ItemContract, SequencesModel, TransitionsModel
 from relive.testing.oracle import Anchor
 
 GOAL = relive.Field((2,), "int64")

@@ -106,7 +106,7 @@ def lengths(seconds: float) -> list[tuple[int, int, float]]:
 
 @pytest.mark.parametrize(
     ("size", "rows", "seconds"),
-    lengths(3.0) + [pytest.param(*case, marks=pytest.mark.slow) for case in lengths(100.0)],
+    lengths(0.8) + [pytest.param(*case, marks=pytest.mark.slow) for case in lengths(100.0)],
 )
 def test_no_torn_row_is_ever_drawn(size: int, rows: int, seconds: float, record_property: Any) -> None:
     stack = (size, rows) == STACKED

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import importlib
+import os
 import re
+import runpy
 import subprocess
 import sys
+import traceback
+import warnings
 from pathlib import Path
 
 import pytest
+from depth import LONG
 from markdown_pages import PAGES, Block, blocks, read
+from needs import needs
 from source_tree import ROOT
 
 # Every example, and the arguments that make it short.
@@ -62,24 +70,51 @@ def run_blocks(name: str, found: list[Block]) -> list[str]:
 @pytest.mark.parametrize("page", WITH_CODE, ids=names(WITH_CODE))
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page.name in NEEDED:
-        pytest.importorskip(NEEDED[page.name])
+        needs(NEEDED[page.name])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     faults = run_blocks(str(page), blocks(read(page)))
     assert not faults, "\n".join(faults)
 
 
+def ran(path: Path, arguments: list[str], folder: Path) -> tuple[int, str]:
+    """How an example ended, and what it said of errors: in a process of its own, that need not import PyTorch again."""
+    if LONG or not hasattr(os, "fork"):
+        command = [sys.executable, "-W", "error::UserWarning", str(path), *arguments]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+        return run.returncode, run.stderr
+    importlib.import_module("relive.lab")
+    said = folder / "said.txt"
+    child = os.fork()
+    if not child:
+        status = 1
+        with open(said, "w") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+            try:
+                os.chdir(folder)
+                sys.argv = [str(path), *arguments]
+                sys.path.insert(0, str(path.parent))
+                warnings.resetwarnings()
+                warnings.simplefilter("error", UserWarning)
+                runpy.run_path(str(path), run_name="__main__")
+                status = 0
+            except SystemExit as end:
+                status = int(bool(end.code))
+            except BaseException:
+                traceback.print_exc()
+        os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said.read_text()
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_an_example_runs(path: Path, tmp_path: Path) -> None:
     if path.name in NEEDED:
-        pytest.importorskip(NEEDED[path.name])
+        needs(NEEDED[path.name])
     assert path.name in EXAMPLES, f"add {path.name} to EXAMPLES with the arguments that make it short"
     arguments = EXAMPLES[path.name]
     if arguments is None:
         pytest.skip("tests/ray runs it")
-    command = [sys.executable, "-W", "error::UserWarning", str(path), *arguments]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr
+    status, said = ran(path, arguments, tmp_path)
+    assert status == 0, said
 
 
 def test_no_listed_example_is_missing() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from needs import needs
 
 from relive.doctor import Report, examine, pipelines
 
@@ -28,7 +29,7 @@ def only(found: dict[tuple[str, str, int], int], mode: str, n_step: int) -> dict
 
 
 def test_stable_baselines3() -> None:
-    buffers = pytest.importorskip("stable_baselines3.common.buffers")
+    buffers = needs("stable_baselines3.common.buffers")
 
     def windows(infos: bool) -> dict[int, tuple[float, float, float]]:
         spaces = gymnasium.spaces.Box(0, 99, (1,)), gymnasium.spaces.Discrete(2)
@@ -61,7 +62,7 @@ def test_stable_baselines3() -> None:
 
 
 def test_tianshou() -> None:
-    data = pytest.importorskip("tianshou.data")
+    data = needs("tianshou.data")
 
     def filled(kind: Any, **choices: Any) -> Any:
         buffer = kind(6, **choices)
@@ -89,7 +90,7 @@ def test_tianshou() -> None:
 
 
 def test_cpprb() -> None:
-    cpprb = pytest.importorskip("cpprb")
+    cpprb = needs("cpprb")
     fields: dict[str, Any] = {"obs": {}, "act": {}, "rew": {}, "next_obs": {}, "done": {}}
     window = {"size": 3, "gamma": GAMMA, "rew": "rew", "next": "next_obs"}
     buffer = cpprb.ReplayBuffer(6, fields, Nstep=window)
@@ -133,7 +134,7 @@ def test_cpprb() -> None:
 
 
 def test_torchrl() -> None:
-    pytest.importorskip("torchrl")
+    needs("torchrl")
     import torch
     from tensordict import TensorDict
     from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
@@ -168,7 +169,7 @@ def test_torchrl() -> None:
     ],
 )
 def test_nothing_is_wrong_with_relive_in_their_place(name: str, library: str, modes: list[str] | None) -> None:
-    pytest.importorskip(library)
+    needs(library)
     report, found = verdicts(name, modes=modes, n_steps=[3])
     assert found == {}
     assert {check.probe for check in report.checks} >= {"ring wraps in mid-episode", "reset in mid-episode"}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from depth import LONG
 from storages import NAMES
 
 EXITS = int(os.environ.get("RELIVE_EXITS", "200"))
@@ -92,7 +93,7 @@ CASES += [("save", "ram"), ("load", "ram"), ("trajectories", "ram")]
 
 @pytest.mark.parametrize(("work", "storage"), CASES)
 def test_daemon_threads_do_not_abort_the_process(work: str, storage: str, tmp_path: Path) -> None:
-    ends(work, storage, tmp_path, 2)
+    ends(work, storage, tmp_path, 2 if LONG else 1)
 
 
 @pytest.mark.slow

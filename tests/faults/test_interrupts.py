@@ -1,4 +1,6 @@
-"""Ctrl-C at every line of every call: the call has happened or it has not, and the buffer goes on.
+"""Ctrl-C at any line of every call: the call has happened or it has not, and the buffer goes on.
+
+Lines of every function that a call runs are interrupted; in the long mode, all of them.
 
 `sample` may have moved the generator; then the clock of beta has moved, too.
 """
@@ -19,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from full_oracle import FullOracle, assert_same_buffer, stacks_of
+from depth import some, some_of_each
 from interrupted_lives import (
     BACK_ENDS,
     LANES,
@@ -38,7 +40,7 @@ from wild_envs import SCHEMAS
 
 import relive
 from relive._ring import kernels as _kernels
-from relive.testing import TransitionsModel
+from relive.testing import OracleBuffer, TransitionsModel, assert_same_buffer
 from relive.testing._lives import feed, life
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
@@ -63,12 +65,15 @@ def test_a_call_interrupted_at_any_line_has_happened_or_not(sampler: str, kernel
             functions.update(twins.lines)
             writes = name.startswith(("add", "extend"))
             all_lines = (sampler, steps, name) in (("ranked", 11, name) for name in THOROUGH) or not writes
+            moments: list[int] = []
             skipped = steps + 7 * list(SAMPLERS).index(sampler)
             for at, line in enumerate(twins.lines):
                 skipped += line.startswith(SHARED)
                 if all_lines or not line.startswith(SHARED) or skipped % 43 == 0:
-                    twins.interrupt(at)
-                    cases += 1
+                    moments.append(at)
+            for at in some_of_each(moments, lambda at, twins=twins: twins.lines[at], 2):
+                twins.interrupt(at)
+                cases += 1
     record_property("cases", cases)
     if sampler == "ranked" and kernels == "numpy":
         assert {"order.Order._merge", "journal.Journal.__exit__", "ranks.Ranks.update"} <= functions
@@ -88,9 +93,10 @@ def test_calls_of_other_buffers_are_interrupted(how: str, tmp_path: Path, record
     cases = 0
     for name in calls(buffer, streams):
         twins = Twins(buffer, streams, name)
-        for at in range(len(twins.lines)):
+        moments = some_of_each(range(len(twins.lines)), lambda at, twins=twins: twins.lines[at], 1)
+        for at in moments:
             twins.interrupt(at)
-        cases += len(twins.lines)
+        cases += len(moments)
     record_property("cases", cases)
     buffer.close()
 
@@ -112,7 +118,7 @@ def test_a_call_with_a_limiter_interrupted_at_any_line_has_happened_or_not(name:
     buffer, call = build()
     before, lines = moved(buffer), run(call)
     after = moved(buffer)
-    for at in range(len(lines)):
+    for at in some_of_each(range(len(lines)), lines.__getitem__, 2):
         buffer, call = build()
         with contextlib.suppress(Interrupt):
             run(call, interrupted_at(at))
@@ -133,7 +139,7 @@ def test_a_save_interrupted_at_any_line_is_complete_or_not_there(tmp_path: Path,
     states = [relive.load(tmp_path), pickle.loads(pickle.dumps(buffer))]
     expected = [seen(state, streams) for state in states]
     lines = run(lambda: pickle.loads(pickle.dumps(buffer)).save(tmp_path / "elsewhere"))
-    moments = range(0, len(lines), 251)
+    moments = some(range(0, len(lines), 251), 30)
     record_property("cases", len(moments))
     for at in moments:
         with contextlib.suppress(Interrupt):
@@ -205,9 +211,7 @@ def test_real_signals(sampler: str, record_property: Any) -> None:
         relive.ReplayBuffer(SCHEMAS["frames"], **size, item=item, sampler=SAMPLERS[sampler], seed=seed)
         for seed in (1, 2)
     )
-    stacks = stacks_of(buffer.schema.tree["obs"])
-    ring = buffer._core.ring
-    oracle = FullOracle(buffer.num_envs, ring.rows, TransitionsModel(2, 0.5), stacks=stacks, steps_per_lane=ring.steps)
+    oracle = OracleBuffer.of(buffer, TransitionsModel(2, 0.5))
     impatient, rng = Impatient(buffer), np.random.default_rng(0)
     with handled(signal.SIGALRM, impatient.handler):
         for number, call in enumerate(life(buffer, 90)):
@@ -229,7 +233,7 @@ def test_real_signals(sampler: str, record_property: Any) -> None:
     assert impatient.interrupts > 50
 
 
-def check(buffer: relive.ReplayBuffer, twin: relive.ReplayBuffer, oracle: FullOracle) -> None:
+def check(buffer: relive.ReplayBuffer, twin: relive.ReplayBuffer, oracle: OracleBuffer) -> None:
     """Both hold what the oracle holds, with the same priorities; a draw gives the same items and weights."""
     for name in oracle.priority:  # the oracle is told of no updates
         oracle.priority[name] = 1.0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from depth import LONG
 from interrupted_lives import SAMPLERS
 
 HERE = Path(__file__).parent
@@ -21,7 +22,8 @@ pytestmark = pytest.mark.skipif(
     or importlib.util.find_spec("relive._ring._native") is None,
     reason="a C compiler, the GNU C library, the native kernels",
 )
-LONG = [pytest.param(sampler, 97, marks=pytest.mark.slow) for sampler in SAMPLERS]
+CASES = [("ranked", 1501 if LONG else 12_007), *([("prioritized", 1501)] if LONG else [])]
+CASES += [pytest.param(sampler, 97, marks=pytest.mark.slow) for sampler in SAMPLERS]
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +33,7 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("sampler", "every"), [("prioritized", 1501), ("ranked", 5003), *LONG])
+@pytest.mark.parametrize(("sampler", "every"), CASES)
 def test_a_failing_allocation_changes_nothing(sampler: str, every: int, preloaded: Path, record_property: Any) -> None:
     """Every call, a save, and a load, in a process of their own."""
     path = os.pathsep.join([*filter(None, sys.path), str(HERE), str(HERE.parent)])

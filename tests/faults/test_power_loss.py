@@ -4,7 +4,7 @@ A life is recorded, of a buffer that adds, forgets, saves and loads. For every m
 the disk may show; each of these directories is made, opened and compared with what had been said to be durable. A
 process may also be killed at a moment, and the power be lost while, or after, the next one puts the directory in order.
 
-The normal run looks at some thousand directories, `pytest -m slow` at more than fifty thousand.
+The normal run looks at some hundred directories, the long mode at more than fifty thousand.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from depth import LONG
 from exploring import Explorer
 from power import Event, World
 from recording import Recorder, recorded
@@ -247,21 +248,21 @@ def script(rng: random.Random) -> str:
 
 
 def test_power_is_lost_once(folder: Path, record_property: Any) -> None:
-    explorer = Lives(folder, 6)
+    explorer = Lives(folder, 6 if LONG else 2)
     explorer.explore(explorer.record(SHORT))
     explorer.explore(explorer.record(IN_MEMORY, own=None))
-    assert len(explorer.found) > 700
+    assert len(explorer.found) > (700 if LONG else 200)
     record_property("cases", len(explorer.found))
     assert explorer.archive.unharmed(), "a finished file was written to"
 
 
 def test_power_is_lost_after_a_kill(folder: Path, record_property: Any) -> None:
     """Who opens the directory sees what need not be on the disk yet, and must not build on it."""
-    explorer = Lives(folder, 4)
+    explorer = Lives(folder, 4 if LONG else 2)
     events = explorer.record(SHORT)
-    for moment in explorer.rng.sample(moments(events), 7):
+    for moment in explorer.rng.sample(moments(events), 7 if LONG else 3):
         explorer.recover(events[:moment])
-    assert len(explorer.found) > 350
+    assert len(explorer.found) > (350 if LONG else 80)
     record_property("cases", len(explorer.found))
     assert explorer.archive.unharmed(), "a finished file was written to"
 

@@ -1,6 +1,6 @@
 """The power is lost after any call of a save: all saves that are there are whole, and the last acknowledged is.
 
-Leaving out any of its syncs is found. The normal run looks at more than 5,000 directories, `pytest -m slow` at 100,000.
+Leaving out any of its syncs is found. The normal run looks at some hundred directories, the long mode at 100,000.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import plain_saves
 import pytest
+from depth import LONG
 from exploring import Explorer
 from power import Event, World
 from recording import Recorder, recorded
@@ -78,7 +79,7 @@ class Varied(Saves):
     A save of which every file holds the same bytes as one that was loaded before is loaded again in every fourth case.
     """
 
-    few = 8
+    few = 8 if LONG else 2
 
     def __init__(self, folder: Path, limit: int, seed: int = 0) -> None:
         super().__init__(folder, limit, seed)
@@ -146,12 +147,12 @@ def test_power_is_lost_once(keep: int, folder: Path, record_property: Any) -> No
 
 
 def test_power_is_lost_in_a_varied_life(folder: Path, record_property: Any) -> None:
-    explorer = Varied(folder, 60)
+    explorer = Varied(folder, 60 if LONG else 8)
     events = explorer.script(SCRIPT)
     explorer.explore(events)
-    for moment in explorer.rng.sample(moments(events), 7):
+    for moment in explorer.rng.sample(moments(events), 7 if LONG else 2):
         explorer.recover(events[:moment])
-    assert len(explorer.found) > 5000
+    assert len(explorer.found) > (5000 if LONG else 500)
     record_property("cases", len(explorer.found))
     assert explorer.archive.unharmed(), "a finished file was written to"
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from needs import needs
 
 import relive
 from relive.testing.agreement import assert_same_batch
@@ -107,7 +108,7 @@ def test_tensors_are_made_of_the_batches() -> None:
 
 
 def test_arrays_of_jax_are_made_of_the_batches() -> None:
-    jax = pytest.importorskip("jax")
+    jax = needs("jax")
     for device in (None, jax.devices("cpu")[0]):
         with make().prefetch(32, to="jax", device=device) as batches:
             batch = next(batches)

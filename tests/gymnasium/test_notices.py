@@ -201,7 +201,7 @@ buffer.add(obs=obs, action=action, reward=reward, next_obs=final, terminated=ter
 
 
 @pytest.mark.parametrize("kernels", BACK_ENDS)
-@pytest.mark.parametrize("terminated", [25, 100])
+@pytest.mark.parametrize("terminated", [25, pytest.param(100, marks=pytest.mark.slow)])
 def test_truncations_that_come_late_are_looked_at(terminated: int, kernels: str) -> None:
     """Episodes that terminate hide nothing: wrong final observations of truncated ones are said when ends doubled."""
     with _kernels.use(kernels):
@@ -250,10 +250,13 @@ def test_lanes_without_a_row_and_rewards_of_two_parts() -> None:
     assert len(said) == 1
 
 
+DEEP = [pytest.param(*ring, marks=pytest.mark.slow) for ring in [(300, 3, 10, 0), (4000, 1, 5, 1 / 16)]]
+
+
 @pytest.mark.parametrize("kernels", BACK_ENDS)
 @pytest.mark.parametrize(
     ("capacity", "lanes", "length", "boundaries"),
-    [(60, 1, 5, 0), (300, 3, 10, 0), (4000, 1, 5, 1 / 16), (300, 2, 1, 0.1)],
+    [(60, 1, 5, 0), (90, 3, 10, 0), (160, 1, 5, 1 / 16), (100, 2, 1, 0.1), *DEEP],
 )
 def test_finals_that_fill_a_ring(capacity: int, lanes: int, length: int, boundaries: float, kernels: str) -> None:
     """Said when a ring first overwrites; what it names reserves rows for as many steps as were asked for."""

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import storages
-from full_oracle import FullOracle, SequencesModel, most_frames, stacks_of
 from hypothesis import strategies as st
 from wild_envs import SCHEMAS, WildEnvs
 
 import relive
 from relive._ring.lanes import rows_of
-from relive.testing import TransitionsModel
+from relive.testing import OracleBuffer, SequencesModel, TransitionsModel
+from relive.testing.oracle import most_frames, stacks_of
 
 OVER = ["steps", "steps", "episodes"]
 STORAGES = ["ram", "ram", "shared", "mapped"]
@@ -75,7 +75,7 @@ class Config:
             return (relive.Ranked if self.ranked else relive.Prioritized)(**self.sampler)
         return relive.Uniform() if self.over == "steps" else relive.Uniform(over=self.over)
 
-    def oracle(self) -> FullOracle:
+    def oracle(self) -> OracleBuffer:
         """The model of the same buffer."""
         initial = 1.0 if self.sampler is None else self.sampler["initial"]
         item: Any = TransitionsModel(self.n_step, self.gamma)
@@ -90,7 +90,7 @@ class Config:
                 () if self.every is None else ("state",),
             )
         stacks = stacks_of(self.fields.tree["obs"])
-        return FullOracle(self.num_envs, self.rows, item, initial, stacks, self.steps)
+        return OracleBuffer(self.num_envs, self.rows, item, self.steps, initial, stacks)
 
     def envs(self) -> WildEnvs:
         """Environments that feed both."""

@@ -11,7 +11,6 @@ from unittest import mock
 import numpy as np
 import pytest
 from configs import Config
-from full_oracle import most_frames, stacks_of
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from programs import Call, attempt, programs
@@ -21,6 +20,7 @@ import relive
 from relive.checkpoints import _tensors
 from relive.checkpoints.salvage import salvage
 from relive.testing.agreement import assert_same_batch, is_refused
+from relive.testing.oracle import most_frames, stacks_of
 from relive.testing.strategies import scripts
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")

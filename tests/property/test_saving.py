@@ -17,7 +17,6 @@ from unittest import mock
 import numpy as np
 import pytest
 from configs import Config, configs
-from full_oracle import FullOracle, assert_same_buffer, most_frames, stacks_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import Call, attempt, programs, vars_of
@@ -27,9 +26,10 @@ from wild_envs import CUTS
 import relive
 from relive._ring import kernels as _kernels
 from relive.checkpoints import _copy_on_overwrite, _steps, _tensors
-from relive.testing import GO, STAY, Script
+from relive.testing import GO, STAY, OracleBuffer, Script, assert_same_buffer
 from relive.testing._lives import BACK_ENDS
 from relive.testing.agreement import assert_items, assert_same_batch, is_refused
+from relive.testing.oracle import most_frames, stacks_of
 from relive.testing.strategies import lane_subsets, raw_priorities, scripts
 
 UNEVENTFUL = Script([GO], [STAY], give_next=True)
@@ -233,7 +233,7 @@ def test_the_same_steps_under_other_choices(config: Config, other: Config, data:
             assert_same_buffer(loaded, oracle, wanted.whole)
 
 
-def shrink(oracle: FullOracle, wanted: Config) -> None:
+def shrink(oracle: OracleBuffer, wanted: Config) -> None:
     """Keep the newest steps only, as a buffer with smaller lanes does."""
     oracle.steps_per_lane, oracle.rows_per_lane = wanted.steps, wanted.rows
     for lane in oracle.lanes:

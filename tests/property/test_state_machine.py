@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 from configs import configs
 from expected_draws import draw, is_weights, stratified_targets
-from full_oracle import assert_same_buffer
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from wild_envs import CUTS
 
 import relive
 from relive._base.nests import mapped
-from relive.testing import GO, STAY, Script, assert_items
+from relive.testing import GO, STAY, Script, assert_items, assert_same_buffer
 from relive.testing.agreement import check_bytes
 from relive.testing.nests import leaves
 from relive.testing.strategies import lane_subsets, raw_priorities, scripts

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs import needs
 
-pytest.importorskip("ray")
+needs("ray")
 ROOT = Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),  # Ray's own

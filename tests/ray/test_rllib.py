@@ -9,8 +9,9 @@ import gymnasium
 import numpy as np
 import pytest
 import tree
+from needs import needs
 
-pytest.importorskip("ray.rllib", reason="needs RLlib")
+needs("ray.rllib")
 pytest.importorskip("torch")
 from counter import GAMMA, Counting, length, wrong
 from ray.rllib.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
 
-pytest.importorskip("ray.rllib", reason="needs RLlib")
+needs("ray.rllib")
 pytest.importorskip("torch")
 
 import relive

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from depth import LONG
 from forking import forked
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -450,10 +451,13 @@ def senders() -> list[threading.Thread]:
 
 @pytest.mark.parametrize("end", ["closed", "dropped", "process"])
 @pytest.mark.parametrize("shard", ["there", "dead", "stopped"])
-def test_a_writer_that_ends_sends_what_it_holds(shard: str, end: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_writer_that_ends_sends_what_it_holds(
+    shard: str, end: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And says in one line what it could not send, in a bounded time."""
     from relive.ray import _sender
 
+    monkeypatch.setattr(_sender, "CLOSING", _sender.CLOSING if LONG else 0.5)
     shards, lines = made(shards=1)
     envs, writer = Counting(), shards.writer()
     if shard == "dead":

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
 
-pytest.importorskip("ray")
+needs("ray")
 
 import relive
 from relive.ray import Shards

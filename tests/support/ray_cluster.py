@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from needs import needs
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
     """One Ray cluster for all tests that need one: it takes seconds to start, more on a busy machine."""
-    ray = pytest.importorskip("ray")
+    ray = needs("ray")
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
     given = os.environ.get("RELIVE_RAY_ADDRESS", "local")  # another one saves its start
     own: dict[str, Any] = {"num_cpus": 4, "include_dashboard": False, "object_store_memory": 200 << 20}

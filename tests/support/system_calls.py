@@ -119,6 +119,22 @@ def watched(back_end: str = "numpy") -> Iterator[System]:
         yield system
 
 
+def counted(job: Callable[[System], object], back_end: str = "numpy") -> list[str]:
+    """The names of the calls that might fail in a job, from its last reset on until it decides otherwise itself."""
+    with watched(back_end) as system:
+        names: list[str] = []
+        reset = system.reset
+        system.reset = lambda: (names.clear(), reset())  # type: ignore[method-assign, assignment, return-value]
+        system.decide = lambda name, number: names.append(name) if name != "preadv" else None  # type: ignore[func-returns-value]
+        job(system)
+    return names
+
+
+def kind_of(names: list[str]) -> Callable[[int], object]:
+    """What kind of call the k-th one is; every sync and every rename is one of its own."""
+    return lambda k: (names[k - 1], k if names[k - 1] in ("fsync", "rename") else None)
+
+
 def no_failed_sync_is_repeated(system: System) -> None:
     """A file whose sync failed is given up: the next one on that descriptor is of another file.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from needs import needs
 from policies import STEPS, WIDTH, buffers, rollout
 
 from relive._base import narrow
@@ -30,7 +31,7 @@ def test_narrow_numbers_are_kept_bit_by_bit(
     if without:
         monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     else:
-        pytest.importorskip("ml_dtypes")
+        needs("ml_dtypes")
     dtype = getattr(torch, name)
     bits = torch.randint(0, 256, (STEPS, WIDTH, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     numbers = bits.view(dtype)

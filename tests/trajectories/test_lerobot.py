@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
 
-pytest.importorskip("pyarrow")
-pytest.importorskip("PIL")
+needs("pyarrow")
+needs("PIL")
 import pyarrow
 from PIL import Image
 from pyarrow import parquet
@@ -66,7 +67,7 @@ def test_there_and_back(tmp_path: Path) -> None:
 
 
 def test_it_is_what_lerobot_writes(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas = needs("pandas")
     to_lerobot([rollout(number) for number in range(2)], tmp_path, fps=5)
     info = json.loads((tmp_path / "meta/info.json").read_text())
     assert (info["codebase_version"], info["fps"], info["total_episodes"], info["total_frames"]) == ("v3.0", 5, 6, 24)

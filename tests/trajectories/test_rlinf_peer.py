@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
 
-pytest.importorskip("rlinf")
+needs("rlinf")
 torch = pytest.importorskip("torch")
-from rlinf.utils.nested_dict_process import concat_batch, put_tensor_device  # noqa: E402
+from rlinf.utils.nested_dict_process import concat_batch, put_tensor_device
 
 try:  # 0.4.0
     from rlinf.data.schema.embodied_types import Trajectory as RLinfTrajectory
@@ -27,7 +28,7 @@ except ImportError:  # 0.3.0
     from rlinf.data.embodied_io_struct import Trajectory as RLinfTrajectory
     from rlinf.data.replay_buffer import TrajectoryReplayBuffer as RLinfBuffer
 
-from relive.trajectories import Trajectory, TrajectoryReplayBuffer  # noqa: E402
+from relive.trajectories import Trajectory, TrajectoryReplayBuffer
 
 FLAGS = ("terminations", "truncations", "dones")
 

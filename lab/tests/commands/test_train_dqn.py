@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import needs
 
 from relive_lab import DQNConfig, DQNTrainer, train
 from relive_lab.cli import main
@@ -36,6 +37,7 @@ def test_the_wrong_trainer_says_which_is_right(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_an_atari_game_gets_settings_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    needs("ale_py", "cv2", "tensorboard")
     words = ["train", "dqn", "--env-id", "ALE/Pong-v5", "--use-per", "--torch-threads", "1"]
     short = ["--total-steps", "150", "--start-steps", "100", "--buffer-capacity", "500", "--eval-every", "0"]
     assert main([*words, *short, "--log-dir", str(tmp_path / "events"), "--out", str(tmp_path)]) == 0

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from actor_toys import Failing
 from dqn_toys import Signs, small
+from needs import needs
 from trainer_toys import Toy
 from trainer_toys import small as small_sac
 
@@ -81,6 +82,7 @@ def test_a_run_holds_its_pace_and_goes_on_without_a_killed_actor(caplog: pytest.
 @pytest.mark.parametrize("actors", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_samples_per_insert_are_held_by_the_limiter(actors: int, tmp_path: Path) -> None:
     """Whatever `update_every` says: the draws stay in the limiter's band, and the actor within what it lets in."""
+    needs("tensorboard")
     config = small(
         actors=actors, num_envs=2, total_steps=1_500, samples_per_insert=4, buffer_capacity=5_000, update_every=1_000
     )

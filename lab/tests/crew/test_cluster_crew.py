@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
 
-pytest.importorskip("ray")
-pytest.importorskip("torch")
+needs("ray")
 import r2d2_toys
 import trainer_toys
 from actor_toys import Failing

@@ -13,9 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
+from needs import needs
 
-pytest.importorskip("ray")
-pytest.importorskip("torch")
+needs("ray")
 import dqn_toys
 from dqn_toys import Signs, small
 from ray import cloudpickle

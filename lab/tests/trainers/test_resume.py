@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import resumed_runs
 from gymnasium import wrappers
+from needs import needs
 from resumed_runs import KILLED_AT, RUNS, SAVE_EVERY, TOTAL, differences, run, whole
 from trainer_toys import Toy, small
 
@@ -267,7 +268,7 @@ def test_what_cannot_be_resumed_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_hides_the_entries_of_the_killed_one(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    EventAccumulator = needs("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
 
     config = small(log_dir=str(tmp_path / "events"), log_every=10)
     first = SACTrainer(config, make_env=Telling)

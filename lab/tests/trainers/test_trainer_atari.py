@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
+
+needs("ale_py", "cv2")
 
 import relive_lab as lab
 from relive.errors import ArgumentError, MissingExtra

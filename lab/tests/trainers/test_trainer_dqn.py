@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from dqn_toys import Drift, Signs, small
+from needs import needs
 
 from relive.errors import ArgumentError
 from relive_lab import DQNConfig, DQNTrainer, SACConfig, SACTrainer
@@ -137,7 +138,7 @@ def test_a_learner_of_another_trainer_is_refused(tmp_path: Path) -> None:
 
 
 def test_tensorboard_gets_speed_and_memory(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    EventAccumulator = needs("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
 
     trainer = DQNTrainer(small(log_dir=str(tmp_path), log_every=40, use_per=True), make_env=Signs)
     reports: list[Any] = []

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from needs import needs
 from trainer_toys import Toy, small
 
 import relive
@@ -138,7 +139,7 @@ def test_measuring_noise_changes_no_draw_and_no_weight() -> None:
 
 
 def test_tensorboard_gets_the_share(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    EventAccumulator = needs("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
 
     trainer = SACTrainer(small(measure_noise=True, log_dir=str(tmp_path), log_every=60), make_env=Toy)
     trainer.train()

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from needs import needs
 from r2d2_toys import Walk, small
 
 from relive.errors import ArgumentError
@@ -174,7 +175,7 @@ def test_no_round_of_evaluation_remembers_the_one_before(monkeypatch: pytest.Mon
 
 
 def test_tensorboard_gets_returns_losses_and_the_buffer(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    EventAccumulator = needs("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
 
     trainer = R2D2Trainer(small(log_dir=str(tmp_path), log_every=60), make_env=Walk)
     trainer.train()

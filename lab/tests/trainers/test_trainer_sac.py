@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from needs import needs
 from trainer_toys import Toy, small
 
 from relive.errors import ArgumentError
@@ -159,7 +160,7 @@ def test_progress_can_end_a_run_which_then_goes_on() -> None:
 
 
 def test_tensorboard_gets_returns_losses_and_the_buffer(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    EventAccumulator = needs("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
 
     config = small(log_dir=str(tmp_path), log_every=30, use_per=True)
     trainer = SACTrainer(config, make_env=Toy)

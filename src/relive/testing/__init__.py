@@ -21,7 +21,7 @@ from ._item_contract import ItemContract
 from ._sampler_contract import SamplerContract
 from ._storage_contract import StorageContract
 from .agreement import assert_items, assert_same_buffer
-from .oracle import Anchor, Episode, ItemModel, OracleBuffer, Step, TransitionsModel
+from .oracle import Anchor, Episode, ItemModel, OracleBuffer, SequencesModel, Step, TransitionsModel
 from .synthetic import BOTH, GO, JUMP, SCHEMAS, STAY, TERMINATED, TRUNCATED, Script, SyntheticEnvs
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "OracleBuffer",
     "SamplerContract",
     "Script",
+    "SequencesModel",
     "Step",
     "StorageContract",
     "SyntheticEnvs",

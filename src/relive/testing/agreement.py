@@ -98,6 +98,8 @@ def assert_same_buffer(
 ) -> None:
     """The whole drawable set, item by item, and the counters; ids outside the set are refused.
 
+    Where priorities are updated, the oracle is told so by its own `update`.
+
     Args:
         buffer: The buffer under test.
         oracle: Its model, fed with the same steps.
@@ -116,6 +118,8 @@ def assert_same_buffer(
     >>> assert_same_buffer(buffer, oracle)
     """
     items = oracle.items()
+    can_draw = any(priority > 0 for priority in oracle.priority.values())
+    check(buffer.can_sample(1) is can_draw, f"can_sample(1) is not {can_draw}")
     if items:
         ids = np.array(list(items), np.int64)
         batch = buffer.read(ids)
@@ -128,6 +132,7 @@ def assert_same_buffer(
     got = (stats.added, stats.cuts, stats.size, stats.drawable)
     want = (sum(lane.steps for lane in lanes), sum(lane.cuts for lane in lanes), len(oracle.anchors()), len(items))
     check(got == want, f"(added, cuts, size, drawable) are {got}, not {want}")
+    check(stats.stale_updates == oracle.stale, f"stale updates are not {oracle.stale}")
 
 
 def assert_same_streams(buffer: ReplayBuffer, oracle: OracleBuffer, probe: int = 0) -> None:

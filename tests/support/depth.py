@@ -1,0 +1,38 @@
+"""How deep the tests go: spread samples of long sweeps by default, every point of them with ``RELIVE_LONG=1``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+LONG = os.environ.get("RELIVE_LONG", "") not in ("", "0")
+
+
+def some(values: Iterable[T], at_most: int) -> list[T]:
+    """All values in the long mode, else so many of them, spread evenly; the first and the last always."""
+    every = list(values)
+    if LONG or len(every) <= at_most:
+        return every
+    steps = max(at_most - 1, 1)
+    return [every[round(k * (len(every) - 1) / steps)] for k in range(at_most)]
+
+
+def some_of_each(values: Iterable[T], kind: Callable[[T], Hashable], at_most: int) -> list[T]:
+    """The same of each kind of value, in the order that they came in."""
+    every = list(values)
+    places: dict[Hashable, list[int]] = {}
+    for place, value in enumerate(every):
+        places.setdefault(kind(value), []).append(place)
+    return [every[place] for place in sorted(place for each in places.values() for place in some(each, at_most))]
+
+
+def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait until it holds, and no longer."""
+    until, pause = time.monotonic() + seconds, 1e-4
+    while not condition():
+        assert time.monotonic() < until, f"not so after {seconds} s"
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
