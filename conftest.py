@@ -24,7 +24,7 @@ from ray_cluster import cluster as cluster
 # Each test process computes on one core: threads of PyTorch that wait for each other while others use the cores take
 # fifteen times as long. Processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# The README installs without compiling, which takes a minute for all of PyTorch: what is imported is compiled once here,
+# The README installs without compiling, which takes a minute for PyTorch. What is imported is compiled once here, and
 # not anew in every process, whatever the environment says.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

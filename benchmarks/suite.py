@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import machine, report
+from benchmarks import chart, machine, report
 from benchmarks.harness import Interrupted, Progress, run_question
 from benchmarks.peers import ADAPTERS
 from benchmarks.question import FULL, QUICK, TINY, Answer, Question, Scale
@@ -52,7 +52,9 @@ def run_suite(
     out: Path | None = None,
     progress: Progress = lambda _: None,
 ) -> str:
-    """Run the questions one after another; return the Markdown, and write it (or JSON, by the suffix) to `out`.
+    """Run the questions one after another; return the Markdown, and write it (or JSON, or a chart) to `out`.
+
+    The suffix of `out` says which; `.svg` and `.png` are charts of the first question.
 
     Ctrl-C ends the run; the report then holds what was reached.
     """
@@ -69,6 +71,8 @@ def run_suite(
     if out is not None:
         if out.suffix == ".json":
             out.write_text(json.dumps(report.as_json(answers, facts), indent=1, ensure_ascii=False) + "\n")
+        elif out.suffix in (".svg", ".png"):
+            chart.draw(answers[0], out)
         else:
             out.write_text(text)
     return text
@@ -80,7 +84,7 @@ def run_file(asked: Question, arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer sizes, fewer and shorter chunks")
     parser.add_argument("--peers", nargs="*", choices=list(ADAPTERS), help="only these peers")
     parser.add_argument("--core", type=int, help="the core to run on; default: the one that idles most")
-    parser.add_argument("--out", type=Path, help="write the report here: .md or .json")
+    parser.add_argument("--out", type=Path, help="write the report here: .md, .json, or a chart as .svg or .png")
     given = parser.parse_args(arguments)
 
     def progress(line: str) -> None:

@@ -282,7 +282,10 @@ def test_counts_read_like_a_table_head() -> None:
     [
         ({"questions": ("add_two",)}, "got `add_two` - at `relive bench --questions`"),
         ({"peers": ("cprb",)}, "got `cprb` - at `relive bench --peers`"),
-        ({"out": Path("report.txt")}, "Expected a name that ends in `.md` or `.json`, got `report.txt`"),
+        (
+            {"out": Path("report.txt")},
+            "Expected a name that ends in one of `.md`, `.json`, `.svg`, `.png`, got `report.txt`",
+        ),
     ],
 )
 def test_command_refuses(arguments: dict[str, object], text: str) -> None:

@@ -12,6 +12,7 @@ from .._base.extras import needs
 from ..errors import ArgumentError, message
 from .terminal import console
 
+SUFFIXES = (".md", ".json", ".svg", ".png")
 QUESTIONS = (
     "add_one",
     "add_inputs",
@@ -52,10 +53,11 @@ def main(
         quick: Fewer sizes, fewer and shorter chunks: about a minute a question, figures a little rougher.
         peers: Only these, such as `relive numpy cpprb`; default all.
         core: The core to run on; default the one that idles most.
-        out: Also write the report here: Markdown, or JSON with every figure if the name ends in `.json`.
+        out: Also write the report here: Markdown; JSON with every figure if the name ends in `.json`; a chart of the first
+            question if it ends in `.svg` or `.png`.
 
     Raises:
-        ArgumentError: An unknown question or peer, a suffix other than those two, or relive was not installed from a
+        ArgumentError: An unknown question or peer, a suffix other than those, or relive was not installed from a
             source checkout.
         MissingExtra: Rich is not installed.
     """
@@ -63,8 +65,9 @@ def main(
     known = tuple(importlib.import_module("benchmarks.peers").ADAPTERS)
     _known(questions, tuple(suite.NAMES), "relive bench --questions")
     _known(peers, known, "relive bench --peers")
-    if out is not None and out.suffix not in (".md", ".json"):
-        raise ArgumentError(message("a name that ends in `.md` or `.json`", f"`{out}`", "relive bench --out"))
+    if out is not None and out.suffix not in SUFFIXES:
+        known_suffixes = ", ".join(f"`{suffix}`" for suffix in SUFFIXES)
+        raise ArgumentError(message(f"a name that ends in one of {known_suffixes}", f"`{out}`", "relive bench --out"))
     screen, progress = _rich()
     with progress:
         task = progress.add_task("starting", total=None)
