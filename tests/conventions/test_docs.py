@@ -37,6 +37,8 @@ EXAMPLES: dict[str, list[str] | None] = {
 # Pages and examples whose code needs a library that may not be there.
 NEEDED = {
     "from-rllib.md": "ray.rllib",
+    "pairs_trading.md": "skfolio",
+    "pairs_trading.py": "skfolio",
     "reaching_sb3.py": "stable_baselines3",
     "from-stable-baselines3.md": "stable_baselines3",
     "from-tianshou.md": "tianshou",

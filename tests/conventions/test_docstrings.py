@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from needs import needs
 from source_tree import NAMES
 
 from relive.errors import MissingExtra
@@ -51,6 +52,10 @@ def test_no_face_is_passed_over() -> None:
     assert {name.rpartition(".")[0] for name in PUBLIC} == set(FACES)
 
 
+# Modules whose examples use a library that may not be there.
+NEEDED = {"relive.lab.envs.prices": "skfolio", "relive.minari": "minari"}
+
+
 def own_members(value: Any) -> Iterator[tuple[str, str]]:
     """Public methods and properties that a class defines itself, with their docstrings."""
     for name, member in vars(value).items():
@@ -61,6 +66,8 @@ def own_members(value: Any) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_examples_of_a_module_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if name in NEEDED:
+        needs(NEEDED[name])
     try:
         module = importlib.import_module(name)
     except MissingExtra as error:

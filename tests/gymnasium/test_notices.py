@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from depth import LONG
 from gymnasium.vector import AutoresetMode
 
 import relive
@@ -250,14 +251,15 @@ def test_lanes_without_a_row_and_rewards_of_two_parts() -> None:
     assert len(said) == 1
 
 
-DEEP = [pytest.param(*ring, marks=pytest.mark.slow) for ring in [(300, 3, 10, 0), (4000, 1, 5, 1 / 16)]]
+LARGE = [(480, 1, 5, 1 / 16), (300, 2, 1, 0.1)]  # more rows are reserved than the least
+DEEP = [(300, 3, 10, 0), (4000, 1, 5, 1 / 16)]
+RINGS = [(*ring, back_end) for ring in [(60, 1, 5, 0), (90, 3, 10, 0)] for back_end in BACK_ENDS]
+RINGS += [(*ring, BACK_ENDS[-1]) for ring in LARGE]
+if LONG:
+    RINGS += [(*ring, BACK_ENDS[0]) for ring in LARGE] + [(*ring, back_end) for ring in DEEP for back_end in BACK_ENDS]
 
 
-@pytest.mark.parametrize("kernels", BACK_ENDS)
-@pytest.mark.parametrize(
-    ("capacity", "lanes", "length", "boundaries"),
-    [(60, 1, 5, 0), (90, 3, 10, 0), (160, 1, 5, 1 / 16), (100, 2, 1, 0.1), *DEEP],
-)
+@pytest.mark.parametrize(("capacity", "lanes", "length", "boundaries", "kernels"), RINGS)
 def test_finals_that_fill_a_ring(capacity: int, lanes: int, length: int, boundaries: float, kernels: str) -> None:
     """Said when a ring first overwrites; what it names reserves rows for as many steps as were asked for."""
     with _kernels.use(kernels):

@@ -8,11 +8,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import tree
 from needs import needs
 
-needs("ray.rllib")
+needs("ray.rllib", "tree")
 pytest.importorskip("torch")
+import tree
 from counter import GAMMA, Counting, length, wrong
 from ray.rllib.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems
 from ray.rllib.connectors.learner import (

@@ -8,14 +8,19 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
 import numpy as np
 
 import relive
 from relive._base.narrow import kind_of, to_torch
 
+try:
+    import ml_dtypes  # noqa: F401  # gives NumPy bfloat16
+except ImportError:
+    BFLOAT16: list[str] = []
+else:
+    BFLOAT16 = ["bfloat16"]
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
-DTYPES = ["bool", *INTEGERS, "bfloat16", "float16", "float32", "float64"]
+DTYPES = ["bool", *INTEGERS, *BFLOAT16, "float16", "float32", "float64"]
 
 
 class Own(np.ndarray):

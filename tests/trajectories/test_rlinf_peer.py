@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from needs import needs
 
-needs("rlinf")
+pytest.importorskip("rlinf")
 torch = pytest.importorskip("torch")
 from rlinf.utils.nested_dict_process import concat_batch, put_tensor_device
 
