@@ -1,6 +1,6 @@
 """Runs the tests behind each promise about failures, and writes the table in docs/reliability.md, row by row.
 
-python tests/reliability.py               # as the normal run has them: a quarter of an hour of one core
+python tests/reliability.py               # as the normal run has them: minutes of one core
 python tests/reliability.py --long        # with all that takes long: hours
 python tests/reliability.py kill torn     # only promises whose text has one of these words; other rows stay
 """
@@ -172,12 +172,14 @@ PROMISES = [
 
 def run(promise: Promise, long: bool) -> str:
     """One row of the table."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"} | ({"RELIVE_EXAMPLES": "5000"} if long else {})
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"} | (
+        {"RELIVE_LONG": "1", "RELIVE_EXAMPLES": "5000"} if long else {}
+    )
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
         options = ["-q", "-o", "junit_family=xunit1", f"--junitxml={report.name}"]
         command = [sys.executable, "-m", "pytest", *options, *promise.tests]
         start = sum(os.times()[2:4])
-        done = subprocess.run([*command, *(["-m", "not bench"] if long else [])], cwd=ROOT, env=environment)
+        done = subprocess.run(command, cwd=ROOT, env=environment)
         seconds = sum(os.times()[2:4]) - start
         suites = [*ElementTree.parse(report.name).getroot().iter("testsuite")] if os.path.getsize(report.name) else []
     cases = sum(counted(test) for suite in suites for test in suite.iter("testcase"))

@@ -53,8 +53,8 @@ def main(
         quick: Fewer sizes, fewer and shorter chunks: about a minute a question, figures a little rougher.
         peers: Only these, such as `relive numpy cpprb`; default all.
         core: The core to run on; default the one that idles most.
-        out: Also write the report here: Markdown; JSON with every figure if the name ends in `.json`; a chart of the first
-            question if it ends in `.svg` or `.png`.
+        out: Also write the report here: Markdown; JSON with every figure if the name ends in `.json`; a chart of the
+            first question if it ends in `.svg` or `.png`.
 
     Raises:
         ArgumentError: An unknown question or peer, a suffix other than those, or relive was not installed from a
