@@ -38,7 +38,6 @@ EXAMPLES: dict[str, list[str] | None] = {
 NEEDED = {
     "from-rllib.md": "ray.rllib",
     "pairs_trading.md": "skfolio",
-    "pairs_trading.py": "skfolio",
     "reaching_sb3.py": "stable_baselines3",
     "from-stable-baselines3.md": "stable_baselines3",
     "from-tianshou.md": "tianshou",
@@ -85,7 +84,8 @@ def ran(path: Path, arguments: list[str], folder: Path) -> tuple[int, str]:
         command = [sys.executable, "-W", "error::UserWarning", str(path), *arguments]
         run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
         return run.returncode, run.stderr
-    importlib.import_module("relive.lab")
+    importlib.import_module("relive")
+    importlib.import_module("torch")
     said = folder / "said.txt"
     child = os.fork()
     if not child:

@@ -53,7 +53,7 @@ def test_no_face_is_passed_over() -> None:
 
 
 # Modules whose examples use a library that may not be there.
-NEEDED = {"relive.lab.envs.prices": "skfolio", "relive.minari": "minari"}
+NEEDED = {"relive_lab.envs.prices": "skfolio", "relive.minari": "minari"}
 
 
 def own_members(value: Any) -> Iterator[tuple[str, str]]:

@@ -124,10 +124,11 @@ class Saves:
     def check(self) -> None:
         """Load what was left; save again, after which nothing else is there."""
         assert self.saved or not self.rounds
+        if self.folder.exists():
+            self.told["unfinished"] += any(name.startswith(".tmp") for name in os.listdir(self.folder))
         if not self.folder.exists() or not numbers(self.folder):
             assert not self.saved
             return
-        self.told["unfinished"] += any(name.startswith(".tmp") for name in os.listdir(self.folder))
         self.told["beyond"] += len(numbers(self.folder)) > self.keep
         among = range(self.saving, -1, -1)
         found = [rounds_of(relive.load(self.folder, number=number), among) for number in numbers(self.folder)]
@@ -243,7 +244,7 @@ def kill_one(oracle: Oracle | Saves, rng: np.random.Generator, count: int) -> No
     reading, writing = os.pipe()
     fatal = None
     if count % 2:
-        fatal = int(rng.integers(1, 120)) if isinstance(oracle, Oracle) else 1 + 5 * (count // 2) % 50
+        fatal = int(rng.integers(1, 120)) if isinstance(oracle, Oracle) else 12 + 5 * (count // 2) % 27
     seed = int(rng.integers(2**31))
     child = os.fork()
     if not child:

@@ -43,7 +43,7 @@ def test_kills_of_saves(folder, record_property):
     kills = 50 if LONG else 24
     told = killed(folder, kills, 0, "saves")
     record_property("cases", kills)
-    assert told["saves"] > kills
+    assert told["saves"] > kills // 2
     assert told["unfinished"] > 0, "none came in the middle of a save"
 
 

@@ -240,6 +240,7 @@ def test_the_interpreter_ends_with_a_thread_that_draws() -> None:
     import subprocess
 
     code = "from test_prefetch_buffer import make\nkept = make().prefetch(64)\nnext(kept)\nprint('end')"
-    folder = os.path.dirname(__file__)
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=60)
+    path = os.pathsep.join(filter(None, sys.path))  # with the folders of what tests share
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needs import needs
 
 import relive
 
@@ -40,6 +41,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def wheel(checkout: Path, **environment: str) -> tuple[Path, str]:
     """Build a wheel with the tools of this environment; where it lies, and what was said."""
+    needs("scikit_build_core")
     code = "from scikit_build_core.build import build_wheel; build_wheel('dist')"
     settings = {**os.environ, "PATH": TOOLS, **environment}
     # The limit is for a build that hangs; others may keep the cores.

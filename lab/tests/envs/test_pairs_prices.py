@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import needs
+
+needs("skfolio")
 
 from relive.errors import ArgumentError, MissingExtra
 from relive_lab.envs import HistoricalMarket, PairsTradingEnv, prices

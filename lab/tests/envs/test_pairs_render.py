@@ -13,6 +13,7 @@ import gymnasium
 import matplotlib.image
 import numpy as np
 import pytest
+from needs import needs
 
 from relive.errors import ArgumentError
 from relive_lab.envs import PairsTradingEnv
@@ -27,6 +28,8 @@ def act(value: float) -> np.ndarray:
 
 @pytest.mark.parametrize("settings", [{}, {"data": "real", "split": "test"}])
 def test_rgb_array(settings: dict[str, str]) -> None:
+    if settings.get("data") == "real":
+        needs("skfolio")
     env = gymnasium.make(ID, render_mode="rgb_array", **settings)
     env.reset(seed=0)
     frames = [env.render()]

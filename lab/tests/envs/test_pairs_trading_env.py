@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from needs import needs
 
 import relive_lab.envs
 from relive.errors import ArgumentError
@@ -29,11 +30,15 @@ def act(value: float) -> np.ndarray:
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_env_checker(settings: dict[str, Any]) -> None:
+    if settings.get("data") == "real":
+        needs("skfolio")
     check_env(gymnasium.make(ID, **settings).unwrapped)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_doing_nothing_earns_exactly_zero(settings: dict[str, Any]) -> None:
+    if settings.get("data") == "real":
+        needs("skfolio")
     env = gymnasium.make(ID, **settings)
     for seed in range(5):
         env.reset(seed=seed)
@@ -93,6 +98,8 @@ def test_z_score_covers_the_sixty_bars_up_to_now() -> None:
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_one_seed_gives_the_same_prices_whatever_the_actions(settings: dict[str, Any]) -> None:
+    if settings.get("data") == "real":
+        needs("skfolio")
     env, other = gymnasium.make(ID, **settings), gymnasium.make(ID, **settings)
     a, _ = env.reset(seed=3)
     b, _ = other.reset(seed=3)

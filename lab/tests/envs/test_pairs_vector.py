@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from needs import needs
 
 from relive.errors import ArgumentError
 from relive_lab.envs import PairsTradingVectorEnv
@@ -20,6 +21,8 @@ ID = "relive/PairsTrading-v0"
     [{}, {"mode": "dislocation", "horizon": 30}, {"data": "real", "split": "test"}, {"reward_scale": 1.0, "cost": 0.0}],
 )
 def test_equals_sync_vector_env(settings: dict[str, Any]) -> None:
+    if settings.get("data") == "real":
+        needs("skfolio")
     fast = gymnasium.make_vec(ID, num_envs=3, **settings)
     sync = gymnasium.make_vec(ID, num_envs=3, vectorization_mode="sync", **settings)
     assert isinstance(fast.unwrapped, PairsTradingVectorEnv)

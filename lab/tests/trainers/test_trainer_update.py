@@ -81,7 +81,9 @@ def test_a_weight_scales_its_own_transition() -> None:
 
 def test_log_probabilities_are_those_of_a_squashed_gaussian() -> None:
     actor = Actor(3, 2, (8,), torch.Generator().manual_seed(0)).double()
-    obs, noise = torch.randn(64, 3).double() * 3, torch.randn(64, 2).double()
+    source = torch.Generator().manual_seed(0)
+    obs, noise = (torch.randn(64, n, generator=source).double() for n in (3, 2))
+    obs = 3 * obs
     action, log_prob = actor(obs, noise)
     mean, log_std = actor.net(obs).chunk(2, dim=-1)
     normal = torch.distributions.Normal(mean, log_std.clamp(-5, 2).exp())

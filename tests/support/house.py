@@ -1,4 +1,6 @@
-"""Measures of a checkout's structure, as a Markdown table: `python tests/house.py [CHECKOUT] [--beside PATH] [--list]`.
+"""Measures of a checkout's structure, as a Markdown table.
+
+`python tests/support/house.py [CHECKOUT] [--beside PATH] [--list]`.
 
 A room is a module or a package directly in `src/relive`; an arrow is a pair of rooms of which the first imports the
 second, inside functions and for type checkers included. It points upward where the second room's highest module has a
@@ -191,7 +193,7 @@ MEASURES: dict[str, tuple[Any, Any]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures of a checkout's structure.")
-    parser.add_argument("checkout", nargs="?", type=Path, default=Path(__file__).parents[1])
+    parser.add_argument("checkout", nargs="?", type=Path, default=Path(__file__).parents[2])
     parser.add_argument("--beside", type=Path, action="append", default=[], metavar="PATH", help="a further column")
     parser.add_argument("--list", action="store_true", help="show what was counted, too")
     given = parser.parse_args()

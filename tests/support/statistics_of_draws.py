@@ -35,7 +35,11 @@ def chi_square_p(counts: np.ndarray, probabilities: np.ndarray, least: float = 1
     if freedom < 1:
         raise ValueError(f"{counts.sum()} draws leave {len(cells_expected)} cell of {len(counts)}: nothing to compare")
     o, e = np.array(cells_observed), np.array(cells_expected)
-    statistic = float(((o - e) ** 2 / e).sum())
+    return chi_square_tail(float(((o - e) ** 2 / e).sum()), freedom)
+
+
+def chi_square_tail(statistic: float, freedom: int) -> float:
+    """The chance of a larger value than `statistic`, by Wilson and Hilferty's cube root."""
     spread = 2.0 / (9.0 * freedom)
     z = ((statistic / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
     return 0.5 * math.erfc(z / math.sqrt(2))
