@@ -28,7 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # not anew in every process, whatever the environment says.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "40"))
+EXAMPLES = int(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "25"))
 settings.register_profile(
     "relive",
     max_examples=EXAMPLES,

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from depth import some
 from forking import forked
 from wild_envs import MIDWAY, WildEnvs
 
@@ -121,7 +122,7 @@ def test_the_documentation_gives_rlpyts_names_these_argument_lists() -> None:
 
 
 @pytest.mark.parametrize("given", ["next_obs given", "next_obs left out"])
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", some(CELLS, 6))
 def test_every_class(name: str, given: str) -> None:
     """Three laps of random episodes; a cell without time limits knows only terminations, as rlpyt's do."""
     cell, rng = CELLS[name], np.random.default_rng(len(name))
@@ -194,7 +195,7 @@ def test_one_process_draws_while_others_write(name: str) -> None:
         assert_same_buffer(buffer, oracle)
 
 
-@pytest.mark.parametrize("name", [name for name in CELLS if CELLS[name].time_limits])
+@pytest.mark.parametrize("name", some([name for name in CELLS if CELLS[name].time_limits], 3))
 def test_one_thread_draws_while_another_writes(name: str) -> None:
     """As rlpyt's `Async...` classes allow; in the end the buffer is what it would be without the other thread."""
     cell = CELLS[name]

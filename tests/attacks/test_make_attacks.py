@@ -68,6 +68,7 @@ def attacked(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [result for result in results if not result["case"].startswith("none")]
 
 
+@pytest.mark.slow
 def test_there_are_enough_of_them(results: list[dict[str, Any]], record_property: Any) -> None:
     record_property("cases", len(attacked(results)))
     assert len({result["case"] for result in attacked(results)}) > 400
@@ -77,6 +78,7 @@ def test_there_are_enough_of_them(results: list[dict[str, Any]], record_property
     assert len({result["way"] for result in results}) == 16
 
 
+@pytest.mark.slow
 def test_good_directories_are_read(results: list[dict[str, Any]]) -> None:
     """Else the others would be refused for some other reason."""
     good = [result for result in results if result["case"] in ("none, relive", "none, saved")]
@@ -86,16 +88,19 @@ def test_good_directories_are_read(results: list[dict[str, Any]]) -> None:
     assert {result["outcome"] for result in loaded} == {"fine"}
 
 
+@pytest.mark.slow
 def test_nothing_but_named_errors_and_good_rows(results: list[dict[str, Any]]) -> None:
     bad = [(result["case"], result["way"], result["problems"]) for result in results if result["problems"]]
     assert not bad, f"{len(bad)}: {bad[:5]}"
 
 
+@pytest.mark.slow
 def test_most_are_refused(results: list[dict[str, Any]]) -> None:
     refused = Counter(result["outcome"] != "fine" for result in attacked(results))
     assert refused[True] > refused[False] / 2
 
 
+@pytest.mark.slow
 def test_each_is_over_at_once(results: list[dict[str, Any]]) -> None:
     slow = [
         (result["seconds"], result["case"], result["way"]) for result in results if result["seconds"] > MOST_SECONDS
@@ -103,6 +108,7 @@ def test_each_is_over_at_once(results: list[dict[str, Any]]) -> None:
     assert not [one for one in slow if not one[1].startswith("none")], slow
 
 
+@pytest.mark.slow
 def test_none_takes_much_memory(results: list[dict[str, Any]]) -> None:
     worst = max(attacked(results), key=lambda result: result["grown"])
     assert worst["grown"] < MOST_MEBIBYTES, worst
@@ -122,6 +128,7 @@ def home() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["relive", "pt"])
 @pytest.mark.parametrize("what", ["link", "pipe", "folder"])
 def test_a_file_that_is_swapped_after_the_directory_was_opened(kind: str, what: str, home: Path) -> None:
@@ -140,6 +147,7 @@ def test_a_file_that_is_swapped_after_the_directory_was_opened(kind: str, what: 
             buffer.sample(500)
 
 
+@pytest.mark.slow
 def test_each_bad_file_is_named_and_no_other(home: Path) -> None:
     """A bit of each byte in turn, and the other two trajectories stay good."""
     at = home / "relive" / FILE
@@ -151,6 +159,7 @@ def test_each_bad_file_is_named_and_no_other(home: Path) -> None:
         data[byte] ^= 1 << byte % 8
 
 
+@pytest.mark.slow
 def test_a_name_of_a_field_that_was_changed_in_the_index_is_noticed(home: Path) -> None:
     """SQLite has no checksums: what the index calls the fields is compared with what the files call them."""
     at = home / "relive" / INDEX
@@ -163,6 +172,7 @@ def test_a_name_of_a_field_that_was_changed_in_the_index_is_noticed(home: Path) 
             buffer.sample(100)
 
 
+@pytest.mark.slow
 def test_an_index_that_is_wrong_deletes_no_trajectory(home: Path) -> None:
     """A file that the index does not name is that of a removed trajectory only where the index is right."""
     with contextlib.closing(sqlite3.connect(home / "relive" / INDEX)) as db, db:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from depth import some
 from forking import forked
 from test_processes import native
 
@@ -101,7 +102,7 @@ def counts(buffer: relive.ReplayBuffer) -> int:
     return stats.size
 
 
-@pytest.mark.parametrize("asked", [columns, epochs, reads, walks, counts])
+@pytest.mark.parametrize("asked", some([columns, epochs, reads, walks, counts], 2))
 def test_what_is_read_beside_writers(asked: Callable[[relive.ReplayBuffer], int]) -> None:
     """By the creator, by a reader with its item and by one with another item."""
     with relive.ReplayBuffer(SCHEMA, 2 * ROWS, num_envs=2, item=MADE, storage=relive.Shared(), seed=0) as buffer:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depth import eventually, some_of_each
+from depth import eventually, some, some_of_each
 from rollouts import simple
 from serials import serials
 from system_calls import KINDS, Done, System, counted, fault, no_failed_sync_is_repeated, watched
@@ -129,7 +129,7 @@ def steps_of(system: System) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("kind", "first"), KINDS)
+@pytest.mark.parametrize(("kind", "first"), some(KINDS, 1))
 @pytest.mark.parametrize("patience", [1, 3], ids=["once", "for some time"])
 def test_every_call_fails(kind, first, patience, folder, record_property):
     """Once, or from the k-th call on until three calls of the caller's have been refused."""

@@ -53,7 +53,7 @@ def reopened(path: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("kind", "first"), KINDS)
+@pytest.mark.parametrize(("kind", "first"), some(KINDS, 1))
 @pytest.mark.parametrize("patience", [1, 3], ids=["once", "for some time"])
 def test_every_call_of_a_load_fails(
     patience: int, kind: str, first: int, checkpoint: Path, folder: Path, record_property: Any

@@ -23,11 +23,13 @@ def killed(folder: Path, count: int, seed: int, what: str = "rollouts") -> dict[
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_meta_a_save_that_is_acknowledged_too_early_is_found(folder):
     with pytest.raises(AssertionError, match=r"assert found\[0\] in|assert not self.saved"):
         killed(folder, 100 if LONG else 24, 0, "rash saves")
 
 
+@pytest.mark.slow
 def test_kills(folder, record_property):
     kills = 100 if LONG else 24
     told = killed(folder, kills, 0)
@@ -40,7 +42,7 @@ def test_kills(folder, record_property):
 
 def test_kills_of_saves(folder, record_property):
     """Every other one comes at a given call of a save."""
-    kills = 50 if LONG else 24
+    kills = 50 if LONG else 14
     told = killed(folder, kills, 0, "saves")
     record_property("cases", kills)
     assert told["saves"] > kills // 2

@@ -247,6 +247,7 @@ def script(rng: random.Random) -> str:
     return ", ".join([*steps, "add 4"])
 
 
+@pytest.mark.slow
 def test_power_is_lost_once(folder: Path, record_property: Any) -> None:
     explorer = Lives(folder, 6 if LONG else 2)
     explorer.explore(explorer.record(SHORT))

@@ -146,6 +146,7 @@ def test_power_is_lost_once(keep: int, folder: Path, record_property: Any) -> No
     assert explorer.archive.unharmed(), "a finished file was written to"
 
 
+@pytest.mark.slow
 def test_power_is_lost_in_a_varied_life(folder: Path, record_property: Any) -> None:
     explorer = Varied(folder, 60 if LONG else 8)
     events = explorer.script(SCRIPT)

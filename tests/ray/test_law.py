@@ -232,6 +232,7 @@ def moving(shards: Shards, lines: Any, twin: relive.ReplayBuffer, cycles: int) -
     return mean, spread
 
 
+@pytest.mark.slow
 def test_estimates_are_unbiased_while_others_add_and_update() -> None:
     mean, spread = moving(*pair("flat", relive.Prioritized(alpha=1.0, **PLAIN)), cycles=400)
     assert abs(mean) < 5 * spread

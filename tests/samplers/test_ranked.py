@@ -75,7 +75,7 @@ class Model:
 
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
 @pytest.mark.parametrize("back_end", BACK_ENDS)
-@pytest.mark.parametrize("capacity", [1, 5, 64, 700])
+@pytest.mark.parametrize("capacity", [1, 5, 64, pytest.param(700, marks=pytest.mark.slow)])
 def test_ranks_are_exact_after_any_history(capacity: int, back_end: str) -> None:
     """Additions that go round, priorities given and zero, updates with duplicates, ties everywhere."""
     rng = np.random.default_rng(capacity)

@@ -68,6 +68,7 @@ def test_a_leaf_of_zero_is_never_found(capacity):
         assert (leaves[found] > 0).all()
 
 
+@pytest.mark.slow
 def test_ten_million_updates_and_then_a_shrink():
     """No drift: sums stay those of the leaves, also when the priorities fall by twelve decades afterwards.
 

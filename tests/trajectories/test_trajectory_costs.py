@@ -69,6 +69,7 @@ def test_an_add_costs_the_same_at_any_size(options, folder, monkeypatch):
         assert costs[0] == costs[1]
 
 
+@pytest.mark.slow
 def test_the_index_takes_little_memory(folder):
     """Under 200 bytes a trajectory when its array has just grown, which is the worst moment; under 200 on disk."""
     with TrajectoryReplayBuffer(folder, enable_cache=False) as buffer:

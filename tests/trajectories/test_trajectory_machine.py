@@ -15,6 +15,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from depth import LONG
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -207,7 +208,9 @@ class TrajectoryMachine(RuleBasedStateMachine):
 
 
 TestTrajectoryMachine = TrajectoryMachine.TestCase
-TestTrajectoryMachine.settings = settings(max_examples=max(settings().max_examples // 3, 100), stateful_step_count=20)
+TestTrajectoryMachine.settings = settings(
+    max_examples=max(settings().max_examples // 3, 100 if LONG else 20), stateful_step_count=20
+)
 
 
 @pytest.mark.parametrize("mode", ["memory", "disk", "both", "narrow"])

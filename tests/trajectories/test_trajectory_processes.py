@@ -74,6 +74,7 @@ def test_what_waits_is_written_when_nobody_closes(end, folder):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cycle", [False, True])
 def test_a_dropped_buffer_lets_go(cycle, folder):
     """Of its thread, its lock and its descriptors, as in a cell of a notebook that is run again."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from depth import some
 from rollouts import leaves, simple
 from system_calls import watched
 
@@ -238,7 +239,7 @@ def assert_whole(batch: Any, serials: set[int] | None = None) -> None:
             assert found[name][k].tobytes() == array[t, b].tobytes(), (serial, t, b, name)
 
 
-@pytest.mark.parametrize("cache", [0, 4, 1000])
+@pytest.mark.parametrize("cache", some([0, 4, 1000], 1))
 def test_threads_add_draw_retain_and_save_at_once(cache, folder):
     """Two add, two draw, one saves and flushes: every row that is drawn is whole, and the files are those that stay."""
     until = time.monotonic() + float(os.environ.get("RELIVE_EXAMPLES", "300")) / 200

@@ -22,6 +22,7 @@ from relive_lab.studies.verdict import verdict
 SHORT = ["--episodes", "12", "--eval-every", "4", "--eval-episodes", "8", "--hidden", "8"]
 
 
+@pytest.mark.slow
 def test_pairs_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "pairs", "--seeds", "2", "--first-seed", "7", "--jobs", "2", *SHORT]
     assert main([*words, "--out", str(tmp_path / "pairs")]) == 0

@@ -63,6 +63,7 @@ def test_the_picture_hides_what_is_to_come() -> None:
     np.testing.assert_array_equal(long.render(), short.render())
 
 
+@pytest.mark.slow
 def test_rgb_array_leaves_pyplot_alone() -> None:
     code = (
         "import sys, relive_lab.envs\n"
@@ -73,6 +74,7 @@ def test_rgb_array_leaves_pyplot_alone() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=environment())
 
 
+@pytest.mark.slow
 def test_human_mode_draws_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     import matplotlib.pyplot as plt
 

@@ -43,6 +43,7 @@ def test_the_gain_of_an_arm(gain: dict[str, float], arm: str, least: float, most
     assert least <= gain[arm] <= most
 
 
+@pytest.mark.slow
 def test_weights_take_back_the_gain_step_by_step(gain: dict[str, float]) -> None:
     assert gain["prop 0.6, beta 1"] < gain["prop 0.6, beta 0.4"] < gain["prop 0.6"]
 

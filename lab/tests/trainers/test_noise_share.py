@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from depth import some
 from trainer_toys import Toy, small
 
 import relive
@@ -49,7 +50,7 @@ def filled(sampler: Any, td: np.ndarray, data: dict[str, Any]) -> relive.ReplayB
     return buffer
 
 
-@pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized(alpha=1.0)])
+@pytest.mark.parametrize("sampler", some([relive.Prioritized(alpha=1.0), relive.Uniform()], 1))
 def test_a_buffer_is_asked_for_its_items_and_left_as_it_was(sampler: Any) -> None:
     data, _ = items(0.5)
     quiet = data["obs"][:, 2] < 1.0
@@ -81,6 +82,7 @@ def test_discrete_actions_have_a_column_each() -> None:
     assert noise_share(data, td).share.value == pytest.approx(0.5, abs=0.03)
 
 
+@pytest.mark.slow
 def test_a_trainer_gives_td_errors_and_trains_on_as_before() -> None:
     config = small(total_steps=700, eval_every=0, buffer_capacity=1_000, update_every=20)
     trainers = [SACTrainer(config, make_env=Toy) for _ in range(2)]
