@@ -74,8 +74,9 @@ def test_arguments_of_the_environment_are_typed(tmp_path: Path) -> None:
     assert found["config"]["env_kwargs"] == {"mode": "dislocation", "sigma": 0.3}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_a_scheduler_save_what_was_reached(how: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "relive_lab", *PENDULUM, "--total-steps", "1000000", "--eval-every", "100"]
     command += ["--save-every", "200", "--out", str(tmp_path)]
