@@ -10,8 +10,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from depth import some
 from configs import Config
+from depth import some
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from programs import Call, attempt, programs
