@@ -25,7 +25,7 @@ class Collector:
         ended: Called with the run's step and the return of each episode that ends.
 
     Attributes:
-        step: Steps of the run; whoever shares it with others sets it.
+        step: Steps of the run; set by its owner, as other actors may do steps, too.
         obs: The present observations `[N, ...]`; None where episodes have to begin.
         returns: Rewards so far of the running episodes, float64 `[N]`.
         memory: What acting keeps between two steps.
