@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 import numpy as np
@@ -77,10 +78,12 @@ def test_the_other_trainers(kind: str) -> None:
 
 def test_a_dead_actor_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
     trainer, backend = made(total_steps=900)
+    until = time.monotonic() + 60
 
-    def watch(now: Any) -> None:
+    def watch(now: Any) -> bool:
         if now.step > 400 and backend.started == {0: 1, 1: 1}:
             backend.kill(1)
+        return time.monotonic() < until
 
     with caplog.at_level(logging.WARNING, "relive"):
         result = trainer.train(watch)

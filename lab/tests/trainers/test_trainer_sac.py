@@ -24,7 +24,7 @@ def test_sac_trainer_runs_with_per() -> None:
     assert result.eval_episodes.tolist() == [6, 12]
     assert result.eval_returns.shape == (2, 3)
     assert result.episode_steps.tolist() == list(range(10, 121, 10))
-    assert np.isfinite(result.episode_returns).all()
+    assert (result.episode_returns <= 10.0).all()  # a reward of at most 1 in each of 10 steps
     stats = trainer.buffer.stats()
     assert stats.priority_quantiles[0] < stats.priority_quantiles[-1]
     assert 0.4 < stats.beta <= 1.0
