@@ -39,7 +39,7 @@ from relive.testing import (
     assert_items,
     assert_same_buffer,
 )
-from relive.testing.oracle import stacks_of
+from relive.testing.streams import stacks_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 LANES, STEPS, N, GAMMA, ALPHA = 3, 40, 3, 0.95, 0.6

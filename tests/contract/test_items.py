@@ -10,7 +10,7 @@ import storages
 
 import relive
 from relive.testing import SCHEMAS, ItemContract, SequencesModel, TransitionsModel
-from relive.testing.oracle import Anchor
+from relive.testing.streams import Anchor
 
 GOAL = relive.Field((2,), "int64")
 GOALS = relive.Schema(

@@ -27,7 +27,7 @@ from relive.items import Item
 from relive.samplers import Draw, Index, Sampler
 from relive.testing import ItemContract, SamplerContract, TransitionsModel
 from relive.testing.agreement import assert_same_batch, is_refused
-from relive.testing.oracle import Anchor
+from relive.testing.streams import Anchor
 
 __all__ = ["TestChunks", "TestRecent"]  # collected by pytest
 LANES, ROWS, K = 4, 60, 3

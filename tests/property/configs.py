@@ -13,7 +13,7 @@ from wild_envs import SCHEMAS, WildEnvs
 import relive
 from relive._ring.lanes import rows_of
 from relive.testing import OracleBuffer, SequencesModel, TransitionsModel
-from relive.testing.oracle import most_frames, stacks_of
+from relive.testing.streams import most_frames, stacks_of
 
 OVER = ["steps", "steps", "episodes"]
 STORAGES = ["ram", "ram", "shared", "mapped"]

@@ -21,8 +21,8 @@ import relive
 from relive.checkpoints import _tensors
 from relive.checkpoints.salvage import salvage
 from relive.testing.agreement import assert_same_batch, is_refused
-from relive.testing.oracle import most_frames, stacks_of
 from relive.testing.strategies import scripts
+from relive.testing.streams import most_frames, stacks_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 CHUNK = 16  # so that a file of a few hundred bytes has several

@@ -29,8 +29,8 @@ from relive.checkpoints import _copy_on_overwrite, _steps, _tensors
 from relive.testing import GO, STAY, OracleBuffer, Script, assert_same_buffer
 from relive.testing._lives import BACK_ENDS
 from relive.testing.agreement import assert_items, assert_same_batch, is_refused
-from relive.testing.oracle import most_frames, stacks_of
 from relive.testing.strategies import lane_subsets, raw_priorities, scripts
+from relive.testing.streams import most_frames, stacks_of
 
 UNEVENTFUL = Script([GO], [STAY], give_next=True)
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")

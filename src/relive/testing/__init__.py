@@ -21,7 +21,9 @@ from ._item_contract import ItemContract
 from ._sampler_contract import SamplerContract
 from ._storage_contract import StorageContract
 from .agreement import assert_items, assert_same_buffer
-from .oracle import Anchor, Episode, ItemModel, OracleBuffer, SequencesModel, Step, TransitionsModel
+from .item_models import ItemModel, SequencesModel, TransitionsModel
+from .oracle import OracleBuffer
+from .streams import Anchor, Episode, Step
 from .synthetic import BOTH, GO, JUMP, SCHEMAS, STAY, TERMINATED, TRUNCATED, Script, SyntheticEnvs
 
 __all__ = [

@@ -18,8 +18,9 @@ from ..schema import Schema
 from ..storage import Storage
 from ._lives import BACK_ENDS, Contract, Numbers, assert_full, feed, feed_step_by_step, life
 from .agreement import assert_same_batch, assert_same_buffer, check, check_bytes, is_refused, refuses
+from .item_models import ItemModel
 from .nests import leaves
-from .oracle import ItemModel, OracleBuffer
+from .oracle import OracleBuffer
 from .synthetic import SCHEMAS
 
 LANES, STEPS = 2, 16

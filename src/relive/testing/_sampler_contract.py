@@ -20,7 +20,8 @@ from ..samplers import Sampler
 from ..storage import Storage
 from ._lives import BACK_ENDS, Call, Contract, Numbers, assert_full, feed, feed_step_by_step, life
 from .agreement import assert_items, assert_same_batch, check, refuses
-from .oracle import OracleBuffer, TransitionsModel
+from .item_models import TransitionsModel
+from .oracle import OracleBuffer
 from .synthetic import GO, SCHEMAS, STAY, TERMINATED, Script, SyntheticEnvs
 
 LANES, STEPS = 3, 16

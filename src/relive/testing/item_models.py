@@ -1,0 +1,152 @@
+"""What one draw returns, by walking the episodes of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from .._base.nests import mapped
+from .nests import Nested, same_bytes, stacked
+from .streams import Anchor, Episode, Step
+
+
+class ItemModel(Protocol):
+    """An item, expanded step by step; see `TransitionsModel`.
+
+    >>> class Rewards:
+    ...     starts, older = 1, 0
+    ...     def expand(self, anchor):
+    ...         return None if anchor.episode.final is None else {"reward": anchor.step.reward}
+    """
+
+    @property
+    def starts(self) -> int:
+        """Items start at every `starts`-th step of a lane."""
+        ...
+
+    @property
+    def older(self) -> int:
+        """Rows before the anchor that the item reads; with stacked frames, at least the older frames of its own."""
+        ...
+
+    def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
+        """The fields of the item but `ids`, or None while it is not complete."""
+        ...
+
+
+@dataclass(frozen=True)
+class TransitionsModel:
+    """Windows of `n` steps, or fewer where the episode ends: the model of `relive.Transitions`.
+
+    >>> TransitionsModel(n=3, gamma=0.9).starts
+    1
+    """
+
+    n: int
+    gamma: float
+    starts: int = 1
+    older: int = 0
+
+    def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
+        """The n-step item that starts at `anchor`, or None while its window is not complete."""
+        episode = anchor.episode
+        window = episode.steps[anchor.position : anchor.position + self.n]
+        first, last, after = window[0], window[-1], anchor.position + len(window)
+        if after < len(episode.steps):
+            successor = episode.steps[after].obs
+        elif episode.closed or (len(window) == self.n and episode.final is not None):
+            successor = episode.final
+        else:
+            return None
+        return {
+            "obs": first.obs,
+            "action": first.action,
+            "reward": sum(self.gamma**k * step.reward for k, step in enumerate(window)),
+            "next_obs": last.obs if successor is None else successor,
+            "discount": 0.0 if last.terminated or successor is None else self.gamma ** len(window),
+            "terminated": last.terminated,
+            "truncated": last.truncated,
+            "steps": len(window),
+            **first.extras,
+        }
+
+
+@dataclass(frozen=True)
+class SequencesModel:
+    """`length` steps in a row, with what n-step targets need after the last; `state` are the fields of anchors only.
+
+    >>> SequencesModel(length=4, n=1, gamma=0.99).older
+    1
+    """
+
+    length: int  # burn-in included
+    n: int
+    gamma: float
+    starts: int = 1
+    across: bool = False
+    state: tuple[str, ...] = ()
+    older: int = 1
+
+    def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
+        """The sequence that starts at `anchor`, or None while some of its observations are to come."""
+        chain, ended = self.chain(anchor)
+        total = self.length + self.n
+        steps, last = chain[:total], chain[-1].episode
+        if not ended and len(steps) < total - (last.final is not None and not last.closed):
+            return None
+        observations = [s.step.obs for s in steps] + [last.newest_obs] * (total - len(steps))
+        before: list[Step | None] = [_previous(s) for s in steps]
+        if len(before) < total:
+            before.append(steps[-1].step)
+        # What repeats the last observation follows nothing.
+        before += [None] * (total - len(before))
+        fields: dict[str, Nested] = {
+            "all_obs": stacked(observations),
+            "all_prev_action": stacked([_zeros(anchor.step.action) if s is None else s.action for s in before]),
+            "all_prev_reward": stacked([_zeros(anchor.step.reward) if s is None else s.reward for s in before]),
+            **{name: anchor.step.extras[name] for name in self.state},
+            **self.rows(steps, observations),
+        }
+        for name in ("obs", "prev_action", "prev_reward"):
+            fields[name] = mapped(lambda array: array[: self.length], fields[f"all_{name}"])
+        return fields
+
+    def chain(self, anchor: Anchor) -> tuple[list[Anchor], bool]:
+        """The steps from `anchor` on, and whether these are all, because the stream ended."""
+        found: list[Anchor] = []
+        for number in range(anchor.number, len(anchor.lane.episodes)):
+            episode: Episode = anchor.lane.episodes[number]
+            first = anchor.position if number == anchor.number else 0
+            found += [Anchor(anchor.lane, number, position) for position in range(first, len(episode.steps))]
+            if episode.cut or (episode.closed and not self.across):
+                return found, True
+        return found, False
+
+    def rows(self, steps: list[Anchor], observations: list[Nested]) -> dict[str, Nested]:
+        """What every step of the sequence carries; zeros where it is over."""
+        valid = steps[: self.length]
+        windows: list[Any] = [TransitionsModel(self.n, self.gamma).expand(s) for s in valid]
+        for i, window in enumerate(windows):
+            if not self.across and not same_bytes(window["next_obs"], observations[i + self.n]):
+                raise AssertionError("within an episode the successors are the observations, n steps later")
+        fields: dict[str, Nested] = {"mask": np.arange(self.length) < len(valid)}
+        for name in windows[0]:
+            if name in self.state or name == "obs":
+                continue
+            values = [window[name] for window in windows]
+            for i in range(len(valid), self.length):
+                values.append(observations[i + self.n] if name == "next_obs" else _zeros(values[0]))
+            fields[name] = stacked(values)
+        return fields
+
+
+def _previous(anchor: Anchor) -> Step | None:
+    """The step before, in the same episode."""
+    return anchor.episode.steps[anchor.position - 1] if anchor.position else None
+
+
+def _zeros(value: Nested) -> Nested:
+    """Zeros of the same nest, shapes and dtypes."""
+    return mapped(lambda part: np.zeros_like(np.asarray(part)), value)
