@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import storages
+from depth import pairs
 
 import relive
 from relive.testing import SCHEMAS, ItemContract, SequencesModel, TransitionsModel
@@ -90,15 +91,12 @@ ITEMS = {
 
 
 class TestItems(ItemContract):
-    @pytest.fixture(autouse=True, params=ITEMS)
+    @pytest.fixture(autouse=True, params=pairs(ITEMS, storages.NAMES), ids=" in ".join)
     def _each(self, request: pytest.FixtureRequest) -> None:
-        self.item, schema, self.model, self.whole = ITEMS[request.param]
+        name, self._storage = request.param
+        self.item, schema, self.model, self.whole = ITEMS[name]
         self.schema = {**SCHEMAS, "state": STATE, "goals": GOALS}[schema]
         self.random = self.grows = isinstance(self.item, relive.Hindsight)
-
-    @pytest.fixture(autouse=True, params=storages.NAMES)
-    def _everywhere(self, request: pytest.FixtureRequest) -> None:
-        self._storage = request.param
 
     def storage(self) -> object:
         return storages.new(self._storage)

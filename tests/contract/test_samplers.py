@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import storages
+from depth import pairs
 
 import relive
 from relive._ring.lanes import CLEARED
@@ -25,13 +26,10 @@ SAMPLERS = {
 
 
 class TestSamplers(SamplerContract):
-    @pytest.fixture(autouse=True, params=SAMPLERS)
+    @pytest.fixture(autouse=True, params=pairs(SAMPLERS, storages.NAMES), ids=" in ".join)
     def _each(self, request: pytest.FixtureRequest) -> None:
-        self.sampler = SAMPLERS[request.param]
-
-    @pytest.fixture(autouse=True, params=storages.NAMES)
-    def _everywhere(self, request: pytest.FixtureRequest) -> None:
-        self._storage = request.param
+        name, self._storage = request.param
+        self.sampler = SAMPLERS[name]
 
     def storage(self) -> object:
         return storages.new(self._storage)

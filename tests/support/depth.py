@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import product
 from typing import TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 LONG = os.environ.get("RELIVE_LONG", "") not in ("", "0")
 
 
@@ -27,6 +29,14 @@ def some_of_each(values: Iterable[T], kind: Callable[[T], Hashable], at_most: in
     for place, value in enumerate(every):
         places.setdefault(kind(value), []).append(place)
     return [every[place] for place in sorted(place for each in places.values() for place in some(each, at_most))]
+
+
+def pairs(values: Iterable[T], others: Sequence[U]) -> list[tuple[T, U]]:
+    """Every value with every other in the long mode, else with one of them, in turns."""
+    every = list(values)
+    if LONG:
+        return [*product(every, others)]
+    return [(value, others[place % len(others)]) for place, value in enumerate(every)]
 
 
 def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:

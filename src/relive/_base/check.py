@@ -109,13 +109,15 @@ def uniforms(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Float64:
     given = rng.random(shape)
     if type(rng) is np.random.Generator:
         return given
-    size, got = (shape,) if isinstance(shape, int) else shape, f"`{given!r}`"[:60]
-    with contextlib.suppress(TypeError, ValueError):  # lists of different lengths
+    size = (shape,) if isinstance(shape, int) else shape
+    try:
         values = np.asarray(given)
         outside = ~((values >= 0) & (values < 1)) if values.dtype.kind in "biuf" else np.ones(values.shape, bool)
         if values.shape == size and not outside.any():
             return np.ascontiguousarray(values, np.float64)
         got = f"`{values[outside][0]}`" if values.shape == size else f"shape `{values.shape}`"
+    except (TypeError, ValueError):  # lists of different lengths
+        got = f"`{given!r}`"[:60]
     raise ArgumentError(message(f"{math.prod(size)} uniforms in [0, 1)", got, "ReplayBuffer.rng"))
 
 

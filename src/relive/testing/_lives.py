@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from .._base.nests import mapped
 from .._base.types import Array, Int64
 from ..buffer import ReplayBuffer
 from ..errors import ReliveWarning
+from ..schema import Schema
 from .agreement import check
 from .oracle import OracleBuffer
 from .synthetic import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script, SyntheticEnvs
@@ -73,21 +74,27 @@ class Call:
     steps: dict[str, Any] | None
 
 
-def life(buffer: ReplayBuffer, calls: int, seed: int = 0) -> Iterator[Call]:
+def life(buffer: ReplayBuffer, calls: int, seed: int = 0) -> tuple[Call, ...]:
     """Calls for `buffer` and its twins: some lanes or all, one step or several laps, ends of all kinds, cuts.
 
     Where the sampler knows priorities, some steps are given one, zero among them.
     """
-    rng, gives = np.random.default_rng(seed), buffer.sampler.prioritizes
-    envs, lap = SyntheticEnvs(buffer.schema, buffer.num_envs), buffer.capacity // buffer.num_envs
+    lap = buffer.capacity // buffer.num_envs
+    return _life(buffer.schema, buffer.num_envs, lap, buffer.sampler.prioritizes, calls, seed)
+
+
+@functools.lru_cache(maxsize=32)  # every buffer of a contract has the same
+def _life(schema: Schema, num_envs: int, lap: int, gives: bool, calls: int, seed: int) -> tuple[Call, ...]:
+    rng, envs = np.random.default_rng(seed), SyntheticEnvs(schema, num_envs)
+    made = list[Call]()
     for number in range(calls):
         # Lanes advance at different speeds: the first is left out most often.
-        lanes = [lane for lane in range(buffer.num_envs) if rng.random() < 0.4 + lane / buffer.num_envs] or [0]
+        lanes = [lane for lane in range(num_envs) if rng.random() < 0.4 + lane / num_envs] or [0]
         if number % 9 == 8:
             envs.reset(lanes)
-            yield Call(lanes, None)
+            made.append(Call(lanes, None))
             continue
-        lanes = list(range(buffer.num_envs)) if rng.random() < 0.4 else lanes[::-1]
+        lanes = list(range(num_envs)) if rng.random() < 0.4 else lanes[::-1]
         steps = int(rng.choice([1, 1, 1, 2, 5, 2 * lap + 3], p=[0.2, 0.2, 0.2, 0.2, 0.15, 0.05]))
         script = Script(
             flags=rng.choice([GO, TERMINATED, TRUNCATED, BOTH], 17, p=[0.82, 0.08, 0.08, 0.02]).tolist(),
@@ -95,7 +102,8 @@ def life(buffer: ReplayBuffer, calls: int, seed: int = 0) -> Iterator[Call]:
             give_next=bool(rng.random() < 0.7),
             priorities=rng.choice([0.0, 0.5, 1.0, 20.0], 5).tolist() if gives and rng.random() < 0.3 else None,
         )
-        yield Call(lanes, envs.rollout(lanes, steps, script))
+        made.append(Call(lanes, envs.rollout(lanes, steps, script)))
+    return tuple(made)
 
 
 def assert_full(buffer: ReplayBuffer) -> None:

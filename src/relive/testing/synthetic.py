@@ -6,6 +6,8 @@ shows in its bytes. Floating observations hold a NaN now and then, and a zero.
 
 from __future__ import annotations
 
+import functools
+import math
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -55,8 +57,9 @@ def encode(fields: Any, name: str, lane: int, serial: int) -> Nested:
     return located(lambda field, at: _encoded(field, at, lane, serial), fields, name)
 
 
+@functools.lru_cache(maxsize=1 << 15)  # each new stream counts its serials from one
 def _encoded(field: F, name: str, lane: int, serial: int) -> Array:
-    index = np.arange(int(np.prod(field.shape, dtype=int)))
+    index = np.arange(math.prod(field.shape))
     kind = field.dtype.kind
     value: Array
     if kind == "b":
@@ -70,7 +73,9 @@ def _encoded(field: F, name: str, lane: int, serial: int) -> Array:
     else:
         value = serial * 5 + lane * 101 + index * 17 + zlib.crc32(name.encode()) % 97
         value = value % 251 if field.dtype.itemsize == 1 else value
-    return value.reshape(field.shape).astype(field.dtype)
+    value = value.reshape(field.shape).astype(field.dtype)
+    value.flags.writeable = False
+    return value
 
 
 def start(field: F, frame: Array) -> Array:
@@ -192,7 +197,7 @@ class SyntheticEnvs:
         """One number, or several that differ."""
         field: Any = self.fields["reward"]
         first = ((serial * 37 + lane * 5) % 33 - 16) / 8
-        value: Array = np.asarray(first + np.arange(int(np.prod(field.shape))))
+        value: Array = np.asarray(first + np.arange(math.prod(field.shape)))
         return value.reshape(field.shape).astype(field.dtype)
 
     def over_fields(self, function: Any, *trees: Nested) -> Nested:
