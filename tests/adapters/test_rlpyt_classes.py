@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depth import some
+from depth import pairs, some
 from forking import forked
 from wild_envs import MIDWAY, WildEnvs
 
@@ -121,8 +121,7 @@ def test_the_documentation_gives_rlpyts_names_these_argument_lists() -> None:
     assert {CELLS[name].time_limits and (CELLS[name].frames or CELLS[name].sequences) for name in named} == {False}
 
 
-@pytest.mark.parametrize("given", ["next_obs given", "next_obs left out"])
-@pytest.mark.parametrize("name", some(CELLS, 6))
+@pytest.mark.parametrize(("name", "given"), pairs(some(CELLS, 6), ["next_obs given", "next_obs left out"]))
 def test_every_class(name: str, given: str) -> None:
     """Three laps of random episodes; a cell without time limits knows only terminations, as rlpyt's do."""
     cell, rng = CELLS[name], np.random.default_rng(len(name))

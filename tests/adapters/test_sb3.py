@@ -5,10 +5,12 @@ from __future__ import annotations
 import pickle
 import runpy
 import warnings
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from depth import pairs
 from needs import needs
 
 needs("stable_baselines3")
@@ -31,11 +33,10 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("memory", [False, True])
-@pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("kind", ["box", "dict"])
-def test_every_item_of_sb3s_loop(kind: str, n: int, memory: bool) -> None:
+@pytest.mark.parametrize(("way", "n"), pairs(product(("box", "dict"), (False, True)), [1, 3, 3, 1]))
+def test_every_item_of_sb3s_loop(way: tuple[str, bool], n: int) -> None:
     """Time limits, ends, and resets in mid-episode as `learn` is called again; then the ring goes round."""
+    kind, memory = way
     policy = "MlpPolicy" if kind == "box" else "MultiInputPolicy"
     for size, steps in ((600, (150, 101, 64)), (60, (150, 101))):
         envs = envs_of(kind=kind)
@@ -177,11 +178,10 @@ def test_buffers_are_saved_and_loaded(tmp_path: Path) -> None:
     assert loaded.size() > buffer.size()
 
 
-@pytest.mark.parametrize("infos", [False, True])
-@pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
-def test_goals_in_hindsight(strategy: str, n: int, infos: bool) -> None:
+@pytest.mark.parametrize(("strategy", "way"), pairs(["future", "final", "episode"], [*product((1, 3), (False, True))]))
+def test_goals_in_hindsight(strategy: str, way: tuple[int, bool]) -> None:
     """Another goal is of the same episode, and every reward of the window is what the environment computes for it."""
+    n, infos = way
     envs = envs_of(kind="dict")
     kwargs = {"goal_selection_strategy": strategy, "copy_info_dict": infos}
     model = PrioritizedDQN(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
+from depth import pairs
 from needs import needs
 
 pytest.importorskip("torch")
@@ -15,10 +17,9 @@ from benchmarks.learning import evaluation
 from benchmarks.learning.__main__ import ARMS, ENVS, MODULES, known, table
 
 
-@pytest.mark.parametrize("replay", ARMS)
-@pytest.mark.parametrize("task", ENVS)
-@pytest.mark.parametrize("library", MODULES)
-def test_every_arm_runs(library: str, task: str, replay: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("loop", "replay"), pairs(product(MODULES, ENVS), list(ARMS)))
+def test_every_arm_runs(loop: tuple[str, str], replay: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    library, task = loop
     monkeypatch.setattr(evaluation, "EPISODES", 1)
     course = evaluation.Course(ENVS[task], seed=0, steps=20)
     importlib.import_module(MODULES[library]).run(task, replay, course)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_processes import native
 
@@ -51,7 +51,6 @@ def facts(buffer: relive.ReplayBuffer) -> list[np.ndarray]:
 
 
 @pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
-@settings(max_examples=40)
 @given(
     before=CALLS,
     after=CALLS,

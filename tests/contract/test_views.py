@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from depth import LONG, pairs
 from test_processes import make, native
 
 import relive
@@ -89,29 +90,29 @@ ASKED: list[Callable[[relive.ReplayBuffer, relive.ReplayBuffer], None]] = [
 ]
 
 
-@pytest.mark.parametrize("schema", ["flat", "stacked"])
 @pytest.mark.parametrize(
-    ("made", "drawn", "sampler"),
-    [
-        (made, drawn, sampler)
-        for made, drawn in VIEWS
-        for sampler in (relive.Uniform(), relive.Prioritized(), relive.Ranked())
-        # Of other views the ring does not tell which of two equal priorities was there first.
-        if not isinstance(sampler, relive.Ranked) or (made == T() and not getattr(drawn, "across_episodes", False))
-    ],
+    ("choices", "schema"),
+    pairs(
+        [
+            (made, drawn, sampler)
+            for made, drawn in VIEWS
+            for sampler in (relive.Uniform(), relive.Prioritized(), relive.Ranked())
+            # Of other views the ring does not tell which of two equal priorities was there first.
+            if not isinstance(sampler, relive.Ranked) or (made == T() and not getattr(drawn, "across_episodes", False))
+        ],
+        ["flat", "stacked"],
+    ),
     ids=repr,
 )
-def test_a_reader_with_another_item_is_like_a_buffer_of_its_own(
-    made: Any, drawn: Any, sampler: Any, schema: str
-) -> None:
+def test_a_reader_with_another_item_is_like_a_buffer_of_its_own(choices: tuple[Any, Any, Any], schema: str) -> None:
     """Whatever it is asked for first, while streams end, are cut, go on without `next_obs`, and are overwritten."""
-    rng, rows = np.random.default_rng(0), 24
-    choices = {"schema": SCHEMAS[schema], "capacity": 2 * rows, "num_envs": 2}
+    (made, drawn, sampler), rng, rows = choices, np.random.default_rng(0), 24
+    sizes = {"schema": SCHEMAS[schema], "capacity": 2 * rows, "num_envs": 2}
     envs = SyntheticEnvs(SCHEMAS[schema], 2)
-    with relive.ReplayBuffer(**choices, storage=relive.Shared(), item=made) as buffer:
-        alone = relive.ReplayBuffer(**choices, item=drawn, sampler=sampler, seed=1)
+    with relive.ReplayBuffer(**sizes, storage=relive.Shared(), item=made) as buffer:
+        alone = relive.ReplayBuffer(**sizes, item=drawn, sampler=sampler, seed=1)
         reader = relive.open(buffer.storage.name, item=drawn, sampler=sampler, seed=1)
-        for _ in range(150):
+        for _ in range(150 if LONG else 80):
             chance = rng.random()
             if chance < 0.85:
                 n = int(rng.integers(1, 5))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from depth import pairs
 from statistics_of_draws import P_MIN, chi_square_p
 
 import relive
@@ -73,11 +75,10 @@ def judge(batch: relive.Batch) -> np.ndarray:
     return new
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
-@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_no_goal_is_of_another_episode(n_step: int, strategy: str, sampler: Any) -> None:
+@pytest.mark.parametrize(("way", "sampler"), pairs(product(("future", "final", "episode"), (1, 3)), SAMPLERS), ids=repr)
+def test_no_goal_is_of_another_episode(way: tuple[str, int], sampler: Any) -> None:
     """Every item that can be drawn, and drawn ones, after the ring has gone round."""
+    strategy, n_step = way
     buffer = make(n_step, strategy=strategy, ratio=0.5, sampler=sampler)
     for calls in (40, 300):
         live(buffer, calls)

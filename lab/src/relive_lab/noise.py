@@ -80,8 +80,8 @@ def noise_share(data: Data, td_error: TdError, *, items: int = 20_000, seed: int
         NotEnoughData: Fewer than 500 different items.
 
     >>> rng = np.random.default_rng(0)
-    >>> obs, action = rng.normal(size=(2, 4_000, 1))
-    >>> td = np.sqrt(0.1) * np.sign(obs[:, 0]) + np.sqrt(0.9) * rng.normal(size=4_000)
+    >>> obs, action = rng.normal(size=(2, 1_500, 1))
+    >>> td = np.sqrt(0.1) * np.sign(obs[:, 0]) + np.sqrt(0.9) * rng.normal(size=1_500)
     >>> bool(0.8 < noise_share({"obs": obs, "action": action}, td).share.value < 1.0)
     True
     """
