@@ -18,15 +18,15 @@ CARTPOLE = ["train", "dqn", "--env-id", "CartPole-v1", *SHORT]
 
 
 def test_a_run_leaves_a_learner_and_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ["--use-per", "--dueling", "--frame-stack", "2", "--total-steps", "300", "--eval-every", "150"]
+    settings = ["--use-per", "--dueling", "--frame-stack", "2", "--total-steps", "200", "--eval-every", "100"]
     assert main([*CARTPOLE, *settings, "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "DQN on CartPole-v1" in shown
     assert re.search(r"replay +│ prioritized \(alpha 0.6\), 3-step", shown)
-    assert re.search(r"300/300 .* \d+ MB, eval return \d+", shown)
+    assert re.search(r"200/200 .* \d+ MB, eval return \d+", shown)
     found = json.loads((tmp_path / "result.json").read_text())
     assert found["config"]["frame_stack"] == 2
-    assert found["eval_steps"] == [150, 300]
+    assert found["eval_steps"] == [100, 200]
     assert DQNTrainer.load(tmp_path).config.dueling is True
 
 
@@ -36,10 +36,11 @@ def test_the_wrong_trainer_says_which_is_right(tmp_path: Path, capsys: pytest.Ca
     assert "`DQNTrainer.load` reads it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_atari_game_gets_settings_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     needs("ale_py", "cv2", "tensorboard")
     words = ["train", "dqn", "--env-id", "ALE/Pong-v5", "--use-per", "--torch-threads", "1"]
-    short = ["--total-steps", "150", "--start-steps", "100", "--buffer-capacity", "500", "--eval-every", "0"]
+    short = ["--total-steps", "120", "--start-steps", "100", "--buffer-capacity", "500", "--eval-every", "0"]
     assert main([*words, *short, "--log-dir", str(tmp_path / "events"), "--out", str(tmp_path)]) == 0
     assert "DQN on ALE/Pong-v5" in capsys.readouterr().out
     config = json.loads((tmp_path / "result.json").read_text())["config"]

@@ -17,16 +17,16 @@ def test_a_run_leaves_a_learner_a_picture_and_numbers_and_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = ["--hidden-sizes", "6", "--explore-weights", "4", "1", "1", "1", "--use-per", "--state", "zero"]
-    assert main([*WORDS, *more, "--total-steps", "400", "--out", str(tmp_path / "a")]) == 0
+    assert main([*WORDS, *more, "--total-steps", "300", "--out", str(tmp_path / "a")]) == 0
     assert "R2D2 on relive/TMaze-v0" in capsys.readouterr().out
     assert (tmp_path / "a" / "curve.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads((tmp_path / "a" / "result.json").read_text())
-    assert (found["steps"], found["updates"]) == (400, 20)
+    assert (found["steps"], found["updates"]) == (300, 10)
     assert found["config"]["explore_weights"] == [4.0, 1.0, 1.0, 1.0]
     again = ["--resume", str(tmp_path / "a"), "--out", str(tmp_path / "b")]
-    assert main(["train", "r2d2", *again, "--total-steps", "800"]) == 0
+    assert main(["train", "r2d2", *again, "--total-steps", "400"]) == 0
     longer = json.loads((tmp_path / "b" / "result.json").read_text())
-    assert (longer["steps"], longer["updates"], longer["config"]["state"]) == (800, 60, "zero")
+    assert (longer["steps"], longer["updates"], longer["config"]["state"]) == (400, 20, "zero")
 
 
 def test_what_does_not_fit_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from depth import eventually
 
 from relive_lab import SACTrainer
 from relive_lab.cli import main
@@ -22,28 +22,28 @@ PENDULUM = ["train", "sac", "--env-id", "Pendulum-v1", *SHORT]
 
 def test_a_run_leaves_a_learner_a_curve_and_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    assert main([*PENDULUM, "--use-per", "--total-steps", "400", "--eval-every", "200", "--out", str(out)]) == 0
+    assert main([*PENDULUM, "--use-per", "--total-steps", "140", "--eval-every", "70", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"replay +│ prioritized \(alpha 0.6\), 1-step", shown)
-    assert re.search(r"updates +│ 300", shown)
+    assert re.search(r"updates +│ 40", shown)
     assert re.search(r"evaluation return, last +│ -\d+", shown)
     assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads((out / "result.json").read_text())
-    assert found["eval_steps"] == [200, 400]
+    assert found["eval_steps"] == [70, 140]
     assert found["config"]["use_per"] is True
-    assert SACTrainer.load(out).updates == 300
+    assert SACTrainer.load(out).updates == 40
 
 
 def test_a_run_goes_on_from_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     precise = ["--use-per", "--priority", "precision", "--critic-loss", "huber", "--save-every", "150"]
     out = str(tmp_path)
-    assert main([*PENDULUM, *precise, "--seed", "5", "--total-steps", "200", "--out", out]) == 0
+    assert main([*PENDULUM, *precise, "--seed", "5", "--total-steps", "120", "--out", out]) == 0
     assert re.search(r"replay +│ precision, 1-step", capsys.readouterr().out)
-    assert main(["train", "sac", "--resume", out, "--total-steps", "300"]) == 0
-    assert re.search(r"environment steps +│ 300", capsys.readouterr().out)
+    assert main(["train", "sac", "--resume", out, "--total-steps", "140"]) == 0
+    assert re.search(r"environment steps +│ 140", capsys.readouterr().out)
     trainer = SACTrainer.load(tmp_path)
-    assert (trainer.config.seed, trainer.config.batch_size, trainer.step) == (5, 16, 300)
-    assert (trainer.updates, trainer.config.save_every) == (200, 150)
+    assert (trainer.config.seed, trainer.config.batch_size, trainer.step) == (5, 16, 140)
+    assert (trainer.updates, trainer.config.save_every) == (40, 150)
     assert main([*PENDULUM, "--total-steps", "200", "--out", out]) == 2
     assert "saves of another buffer" in capsys.readouterr().err
 
@@ -84,8 +84,7 @@ def test_ctrl_c_and_a_scheduler_save_what_was_reached(how: signal.Signals, tmp_p
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as run:
         try:
-            while run.poll() is None and not third.exists():
-                time.sleep(0.05)
+            eventually(lambda: third.exists() or run.poll() is not None, 300)
             run.send_signal(how)
             out, error = run.communicate(timeout=60)
         finally:

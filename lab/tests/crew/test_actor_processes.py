@@ -10,14 +10,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from actor_toys import Failing
+from depth import eventually
 from dqn_toys import Signs, small
+from interrupted import ended
 from needs import needs
 from trainer_toys import Toy
 from trainer_toys import small as small_sac
@@ -32,9 +33,10 @@ from relive_lab.crew.crew import DEPTH, ROUNDS
 pytestmark = pytest.mark.skipif("_native" not in kernels.active().__name__, reason="lanes are published natively")
 
 
-def test_a_run_holds_its_pace_and_goes_on_without_a_killed_actor(caplog: pytest.LogCaptureFixture) -> None:
-    """Steps per update, priorities of the actors, reports; then every process and every segment is gone."""
-    config = small(actors=2, num_envs=2, total_steps=10**6, use_per=True, update_every=4, eval_every=200)
+@pytest.mark.parametrize("after", [0, pytest.param(50, marks=pytest.mark.slow)])  # updates; 0: before its first step
+def test_a_run_holds_its_pace_and_goes_on_with_another_actor(after: int, caplog: pytest.LogCaptureFixture) -> None:
+    """A killed one's; steps per update, priorities, reports; then every process and every segment is gone."""
+    config = small(actors=1, num_envs=2, total_steps=10**6, use_per=True, eval_every=200)
     trainer, ahead, seen = DQNTrainer(config, make_env=Signs), [], {}
     processes: Any = trainer.run._backend
     assert trainer.buffer.storage.file in segments()
@@ -46,20 +48,22 @@ def test_a_run_holds_its_pace_and_goes_on_without_a_killed_actor(caplog: pytest.
         due = (now.step - config.start_steps) // config.update_every
         assert due - 1 <= now.updates <= due + 1 or now.step <= config.start_steps
         seen.setdefault("children", set()).update(process.pid for process in processes.processes.values())
-        if now.updates > 100 and now.eval_return == now.eval_return and "stats" not in seen:
-            seen.update(stats=trainer.buffer.stats(), version=processes.weights.version, scalars=crew.scalars(now.step))
-            os.kill(processes.processes[1].pid, signal.SIGKILL)
+        if now.updates >= after and "killed at" not in seen:
+            os.kill(processes.processes[0].pid, signal.SIGKILL)
             seen["killed at"] = now.step
-        return "killed at" not in seen or len(seen["children"]) < 3 or now.step < seen["killed at"] + 500
+        if len(seen["children"]) < 2 or now.step < seen["killed at"] + 400:
+            return True
+        seen.update(stats=trainer.buffer.stats(), version=processes.weights.version, scalars=crew.scalars(now.step))
+        return False
 
     with caplog.at_level(logging.WARNING, "relive"):
         trainer.train(watch)
-    assert re.search(rf"Actor 1 died .*\(process \d+ was killed by signal {signal.SIGKILL.value}\)", caplog.text)
+    assert re.search(rf"Actor 0 died .*\(process \d+ was killed by signal {signal.SIGKILL.value}\)", caplog.text)
     assert 0 < max(ahead) <= DEPTH * ROUNDS * config.lanes + 4  # what actors may be ahead, and a step of every lane
     quantiles = seen["stats"].priority_quantiles
     assert quantiles[0] != 1.0
     assert len(set(quantiles)) == 5
-    assert seen["stats"].added > 400
+    assert seen["stats"].added > 200
     assert seen["version"] > 2
     scalars = seen["scalars"]
     assert scalars["actors/steps_per_second"] > 0
@@ -84,9 +88,9 @@ def test_samples_per_insert_are_held_by_the_limiter(actors: int, tmp_path: Path)
     """Whatever `update_every` says: the draws stay in the limiter's band, and the actor within what it lets in."""
     needs("tensorboard")
     config = small(
-        actors=actors, num_envs=2, total_steps=1_500, samples_per_insert=4, buffer_capacity=5_000, update_every=1_000
+        actors=actors, num_envs=2, total_steps=600, samples_per_insert=4, buffer_capacity=5_000, update_every=1_000
     )
-    config = dataclasses.replace(config, eval_every=0, use_per=True, n_step=3, log_dir=f"{tmp_path}", log_every=500)
+    config = dataclasses.replace(config, eval_every=0, use_per=True, n_step=3, log_dir=f"{tmp_path}", log_every=200)
     trainer, errors = DQNTrainer(config, make_env=Signs), []
     limiter = trainer.buffer.limiter
     assert limiter is not None
@@ -97,21 +101,19 @@ def test_samples_per_insert_are_held_by_the_limiter(actors: int, tmp_path: Path)
         if now.step > 200:
             assert abs(stats.error) <= limiter.error_buffer, stats
 
-    begin = time.monotonic()
     result = trainer.train(watch)
     stats = trainer.buffer.stats().limiter
     assert stats.samples == result.updates * config.batch_size
-    assert stats.samples / 4 == pytest.approx(1_500 - config.start_steps, rel=0.1, abs=limiter.error_buffer / 4 + 40)
+    assert stats.samples / 4 == pytest.approx(600 - config.start_steps, rel=0.1, abs=limiter.error_buffer / 4 + 40)
     assert stats.insert_waits == stats.sample_waits == 0  # either side asks first
-    assert time.monotonic() - begin < 60
     if not actors:  # a run that is resumed goes on in the same band
         trainer.save(tmp_path / "run")
         with pytest.warns(relive.errors.ReliveWarning, match="New episodes begin"):
-            again = DQNTrainer.load(tmp_path / "run", make_env=Signs, total_steps=2_000)
+            again = DQNTrainer.load(tmp_path / "run", make_env=Signs, total_steps=800)
         assert again.buffer.stats().limiter == stats
         with pytest.raises(ArgumentError, match=r"got `None` - at `DQNTrainer.load\(samples_per_insert\)`"):
             DQNTrainer.load(tmp_path / "run", make_env=Signs, samples_per_insert=None)
-        assert again.train().updates - result.updates == pytest.approx(500 * 4 / config.batch_size, abs=2)
+        assert again.train().updates - result.updates == pytest.approx(200 * 4 / config.batch_size, abs=2)
         assert abs(again.buffer.stats().limiter.error) <= limiter.error_buffer
         again.close()
     trainer.close()
@@ -139,7 +141,9 @@ def test_a_failing_environment_ends_the_run_with_its_error() -> None:
 @pytest.mark.slow
 def test_a_run_with_actors_is_saved_and_resumed(tmp_path: Path) -> None:
     """Learner, buffer and counts go on; the actors' environments begin new episodes, and a warning says so."""
-    config = small_sac(actors=1, num_envs=2, total_steps=100, use_per=True, n_step=3, save_every=50, eval_every=0)
+    config = small_sac(
+        actors=1, num_envs=2, total_steps=100, update_every=1, use_per=True, n_step=3, save_every=50, eval_every=0
+    )
     first = SACTrainer(config, make_env=Toy)
     first.train(out=tmp_path)
     assert (first.step, first.updates) == (100, 60)
@@ -171,27 +175,13 @@ def test_nothing_outlives_a_command_that_is_ended(how: signal.Signals, tmp_path:
     words = ["--actors", "1", "--total-steps", "1000000", "--start-steps", "100", "--eval-every", "0"]
     words += ["--hidden-sizes", "16", "--save-every", "200", "--out", f"{tmp_path}"]
     command = [sys.executable, "-m", "relive_lab", "train", "dqn", *words]
+    third = tmp_path / "buffer" / "save-0000000003.json"  # the first is of step 0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as process:
         try:
-            saves = set()
-            while len(saves) < 3 and process.poll() is None:  # the first one is from before the first step
-                saves |= {path.stat().st_mtime_ns for path in tmp_path.glob("learner.safetensors")}
-                time.sleep(0.1)
+            eventually(lambda: third.exists() or process.poll() is not None, 300)
             assert any(f"relive-{process.pid}-" in path for path in segments())
             os.kill(process.pid, how) if how is signal.SIGKILL else os.killpg(process.pid, how)
             assert process.wait(60) == (-how if how is signal.SIGKILL else 130)
         finally:
             process.kill()
-    for _ in range(100):
-        if not alive(process.pid) and not any(f"relive-{process.pid}-" in path for path in segments()):
-            return
-        time.sleep(0.1)
-    pytest.fail(f"processes: {alive(process.pid)}, segments: {segments()}")
-
-
-def alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    eventually(lambda: ended(process.pid) and not any(f"relive-{process.pid}-" in path for path in segments()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,17 @@ from local_backend import Local
 
 from relive._ring import kernels
 from relive.errors import ReliveError
-from relive_lab import DQNTrainer, R2D2Trainer, SACTrainer
+from relive_lab import DQNTrainer, R2D2Trainer, SACTrainer, run
 from relive_lab.agent import weights_of
 from relive_lab.crew import crew
 
 pytestmark = pytest.mark.skipif("_native" not in kernels.active().__name__, reason="lanes are published natively")
 GIVEN: dict[str, Any] = {"actors": 2, "num_envs": 2, "use_per": True, "eval_every": 0}
+
+
+@pytest.fixture(autouse=True)
+def _every_round_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "REPORT_SECONDS", 0.0)
 
 
 def on_local(trainer: Any) -> tuple[Any, Local]:
@@ -72,22 +76,21 @@ def test_the_other_trainers(kind: str) -> None:
     trainer, _ = on_local(trainer)
     result = trainer.train()
     assert result.steps == trainer.config.total_steps
-    assert result.updates >= 15
+    assert result.updates >= 12
     trainer.close()
 
 
 def test_a_dead_actor_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
-    trainer, backend = made(total_steps=900)
-    until = time.monotonic() + 60
+    trainer, backend = made()
 
-    def watch(now: Any) -> bool:
+    def watch(now: Any) -> None:
+        # Its lanes have 96 to 144 steps, a multiple of 16, in the buffer: none is at the end of an episode of 10.
         if now.step > 400 and backend.started == {0: 1, 1: 1}:
             backend.kill(1)
-        return time.monotonic() < until
 
     with caplog.at_level(logging.WARNING, "relive"):
         result = trainer.train(watch)
-    assert (result.steps, backend.started) == (900, {0: 1, 1: 2})
+    assert (result.steps, backend.started) == (700, {0: 1, 1: 2})
     assert "Actor 1 died and is started again (was killed by a test)" in caplog.text
     assert trainer.buffer.stats().cuts >= 2  # its lanes go on with new episodes
     trainer.close()

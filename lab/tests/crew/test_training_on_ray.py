@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from needs import needs
 
 needs("ray")
 import dqn_toys
+from depth import eventually
 from dqn_toys import Signs, small
 from ray import cloudpickle
 
@@ -40,10 +40,7 @@ def pid(handle: Any) -> int:
 
 
 def gone(pids: list[int]) -> bool:
-    """Whether no such process runs, or will in a moment."""
-    deadline = time.monotonic() + 20
-    while any(psutil.pid_exists(each) for each in pids) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    """Whether no such process runs."""
     return not any(psutil.pid_exists(each) for each in pids)
 
 
@@ -70,7 +67,7 @@ def test_a_run_is_saved_loses_an_actor_and_is_resumed(tmp_path: Path, caplog: py
     assert stats.added >= 560  # a killed actor's last steps may be lost
     assert stats.size == stats.added
     trainer.close()
-    assert gone(seen["pids"])
+    eventually(lambda: gone(seen["pids"]))
 
     with pytest.warns(relive.errors.ReliveWarning, match="New episodes begin"):
         again = DQNTrainer.load(tmp_path, make_env=Signs, total_steps=700)
@@ -83,6 +80,7 @@ def test_a_run_is_saved_loses_an_actor_and_is_resumed(tmp_path: Path, caplog: py
         again.close()
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from relive_lab.cli import main
     from relive_lab.crew.cluster import Cluster
@@ -101,7 +99,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert "300" in capsys.readouterr().out
     assert (tmp_path / "run" / "learner.safetensors").exists()
     assert len(pids) == 1
-    assert gone(pids)
+    eventually(lambda: gone(pids))
 
 
 @pytest.mark.slow
@@ -114,14 +112,14 @@ def test_ctrl_c_ends_a_command_with_its_cluster(tmp_path: Path) -> None:
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     ) as process:
         try:
-            saves = set()
-            while len(saves) < 2 and process.poll() is None:  # the first one is from before the first step
-                saves |= {path.stat().st_mtime_ns for path in tmp_path.glob("learner.safetensors")}
-                time.sleep(0.1)
+            learner = tmp_path / "learner.safetensors"  # the first is from before the first step
+            eventually(learner.exists, 300)
+            first = learner.stat().st_mtime_ns
+            eventually(lambda: learner.stat().st_mtime_ns > first or process.poll() is not None, 300)
             children = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
             assert len(children) > 4
             os.killpg(process.pid, signal.SIGINT)
             assert process.wait(60) == 130
         finally:
             process.kill()
-    assert gone(children)
+    eventually(lambda: gone(children))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-import time
 
 import torch
+from depth import LONG
 
 from relive_lab.crew.weights import SharedWeights
 
@@ -21,8 +21,8 @@ def test_weights_are_never_torn() -> None:
     weights, tensors = SharedWeights(size), [torch.zeros(size // 2), torch.zeros(5, size // 10)]
     process = multiprocessing.get_context("fork").Process(target=publish, args=(weights, size))
     process.start()
-    version, reads, begin = 0, 0, time.monotonic()
-    while reads <= 20 or time.monotonic() < begin + 1:  # a busy machine may take a while
+    version = reads = 0
+    while reads < (20_000 if LONG else 200):
         before, version = version, weights.read(tensors, version)
         reads += version != before
         assert version >= before

@@ -87,8 +87,8 @@ def test_a_slow_dislocation_ends_after_its_last_bar() -> None:
 @pytest.mark.parametrize("kappa", [0.08, 0.8])
 def test_starts_from_the_stationary_law(kappa: float) -> None:
     market = SyntheticMarket(break_probability=0.0, kappa=kappa)
-    starts = [market.simulate(np.random.default_rng(seed), 1).spread[0] for seed in range(4000)]
-    assert np.std(starts) == pytest.approx((2 * kappa - kappa**2) ** -0.5, rel=0.04)
+    starts = [market.simulate(np.random.default_rng(seed), 1).spread[0] for seed in range(1000)]
+    assert np.std(starts) == pytest.approx((2 * kappa - kappa**2) ** -0.5, rel=0.08)
 
 
 def test_episode_is_the_end_of_the_path() -> None:

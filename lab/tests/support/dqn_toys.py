@@ -1,4 +1,4 @@
-"""Small environments with discrete actions, so that a whole run of deep Q-learning takes a second."""
+"""Small environments with discrete actions, so that a whole run of deep Q-learning takes a moment."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def small(**changes: Any) -> DQNConfig:
         "batch_size": 16,
         "hidden_sizes": (16,),
         "buffer_capacity": 1_000,
-        "update_every": 1,
+        "update_every": 4,
         "learning_rate": 1e-3,
-        "target_every": 20,
+        "target_every": 5,
         "tau": 1.0,
         "n_step": 1,
         "eval_every": 60,
         "eval_episodes": 3,
         "epsilon_steps": 100,
-        "per_beta_anneal_steps": 80,
+        "per_beta_anneal_steps": 20,
     }
     return DQNConfig(**{**settings, **changes})

@@ -47,7 +47,7 @@ def small(**changes: Any) -> R2D2Config:
         "starts": 2,
         "lstm_size": 8,
         "buffer_capacity": 400,
-        "update_every": 4,
+        "update_every": 8,
         "epsilon_steps": 200,
         "eval_every": 120,
         "eval_episodes": 3,

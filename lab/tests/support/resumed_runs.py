@@ -1,10 +1,9 @@
-"""Short runs of all trainers, all that such a run consists of, and a run that is killed: `resumed_runs.py NAME OUT`."""
+"""Short runs of all trainers, all that such a run consists of, and a run that is killed."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,12 @@ PAIRS: dict[str, Any] = {"env_id": "relive/PairsTrading-v0", "env_kwargs": {"hor
 MAZE: dict[str, Any] = {"env_id": "relive/TMaze-v0", "env_kwargs": {"length": 2}}
 # Many short episodes, so that a generator which is off shows.
 RUNS: dict[str, tuple[Any, Any]] = {
-    "sac": (SACTrainer, SACConfig(**COMMON, **PAIRS, hidden_sizes=(8, 8), n_step=2, measure_noise=True)),
+    "sac": (
+        SACTrainer,
+        SACConfig(**COMMON, **PAIRS, hidden_sizes=(8, 8), n_step=2, measure_noise=True, update_every=4),
+    ),
     "dqn": (DQNTrainer, DQNConfig(**COMMON, **Q, hidden_sizes=(8,), frame_stack=2, tau=1.0)),
-    "r2d2": (R2D2Trainer, R2D2Config(**COMMON, **Q, **MAZE, lstm_size=6, update_every=4)),
+    "r2d2": (R2D2Trainer, R2D2Config(**COMMON, **Q, **MAZE, lstm_size=6, update_every=8)),
 }
 
 
@@ -67,7 +69,3 @@ def killed(name: str, out: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     run(name).train(report, out=out)
-
-
-if __name__ == "__main__":
-    killed(sys.argv[1], Path(sys.argv[2]))

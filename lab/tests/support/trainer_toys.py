@@ -59,12 +59,13 @@ def small(**changes: Any) -> SACConfig:
         "env_id": "Toy",
         "total_steps": 120,
         "start_steps": 40,
+        "update_every": 4,
         "batch_size": 16,
         "hidden_sizes": (8, 8),
         "buffer_capacity": 500,
         "eval_every": 60,
         "eval_episodes": 3,
         "learning_rate": 1e-3,
-        "per_beta_anneal_steps": 80,
+        "per_beta_anneal_steps": 20,
     }
     return SACConfig(**{**settings, **changes})

@@ -67,12 +67,12 @@ def transitions(n: int, count: int, seed: int) -> list[tuple[int, int, float, in
 @pytest.mark.parametrize("shared_bias", [False, True], ids=["table", "linear"])
 def test_an_update_is_that_of_linear_q_learning(shared_bias: bool) -> None:
     """Against `theta += eta * w * delta * phi(s, a)` written out with whole feature vectors."""
-    n, weights = 5, np.random.default_rng(8).random(3000).tolist()
+    n, weights = 5, np.random.default_rng(8).random(1000).tolist()
     values = Values(truth(n), np.random.default_rng(1), shared_bias=shared_bias)
     rng = np.random.default_rng(1)
     theta = np.append(rng.normal(0, 0.1, (n, 2)).ravel(), rng.normal(0, 0.1) if shared_bias else 0.0)
     features = np.hstack([np.eye(2 * n), np.full((2 * n, 1), float(shared_bias))])
-    for seen, weight in zip(transitions(n, 3000, 3), weights, strict=True):
+    for seen, weight in zip(transitions(n, 1000, 3), weights, strict=True):
         obs, action, reward, next_obs, discount = seen
         q = features @ theta
         delta = reward + discount * q.reshape(n, 2)[next_obs].max() - q[2 * obs + action]

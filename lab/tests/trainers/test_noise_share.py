@@ -27,7 +27,8 @@ def items(share: float, seed: int = 0) -> tuple[dict[str, Any], np.ndarray]:
     return {"obs": obs, "action": action}, td
 
 
-@pytest.mark.parametrize("share", [pytest.param(0.1, marks=pytest.mark.slow), 0.9, 1.0])
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 0.9, 1.0])
 def test_a_known_share_is_found(share: float) -> None:
     data, td = items(share)
     found = noise_share(data, td)

