@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from depth import some
 
 import relive
 from relive import trajectories
@@ -63,7 +64,7 @@ def test_a_missing_package_is_named(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a shell")
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["inspect", "--help"], ["inspect", "{empty}"]])
+@pytest.mark.parametrize("words", some([["--help"], ["--version"], ["inspect", "--help"], ["inspect", "{empty}"]], 2))
 def test_a_reader_that_ends_first_ends_the_command_quietly(words: list[str], tmp_path: Path) -> None:
     """As `relive ... | head` does: here nobody reads at all."""
     trajectories.TrajectoryReplayBuffer(tmp_path / "replay").close()

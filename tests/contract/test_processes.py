@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from depth import LONG
 from forked_storage import Forked
 from forking import forked
 from mapped_storage import Mapped
@@ -138,7 +139,7 @@ def test_a_reader_sees_whole_rows_only(name: str, width: int, rows: int, length:
             buffer.extend(**steps(width, t, length, lane))
 
     with forked(lambda: write(0), endless=True), forked(lambda: write(1), endless=True):
-        while drawn < 2000:
+        while drawn < (2000 if LONG else 600):
             ready = buffer._core.ring.counters[:, READY].copy()  # the last counter that a writer moves
             newest = ((ready - 1 - np.arange(8)[:, None]) * 2 + [0, 1]).ravel()
             try:

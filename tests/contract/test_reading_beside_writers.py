@@ -7,14 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from depth import some
+from depth import LONG, some
 from forking import forked
 from test_processes import native
 
 import relive
 
 pytestmark = [native, pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")]
-WIDTH, ROWS, EPISODE, EVERY, SECONDS = 1000, 64, 7, 2, 1.5
+WIDTH, ROWS, EPISODE, EVERY = 1000, 64, 7, 2
+SECONDS = 1.5 if LONG else 0.5
 SCHEMA = relive.Schema(
     obs=relive.Field(WIDTH, "int64"),
     action=relive.Field((), "int64"),

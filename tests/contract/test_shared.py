@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from depth import pairs
 from forking import forked
 from test_processes import make, native, steps, torn
 from test_samplers import SAMPLERS
@@ -144,7 +145,9 @@ def test_writers_travel_before_they_claim(storage: object) -> None:
         make(3, 40).writer()
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("method", "storage"), pairs(["fork", "spawn", "forkserver"], ["shared", "mapped"]), indirect=["storage"]
+)
 def test_start_methods(method: str, storage: object) -> None:
     code = f"""
 import multiprocessing, sys

@@ -33,7 +33,7 @@ def killed_writer(address: str, lane: int, tell: int) -> None:
             os.pwrite(tell, last.tobytes(), 0)
 
 
-@pytest.mark.parametrize("kills", [25, pytest.param(250, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [12, pytest.param(250, marks=pytest.mark.slow)])
 def test_a_killed_writer_blocks_nobody(storage: object, kills: int, tmp_path: Path) -> None:
     """Its half row is never seen, its last acknowledged step can be drawn, its lane is claimed again."""
     rng = np.random.default_rng(0)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from depth import pairs
 from recorded import DATA
 
 from relive import trajectories
@@ -164,8 +165,7 @@ def test_the_window(case: Case, folder: str) -> None:
     same(flat(buffer.sample(case.told["total_samples"] - first)), {k: v[first:] for k, v in case.rows.items()})
 
 
-@pytest.mark.parametrize("folder", [*FOLDERS, "relive"])
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(("folder", "own"), pairs([*FOLDERS, "relive"], [True, False]))
 def test_shards_of_every_world(case: Case, folder: str, own: bool, tmp_path: Path) -> None:
     source = case.path / folder
     if folder == "relive":

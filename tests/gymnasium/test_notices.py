@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from depth import LONG, some
+from depth import LONG, pairs, some
 from gymnasium.vector import AutoresetMode
 
 import relive
@@ -253,10 +253,8 @@ def test_lanes_without_a_row_and_rewards_of_two_parts() -> None:
 
 LARGE = [(480, 1, 5, 1 / 16), (300, 2, 1, 0.1)]  # more rows are reserved than the least
 DEEP = [(300, 3, 10, 0), (4000, 1, 5, 1 / 16)]
-RINGS = [(*ring, back_end) for ring in [(60, 1, 5, 0), (90, 3, 10, 0)] for back_end in BACK_ENDS]
-RINGS += [(*ring, BACK_ENDS[-1]) for ring in LARGE]
-if LONG:
-    RINGS += [(*ring, BACK_ENDS[0]) for ring in LARGE] + [(*ring, back_end) for ring in DEEP for back_end in BACK_ENDS]
+SMALL = [(60, 1, 5, 0), (90, 3, 10, 0)]
+RINGS = [(*ring, back_end) for ring, back_end in pairs(SMALL + LARGE + (DEEP if LONG else []), BACK_ENDS)]
 
 
 @pytest.mark.parametrize(("capacity", "lanes", "length", "boundaries", "kernels"), RINGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from depth import LONG
 from statistics_of_draws import P_MIN, chi_square_p, largest_z
 
 import relive
@@ -232,7 +233,7 @@ def test_without_replacement(kind, size, batch):
             obs=np.arange(size)[None], action=off[None], reward=off[None], next_obs=np.arange(size)[None] + 1,
             terminated=off[None], truncated=off[None],
         )  # fmt: skip
-    rounds = 4_000
+    rounds = 4_000 if LONG else 1_500
     included, reference = np.zeros(size, int), np.zeros(size, int)
     for _ in range(rounds):
         ids = buffer.sample(batch).ids
@@ -320,7 +321,7 @@ def test_sequences_without_replacement(prioritized):
     choice = relive.Prioritized(alpha=0.5, eps=0.0, replacement=False) if prioritized else None
     item = relive.Sequences(3, starts=4)
     buffer, ids = two_lanes(item, choice or relive.Uniform(replacement=False), capacity=160)
-    rng, batch, rounds = np.random.default_rng(9), 6, 4_000
+    rng, batch, rounds = np.random.default_rng(9), 6, 4_000 if LONG else 1_500
     mass = np.ones(len(ids))
     if prioritized:
         mass = rng.uniform(0.2, 5, len(ids))

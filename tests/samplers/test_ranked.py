@@ -6,6 +6,7 @@ import importlib.util
 
 import numpy as np
 import pytest
+from depth import LONG
 from statistics_of_draws import P_MIN, chi_square_p, largest_z
 
 import relive
@@ -82,7 +83,7 @@ def test_ranks_are_exact_after_any_history(capacity: int, back_end: str) -> None
     with kernels.use(back_end):
         buffer, model, clock = buffer_of(capacity, alpha=0.0), Model(), 0
     merged_and_not = set()
-    for turn in range(300):
+    for turn in range(300 if LONG else 130):
         if not model.priority or rng.random() < 0.4:
             n = min(int(rng.geometric(0.3 if turn % 50 else 0.01)), capacity)
             given = rng.integers(0, 6, n) / 2.0 if rng.random() < 0.5 else None
@@ -178,7 +179,7 @@ def test_without_replacement(size: int, batch: int) -> None:
     buffer = buffer_of(size, alpha=1.0, replacement=False)
     extend(buffer, 0, size, rng.permutation(size) + 1.0)
     share = probabilities(buffer.priorities(np.arange(size)), 1.0)
-    rounds = 4_000
+    rounds = 4_000 if LONG else 1_500
     included, reference = np.zeros(size, int), np.zeros(size, int)
     for _ in range(rounds):
         ids = buffer.sample(batch).ids
