@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from depth import LONG
+from depth import LONG, MEMORY
 from hypothesis import HealthCheck, settings
 from ray_cluster import cluster as cluster
 
@@ -64,8 +64,6 @@ def pytest_report_header() -> str:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A directory, in memory where the system has such a place."""
-    from rollouts import MEMORY
-
     made = Path(tempfile.mkdtemp(dir=MEMORY))
     yield made
     shutil.rmtree(made)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from ._base.extras import later as _later
+from ._base.forks import importing as _importing
 from ._buffer.stats import Stats as Stats
 from ._ring.plans import Followed as Followed
 from .batch import Batch as Batch
@@ -76,7 +77,8 @@ _load = _later(__name__, _LATER)
 
 
 def __getattr__(name: str) -> _Any:
-    return _importlib.import_module(".trajectories", __name__) if name == "trajectories" else _load(name)
+    with _importing:
+        return _importlib.import_module(".trajectories", __name__) if name == "trajectories" else _load(name)
 
 
 # For `from relive import *`.

@@ -11,6 +11,7 @@ import numpy as np
 from . import items
 from . import storage as storages
 from ._base import check, forks
+from ._base.forks import importing
 from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
 from ._buffer.adding import shadow
@@ -349,7 +350,8 @@ class ReplayBuffer:
         >>> buffer.stats().drawn
         12
         """
-        from ._buffer.prefetching import prefetched
+        with importing:
+            from ._buffer.prefetching import prefetched
 
         return prefetched(self._core, batch_size, depth, to, device, beta)
 
@@ -545,13 +547,15 @@ class ReplayBuffer:
         >>> buffer.save(tempfile.mkdtemp()).number
         1
         """
-        from .checkpoints._saving import save
+        with importing:
+            from .checkpoints._saving import save
 
         return save(self._core, path, keep, wait, verify)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # For `pickle` and `copy`: a copy in `Ram` that goes on like this buffer. `save` is faster, and smaller.
-        from .checkpoints._copying import copied, rebuilt
+        with importing:
+            from .checkpoints._copying import copied, rebuilt
 
         return rebuilt, (type(self), copied(self._core))
 
@@ -576,7 +580,8 @@ class ReplayBuffer:
         ...     buffer.sample(1).reward
         array([1.], dtype=float32)
         """
-        from .processes.writer import writer_of
+        with importing:
+            from .processes.writer import writer_of
 
         return writer_of(self.storage, None if env_ids is None else self._core.writer.lanes(env_ids).tolist())
 

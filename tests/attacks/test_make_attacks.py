@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depth import LONG
+from depth import LONG, MEMORY
 from make_attacks import FILE, INDEX, theirs
-from rollouts import MEMORY, simple
+from rollouts import simple
 
 from relive.errors import ReliveError, ReliveWarning, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, verify

@@ -64,9 +64,9 @@ def flips(folder: Path, stride: int) -> Iterator[str]:
 
 
 def test_flipped_bits(saved: Path, record_property: Any) -> None:
-    told = list(flips(saved, 233))
+    told = list(flips(saved, 701))
     record_property("cases", len(told))
-    assert sum("offset" in text for text in told) > 80
+    assert sum("offset" in text for text in told) > 25
     assert rounds_of(relive.load(saved, number=1), [2]) == 2
 
 
@@ -77,7 +77,7 @@ def test_every_flipped_bit(saved: Path, record_property: Any) -> None:
     assert len(told) > 80_000
 
 
-@pytest.mark.parametrize("stride", [97, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [211, pytest.param(1, marks=pytest.mark.slow)])
 def test_cut_files(stride: int, saved: Path, record_property: Any) -> None:
     cuts = 0
     for file in sorted(saved.iterdir()):
@@ -104,7 +104,7 @@ def test_meta_a_load_that_compares_nothing_is_found(saved: Path, monkeypatch: py
 
     monkeypatch.setattr(_tensors.TensorReader, "_differing", careless)
     with pytest.raises((AssertionError, RuntimeError)):  # no state of the buffer's life
-        list(flips(saved, 233))
+        list(flips(saved, 701))
 
 
 def test_who_goes_on_after_damage(saved: Path) -> None:

@@ -92,12 +92,12 @@ CASES += [("save", "ram"), ("load", "ram"), ("trajectories", "ram")]
 
 
 @pytest.mark.parametrize(("work", "storage"), CASES)
-def test_daemon_threads_do_not_abort_the_process(work: str, storage: str, tmp_path: Path) -> None:
-    ends(work, storage, tmp_path, 2 if LONG else 1)
+def test_daemon_threads_do_not_abort_the_process(work: str, storage: str, folder: Path) -> None:
+    ends(work, storage, folder, 2 if LONG else 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("work", "storage"), CASES)
-def test_they_never_do(work: str, storage: str, tmp_path: Path, record_property: Any) -> None:
+def test_they_never_do(work: str, storage: str, folder: Path, record_property: Any) -> None:
     record_property("cases", EXITS // len(CASES) + 1)
-    ends(work, storage, tmp_path, EXITS // len(CASES) + 1)
+    ends(work, storage, folder, EXITS // len(CASES) + 1)

@@ -23,13 +23,14 @@ import pytest
 from depth import eventually, some, some_of_each
 from rollouts import simple
 from serials import serials
-from system_calls import KINDS, Done, System, counted, fault, no_failed_sync_is_repeated, watched
+from system_calls import KINDS, Done, System, counted, fault, kind_of, no_failed_sync_is_repeated, watched
 
 from relive.errors import StorageError
 from relive.trajectories import TrajectoryReplayBuffer, verify
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 KEPT = 5
+CHANGES = {"write", "fsync", "rename", "unlink", "link"}
 
 
 class Life:
@@ -132,9 +133,12 @@ def steps_of(system: System) -> list[str]:
 @pytest.mark.parametrize(("kind", "first"), some(KINDS, 1))
 @pytest.mark.parametrize("patience", [1, 3], ids=["once", "for some time"])
 def test_every_call_fails(kind, first, patience, folder, record_property):
-    """Once, or from the k-th call on until three calls of the caller's have been refused."""
+    """Once, each kind behind each other one, or from the k-th call on until three calls of the caller's are refused."""
     names = counted(lambda system: Life(folder / "whole", system, patience).live())
-    moments = some_of_each(range(1, len(names) + 1, patience), lambda k: names[k - 1], 5 - patience)
+    behind = [
+        before if name in CHANGES and patience == 1 else "" for before, name in zip(["", *names], names, strict=False)
+    ]
+    moments = some_of_each(range(1, len(names) + 1, patience), lambda k: (names[k - 1], behind[k - 1]), 1)
     told = reached = 0
     for k in moments:
         verdict = fault(kind, k + first)
@@ -204,37 +208,44 @@ def test_a_disk_that_takes_nothing(folder):
 
 @pytest.mark.parametrize("mode", ["memory", "disk"])
 def test_an_interrupted_save_leaves_the_checkpoint_that_was_there(mode, folder, record_property):
-    """For every call of the second save: the first checkpoint or the second one is loaded, whole."""
-    k, seen = 1, set()
-    while True:
-        path = folder / str(k)
-        own = path if mode == "disk" else None
-        with watched() as system, TrajectoryReplayBuffer(own, max_trajectories=3) as buffer:
+    """At a call of the second save, of each kind: the first checkpoint or the second one is loaded, whole."""
+    seen = set()
+
+    def interrupted(k, system):
+        own, saved = folder / str(k) if mode == "disk" else None, folder / "saved" / str(k)
+        with TrajectoryReplayBuffer(own, max_trajectories=3) as buffer:
             buffer.add_trajectories([simple(serial, length=2) for serial in range(3)])
-            buffer.save_checkpoint(folder / "saved" / str(k))
+            buffer.save_checkpoint(saved)
             buffer.add_trajectories([simple(serial, length=2) for serial in range(3, 5)])
             buffer.sync()
             system.reset()
-            system.decide = lambda name, number, k=k: errno.EIO if number >= k else None
+            if k:
+                system.decide = lambda name, number: errno.EIO if number >= k else None
             failed = False
             try:
-                buffer.save_checkpoint(folder / "saved" / str(k))
+                buffer.save_checkpoint(saved)
             except StorageError:
                 failed = True
             system.decide = lambda name, number: None
             for again in (False, True):
                 if again:
-                    buffer.save_checkpoint(folder / "saved" / str(k))
+                    buffer.save_checkpoint(saved)
                 with TrajectoryReplayBuffer(seed=1) as loaded:
-                    loaded.load_checkpoint(folder / "saved" / str(k))
+                    loaded.load_checkpoint(saved)
                     found = tuple(serials(loaded))
                     seen.add(found)
                     assert found in ([(2, 3, 4)] if again or not failed else [(0, 1, 2), (2, 3, 4)])
-        if not failed:
-            break
-        k += 1
-    record_property("cases", k)
-    assert k > 10
+        return failed
+
+    names = counted(lambda system: interrupted(0, system))
+    seen.clear()
+    moments = [*some_of_each(range(1, len(names) + 1), kind_of(names), 1), len(names) + 1]
+    for k in moments:
+        with watched() as system:
+            failed = interrupted(k, system)
+    record_property("cases", len(moments))
+    assert not failed, "the last one had nothing to fail of"
+    assert len(names) > 10
     assert seen == {(0, 1, 2), (2, 3, 4)}
 
 
@@ -278,26 +289,26 @@ class FailingDatabase:
     """A connection whose k-th statement fails."""
 
     def __init__(self, db: sqlite3.Connection, k: int) -> None:
-        self._db, self._k, self.count = db, k, 0
+        self._db, self._k, self.statements = db, k, []
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._db, name)
         if name not in ("execute", "executemany"):
             return real
 
-        def call(*args: Any) -> Any:
-            self.count += 1
-            if self.count == self._k:
+        def call(text: str, *args: Any) -> Any:
+            self.statements.append(text)
+            if len(self.statements) == self._k:
                 raise sqlite3.OperationalError("disk I/O error")
-            return real(*args)
+            return real(text, *args)
 
         return call
 
 
-def test_every_statement_of_the_index_fails(folder, record_property):
-    """Also the COMMIT, after which the transaction must not stay open."""
-    k = 1
-    while True:
+def test_statements_of_the_index_fail(folder, record_property):
+    """Of each kind, also the COMMIT, after which the transaction must not stay open."""
+
+    def lived(k: int) -> tuple[list[str], int]:
         with TrajectoryReplayBuffer(folder / str(k), max_trajectories=3, seed=0, enable_cache=False) as buffer:
             db = buffer._writer.catalog._db = FailingDatabase(buffer._writer.catalog._db, k)
             told = 0
@@ -317,12 +328,14 @@ def test_every_statement_of_the_index_fails(folder, record_property):
             assert serials(buffer) == [2, 3, 4]
         with TrajectoryReplayBuffer(folder / str(k), seed=0) as again:
             assert serials(again) == [2, 3, 4]
-        if db.count < k:
-            break
-        assert told
-        k += 1
-    record_property("cases", k)
-    assert k > 20
+        return db.statements, told
+
+    statements, _ = lived(0)
+    moments = some_of_each(range(1, len(statements) + 1), lambda k: statements[k - 1], 2)
+    assert all(lived(k)[1] for k in moments)
+    record_property("cases", len(moments))
+    assert len(statements) > 20
+    assert "COMMIT" in statements
 
 
 @contextlib.contextmanager

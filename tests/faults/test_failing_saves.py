@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 
 @pytest.mark.parametrize(("kind", "first"), some(KINDS, 1))
-@pytest.mark.parametrize("keep", [1, 2])
-@pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
+@pytest.mark.parametrize(("for_good", "keep"), some(product([False, True], [1, 2]), 2))
 def test_every_call_of_a_save_fails(
     for_good: bool, keep: int, kind: str, first: int, folder: Path, record_property: Any
 ) -> None:
@@ -43,7 +43,7 @@ def test_every_call_of_a_save_fails(
             buffer.save(folder / "whole", keep=keep)
 
     names = counted(whole, BACK_ENDS[-1])
-    for k in [*some_of_each(range(1, len(names) + 1), kind_of(names), 3), len(names) + 1]:
+    for k in [*some_of_each(range(1, len(names) + 1), kind_of(names), 2), len(names) + 1]:
         path, failed = folder / str(k), False
         with watched(BACK_ENDS[-1]) as system:
             buffer = build()

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
-
 import pytest
 from depth import LONG
+from killer import killed
+
+pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 
 
-def killed(folder: Path, count: int, seed: int, what: str = "rollouts") -> dict[str, Any]:
-    """Counts of so many kills; fails with what the oracle found."""
-    script = str(Path(__file__).with_name("killer.py"))
-    command = [sys.executable, script, what, str(folder / "lives"), str(count), str(seed)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=count + 60)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
-
-
-@pytest.mark.slow
 def test_meta_a_save_that_is_acknowledged_too_early_is_found(folder):
-    with pytest.raises(AssertionError, match=r"assert found\[0\] in|assert not self.saved"):
+    with pytest.raises(AssertionError, match="a save was lost"):
         killed(folder, 100 if LONG else 24, 0, "rash saves")
 
 
@@ -42,7 +27,7 @@ def test_kills(folder, record_property):
 
 def test_kills_of_saves(folder, record_property):
     """Every other one comes at a given call of a save."""
-    kills = 50 if LONG else 14
+    kills = 50 if LONG else 12
     told = killed(folder, kills, 0, "saves")
     record_property("cases", kills)
     assert told["saves"] > kills // 2

@@ -32,6 +32,7 @@ from relive.trajectories._layout import Entry
 from relive.trajectories._store import Snapshot
 
 KEPT = 7
+AGAIN = 1 if LONG else 4  # every so manieth directory that is opened or loaded is used further
 OWN = "runs/own"
 LATER, LAST = 10_000, 20_000  # serial numbers of who lives there after a crash, and of who looks at it
 Found = frozenset[tuple[Any, Any]]  # ids and serial numbers; of a checkpoint, its generator's state, too
@@ -161,6 +162,8 @@ class Life:
 class Lives(Explorer):
     """Of a buffer that adds, forgets, saves and loads."""
 
+    again = itertools.count()
+
     def record(self, script: str, own: str | None = OWN) -> list[Event]:
         """The events of a life."""
         with recorded(recorder := Recorder(self._place(), self.archive)):
@@ -191,7 +194,7 @@ class Lives(Explorer):
         shutil.rmtree(root)
 
     def _opened(self, path: Path) -> Found:
-        """What a buffer finds in its directory; after which it adds, and finds that, too."""
+        """What a buffer finds in its directory; after which it sometimes adds, and finds that, too."""
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             begin = time.process_time()  # others may keep the cores, and a virtual machine may stand still
@@ -201,6 +204,8 @@ class Lives(Explorer):
         assert not any("left out" in str(one.message) for one in said), "the index names what is not there"
         with buffer:
             found = contents(buffer)
+            if next(self.again) % AGAIN:
+                return found
             buffer.add_trajectories([given(LAST), given(LAST + 1)])
             buffer.sync()
         with warnings.catch_warnings(), TrajectoryReplayBuffer(path, seed=0, cache_size=0) as buffer:
@@ -213,7 +218,7 @@ class Lives(Explorer):
         return found
 
     def _loaded(self, path: Path) -> Found:
-        """What is loaded from a checkpoint; then it is saved there again, and one more with it."""
+        """What is loaded from a checkpoint; then it is sometimes saved there again, and one more with it."""
         if not (path / NAME).exists():
             with TrajectoryReplayBuffer(path, seed=0) as buffer:
                 assert not contents(buffer), "what an interrupted save left is taken for trajectories"
@@ -221,6 +226,8 @@ class Lives(Explorer):
         with TrajectoryReplayBuffer(seed=1) as buffer:
             buffer.load_checkpoint(path)
             found, state = contents(buffer), buffer._draws.state()
+            if next(self.again) % AGAIN:
+                return found | {("draws", state)}
             buffer.add_trajectories([given(LAST)])
             buffer.save_checkpoint(path)
         with TrajectoryReplayBuffer(seed=1) as buffer:
@@ -261,7 +268,7 @@ def test_power_is_lost_after_a_kill(folder: Path, record_property: Any) -> None:
     """Who opens the directory sees what need not be on the disk yet, and must not build on it."""
     explorer = Lives(folder, 4 if LONG else 2)
     events = explorer.record(SHORT)
-    for moment in explorer.rng.sample(moments(events), 7 if LONG else 3):
+    for moment in explorer.rng.sample(moments(events), 7 if LONG else 2):
         explorer.recover(events[:moment])
     assert len(explorer.found) > (350 if LONG else 80)
     record_property("cases", len(explorer.found))

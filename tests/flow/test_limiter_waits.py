@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 import os
 import signal
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from depth import eventually, some
 from forked_storage import Forked
 
 import relive
@@ -71,7 +73,7 @@ def test_threads_keep_within_the_band(rate: float, threads: Callable[..., thread
     buffer, done, errors = make(limiter), [], []
 
     def draw() -> None:
-        for _ in range(150):
+        for _ in range(60):
             buffer.sample(8)
             errors.append(buffer.stats().limiter.error)
         done.append(True)
@@ -87,8 +89,8 @@ def test_threads_keep_within_the_band(rate: float, threads: Callable[..., thread
         if len(done) == 2 and buffer.can_sample(1):
             buffer.sample(1)  # for a writer who waits
     found = buffer.stats().limiter
-    assert found.samples >= 150 * 8 * 2
-    assert min(errors[200:]) >= -40
+    assert found.samples >= 60 * 8 * 2
+    assert min(errors[90:]) >= -40
     assert max(errors) <= 40
     assert found.inserts == pytest.approx(20 + found.samples / rate, abs=40 / rate)
     assert found.insert_waits + found.sample_waits > 0
@@ -117,7 +119,7 @@ def test_a_wait_ends_within_50_ms(
     for _ in range(2):
         ended: list[float] = []
         thread = threads(lambda ended=ended: (one(), ended.append(time.monotonic())))
-        time.sleep(0.45)
+        time.sleep(0.15)
         assert not ended
         other()
         begin = time.monotonic()
@@ -128,7 +130,7 @@ def test_a_wait_ends_within_50_ms(
     found = buffer.stats().limiter
     counts = (found.sample_waits, found.insert_waits)
     assert counts == ((2, 0) if waits == "sample" else (0, 2))
-    assert 0.9 <= found.sample_seconds + found.insert_seconds < 3
+    assert 0.27 <= found.sample_seconds + found.insert_seconds < 3
 
 
 def state(buffer: relive.ReplayBuffer) -> list[object]:
@@ -171,8 +173,8 @@ def test_a_wait_that_is_ended_changes_nothing(waits: str, ends: str) -> None:
 
 
 def test_a_stall_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(limit, "_STALL", 0.05)
-    buffer = make(relive.RateLimiter(2, min_size=4, error_buffer=6, timeout=0.2))
+    monkeypatch.setattr(limit, "_STALL", 0.02)
+    buffer = make(relive.RateLimiter(2, min_size=4, error_buffer=6, timeout=0.08))
     with caplog.at_level(logging.WARNING, "relive"):
         fill(buffer)
         with pytest.raises(relive.RateLimitTimeout):
@@ -239,8 +241,7 @@ def test_a_writer_in_another_process_waits_and_is_waited_for() -> None:
             code = 0
         finally:
             os._exit(code)
-    while buffer._core.limit.can_insert(LANES):
-        time.sleep(0.01)
+    eventually(lambda: not buffer._core.limit.can_insert(LANES))
     time.sleep(0.05)  # now it waits
     for _ in range(96):
         buffer.sample(4)
@@ -326,7 +327,7 @@ def test_closing_ends_all_waits(waits: str, storage: type) -> None:
         "prefetch": lambda: next(buffer.prefetch(4)),
         "writer": lambda: add(writer),
     }
-    threading.Timer(0.2, buffer.close).start()
+    threading.Timer(0.05, buffer.close).start()
     text = refused(calls[waits])
     wanted = "Expected the process that made the buffer, got none" if waits == "writer" else "Expected an open buffer"
     assert text.startswith(wanted), text
@@ -334,8 +335,7 @@ def test_closing_ends_all_waits(waits: str, storage: type) -> None:
 
 
 @pytest.mark.skipif(not kernels.is_native(), reason="needs the extension")
-@pytest.mark.parametrize("how", ["killed", "closed"])
-@pytest.mark.parametrize("storage", ["shared", "mapped"])
+@pytest.mark.parametrize(("storage", "how"), some([*itertools.product(["shared", "mapped"], ["killed", "closed"])], 2))
 def test_a_writer_whose_buffer_is_gone_is_told_within_a_second(storage: str, how: str, tmp_path: Path) -> None:
     read, write = os.pipe()
     store = relive.Shared() if storage == "shared" else relive.Mapped(tmp_path / "ring")
@@ -344,7 +344,7 @@ def test_a_writer_whose_buffer_is_gone_is_told_within_a_second(storage: str, how
         try:
             buffer = make(relive.RateLimiter(1, min_size=10, error_buffer=4), storage=store)
             os.write(write, b"x")
-            time.sleep(0.5)
+            time.sleep(0.1)  # by then the writer waits
             if how == "closed":
                 buffer.close()
                 time.sleep(20)
@@ -364,7 +364,7 @@ def test_a_writer_whose_buffer_is_gone_is_told_within_a_second(storage: str, how
                 ended.append(time.monotonic() - begin)
 
         assert "got none: it ended, or closed the buffer" in refused(fill_up)
-        assert ended[0] < 0.5 + 1.0
+        assert ended[0] < 0.1 + 1.0
         writer.close()
     finally:
         os.kill(child, signal.SIGKILL)

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from depth import eventually
 
 import relive
 from relive.errors import ReliveError
@@ -30,14 +31,6 @@ def alive():
     return [thread for thread in threading.enumerate() if thread.name == "relive-prefetch"]
 
 
-def wait_for(condition):
-    for _ in range(500):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise TimeoutError
-
-
 def test_it_ends_after_as_many_batches_as_asked_for():
     source = Numbers()
     assert [batch.number[0] for batch in Prefetch(source, 2, batches=5)] == [1, 2, 3, 4, 5]
@@ -52,11 +45,11 @@ def test_no_batches_are_none():
 def test_it_draws_ahead_but_not_further():
     source = Numbers()
     with Prefetch(source, 1, ahead=3) as batches:
-        wait_for(lambda: source.draws == 3)
+        eventually(lambda: source.draws == 3)
         time.sleep(0.05)
         assert source.draws == 3
         next(batches)
-        wait_for(lambda: source.draws == 4)
+        eventually(lambda: source.draws == 4)
     assert not alive()
 
 

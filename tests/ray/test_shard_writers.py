@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depth import LONG
+from depth import LONG, some
 from forking import forked
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ from relive.ray._planning import planned
 from relive.ray._queue import MOST, Queue
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 if LONG else 20)
 @given(
     st.lists(
         st.sampled_from(
@@ -242,7 +242,7 @@ def test_a_block_whose_acknowledgement_was_lost_is_not_added_twice() -> None:
     assert (stats.size, stats.added, stats.cuts) == (9 * LANES, 9 * LANES, 0)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("count", some([1, 2, 3, 4], 2))
 def test_a_save_is_loaded_into_any_number_of_shards(count: int, tmp_path: Path) -> None:
     """Steps, priorities, ids of all lives, and what is stale."""
     own, path = str(tmp_path / "own"), str(tmp_path / "saved")
@@ -357,7 +357,7 @@ def test_a_writer_whose_thread_failed_says_so(monkeypatch: pytest.MonkeyPatch) -
             call()
 
 
-@pytest.mark.parametrize("theirs", [2, 3, 4])
+@pytest.mark.parametrize("theirs", some([2, 3, 4], 2))
 def test_a_save_that_is_refused_leaves_the_one_that_is_there(theirs: int, tmp_path: Path) -> None:
     """Whoever saves into a directory of others: their steps, ids of all lives and priorities are there as before."""
     path, own = str(tmp_path / "saved"), str(tmp_path / "own")
@@ -457,7 +457,7 @@ def test_a_writer_that_ends_sends_what_it_holds(
     """And says in one line what it could not send, in a bounded time."""
     from relive.ray import _sender
 
-    monkeypatch.setattr(_sender, "CLOSING", _sender.CLOSING if LONG else 0.5)
+    monkeypatch.setattr(_sender, "CLOSING", _sender.CLOSING if LONG else 0.1)
     shards, lines = made(shards=1)
     envs, writer = Counting(), shards.writer()
     if shard == "dead":

@@ -89,7 +89,7 @@ print(own() - before)
 
 
 @pytest.mark.skipif(not kernels.is_native(), reason="the model counts what the native kernels hold")
-@pytest.mark.parametrize(("name", "rows"), [("VECTOR", 500_000), ("IMAGES", 120_000)])
+@pytest.mark.parametrize(("name", "rows"), [("VECTOR", 250_000), ("IMAGES", 60_000)])
 def test_memory_of_a_full_shard(name: str, rows: int) -> None:
     """Within 10 % of what the process of a shard holds more than before."""
     paths = [str(Path(__file__).parent), *filter(None, sys.path)]

@@ -11,6 +11,8 @@ from typing import TypeVar
 T = TypeVar("T")
 U = TypeVar("U")
 LONG = os.environ.get("RELIVE_LONG", "") not in ("", "0")
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""A directory in memory, where the system has one: it syncs at once, and small lives wait for the disk otherwise."""
 
 
 def some(values: Iterable[T], at_most: int) -> list[T]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +10,6 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-# A file system in memory syncs at once, and many small lives are otherwise spent waiting for the disk.
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 DTYPES = ["bool", "u1", "i1", "i2", "u2", "f2", "i4", "u4", "f4", "f8", "i8", "u8"]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from depth import LONG
 from rlinf_files import STEPS, WEIGHTS, WIDTH, Ordered, directory, entry, fields, file, loaded, rewrite, rows, sampled
 
 from relive.errors import SchemaError, StorageError
@@ -41,8 +42,8 @@ ENTRIES: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_a_bad_entry_of_the_index(name: str, tmp_path: Path) -> None:
-    path, bad = directory(tmp_path / "a", [fields()]), entry(0)
+def test_a_bad_entry_of_the_index(name: str, folder: Path) -> None:
+    path, bad = directory(folder / "a", [fields()]), entry(0)
     ENTRIES[name](bad)
     rewrite(path, "pt", [bad])
     with pytest.raises(StorageError, match="Invalid RLinf index"):
@@ -53,8 +54,8 @@ def test_a_bad_entry_of_the_index(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "3", "null", "[" * 100_000, '{"trajectory_index": [], "trajectory_id_list": [0]}', "\xff"]
 )
-def test_a_bad_json_file(part: str, text: str, tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields()])
+def test_a_bad_json_file(part: str, text: str, folder: Path) -> None:
+    path = directory(folder / "a", [fields()])
     if part == "metadata.json" and text.startswith("{"):
         text = '{"trajectory_format": ["pt"]}'
     (path / part).write_bytes(text.encode("latin-1"))
@@ -62,8 +63,8 @@ def test_a_bad_json_file(part: str, text: str, tmp_path: Path) -> None:
         loaded(path)
 
 
-def test_a_trajectory_that_is_listed_twice(tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields()])
+def test_a_trajectory_that_is_listed_twice(folder: Path) -> None:
+    path = directory(folder / "a", [fields()])
     told = json.loads((path / "trajectory_index.json").read_text())
     (path / "trajectory_index.json").write_text(json.dumps({**told, "trajectory_id_list": [0, 0]}))
     with pytest.raises(StorageError, match="listed twice"):
@@ -71,8 +72,8 @@ def test_a_trajectory_that_is_listed_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [True, 1.5, "1", 2**64, [1]])
-def test_a_bad_seed(seed: Any, tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields()])
+def test_a_bad_seed(seed: Any, folder: Path) -> None:
+    path = directory(folder / "a", [fields()])
     rewrite(path, "pt", [entry(0)], seed=seed)
     with pytest.raises(StorageError, match="seed"):
         loaded(path)
@@ -80,11 +81,11 @@ def test_a_bad_seed(seed: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["metadata.json", "trajectory_index.json", file(0)])
 @pytest.mark.parametrize("kind", ["a link", "a pipe", "a folder"])
-def test_nothing_but_regular_files_is_opened(name: str, kind: str, tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields()])
-    (path / name).rename(tmp_path / "moved")
+def test_nothing_but_regular_files_is_opened(name: str, kind: str, folder: Path) -> None:
+    path = directory(folder / "a", [fields()])
+    (path / name).rename(folder / "moved")
     if kind == "a link":
-        (path / name).symlink_to(tmp_path / "moved")
+        (path / name).symlink_to(folder / "moved")
     elif kind == "a pipe":
         os.mkfifo(path / name)
     else:
@@ -138,19 +139,19 @@ OPCODES = {
 
 @pytest.mark.parametrize("kind", ["pt", "pkl"])
 @pytest.mark.parametrize("name", OPCODES)
-def test_a_pickle_that_is_no_data(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = directory(tmp_path / "a", [fields()], kind)
+def test_a_pickle_that_is_no_data(name: str, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    path = directory(folder / "a", [fields()], kind)
     (path / file(0, kind)).write_bytes(archive(OPCODES[name]) if kind == "pt" else OPCODES[name])
     with pytest.raises(StorageError, match="Invalid RLinf trajectory file"):
         loaded(path)
-    assert os.listdir(tmp_path) == ["a"]
+    assert os.listdir(folder) == ["a"]
 
 
 @pytest.mark.parametrize("kind", ["pt", "pkl"])
 @pytest.mark.parametrize("slot", ["whole", "field", "nested", "storage"])
-def test_a_gadget_is_not_run(slot: str, kind: str, tmp_path: Path) -> None:
-    path, gadget = directory(tmp_path / "a", [fields()], kind), Gadget(tmp_path / "gone")
+def test_a_gadget_is_not_run(slot: str, kind: str, folder: Path) -> None:
+    path, gadget = directory(folder / "a", [fields()], kind), Gadget(folder / "gone")
     content: Any = {
         "whole": gadget,
         "field": {**fields(), "actions": gadget},
@@ -164,7 +165,7 @@ def test_a_gadget_is_not_run(slot: str, kind: str, tmp_path: Path) -> None:
         (path / file(0, kind)).write_bytes(archive(data) if kind == "pt" else data)
     with pytest.raises(StorageError):
         loaded(path)
-    assert os.listdir(tmp_path) == ["a"]
+    assert os.listdir(folder) == ["a"]
 
 
 class Rebuilt:
@@ -218,8 +219,8 @@ STORAGE = ("storage", torch.FloatStorage, "0", "cpu", 8)
         {"storage": 5},
     ],
 )
-def test_a_tensor_that_is_none(arguments: dict[str, Any], tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields()])
+def test_a_tensor_that_is_none(arguments: dict[str, Any], folder: Path) -> None:
+    path = directory(folder / "a", [fields()])
     (path / file(0)).write_bytes(tensor_file(Rebuilt(STORAGE)))
     np.testing.assert_array_equal(rows(path, 0).rewards[:, 0], np.arange(8))
     (path / file(0)).write_bytes(tensor_file(Rebuilt(**{"storage": STORAGE, **arguments})))
@@ -227,16 +228,16 @@ def test_a_tensor_that_is_none(arguments: dict[str, Any], tmp_path: Path) -> Non
         loaded(path)
 
 
-def test_more_tensors_than_bytes(tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields()])
+def test_more_tensors_than_bytes(folder: Path) -> None:
+    path = directory(folder / "a", [fields()])
     shared = torch.zeros(STEPS, WIDTH, 500)
     torch.save({"rewards": shared, "curr_obs": {str(number): shared for number in range(9)}}, path / file(0))
     with pytest.raises(StorageError, match="more bytes than the file"):
         loaded(path)
 
 
-def test_records_that_are_packed_or_double(tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields()])
+def test_records_that_are_packed_or_double(folder: Path) -> None:
+    path = directory(folder / "a", [fields()])
     good = tensor_file(Rebuilt(STORAGE))
     for method, names in ((zipfile.ZIP_DEFLATED, 1), (zipfile.ZIP_STORED, 2)):
         found = io.BytesIO()
@@ -252,11 +253,11 @@ def test_records_that_are_packed_or_double(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cache", [0, 9])
-def test_a_flipped_bit_is_an_error_or_nothing(cache: int, tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields()])
+def test_a_flipped_bit_is_an_error_or_nothing(cache: int, folder: Path) -> None:
+    path = directory(folder / "a", [fields()])
     whole, wanted = (path / file(0)).read_bytes(), rows(path, cache)
     refused = 0
-    for at in range(cache % 2, len(whole), 13):
+    for at in range(cache % 2, len(whole), 13 if LONG else 41):
         (path / file(0)).write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
         try:
             found = rows(path, cache)
@@ -265,21 +266,21 @@ def test_a_flipped_bit_is_an_error_or_nothing(cache: int, tmp_path: Path) -> Non
             continue
         np.testing.assert_array_equal(found.rewards, wanted.rewards)
         np.testing.assert_array_equal(found.curr_obs.states, wanted.curr_obs.states)
-    assert refused > 20
+    assert refused > 6
 
 
 @pytest.mark.parametrize("kind", ["pt", "pkl"])
-def test_a_cut_file_is_an_error(kind: str, tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields()], kind)
+def test_a_cut_file_is_an_error(kind: str, folder: Path) -> None:
+    path = directory(folder / "a", [fields()], kind)
     whole = (path / file(0, kind)).read_bytes()
-    for size in range(0, len(whole), 37):
+    for size in range(0, len(whole), 37 if LONG else 97):
         (path / file(0, kind)).write_bytes(whole[:size])
         with pytest.raises(StorageError):
             rows(path, 0)
 
 
-def test_a_file_that_changes_later_is_checked_again(tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields()])
+def test_a_file_that_changes_later_is_checked_again(folder: Path) -> None:
+    path = directory(folder / "a", [fields()])
     buffer = loaded(path, cache_size=0)
     buffer.sample(8)
     torch.save({**fields(1)}, path / file(0))
@@ -292,9 +293,9 @@ def test_a_file_that_changes_later_is_checked_again(tmp_path: Path) -> None:
         buffer.sample(8)
 
 
-def test_nothing_is_looked_up_while_reading(tmp_path: Path) -> None:
+def test_nothing_is_looked_up_while_reading(folder: Path) -> None:
     """Neither modules nor names: an audit hook would see them."""
-    paths = [directory(tmp_path / kind, [fields()], kind) for kind in ("pt", "pkl")]
+    paths = [directory(folder / kind, [fields()], kind) for kind in ("pt", "pkl")]
     for path in paths:
         sampled(path, 0)  # whatever is loaded lazily is loaded now
     seen: list[str] = []

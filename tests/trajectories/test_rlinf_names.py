@@ -19,28 +19,28 @@ from relive.mixture import Mixture
 from relive.trajectories import Trajectory, TrajectoryReplayBuffer, merge
 
 
-def test_rlinfs_documented_example(tmp_path: Path) -> None:
+def test_rlinfs_documented_example(folder: Path) -> None:
     buffer = TrajectoryReplayBuffer(
         seed=1234,
         enable_cache=True,
         cache_size=5,
         sample_window_size=100,
         auto_save=True,
-        auto_save_path=str(tmp_path / "buffer"),
+        auto_save_path=str(folder / "buffer"),
         trajectory_format="pt",
     )
     buffer.add_trajectories([rollout(number) for number in range(8)])
     assert buffer.sample(num_chunks=256).rewards.shape == (256, 1)
     assert buffer.sample_chunks(3).rewards.shape == (3, 1)
-    buffer.save_checkpoint(save_path=str(tmp_path / "ckpt"))
-    buffer.load_checkpoint(load_path=str(tmp_path / "ckpt"), is_distributed=True, local_rank=0, world_size=4)
+    buffer.save_checkpoint(save_path=str(folder / "ckpt"))
+    buffer.load_checkpoint(load_path=str(folder / "ckpt"), is_distributed=True, local_rank=0, world_size=4)
     assert buffer.size == 2
     assert asyncio.run(buffer.is_ready_async(2))
     buffer.close()
     buffer.clear()
     buffer.clear_cache()
     assert (len(buffer), buffer.total_samples) == (0, 0)
-    with TrajectoryReplayBuffer(tmp_path / "buffer") as again:
+    with TrajectoryReplayBuffer(folder / "buffer") as again:
         assert len(again) == 2, "a closed buffer forgets; its files stay"
 
 
@@ -53,8 +53,8 @@ def test_positional_arguments_are_rlinfs() -> None:
     np.testing.assert_array_equal(first.sample(30).rewards, second.sample(30).rewards)
 
 
-def test_clear_cache_reads_again(tmp_path: Path) -> None:
-    with TrajectoryReplayBuffer(tmp_path, seed=0, cache_size=9) as buffer:
+def test_clear_cache_reads_again(folder: Path) -> None:
+    with TrajectoryReplayBuffer(folder, seed=0, cache_size=9) as buffer:
         buffer.add_trajectories([rollout(number) for number in range(3)])
         buffer.sync()
         assert buffer.get_stats()["cache_size"] == 3
@@ -63,15 +63,15 @@ def test_clear_cache_reads_again(tmp_path: Path) -> None:
         assert set(buffer.sample(50).rewards[:, 0]) == {0, 1, 2}
 
 
-def test_close_without_waiting_still_writes_all(tmp_path: Path) -> None:
-    buffer = TrajectoryReplayBuffer(tmp_path)
+def test_close_without_waiting_still_writes_all(folder: Path) -> None:
+    buffer = TrajectoryReplayBuffer(folder)
     buffer.add_trajectories([rollout(number) for number in range(20)])
     buffer.close(wait=False)
     assert not any(thread.daemon for thread in threading.enumerate() if thread.name == "relive-closing")
     with pytest.raises(ArgumentError, match="a closed one"):
         buffer.sample(1)
     buffer.close()  # waits
-    with TrajectoryReplayBuffer(tmp_path) as again:
+    with TrajectoryReplayBuffer(folder) as again:
         assert len(again) == 20
 
 
@@ -165,20 +165,20 @@ def test_a_task_in_lists_is_found_by_no_rule() -> None:
     assert buffer.sample(2, metadata=True)["task"] == [[["push"], ["pull"]]] * 2
 
 
-def test_merging_keeps_texts(tmp_path: Path) -> None:
+def test_merging_keeps_texts(folder: Path) -> None:
     for rank in range(2):
-        with TrajectoryReplayBuffer(tmp_path / f"rank_{rank}") as buffer:
+        with TrajectoryReplayBuffer(folder / f"rank_{rank}") as buffer:
             buffer.add_trajectories([rollout(rank)])
     for layout in ("safetensors", "pt"):
-        merge([tmp_path / "rank_0", tmp_path / "rank_1"], tmp_path / layout, layout)
+        merge([folder / "rank_0", folder / "rank_1"], folder / layout, layout)
         merged = TrajectoryReplayBuffer()
-        merged.load_checkpoint(tmp_path / layout)
+        merged.load_checkpoint(folder / layout)
         assert [merged.load_trajectory(k).forward_inputs["texts"][1] for k in range(2)] == ["0, 1", "1, 1"]
         assert merged.get_trajectory_info(1)["task"] == "b"
 
 
 @pytest.mark.parametrize("epochs", [0, 2])
-def test_private_names_that_rlinf_0_4_0_reads(epochs: int, tmp_path: Path) -> None:
+def test_private_names_that_rlinf_0_4_0_reads(epochs: int, folder: Path) -> None:
     """`_flatten_trajectory`, as its RLT worker has it; the index and `_load_trajectory`, as its visualizer has them."""
     steps, width = 6, 2
     rng = np.random.default_rng(0)
@@ -186,7 +186,7 @@ def test_private_names_that_rlinf_0_4_0_reads(epochs: int, tmp_path: Path) -> No
     numbers = torch.from_numpy(rng.random((steps, width, 3), np.float32))
     fields = {"actions": numbers, "rewards": numbers[..., :1], "dones": flags}
     fields["curr_obs"] = {"states": numbers.to(torch.bfloat16)}
-    with TrajectoryReplayBuffer(auto_save=True, auto_save_path=str(tmp_path / "own")) as buffer:
+    with TrajectoryReplayBuffer(auto_save=True, auto_save_path=str(folder / "own")) as buffer:
         for number in range(3):
             buffer.add_trajectories([Trajectory(model_weights_id=f"{number}", max_episode_length=9, **fields)])
         flat = buffer._flatten_trajectory(Trajectory(**fields))

@@ -115,13 +115,13 @@ def compare(first: int, last: int, path: Path) -> None:
                 same(ours.sample(size), theirs.sample(size), f"directory {number}, direction {direction}")
 
 
-def test_draws_are_rlinfs_from_random_directories(tmp_path: Path) -> None:
-    compare(0, 3, tmp_path)
+def test_draws_are_rlinfs_from_random_directories(folder: Path) -> None:
+    compare(0, 3, folder)
 
 
 @pytest.mark.slow
-def test_draws_are_rlinfs_from_sixty_directories(tmp_path: Path) -> None:
-    compare(6, 66, tmp_path)
+def test_draws_are_rlinfs_from_sixty_directories(folder: Path) -> None:
+    compare(6, 66, folder)
 
 
 @pytest.fixture

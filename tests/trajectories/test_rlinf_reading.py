@@ -17,7 +17,7 @@ from relive.trajectories import TrajectoryReplayBuffer, convert
 
 @pytest.mark.parametrize("kind", ["pt", "pkl"])
 @pytest.mark.parametrize("cache", [0, 9])
-def test_every_dtype_is_read(kind: str, cache: int, tmp_path: Path) -> None:
+def test_every_dtype_is_read(kind: str, cache: int, folder: Path) -> None:
     shape = (STEPS, WIDTH, 2)
     numbers = np.arange(STEPS * WIDTH * 2).reshape(shape)
     kinds = ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
@@ -27,7 +27,7 @@ def test_every_dtype_is_read(kind: str, cache: int, tmp_path: Path) -> None:
     content["forward_inputs"]["half"] = torch.from_numpy(numbers).to(torch.bfloat16)
     content["forward_inputs"]["part"] = torch.from_numpy(np.concatenate([numbers, numbers + 9]))[STEPS:]
     content["forward_inputs"]["deep"] = {"deeper": torch.from_numpy(numbers)}
-    batch = rows(directory(tmp_path / kind, [content], kind), cache).forward_inputs
+    batch = rows(directory(folder / kind, [content], kind), cache).forward_inputs
     flat = numbers.reshape(-1, 2)
     for name in kinds:
         assert batch[name].dtype == np.dtype(name)
@@ -41,25 +41,25 @@ def test_every_dtype_is_read(kind: str, cache: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("cache", [0, 9])
 @pytest.mark.parametrize("epochs", [1, 2, 4])
 @pytest.mark.parametrize("values", ["whole", "flat"])
-def test_rows_of_rollout_epochs_are_left_out(cache: int, epochs: int, values: str, tmp_path: Path) -> None:
+def test_rows_of_rollout_epochs_are_left_out(cache: int, epochs: int, values: str, folder: Path) -> None:
     content = fields()
     raw = np.arange((STEPS + epochs) * WIDTH, dtype=np.float32).reshape(STEPS + epochs, WIDTH, 1)
     each = raw.reshape(epochs, STEPS // epochs + 1, WIDTH, 1)
     content["prev_values"] = torch.from_numpy(raw if values == "whole" else raw.reshape(-1, 1))
     content["dones"] = torch.from_numpy(raw)
-    batch = rows(directory(tmp_path / "a", [content]), cache)
+    batch = rows(directory(folder / "a", [content]), cache)
     np.testing.assert_array_equal(batch.dones, each[:, 1:].reshape(-1, 1))
     np.testing.assert_array_equal(batch.prev_values, each[:, :-1].reshape(-1, 1))
 
 
-def test_what_has_no_rows_is_kept_for_the_whole_trajectory(tmp_path: Path) -> None:
+def test_what_has_no_rows_is_kept_for_the_whole_trajectory(folder: Path) -> None:
     content = fields()
     content["forward_inputs"] = {"tokens": torch.arange(STEPS), "texts": ["a", "b"], "kept": content["rewards"]}
-    path = directory(tmp_path / "a", [content])
+    path = directory(folder / "a", [content])
     buffer = loaded(path)
     assert list(buffer.sample(4).forward_inputs) == ["kept"]
-    convert(path, tmp_path / "b")
-    converted = TrajectoryReplayBuffer(tmp_path / "b")
+    convert(path, folder / "b")
+    converted = TrajectoryReplayBuffer(folder / "b")
     for one in (buffer, converted):
         whole = one.load_trajectory(0).forward_inputs
         assert whole["texts"] == ["a", "b"]
@@ -67,10 +67,10 @@ def test_what_has_no_rows_is_kept_for_the_whole_trajectory(tmp_path: Path) -> No
     converted.close()
 
 
-def test_what_is_neither_numbers_nor_text_is_left_out(tmp_path: Path) -> None:
+def test_what_is_neither_numbers_nor_text_is_left_out(folder: Path) -> None:
     content = fields()
     content["forward_inputs"] = {"when": [{"a": 1}], "kept": content["rewards"]}
-    path = directory(tmp_path / "a", [content])
+    path = directory(folder / "a", [content])
     with pytest.warns(ReliveWarning, match=r"Left out `forward_inputs.when`"):
         batch = sampled(path, 0)
     assert list(batch.forward_inputs) == ["kept"]
@@ -88,8 +88,8 @@ def test_what_is_neither_numbers_nor_text_is_left_out(tmp_path: Path) -> None:
         ({"curr_obs": {"a/b": torch.zeros(STEPS, WIDTH)}}, "without a slash"),
     ],
 )
-def test_other_fields_are_refused_by_name(change: dict[str, Any], text: str, cache: int, tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields(), {**fields(1), **change}, fields(2)])
+def test_other_fields_are_refused_by_name(change: dict[str, Any], text: str, cache: int, folder: Path) -> None:
+    path = directory(folder / "a", [fields(), {**fields(1), **change}, fields(2)])
     buffer = loaded(path, cache_size=cache)
     with pytest.raises(SchemaError, match=text) as found:
         buffer.sample(64)
@@ -98,14 +98,14 @@ def test_other_fields_are_refused_by_name(change: dict[str, Any], text: str, cac
     assert f"$.{name}" in str(found.value)
 
 
-def test_pickles_want_consent(tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields()], "pkl")
+def test_pickles_want_consent(folder: Path) -> None:
+    path = directory(folder / "a", [fields()], "pkl")
     with pytest.raises(ArgumentError, match="`pkl` without `allow_pickle`"):
         TrajectoryReplayBuffer().load_checkpoint(path)
 
 
-def test_files_that_are_not_there(tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields(number) for number in range(4)])
+def test_files_that_are_not_there(folder: Path) -> None:
+    path = directory(folder / "a", [fields(number) for number in range(4)])
     (path / file(1)).unlink()
     with pytest.warns(ReliveWarning, match="Expected the files of 4 trajectories, got 3"):
         buffer = loaded(path)
@@ -116,14 +116,14 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         loaded(path)
 
 
-def test_the_misspelt_index(tmp_path: Path) -> None:
-    path = directory(tmp_path / "a", [fields()])
+def test_the_misspelt_index(folder: Path) -> None:
+    path = directory(folder / "a", [fields()])
     (path / "trajectory_index.json").rename(path / "trajector_index.json")
     assert len(loaded(path)) == 1
 
 
-def test_without_pytorch_numpy_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = directory(tmp_path / "a", [fields()])
+def test_without_pytorch_numpy_draws(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = directory(folder / "a", [fields()])
     monkeypatch.setitem(sys.modules, "torch", None)
     first, second = loaded(path).sample(50), loaded(path).sample(50)
     np.testing.assert_array_equal(first.rewards, second.rewards)

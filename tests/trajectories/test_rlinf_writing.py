@@ -58,21 +58,21 @@ def same_rows(path: Path, numbers: list[int]) -> None:
         np.testing.assert_array_equal(content["next_obs"]["states"].numpy(), wanted["next_obs"]["states"])
 
 
-def test_all_fields_come_back(tmp_path: Path) -> None:
+def test_all_fields_come_back(folder: Path) -> None:
     numbers = np.arange(12).reshape(3, 2, 2)
     extra = {"mine": numbers.astype(np.uint32), "forward_inputs": {"deep": {"deeper": numbers}, "flat": numbers > 3}}
     whole = trajectory(0, prev_logprobs=numbers.astype(np.float16), model_weights_id="after 1200 steps", **extra)
     buffer = TrajectoryReplayBuffer(trajectory_format="pt")
     buffer.add_trajectories([whole])
-    buffer.save_checkpoint(tmp_path / "pt")
-    (content,) = contents_of_any(tmp_path / "pt")
+    buffer.save_checkpoint(folder / "pt")
+    (content,) = contents_of_any(folder / "pt")
     assert content["model_weights_id"] == "after 1200 steps"
     assert content["max_episode_length"] == 0
     assert list(content["next_obs"]) == ["states"]
-    (told,) = json.loads((tmp_path / "pt" / "trajectory_index.json").read_text())["trajectory_index"].values()
+    (told,) = json.loads((folder / "pt" / "trajectory_index.json").read_text())["trajectory_index"].values()
     assert told["shape"] == [3, 2, 2]  # that of prev_logprobs, where there are any
-    convert(tmp_path / "pt", tmp_path / "back")
-    with TrajectoryReplayBuffer(tmp_path / "back") as again:
+    convert(folder / "pt", folder / "back")
+    with TrajectoryReplayBuffer(folder / "back") as again:
         block = Snapshot(again._store)[0].block()
         assert block.entry.model_weights_id == "after 1200 steps"
         assert block.fields().keys() == whole.arrays.keys()
@@ -85,66 +85,66 @@ def contents_of_any(path: Path) -> list[Any]:
     return [torch.load(name, weights_only=True) for name in path.glob("trajectory_*.pt")]
 
 
-def test_weights_get_rlinfs_uuid(tmp_path: Path) -> None:
+def test_weights_get_rlinfs_uuid(folder: Path) -> None:
     versions = np.full((3, 2, 1), 7, np.float32)
     given = str(uuid.UUID(int=5))
     buffer = TrajectoryReplayBuffer(trajectory_format="pt")
     buffer.add_trajectories(
         [trajectory(0, versions=versions), trajectory(0, versions=versions, model_weights_id=given)]
     )
-    buffer.save_checkpoint(tmp_path)
-    index = json.loads((tmp_path / "trajectory_index.json").read_text())["trajectory_index"]
+    buffer.save_checkpoint(folder)
+    index = json.loads((folder / "trajectory_index.json").read_text())["trajectory_index"]
     wanted = [str(uuid.uuid5(uuid.NAMESPACE_DNS, versions.tobytes().hex())), given]
     assert [entry["model_weights_id"] for entry in index.values()] == wanted
     other = buffer_of(1)
-    other.save_checkpoint(tmp_path / "without")
-    (entry,) = json.loads((tmp_path / "without" / "trajectory_index.json").read_text())["trajectory_index"].values()
+    other.save_checkpoint(folder / "without")
+    (entry,) = json.loads((folder / "without" / "trajectory_index.json").read_text())["trajectory_index"].values()
     assert entry["model_weights_id"] == str(uuid.uuid5(uuid.NAMESPACE_DNS, "00000000"))
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_a_second_save_writes_what_is_new(own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with buffer_of(20, path=tmp_path / "own" if own else None) as buffer:
-        buffer.save_checkpoint(tmp_path / "pt")
+def test_a_second_save_writes_what_is_new(own: bool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with buffer_of(20, path=folder / "own" if own else None) as buffer:
+        buffer.save_checkpoint(folder / "pt")
         written: list[str] = []
         write = Folder.write
         monkeypatch.setattr(Folder, "write", lambda self, name, parts: (written.append(name), write(self, name, parts)))
         buffer.add_trajectories([trajectory(20)])
         buffer.sync()
         written.clear()
-        buffer.save_checkpoint(tmp_path / "pt")
+        buffer.save_checkpoint(folder / "pt")
     assert [name.split("_")[:2] for name in written] == [
         ["trajectory", "20"],
         ["metadata.json"],
         ["trajectory", "index.json"],
     ]
-    same_rows(tmp_path / "pt", list(range(21)))
+    same_rows(folder / "pt", list(range(21)))
 
 
-def test_a_save_over_what_was_loaded(tmp_path: Path) -> None:
-    buffer_of(3).save_checkpoint(tmp_path)
+def test_a_save_over_what_was_loaded(folder: Path) -> None:
+    buffer_of(3).save_checkpoint(folder)
     second = TrajectoryReplayBuffer(trajectory_format="pt")
-    second.load_checkpoint(tmp_path)
+    second.load_checkpoint(folder)
     second.add_trajectories([trajectory(3)])
-    second.save_checkpoint(tmp_path)
-    same_rows(tmp_path, [0, 1, 2, 3])
-    assert json.loads((tmp_path / "metadata.json").read_text())["seed"] == 3
+    second.save_checkpoint(folder)
+    same_rows(folder, [0, 1, 2, 3])
+    assert json.loads((folder / "metadata.json").read_text())["seed"] == 3
 
 
-def test_the_oldest_go(tmp_path: Path) -> None:
+def test_the_oldest_go(folder: Path) -> None:
     buffer = buffer_of(4, max_trajectories=4)
-    buffer.save_checkpoint(tmp_path)
+    buffer.save_checkpoint(folder)
     buffer.add_trajectories([trajectory(4), trajectory(5)])
-    buffer.save_checkpoint(tmp_path)
-    same_rows(tmp_path, [2, 3, 4, 5])
-    assert len(list(tmp_path.glob("trajectory_*.pt"))) == 4
-    assert json.loads((tmp_path / "metadata.json").read_text())["trajectory_counter"] == 6
+    buffer.save_checkpoint(folder)
+    same_rows(folder, [2, 3, 4, 5])
+    assert len(list(folder.glob("trajectory_*.pt"))) == 4
+    assert json.loads((folder / "metadata.json").read_text())["trajectory_counter"] == 6
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_an_interrupted_save_leaves_the_one_before(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_save_leaves_the_one_before(at: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = buffer_of(3, max_trajectories=4)
-    buffer.save_checkpoint(tmp_path)
+    buffer.save_checkpoint(folder)
     buffer.add_trajectories([trajectory(number) for number in (3, 4, 5)])
     calls = 0
     write = Folder.write
@@ -159,73 +159,73 @@ def test_an_interrupted_save_leaves_the_one_before(at: int, tmp_path: Path, monk
     monkeypatch.setattr(Folder, "write", failing)
     if at < 5:  # three files, the metadata, the index; nothing has been drawn yet
         with pytest.raises(OSError, match="No space left"):
-            buffer.save_checkpoint(tmp_path)
-        index = json.loads((tmp_path / "trajectory_index.json").read_text())
+            buffer.save_checkpoint(folder)
+        index = json.loads((folder / "trajectory_index.json").read_text())
         assert index["trajectory_id_list"] == [0, 1, 2]
         again = TrajectoryReplayBuffer(sample_window_size=0)
-        again.load_checkpoint(tmp_path)
+        again.load_checkpoint(folder)
         again.sample(32)
         assert len(again) == 3
-    buffer.save_checkpoint(tmp_path)
-    same_rows(tmp_path, [2, 3, 4, 5])
+    buffer.save_checkpoint(folder)
+    same_rows(folder, [2, 3, 4, 5])
 
 
 @pytest.mark.parametrize("source", ["numpy", "torch"])
-def test_resuming_draws_what_an_uninterrupted_run_draws(source: str, tmp_path: Path) -> None:
+def test_resuming_draws_what_an_uninterrupted_run_draws(source: str, folder: Path) -> None:
     run = buffer_of(5)
     if source == "torch":  # as RLinf draws
-        run.save_checkpoint(tmp_path / "rlinf")
-        run.load_checkpoint(tmp_path / "rlinf")
+        run.save_checkpoint(folder / "rlinf")
+        run.load_checkpoint(folder / "rlinf")
     for count in (7, 3):
         run.sample(count)
-        run.save_checkpoint(tmp_path / "pt")
+        run.save_checkpoint(folder / "pt")
         resumed = TrajectoryReplayBuffer(seed=99, sample_window_size=0)
-        resumed.load_checkpoint(tmp_path / "pt")
+        resumed.load_checkpoint(folder / "pt")
         for _ in range(3):
             assert resumed.sample(50).rewards.tobytes() == run.sample(50).rewards.tobytes()
 
 
-def test_a_generator_of_other_metadata_is_none(tmp_path: Path) -> None:
+def test_a_generator_of_other_metadata_is_none(folder: Path) -> None:
     """RLinf writes its two files again and leaves this one alone: then the seed counts."""
     run = buffer_of(5)
     run.sample(7)
-    run.save_checkpoint(tmp_path)
-    text = (tmp_path / "metadata.json").read_text()
-    (tmp_path / "metadata.json").write_text(text.replace('"trajectory_counter": 5', '"trajectory_counter": 6'))
+    run.save_checkpoint(folder)
+    text = (folder / "metadata.json").read_text()
+    (folder / "metadata.json").write_text(text.replace('"trajectory_counter": 5', '"trajectory_counter": 6'))
     batches = []
     for name in ("relive_generator.json", "none"):
         buffer = TrajectoryReplayBuffer(sample_window_size=0)
-        buffer.load_checkpoint(tmp_path)
+        buffer.load_checkpoint(folder)
         batches.append(buffer.sample(50).rewards.tobytes())
-        (tmp_path / name).unlink(missing_ok=True)
+        (folder / name).unlink(missing_ok=True)
     assert batches[0] == batches[1]
 
 
-def test_another_buffers_checkpoint_is_not_overwritten(tmp_path: Path) -> None:
-    buffer_of(2).save_checkpoint(tmp_path)
+def test_another_buffers_checkpoint_is_not_overwritten(folder: Path) -> None:
+    buffer_of(2).save_checkpoint(folder)
     other = TrajectoryReplayBuffer(trajectory_format="pt")
     other.add_trajectories([trajectory(9)])
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(StorageError, match="another buffer's"):
-        other.save_checkpoint(tmp_path)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+        other.save_checkpoint(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_the_two_layouts_do_not_mix(tmp_path: Path) -> None:
+def test_the_two_layouts_do_not_mix(folder: Path) -> None:
     buffer = buffer_of(2)
-    buffer.save_checkpoint(tmp_path / "pt")
+    buffer.save_checkpoint(folder / "pt")
     relive = buffer_of(2, trajectory_format="safetensors")
-    relive.save_checkpoint(tmp_path / "relive")
+    relive.save_checkpoint(folder / "relive")
     with pytest.raises(StorageError, match="got one of relive's"):
-        buffer.save_checkpoint(tmp_path / "relive")
+        buffer.save_checkpoint(folder / "relive")
     with pytest.raises(StorageError, match="got RLinf's"):
-        relive.save_checkpoint(tmp_path / "pt")
+        relive.save_checkpoint(folder / "pt")
     with pytest.raises(StorageError, match="got RLinf's"):
-        TrajectoryReplayBuffer(tmp_path / "pt")
-    told = json.loads((tmp_path / "pt" / "metadata.json").read_text())
-    (tmp_path / "pt" / "metadata.json").write_text(json.dumps({**told, "trajectory_format": "pkl"}))
+        TrajectoryReplayBuffer(folder / "pt")
+    told = json.loads((folder / "pt" / "metadata.json").read_text())
+    (folder / "pt" / "metadata.json").write_text(json.dumps({**told, "trajectory_format": "pkl"}))
     with pytest.raises(StorageError, match="got `pkl`"):
-        buffer.save_checkpoint(tmp_path / "pt")
+        buffer.save_checkpoint(folder / "pt")
 
 
 @pytest.mark.parametrize(
@@ -235,49 +235,49 @@ def test_the_two_layouts_do_not_mix(tmp_path: Path) -> None:
         ({"curr_obs": np.zeros((3, 2, 3)), "next_obs": None}, "Expected a mapping, which RLinf requires"),
     ],
 )
-def test_what_rlinf_could_not_load(fields: dict[str, Any], text: str, tmp_path: Path) -> None:
+def test_what_rlinf_could_not_load(fields: dict[str, Any], text: str, folder: Path) -> None:
     buffer = TrajectoryReplayBuffer(trajectory_format="pt")
     buffer.add_trajectories([trajectory(0, **fields)])
     with pytest.raises(SchemaError, match=text):
-        buffer.save_checkpoint(tmp_path)
+        buffer.save_checkpoint(folder)
 
 
-def test_pytorch_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytorch_is_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = buffer_of(1)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"pip install 'relive\[torch\]'"):
-        buffer.save_checkpoint(tmp_path)
+        buffer.save_checkpoint(folder)
 
 
 @pytest.mark.parametrize("seed", [0, 1234, 2**32 - 1, 2**32, 2**100, None])
-def test_the_seed_is_one_that_rlinf_takes(seed: int | None, tmp_path: Path) -> None:
-    buffer_of(1, seed=seed).save_checkpoint(tmp_path)
-    told = json.loads((tmp_path / "metadata.json").read_text())["seed"]
+def test_the_seed_is_one_that_rlinf_takes(seed: int | None, folder: Path) -> None:
+    buffer_of(1, seed=seed).save_checkpoint(folder)
+    told = json.loads((folder / "metadata.json").read_text())["seed"]
     assert 0 <= told < 2**32
     assert seed is None or seed >= 2**32 or told == seed
 
 
-def test_a_failed_load_changes_nothing(tmp_path: Path) -> None:
-    buffer_of(3).save_checkpoint(tmp_path / "pt")
-    (name,) = (tmp_path / "pt").glob("trajectory_2_*.pt")
+def test_a_failed_load_changes_nothing(folder: Path) -> None:
+    buffer_of(3).save_checkpoint(folder / "pt")
+    (name,) = (folder / "pt").glob("trajectory_2_*.pt")
     name.write_bytes(name.read_bytes()[:-50])
-    with TrajectoryReplayBuffer(tmp_path / "own") as buffer:
+    with TrajectoryReplayBuffer(folder / "own") as buffer:
         buffer.add_trajectories([trajectory(7)])
         buffer.sync()
-        before = sorted(os.listdir(tmp_path / "own"))
+        before = sorted(os.listdir(folder / "own"))
         with pytest.raises(StorageError, match="trajectory_2_"):
-            buffer.load_checkpoint(tmp_path / "pt")
+            buffer.load_checkpoint(folder / "pt")
         assert len(buffer) == 1
-        assert sorted(os.listdir(tmp_path / "own")) == before
+        assert sorted(os.listdir(folder / "own")) == before
         assert len(buffer.sample(8).rewards) == 8
 
 
-def test_loading_again_and_again_while_somebody_samples(tmp_path: Path) -> None:
-    buffer_of(4).save_checkpoint(tmp_path / "pt")
-    with buffer_of(4, path=tmp_path / "own", cache_size=0) as buffer:
+def test_loading_again_and_again_while_somebody_samples(folder: Path) -> None:
+    buffer_of(4).save_checkpoint(folder / "pt")
+    with buffer_of(4, path=folder / "own", cache_size=0) as buffer:
         for _ in range(5):
-            buffer.load_checkpoint(tmp_path / "pt")
+            buffer.load_checkpoint(folder / "pt")
             buffer.add_trajectories([trajectory(4)])
             assert len(buffer.sample(64).rewards) == 64
         buffer.sync()
-        assert len(list((tmp_path / "own").glob("trajectory_*"))) == 5
+        assert len(list((folder / "own").glob("trajectory_*"))) == 5

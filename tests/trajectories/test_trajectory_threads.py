@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from depth import some
+from depth import LONG, some
 from rollouts import leaves, simple
 from system_calls import watched
 
@@ -242,14 +242,14 @@ def assert_whole(batch: Any, serials: set[int] | None = None) -> None:
 @pytest.mark.parametrize("cache", some([0, 4, 1000], 1))
 def test_threads_add_draw_retain_and_save_at_once(cache, folder):
     """Two add, two draw, one saves and flushes: every row that is drawn is whole, and the files are those that stay."""
-    until = time.monotonic() + float(os.environ.get("RELIVE_EXAMPLES", "300")) / 200
+    until = time.monotonic() + float(os.environ.get("RELIVE_EXAMPLES", "200" if LONG else "60")) / 150
     window, most = 12, 20
     options = {"sample_window_size": window, "max_trajectories": most, "cache_size": cache, "queue_bytes": 20_000}
     with TrajectoryReplayBuffer(folder / "own", seed=0, **options) as buffer:
 
         def adder(first: int) -> int:
             serial = first
-            while time.monotonic() < until:
+            while time.monotonic() < until or serial < 60:
                 buffer.add_trajectories([simple(serial), simple(serial + 2)])
                 serial += 4
             return (serial - first) // 2

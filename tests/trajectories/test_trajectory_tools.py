@@ -40,108 +40,107 @@ def values(path: Path) -> list[float]:
 
 @pytest.mark.parametrize("kinds", [("safetensors",) * 3, ("pt",) * 3, ("pt", "safetensors", "pt")])
 @pytest.mark.parametrize("kind", ["safetensors", "pt"])
-def test_ranks_in_the_order_of_their_numbers(kinds: tuple[str, ...], kind: str, tmp_path: Path) -> None:
+def test_ranks_in_the_order_of_their_numbers(kinds: tuple[str, ...], kind: str, folder: Path) -> None:
     ranks = [
-        directory(tmp_path / f"rank_{rank}", [rank, rank + 0.5], one)
-        for rank, one in zip((10, 2, 9), kinds, strict=True)
+        directory(folder / f"rank_{rank}", [rank, rank + 0.5], one) for rank, one in zip((10, 2, 9), kinds, strict=True)
     ]
-    assert merge(ranks, tmp_path / "all", kind) == 6
-    assert values(tmp_path / "all") == [2, 9, 10, 2.5, 9.5, 10.5]
+    assert merge(ranks, folder / "all", kind) == 6
+    assert values(folder / "all") == [2, 9, 10, 2.5, 9.5, 10.5]
 
 
-def test_names_without_numbers_stay_as_given(tmp_path: Path) -> None:
-    ranks = [directory(tmp_path / name, [number]) for number, name in enumerate(("b", "a", "rank_0"))]
-    merge(ranks, tmp_path / "all")
-    assert values(tmp_path / "all") == [0, 1, 2]
+def test_names_without_numbers_stay_as_given(folder: Path) -> None:
+    ranks = [directory(folder / name, [number]) for number, name in enumerate(("b", "a", "rank_0"))]
+    merge(ranks, folder / "all")
+    assert values(folder / "all") == [0, 1, 2]
 
 
-def test_relives_files_are_linked(tmp_path: Path) -> None:
-    ranks = [directory(tmp_path / f"rank_{rank}", [rank, rank]) for rank in range(2)]
-    merge(ranks, tmp_path / "all")
-    split(tmp_path / "all", 3, tmp_path / "some")
+def test_relives_files_are_linked(folder: Path) -> None:
+    ranks = [directory(folder / f"rank_{rank}", [rank, rank]) for rank in range(2)]
+    merge(ranks, folder / "all")
+    split(folder / "all", 3, folder / "some")
     first = (ranks[1] / "trajectory_000000000000.safetensors").stat().st_ino
-    assert (tmp_path / "all" / "trajectory_000000000001.safetensors").stat().st_ino == first
-    assert (tmp_path / "some" / "trajectory_000000000001.safetensors").stat().st_ino == first
-    with TrajectoryReplayBuffer(tmp_path / "some") as buffer:
+    assert (folder / "all" / "trajectory_000000000001.safetensors").stat().st_ino == first
+    assert (folder / "some" / "trajectory_000000000001.safetensors").stat().st_ino == first
+    with TrajectoryReplayBuffer(folder / "some") as buffer:
         buffer.clear()
-    assert values(tmp_path / "all") == [0, 1, 0, 1]
+    assert values(folder / "all") == [0, 1, 0, 1]
 
 
-def test_rlinfs_files_are_not_linked_because_it_writes_them_in_place(tmp_path: Path) -> None:
-    source = directory(tmp_path / "a", [1, 2], "pt")
-    convert(source, tmp_path / "b", "pt")
-    assert {path.stat().st_nlink for path in tmp_path.glob("*/trajectory_*.pt")} == {1}
-    assert values(tmp_path / "b") == [1, 2]
+def test_rlinfs_files_are_not_linked_because_it_writes_them_in_place(folder: Path) -> None:
+    source = directory(folder / "a", [1, 2], "pt")
+    convert(source, folder / "b", "pt")
+    assert {path.stat().st_nlink for path in folder.glob("*/trajectory_*.pt")} == {1}
+    assert values(folder / "b") == [1, 2]
 
 
-def test_files_are_copied_where_they_cannot_be_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_copied_where_they_cannot_be_linked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(18, "Invalid cross-device link")
 
-    source = directory(tmp_path / "a", [1, 2, 3])
+    source = directory(folder / "a", [1, 2, 3])
     monkeypatch.setattr(os, "link", refuse)
-    split(source, 2, tmp_path / "b")
-    assert values(tmp_path / "b") == [1, 2]
+    split(source, 2, folder / "b")
+    assert values(folder / "b") == [1, 2]
 
 
-def test_the_generator_of_the_first_goes_on(tmp_path: Path) -> None:
+def test_the_generator_of_the_first_goes_on(folder: Path) -> None:
     buffers = [TrajectoryReplayBuffer(seed=rank) for rank in range(2)]
     for rank, buffer in enumerate(buffers):
         buffer.add_trajectories([Trajectory(rewards=np.arange(40.0).reshape(20, 2, 1))])
         buffer.sample(3)
-        buffer.save_checkpoint(tmp_path / f"rank_{rank}")
-    merge([tmp_path / "rank_0", tmp_path / "rank_1"], tmp_path / "all")
-    facts = [read(str(tmp_path / name))[1] for name in ("all", "rank_0")]
+        buffer.save_checkpoint(folder / f"rank_{rank}")
+    merge([folder / "rank_0", folder / "rank_1"], folder / "all")
+    facts = [read(str(folder / name))[1] for name in ("all", "rank_0")]
     assert facts[0]["draws"] == facts[1]["draws"]
-    convert(tmp_path / "rank_0", tmp_path / "same")
+    convert(folder / "rank_0", folder / "same")
     buffer = TrajectoryReplayBuffer()
-    buffer.load_checkpoint(tmp_path / "same")
+    buffer.load_checkpoint(folder / "same")
     np.testing.assert_array_equal(buffer.sample(50).rewards, buffers[0].sample(50).rewards)
 
 
-def test_a_directory_in_use_can_be_read(tmp_path: Path) -> None:
-    with TrajectoryReplayBuffer(tmp_path / "live") as buffer:
+def test_a_directory_in_use_can_be_read(folder: Path) -> None:
+    with TrajectoryReplayBuffer(folder / "live") as buffer:
         buffer.add_trajectories([Trajectory(rewards=np.full((2, 1, 1), 5, np.float32))])
         buffer.sync()
-        assert convert(tmp_path / "live", tmp_path / "copy") == 1
-    assert values(tmp_path / "copy") == [5]
+        assert convert(folder / "live", folder / "copy") == 1
+    assert values(folder / "copy") == [5]
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "pt"])
-def test_different_fields_are_refused(kind: str, tmp_path: Path) -> None:
-    ranks = [directory(tmp_path / "rank_0", [1], kind), tmp_path / "rank_1"]
+def test_different_fields_are_refused(kind: str, folder: Path) -> None:
+    ranks = [directory(folder / "rank_0", [1], kind), folder / "rank_1"]
     other = TrajectoryReplayBuffer(trajectory_format=kind)
     other.add_trajectories([Trajectory(rewards=np.zeros((2, 1, 2), np.float32))])
     other.save_checkpoint(ranks[1])
     with pytest.raises(
         SchemaError, match=r"got `float32` of shape `\(T, B, 2\)` - at `.*rank_1, trajectory 0, \$.rewards`"
     ):
-        merge(ranks, tmp_path / "all")
-    assert not (tmp_path / "all").exists()
+        merge(ranks, folder / "all")
+    assert not (folder / "all").exists()
 
 
-def test_fields_of_trajectories_that_were_removed_are_no_hindrance(tmp_path: Path) -> None:
-    source = directory(tmp_path / "a", [1])
+def test_fields_of_trajectories_that_were_removed_are_no_hindrance(folder: Path) -> None:
+    source = directory(folder / "a", [1])
     with TrajectoryReplayBuffer(source) as buffer:
         buffer.clear()
         buffer.add_trajectories([Trajectory(actions=np.zeros((2, 1, 2), np.float32))])
-    assert convert(source, tmp_path / "b") == 1
+    assert convert(source, folder / "b") == 1
     assert inspect(source).fields.keys() == {"actions"}
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "pt"])
-def test_nothing_is_left_of_a_failure(kind: str, tmp_path: Path) -> None:
-    source = directory(tmp_path / "a", [1, 2, 3], "pt")
+def test_nothing_is_left_of_a_failure(kind: str, folder: Path) -> None:
+    source = directory(folder / "a", [1, 2, 3], "pt")
     (name,) = source.glob("trajectory_2_*.pt")
     name.write_bytes(name.read_bytes()[:-9])
     with pytest.raises(StorageError, match="trajectory_2_"):
-        convert(source, tmp_path / "b", kind)
-    assert list((tmp_path / "b").iterdir()) == []
+        convert(source, folder / "b", kind)
+    assert list((folder / "b").iterdir()) == []
 
 
-def test_bad_arguments(tmp_path: Path) -> None:
-    source = directory(tmp_path / "a", [1, 2])
-    target = tmp_path / "b"
+def test_bad_arguments(folder: Path) -> None:
+    source = directory(folder / "a", [1, 2])
+    target = folder / "b"
     for call, text in (
         (lambda: split(source, 3, target), r"Expected at most 2 trajectories, got `3` - at `split\(n\)`"),
         (lambda: split(source, 0, target), r"Expected an integer >= 1, got `0` - at `split\(n\)`"),
@@ -156,5 +155,5 @@ def test_bad_arguments(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="Expected a new or an empty directory, got one with files"):
         convert(source, source)
     with pytest.raises(StorageError, match="Expected a directory"):
-        convert(tmp_path / "none", target)
+        convert(folder / "none", target)
     assert values(source) == [1, 2]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from relive._base.forks import importing
 from relive.errors import MissingExtra, message
 
 
@@ -46,7 +47,8 @@ def later(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
     def load(name: str) -> Any:
         if name not in where:
             raise AttributeError(f"module `{package}` has no attribute `{name}`")
-        value = getattr(importlib.import_module(where[name], package), name)
+        with importing:
+            value = getattr(importlib.import_module(where[name], package), name)
         setattr(sys.modules[package], name, value)  # so that it is asked for once
         return value
 

@@ -46,6 +46,9 @@ _locks: WeakSet[CallLock] = WeakSet()
 _outer: WeakSet[CallLock] = WeakSet()
 _one = RLock()  # two threads that fork at the same time would wait for each other's locks
 _held = ExitStack()
+importing = RLock()
+"""Held over a fork, and by each import that a function makes: a child would wait for ever for a module that another
+thread was importing. It is the innermost lock."""
 
 
 def tell(part: Part) -> None:
@@ -74,14 +77,17 @@ def _before() -> None:
         _held.enter_context(lock.reentrant)
         while not lock.reentrant.still():
             time.sleep(_LOOK)
+    importing.acquire()
 
 
 def _in_parent() -> None:
+    importing.release()
     _held.close()
     _one.release()
 
 
 def _in_child() -> None:
+    importing.release()
     for lock in locks():
         lock.reentrant.forked()
     _held.close()

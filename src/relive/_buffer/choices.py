@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .. import items
 from .._base import check
 from .._base.arrays import ArraySpec
+from .._base.forks import importing
 from .._base.frozen import Frozen
 from .._ring.lanes import rows_of
 from .._ring.plans import Window
@@ -72,7 +73,8 @@ class Choices(Frozen):
         sampler = choice(sampler, Uniform(), "sampler", f"{at}(sampler)")
         item.check(schema, steps)
         if limiter is not None:
-            from .._flow.limiter import checked
+            with importing:
+                from .._flow.limiter import checked
 
             limiter = checked(limiter)
         return cls(schema, lanes, steps, share, item, sampler, limiter)
@@ -103,7 +105,8 @@ class Choices(Frozen):
         arrays = self.sampler.spec(self.num_envs, self.rows)
         spec |= {f"sampler/{name}": wanted for name, wanted in arrays.items()}
         if self.limiter is not None:
-            from .._flow.limit import NAME, SPEC
+            with importing:
+                from .._flow.limit import NAME, SPEC
 
             spec[NAME] = SPEC
         return spec

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._base.arrays import ArraySpec, Memory, Section
 from .._base.capabilities import completed
+from .._base.forks import importing
 from .._base.frozen import Frozen
 from .._base.memory import Arena, available_bytes
 from .._base.types import Bool, Float32, Float64, Int64
@@ -214,7 +215,8 @@ def assemble(
     refresh = access.refreshing(index.refresh)
     limit = None
     if choices.limiter is not None:
-        from .._flow.limit import Limit
+        with importing:
+            from .._flow.limit import Limit
 
         limit = Limit(choices.limiter, written.counters, memory)
     writer = Adding(schema, written, refresh, sampler, notices, lock, claims)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._base.arrays import ArraySpec, Memory
+from .._base.forks import importing
 from .._base.journal import Journal
 from .._base.types import Array, Float64, Int64
 from ..schema import Column, Schema
@@ -163,7 +164,8 @@ class Ring:
         A lane's `head` is moved once all before it stands, so everything else follows from it and from the marks. Where
         the last call came to its end, nothing changes.
         """
-        from .recount import recover  # a new buffer has nothing to recover
+        with importing:
+            from .recount import recover  # a new buffer has nothing to recover
 
         for number in lanes:
             recover(self.marks, self.counters[number], number, self.rows, self.steps, self.window)
@@ -208,7 +210,8 @@ class Ring:
         """The largest priority that rows were given since the counters were `seen`; 0 where none was."""
         if self.given is None or not self.clock[1]:
             return 0.0
-        from .kernels_numpy.rows import largest_given
+        with importing:
+            from .kernels_numpy.rows import largest_given
 
         return largest_given(self.given, self.marks, self.rows, self.counters, seen)
 

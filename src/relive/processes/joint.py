@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from .._base.arrays import JointMemory
+from .._base.forks import importing
 from .._base.generators import generator_of, state_of
 from .._base.nests import zipped
 from .._base.types import Array, Bool, Float32, Int64
@@ -99,7 +100,8 @@ class Joint:
         """As in `Access`."""
         self._seen = ring
         if window != ring.window:
-            from ._view import View
+            with importing:
+                from ._view import View
 
             self._view = View(schema, window, ring, self.memory)
             self._seen = self._view.ring
