@@ -18,7 +18,13 @@ class Module:
 
     name: str
     path: Path
-    tree: ast.Module
+    text: str | None = None
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree."""
+        text = self.path.read_text(encoding="utf-8") if self.text is None else self.text
+        return ast.parse(text, str(self.path))
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
@@ -33,7 +39,7 @@ class Module:
 
 def parsed(name: str, text: str, *, is_package: bool = False) -> Module:
     """A module that exists only in a test."""
-    return Module(name, Path("__init__.py" if is_package else "module.py"), ast.parse(text))
+    return Module(name, Path("__init__.py" if is_package else "module.py"), text)
 
 
 def modules() -> list[Module]:
@@ -42,7 +48,7 @@ def modules() -> list[Module]:
     for package, path in sorted((root, path) for root in PACKAGES for path in root.rglob("*.py")):
         parts = (package.name, *path.relative_to(package).with_suffix("").parts)
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found.append(Module(name, path, ast.parse(path.read_text(encoding="utf-8"), str(path))))
+        found.append(Module(name, path))
     return found
 
 

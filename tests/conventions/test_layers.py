@@ -162,7 +162,7 @@ def loading(module: Module) -> Module:
             waiting += [
                 child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt | ast.excepthandler)
             ]
-    return Module(module.name, module.path, tree)
+    return Module(module.name, module.path, ast.unparse(tree))
 
 
 def cycles(graph: dict[str, set[str]]) -> list[str]:
