@@ -13,6 +13,7 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from depth import LONG
@@ -43,6 +44,8 @@ NEEDED = {
     "from-tianshou.md": "tianshou",
     "from-torchrl.md": "torchrl",
 }
+# Other tests cover what these do, and they take seconds.
+LONGER = {"prioritize.md", "reaching_sb3.py"}
 WITH_CODE = [page for page in PAGES if any(block.language == "python" for block in blocks(read(page)))]
 
 
@@ -68,7 +71,12 @@ def run_blocks(name: str, found: list[Block]) -> list[str]:
     return faults
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=names(WITH_CODE))
+def spared(paths: list[Path]) -> list[Any]:
+    """The paths, of which those that take long run in the long mode."""
+    return [pytest.param(path, marks=pytest.mark.slow) if path.name in LONGER else path for path in paths]
+
+
+@pytest.mark.parametrize("page", spared(WITH_CODE), ids=names(WITH_CODE))
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page.name in NEEDED:
         needs(NEEDED[page.name])
@@ -108,7 +116,7 @@ def ran(path: Path, arguments: list[str], folder: Path) -> tuple[int, str]:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said.read_text()
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", spared(sorted((ROOT / "examples").glob("*.py"))), ids=lambda path: path.name)
 def test_an_example_runs(path: Path, tmp_path: Path) -> None:
     if path.name in NEEDED:
         needs(NEEDED[path.name])

@@ -9,13 +9,14 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Callable
+from itertools import product
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 from counting import Counting, length
-from depth import some
+from depth import pairs, some
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import relive
@@ -171,10 +172,9 @@ FAULTS: dict[str, Callable[[World], None]] = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name if mode else "single")
-@pytest.mark.parametrize("sees", [False, True], ids=["blind", "sees"])
-@pytest.mark.parametrize("name", FAULTS)
-def test_what_comes_after_a_fault_joins_nothing(name: str, sees: bool, mode: AutoresetMode | None) -> None:
+@pytest.mark.parametrize(("place", "sees"), pairs(product(FAULTS, MODES), [False, True, True]), ids=str)
+def test_what_comes_after_a_fault_joins_nothing(place: tuple[str, AutoresetMode | None], sees: bool) -> None:
+    name, mode = place
     for before in some(range(12), 5):  # faults in mid-episode, at ends and at resets
         world = World(mode, sees)
         world.play(before)

@@ -119,8 +119,8 @@ def function_call(name: str) -> Call:
     return Call(getattr(native, name), given, spoilt, lambda result: os.close(file))
 
 
-def makers() -> dict[str, dict[str, Callable[[], Call]]]:
-    """The right calls, by group and by the functions' names in the extension."""
+def makers() -> dict[str, Callable[[], Call]]:
+    """The right calls, by the functions' names in the extension."""
     functions = ["simd", "ending", "away", "power", "mass", "weights", "smallest", "order_size"]
     functions += ["checksums", "copy_steps", "scatter_rows", "copy_ranges", "set_ranges", "read_rows"]
     ring = ["write", "cut", "limit", "allow", "look", "overtaken", "changes", "ids", "locate"]
@@ -145,20 +145,20 @@ def makers() -> dict[str, dict[str, Callable[[], Call]]]:
         return {f"{kind}.__init__": first, **{f"{kind}.{name}": lambda name=name: call(name) for name in names}}
 
     return {
-        "functions": {name: lambda name=name: function_call(name) for name in functions} | {"adding": make_adding},
-        "calls": {"add": lambda: add_call(several=False), "extend": lambda: add_call(several=True)},
-        "Lock": {
-            "Lock.__init__": lambda: Call(native.Lock, {}, {}),
-            **{
-                f"Lock.{name}": lambda name=name: Call(getattr(native.Lock(), name), {}, {})
-                for name in ("taken", "attempt", "still", "forked")
-            },
+        **{name: lambda name=name: function_call(name) for name in functions},
+        "adding": make_adding,
+        "add": lambda: add_call(several=False),
+        "extend": lambda: add_call(several=True),
+        "Lock.__init__": lambda: Call(native.Lock, {}, {}),
+        **{
+            f"Lock.{name}": lambda name=name: Call(getattr(native.Lock(), name), {}, {})
+            for name in ("taken", "attempt", "still", "forked")
         },
-        "Ring": of("Ring", make_ring, ring_call, ring),
-        "Gather": of("Gather", make_gather, gather_call, ["take", "taken", "expand", "unroll"]),
-        "Tree": of("Tree", make_tree, tree_call, tree),
-        "Ranks": of("Ranks", make_ranks, ranks_call, ranks),
-        "Queue": of("Queue", make_queue, queue_call, queue),
+        **of("Ring", make_ring, ring_call, ring),
+        **of("Gather", make_gather, gather_call, ["take", "taken", "expand", "unroll"]),
+        **of("Tree", make_tree, tree_call, tree),
+        **of("Ranks", make_ranks, ranks_call, ranks),
+        **of("Queue", make_queue, queue_call, queue),
     }
 
 
@@ -182,9 +182,9 @@ def attempt(call: Call, arguments: dict[str, Any], extra: tuple[Any, ...] = ()) 
     return "declined" if declines and (result is None or result is False) else "returned"
 
 
-def run(group: str) -> None:
-    """Make every call of a group with every spoilt argument; a line before each, and its result behind it."""
-    for name, make in makers()[group].items():
+def run() -> None:
+    """Make every call with every spoilt argument; a line before each, and its result behind it."""
+    for name, make in makers().items():
         right = make()
         cases = [("right", "", "")]
         cases += [("argument", argument, spoiler) for argument, many in right.spoilt.items() for spoiler in many]

@@ -72,7 +72,7 @@ class ItemContract(Contract):
     def filled(self, buffer: ReplayBuffer, twin: ReplayBuffer | None = None) -> list[int]:
         """Lets the lanes go round, those of `twin` step by step; returns the ids that `buffer` can read."""
         ids: set[int] = set()
-        for call in life(buffer, 30):
+        for call in life(buffer, 22):
             ids |= set(feed(buffer, call).ravel().tolist())
             if twin is not None:
                 feed_step_by_step(twin, call)
