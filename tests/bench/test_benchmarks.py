@@ -54,7 +54,7 @@ PEERS_OF = peers_of()
 LONGER = {"import_time", "trajectories"}  # these start processes, or write files of some size
 
 
-@pytest.mark.parametrize("name", suite.NAMES if LONG else some((name for name in suite.NAMES if name not in LONGER), 3))
+@pytest.mark.parametrize("name", suite.NAMES if LONG else some((name for name in suite.NAMES if name not in LONGER), 2))
 def test_question_runs(name: str) -> None:
     answer = run_question(suite.question(name), TINY, PEERS_OF[name])
     row = answer.rows["relive"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 
 import pytest
 from source_tree import MODULES, NAMES, Module, parsed, place
@@ -78,6 +79,7 @@ def inside(name: str, part: str) -> bool:
     return name == part or name.startswith(part + ".")
 
 
+@lru_cache
 def part_of(name: str) -> str | None:
     """The entry of `LAYERS` that `name` belongs to; the face, `relive`, covers only itself."""
     fitting = [part for part in LAYERS if inside(name, part) and (part != "relive" or name == "relive")]

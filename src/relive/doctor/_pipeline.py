@@ -213,9 +213,8 @@ def stored(item: Any, at: str) -> Stored:
         elif isinstance(item, tuple | list) and not hasattr(item, "obs"):
             own = {name: getattr(item, name) for name in ("handle", "weight") if hasattr(item, name)}
             item = Item(*item)._replace(**own)
-        obs, reward, bootstrap, next_obs = (
-            _number(getattr(item, name)) for name in ("obs", "reward", "bootstrap", "next_obs")
-        )
+        values = (item.obs, item.reward, item.bootstrap, item.next_obs)
+        obs, reward, bootstrap, next_obs = [value if type(value) is float else _number(value) for value in values]
         weight = getattr(item, "weight", None)
         weight = 1.0 if weight is None else _number(weight)
         return Stored(obs, reward, bootstrap, next_obs, getattr(item, "handle", None), weight)
