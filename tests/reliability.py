@@ -35,7 +35,7 @@ class Promise:
     proof: str
 
 
-FAULTS, CONTRACT, PROPERTY = "tests/faults", "tests/contract", "tests/property"
+FAULTS, PROCESSES, CHECKPOINTS = "tests/faults", "tests/processes", "tests/checkpoints"
 PROMISES = [
     Promise(
         "A trajectory that was flushed survives a kill; a save is the old or the new one",
@@ -69,12 +69,12 @@ PROMISES = [
     ),
     Promise(
         "A loaded buffer draws what the saved one would have drawn, to the bit",
-        (f"{PROPERTY}/test_saving.py", "tests/golden/test_golden_saves.py"),
+        (f"{CHECKPOINTS}/test_saving.py", "tests/golden/test_golden_saves.py"),
         "by hand: a save without its guard",
     ),
     Promise(
         "Salvage gives back what is sound, and only that",
-        (f"{PROPERTY}/test_salvage.py",),
+        (f"{CHECKPOINTS}/test_salvage.py",),
         "by hand: a stream that does not end before a gap",
     ),
     Promise(
@@ -84,42 +84,42 @@ PROMISES = [
     ),
     Promise(
         "A refused call changes nothing",
-        ("tests/error_text", f"{CONTRACT}/test_odd_calls.py"),
+        ("tests/error_text", "tests/buffer/test_odd_calls.py"),
         "`test_meta_a_refusal_that_has_changed_something_is_found`",
     ),
     Promise(
         "Both back ends agree to the bit; the native border refuses what is wrong",
-        (f"{PROPERTY}/test_kernels_agree.py", "tests/ring/test_border.py"),
+        ("tests/ring/test_kernels_agree.py", "tests/ring/test_border.py"),
         "the table of legal calls is exact",
     ),
     Promise(
         "Any program of calls does what the model does",
-        (f"{PROPERTY}/test_state_machine.py",),
+        ("tests/buffer/test_state_machine.py",),
         "by hand: a dropped step whose stream is not cut before it",
     ),
     Promise(
         "No torn row is drawn from shared memory",
-        (f"{CONTRACT}/test_torn_rows.py",),
+        (f"{PROCESSES}/test_torn_rows.py",),
         "`test_meta_without_the_check_rows_are_torn`; by hand: a look that comes too late",
     ),
     Promise(
         "A killed writer blocks nobody; nothing is left behind",
-        (f"{CONTRACT}/test_shared.py", f"{CONTRACT}/test_shared_kills.py", f"{CONTRACT}/test_processes.py"),
+        (f"{PROCESSES}/test_shared.py", f"{PROCESSES}/test_shared_kills.py", f"{PROCESSES}/test_processes.py"),
         "by hand: a lane that nobody puts right",
     ),
     Promise(
         "Readers with other items see what a buffer of their own would",
-        (f"{CONTRACT}/test_views.py",),
+        (f"{PROCESSES}/test_views.py",),
         "by hand: rows that were overwritten before they were copied",
     ),
     Promise(
         "Draws follow their law",
-        ("tests/samplers/test_draws.py", "tests/samplers/test_ranked.py", "tests/samplers/test_hindsight.py"),
+        ("tests/samplers/test_draws.py", "tests/samplers/test_ranked.py", "tests/items/test_hindsight.py"),
         "`test_meta_uniform_draws_of_the_positive_ones_are_found`",
     ),
     Promise(
         "Threads lose nothing and do not starve each other",
-        ("tests/buffer/test_threads.py", "tests/checkpoints/test_add_during_save.py", "tests/flow"),
+        ("tests/buffer/test_threads.py", f"{CHECKPOINTS}/test_add_during_save.py", "tests/flow"),
         "by hand: a lock that lets everybody in",
     ),
     Promise(
@@ -144,12 +144,12 @@ PROMISES = [
     ),
     Promise(
         "A load goes on as in RAM, in every storage: nothing is cut, ids are the same",
-        (f"{CONTRACT}/test_loads_go_on.py",),
+        (f"{CHECKPOINTS}/test_loads_go_on.py",),
         "by hand: a load that cuts every lane",
     ),
     Promise(
         "What is read beside writers is of one moment, without what was overwritten",
-        (f"{CONTRACT}/test_reading_beside_writers.py",),
+        (f"{PROCESSES}/test_reading_beside_writers.py",),
         "by hand: a read that looks once",
     ),
     Promise(

@@ -8,7 +8,7 @@
 #
 #     bash tests/sanitizers.sh
 #     bash tests/sanitizers.sh thread               # one of both: `thread` or `address`
-#     RELIVE_EXAMPLES=500 bash tests/sanitizers.sh address tests/property
+#     RELIVE_EXAMPLES=500 bash tests/sanitizers.sh address tests/buffer
 #
 # PYTHON names the interpreter (python3 otherwise), RELIVE_SCRATCH a folder that is kept and built in again.
 set -euo pipefail
@@ -68,8 +68,8 @@ for kind in "${kinds[@]}"; do
         tested thread tsan "${tests[@]}"
     else
         built address address,undefined
-        ring=(border kernels kernels_of_files queue tree_follows_ring)
-        tests=(tests/contract tests/property "${threads[@]}" tests/samplers/test_sum_tree_api.py)
+        ring=(border kernels kernels_agree kernels_of_files queue tree_follows_ring)
+        tests=(tests/{buffer,checkpoints,flow,items,processes,storage} tests/samplers/test_{samplers,sum_tree_api}.py)
         for name in "${ring[@]}"; do tests+=("tests/ring/test_$name.py"); done
         [[ $# -gt 0 ]] && tests=("$@")
         tested address "asan ubsan" "${tests[@]}"

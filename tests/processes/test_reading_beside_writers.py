@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from depth import LONG, some
 from forking import forked
-from test_processes import native
+from whole_rows import native
 
 import relive
 

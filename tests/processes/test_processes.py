@@ -13,39 +13,14 @@ from depth import LONG
 from forked_storage import Forked
 from forking import forked
 from mapped_storage import Mapped
-from test_samplers import SAMPLERS
+from shipped import SAMPLERS
+from whole_rows import make, native, steps, torn
 
 import relive
-from relive._ring import kernels
 from relive._ring.kernels_numpy.rows import HEAD, HELD, OLDEST, READY
 from relive.testing.agreement import assert_same_batch
 
 pytestmark = pytest.mark.filterwarnings("ignore:Expected:relive.errors.ReliveWarning")
-native = pytest.mark.skipif("_native" not in kernels.active().__name__, reason="lanes are published by native kernels")
-
-
-def make(width: int, rows: int, lanes: int = 2, **choices: object) -> relive.ReplayBuffer:
-    schema = relive.Schema(obs=relive.Field((width,)), action=relive.Field((), "int64"))
-    choices = {"boundaries": 0, "seed": 0, **choices}
-    return relive.ReplayBuffer(schema, rows * lanes, num_envs=lanes, **choices)
-
-
-def steps(width: int, first: int, count: int, lane: int) -> dict[str, object]:
-    """Arguments of `extend`: step t observes t everywhere, modulo 2**16; its action names step and lane."""
-    t = np.arange(first, first + count)[None]
-    obs = np.repeat(t[..., None], width, axis=-1)
-    off = np.zeros((1, count), bool)
-    return {
-        "obs": (obs % 2**16).astype(np.float32), "action": t * 100 + lane, "reward": t % 7,
-        "next_obs": ((obs + 1) % 2**16).astype(np.float32), "terminated": off, "truncated": off, "env_ids": [lane],
-    }  # fmt: skip
-
-
-def torn(batch: relive.Batch) -> np.ndarray:
-    """Which items are not one step and the observation after it, byte for byte."""
-    t = batch.action[:, None] // 100
-    wrong = (batch.obs != t % 2**16) | (batch.next_obs != (t + batch.steps[:, None]) % 2**16)
-    return wrong.any(axis=1)
 
 
 def assert_whole(batch: relive.Batch, lanes: int = 2) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from forking import forked
-from test_processes import make, native, steps, torn
+from whole_rows import make, native, steps, torn
 
 import relive
 from relive.storage.shared import segments

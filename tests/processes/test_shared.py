@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from depth import pairs
 from forking import forked
-from test_processes import make, native, steps, torn
-from test_samplers import SAMPLERS
+from shipped import SAMPLERS
+from whole_rows import make, native, steps, torn
 
 import relive
 from relive.checkpoints._snapshot import Snapshot

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from depth import LONG, pairs
-from test_processes import make, native
+from whole_rows import make, native
 
 import relive
 from relive.testing import GO, JUMP, SCHEMAS, STAY, TERMINATED, TRUNCATED, Script, SyntheticEnvs

@@ -1,4 +1,4 @@
-"""Every sampler that relive ships keeps the promises of a sampler; a new one joins by one line in `SAMPLERS`."""
+"""Every sampler that relive ships keeps the promises of a sampler; a new one joins by a line in `shipped.py`."""
 
 from __future__ import annotations
 
@@ -6,23 +6,11 @@ import numpy as np
 import pytest
 import storages
 from depth import pairs
+from shipped import SAMPLERS
 
 import relive
 from relive._ring.lanes import CLEARED
 from relive.testing import SamplerContract
-
-SAMPLERS = {
-    "uniform": relive.Uniform(),
-    "uniform, no repeats": relive.Uniform(replacement=False),
-    "uniform over episodes": relive.Uniform(over="episodes"),
-    "prioritized": relive.Prioritized(),
-    "prioritized, independent": relive.Prioritized(stratified=False, weights="buffer"),
-    "prioritized, no repeats": relive.Prioritized(replacement=False, weights="none"),
-    "prioritized, annealed": relive.Prioritized(beta=relive.Anneal(0.0, 1.0, over=5)),
-    "ranked": relive.Ranked(),
-    "ranked, independent": relive.Ranked(alpha=1.0, stratified=False, weights="buffer"),
-    "ranked, no repeats": relive.Ranked(replacement=False, weights="none", beta=relive.Anneal(0.0, 1.0, over=5)),
-}
 
 
 class TestSamplers(SamplerContract):

@@ -17,7 +17,7 @@ import pytest
 from local import local_shards
 from own_item import Chunks, TestChunks
 from own_sampler import Recent, TestRecent
-from test_processes import make, steps
+from whole_rows import make, steps
 
 import relive
 from relive._ring import kernels

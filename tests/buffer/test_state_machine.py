@@ -1,7 +1,7 @@
 """Random lives of a buffer against the list-of-episodes model.
 
 Every rule is a public call; after each one the drawable set, every item, raw priorities and counters must be the
-model's. The long mode is ``RELIVE_EXAMPLES=20000 pytest tests/property``.
+model's. The long mode is ``RELIVE_EXAMPLES=20000 pytest tests/buffer/test_state_machine.py``.
 """
 
 from __future__ import annotations

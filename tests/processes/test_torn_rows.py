@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from depth import some
 from forking import forked
-from test_processes import native
+from whole_rows import native
 
 import relive
 from relive._buffer.access import Alone
