@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from depth import eventually
 from forking import forked
 from whole_rows import make, native, steps, torn
 
@@ -42,8 +43,7 @@ def test_a_killed_writer_blocks_nobody(storage: object, kills: int, tmp_path: Pa
         for _ in range(kills):
             os.pwrite(tell, (-1).to_bytes(8, "little", signed=True), 0)
             with forked(lambda: killed_writer(storage.address, 1, tell), endless=True):
-                while not buffer.can_sample(1):
-                    time.sleep(0.001)
+                eventually(lambda: buffer.can_sample(1))
                 end = time.monotonic() + rng.uniform(0.002, 0.02)
                 while time.monotonic() < end:
                     assert not torn(buffer.sample(4)).any()
@@ -72,8 +72,7 @@ def test_a_killed_creator_of_a_mapped_ring_loses_no_step_that_was_added(tmp_path
     for number in range(8):
         os.pwrite(tell, (-1).to_bytes(8, "little", signed=True), 0)
         with forked(lambda number=number: work(number), endless=True):
-            while int.from_bytes(os.pread(tell, 8, 0), "little", signed=True) < 0:
-                time.sleep(0.001)
+            eventually(lambda: int.from_bytes(os.pread(tell, 8, 0), "little", signed=True) >= 0)
             time.sleep(rng.uniform(0.0, 0.05))
         last = int.from_bytes(os.pread(tell, 8, 0), "little", signed=True)
         with relive.open(tmp_path / f"ring{number}") as buffer:
@@ -104,10 +103,7 @@ if end == "term": os.kill(os.getpid(), signal.SIGTERM)
     file, child = done.stdout.readline().strip(), int(done.stdout.readline())
     try:
         done.wait(10)
-        end_of_wait = time.monotonic() + 3
-        while os.path.exists(file) and time.monotonic() < end_of_wait:
-            time.sleep(0.02)
-        assert not os.path.exists(file)
+        eventually(lambda: not os.path.exists(file), 3)
     finally:
         os.kill(child, signal.SIGKILL)
         done.stdout.close()
@@ -140,8 +136,7 @@ def test_buffers_that_are_made_opened_and_killed_over_and_over_leave_nothing(
             reader.sample(2)
         if cycle % 5 == 0:
             with forked(functools.partial(write_for_ever, storage.address), endless=True):
-                while buffer.stats().added < 10:
-                    time.sleep(0.001)
+                eventually(lambda buffer=buffer: buffer.stats().added >= 10)
         if cycle % 2:
             buffer.close()
         buffer = reader = writer = None

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from depth import eventually
 from needs import needs
 
 needs("ray")
@@ -52,15 +53,6 @@ def alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return True
-
-
-def until(condition: Any, seconds: float = 60.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.1)
     return True
 
 
@@ -116,7 +108,7 @@ def test_the_whole_way(cluster: Any, tmp_path: Path) -> None:
         saved = shards.save(tmp_path / "saved")
         assert (len(saved.numbers), saved.bytes_written > 0) == (2, True)
         expected = shards.sample(64)
-    assert until(lambda: not any(map(alive, processes)))
+    eventually(lambda: not any(map(alive, processes)), 60)
     with pytest.raises(relive.ReliveError, match="open shards"):
         shards.sample(1)
     for count in (None, 3):
@@ -135,7 +127,7 @@ def test_a_killed_shard_costs_its_own_steps_and_returns(tmp_path: Path) -> None:
         writer.extend(**rollout(20))
         assert writer.flush() == 0
         shards.sample(32)
-        assert until(lambda: newest(str(tmp_path), 1))
+        eventually(lambda: newest(str(tmp_path), 1), 60)
         time.sleep(1.0)  # two more saves
         before = shards.sample(400).ids
         os.kill(pids(shards)[1], signal.SIGKILL)
@@ -144,8 +136,8 @@ def test_a_killed_shard_costs_its_own_steps_and_returns(tmp_path: Path) -> None:
         went_on = time.monotonic() - begun
         assert not (batch.ids % LANES % 2 == 1).any() or shards.stats().shards[1].life == 1
         writer.extend(**rollout(3))
-        assert until(lambda: shards.stats().shards[1].life == 1 and not shards.stats().missing)
-        assert until(lambda: writer.flush() == 0)  # what waits for a dead shard is sent when it answers
+        eventually(lambda: shards.stats().shards[1].life == 1 and not shards.stats().missing, 60)
+        eventually(lambda: writer.flush() == 0, 60)  # what waits for a dead shard is sent when it answers
         stats = shards.stats()
         assert stats.lost == stats.dropped == 0  # it had saved everything
         assert stats.size == 23 * LANES
@@ -170,7 +162,7 @@ def test_a_stopped_shard_does_not_stop_the_draws() -> None:
             assert shards.stats().missing_lanes == (1, 3)
         finally:
             os.kill(process, signal.SIGCONT)
-        assert until(lambda: not shards.stats().missing)
+        eventually(lambda: not shards.stats().missing, 60)
         assert shards.stats().lost == 0
 
 
@@ -196,7 +188,7 @@ def test_a_lone_shard_is_waited_for_unless_it_died() -> None:
         with pytest.raises(relive.ReliveError, match=r"None of the shards \[0\] answers|at least 1 drawable item"):
             shards.sample(64)
         assert time.monotonic() - begun < 20  # 2 to 4 on a quiet machine: Ray waits for the news of a death
-        assert until(lambda: not shards.stats().missing)
+        eventually(lambda: not shards.stats().missing, 60)
         with pytest.raises(relive.NotEnoughData):
             shards.sample(64)
 
@@ -236,7 +228,7 @@ def test_an_error_leaves_no_actor() -> None:
     with pytest.raises(KeyboardInterrupt):
         train()
     assert len(processes) == 2
-    assert until(lambda: not any(map(alive, processes)))
+    eventually(lambda: not any(map(alive, processes)), 60)
 
 
 DRIVER = """
@@ -283,8 +275,8 @@ def test_a_driver_that_ends_leaves_no_actor_and_no_segment(cluster: Any, how: si
             assert driver.wait(60) != 0
         finally:
             driver.kill()
-    assert until(lambda: not any(map(alive, processes)))
-    assert until(lambda: segments() <= before)
+    eventually(lambda: not any(map(alive, processes)), 60)
+    eventually(lambda: segments() <= before, 60)
 
 
 def segments() -> set[str]:
@@ -333,7 +325,7 @@ def test_a_writer_that_nobody_closes_sends_what_it_holds(cluster: Any, end: str)
             runner.__ray_terminate__.remote()
         else:
             cluster.get(cluster.remote(num_cpus=0)(add).remote(shards.writer()))
-        assert until(lambda: shards.stats().added == 200, 20.0), shards.stats()
+        eventually(lambda: shards.stats().added == 200)
 
 
 LEARNERS, SECONDS = 5, float(os.environ.get("RELIVE_RAY_SECONDS", "60"))
@@ -392,7 +384,7 @@ def test_many_learners_and_the_object_store_stays_as_it_is(cluster: Any, record_
             time.sleep(min(5.0, SECONDS / 12))
             sizes.append(stored())
         drawn, added = cluster.get(counts), cluster.get(runs)
-        assert until(lambda: not shards.stats().missing)  # one that was busy has answered by then
+        eventually(lambda: not shards.stats().missing, 60)  # one that was busy has answered by then
         stats = shards.stats()
     record_property("cases", sum(drawn))
     print(f"{sum(added)} steps of 2 lanes, items {drawn}, MiB in the object store {sizes}")
