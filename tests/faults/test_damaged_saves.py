@@ -33,6 +33,9 @@ def saved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+HEADER = 1200  # bytes at the beginning of a file, of which more bits are flipped
+
+
 def look(folder: Path, changed: str) -> str:
     """What loading gives while one file is damaged: an error about it, or the newest save."""
     try:
@@ -50,7 +53,7 @@ def flips(folder: Path, stride: int) -> Iterator[str]:
     """Flip bits, one at a time, and look."""
     for file in sorted(folder.iterdir()):
         data = file.read_bytes()
-        for bit in range(0, 8 * len(data), stride):
+        for bit in sorted({*range(0, 8 * len(data), stride), *range(0, 8 * min(HEADER, len(data)), (stride + 2) // 3)}):
             changed = bytearray(data)
             changed[bit // 8] ^= 1 << bit % 8
             file.write_bytes(changed)
