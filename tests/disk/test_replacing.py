@@ -35,7 +35,12 @@ def test_a_file_is_synced_before_it_takes_the_place_of_another(tmp_path: Path, m
 def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    with pytest.raises(KeyboardInterrupt), replacing(str(path)) as file:
-        file.write(b"new")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with replacing(str(path)) as file:
+            file.write(b"new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("file", b"old")]
