@@ -242,3 +242,21 @@ def test_a_call_that_was_killed_halfway(published: str) -> None:
         if killed:
             counters[:, MOMENTS[published]] = before[:, MOMENTS[published]]
     assert read > 200
+
+
+@native
+@pytest.mark.parametrize("published", ["rows", "counters", "head", "held"])
+def test_a_writer_puts_right_the_lane_that_it_claims(published: str) -> None:
+    """One that was killed in the middle of a call had it before; what is counted is what there is."""
+    with make(3, 40, storage=relive.Shared()) as buffer:
+        counters = buffer._core.ring.counters
+        with relive.Writer(buffer.storage.name, env_ids=[0]) as writer:
+            writer.extend(**steps(3, 0, 5, 0))
+            before = counters.copy()
+            writer.extend(**steps(3, 5, 1, 0))
+        counters[0, MOMENTS[published]] = before[0, MOMENTS[published]]
+        buffer.extend(**steps(3, 100, 5, 0))  # which claims it
+        ids = np.concatenate([batch.ids for batch in buffer.batches(64, shuffle=False)])
+        stats, stored = buffer.stats(), buffer.column("ids")
+        assert (stats.drawable, stats.size) == (len(ids), (stored >= 0).sum())
+        assert not torn(buffer.read(ids)).any()
