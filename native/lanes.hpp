@@ -45,7 +45,7 @@ struct Lane {
     int64_t ends;            // episodes that ended with an observation unlike the one before it
     int64_t repeats;         // streams that began with the final observation of such an episode
     int64_t cleared;         // rows before this one were emptied out, or never stored in this ring
-    int64_t loaded;          // not 0: nothing was written since a save was loaded, so that its stream goes on
+    int64_t loaded;          // 1 after a load until the first write, which continues the stream of the save
     int64_t gone;            // rows before this one are stored no longer, or about to be written over
 
     // A writer may be killed at any moment: `held` names its row, so that it never speaks of another one.

@@ -73,7 +73,7 @@ public:
     // Enter if that is possible at once.
     bool attempt() { return (!owner_ || taken()) && enter(); }
 
-    // Whether no other thread is in the middle of a call, nor about to go on; asked by the one that is inside.
+    // Whether all other threads are outside of calls. The thread that holds the lock asks.
     bool still() const { return !outside_ && !returning_; }
 
     // In a forked child: threads that waited are not there, nor one that was inside, unless it is this one.
@@ -93,10 +93,10 @@ private:
     unsigned long owner_ = 0;
     int64_t depth_ = 0, waiting_ = 0, outside_ = 0;
     bool open_ = false;
-    std::atomic<int64_t> returning_{0};  // threads that need the interpreter, and then nothing else, to go on
+    std::atomic<int64_t> returning_{0};  // threads that wait for the interpreter alone
 
-    // A thread that makes call after call keeps the interpreter for 5 ms at a time. Where one waits to go on with a
-    // call, it comes first.
+    // A thread that makes call after call keeps the interpreter for 5 ms at a time. A thread that waits to continue
+    // its call comes first.
     void give_way() const {
         Away away;
         const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);

@@ -164,7 +164,7 @@ public:
 
     // Walks as many steps on (back, where negative) in the stream of a stored step, no further than it goes. Returns
     // the id it comes to, and sets `made` to the steps it took; -1 and 0 where `id` is not that of a stored step.
-    // `seen`: where each lane stood when the first of its ids was looked at; a writer may go on between two of them.
+    // `seen` holds the position of each lane at its first id: a writer may add rows before the next id.
     int64_t follow(int64_t id, int64_t steps, std::vector<Position>& seen, int64_t& made) const {
         made = 0;
         if (id < 0) return -1;

@@ -23,7 +23,7 @@ struct Strided {
     int axes = 0;
     ptrdiff_t lengths[MOST_AXES], steps[MOST_AXES];  // bytes from one to the next
 
-    // Add a last axis; one that goes on where the axis before it ends becomes part of that.
+    // Add a last axis. An axis that is contiguous with the one before is merged into it.
     void add(ptrdiff_t length, ptrdiff_t step) {
         if (length == 1) return;
         if (axes && steps[axes - 1] == length * step) {

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ._base import check
+from ._base.forks import importing
 from ._base.narrow import as_array, kind_of
 from ._base.nests import located, paths
 from ._schema.fields import Column as Column
@@ -125,7 +126,8 @@ class Schema:
         >>> Schema.from_spaces(Box(-1, 1, (11,), "float64"), Discrete(2), float_dtype="float32")
         Schema(obs=Field((11,), 'float32'), action=Field((), 'int64'), reward=Field((), 'float32'))
         """
-        from ._schema.spaces import fields_of, floating, unstacked
+        with importing:
+            from ._schema.spaces import fields_of, floating, unstacked
 
         stored = None if float_dtype is None else floating(float_dtype)
         obs, action = fields_of(observation_space, "$.obs", stored), fields_of(action_space, "$.action", stored)

@@ -117,12 +117,19 @@ BAD = {
 }
 
 
+def twins(sampler: str, kernels: str) -> list[relive.ReplayBuffer]:
+    """Two buffers with the same twelve steps."""
+    made = [make(sampler, kernels) for _ in range(2)]
+    for t in range(12):
+        for buffer in made:
+            add(buffer, t)
+    return made
+
+
 @both
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_uniforms_that_are_none(sampler: str, kernels: str) -> None:
-    buffer, twin = make(sampler, kernels), make(sampler, kernels)
-    for t in range(12):
-        add(buffer, t), add(twin, t)
+    buffer, twin = twins(sampler, kernels)
     rng = buffer.rng
     for name, numbers in BAD.items():
         buffer.rng = Stream(numbers)
@@ -139,9 +146,7 @@ def test_uniforms_that_are_none(sampler: str, kernels: str) -> None:
 @both
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_huge_numbers(sampler: str, kernels: str) -> None:
-    buffer, twin = make(sampler, kernels), make(sampler, kernels)
-    for t in range(12):
-        add(buffer, t), add(twin, t)
+    buffer, twin = twins(sampler, kernels)
     for size in (10**13, 2**63 - 1, 2**63, 10**30):
         assert buffer.can_sample(size) is False
         with pytest.raises(ArgumentError, match=r"at `ReplayBuffer\.sample\(batch_size\)`"):

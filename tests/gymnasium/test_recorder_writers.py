@@ -17,7 +17,7 @@ import relive
 from relive._ring import kernels
 from relive.errors import ArgumentError
 from relive.gymnasium import Recorder
-from relive.testing.agreement import assert_same_batch
+from relive.testing.agreement import assert_same_batch, is_refused
 
 pytestmark = pytest.mark.skipif("_native" not in kernels.active().__name__, reason="lanes are published natively")
 LANES, STEPS = 2, 25
@@ -37,16 +37,8 @@ def shared(alone: relive.ReplayBuffer, lanes: int) -> relive.ReplayBuffer:
 
 
 def everything(buffer: relive.ReplayBuffer) -> relive.Batch:
-    ids = [i for i in range(STEPS * buffer.num_envs) if _there(buffer, i)]
+    ids = [i for i in range(STEPS * buffer.num_envs) if not is_refused(buffer, i)]
     return buffer.read(ids)
-
-
-def _there(buffer: relive.ReplayBuffer, number: int) -> bool:
-    try:
-        buffer.read([number])
-    except relive.StaleId:
-        return False
-    return True
 
 
 @pytest.mark.parametrize(("context", "mode"), CASES)

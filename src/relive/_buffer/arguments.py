@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._base import check
+from .._base.forks import importing
 from .._base.narrow import as_array, kind_of
 from .._base.types import Bool, Bytes, Float64, Int64
 from .._ring.lanes import distinct
@@ -120,7 +121,8 @@ def raw_priorities(priority: Any, shape: tuple[int, ...], sampler: Sampler | Non
     raw = np.broadcast_to(raw, shape)
     if sampler is not None and not sampler.prioritizes:
         raise no_priorities(sampler, "$.priority")
-    from .._base.priorities import check_given  # most buffers are given none
+    with importing:
+        from .._base.priorities import check_given  # most buffers are given none
 
     check_given(raw)
     return np.ascontiguousarray(raw)

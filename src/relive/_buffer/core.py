@@ -179,7 +179,8 @@ def opened(choices: Choices, storage: Storage, rng: np.random.Generator, fill: F
         memory = storage.open(spec, choices.identity)
         fresh = None if fill is None else fill(spec, memory)
         return assemble(choices, storage, memory, Alone(choices.window, keeps), rng, fresh)
-    from ..processes.joint import founded
+    with importing:
+        from ..processes.joint import founded
 
     return founded(choices, storage, rng, fill)
 

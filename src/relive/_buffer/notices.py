@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from math import ceil
 
+from .._base.forks import importing
 from .._ring.lanes import HEAD, MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS, STORED, first_rows
 from .._ring.ring import Ring
 from .._schema.step_parser import Step
@@ -119,7 +120,8 @@ def _many_cuts(ring: Ring) -> str:
 
 
 def _repeated_finals(ring: Ring) -> str | None:
-    from .resets import Resets
+    with importing:
+        from .resets import Resets
 
     resets, tally = Resets.of(ring), ring.tally()
     ends, repeats, which = tally["ends"], tally["repeats"], ""

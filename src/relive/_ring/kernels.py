@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
+from .._base.forks import importing
 from ..errors import ArgumentError, ReliveWarning, message
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def _native() -> Kernels:
         ImportError: If there is no extension (then a ModuleNotFoundError), or it does not load.
     """
     try:
-        return cast("Kernels", importlib.import_module(_MODULES["native"]))
+        with importing:
+            return cast("Kernels", importlib.import_module(_MODULES["native"]))
     except ImportError as error:
         if isinstance(error.__cause__, ValueError):
             raise ArgumentError(str(error.__cause__)) from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from .._base import forks
+from .._base.forks import importing
 from .._base.types import Int64
 from .._buffer.adding import Adding
 from .._buffer.arguments import lanes_of
@@ -217,7 +218,8 @@ def file_of(name: str | os.PathLike[str]) -> str:
 
 def attached(file: str) -> Any:
     """The segment in a file."""
-    from ..storage._segment import Segment
+    with importing:
+        from ..storage._segment import Segment
 
     return Segment.attach(
         file, "make it with `ReplayBuffer(..., storage=relive.Shared(name))`, or `relive.Mapped(path)`"

@@ -17,6 +17,7 @@ from ..buffer import ReplayBuffer
 from ..errors import ReliveWarning
 from ..schema import Schema
 from .agreement import check
+from .nests import leaves
 from .oracle import OracleBuffer
 from .synthetic import BOTH, GO, JUMP, STAY, TERMINATED, TRUNCATED, Script, SyntheticEnvs
 
@@ -102,7 +103,10 @@ def _life(schema: Schema, num_envs: int, lap: int, gives: bool, calls: int, seed
             give_next=bool(rng.random() < 0.7),
             priorities=rng.choice([0.0, 0.5, 1.0, 20.0], 5).tolist() if gives and rng.random() < 0.3 else None,
         )
-        made.append(Call(lanes, envs.rollout(lanes, steps, script)))
+        rollout = envs.rollout(lanes, steps, script)
+        for array in leaves(rollout):
+            array.flags.writeable = False  # all buffers share it
+        made.append(Call(lanes, rollout))
     return tuple(made)
 
 
