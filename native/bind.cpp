@@ -9,6 +9,8 @@
 #include "bind_ring.hpp"
 
 void bind_add(nanobind::module_& m);
+void bind_callable(nanobind::module_& m);
+void bind_draw(nanobind::module_& m);
 void bind_files(nanobind::module_& m);
 void bind_gather(nanobind::module_& m);
 void bind_ranked(nanobind::module_& m);
@@ -78,10 +80,12 @@ NB_MODULE(_native, m) {
     named = find_plans(m);
     m.doc() = "The kernels in C++; relive._ring.kernels_numpy has the same functions and describes them.";
     m.def("simd", [] { return kernels->name; });
+    bind_callable(m);
     bind_add(m);
     bind_samplers(m);
     bind_ranked(m);
     bind_ring(m);
     bind_gather(m);
+    bind_draw(m);
     bind_files(m);
 }

@@ -1,5 +1,7 @@
 // Copies of rows, bound to columns that Python owns; relive._ring.kernels_numpy.gather describes each call.
 #include "bind_ring.hpp"
+#include "draw.hpp"
+#include "fold.hpp"
 
 namespace relive {
 namespace {
@@ -33,9 +35,7 @@ public:
 
     nb::object expand(PyRing& owner, In<int64_t> slots, In<float> discounts, bool last,
                       std::optional<nb::list> given) const {
-        for (std::size_t c = 0; c < columns_.size(); ++c)
-            require(picks_[c] < 2 && columns_[c].rows == owner.ring.zero_row() + 1,
-                    "relive._ring._native.Gather.expand: columns of another ring");
+        check_of(owner, "relive._ring._native.Gather.expand: columns of another ring");
         const std::int64_t* rows[2];
         std::int64_t behind;
         nb::object windows = owner.windows_of(slots, discounts, rows[0], rows[1], behind);
@@ -52,9 +52,7 @@ public:
     // What stands at the positions of sequences: observations (pick 0), or the steps before them (pick 1).
     nb::object unroll(const PyRing& owner, In<int64_t> slots, int64_t length, In<float> discounts, bool time_major,
                       bool listed, std::optional<nb::list> given) const {
-        for (std::size_t c = 0; c < columns_.size(); ++c)
-            require(picks_[c] < 2 && columns_[c].rows == owner.ring.zero_row() + 1,
-                    "relive._ring._native.Gather.unroll: columns of another ring");
+        check_of(owner, "relive._ring._native.Gather.unroll: columns of another ring");
         require(length >= 1 && length <= owner.ring.rows && discounts.size <= owner.ring.rows + 1,
                 "relive._ring._native.Gather.unroll: longer than a lane");
         const npy_intp items = npy_intp(slots.size), positions = npy_intp(length + discounts.size - 1);
@@ -75,6 +73,34 @@ public:
                 }
             });
         return plan(plans().sequenced, plan_of, outs);
+    }
+
+    // Copy the rows that each column's pick has.
+    template <typename Run>
+    void copy_to(char* const* to, const std::int64_t* const* rows, npy_intp n, Run&& run_kernel) const {
+        constexpr std::size_t FEW = 24;
+        Job few_jobs[FEW];
+        Fetch few_fetches[FEW];
+        std::vector<Job> jobs(columns_.size() > FEW ? columns_.size() : 0);
+        std::vector<Fetch> fetches(spans_.size() > FEW ? spans_.size() : 0);
+        Job* const job = jobs.empty() ? few_jobs : jobs.data();
+        Fetch* const fetch = fetches.empty() ? few_fetches : fetches.data();
+        for (std::size_t c = 0; c < columns_.size(); ++c) {
+            const Column& column = columns_[c].column;
+            job[c] = {column.data, to[c], rows[picks_[c]], column.row, column.stride};
+        }
+        for (std::size_t s = 0; s < spans_.size(); ++s)
+            fetch[s] = {spans_[s].data, rows[spans_[s].pick], spans_[s].bytes, spans_[s].stride};
+        run_kernel(n, [&] { chosen().gather(job, columns_.size(), fetch, spans_.size(), n); });
+    }
+
+    std::size_t size() const { return columns_.size(); }
+    nb::handle column(std::size_t c) const { return keep_[c]; }
+
+    // Refuse columns of another ring than this one, or that are read at more than an anchor and its successor.
+    void check_of(const PyRing& owner, const char* what) const {
+        for (std::size_t c = 0; c < columns_.size(); ++c)
+            require(picks_[c] < 2 && columns_[c].rows == owner.ring.zero_row() + 1, what);
     }
 
 private:
@@ -177,15 +203,94 @@ private:
 
     template <typename Run>
     void copy(const std::int64_t* const* rows, const nb::list& outs, npy_intp n, Run&& run_kernel) const {
-        const std::vector<char*> to = outputs(outs, n);
-        std::vector<Job> jobs;
-        for (std::size_t c = 0; c < columns_.size(); ++c) {
-            const Column& column = columns_[c].column;
-            jobs.push_back({column.data, to[c], rows[picks_[c]], column.row, column.stride});
+        copy_to(outputs(outs, n).data(), rows, n, std::forward<Run>(run_kernel));
+    }
+};
+
+// Transitions whose columns are copied as they are, but for rewards that are summed over several steps.
+class Transitions : public Expansion {
+public:
+    Transitions(nb::object gather, nb::object ring, In<float> discounts, nb::list keys, nb::object reward,
+                In<double> gammas, nb::object apart)
+        : gather_(nb::cast<const PyGather&>(gather)),
+          owner_(nb::cast<PyRing&>(ring)),
+          discounts_(discounts.data, discounts.data + discounts.size),
+          gammas_(gammas.data, gammas.data + gammas.size),
+          keys_(keys),
+          reward_(std::move(reward)),
+          apart_(std::move(apart)),
+          held_(nb::make_tuple(gather, ring)) {
+        gather_.check_of(owner_, "relive._ring._native.Gather.transitions: columns of another ring");
+        require(keys_.size() == gather_.size() && gammas.size == discounts.size && discounts.size >= 2 &&
+                    discounts.size - 1 <= owner_.ring.rows,
+                "relive._ring._native.Gather.transitions: no window that a lane holds, or no keys of a column");
+        if (!reward_.is_none()) {
+            rewards_.emplace(reward_);
+            require(rewards_->rows == owner_.ring.zero_row() + 1 &&
+                        (rewards_->type == NPY_FLOAT || rewards_->type == NPY_DOUBLE) &&
+                        PyArray_ISALIGNED(array(reward_)),
+                    "relive._ring._native.Gather.transitions: rewards have to be floats");
         }
-        std::vector<Fetch> fetches;
-        for (const Span& span : spans_) fetches.push_back({span.data, rows[span.pick], span.bytes, span.stride});
-        run_kernel(n, [&] { chosen().gather(jobs.data(), jobs.size(), fetches.data(), fetches.size(), n); });
+        Layout layout;
+        lay_out(layout);  // whose keys are looked at here
+    }
+
+    void lay_out(Layout& layout) const override {
+        const auto add = [&](nb::tuple keys, nb::handle column) {
+            const npy_intp* shape = PyArray_DIMS(array(column));
+            layout.add(std::move(keys), nb::borrow(reinterpret_cast<PyObject*>(PyArray_DESCR(array(column)))),
+                       {shape + 1, shape + PyArray_NDIM(array(column))});
+        };
+        for (std::size_t c = 0; c < gather_.size(); ++c) add(nb::cast<nb::tuple>(keys_[c]), gather_.column(c));
+        if (rewards_) add(nb::make_tuple(nb::str("reward")), reward_);
+        layout.add("discount", NPY_FLOAT);
+        layout.add("terminated", NPY_BOOL);
+        layout.add("truncated", NPY_BOOL);
+        layout.add("steps", NPY_INT32);
+        layout.add("ids", NPY_INT64);
+    }
+
+    nb::object apart(std::int64_t n) const override { return apart_(n); }
+    std::int64_t scratch() const override { return 2; }
+
+    void expand(const std::int64_t* slots, std::int64_t n, char* const* to, std::int64_t* scratch) override {
+        const Ring& ring = owner_.ring;
+        within(slots, n, ring.slots(), "relive._ring._native.sampling: a sampler of another ring");
+        std::int64_t *at = scratch, *after = scratch + n;
+        char* const* next = to + gather_.size() + (rewards_ ? 1 : 0);
+        auto* steps = reinterpret_cast<std::int32_t*>(next[3]);
+        const Windows out{reinterpret_cast<std::int64_t*>(next[4]),
+                          at,
+                          after,
+                          steps,
+                          reinterpret_cast<float*>(next[0]),
+                          reinterpret_cast<std::uint8_t*>(next[1]),
+                          reinterpret_cast<std::uint8_t*>(next[2])};
+        const auto longest = std::int64_t(discounts_.size()) - 1;
+        std::int64_t behind = 0;
+        run(n, [&] { behind = ring.windows(slots, n, longest, discounts_.data(), out); });
+        const std::int64_t* rows[2] = {at, after};
+        // Before the rows may be overwritten: others make their calls while the last copy is made.
+        if (rewards_) run(n, [&] { fold_into(at, steps, n, to[gather_.size()]); });
+        gather_.copy_to(to, rows, npy_intp(n),
+                        [&](std::int64_t items, auto&& kernel) { owner_.read(behind, items, kernel); });
+    }
+
+private:
+    const PyGather& gather_;
+    PyRing& owner_;
+    std::vector<float> discounts_;
+    std::vector<double> gammas_;
+    nb::list keys_;
+    nb::object reward_, apart_, held_;
+    std::optional<RowArray> rewards_;
+
+    void fold_into(const std::int64_t* at, const std::int32_t* steps, std::int64_t n, char* to) const {
+        const auto count = std::int64_t(gammas_.size());
+        if (rewards_->type == NPY_FLOAT)
+            fold(owner_.ring, rewards_->column, at, steps, n, gammas_.data(), count, reinterpret_cast<float*>(to));
+        else
+            fold(owner_.ring, rewards_->column, at, steps, n, gammas_.data(), count, reinterpret_cast<double*>(to));
     }
 };
 
@@ -194,6 +299,7 @@ private:
 
 void bind_gather(nanobind::module_& m) {
     using namespace relive;
+    nb::class_<Expansion>(m, "Expansion");
     nb::class_<PyGather>(m, "Gather")
         .def(nb::init<nb::list, nb::list>(), nb::arg("columns"), nb::arg("picks"))
         .def("take", &PyGather::take, nb::arg("rows"), nb::arg("outs"))
@@ -201,5 +307,15 @@ void bind_gather(nanobind::module_& m) {
         .def("unroll", &PyGather::unroll, nb::arg("ring"), nb::arg("slots"), nb::arg("length"), nb::arg("discounts"),
              nb::arg("time_major"), nb::arg("listed"), nb::arg("outs").none())
         .def("expand", &PyGather::expand, nb::arg("ring"), nb::arg("slots"), nb::arg("discounts"), nb::arg("last"),
-             nb::arg("outs").none());
+             nb::arg("outs").none())
+        .def(
+            "transitions",
+            [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, In<float> discounts, nb::list keys,
+               nb::object reward, In<double> gammas, nb::object apart) {
+                Expansion* const made =
+                    new Transitions(nb::borrow(gather), nb::borrow(ring), discounts, keys, reward, gammas, apart);
+                return nb::cast(made, nb::rv_policy::take_ownership);
+            },
+            nb::arg("ring"), nb::arg("discounts"), nb::arg("keys"), nb::arg("reward").none(), nb::arg("gammas"),
+            nb::arg("apart"));
 }

@@ -70,6 +70,16 @@ public:
         return plan(plans().sampled, found.slots.array, found.values.array, weight.array);
     }
 
+    // Draw slots; without replacement `scratch` has room for n times the tree's levels.
+    void choose(const double* u, std::int64_t n, bool stratified, bool replacement, std::int64_t* slots, double* values,
+                double* scratch) {
+        ranks_.fit();
+        tree_.choose(u, n, stratified, replacement, slots, values, scratch);
+        chosen().ranked(ranks_.order, slots, n, slots);
+    }
+
+    SumTree& tree() { return tree_; }
+
 private:
     SumTree& tree_;
     Ranks ranks_;
@@ -103,6 +113,19 @@ private:
     }
 };
 
+nb::object chooser_of_ranks(nb::handle_t<PyRanks> ranks, nb::handle_t<PyRing> ring, InOut<std::int64_t, 2> seen,
+                            InOut<double> draws, nb::object settings) {
+    auto& order = nb::cast<PyRanks&>(ranks);
+    const auto& owner = nb::cast<const PyRing&>(ring);
+    const auto initial = nb::cast<double>(settings.attr("initial"));
+    seen_of(owner, seen);  // of its shape
+    Chooser* const made = new Proportional(
+        order, order.tree(), Proportions::of(settings, draws),
+        [&order, &owner, seen, initial] { return order.refresh(owner, seen, initial); },
+        [](nb::handle, nb::handle) { return false; }, nb::make_tuple(ranks, ring, seen.object, draws.object));
+    return nb::cast(made, nb::rv_policy::take_ownership);
+}
+
 }  // namespace
 }  // namespace relive
 
@@ -125,5 +148,6 @@ void bind_ranked(nanobind::module_& m) {
         .def("draw", &PyRanks::draw, nb::arg("u"), nb::arg("stratified"))
         .def("draw_distinct", &PyRanks::draw_distinct, nb::arg("u"))
         .def("sample", &PyRanks::sample, nb::arg("u"), nb::arg("stratified"), nb::arg("replacement"), nb::arg("scale"),
-             nb::arg("items"), nb::arg("beta"));
+             nb::arg("items"), nb::arg("beta"))
+        .def("chooser", &chooser_of_ranks, nb::arg("ring"), nb::arg("seen"), nb::arg("draws"), nb::arg("settings"));
 }

@@ -224,6 +224,7 @@ void bind_ring(nanobind::module_& m) {
         .def_prop_rw(
             "enough_ends", [](const PyRing& owner) { return owner.ring.enough_ends; },
             [](PyRing& owner, int64_t ends) { owner.ring.enough_ends = ends; })
+        .def_ro("asked", &PyRing::asked)
         .def("limit", &PyRing::limit, nb::arg("limits").none())
         .def("allow", &PyRing::allow, nb::arg("lanes").none())
         .def("look", &PyRing::look)

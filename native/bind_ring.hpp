@@ -105,7 +105,8 @@ public:
     nb::object snapshot() const;
 
     Ring ring;
-    Inputs inputs;  // of the call that is being made
+    Inputs inputs;      // of the call that is being made
+    int64_t asked = 0;  // calls of which Python had to look at a value
 
 private:
     nb::object keep_, notify_, limits_, lanes_;

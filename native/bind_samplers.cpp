@@ -48,6 +48,18 @@ public:
             u, [&](const auto& queue, int64_t* slots) { queue.draw_episodes(ring_.ring, u.data, u.size, slots); });
     }
 
+    // Choose n slots by uniforms; of a queue that is not empty, and holds as many.
+    void choose(const double* u, int64_t n, bool replacement, int64_t* slots) const {
+        visit([&](const auto& queue) {
+            if (queue.firsts)
+                queue.draw_episodes(ring_.ring, u, n, slots);
+            else if (replacement)
+                queue.draw(ring_.ring, u, n, slots);
+            else
+                queue.draw_distinct(ring_.ring, u, n, slots);
+        });
+    }
+
 private:
     static constexpr const char* WRONG = "relive._ring._native.Queue: arrays that no queue has";
     const PyRing& ring_;
@@ -93,6 +105,29 @@ private:
     }
 };
 
+// Every item, or every episode, equally likely.
+class Equal : public Chooser {
+public:
+    Equal(nb::object queue, bool replacement)
+        : queue_(nb::cast<PyQueue&>(queue)), replacement_(replacement), held_(std::move(queue)) {}
+
+    int64_t refresh() override { return queue_.refresh(); }
+    bool replacement() const override { return replacement_; }
+    bool prioritizes() const override { return false; }
+    void prepare(int64_t) override {}
+    double begin(const double*) override { return 0.0; }
+    void choose(const double* u, int64_t n, double, int64_t* slots, double*, float* weights) override {
+        queue_.choose(u, n, replacement_, slots);
+        std::fill_n(weights, n, 1.0f);
+    }
+    bool try_update(nb::handle, nb::handle) override { return false; }
+
+private:
+    PyQueue& queue_;
+    bool replacement_;
+    nb::object held_;
+};
+
 nb::object power(In<double> x, double exponent) {
     Out<double> result(x.size);
     run(x.size, [&] { chosen().power(x.data, x.size, exponent, result.data); });
@@ -112,6 +147,23 @@ nb::object weights(In<double> values, double reference, double beta) {
     return result.array;
 }
 
+nb::object chooser_of_tree(nb::handle_t<SumTree> tree, nb::handle_t<PyRing> ring, InOut<std::int64_t, 2> seen,
+                           InOut<double> draws, nb::object settings) {
+    auto& sums = nb::cast<SumTree&>(tree);
+    const auto& owner = nb::cast<const PyRing&>(ring);
+    const auto number = [&](const char* name) { return nb::cast<double>(settings.attr(name)); };
+    const double initial = number("initial"), eps = number("eps"), alpha = number("alpha");
+    seen_of(owner, seen);  // of its shape
+    Chooser* const made = new Proportional(
+        sums, sums, Proportions::of(settings, draws),
+        [&sums, &owner, seen, initial, alpha] { return sums.refresh(owner, seen, initial, alpha); },
+        [&sums, &owner, seen, initial, eps, alpha](nb::handle ids, nb::handle td_error) {
+            return sums.try_update(owner, seen, ids, td_error, initial, eps, alpha);
+        },
+        nb::make_tuple(tree, ring, seen.object, draws.object));
+    return nb::cast(made, nb::rv_policy::take_ownership);
+}
+
 double smallest(In<double> values) {
     require(values.size > 0, "relive._ring._native.smallest: no value");
     return chosen().smallest(values.data, values.size);
@@ -126,6 +178,7 @@ void bind_samplers(nanobind::module_& m) {
     m.def("mass", &mass, nb::arg("td_error"), nb::arg("eps"), nb::arg("alpha"));
     m.def("weights", &weights, nb::arg("values"), nb::arg("reference"), nb::arg("beta"));
     m.def("smallest", &smallest, nb::arg("values"));
+    nb::class_<Chooser>(m, "Chooser");
     nb::class_<SumTree>(m, "Tree")
         .def(nb::init<nb::list, nb::list, InOut<double>>(), nb::arg("sums"), nb::arg("mins"), nb::arg("state"))
         .def("get", &SumTree::get, nb::arg("indices"))
@@ -141,12 +194,20 @@ void bind_samplers(nanobind::module_& m) {
              nb::arg("td_error").none(), nb::arg("initial"), nb::arg("eps"), nb::arg("alpha"))
         .def("refresh", &SumTree::refresh, nb::arg("ring"), nb::arg("seen"), nb::arg("initial"), nb::arg("alpha"))
         .def("update", &SumTree::update, nb::arg("slots"), nb::arg("td_error"), nb::arg("keep").none(), nb::arg("eps"),
-             nb::arg("alpha"));
+             nb::arg("alpha"))
+        .def("chooser", &chooser_of_tree, nb::arg("ring"), nb::arg("seen"), nb::arg("draws"), nb::arg("settings"));
     nb::class_<PyQueue>(m, "Queue")
         .def(nb::init<nb::handle_t<PyRing>, nb::object, nb::object, InOut<std::int64_t, 2>, InOut<std::int64_t, 2>>(),
              nb::arg("ring"), nb::arg("places"), nb::arg("firsts").none(), nb::arg("ends"), nb::arg("seen"))
         .def("refresh", &PyQueue::refresh)
         .def("draw", &PyQueue::draw, nb::arg("u"))
         .def("draw_distinct", &PyQueue::draw_distinct, nb::arg("u"))
-        .def("draw_episodes", &PyQueue::draw_episodes, nb::arg("u"));
+        .def("draw_episodes", &PyQueue::draw_episodes, nb::arg("u"))
+        .def(
+            "chooser",
+            [](nb::handle_t<PyQueue> queue, bool replacement) {
+                Chooser* const made = new Equal(nb::borrow(queue), replacement);
+                return nb::cast(made, nb::rv_policy::take_ownership);
+            },
+            nb::arg("replacement"));
 }

@@ -5,6 +5,7 @@
 
 #include "bind_ring.hpp"
 #include "checks.hpp"
+#include "draw.hpp"
 #include "priorities.hpp"
 
 namespace relive {
@@ -130,12 +131,8 @@ public:
         Out<float> weight(u.size);
         Scratch<double> scratch(replacement ? 0 : u.size * tree_.levels);
         run(u.size, [&] {
-            const Kernels& kernels = chosen();
-            if (replacement)
-                kernels.draw(tree_, u.data, u.size, stratified, index.data, value.data);
-            else
-                kernels.draw_distinct(tree_, u.data, u.size, index.data, value.data, scratch.data());
-            kernels.weights(value.data, u.size, reference(scale, items, value.data, u.size), beta, weight.data);
+            choose(u.data, u.size, stratified, replacement, index.data, value.data, scratch.data());
+            chosen().weights(value.data, u.size, reference(scale, items, value.data, u.size), beta, weight.data);
         });
         return plan(plans().sampled, index.array, value.array, weight.array);
     }
@@ -188,6 +185,15 @@ public:
         return priorities_.update(tree_, slots.data, td_error.data, kept, slots.size, eps, alpha);
     }
 
+    // Draw leaves; without replacement `scratch` has room for n times the tree's levels.
+    void choose(const double* u, std::int64_t n, bool stratified, bool replacement, std::int64_t* index, double* value,
+                double* scratch) {
+        if (replacement)
+            chosen().draw(tree_, u, n, stratified, index, value);
+        else
+            chosen().draw_distinct(tree_, u, n, index, value, scratch);
+    }
+
     double reference(int scale, double items, const double* values, std::int64_t n) const {
         return scale == 0 ? chosen().smallest(values, n) : scale == 1 ? tree_.state[1] : tree_.state[0] / items;
     }
@@ -215,6 +221,78 @@ private:
         Scratch<std::int64_t> scratch(count);
         run(count, [&] { chosen().write(tree_, writes, scratch.data()); });
     }
+};
+
+// What the samplers that draw in proportion have in common; see `ProportionalSampling` in relive.samplers.
+struct Proportions {
+    bool stratified, replacement;
+    int scale;
+    double start, end, over;  // of beta: from one to the other in so many draws; 0: it stays
+    double* draws;            // how many there were, and the last one's beta
+
+    static Proportions of(nb::handle settings, InOut<double> draws) {
+        require(draws.size == 2, "relive._ring._native: `draws` is not `[2]`");
+        const nb::object beta = settings.attr("beta"), weights = settings.attr("weights");
+        const bool moves = !PyFloat_Check(beta.ptr());
+        const auto number = [&](const char* name) {
+            return nb::cast<double>(moves ? nb::object(beta.attr(name)) : beta);
+        };
+        const int scale = weights.equal(nb::str("batch")) ? 0 : weights.equal(nb::str("buffer")) ? 1 : 2;
+        return {nb::cast<bool>(settings.attr("stratified")),
+                nb::cast<bool>(settings.attr("replacement")),
+                scale,
+                number("start"),
+                number("end"),
+                moves ? number("over") : 0.0,
+                draws.data};
+    }
+
+    // As `Anneal.at`, for the next draw.
+    double beta() const { return draws[0] >= over ? end : start + (end - start) * (draws[0] / over); }
+};
+
+// A kernel that draws in proportion to the numbers of a sum tree; `Kernel` has `choose`, and the functions call it.
+template <typename Kernel>
+class Proportional : public Chooser {
+public:
+    using Refresh = std::function<int64_t()>;
+    using Update = std::function<bool(nb::handle, nb::handle)>;
+
+    Proportional(Kernel& kernel, SumTree& tree, const Proportions& of, Refresh refresh, Update update, nb::object held)
+        : kernel_(kernel),
+          tree_(tree),
+          of_(of),
+          refresh_(std::move(refresh)),
+          update_(std::move(update)),
+          held_(std::move(held)) {}
+
+    int64_t refresh() override { return refresh_(); }
+    bool replacement() const override { return of_.replacement; }
+    bool prioritizes() const override { return true; }
+    void prepare(int64_t n) override {
+        if (!of_.replacement) scratch_.resize(size_t(n * tree_.tree().levels));
+    }
+    double begin(const double* beta) override {
+        const double exponent = beta ? *beta : of_.beta();
+        of_.draws[0] += 1.0;
+        of_.draws[1] = exponent;
+        return exponent;
+    }
+    void choose(const double* u, int64_t n, double beta, int64_t* slots, double* values, float* weights) override {
+        kernel_.choose(u, n, of_.stratified, of_.replacement, slots, values, scratch_.data());
+        const double items = of_.scale == 2 ? tree_.tree().state[ITEMS] : 1.0;
+        chosen().weights(values, n, tree_.reference(of_.scale, items, values, n), beta, weights);
+    }
+    bool try_update(nb::handle ids, nb::handle td_error) override { return update_(ids, td_error); }
+
+private:
+    Kernel& kernel_;
+    SumTree& tree_;
+    Proportions of_;
+    Refresh refresh_;
+    Update update_;
+    nb::object held_;  // what is referred to
+    std::vector<double> scratch_;
 };
 
 }  // namespace relive

@@ -137,4 +137,18 @@ private:
     }
 };
 
+// Enters a lock for as long as it lives.
+class Entered {
+public:
+    explicit Entered(Lock& lock) : lock_(lock) {
+        if (!lock_.enter()) nb::raise_python_error();
+    }
+    ~Entered() { lock_.leave(); }
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+
+private:
+    Lock& lock_;
+};
+
 }  // namespace relive

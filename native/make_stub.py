@@ -56,7 +56,8 @@ def stub(module: Any, protocols: str) -> str:
                 for key, each in members
                 if hasattr(each, "__nb_signature__")
             ]
-            classes.append("".join([f"\nclass {name}:\n", *attributes, *methods]))
+            body = "".join(["\n", *attributes, *methods]) if attributes or methods else " ...\n"
+            classes.append(f"\nclass {name}:{body}")
         elif hasattr(value, "__nb_signature__"):
             functions.append(_function(value, known[f"Kernels.{name}"]))
     body = "".join(functions + classes)

@@ -39,6 +39,9 @@ class Batch(Mapping[str, Any]):
         fields = self._fields
         if name.startswith("_") or name not in fields:
             raise AttributeError(f"a batch has no field `{name}`; it has {', '.join(self)}")
+        if type(fields) is not dict:  # a mapping whose arrays are made now
+            fields = dict(fields)
+            _set_fields(self, fields)
         # From the first look on fields are attributes: learners read several, and each would cost a Python call.
         if type(fields) is dict and dict not in set(map(type, fields.values())) and _METHODS.isdisjoint(fields):
             _set_attributes(self, fields)
@@ -60,11 +63,11 @@ class Batch(Mapping[str, Any]):
         return f"Batch({', '.join(_described(name, value) for name, value in self.items())})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batch, (self._fields,)
+        return Batch, (dict(self._fields),)
 
     def map(self, change: Callable[[Any], Any]) -> Batch:
         """Return a batch with `change` applied to every array."""
-        return Batch(mapped(change, self._fields))
+        return Batch(mapped(change, dict(self._fields)))
 
     def torch(self, device: Any = None) -> Batch:
         """Return the items as PyTorch tensors; on the CPU they share memory with this batch.
@@ -136,11 +139,11 @@ class _Changed(Batch):
         return self[name]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batch, (mapped(self._change, self._fields),)
+        return Batch, (mapped(self._change, dict(self._fields)),)
 
     def map(self, change: Callable[[Any], Any]) -> Batch:
         """Return a batch with `change` applied to every array."""
-        return Batch(mapped(lambda value: change(self._change(value)), self._fields))
+        return Batch(mapped(lambda value: change(self._change(value)), dict(self._fields)))
 
 
 _set_fields = Batch.__dict__["_fields"].__set__

@@ -15,7 +15,7 @@ from ._base.forks import importing
 from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
 from ._buffer.adding import shadow
-from ._buffer.arguments import choice, generator, readable, too_many
+from ._buffer.arguments import choice, generator, readable
 from ._buffer.choices import Choices
 from ._buffer.core import CLOSED, Core, forked, opened
 from ._buffer.stats import Stats
@@ -106,6 +106,8 @@ class ReplayBuffer:
         self.limiter = None if core.limit is None else core.limit.limiter
         shadow(self, "add", core.calls[0], ReplayBuffer.add)
         shadow(self, "extend", core.calls[1], ReplayBuffer.extend)
+        for name, call in drawing.calls(core).items():
+            shadow(self, name, call, getattr(ReplayBuffer, name))
         if core.access.shares_sampler:
             forks.tell(self)
 
@@ -286,24 +288,7 @@ class ReplayBuffer:
             RateLimitTimeout: The limiter did not allow it in time.
             ArgumentError: `batch_size` is not a positive integer, or `beta` is negative or not finite.
         """
-        if type(batch_size) is not int or batch_size < 1:
-            batch_size = check.integer(batch_size, "ReplayBuffer.sample(batch_size)", minimum=1)
-        if beta is not None:
-            beta = check.real(beta, "ReplayBuffer.sample(beta)", low=0.0)
-        core = self._core
-        if batch_size > core.most:
-            raise too_many(core.most, batch_size, "ReplayBuffer.sample(batch_size)")
-        if core.notices.due:
-            core.notices.say(core.ring)
-        if core.limit is not None:
-            return drawing.draw_in_time(core, core.limit, batch_size, beta)
-        lock = core.lock
-        if lock.taken():
-            raise lock.refusal()
-        with lock.reentrant:
-            batch = drawing.draw(core, batch_size, beta)
-            core.tally.drawn += batch_size
-            return batch
+        return drawing.sample(self._core, batch_size, beta)
 
     def prefetch(
         self,
@@ -393,17 +378,7 @@ class ReplayBuffer:
             StaleId: An id was never issued. Nothing has changed.
             ArgumentError: The sampler has no priorities.
         """
-        core = self._core
-        if core.try_update is not None:
-            lock = core.lock
-            if lock.taken():
-                raise lock.refusal()
-            with lock.reentrant:
-                if core.try_update(ids, td_error):
-                    core.tally.updates += len(ids)
-                    core.access.count(len(ids), 0)
-                    return len(ids)
-        return drawing.update_priorities(core, ids, td_error)
+        return drawing.update_priorities(self._core, ids, td_error)
 
     def can_sample(self, batch_size: int) -> bool:
         """Whether `sample(batch_size)` would succeed; never raises. A signal handler may call it at any time."""
@@ -609,7 +584,7 @@ class ReplayBuffer:
             if core.limit is not None:
                 core.limit.over = True
             self._core = CLOSED
-            for name in ("add", "extend"):
+            for name in ("add", "extend", "sample", "update_priorities"):
                 vars(self).pop(name, None)
 
     def __enter__(self) -> Self:

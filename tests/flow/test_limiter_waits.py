@@ -223,7 +223,7 @@ def test_steps_are_written_by_the_native_kernels() -> None:
     for buffer in (plain, limited):
         add(buffer)
         assert buffer.stats().slow_adds == 0
-    assert type(plain.add).__name__ == "Add"  # nobody is asked
+    assert type(plain.add).__name__ == "Call"  # nobody is asked
     assert plain.stats().limiter is None
     assert inspect.signature(limited.add) == inspect.signature(plain.add)
 

@@ -150,6 +150,7 @@ def test_meta_a_broken_promise_is_found(fault: str) -> None:
         def buffer(self, sampler: object = None) -> relive.ReplayBuffer:
             made = super().buffer(sampler)
             made.__class__ = type("Broken", (Faulty,), {"fault": fault})
+            vars(made).pop("sample", None)  # the native call, which stands before the method
             return made
 
     with pytest.raises(AssertionError):

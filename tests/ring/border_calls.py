@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import spoilers
+from border_draw_calls import make_chooser, make_sampling, make_transitions, make_updating
 from border_ring_calls import add_call, gather_call, make_adding, make_gather, make_ring, ring_call
 from border_sampler_calls import (
     draw_from,
@@ -125,7 +126,7 @@ def makers() -> dict[str, Callable[[], Call]]:
     functions = ["simd", "ending", "away", "power", "mass", "weights", "smallest", "order_size"]
     functions += ["checksums", "copy_steps", "scatter_rows", "copy_ranges", "set_ranges", "read_rows"]
     ring = ["write", "cut", "limit", "allow", "look", "overtaken", "changes", "ids", "locate"]
-    ring += ["follow", "stacks", "windows", "fold", "fold_sequences", "watched", "enough_ends", "snapshot"]
+    ring += ["follow", "stacks", "windows", "fold", "fold_sequences", "watched", "enough_ends", "snapshot", "asked"]
     tree = [
         "get",
         "set",
@@ -148,6 +149,10 @@ def makers() -> dict[str, Callable[[], Call]]:
     return {
         **{name: lambda name=name: function_call(name) for name in functions},
         "adding": make_adding,
+        "sampling": make_sampling,
+        "updating": make_updating,
+        "Gather.transitions": make_transitions,
+        **{f"{kind}.chooser": lambda kind=kind: make_chooser(kind) for kind in ("Tree", "Ranks", "Queue")},
         "add": lambda: add_call(several=False),
         "extend": lambda: add_call(several=True),
         "Lock.__init__": lambda: Call(native.Lock, {}, {}),
@@ -179,7 +184,7 @@ def attempt(call: Call, arguments: dict[str, Any], extra: tuple[Any, ...] = ()) 
         return f"SystemError: {error}"
     except Exception as error:
         return f"{type(error).__name__} later"
-    declines = type(call.function).__name__ == "Add" or getattr(call.function, "__name__", "") == "try_update"
+    declines = type(call.function).__name__ == "Call" or getattr(call.function, "__name__", "") == "try_update"
     return "declined" if declines and (result is None or result is False) else "returned"
 
 

@@ -125,12 +125,14 @@ def ring_call(name: str) -> Call:
             },
         ),
         "watched": ({"value": 3}, {"value": spoilers.whole_numbers(-1, 256, 2**62, 2**64)}),
+        "asked": ({}, {}),
         "enough_ends": ({"value": 20}, {"value": spoilers.whole_numbers(2**64)}),
     }
     given, spoilt = calls[name]
     ring.look()
     properties = ("watched", "enough_ends")
     function = getattr(ring, name) if name not in properties else lambda value: setattr(ring, name, value)
+    function = (lambda: ring.asked) if name == "asked" else function
     return Call(function, given, spoilt)
 
 

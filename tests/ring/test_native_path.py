@@ -239,7 +239,7 @@ def test_add_looks_like_the_method_that_it_stands_for() -> None:
         buffer, counting = build(FLAT), Counting(FLAT, 80, num_envs=2)
     for name in ("add", "extend"):
         mine, method = getattr(buffer, name), getattr(relive.ReplayBuffer, name)
-        assert type(mine).__name__ == "Add"
+        assert type(mine).__name__ == "Call"
         assert (mine.__name__, mine.__doc__) == (name, method.__doc__)
         parameters = list(inspect.signature(method).parameters.values())
         assert list(inspect.signature(mine).parameters.values()) == parameters[1:]

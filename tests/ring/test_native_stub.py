@@ -119,6 +119,6 @@ def test_results_are_what_the_stub_says() -> None:
             assert isinstance(result, np.ndarray), name
             assert result.dtype == DTYPES.get(said, result.dtype), name
         else:
-            assert type(result).__name__ == {"None": "NoneType", "Callable": "Add"}.get(
+            assert type(result).__name__ == {"None": "NoneType", "Callable": "Call"}.get(
                 said.partition("[")[0], said.partition("[")[0]
             ), name

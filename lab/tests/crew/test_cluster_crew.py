@@ -76,7 +76,7 @@ def test_the_other_trainers(fake: FakeRay, kind: str, use_per: bool) -> None:
         trainer = R2D2Trainer(r2d2_toys.small(**given, eval_every=0), make_env=r2d2_toys.Walk)
     result = trainer.train()
     assert result.steps == trainer.config.total_steps
-    assert result.updates >= 12
+    assert result.updates >= 6  # of 15 and more: none is due while the first steps are on their way
     assert trainer.buffer.stats().drawn >= result.updates * trainer.config.batch_size
     trainer.close()
 

@@ -36,6 +36,7 @@ class Access(Protocol):
         window: The window under which the ring says which steps are drawable.
         keeps: What the ring records for every row.
         busy: Lanes that other processes were writing when the buffer was opened.
+        alone: Whether no other process writes to the arrays.
         shares_sampler: Whether a forked child would write the sampler's arrays, too.
         forked: Whether this process is such a child.
     """
@@ -43,6 +44,7 @@ class Access(Protocol):
     window: Window
     keeps: Sequence[str]
     busy: Sequence[int]
+    alone: bool
     shares_sampler: bool
     forked: bool
 
@@ -119,6 +121,7 @@ class Alone:
     """The access of the only process that has the arrays: nothing changes between a look and a copy."""
 
     busy: Sequence[int] = ()
+    alone = True
     shares_sampler = forked = False
 
     def __init__(self, window: Window, keeps: Sequence[str]) -> None:

@@ -93,6 +93,11 @@ class Adding:
         self._native = made != fallback
         return made
 
+    @property
+    def slow(self) -> int:
+        """Calls in which Python had to read a value."""
+        return self.parsed + self._ring.kernel.asked
+
     def lanes(self, env_ids: Any) -> Int64:
         """The lanes that a call is about."""
         return self._all_lanes if env_ids is None else lanes_of(env_ids, self._ring.lanes)

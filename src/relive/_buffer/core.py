@@ -39,23 +39,51 @@ class Tally:
 
     Attributes:
         rng: The generator of its draws.
-        drawn: Items drawn.
-        updates: Priorities that `update_priorities` was given.
-        stale: Those of them whose item was gone.
-        last_ids: The ids of the last batch.
-        last_weights: Its weights.
+        numbers: `drawn`, `updates` and `stale`, int64 `[3]`, which a native kernel counts in.
+        last: The ids of the last batch, int64, and behind them its weights, float32.
         identity: Names the buffer and its copies in directories of saves.
         saver: Writes these saves; None: there is none yet.
     """
 
-    __slots__ = ("drawn", "identity", "last_ids", "last_weights", "rng", "saver", "stale", "updates")
+    __slots__ = ("identity", "last", "numbers", "rng", "saver")
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
-        self.drawn = self.updates = self.stale = 0
-        self.last_ids: Int64 = np.empty(0, np.int64)
-        self.last_weights: Float32 = np.empty(0, np.float32)
+        self.numbers: Int64 = np.zeros(3, np.int64)
+        self.last = b""
         self.renew()
+
+    @property
+    def drawn(self) -> int:
+        """Items drawn."""
+        return int(self.numbers[0])
+
+    @property
+    def updates(self) -> int:
+        """Priorities that `update_priorities` was given."""
+        return int(self.numbers[1])
+
+    def count(self, drawn: int = 0, updates: int = 0, stale: int = 0) -> None:
+        """Count items drawn, priorities given, and those of them whose item was gone."""
+        self.numbers += drawn, updates, stale
+
+    def note(self, ids: Int64, weights: Float32) -> None:
+        """Keep the ids and weights of a batch as the last one's."""
+        self.last = ids.tobytes() + weights.tobytes()
+
+    @property
+    def last_ids(self) -> Int64:
+        """The ids of the last batch."""
+        return np.frombuffer(self.last, np.int64, self._last_items)
+
+    @property
+    def last_weights(self) -> Float32:
+        """The weights of the last batch."""
+        return np.frombuffer(self.last, np.float32, offset=8 * self._last_items)
+
+    @property
+    def _last_items(self) -> int:
+        return len(self.last) // 12
 
     def renew(self) -> None:
         """Be another buffer than that whose saves this one was loaded from."""
@@ -64,12 +92,11 @@ class Tally:
 
     def counts(self) -> dict[str, int]:
         """What was drawn and updated, by the names that saves have."""
-        return {"drawn": self.drawn, "updates": self.updates, "stale_updates": self.stale}
+        return dict(zip(("drawn", "updates", "stale_updates"), self.numbers.tolist(), strict=True))
 
     def restore(self, counts: Mapping[str, int]) -> None:
         """Go on from the counts of another buffer."""
-        self.drawn, self.updates = counts.get("drawn", 0), counts.get("updates", 0)
-        self.stale = counts.get("stale_updates", 0)
+        self.numbers[:] = [counts.get(name, 0) for name in self.counts()]
 
 
 class Core(Frozen):
@@ -126,7 +153,7 @@ class Core(Frozen):
     @property
     def slow_adds(self) -> int:
         """Calls of `add` and `extend` in which Python had to read a value."""
-        return self.writer.parsed + sum(getattr(call, "asked", 0) for call in self.native)
+        return self.writer.slow
 
 
 class _Closed:

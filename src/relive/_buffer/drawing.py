@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,13 +11,16 @@ import numpy as np
 from .._base import check
 from .._base.capabilities import completed
 from .._base.types import Float64, Int64
+from .._ring.kernels import active
 from .._ring.plans import State
 from ..batch import Batch
 from ..errors import ArgumentError, NotEnoughData, message
+from ..items._protocol import Compiled
 from ..samplers import Sampler, Share
 from ..samplers._protocol import Draw
-from .arguments import ids_of, no_priorities, shortage, stale, td_errors
+from .arguments import ids_of, no_priorities, shortage, stale, td_errors, too_many
 from .core import Core
+from .notices import DRAWS
 
 if TYPE_CHECKING:
     from .._flow.limit import Limit
@@ -23,6 +28,51 @@ if TYPE_CHECKING:
 
 
 _NO_WEIGHTS = np.empty(0, np.float32)
+
+
+def calls(core: Core) -> dict[str, Callable[..., Any]]:
+    """`sample` and `update_priorities` as the kernels have them, by name: as fast as they can be made here."""
+    if not core.access.alone or core.limit is not None:
+        return {}
+    kernels, chooser, found = active(), core.index.chooser, dict[str, Callable[..., Any]]()
+    if chooser is None:
+        return found
+    lock, numbers = core.lock.reentrant, core.tally.numbers
+    expansion = core.expander.kernel if isinstance(core.expander, Compiled) else None
+    if expansion is not None:
+        found["sample"] = kernels.sampling(
+            lock,
+            chooser,
+            expansion,
+            core.tally,
+            numbers,
+            core.notices.numbers,
+            DRAWS,
+            core.most,
+            Batch,
+            partial(sample, core),
+        )
+    if core.try_update is not None:
+        found["update_priorities"] = kernels.updating(lock, chooser, numbers, partial(update_priorities, core))
+    return found
+
+
+def sample(core: Core, batch_size: Any, beta: Any = None) -> Batch:
+    """`ReplayBuffer.sample` of any arguments."""
+    if type(batch_size) is not int or batch_size < 1:
+        batch_size = check.integer(batch_size, "ReplayBuffer.sample(batch_size)", minimum=1)
+    if beta is not None:
+        beta = check.real(beta, "ReplayBuffer.sample(beta)", low=0.0)
+    if batch_size > core.most:
+        raise too_many(core.most, batch_size, "ReplayBuffer.sample(batch_size)")
+    if core.notices.due:
+        core.notices.say(core.ring)
+    if core.limit is not None:
+        return draw_in_time(core, core.limit, batch_size, beta)
+    with core.lock.alone():
+        batch = draw(core, batch_size, beta)
+        core.tally.count(drawn=batch_size)
+        return batch
 
 
 def draw(core: Core, n: int, beta: float | None) -> Batch:
@@ -35,7 +85,7 @@ def draw(core: Core, n: int, beta: float | None) -> Batch:
         raise no_priorities(core.sampler, "$.beta")
     fields = core.access.draw(core, n, beta)
     tally = core.tally
-    tally.last_ids, tally.last_weights = fields["ids"].copy(), fields["weights"].copy()
+    tally.note(fields["ids"], fields["weights"])
     if not tally.updates and core.update is not None:
         core.notices.drew_without_updates(core.index.report)
     return Batch(fields)
@@ -61,15 +111,14 @@ def draw_in_time(core: Core, limit: Limit, n: int, beta: float | None) -> Batch:
 
 def count(core: Core, items: int) -> None:
     """Count items as drawn; the caller has the lock."""
-    core.tally.drawn += items
+    core.tally.count(drawn=items)
     if core.limit is not None:
         core.limit.sampled(items)
 
 
 def count_update(core: Core, given: int, dropped: int) -> None:
     """Count an update of `given` priorities, `dropped` of which had no item; the caller has the lock."""
-    core.tally.updates += given
-    core.tally.stale += dropped
+    core.tally.count(updates=given, stale=dropped)
     core.access.count(given, dropped)
 
 
@@ -87,6 +136,11 @@ def can_sample(core: Core, wanted: int) -> bool:
 
 def update_priorities(core: Core, ids: Any, td_error: Any) -> int:
     """`ReplayBuffer.update_priorities` of any arguments."""
+    if core.try_update is not None:
+        with core.lock.alone():
+            if core.try_update(ids, td_error):
+                count_update(core, len(ids), 0)
+                return len(ids)
     at = "ReplayBuffer.update_priorities"
     checked = ids_of(ids, at)
     errors = td_errors(td_error, checked)

@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Callable
 from math import ceil
 
+import numpy as np
+
 from .._base.forks import importing
 from .._ring.lanes import HEAD, MANY_BOUNDARIES, MANY_CUTS, REPEATED_FINALS, STORED, first_rows
 from .._ring.ring import Ring
@@ -39,9 +41,9 @@ _TAKE_FINALS = """`next_obs` of a step that ends is the next episode's first obs
     buffer.add(obs=obs, action=action, reward=reward, next_obs=final_obs, terminated=terminated, truncated=truncated)
 """
 _RECORDER = "`relive.gymnasium.Recorder(envs, buffer)` does this for every autoreset mode."
-_DRAWS = 1000  # without an update of priorities
+DRAWS = 1000  # without an update of priorities
 _FEWEST = 3  # ends that have to repeat: one observation may be that of a new episode by chance
-_OWN = {__name__, "relive._buffer.adding", "relive._buffer.call_lock", "relive.buffer"}
+_OWN = {__name__, "relive._buffer.adding", "relive._buffer.call_lock", "relive._buffer.drawing", "relive.buffer"}
 _OWN |= {"relive.cpprb", "relive.tianshou._vector", "relive.torchrl"}
 
 
@@ -49,24 +51,29 @@ class Notices:
     """Says each kind of notice once, as a `ReliveWarning`.
 
     Attributes:
-        due: The kinds that were found and are still to be said.
+        numbers: `due`, and how often `drew_without_updates` was called, int64 `[2]`; a native kernel reads the first
+            and counts in the second, but for the call number `DRAWS`.
     """
 
     def __init__(self) -> None:
-        self.due = 0
-        self._draws = 0
+        self.numbers = np.zeros(2, np.int64)
+
+    @property
+    def due(self) -> int:
+        """The kinds that were found and are still to be said."""
+        return int(self.numbers[0])
 
     def note(self, found: int) -> None:
         """Called by the kernel, under the buffer's lock."""
-        self.due |= found
+        self.numbers[0] |= found
 
     def drew_without_updates(self, report: Callable[[], Callable[[], Report]]) -> None:
         """Called after a draw by priorities of which none was ever updated, under the buffer's lock."""
-        self._draws += 1
-        if self._draws == _DRAWS:
+        self.numbers[1] += 1
+        if self.numbers[1] == DRAWS:
             quantiles = report()().priority_quantiles
             if quantiles and quantiles[0] == quantiles[-1]:  # otherwise the steps came with priorities
-                self.due |= NEVER_UPDATED
+                self.numbers[0] |= NEVER_UPDATED
 
     def say(self, ring: Ring) -> bool:
         """Say what is due, and whether anything was; called by the buffer's methods before they do anything."""
@@ -96,7 +103,7 @@ class Notices:
     def _first_time(self, kind: int, ring: Ring) -> bool:
         first = bool(ring.kernel.watched & kind)
         ring.kernel.watched &= ~kind
-        self.due &= ~kind
+        self.numbers[0] &= ~kind
         return first
 
 
@@ -154,7 +161,7 @@ def _many_boundaries(ring: Ring) -> str | None:
 
 
 def _never_updated(ring: Ring) -> str:
-    what = f"No priority was updated in {_DRAWS} draws: all items are drawn alike"
+    what = f"No priority was updated in {DRAWS} draws: all items are drawn alike"
     remedy = "give `update_priorities(batch.ids, td_error)` the TD errors of each batch, or draw with `Uniform()`"
     return event(what, "ReplayBuffer.sample", remedy)
 

@@ -28,6 +28,9 @@ class RingKernel(Protocol):
     watched: int
     enough_ends: int
 
+    @property
+    def asked(self) -> int: ...
+
     def write(
         self,
         values: list[Array],
@@ -65,6 +68,14 @@ class LockKernel(Protocol):
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None: ...
 
 
+class ExpansionKernel(Protocol):
+    """Copies items for the native `sample`; see `Gather.transitions`."""
+
+
+class ChooserKernel(Protocol):
+    """Chooses slots for the native `sample`; see `Tree.chooser`."""
+
+
 class GatherKernel(Protocol):
     """See `_ring/kernels_numpy/gather.py`."""
 
@@ -83,6 +94,15 @@ class GatherKernel(Protocol):
         listed: bool,
         outs: list[Array] | None,
     ) -> Sequenced: ...
+    def transitions(
+        self,
+        ring: RingKernel,
+        discounts: Float32,
+        keys: list[tuple[str, ...]],
+        reward: Array | None,
+        gammas: Float64,
+        apart: Callable[[int], list[Array] | None],
+    ) -> ExpansionKernel | None: ...
 
 
 class TreeKernel(Protocol):
@@ -103,6 +123,7 @@ class TreeKernel(Protocol):
     ) -> bool: ...
     def refresh(self, ring: RingKernel, seen: Int64, initial: float, alpha: float) -> int: ...
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None, eps: float, alpha: float) -> bool: ...
+    def chooser(self, ring: RingKernel, seen: Int64, draws: Float64, settings: Any) -> ChooserKernel | None: ...
 
 
 class RanksKernel(Protocol):
@@ -111,6 +132,7 @@ class RanksKernel(Protocol):
     def rebuild(self) -> None: ...
     def refresh(self, ring: RingKernel, seen: Int64, initial: float) -> int: ...
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None, eps: float) -> bool: ...
+    def chooser(self, ring: RingKernel, seen: Int64, draws: Float64, settings: Any) -> ChooserKernel | None: ...
     def draw(self, u: Float64, stratified: bool) -> Drawn: ...
     def draw_distinct(self, u: Float64) -> Drawn: ...
     def sample(
@@ -125,6 +147,7 @@ class QueueKernel(Protocol):
     def draw(self, u: Float64) -> Int64: ...
     def draw_distinct(self, u: Float64) -> Int64: ...
     def draw_episodes(self, u: Float64) -> Int64: ...
+    def chooser(self, replacement: bool) -> ChooserKernel | None: ...
 
 
 class Kernels(Protocol):
@@ -153,6 +176,22 @@ class Kernels(Protocol):
         fallback: Callable[..., Int64],
         several: bool,
     ) -> Callable[..., Int64]: ...
+    def sampling(
+        self,
+        lock: LockKernel,
+        chooser: ChooserKernel,
+        expansion: ExpansionKernel,
+        tally: Any,
+        counts: Int64,
+        notices: Int64,
+        first_notice: int,
+        most: int,
+        batch: type[Any],
+        fallback: Callable[..., Any],
+    ) -> Callable[..., Any]: ...
+    def updating(
+        self, lock: LockKernel, chooser: ChooserKernel, counts: Int64, fallback: Callable[..., int]
+    ) -> Callable[..., int]: ...
     def ending(self, begun: bool) -> None: ...
     def away(self) -> int: ...
     def Lock(self) -> LockKernel: ...

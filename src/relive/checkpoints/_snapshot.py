@@ -47,7 +47,7 @@ def restore(core: Core, facts: Facts) -> None:
     """Go on from what another buffer knew, but for its generator."""
     core.tally.restore(facts.counts)
     core.writer.parsed = facts.counts["slow_adds"]
-    core.tally.last_ids, core.tally.last_weights = facts.last_ids, facts.last_weights
+    core.tally.note(facts.last_ids, facts.last_weights)
 
 
 class Snapshot:

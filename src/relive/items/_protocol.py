@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from .._base.types import Int64
 from .._ring.plans import Window
 from .._ring.ring import Ring
 from ..schema import Schema
+
+if TYPE_CHECKING:
+    from .._ring.kernel_types import ExpansionKernel
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -41,6 +44,16 @@ class Expander(Protocol):
         `ids` is among them; the buffer adds `weights`. `rng` is its generator, for items that choose at random.
         """
         ...
+
+
+class Compiled:
+    """An expander that the native `sample` can do without.
+
+    Attributes:
+        kernel: Does what `expand` does, in one call; None: there is none for this schema, or with these kernels.
+    """
+
+    kernel: ExpansionKernel | None = None
 
 
 class Item(Protocol):

@@ -17,7 +17,7 @@ from ..errors import ArgumentError, message
 from ..schema import Schema
 from ._columns import Frames, check_reward, check_steps, lookback_of
 from ._outputs import Outputs
-from ._protocol import Item
+from ._protocol import Compiled, Item
 
 if TYPE_CHECKING:
     from ._protocol import Expander, Fields
@@ -78,7 +78,7 @@ class Transitions(Frozen, Item, kw_only=True):
         return _Transitions(self, schema, ring, arena)
 
 
-class _Transitions:
+class _Transitions(Compiled):
     """Plans windows, then has all columns copied in one pass over the rows; stacks of frames in a second one."""
 
     def __init__(self, item: Transitions, schema: Schema, ring: Ring, arena: Arena) -> None:
@@ -108,6 +108,11 @@ class _Transitions:
             self._keys += [(name, *c.keys[1:]) for c, _ in stacked]
         self._flat = all(len(keys) == 1 for keys in self._keys)
         self._names = [keys[0] for keys in self._keys]
+        if not (self._states or stacked):
+            keys, reward = [keys for keys, _, _ in jobs], self._reward if self._folds else None
+            self.kernel = self._gather.transitions(
+                ring.kernel, self._discounts, keys, reward, self._gammas, self._outputs.of
+            )
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the transitions that start at `slots`."""

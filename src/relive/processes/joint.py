@@ -75,6 +75,7 @@ class Joint:
     def __init__(self, memory: JointMemory, about: BufferDescription) -> None:
         self.window = about.window
         self.keeps: Sequence[str] = about.keeps
+        self.alone = False
         self.memory, self.shares_sampler = memory, memory.may_add
         self.forked = False
         self._view: View | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from .._base.arrays import ArraySpec, Memory
 from .._base.frozen import Frozen
 from .._base.types import Array, Bool, Float32, Float64, Int64
 from .._ring.ring import Ring
+
+if TYPE_CHECKING:
+    from .._ring.kernel_types import ChooserKernel
 
 
 class Draw(NamedTuple):
@@ -115,6 +118,11 @@ class Index(Protocol):
 
         It is what `update_priorities` calls first, without `refresh`.
         """
+        return None
+
+    @property
+    def chooser(self) -> ChooserKernel | None:
+        """What the native `sample` chooses slots by, as `refresh`, `draw` and `try_update` do; None: it calls them."""
         return None
 
     @property

@@ -117,9 +117,10 @@ class _Prioritized:
             # Sums, minima and counts may be those of a call that a kill ended halfway; a leaf that was drawn is then
             # negative, where nothing is drawn twice.
             self._tree.restore()
-        self._sampling = ProportionalSampling(settings, self._tree, state, memory.host("priorities.draws"))
+        seen, draws = memory.host("priorities.seen"), memory.host("priorities.draws")
+        self._sampling = ProportionalSampling(settings, self._tree, state, draws)
         self.draw = self._sampling.draw
-        seen = memory.host("priorities.seen")
+        self.chooser = self._tree.chooser(ring.kernel, seen, draws, settings)
         self.refresh = partial(self._tree.refresh, ring.kernel, seen, settings.initial, settings.alpha)
         self._try_update, self._seen, self._kernel = self._tree.try_update, seen, ring.kernel
 

@@ -146,9 +146,11 @@ class _Ranked:
         self._ranks = kernels.Ranks(tree, self._places, *kept, settings.alpha)
         if not memory.fresh:
             self._ranks.rebuild()
-        self._sampling = ProportionalSampling(settings, self._ranks, tree_state, memory.host("ranks.draws"))
+        seen, draws = memory.host("ranks.seen"), memory.host("ranks.draws")
+        self._sampling = ProportionalSampling(settings, self._ranks, tree_state, draws)
+        self.chooser = self._ranks.chooser(ring.kernel, seen, draws, settings)
         self.draw, self.priorities = self._sampling.draw, self._raw.__getitem__
-        self.refresh = partial(self._ranks.refresh, ring.kernel, memory.host("ranks.seen"), settings.initial)
+        self.refresh = partial(self._ranks.refresh, ring.kernel, seen, settings.initial)
 
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None) -> None:
         if not self._ranks.update(slots, td_error, keep, self._settings.eps):

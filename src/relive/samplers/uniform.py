@@ -91,6 +91,7 @@ class _Uniform:
         draw = queue.draw if settings.replacement else queue.draw_distinct
         self._draw = draw if episodes is None else queue.draw_episodes
         self._ones = np.ones(0, np.float32)
+        self.chooser = queue.chooser(settings.replacement)
 
     def draw(self, n: int, rng: np.random.Generator, beta: float | None) -> Draw:
         if len(self._ones) != n:

@@ -58,7 +58,7 @@ def adding(
 
     The native one checks, converts and writes all that it can, and calls `coerce` for single values of types that only
     Python can read, `refresh` before priorities are written, and `fallback` where something is not legal or a notice
-    has to be said first. Its attribute `asked` counts the calls that needed `coerce`. Here it is `fallback` itself.
+    has to be said first. `Ring.asked` counts the calls that needed `coerce`. Here it is `fallback` itself.
 
     Args:
         ring: Where the steps go.
@@ -68,5 +68,49 @@ def adding(
             to `fallback`.
         fallback: The same call in Python.
         several: Whether it is `extend`.
+    """
+    return fallback
+
+
+def sampling(
+    lock: Any,
+    chooser: None,
+    expansion: None,
+    tally: Any,
+    counts: Int64,
+    notices: Int64,
+    first_notice: int,
+    most: int,
+    batch: type[Any],
+    fallback: Callable[..., Any],
+) -> Callable[..., Any]:
+    """`sample` as an object that is called without a frame of Python's. Here it is `fallback`.
+
+    The native one draws from NumPy's own generators, gets all memory before it does, and leaves to `fallback` what is
+    not legal, and calls before which a notice has to be said.
+
+    Args:
+        lock: The buffer's.
+        chooser: The sampler's part.
+        expansion: The item's part.
+        tally: Has `rng`, and is given the ids and weights as `last`.
+        counts: Counts what is drawn in its first entry, and has updates in the second.
+        notices: The kinds that are due, and the draws while nothing was updated.
+        first_notice: The number of the draw after which a notice may be due.
+        most: Items of the largest batch.
+        batch: The class of the result, whose `_fields` is a mapping that makes arrays when they are looked at.
+        fallback: The same call in Python.
+    """
+    return fallback
+
+
+def updating(lock: Any, chooser: None, counts: Int64, fallback: Callable[..., int]) -> Callable[..., int]:
+    """`update_priorities` as an object that is called without a frame of Python's. Here it is `fallback`.
+
+    Args:
+        lock: The buffer's.
+        chooser: The sampler's part.
+        counts: Counts the priorities in its second entry.
+        fallback: The same call in Python, which takes all that is no plain array of ids that can be drawn.
     """
     return fallback

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..._base.types import Array, Float32, Int64
+from ..._base.types import Array, Float32, Float64, Int64
 from ..plans import Expanded, Sequenced
 from .rows import Rows
 
@@ -36,6 +36,26 @@ class Gather:
         else:
             self.take(rows, outs)
         return Expanded(windows, outs)
+
+    def transitions(
+        self,
+        ring: Rows,
+        discounts: Float32,
+        keys: Sequence[tuple[str, ...]],
+        reward: Array | None,
+        gammas: Float64,
+        apart: Callable[[int], list[Array] | None],
+    ) -> None:
+        """What the native `sample` expands transitions by: there is none here.
+
+        Args:
+            ring: The ring.
+            discounts: As in `Ring.windows`.
+            keys: Of every column, in the batch.
+            reward: The column of rewards that are summed over steps; None: they are among the columns.
+            gammas: As in `Ring.fold`.
+            apart: Arrays for the copies of all columns; None where fresh memory is as good.
+        """
 
     def unroll(
         self,

@@ -42,6 +42,9 @@ class Queue:
                 journal.put(self._seen, slice(None), changes.seen)
         return int((self._ends[:, COME] - self._ends[:, GONE]).sum())
 
+    def chooser(self, replacement: bool) -> None:
+        """What the native `sample` draws by: there is none here."""
+
     def draw(self, u: Float64) -> Int64:
         """The slots of anchors at random, from uniforms in [0, 1)."""
         counts = self._ends[:, COME] - self._ends[:, GONE]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -66,6 +68,9 @@ class Ranks:
                 self._set(journal, np.union1d(changes.removed, added), added, values)
                 journal.put(seen, slice(None), changes.seen)
         return len(self._order)
+
+    def chooser(self, ring: Ring, seen: Int64, draws: Float64, settings: Any) -> None:
+        """What the native `sample` draws by: there is none here; the arguments are those of `Tree.chooser`."""
 
     def update(self, slots: Int64, td_error: Float64, keep: Bool | None, eps: float) -> bool:
         """Set priorities `|td_error| + eps` of the slots that `keep` marks; the last of several for one slot wins.

@@ -63,6 +63,7 @@ class Ring(Rows):
         super().__init__(columns, num_obs, rows, steps, marks, counters, window)
         self.clock, self.given, self.arrival = clock, given, arrival
         self.watched, self._notify = 0, notify
+        self.asked = 0  # calls of a native `add` of which Python had to look at a value
         self.enough_ends = 20  # from so many on it is looked whether final observations repeat
 
     def write(

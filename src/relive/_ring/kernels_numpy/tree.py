@@ -134,6 +134,16 @@ class Tree:
                 journal.put(seen, slice(None), changes.seen)
         return int(self.state[2])
 
+    def chooser(self, ring: Ring, seen: Int64s, draws: Float64s, settings: Any) -> None:
+        """What the native `sample` draws by: there is none here.
+
+        Args:
+            ring: The ring that the tree follows.
+            seen: The ring's counters at the last refresh.
+            draws: How many draws there were, and the last one's beta, float64 `[2]`.
+            settings: Those of the sampler: `initial`, `alpha`, `eps`, `beta`, `weights`, `stratified`, `replacement`.
+        """
+
     def update(
         self, slots: Int64s, td_error: Float64s, keep: NDArray[np.bool_] | None, eps: float, alpha: float
     ) -> bool:

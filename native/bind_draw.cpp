@@ -1,0 +1,240 @@
+// `sample` and `update_priorities` as objects that are called without a Python frame; relive._buffer.drawing has the
+// same calls in Python, and what these leave to it.
+#include <numpy/random/bitgen.h>
+
+#include <cmath>
+
+#include "bind_ring.hpp"
+#include "callable.hpp"
+#include "draw.hpp"
+
+namespace relive {
+namespace {
+
+PyObject* left_to(const nb::object& fallback, PyObject* const* arguments, Py_ssize_t given, PyObject* names) {
+    return PyObject_Vectorcall(fallback.ptr(), arguments, size_t(given), names);
+}
+
+// The uniforms of NumPy's own generators, without a call of Python's: the numbers are those of `rng.random(n)`.
+class Uniforms {
+public:
+    // False where `rng` is a generator of another class.
+    bool use(const nb::object& rng) {
+        if (rng.is(rng_)) return bits_;
+        rng_ = nb::object();
+        bits_ = nullptr;
+        if (rng.type().is(nb::module_::import_("numpy.random").attr("Generator"))) {
+            const nb::object bit_generator = rng.attr("bit_generator");
+            capsule_ = bit_generator.attr("capsule");
+            acquire_ = bit_generator.attr("lock").attr("acquire");
+            release_ = bit_generator.attr("lock").attr("release");
+            bits_ = static_cast<bitgen_t*>(PyCapsule_GetPointer(capsule_.ptr(), "BitGenerator"));
+            if (!bits_) nb::raise_python_error();
+        }
+        rng_ = rng;
+        return bits_;
+    }
+    // False where another thread has the generator at this moment.
+    bool fill(double* u, int64_t n) const {
+        if (!acquire_(false).is(nb::handle(Py_True))) return false;
+        for (int64_t i = 0; i < n; ++i) u[i] = bits_->next_double(bits_->state);
+        release_();
+        return true;
+    }
+
+private:
+    nb::object rng_, capsule_, acquire_, release_;
+    bitgen_t* bits_ = nullptr;
+};
+
+// What a buffer counts; see `Tally` and `Notices` in relive._buffer.
+enum Count { DRAWN, UPDATES };
+enum Notice_ { DUE, DRAWS };
+
+class Sample : public Call {
+public:
+    Sample(nb::object lock, nb::object chooser, nb::object expansion, nb::object tally, InOut<int64_t> counts,
+           InOut<int64_t> notices, int64_t first_notice, int64_t most, nb::object batch, nb::object fallback)
+        : lock_(nb::cast<Lock&>(lock)),
+          chooser_(nb::cast<Chooser&>(chooser)),
+          expansion_(nb::cast<Expansion&>(expansion)),
+          counts_(counts.data),
+          notices_(notices.data),
+          first_notice_(first_notice),
+          most_(most),
+          tally_(std::move(tally)),
+          batch_(std::move(batch)),
+          fields_(batch_.attr("__dict__")["_fields"]),
+          fallback_(std::move(fallback)),
+          held_(nb::make_tuple(lock, chooser, expansion, counts.object, notices.object)) {
+        require(counts.size == 3 && notices.size == 2, "relive._ring._native.sampling: counts of another shape");
+        if (!PyType_Check(batch_.ptr()) || !Py_TYPE(fields_.ptr())->tp_descr_set || !PyCallable_Check(fallback_.ptr()))
+            throw nb::type_error("relive._ring._native.sampling: no batch, or nothing that can be called");
+        auto layout = std::make_shared<Layout>();
+        expansion_.lay_out(*layout);
+        ids_ = layout->fields().size() - 1;
+        layout->add("weights", NPY_FLOAT);
+        layout_ = layout;
+        for (const char* name : {"rng", "last", "batch_size", "beta"})
+            names_.push_back(nb::steal(PyUnicode_InternFromString(name)));
+    }
+
+    PyObject* operator()(PyObject* const* arguments, Py_ssize_t given, PyObject* names) override {
+        int64_t n = 0;
+        std::optional<double> beta;
+        if (read(arguments, given, names, n, beta) && !lock_.taken()) {
+            const Entered entered(lock_);
+            if (nb::object batch = attempt(n, beta); batch.is_valid()) return batch.release().ptr();
+        }
+        return left_to(fallback_, arguments, given, names);
+    }
+
+    int traverse(visitproc visit, void* arg) const override {
+        for (const nb::object* held : {&tally_, &batch_, &fields_, &fallback_, &held_}) Py_VISIT(held->ptr());
+        return 0;
+    }
+
+private:
+    Lock& lock_;
+    Chooser& chooser_;
+    Expansion& expansion_;
+    int64_t *counts_, *notices_;
+    int64_t first_notice_, most_;
+    nb::object tally_, batch_, fields_, fallback_, held_;
+    std::vector<nb::object> names_;  // interned
+    std::shared_ptr<const Layout> layout_;
+    size_t ids_ = 0;
+    Uniforms uniforms_;
+    std::vector<char> scratch_;  // of small batches, during whose draw no other call is made
+
+    nb::handle name(size_t i) const { return names_[i]; }
+
+    // Whether the arguments are the usual ones.
+    bool read(PyObject* const* arguments, Py_ssize_t given, PyObject* names, int64_t& n, std::optional<double>& beta) {
+        PyObject *size = given == 1 ? arguments[0] : nullptr, *exponent = nullptr;
+        if (given > 1) return false;
+        for (Py_ssize_t k = 0; names && k < PyTuple_GET_SIZE(names); ++k) {
+            PyObject* const text = PyTuple_GET_ITEM(names, k);
+            if (text == name(2).ptr() && !size)
+                size = arguments[given + k];
+            else if (text == name(3).ptr())
+                exponent = arguments[given + k];
+            else
+                return false;
+        }
+        if (!size || !PyLong_CheckExact(size)) return false;
+        n = PyLong_AsLongLong(size);
+        if (n == -1 && PyErr_Occurred()) PyErr_Clear();
+        if (n < 1 || n > most_) return false;
+        if (!exponent || exponent == Py_None) return true;
+        if (!PyFloat_CheckExact(exponent) || !chooser_.prioritizes()) return false;
+        beta = PyFloat_AS_DOUBLE(exponent);
+        return *beta >= 0.0 && std::isfinite(*beta);
+    }
+
+    // The batch; an invalid object where the call is left to Python, and nothing has changed.
+    nb::object attempt(int64_t n, const std::optional<double>& beta) {
+        const bool watched = chooser_.prioritizes() && !counts_[UPDATES];
+        if (notices_[DUE] || (watched && notices_[DRAWS] + 1 == first_notice_)) return {};
+        if (chooser_.refresh() < (chooser_.replacement() ? 1 : n)) return {};
+        if (!uniforms_.use(tally_.attr(name(0)))) return {};
+
+        // All memory first: behind the draw from the generator nothing fails.
+        const nb::object items = Items::make(layout_, npy_intp(n), expansion_.apart(n));
+        nb::object batch = nb::steal(as_type(batch_)->tp_alloc(as_type(batch_), 0));
+        if (!batch.is_valid() || Py_TYPE(fields_.ptr())->tp_descr_set(fields_.ptr(), batch.ptr(), items.ptr()) < 0)
+            nb::raise_python_error();
+        nb::object last = nb::steal(PyBytes_FromStringAndSize(nullptr, n * 12));
+        if (!last.is_valid()) nb::raise_python_error();
+        const size_t room = size_t(n) * 8 * size_t(3 + expansion_.scratch());
+        std::vector<char> own(n < WORTH_RELEASING ? 0 : room);
+        if (n < WORTH_RELEASING && scratch_.size() < room) scratch_.resize(room);
+        char* const scratch = n < WORTH_RELEASING ? scratch_.data() : own.data();
+        std::vector<char*> to;
+        for (size_t f = 0; f < layout_->fields().size(); ++f) to.push_back(Items::data(items, f));
+        chooser_.prepare(n);
+
+        auto* u = reinterpret_cast<double*>(scratch);
+        auto* slots = reinterpret_cast<int64_t*>(u + n);
+        auto* values = reinterpret_cast<double*>(slots + n);
+        auto* weights = reinterpret_cast<float*>(to[ids_ + 1]);
+        if (!uniforms_.fill(u, n)) return {};
+        const double exponent = chooser_.begin(beta ? &*beta : nullptr);
+        run(n, [&] { chooser_.choose(u, n, exponent, slots, values, weights); });
+        expansion_.expand(slots, n, to.data(), reinterpret_cast<int64_t*>(values + n));
+        std::memcpy(PyBytes_AS_STRING(last.ptr()), to[ids_], size_t(n) * 8);
+        std::memcpy(PyBytes_AS_STRING(last.ptr()) + n * 8, weights, size_t(n) * 4);
+        nb::setattr(tally_, name(1), last);
+        counts_[DRAWN] += n;
+        if (watched) ++notices_[DRAWS];
+        return batch;
+    }
+
+    static PyTypeObject* as_type(const nb::object& type) { return reinterpret_cast<PyTypeObject*>(type.ptr()); }
+};
+
+class Update : public Call {
+public:
+    Update(nb::object lock, nb::object chooser, InOut<int64_t> counts, nb::object fallback)
+        : lock_(nb::cast<Lock&>(lock)),
+          chooser_(nb::cast<Chooser&>(chooser)),
+          counts_(counts.data),
+          fallback_(std::move(fallback)),
+          held_(nb::make_tuple(lock, chooser, counts.object)) {
+        require(counts.size == 3, "relive._ring._native.updating: counts of another shape");
+        if (!PyCallable_Check(fallback_.ptr())) throw nb::type_error("relive._ring._native.updating: no call");
+    }
+
+    PyObject* operator()(PyObject* const* arguments, Py_ssize_t given, PyObject* names) override {
+        // By position, or the second one by its name.
+        const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+        const bool usual = given + named == 2 && given &&
+                           (!named || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "td_error") == 0);
+        if (usual && !lock_.taken()) {
+            const Entered entered(lock_);
+            if (chooser_.try_update(arguments[0], arguments[1])) {
+                const int64_t n = PyArray_SIZE(array(arguments[0]));
+                counts_[UPDATES] += n;
+                return PyLong_FromLongLong(n);
+            }
+        }
+        return left_to(fallback_, arguments, given, names);
+    }
+
+    int traverse(visitproc visit, void* arg) const override {
+        Py_VISIT(fallback_.ptr());
+        Py_VISIT(held_.ptr());
+        return 0;
+    }
+
+private:
+    Lock& lock_;
+    Chooser& chooser_;
+    int64_t* counts_;
+    nb::object fallback_, held_;
+};
+
+}  // namespace
+}  // namespace relive
+
+void bind_draw(nanobind::module_& m) {
+    using namespace relive;
+    m.def(
+        "sampling",
+        [](nb::handle_t<Lock> lock, nb::handle_t<Chooser> chooser, nb::handle_t<Expansion> expansion, nb::object tally,
+           InOut<int64_t> counts, InOut<int64_t> notices, int64_t first_notice, int64_t most, nb::object batch,
+           nb::object fallback) {
+            return callable(std::make_unique<Sample>(nb::borrow(lock), nb::borrow(chooser), nb::borrow(expansion),
+                                                     std::move(tally), counts, notices, first_notice, most,
+                                                     std::move(batch), std::move(fallback)));
+        },
+        nb::arg("lock"), nb::arg("chooser"), nb::arg("expansion"), nb::arg("tally"), nb::arg("counts"),
+        nb::arg("notices"), nb::arg("first_notice"), nb::arg("most"), nb::arg("batch"), nb::arg("fallback"));
+    m.def(
+        "updating",
+        [](nb::handle_t<Lock> lock, nb::handle_t<Chooser> chooser, InOut<int64_t> counts, nb::object fallback) {
+            return callable(
+                std::make_unique<Update>(nb::borrow(lock), nb::borrow(chooser), counts, std::move(fallback)));
+        },
+        nb::arg("lock"), nb::arg("chooser"), nb::arg("counts"), nb::arg("fallback"));
+}

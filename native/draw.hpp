@@ -1,0 +1,47 @@
+// The two halves of a native draw: a sampler's kernel chooses slots, an item's kernel copies what starts there.
+#pragma once
+
+#include "items.hpp"
+
+namespace relive {
+
+// Chooses slots; the caller has the buffer's lock.
+class Chooser {
+public:
+    virtual ~Chooser() = default;
+
+    // Take in what changed; how many items can be drawn.
+    virtual int64_t refresh() = 0;
+    // Whether a batch may hold an item twice.
+    virtual bool replacement() const = 0;
+    // Whether items have priorities, and weights other than 1.
+    virtual bool prioritizes() const = 0;
+
+    // Get the memory that choosing `n` items needs, so that nothing fails behind the draw from the generator.
+    virtual void prepare(int64_t n) = 0;
+    // Note that a draw begins; `beta`: its exponent of the weights, null for the sampler's own. Returns the exponent.
+    virtual double begin(const double* beta) = 0;
+    // Choose `n` slots by uniforms in [0, 1); `values` is room for as many numbers.
+    virtual void choose(const double* u, int64_t n, double beta, int64_t* slots, double* values, float* weights) = 0;
+
+    // Set priorities, where `ids` all can be drawn and `td_error` has a plain float for each; false, and no priority
+    // has changed, where anything needs a closer look.
+    virtual bool try_update(nb::handle ids, nb::handle td_error) = 0;
+};
+
+// Copies items; the caller has the buffer's lock.
+class Expansion {
+public:
+    virtual ~Expansion() = default;
+
+    // Add the fields of a batch, `ids` as the last of them.
+    virtual void lay_out(Layout& layout) const = 0;
+    // Arrays for the first fields of a batch of `n`, in memory that is used again; null where fresh memory is as good.
+    virtual nb::object apart(int64_t n) const = 0;
+    // Numbers that `expand` needs room for, for each item.
+    virtual int64_t scratch() const = 0;
+    // Copy the items at checked slots, field by field to where `to` says.
+    virtual void expand(const int64_t* slots, int64_t n, char* const* to, int64_t* scratch) = 0;
+};
+
+}  // namespace relive

@@ -1,0 +1,132 @@
+"""The right calls of `border_calls.py` that make native draws: of their halves, and of both together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import spoilers
+from border_tools import LANES, ROWS, Call, guard, lived, native
+
+from relive import Prioritized, Ranked
+from relive._buffer.core import Tally
+from relive.batch import Batch
+from relive.sum_tree import allocate
+
+SEEN = spoilers.writable(spoilers.integers(-1, 2**62, 2**63 - 1, -(2**63)))
+
+
+def otherwise(*arguments: Any, **named: Any) -> None:
+    """What a native call leaves to Python."""
+
+
+def sample_with(chooser: Any, expansion: Any) -> Any:
+    """The call `sample` of these halves."""
+    made = sampling_arguments() | {"chooser": chooser, "expansion": expansion}
+    return native.sampling(**made)
+
+
+def transitions_arguments() -> tuple[Any, dict[str, Any]]:
+    ring, arguments = lived()
+    columns = [layout.array for layout in arguments["columns"][1:3]]
+    powers = 0.5 ** np.arange(3.0)
+    return native.Gather(columns, [0, 1]), {
+        "ring": ring,
+        "discounts": guard(powers, np.float32),
+        "keys": [("action",), ("nest", "state")],
+        "reward": columns[1],
+        "gammas": guard(powers, np.float64),
+        "apart": otherwise,
+    }
+
+
+def make_transitions() -> Call:
+    gather, arguments = transitions_arguments()
+    spoilt = {
+        "ring": spoilers.objects(gather),
+        "discounts": spoilers.numbers(),
+        "keys": spoilers.lists({"text": lambda a: "1", "no names": lambda a: (), "a number": lambda a: 1}),
+        "reward": spoilers.arrays(),
+        "gammas": spoilers.numbers(),
+        "apart": {"a list": lambda a: list, "smaller arrays": lambda a: lambda n: [np.zeros(1), np.zeros(1)]},
+    }
+    chooser = choosers()["Queue"][0](replacement=True)
+
+    def then(expansion: Any) -> None:
+        batch = sample_with(chooser, expansion)(40)
+        if batch is not None and not all(len(values) == 40 for values in (batch.ids, batch.action, batch.nest.state)):
+            raise SystemError("not as many items as were asked for")
+
+    return Call(gather.transitions, arguments, spoilt, then)
+
+
+def choosers() -> dict[str, tuple[Any, dict[str, Any]]]:
+    """What a kernel's `chooser` is called with."""
+    ring, _ = lived()
+    tree = native.Tree(*allocate(LANES * ROWS))
+    ranks = native.Ranks(
+        native.Tree(*allocate(LANES * ROWS)),
+        np.zeros(native.order_size(LANES * ROWS)),
+        np.zeros(LANES * ROWS),
+        np.zeros(LANES * ROWS, np.int64),
+        np.zeros(2),
+        0.7,
+    )
+    places = np.zeros((LANES, ROWS), np.int32)
+    queue = native.Queue(ring, places, None, np.zeros((LANES, 4), np.int64), np.zeros((LANES, 3), np.int64))
+    common = {"ring": ring, "seen": guard(np.zeros((LANES, 3))), "draws": guard(np.zeros(2), np.float64)}
+    return {
+        "Tree": (tree.chooser, {**common, "settings": Prioritized()}),
+        "Ranks": (ranks.chooser, {**common, "settings": Ranked()}),
+        "Queue": (queue.chooser, {"replacement": True}),
+    }
+
+
+def make_chooser(kind: str) -> Call:
+    function, arguments = choosers()[kind]
+    spoilt: dict[str, Any] = {"replacement": spoilers.flags()}
+    if kind != "Queue":
+        draws = spoilers.writable(spoilers.arrays())
+        spoilt = {"ring": spoilers.objects(1), "seen": SEEN, "draws": draws, "settings": spoilers.objects(1)}
+    gather, given = transitions_arguments()
+    expansion = gather.transitions(**given)
+
+    def then(chooser: Any) -> None:
+        batch = sample_with(chooser, expansion)(6)
+        if batch is not None and not (batch.ids >= 0).all():
+            raise SystemError("an id that there is not")
+
+    return Call(function, arguments, spoilt, then)
+
+
+def sampling_arguments() -> dict[str, Any]:
+    gather, given = transitions_arguments()
+    choose, arguments = choosers()["Tree"]
+    return {
+        "lock": native.Lock(),
+        "chooser": choose(**arguments),
+        "expansion": gather.transitions(**given),
+        "tally": Tally(np.random.default_rng(0)),
+        "counts": guard(np.zeros(3)),
+        "notices": guard(np.zeros(2)),
+        "first_notice": 1000,
+        "most": 1000,
+        "batch": Batch,
+        "fallback": otherwise,
+    }
+
+
+def make_sampling() -> Call:
+    ring, _ = lived()
+    spoilt = {name: spoilers.objects(ring) for name in ("lock", "chooser", "expansion", "batch", "fallback", "tally")}
+    spoilt |= {name: spoilers.writable(spoilers.arrays()) for name in ("counts", "notices")}
+    spoilt |= {name: spoilers.whole_numbers(2**64) for name in ("first_notice", "most")}
+    return Call(native.sampling, sampling_arguments(), spoilt, lambda sample: sample(7, beta=0.5))
+
+
+def make_updating() -> Call:
+    made = sampling_arguments()
+    arguments = {name: made[name] for name in ("lock", "chooser", "counts", "fallback")}
+    spoilt = {name: spoilers.objects(lived()[0]) for name in ("lock", "chooser", "fallback")}
+    spoilt["counts"] = spoilers.writable(spoilers.arrays())
+    return Call(native.updating, arguments, spoilt, lambda update: update(np.arange(3), np.ones(3)))
