@@ -6,10 +6,10 @@ needs its own handling of final observations and of steps that only reset; `Reco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy import ndarray
 
 from ._base import check
 from ._base.nests import copied, taken, with_finals
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 # What the environment says of a step; `step(**extras)` cannot replace it.
 _OWN = frozenset({"obs", "action", "reward", "next_obs", "terminated", "truncated", "env_ids"})
+_SAME_STEP = AutoresetMode.SAME_STEP
 _NO_IDS = np.empty(0, np.int64)
+_BOOL = np.dtype(bool)
+_FIRST = np.zeros(1, np.int64)
+_FLAGS = (bool, np.bool_)
 _SB3_LOOP = (
     "call `buffer.add` in a loop of your own, with `truncated[i] = infos[i].get('TimeLimit.truncated', False)`, "
     "`terminated = dones & ~truncated`, and `next_obs[i] = infos[i]['terminal_observation']` where `dones[i]`"
@@ -109,13 +113,14 @@ class Recorder:
         self.env, self.buffer = env, buffer
         lanes = _num_envs(env)
         self._vector, self._lanes = lanes is not None, lanes or 1
+        self._shape = (self._lanes,)
         if self._lanes != buffer.num_envs:
             wanted = f"a buffer with num_envs={self._lanes}, as the environment has"
             raise ArgumentError(message(wanted, f"`{buffer.num_envs}`", "Recorder(buffer)"))
         self._mode = _vector_mode(env, autoreset_mode) if self._vector else _single_mode(env, autoreset_mode)
         self._obs: Any = None  # None: never reset, or not known since something raised
         self._started = False
-        self._ended: Bool = np.zeros(self._lanes, bool)  # lanes that wait for a reset
+        self._ended: Int64 = _NO_IDS  # lanes that wait for a reset, ascending
         self.ids: Int64 = _NO_IDS
 
     def __getattr__(self, name: str) -> Any:
@@ -135,21 +140,26 @@ class Recorder:
             ArgumentError: A mask before all lanes have been reset, or after the environment itself raised.
         """
         mask = None if options is None or not self._vector else options.get("reset_mask")
-        started = np.ones(self._lanes, bool) if mask is None else np.array(mask, bool)
+        started = self._flags(mask, True, 'Recorder.reset(options["reset_mask"])')
         if self._obs is None and not started.all():
             got = f"a mask for lanes `{np.flatnonzero(started).tolist()}`"
             raise ArgumentError(message("a reset of all lanes", got, "Recorder.reset", self._why_reset()))
         self._obs = None
         # A copy, since environments take `reset_mask` out of it, which wrappers around this one still look for.
-        given = {"seed": seed, "options": None if options is None else dict(options)}
-        result = self.env.reset(**{name: value for name, value in given.items() if value is not None})
+        given: dict[str, Any] = {} if seed is None else {"seed": seed}
+        if options is not None:
+            given["options"] = dict(options)
+        result = self.env.reset(**given)
         if not isinstance(result, tuple) or len(result) != 2:
             raise ArgumentError(
                 message("`(obs, info)` from the environment's `reset`", f"`{type(result).__name__}`", "Recorder.reset")
             )
         obs, info = result
-        self.buffer.cut(self._named(np.flatnonzero(started)))
-        self._ended = self._ended & ~started
+        waiting, restarted = self._ended, started[self._ended]
+        started[waiting] = False
+        if started.any():  # these were in mid-episode
+            self.buffer.cut(self._named(np.flatnonzero(started)))
+        self._ended = waiting[~restarted]
         self._obs, self._started = copied(obs), True
         return obs, info
 
@@ -175,9 +185,9 @@ class Recorder:
         >>> recorder.buffer.stats().cuts
         0
         """
+        waits = self._flags(ended, False, "Recorder.resume(ended)")
         self._obs, self._started = copied(obs), True
-        waits = np.zeros(self._lanes, bool) if ended is None else np.atleast_1d(np.array(ended, bool))
-        self._ended = waits & (self._mode is not AutoresetMode.SAME_STEP)
+        self._ended = _NO_IDS if self._mode is AutoresetMode.SAME_STEP else np.flatnonzero(waits)
 
     def step(self, action: Any, **extras: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the environment and store the step.
@@ -194,55 +204,73 @@ class Recorder:
                 final observation is missing in SAME_STEP mode.
             SchemaError, PriorityError: As in `ReplayBuffer.add`; the environment has moved, and the streams are cut.
         """
-        self._require_episodes()
+        own = self.__dict__  # where a class has a `__getattr__`, Python takes long to find an attribute
+        before, waiting = own["_obs"], own["_ended"]
+        if before is None or extras or len(waiting):
+            self._require(extras)
+        # Until `env.step` returns, the environment's observation is unknown, wherever an exception comes from.
+        own["_obs"], own["ids"], now = None, _NO_IDS, None
+        try:
+            result: tuple[Any, Any, Any, Any, dict[str, Any]] = own["env"].step(action)
+            if type(result) is not tuple or len(result) != 5:
+                _require_five(result)
+            obs, reward, terminated, truncated, infos = result
+            ended = _ended_lanes(terminated, truncated, own["_shape"])
+            waits = _NO_IDS if own["_mode"] is _SAME_STEP else ended
+            # A copy, since some environments reuse their arrays.
+            now = obs.copy() if type(obs) is ndarray else copied(obs)
+            if waits is not ended and len(ended):
+                obs = with_finals(obs, infos, ended)
+            if len(waiting) or extras:
+                fields = {"obs": before, "action": action, "reward": reward, "next_obs": obs}
+                flags = {"terminated": terminated, "truncated": truncated}
+                own["ids"] = self._store(waiting, {**fields, **flags, **extras})
+            else:  # the same, without the mappings
+                own["ids"] = own["buffer"].add(
+                    obs=before, action=action, reward=reward, next_obs=obs, terminated=terminated, truncated=truncated
+                )
+        except BaseException:
+            self.buffer.cut(self._named(np.arange(self._lanes)))
+            if now is not None:
+                self._ended, self._obs = waits, now
+            raise
+        own["_ended"], own["_obs"] = waits, now
+        return result
+
+    def _require(self, extras: dict[str, Any]) -> None:
+        """Refuse a step before the first reset, a step of lanes that ended and were not reset, and taken names."""
+        if self._obs is None:
+            wanted = "`reset` before the next `step`" if self._started else "`reset` before the first `step`"
+            raise ArgumentError(message(wanted, "none", "Recorder.step", self._why_reset() if self._started else None))
+        if self._mode is AutoresetMode.DISABLED and len(self._ended):
+            remedy = 'call `reset(options={"reset_mask": mask})` first, with True for these' if self._vector else None
+            which = f"lanes `{self._ended.tolist()}`" if self._vector else "an episode"
+            wanted = "lanes in mid-episode" if self._vector else "an episode that goes on"
+            raise ArgumentError(message(wanted, f"{which} that ended", "Recorder.step", remedy or "call `reset` first"))
         if not _OWN.isdisjoint(extras):
             name = min(_OWN & extras.keys())
             got = f"`{name}`, which comes from the environment"
             raise ArgumentError(message("further fields of the schema", got, f"$.{name}"))
-        # Until `env.step` returns, the environment's observation is unknown, wherever an exception comes from.
-        before, self._obs, self.ids = self._obs, None, _NO_IDS
-        outcome: _Outcome | None = None
-        try:
-            outcome = _Outcome.of(self.env.step(action), self._lanes)
-            fields = {"obs": before, "action": action, "next_obs": self._successors(outcome), **outcome.fields}
-            self.ids = self._store({**fields, **extras}, ~self._ended)
-        except BaseException:
-            self.buffer.cut(self._named(np.arange(self._lanes)))
-            if outcome is not None:
-                self._go_on(outcome)
-            raise
-        self._go_on(outcome)
-        return outcome.result
 
-    def _require_episodes(self) -> None:
-        """Refuse a step before the first reset, and a step of lanes that ended and were not reset."""
-        if self._obs is None:
-            wanted = "`reset` before the next `step`" if self._started else "`reset` before the first `step`"
-            raise ArgumentError(message(wanted, "none", "Recorder.step", self._why_reset() if self._started else None))
-        if self._mode is AutoresetMode.DISABLED and self._ended.any():
-            remedy = 'call `reset(options={"reset_mask": mask})` first, with True for these' if self._vector else None
-            which = f"lanes `{np.flatnonzero(self._ended).tolist()}`" if self._vector else "an episode"
-            wanted = "lanes in mid-episode" if self._vector else "an episode that goes on"
-            raise ArgumentError(message(wanted, f"{which} that ended", "Recorder.step", remedy or "call `reset` first"))
+    def _flags(self, given: Any, default: bool, at: str) -> Bool:
+        """A new array of one flag per lane."""
+        flags = np.full(self._shape, default) if given is None else np.atleast_1d(np.array(given, bool))
+        if flags.shape != self._shape:
+            raise ArgumentError(message(f"flags of shape `{self._shape}`", f"shape `{flags.shape}`", at))
+        return flags
 
     def _why_reset(self) -> str:
         if not self._started:
             return "call `reset()` without a mask first"
         return "its last `reset` or `step` raised, so its state is unknown; call `reset()`"
 
-    def _successors(self, outcome: _Outcome) -> Any:
-        """The observations that followed, the final ones where episodes ended."""
-        obs, infos = outcome.result[0], outcome.result[4]
-        if self._mode is AutoresetMode.SAME_STEP and outcome.ended.any():
-            return with_finals(obs, infos, np.flatnonzero(outcome.ended))
-        return obs
-
-    def _store(self, fields: dict[str, Any], live: Bool) -> Int64:
-        if live.all():
+    def _store(self, waiting: Int64, fields: dict[str, Any]) -> Int64:
+        """Store the step of all lanes but those that it only reset."""
+        if not len(waiting):
             return self.buffer.add(**fields)
-        if not live.any():
+        lanes = np.delete(np.arange(self._lanes), waiting)
+        if not len(lanes):
             return _NO_IDS
-        lanes = np.flatnonzero(live)
         return self.buffer.add(env_ids=self._named(lanes), **taken(fields, lanes, self._lanes))
 
     def _named(self, lanes: Int64) -> Int64:
@@ -250,34 +278,26 @@ class Recorder:
         theirs = getattr(self.buffer, "env_ids", None)
         return lanes if theirs is None else np.asarray(theirs)[lanes]
 
-    def _go_on(self, outcome: _Outcome) -> None:
-        """Let the next step start where this one led."""
-        resets_itself = self._mode is AutoresetMode.SAME_STEP
-        self._ended = np.zeros(self._lanes, bool) if resets_itself else outcome.ended
-        self._obs = outcome.obs
+
+def _ended_lanes(terminated: Any, truncated: Any, shape: tuple[int]) -> Int64:
+    """The lanes whose episodes these flags, of this shape, end; ascending."""
+    if type(terminated) is type(truncated) is ndarray:
+        ended = terminated | truncated
+        if ended.dtype is _BOOL and ended.shape == shape:
+            return ended.nonzero()[0]
+    elif type(terminated) in _FLAGS and type(truncated) in _FLAGS and shape == (1,):
+        return _FIRST if terminated or truncated else _NO_IDS
+    ended = np.atleast_1d(np.asarray(terminated, bool) | np.asarray(truncated, bool))
+    if ended.shape != shape:
+        raise ArgumentError(message(f"flags of shape `{shape}`", f"shape `{ended.shape}`", "$.terminated"))
+    return np.flatnonzero(ended)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """The results of one step of the environment."""
-
-    result: tuple[Any, Any, Any, Any, dict[str, Any]]
-    obs: Any  # a copy, for environments that reuse their arrays
-    ended: Bool
-
-    @staticmethod
-    def of(result: Any, lanes: int) -> _Outcome:
-        if not isinstance(result, tuple) or len(result) != 5:
-            got = f"{len(result)}" if isinstance(result, tuple) else f"`{type(result).__name__}`"
-            raise ArgumentError(message("five values from the environment's `step`", got, "Recorder.step"))
-        ended = np.atleast_1d(np.asarray(result[2], bool) | np.asarray(result[3], bool))
-        if ended.shape != (lanes,):
-            raise ArgumentError(message(f"flags of shape `({lanes},)`", f"shape `{ended.shape}`", "$.terminated"))
-        return _Outcome(result, copied(result[0]), ended)
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        return {"reward": self.result[1], "terminated": self.result[2], "truncated": self.result[3]}
+def _require_five(result: Any) -> None:
+    """Refuse what is not the result of a step."""
+    if not isinstance(result, tuple) or len(result) != 5:
+        got = f"{len(result)}" if isinstance(result, tuple) else f"`{type(result).__name__}`"
+        raise ArgumentError(message("five values from the environment's `step`", got, "Recorder.step"))
 
 
 class _SingleRecorder(Recorder, gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -185,3 +185,22 @@ def test_final_observations_that_cannot_be_are_refused(name: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         recorder.step(np.zeros((LANES, 1), np.float32))
     assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize("mask", [[True, False], [[True, False, False]]])
+def test_flags_that_are_not_one_a_lane_are_refused_and_change_nothing(mask: Any) -> None:
+    envs, buffer = vector(), buffer_for(LANES)
+    recorder = Recorder(envs, buffer)
+    recorder.reset()
+    obs, *_ = recorder.step(np.zeros((LANES, 1)))
+    for call, at in (
+        (lambda: recorder.reset(options={"reset_mask": mask}), 'Recorder.reset(options["reset_mask"])'),
+        (lambda: recorder.resume(obs, mask), "Recorder.resume(ended)"),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            call()
+        shape = np.shape(mask)
+        assert str(caught.value) == f"Expected flags of shape `({LANES},)`, got shape `{shape}` - at `{at}`"
+    assert [env.t for env in envs.envs] == [1] * LANES
+    recorder.step(np.zeros((LANES, 1)))
+    assert buffer.stats().cuts == 0
