@@ -2,6 +2,7 @@
 #include "bind_ring.hpp"
 #include "checks.hpp"
 #include "fold.hpp"
+#include "hindsight.hpp"
 
 namespace relive {
 namespace {
@@ -95,6 +96,22 @@ nb::object PyRing::windows(In<int64_t> slots, In<float> discounts) const {
     const int64_t *at, *after;
     int64_t behind;
     return windows_of(slots, discounts, at, after, behind);
+}
+
+nb::object PyRing::relabelled(In<int64_t> slots, In<double> where, int64_t n_step, int64_t strategy) const {
+    check_slots(slots);
+    require(where.size == slots.size, "relive._ring._native.Ring.relabelled: shapes differ");
+    require(n_step >= 1 && n_step <= ring.rows, "relive._ring._native.Ring.relabelled: no window that a lane holds");
+    require(strategy >= 0 && strategy <= int64_t(Strategy::EPISODE), "relive._ring._native.Ring.relabelled: strategy");
+    for (int64_t i = 0; i < where.size; ++i)
+        require(where.data[i] >= 0.0 && where.data[i] < 1.0,
+                "relive._ring._native.Ring.relabelled: no number in [0, 1)");
+    Relabelling out;
+    run(slots.size,
+        [&] { Relabeller(ring, n_step, Strategy(strategy)).relabel(slots.data, where.data, slots.size, out); });
+    return plan(plans().relabelled, listed_of(out.which), listed_of(out.ids), listed_of(out.ahead),
+                listed_of(out.goals), listed_of(out.item), listed_of(out.ages), listed_of(out.rows),
+                listed_of(out.after));
 }
 
 nb::object PyRing::sequences_of(const In<int64_t>& slots, int64_t length, const In<float>& discounts, bool listed,

@@ -251,3 +251,44 @@ def test_what_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(ArgumentError) as refused:
         REFUSED[text]()
     assert str(refused.value).startswith(text)
+
+
+@pytest.mark.parametrize(("strategy", "n_step"), product(("future", "final", "episode"), (1, 3)))
+def test_both_back_ends_relabel_alike(strategy: str, n_step: int) -> None:
+    """While streams go on, after ends and cuts, and in rings that went round."""
+    batches = []
+    for kernels in BACK_ENDS:
+        with _kernels.use(kernels):
+            buffer = make(n_step, 90, strategy=strategy, ratio=0.7)
+            for calls in (7, 20, 120):
+                live(buffer, calls)
+                buffer.cut([1])
+                batches.append(buffer.sample(64))
+    for ours, theirs in zip(batches[:3], batches[3:], strict=True):
+        assert_same_batch(ours, theirs)
+
+
+def test_extras_that_are_kept_apart_come_from_their_own_steps() -> None:
+    """A field with `every=1` has rows of its own, which are numbered unlike those of other fields."""
+    seen = []
+
+    def reward(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
+        np.testing.assert_array_equal(info["state"], info["at"])
+        seen.append(len(achieved))
+        return achieved[:, 0] * 0
+
+    schema = relive.Schema(
+        obs={"achieved_goal": CODE, "desired_goal": CODE},
+        action=relive.Field(), at=relive.Field((3,)), state=relive.Field((3,), every=1),
+    )  # fmt: skip
+    item = relive.Hindsight(reward=reward, item=relive.Transitions(n_step=2, gamma=0.5))
+    buffer = relive.ReplayBuffer(schema, 90, num_envs=LANES, item=item, seed=0)
+    for t in range(100):
+        here = np.stack([np.arange(LANES), np.zeros(LANES), np.full(LANES, t)], axis=1).astype(np.float32)
+        obs, after = ({"achieved_goal": each, "desired_goal": here * 0} for each in (here, here + np.array([0, 0, 1])))
+        buffer.add(
+            obs=obs, next_obs=after, action=np.zeros(LANES), reward=np.zeros(LANES), at=here, state=here,
+            terminated=np.zeros(LANES, bool), truncated=np.zeros(LANES, bool),
+        )  # fmt: skip
+    buffer.sample(200)
+    assert sum(seen) > 200

@@ -106,6 +106,15 @@ def ring_call(name: str) -> Call:
             {"slots": slots, "discounts": discounts},
             {"slots": spoilers.indices(LANES * ROWS), "discounts": discounting},
         ),
+        "relabelled": (
+            {"slots": slots, "where": guard(np.linspace(0, 0.9, len(slots)), np.float64), "n_step": 2, "strategy": 2},
+            {
+                "slots": spoilers.indices(LANES * ROWS),
+                "where": spoilers.numbers(),
+                "n_step": spoilers.whole_numbers(-1, 0, ROWS + 1, 2**62, 2**64),
+                "strategy": spoilers.whole_numbers(-1, 3, 2**62, 2**64),
+            },
+        ),
         "fold": (
             {"column": reward, "starts": guard([1, 2, 8]), **folds},
             {"column": spoilers.arrays(), "starts": rows, "steps": counted, "gammas": spoilers.numbers()},

@@ -106,6 +106,30 @@ class Followed(Record):
     steps: Int64
 
 
+class Relabelled(Record):
+    """Which items get another goal, and which steps' rewards they need; C items, M steps of their windows.
+
+    Attributes:
+        which: The items, as positions among the given ones, `[C]`.
+        ids: The ids of their anchors.
+        ahead: How many steps later the goal was achieved; earlier, where negative.
+        goals: The storage rows of what was achieved then.
+        item: The item, of the C, to which a step belongs, `[M]`.
+        ages: How many steps of its window come before it.
+        rows: The storage rows of the steps.
+        after: Those of what they achieved.
+    """
+
+    which: Int64
+    ids: Int64
+    ahead: Int64
+    goals: Int64
+    item: Int64
+    ages: Int64
+    rows: Int64
+    after: Int64
+
+
 class Changes(Record):
     """Which slots became drawable, and which stopped being drawable, since the counters were `seen`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,9 +11,9 @@ from .._base import check
 from .._base.frozen import Frozen
 from .._base.memory import Arena
 from .._base.nests import nested
-from .._base.types import Array, Bool, Int64
-from .._ring.lanes import END, GONE, HEAD, HELD, LOST
-from .._ring.plans import Window
+from .._base.types import Array, Int64
+from .._ring.lanes import GONE
+from .._ring.plans import Relabelled, Window
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
@@ -133,106 +133,77 @@ def _goal(schema: Schema, name: str, at: str) -> Column:
     raise ArgumentError(message("the name of a field of `obs`", got, at))
 
 
-class _Relabelled(NamedTuple):
-    """The items of a batch that get another goal: their positions in it `[C]`, goals `[C, ...]`, rewards `[C, ...]`."""
-
-    which: Int64
-    goals: Array
-    rewards: Array
-
-
 class _Hindsight:
     """Relabels what the item expands."""
 
     def __init__(self, item: Hindsight, schema: Schema, ring: Ring, arena: Arena) -> None:
         self._item, self._ring = item, ring
         self._inner = item.item.bind(schema, ring, arena)
-        self._ones = np.ones(item.item.n_step + 1, np.float32)
-        self._gammas = item.item.gamma ** np.arange(item.item.n_step, dtype=np.float64)
+        self._n_step, self._strategy = item.item.n_step, STRATEGIES.index(item.strategy)
+        self._gammas = item.item.gamma ** np.arange(self._n_step, dtype=np.float64)
         columns = list(zip(schema.columns, ring.columns, strict=True))
-        self._achieved = next(array for column, array in columns if column.path == f"$.obs.{item.achieved}")
-        self._extras = [(c.keys, array) for c, array in columns if c.keys[0] not in ("obs", "action", "reward")]
+        achieved = next(array for column, array in columns if column.path == f"$.obs.{item.achieved}")
+        extras = [(c, array) for c, array in columns if c.keys[0] not in ("obs", "action", "reward")]
+        self._states = [(c.keys, array) for c, array in extras if c.field.every]
+        self._keys = [c.keys for c, _ in extras if not c.field.every]
+        self._achieved = ring.gather([achieved], [0])
+        # What steps achieved, and their extras: the rows of successors and of the steps themselves.
+        arrays = [array for c, array in extras if not c.field.every]
+        self._steps = ring.gather([achieved, *arrays], [0] + [1] * len(arrays))
         self._rewards = schema.reward
         self._desired = item.desired.split(".")
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the transitions that start at `slots`."""
+        whether, where = check.uniforms(rng, (2, len(slots)))
+        some = (whether < self._item.ratio).nonzero()[0]
         # First, since the item may copy large batches last of all, while other threads write.
-        new = self._relabelled(slots, *check.uniforms(rng, (2, len(slots))))
-        fields = self._inner.expand(slots, rng)
+        new = self._ring.kernel.relabelled(slots[some], where[some], self._n_step, self._strategy)
+        goals = self._goals(new)
+        rewards = self._folded(new, self._reward(new, goals))
+        fields, which = self._inner.expand(slots, rng), some[new.which]
         for name in ("obs", "next_obs"):
             node = fields[name]
             for key in self._desired[:-1]:
                 node = node[key]
-            node[self._desired[-1]][new.which] = new.goals
-        fields["reward"][new.which] = new.rewards
+            node[self._desired[-1]][which] = goals
+        fields["reward"][which] = rewards
         return fields
 
-    def _relabelled(self, slots: Int64, whether: Array, where: Array) -> _Relabelled:
-        ring, lanes = self._ring, self._ring.lanes
-        which = np.flatnonzero(whether < self._item.ratio)
-        steps = ring.windows(slots[which], self._ones).steps
-        ids = ring.ids(slots[which])
-        ahead = self._ahead(ids)
-        known = ahead >= steps - 1  # what every step of the window achieved
-        if not known.all():
-            which, steps, ids, ahead = which[known], steps[known], ids[known], ahead[known]
-        goals = self._goals(ids, self._chosen(ids, ahead, where[which]))
-        item, ages = np.nonzero(np.arange(len(self._gammas)) < steps[:, None])
-        members = ids[item] + ages * lanes
-        rewards = np.zeros((*steps.shape, len(self._gammas), *self._rewards.shape))
-        rewards[item, ages] = self._reward(members, goals[item])
-        return _Relabelled(which, goals, np.tensordot(rewards, self._gammas, axes=(1, 0)))
-
-    def _ahead(self, ids: Int64) -> Int64:
-        """How many steps later the last one is of which is known what it achieved; -1 where that is none."""
-        ring = self._ring
-        # Before the walk: another process may add steps meanwhile, and what those achieved is left out then.
-        held, head = ring.counters[:, HELD].copy(), ring.counters[:, HEAD].copy()
-        last, ahead = ring.kernel.follow(ids, np.full(len(ids), ring.rows))
-        rows, lanes = np.divmod(last, ring.lanes)
-        marks = ring.marks[ring.at(rows, lanes)]
-        newest: Bool = (rows + 1 == head[lanes]) & (held[lanes] == head[lanes])
-        known = ((marks & LOST) == 0) & (((marks & END) > 0) | newest)
-        return np.asarray(np.where(known, ahead, ahead - 1))
-
-    def _chosen(self, ids: Int64, ahead: Int64, where: Array) -> Int64:
-        """How many steps later (earlier, where negative) the goal was achieved."""
-        if self._item.strategy == "final":
-            return ahead
-        first = np.zeros_like(ahead)
-        if self._item.strategy == "episode":
-            ring = self._ring
-            rows, lanes = np.divmod(ids, ring.lanes)
-            first = ring.kernel.follow(ids, np.full(len(ids), -ring.rows)).steps
-            first = np.maximum(first, np.minimum(ring.counters[lanes, GONE] - rows, 0))
-        # The product may be rounded up to the number of steps.
-        return np.asarray(np.minimum(first + (where * (ahead - first + 1)).astype(np.int64), ahead))
-
-    def _goals(self, ids: Int64, steps: Int64) -> Array:
-        """The goals achieved so many steps later."""
-        chosen = ids + steps * self._ring.lanes
-        goals = self._achieved_after(chosen)
+    def _goals(self, new: Relabelled) -> Array:
+        """What was achieved at the steps that were chosen, `[C, ...]`."""
+        (goals,) = self._achieved.taken([new.goals])
+        if self._item.strategy != "episode":
+            return goals
         # Steps before the anchor may have been overwritten by another process while they were copied.
-        rows, lanes = np.divmod(chosen, self._ring.lanes)
-        gone = (steps < 0) & (rows < self._ring.counters[lanes, GONE])
+        rows, lanes = np.divmod(new.ids, self._ring.lanes)
+        gone = (new.ahead < 0) & (rows + new.ahead < self._ring.counters[lanes, GONE])
         if gone.any():
-            goals[gone] = self._achieved_after(ids[gone])
+            own = self._ring.windows(new.ids[gone] % self._ring.slots, _SUCCESSOR).after
+            (goals[gone],) = self._achieved.taken([own])
         return goals
 
-    def _achieved_after(self, ids: Int64) -> Array:
-        found: Array = self._achieved[self._ring.windows(ids % self._ring.slots, _SUCCESSOR).after]
-        return found
-
-    def _reward(self, ids: Int64, goals: Array) -> Array:
-        """The rewards of the steps `ids` under other goals."""
-        if not len(ids):
-            return np.zeros((0, *self._rewards.shape))
-        rows = self._ring.storage(*np.divmod(ids, self._ring.lanes))
-        info = nested((path, array[rows]) for path, array in self._extras)
-        rewards = np.asarray(self._item.reward(self._achieved_after(ids), goals, info))
-        wanted = (len(ids), *self._rewards.shape)
+    def _reward(self, new: Relabelled, goals: Array) -> Array:
+        """The rewards of all steps of the windows under the new goals, `[M, ...]`."""
+        wanted = (len(new.item), *self._rewards.shape)
+        if not len(new.item):
+            return np.zeros(wanted)
+        achieved, *extras = self._steps.taken([new.after, new.rows])
+        info = nested(zip(self._keys, extras, strict=True))
+        if self._states:
+            ids = new.ids[new.item] + new.ages * self._ring.lanes
+            info |= nested((keys, array[self._ring.state_rows(ids, 1)]) for keys, array in self._states)
+        each = goals if self._n_step == 1 else goals[new.item]
+        rewards = np.asarray(self._item.reward(achieved, each, info))
         if rewards.shape != wanted or rewards.dtype.kind not in "biuf":
             got = f"`{rewards.dtype}` of shape `{rewards.shape}`"
             raise ArgumentError(message(f"numbers of shape `{wanted}`, one reward a step", got, "Hindsight(reward)"))
         return rewards
+
+    def _folded(self, new: Relabelled, rewards: Array) -> Array:
+        """The discounted sums over the windows, `[C, ...]`."""
+        if self._n_step == 1:
+            return rewards
+        apart = np.zeros((len(new.which), self._n_step, *self._rewards.shape))
+        apart[new.item, new.ages] = rewards
+        return np.asarray(np.tensordot(apart, self._gammas, axes=(1, 0)))

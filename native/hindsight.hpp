@@ -1,0 +1,106 @@
+// Which steps' achievements become the goals of relabelled items. Knows integers, no Python object.
+// `_ring/kernels_numpy/ring.py` states the same rules in readable form and is compared with this file in the tests.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "rows.hpp"
+
+namespace relive {
+
+// Where a goal comes from: a step drawn from the anchor on, the last step, a step drawn from the whole stream.
+enum class Strategy : int64_t { FUTURE, FINAL, EPISODE };
+
+// One entry an item that is relabelled; those from `item` on have one a step of its window.
+struct Relabelling {
+    std::vector<int64_t> which, ids, ahead, goals, item, ages, rows, after;
+};
+
+class Relabeller {
+public:
+    Relabeller(const Rows& rows, int64_t n, Strategy strategy)
+        : ring_(rows), n_(n), strategy_(strategy), seen_(size_t(rows.lanes), {-1, 0, 0}), held_(size_t(rows.lanes)) {}
+
+    void relabel(const int64_t* slots, const double* where, int64_t count, Relabelling& out) {
+        constexpr int64_t DEEP = 16;
+        for (int64_t i = 0; i < count; ++i) {
+            if (i + DEEP < count) RELIVE_PREFETCH(ring_.marks + anchor(slots[i + DEEP]).at);
+            one(i, anchor(slots[i]), where[i], out);
+        }
+    }
+
+private:
+    struct Anchor {
+        int64_t number, row, at;
+    };
+
+    const Rows& ring_;
+    int64_t n_;
+    Strategy strategy_;
+    // Of each lane at its first item: another process may add steps meanwhile, and what those achieved is left out.
+    std::vector<Position> seen_;
+    std::vector<int64_t> held_;
+
+    int64_t at(int64_t number, int64_t row) const {
+        return ring_.storage_row(number, ring_.memory_of(seen_[size_t(number)], row));
+    }
+
+    Anchor anchor(int64_t slot) {
+        int64_t lane_slot, number;
+        ring_.split(slot, lane_slot, number);
+        Position& now = seen_[size_t(number)];
+        if (now.head < 0) {
+            held_[size_t(number)] = observe(ring_.lane_of[number].held);
+            now = ring_.position(number);
+        }
+        const int64_t row = ring_.row_at(now, lane_slot);
+        return {number, row, at(number, row)};
+    }
+
+    void one(int64_t i, const Anchor& anchor, double where, Relabelling& out) {
+        const int64_t number = anchor.number, id = anchor.row * ring_.lanes + number;
+        const int64_t steps = ring_.window(anchor.at, n_).steps;
+        const int64_t head = seen_[size_t(number)].head;
+        int64_t ahead = 0;  // how many steps later the last one is of which is known what it achieved
+        uint8_t mark = ring_.mark_at(anchor.at);
+        for (int64_t row = anchor.at; anchor.row + ahead + 1 < head && !(mark & END); ++ahead) {
+            row = ring_.next_row(row);
+            const uint8_t next = ring_.mark_at(row);
+            if (!(next & STEP)) break;
+            mark = next;
+        }
+        const bool newest = anchor.row + ahead + 1 == head && held_[size_t(number)] == head;
+        if (mark & LOST || !(mark & END || newest)) --ahead;
+        if (ahead < steps - 1) return;  // what a step of the window achieved is not known
+        const int64_t goal = chosen(anchor, ahead, where);
+        for (int64_t age = 0, row = anchor.at; age < steps; ++age, row = ring_.next_row(row)) {
+            out.item.push_back(int64_t(out.which.size()));
+            out.ages.push_back(age);
+            out.rows.push_back(row);
+            out.after.push_back(ring_.successor_of(row));
+        }
+        out.which.push_back(i);
+        out.ids.push_back(id);
+        out.ahead.push_back(goal);
+        out.goals.push_back(ring_.successor_of(at(number, anchor.row + goal)));
+    }
+
+    // How many steps later (earlier, where negative) the goal was achieved.
+    int64_t chosen(const Anchor& anchor, int64_t ahead, double where) {
+        if (strategy_ == Strategy::FINAL) return ahead;
+        int64_t first = 0;
+        if (strategy_ == Strategy::EPISODE) {
+            const int64_t oldest = ring_.first_row(anchor.number, seen_[size_t(anchor.number)].head);
+            for (int64_t row = anchor.at; anchor.row + first > oldest; --first) {
+                row = ring_.previous_row(row);
+                if ((ring_.mark_at(row) & (STEP | END)) != STEP) break;
+            }
+            first = std::max(first, std::min<int64_t>(peek(ring_.lane_of[anchor.number].gone) - anchor.row, 0));
+        }
+        // The product may be rounded up to the number of steps.
+        return std::min(first + int64_t(where * double(ahead - first + 1)), ahead);
+    }
+};
+
+}  // namespace relive
