@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ._view import View
 
 _ATTEMPTS, _LONGEST = 10_000, 30.0  # of redraws, and seconds of them
+_PATIENCE = 3  # redraws of what the sampler knows before rows are drawn that writers have just written
 _NO_IDS = np.empty(0, np.int64)
 
 
@@ -137,7 +138,7 @@ class Joint:
         """As in `Access`. Items that were overwritten before they were copied are drawn again, one by one.
 
         So small rings with fast writers come to an end, too. Without replacement all are drawn again, or an item could
-        be in the batch twice.
+        be in the batch twice. Where that does not help, the batch is drawn from the newest rows: see `draw_newest`.
         """
         index, rng = core.index, core.tally.rng
         draw, fields = self._whole(core, lambda count: index.draw(count, rng, beta), n, core.sampler.replacement)
@@ -176,6 +177,13 @@ class Joint:
                 raise ReliveError(event(what, "ReplayBuffer.sample", remedy))
             if not replacement:
                 bad[:] = True
+            newest = self._newest(core, n, draw) if attempts > _PATIENCE else None
+            if newest is not None:
+                self._counts[REDRAWN] += n
+                draw, fields = newest, core.expander.expand(newest.slots, rng)
+                weights, bad = newest.weights, self.overtaken(fields["ids"])
+                scale = None
+                continue
             missing = int(np.count_nonzero(bad))
             if core.refresh() < (1 if replacement else min(n, missing)):
                 continue  # rows are gone, and others not ready yet
@@ -192,6 +200,16 @@ class Joint:
         if attempts and scale is not None:
             weights /= weights.max()
         return Drawn(Draw(draw.slots, weights, draw.masses, draw.beta), fields)
+
+    def _newest(self, core: Core, n: int, draw: Draw) -> Draw | None:
+        """`n` items of the newest rows, instead of those of `draw`; None: there are too few, or no law says which."""
+        masses_of = core.index.masses_of
+        if masses_of is None or not n:
+            return None
+        with importing:
+            from ._margin import draw_newest
+
+        return draw_newest(self._seen, self.look, core.sampler, masses_of, n, core.tally.rng, draw.beta)
 
     def overtaken(self, ids: Int64) -> Bool | None:
         """As in `Access`."""

@@ -144,6 +144,15 @@ class Index(Protocol):
         return None
 
     @property
+    def masses_of(self) -> Callable[[Float64], Float64] | None:
+        """`masses_of(raw)` returns what new items that come with these priorities are drawn in proportion to.
+
+        NaN stands for none given; items are in the order of their lanes and rows. It is asked for items that `refresh`
+        has not taken in, where writers of other processes outrun it; without it such a draw raises.
+        """
+        return None
+
+    @property
     def raise_priority(self) -> Callable[[float], None] | None:
         """`raise_priority(raw)` makes the largest priority ever set at least this. Shards with priorities need it."""
         return None

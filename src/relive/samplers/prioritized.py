@@ -136,6 +136,10 @@ class _Prioritized:
     def priorities(self, slots: Int64) -> Float64:
         return _raw(self._tree.get(slots), self._settings.alpha)
 
+    def masses_of(self, raw: Float64) -> Float64:
+        raw = np.where(np.isnan(raw), self._sampling.state[3] or self._settings.initial, raw)
+        return np.asarray(raw**self._settings.alpha * (raw > 0))
+
     def share(self) -> Share:
         total, smallest, _, largest, items = self._sampling.state.tolist()
         return Share(total, int(items), smallest, largest)

@@ -156,6 +156,11 @@ class _Ranked:
         if not self._ranks.update(slots, td_error, keep, self._settings.eps):
             raise unfit(td_error, self._settings.eps)
 
+    def masses_of(self, raw: Float64) -> Float64:
+        raw, found = np.where(np.isnan(raw), self._state[0] or self._settings.initial, raw), np.empty(len(raw))
+        found[np.argsort(-raw, kind="stable")] = np.arange(1.0, len(raw) + 1) ** -self._settings.alpha
+        return np.asarray(found * (raw > 0))
+
     def adopt(self, slots: Int64, raw: Float64, largest: float) -> None:
         self._ranks.update(slots, raw, None, 0.0)
         self._state[0] = largest

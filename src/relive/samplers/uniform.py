@@ -89,6 +89,7 @@ class _Uniform:
         self.refresh, self._ends = queue.refresh, ends
         self._total = slice(0, 2) if episodes is None else slice(2, 4)
         draw = queue.draw if settings.replacement else queue.draw_distinct
+        self.masses_of = np.ones_like if episodes is None else None
         self._draw = draw if episodes is None else queue.draw_episodes
         self._ones = np.ones(0, np.float32)
         self.chooser = queue.chooser(settings.replacement)

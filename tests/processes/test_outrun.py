@@ -1,0 +1,92 @@
+"""Writers that overwrite all that a sampler knows before it is copied: draws come from the newest rows instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from statistics_of_draws import P_MIN, chi_square_p
+
+import relive
+from relive._ring import kernels
+from relive.errors import ReliveError
+from relive.processes import joint
+
+pytestmark = pytest.mark.skipif("_native" not in kernels.active().__name__, reason="lanes are published natively")
+LANES, STEPS = 2, 160  # a lane
+SCHEMA = relive.Schema(obs=relive.Field(), action=relive.Field())
+
+
+def newest(buffer: relive.ReplayBuffer) -> int:
+    """A quarter of a lane's rows."""
+    return buffer._core.ring.rows // 4
+
+
+def outrun(monkeypatch: pytest.MonkeyPatch, sampler: Any, tries: int, **choices: Any) -> relive.ReplayBuffer:
+    """A full shared buffer of steps whose priorities are 1 and 3, of which the first `tries` draws are overtaken."""
+    buffer = relive.ReplayBuffer(
+        SCHEMA, LANES * STEPS, num_envs=LANES, storage=relive.Shared(), sampler=sampler, seed=0, **choices
+    )
+    steps = np.arange(2 * STEPS, dtype=np.float32)
+    given = {"priority": np.tile([1.0, 3.0], (LANES, STEPS))} if sampler.prioritizes else {}
+    rows, flags = np.tile(steps, (LANES, 1)), np.zeros((LANES, 2 * STEPS), bool)
+    buffer.extend(obs=rows, next_obs=rows + 1, action=rows, reward=rows, terminated=flags, truncated=flags, **given)
+    overtaken, calls = joint.Joint.overtaken, []
+
+    def always_at_first(self: Any, ids: np.ndarray) -> Any:
+        calls.append(len(ids))
+        return np.ones(len(ids), bool) if len(calls) <= tries else overtaken(self, ids)
+
+    monkeypatch.setattr(joint.Joint, "overtaken", always_at_first)
+    return buffer
+
+
+LAWS = [
+    (relive.Uniform(), [1.0, 1.0]),
+    (relive.Prioritized(alpha=0.5, beta=0.5), [1.0, 3**0.5]),
+    (relive.Ranked(alpha=0.0), [1.0, 1.0]),
+]
+
+
+@pytest.mark.parametrize(("sampler", "law"), LAWS, ids=repr)
+def test_the_law_of_the_newest_rows(monkeypatch: pytest.MonkeyPatch, sampler: Any, law: list[float]) -> None:
+    with outrun(monkeypatch, sampler, 4) as buffer:
+        batch, first = buffer.sample(40_000), 2 * STEPS - newest(buffer)
+        steps = batch.obs.astype(int)
+        assert steps.min() == first
+        counts = np.bincount((steps - first) * LANES + batch.ids % LANES, minlength=newest(buffer) * LANES)
+        expected = np.repeat(np.array(law)[np.arange(first, 2 * STEPS) % 2], LANES)
+        assert chi_square_p(counts, expected / expected.sum()) > P_MIN
+        if sampler.prioritizes and sampler.alpha:
+            weights = np.where(steps % 2, np.float32(3**-0.25), np.float32(1))
+            np.testing.assert_allclose(batch.weights, weights, rtol=1e-6)
+        np.testing.assert_array_equal(batch.next_obs, batch.obs + 1)
+
+
+@pytest.mark.parametrize("scale", ["batch", "buffer", "none"])
+def test_no_item_twice_without_replacement(monkeypatch: pytest.MonkeyPatch, scale: str) -> None:
+    with outrun(monkeypatch, relive.Prioritized(replacement=False, weights=scale), 4) as buffer:
+        n = newest(buffer)
+        batch = buffer.sample(n)
+        assert len(set(batch.ids.tolist())) == n
+        assert batch.obs.min() >= 2 * STEPS - n
+        assert buffer.update_priorities(batch.ids, np.ones(n)) == n
+
+
+@pytest.mark.parametrize("tries", [1, 3])
+def test_a_few_redraws_keep_to_the_law_of_all_rows(monkeypatch: pytest.MonkeyPatch, tries: int) -> None:
+    with outrun(monkeypatch, relive.Uniform(), tries) as buffer:
+        assert buffer.sample(1000).obs.min() < 1.25 * STEPS
+
+
+def test_a_sampler_without_a_law_for_new_items_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joint, "_LONGEST", 0.1)
+    raising = pytest.raises(ReliveError, match="Writers overwrote items of")
+    with outrun(monkeypatch, relive.Uniform(over="episodes"), 10**9) as buffer, raising:
+        buffer.sample(4)
+    monkeypatch.undo()
+    monkeypatch.setattr(joint, "_LONGEST", 0.1)
+    raising = pytest.raises(ReliveError, match="Writers overwrote items of")
+    with outrun(monkeypatch, relive.Uniform(replacement=False), 10**9) as buffer, raising:
+        buffer.sample(LANES * newest(buffer) + 1)  # more than there are
