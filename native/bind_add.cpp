@@ -11,6 +11,10 @@ nb::object shaped(nb::object ids, const Inputs& inputs) {
     return nb::steal(PyArray_Transpose(array(ids), nullptr));
 }
 
+// A sampler that orders items takes a tenth of a microsecond for each: it takes them in while they are added, so many
+// at once, and no draw has to wait for all of them.
+constexpr npy_intp TOGETHER = 4096;
+
 // Clear an error of looking at a value: the Python code raises it again. An interrupt stays.
 void forget_error() {
     if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
@@ -57,7 +61,13 @@ private:
     PyRing& ring_;
     Lock& lock_;
     nb::object coerce_, refresh_, fallback_, held_;
+    npy_intp waiting_ = 0;  // steps since this object let the sampler take in what came
     bool several_;
+
+    void take_in() {
+        refresh_();
+        waiting_ = 0;
+    }
 
     // Lets go of the values of a call.
     struct Read {
@@ -73,7 +83,9 @@ private:
         if (inputs.gives_priority()) {
             if (!ring.given || refresh_.is_none()) return {};
             // Earlier steps without a priority get the largest so far, which these steps may raise.
-            refresh_();
+            take_in();
+        } else if (waiting_ >= TOGETHER && ring.arrival && !refresh_.is_none()) {
+            take_in();
         }
         if (!inputs.settle()) return {};
         const Steps steps = inputs.steps();
@@ -87,6 +99,7 @@ private:
         if (!result.is_valid()) nb::raise_python_error();
         ring_.put(steps, ids.data);
         ring_.asked += inputs.asked();
+        waiting_ += count;
         ring_.notice();
         return result;
     }

@@ -11,6 +11,7 @@ from statistics_of_draws import P_MIN, chi_square_p, largest_z
 
 import relive
 from relive._ring import kernels
+from relive._ring.lanes import HEAD
 
 DRAWS, BATCH = 400_000, 20_000
 BACK_ENDS = ["numpy", *(["native"] if importlib.util.find_spec("relive._ring._native") else [])]
@@ -242,3 +243,35 @@ def test_a_sum_that_overflows_is_refused() -> None:
     with pytest.raises(relive.PriorityError):
         buffer.update_priorities(ids, np.full(len(ids), 1.7e308))
     assert np.isfinite(buffer.priorities(ids)).all()
+
+
+@pytest.mark.skipif("_native" not in kernels.active().__name__, reason="the NumPy kernels sort all items at a draw")
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_steps_are_ranked_while_they_are_added(lanes: int) -> None:
+    """No draw has to put more than some thousand steps in order, and ranks are those of a draw that does."""
+    schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+    buffers = [relive.ReplayBuffer(schema, 12_000, num_envs=lanes, sampler=relive.Ranked(), seed=0) for _ in range(2)]
+    n, each = 18_000 // lanes, 300 // lanes
+    steps = np.arange(n, dtype=np.float32) + np.zeros((lanes, 1), np.float32)
+    flags = np.zeros((lanes, n), bool)
+    rows = {"obs": steps, "action": steps, "reward": steps, "next_obs": steps + 1}
+    rows |= {"terminated": flags, "truncated": flags}
+
+    def extend(buffer: relive.ReplayBuffer, begin: int, end: int) -> None:
+        some = {name: each[:, begin:end] for name, each in rows.items()}
+        buffer.extend(**({name: each[0] for name, each in some.items()} if lanes == 1 else some))
+
+    for begin in range(0, n, each):
+        extend(buffers[0], begin, begin + each)
+        assert waiting(buffers[0]) < 4096 + 300
+    extend(buffers[1], 0, n)
+    assert waiting(buffers[1]) == 18_000
+    batches = [buffer.sample(500) for buffer in buffers]
+    for name in ("ids", "weights") if lanes == 1 else ("weights",):  # steps of one call are ranked lane by lane
+        np.testing.assert_array_equal(batches[0][name], batches[1][name])
+
+
+def waiting(buffer: relive.ReplayBuffer) -> int:
+    """Rows that the sampler has not taken in."""
+    counters, seen = buffer._core.ring.counters, buffer._core.memory.host("ranks.seen")
+    return int((counters[:, HEAD] - seen[:, 2]).sum())
