@@ -42,7 +42,7 @@ nb::object PyRing::locate(In<int64_t> ids) const {
 void PyRing::look() { ring.look(ready_); }
 
 nb::object PyRing::overtaken(In<int64_t> ids) const {
-    require(ready_.size() == size_t(ring.lanes), "relive._ring._native.Ring.overtaken: no look before");
+    require(ready_.rows.size() == size_t(ring.lanes), "relive._ring._native.Ring.overtaken: no look before");
     for (int64_t i = 0; i < ids.size; ++i)
         require(ids.data[i] >= 0, "relive._ring._native.Ring.overtaken: an id that is none");
     Out<bool> bad(ids.size);

@@ -25,10 +25,11 @@ RowArray::RowArray(nb::handle object, bool writable) {
 
 PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, int64_t steps, InOut<uint8_t, 3> marks,
                InOut<int64_t, 2> counters, InOut<int64_t> clock, nb::object window,
-               std::optional<InOut<double, 3>> given, std::optional<InOut<int64_t, 3>> arrival, nb::object notify,
-               std::optional<In<uint8_t>> busy)
+               std::optional<InOut<double, 3>> given, std::optional<InOut<int64_t, 3>> arrival,
+               std::optional<InOut<int64_t, 2>> touched, nb::object notify, std::optional<In<uint8_t>> busy)
     : keep_(nb::make_tuple(marks.object, counters.object, clock.object, given ? nb::borrow(given->object) : nb::none(),
-                           arrival ? nb::borrow(arrival->object) : nb::none())),
+                           arrival ? nb::borrow(arrival->object) : nb::none(),
+                           touched ? nb::borrow(touched->object) : nb::none())),
       notify_(std::move(notify)) {
     ring.lanes = marks.shape[1];
     ring.rows = rows;
@@ -52,6 +53,13 @@ PyRing::PyRing(nb::list layouts, size_t num_obs, int64_t rows, int64_t steps, In
     ring.given = given ? given->data : nullptr;
     ring.arrival = arrival ? arrival->data : nullptr;
     ring.clock = arrival ? clock.data : nullptr;
+    const int64_t groups = Touched::groups_of(ring.lanes);
+    require(!touched || (touched->shape[0] == 2 && touched->shape[1] == groups),
+            "relive._ring._native.Ring: `touched` is not `[2, groups]`");
+    if (touched) {
+        ring.touched.begun = touched->data;
+        ring.touched.ended = touched->data + groups;
+    }
     ring.span = nb::cast<int64_t>(window.attr("span"));
     ring.lookback = nb::cast<int64_t>(window.attr("lookback"));
     ring.starts = nb::cast<int64_t>(window.attr("starts"));
@@ -192,6 +200,7 @@ void PyRing::limit(std::optional<InOut<int64_t>> limits) {
 void PyRing::allow(std::optional<InOut<uint8_t>> lanes) {
     if (lanes) require(lanes->size == ring.lanes, "relive._ring._native.Ring.allow: not one for each lane");
     allowed_ = lanes ? lanes->data : nullptr;
+    ring.touched.shared = allowed_;
     lanes_ = lanes ? nb::borrow(lanes->object) : nb::none();
 }
 
@@ -213,11 +222,11 @@ void bind_ring(nanobind::module_& m) {
     using namespace relive;
     nb::class_<PyRing>(m, "Ring")
         .def(nb::init<nb::list, size_t, int64_t, int64_t, InOut<uint8_t, 3>, InOut<int64_t, 2>, InOut<int64_t>,
-                      nb::object, std::optional<InOut<double, 3>>, std::optional<InOut<int64_t, 3>>, nb::object,
-                      std::optional<In<uint8_t>>>(),
+                      nb::object, std::optional<InOut<double, 3>>, std::optional<InOut<int64_t, 3>>,
+                      std::optional<InOut<int64_t, 2>>, nb::object, std::optional<In<uint8_t>>>(),
              nb::arg("columns"), nb::arg("num_obs"), nb::arg("rows"), nb::arg("steps"), nb::arg("marks"),
              nb::arg("counters"), nb::arg("clock"), nb::arg("window"), nb::arg("given").none(),
-             nb::arg("arrival").none(), nb::arg("notify"), nb::arg("busy").none())
+             nb::arg("arrival").none(), nb::arg("touched").none(), nb::arg("notify"), nb::arg("busy").none())
         .def_prop_rw(
             "watched", [](const PyRing& owner) { return int(owner.ring.watched); },
             [](PyRing& owner, uint8_t notices) { owner.watch(notices); })

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -29,9 +30,11 @@ public:
     int64_t items = 0;  // in the ring now
     bool same = false;  // one value stands for all
 
-    // Nothing changes but what is gathered here; `seen` moves on when `settle` is called.
+    // Nothing changes but what is gathered here; `seen`, which no one else moves on, does when `settle` is called.
     // With `ordered`, what came is in the order of its arrivals, over all lanes.
     void gather(const Ring& ring, const Seen* seen, double largest_so_far, double initial, bool ordered) {
+        if (seen != seen_) known_.forget();
+        seen_ = seen;
         gone.clear();
         come.clear();
         rows_.clear();
@@ -39,15 +42,13 @@ public:
         const bool gives = ring.given && observe(*ring.any_given);
         bool cleared = false;
         largest = 0.0;
-        items = 0;
-        for (int64_t number = 0; number < ring.lanes; ++number) {
+        const auto take = [&](int64_t number) {
             const Lane& lane = ring.lane_of[number];
             const Seen now = look(lane);
-            items += peek(lane.drawable);
             const Seen& before = seen[number];
             if (!plausible(ring, before, now))
                 throw std::invalid_argument("relive._ring._native: `seen` was never seen");
-            if (now.oldest == before.oldest && now.ready == before.ready && now.head == before.head) continue;
+            if (now.oldest == before.oldest && now.ready == before.ready && now.head == before.head) return;
             moved_.push_back({number, now});
             cleared |= peek(lane.cleared) > before.oldest;
             if (gives) raise_by_given(ring, number, before, now);
@@ -57,7 +58,16 @@ public:
                     come.push_back(slot);
                     rows_.push_back(row);
                 });
+        };
+        drawable_.resize(size_t(Touched::groups_of(ring.lanes)));
+        for (const Group& group : known_.changed(ring.touched, ring.lanes)) {
+            int64_t& drawable = drawable_[size_t(group.number)] = 0;
+            for (int64_t number = group.first; number < group.last; ++number) {
+                take(number);
+                drawable += peek(ring.lane_of[number].drawable);
+            }
         }
+        items = std::accumulate(drawable_.begin(), drawable_.end(), int64_t(0));
         if (ordered && ring.arrival && ring.lanes > 1) sort_by_arrival(ring.arrival);
         if (!cleared) largest = std::max(largest, largest_so_far);
         same = !gives;
@@ -70,6 +80,7 @@ public:
 
     void settle(Seen* seen) {
         for (const Look& look : moved_) seen[look.number] = look.now;
+        known_.settle();
         for (auto* list : {&gone, &come, &rows_}) give_back(*list);
         give_back(values);
         give_back(arrived_);
@@ -90,6 +101,9 @@ private:
     struct Arrived {
         int64_t when, row, slot;
     };
+    Known known_;
+    const Seen* seen_ = nullptr;     // of the last call
+    std::vector<int64_t> drawable_;  // items of each group
     std::vector<int64_t> rows_;
     std::vector<Look> moved_;
     std::vector<Arrived> arrived_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "changes.hpp"
+#include "lane_sums.hpp"
 
 namespace relive {
 
@@ -27,28 +28,25 @@ public:
 
     // Take in what changed; how many anchors there are.
     int64_t refresh(const Rows& ring) {
-        starts_.resize(size_t(ring.lanes) + 1);
-        episode_starts_.resize(starts_.size());
-        bases_.resize(starts_.size());
-        starts_[0] = episode_starts_[0] = 0;
-        for (int64_t number = 0; number < ring.lanes; ++number) {
-            const Seen now = look(ring.lane_of[number]);
-            Seen& before = seen[number];
-            if (!plausible(ring, before, now))
-                throw std::invalid_argument("relive._ring._native: `seen` was never seen");
-            if (now.ready != before.ready || now.oldest != before.oldest)
-                ends[number] = moved(ring, number, before, now);
-            before = now;
-            const Ends& lane = ends[number];
-            bases_[size_t(number)] = lane.gone % ring.rows;
-            starts_[size_t(number) + 1] = starts_[size_t(number)] + lane.come - lane.gone;
-            episode_starts_[size_t(number) + 1] =
-                episode_starts_[size_t(number)] + lane.episodes_come - lane.episodes_gone;
+        const std::vector<Group>& groups = known_.changed(ring.touched, ring.lanes);
+        if (groups.empty()) return size();
+        bases_.resize(size_t(ring.lanes));
+        anchors_.prepare(ring.lanes);
+        episodes_.prepare(ring.lanes);
+        for (const Group& group : groups) {
+            for (int64_t number = group.first; number < group.last; ++number) take_in(ring, number);
+            anchors_.sum(group, [this](int64_t number) { return ends[number].come - ends[number].gone; });
+            if (!firsts) continue;
+            episodes_.sum(group,
+                          [this](int64_t number) { return ends[number].episodes_come - ends[number].episodes_gone; });
         }
-        return starts_.back();
+        anchors_.sum_groups();
+        episodes_.sum_groups();
+        known_.settle();
+        return size();
     }
 
-    int64_t size() const { return starts_.back(); }
+    int64_t size() const { return anchors_.total(); }
 
     void draw(const Rows& ring, const double* u, int64_t n, int64_t* slot) const {
         if (!n) return;
@@ -63,8 +61,8 @@ public:
             return;
         }
         for (int64_t i = 0; i < n; ++i) {
-            const int64_t k = whole(u[i], count, total), number = lane_of(starts_, k);
-            slot[i] = slot_of(ring, number, k - starts_[size_t(number)]);
+            const int64_t k = whole(u[i], count, total), number = anchors_.lane_of(k);
+            slot[i] = slot_of(ring, number, k - anchors_.before(number));
         }
     }
 
@@ -74,19 +72,19 @@ public:
         Shuffled shuffled(n);
         for (int64_t i = 0; i < n; ++i) {
             const int64_t k = shuffled.take(i, i + whole(u[i], double(total - i), total - i));
-            const int64_t number = lane_of(starts_, k);
-            slot[i] = slot_of(ring, number, k - starts_[size_t(number)]);
+            const int64_t number = anchors_.lane_of(k);
+            slot[i] = slot_of(ring, number, k - anchors_.before(number));
         }
     }
 
     // The whole part of a uniform, stretched over the episodes, names one of them; the rest an anchor in it.
     void draw_episodes(const Rows& ring, const double* u, int64_t n, int64_t* slot) const {
-        const int64_t total = episode_starts_.back();
+        const int64_t total = episodes_.total();
         for (int64_t i = 0; i < n; ++i) {
             const double stretched = u[i] * double(total);
-            const int64_t k = whole(u[i], double(total), total), number = lane_of(episode_starts_, k);
+            const int64_t k = whole(u[i], double(total), total), number = episodes_.lane_of(k);
             const Ends& lane = ends[number];
-            const int64_t episode = lane.episodes_gone + k - episode_starts_[size_t(number)];
+            const int64_t episode = lane.episodes_gone + k - episodes_.before(number);
             const int64_t first = episode == lane.episodes_gone ? 0 : first_of(ring, number, episode);
             const int64_t last =
                 episode + 1 == lane.episodes_come ? lane.come - lane.gone : first_of(ring, number, episode + 1);
@@ -96,28 +94,22 @@ public:
     }
 
 private:
-    std::vector<int64_t> starts_{0}, episode_starts_{0};  // anchors and episodes of all lanes before each
-    std::vector<int64_t> bases_;                          // where in `places` the oldest anchor of each lane stands
+    Known known_;
+    LaneSums anchors_, episodes_;
+    std::vector<int64_t> bases_;  // where in `places` the oldest anchor of each lane stands
+
+    void take_in(const Rows& ring, int64_t number) {
+        const Seen now = look(ring.lane_of[number]);
+        Seen& before = seen[number];
+        if (!plausible(ring, before, now)) throw std::invalid_argument("relive._ring._native: `seen` was never seen");
+        if (now.ready != before.ready || now.oldest != before.oldest) ends[number] = moved(ring, number, before, now);
+        before = now;
+        bases_[size_t(number)] = ends[number].gone % ring.rows;
+    }
 
     static int64_t whole(double u, double count, int64_t most) {
         const auto k = int64_t(u * count);
         return k < most - 1 ? k : most - 1;
-    }
-
-    // Lanes hold about equally many, so the rank of k among all says where to look.
-    static int64_t lane_of(const std::vector<int64_t>& starts, int64_t k) {
-        const auto lanes = int64_t(starts.size()) - 1;
-        auto number = int64_t(double(k) / double(starts.back()) * double(lanes));
-        number = number < lanes - 1 ? number : lanes - 1;
-        for (int tries = 0; tries < 4; ++tries) {
-            if (k < starts[size_t(number)])
-                --number;
-            else if (k >= starts[size_t(number) + 1])
-                ++number;
-            else
-                return number;
-        }
-        return std::upper_bound(starts.begin(), starts.end(), k) - starts.begin() - 1;
     }
 
     // The slot of the anchor that is `behind` the oldest of its lane.

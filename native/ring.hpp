@@ -48,6 +48,7 @@ public:
 
     void write(const Steps& steps, int64_t* ids) {
         notable_ = false;
+        const Touched::Call call(touched, steps.numbers, steps.n);
         if (steps.priority) publish(*any_given, 1);
         keeps_given_ = given && observe(*any_given);
         const bool plain = may_be_plain(steps);
@@ -68,6 +69,7 @@ public:
     }
 
     void cut(const int64_t* numbers, int64_t n) {
+        const Touched::Call call(touched, numbers, n);
         for (int64_t i = 0; i < n; ++i) {
             const int64_t number = numbers[i];
             Lane lane = lane_of[number];

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "lanes.hpp"
+#include "touched.hpp"
 
 namespace relive {
 
@@ -32,6 +32,7 @@ public:
     size_t num_obs = 0;
     uint8_t* marks = nullptr;
     Lane* lane_of = nullptr;
+    Touched touched;
     // Bookkeeping that only some samplers ask for, one entry a row; null where it is not kept.
     double* given = nullptr;     // -priority where one was given (-0.0 is a given zero), else +0.0
     int64_t* arrival = nullptr;  // orders rows by when they became ready
@@ -132,17 +133,24 @@ public:
     // after its copies which items are to be thrown away, and whether any is. A writer shows that a row is gone before
     // it writes over it, so what was copied before the fence is whole if its row is still there after it. A row that
     // was not ready when the draw began belongs to a later lap than the one drawn.
-    void look(std::vector<int64_t>& ready) const {
-        ready.resize(size_t(lanes));
-        for (int64_t number = 0; number < lanes; ++number) ready[size_t(number)] = observe(lane_of[number].ready);
+    struct Ready {
+        std::vector<int64_t> rows;  // of each lane the first that was not ready at the last look; of none before it
+        Known known;
+    };
+    void look(Ready& ready) const {
+        ready.rows.resize(size_t(lanes));
+        for (const Group& group : ready.known.changed(touched, lanes))
+            for (int64_t number = group.first; number < group.last; ++number)
+                ready.rows[size_t(number)] = observe(lane_of[number].ready);
+        ready.known.settle();
     }
-    bool overtaken(const std::vector<int64_t>& ready, const int64_t* ids, int64_t n, uint8_t* bad) const {
+    bool overtaken(const Ready& ready, const int64_t* ids, int64_t n, uint8_t* bad) const {
         std::atomic_thread_fence(std::memory_order_acquire);
         uint8_t any = 0;
         for (int64_t i = 0; i < n; ++i) {
             int64_t row, number;
             split(ids[i], row, number);
-            any |= bad[i] = row < peek(lane_of[number].oldest) || row >= ready[size_t(number)];
+            any |= bad[i] = row < peek(lane_of[number].oldest) || row >= ready.rows[size_t(number)];
         }
         return any;
     }

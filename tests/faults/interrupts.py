@@ -101,7 +101,8 @@ class State:
         self._buffer = buffer
         self._attributes = [(owner, dict(vars(owner))) for owner in _owners(buffer)]
         arrays = {id(array): array for array in _arrays(buffer, self._attributes)}
-        self._arrays = [(array, array.copy()) for array in arrays.values()]
+        touched = buffer._core.ring.touched  # only goes on, since readers remember what it was
+        self._arrays = [(a, a.copy()) for a in arrays.values() if touched is None or not np.shares_memory(a, touched)]
         self.generator = buffer.rng.bit_generator.state
         self._watched = buffer._core.ring.kernel.watched
 
@@ -114,6 +115,7 @@ class State:
             vars(owner).update(attributes)
         for array, copy in self._arrays:
             array[...] = copy
+        self._buffer._core.ring.touched += 1
         self._buffer.rng.bit_generator.state = self.generator
         self._buffer._core.ring.kernel.watched = self._watched
 

@@ -61,6 +61,7 @@ def make_ring() -> Call:
         "window": {**spoilers.objects(3), **windows},
         "given": bookkeeping,
         "arrival": bookkeeping,
+        "touched": bookkeeping,
         "notify": spoilers.objects(3),
         "busy": spoilers.arrays(),
     }

@@ -18,7 +18,7 @@ native: ModuleType = _native  # type: ignore[assignment]
 LANES, ROWS, KEPT = 3, 8, 6
 STORAGE = LANES * (ROWS + 1)
 ENTRIES = ["columns", "num_obs", "rows", "steps", "marks", "counters", "clock", "window"]
-ENTRIES += ["given", "arrival", "notify", "busy"]
+ENTRIES += ["given", "arrival", "touched", "notify", "busy"]
 # A sanitizer sees what is read and written behind an array, if nothing lies there.
 MARGIN = 0 if "libasan" in os.environ.get("LD_PRELOAD", "") else 256
 guarded: list[np.ndarray] = []
@@ -62,13 +62,9 @@ def ring_arguments(across: bool = False) -> dict[str, Any]:
     ]
     marks, counters = guard(np.zeros((ROWS + 1, LANES, 1)), np.uint8), guard(np.zeros((LANES, 16)))
     given, arrival = guard(np.zeros(marks.shape), np.float64), guard(np.zeros(marks.shape))
-    return dict(
-        zip(
-            ENTRIES,
-            [columns, 1, ROWS, KEPT, marks, counters, guard([0, 0]), window(across), given, arrival, print, None],
-            strict=True,
-        )
-    )
+    kept = [given, arrival, guard(np.zeros((2, 1)))]
+    entries = [columns, 1, ROWS, KEPT, marks, counters, guard([0, 0]), window(across), *kept, print, None]
+    return dict(zip(ENTRIES, entries, strict=True))
 
 
 def steps_of(n: int, length: int, first: int, make: Callable[..., np.ndarray] = guard) -> dict[str, Any]:

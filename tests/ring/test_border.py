@@ -62,6 +62,7 @@ LEGAL = [
     ("no second start in this ring's life", "Ring.__init__", "window", f"starts=9, starts={2**62}"),
     ("no bookkeeping", "Ring.__init__", "given", "None"),
     ("no bookkeeping", "Ring.__init__", "arrival", "None"),
+    ("nothing is counted; one group", "Ring.__init__", "touched", "None, Fortran order"),
     ("a class can be called", "Ring.__init__", "notify", "a class"),
     ("a class can be called", "adding", "[!rls]*", "a class"),
     ("a class can be called; None, no priorities", "adding", "refresh", "a class, None"),
@@ -191,7 +192,7 @@ def test_what_a_kernel_works_on_lives_as_long_as_the_kernel() -> None:
 
     arguments = ring_arguments()
     arrays = [weakref.ref(layout.array) for layout in arguments["columns"]]
-    arrays += [weakref.ref(arguments[name]) for name in ("marks", "counters", "clock", "given", "arrival")]
+    arrays += [weakref.ref(arguments[name]) for name in ("marks", "counters", "clock", "given", "arrival", "touched")]
     kernels = [native.Ring(**arguments)]
     kernels.append(native.adding(kernels[0], native.Lock(), print, list, print, several=False))
     columns = [np.zeros(3), np.zeros(4)]

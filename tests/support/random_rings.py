@@ -10,15 +10,22 @@ import numpy as np
 import relive
 from relive._base.arrays import Section
 from relive._ring.plans import State, Window
-from relive._ring.ring import Ring, kernels
+from relive._ring.ring import TOUCHED, Ring, kernels
 
 SCHEMA = relive.Schema(obs=relive.Field((), "int64"), action=relive.Field((), "uint8"))
 
 
 def ring_of(
-    module: ModuleType, lanes: int, rows: int, window: Window, keeps: tuple[str, ...] = (), steps: int = 0
+    module: ModuleType,
+    lanes: int,
+    rows: int,
+    window: Window,
+    keeps: tuple[str, ...] = (),
+    steps: int = 0,
+    touched: bool = True,
 ) -> Ring:
     """An empty ring on a back end, whose lanes keep `steps` steps; 0: as many as they have rows."""
+    keeps = (*keeps, TOUCHED) if touched else keeps
     spec = {f"ring/{name}": wanted for name, wanted in Ring.spec(SCHEMA, window, lanes, rows, keeps).items()}
     memory = relive.Ram().open(spec, b"")
     with kernels.use("numpy" if module.__name__.endswith("numpy") else "native"):

@@ -124,6 +124,7 @@ class Ring:
         window: Window,
         given: Float64 | None,
         arrival: Int64 | None,
+        touched: Int64 | None,
         notify: Callable[[int], object],
         busy: Bytes | None,
     ) -> None: ...

@@ -209,6 +209,7 @@ class Kernels(Protocol):
         window: Window,
         given: Float64 | None,
         arrival: Int64 | None,
+        touched: Int64 | None,
         notify: Callable[[int], object],
         busy: Bytes | None,
     ) -> RingKernel: ...

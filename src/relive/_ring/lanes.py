@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.journal import Journal
 from .._base.types import Array, Bool, Bytes, Int64
 
 # Bits of a row's mark. A row without STEP holds an observation only: a successor (boundary row), or, with HISTORY, an
@@ -24,6 +25,10 @@ COUNTERS = 16
 
 # Notices, as bits; `Notices` in _notices.py has their texts.
 MANY_CUTS, REPEATED_FINALS, MANY_BOUNDARIES = 2, 4, 8
+
+# Neighbouring lanes whose writes are counted together, as `NEIGHBOURS` in native/touched.hpp has them.
+GROUP = 64
+BEGUN, ENDED = 0, 1  # rows of `touched`
 
 # Rows of a lane that are reserved for final observations: a share of its steps, and at least so many.
 BOUNDARIES, _RESERVED = 1 / 16, 64
@@ -80,6 +85,13 @@ def place_of(memory: Int64, lanes: Int64 | int, block: int) -> tuple[Int64, Int6
     """The index in an array `[blocks, L, K]` of rows in the memory of their lanes."""
     blocks, within = np.divmod(memory, block)
     return blocks, lanes, within
+
+
+def count_call(journal: Journal, touched: Int64 | None, moment: int, lanes: Int64) -> None:
+    """Count a call that writes to `lanes`, when it has BEGUN and when it has ENDED; None: nothing is counted."""
+    if touched is not None:
+        groups = distinct(lanes // GROUP)
+        journal.put(touched, (moment, groups), touched[moment, groups] + 1)
 
 
 def distinct(numbers: Int64) -> Int64:

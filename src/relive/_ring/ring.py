@@ -20,11 +20,14 @@ from .._base.types import Array, Float64, Int64
 from ..schema import Column, Schema
 from . import kernels
 from .lanes import (
+    BEGUN,
     CLEARED,
     COUNTERS,
     CUTS,
     DRAWABLE,
+    ENDED,
     ENDS,
+    GROUP,
     HEAD,
     HELD,
     OLDEST,
@@ -35,6 +38,7 @@ from .lanes import (
     STORED,
     UNBOOTSTRAPPED,
     block_of,
+    count_call,
     depth_of,
     place_of,
 )
@@ -47,6 +51,9 @@ if TYPE_CHECKING:
 _SMALL = 128
 # What the ring records for every row if a sampler asks for it.
 BOOKKEEPING = {"given": np.dtype(np.float64), "arrival": np.dtype(np.int64)}
+# How many calls began to write to a lane of each group, and how many of them have ended: readers look at other lanes
+# only. Mapped files of older versions lack it.
+TOUCHED = "touched"
 
 
 class Ring:
@@ -58,7 +65,8 @@ class Ring:
         rows: R, the rows of a lane.
         steps: S, the steps that a lane keeps, S <= R.
         memory: Has the arrays of `Ring.spec`.
-        keeps: What the sampler wants recorded for every row: `"given"` priorities, `"arrival"` (when it became ready).
+        keeps: What is recorded besides: for every row `"given"` priorities, `"arrival"` (when it became ready), as the
+            sampler wants it; which lanes were `"touched"`.
         notify: Called with the bits of the notices that a write found a reason for.
         busy: Lanes that other processes are writing at this moment.
 
@@ -103,10 +111,12 @@ class Ring:
         ]
         self.observations = self.columns[: schema.num_obs]
         self.reward = self.columns[next(i for i, column in enumerate(schema.columns) if column.keys == ("reward",))]
-        kept = {name: memory.host(name) if name in keeps else None for name in BOOKKEEPING}
-        self.given, self.arrival = kept["given"], kept["arrival"]
+        kept = {name: memory.host(name) if name in keeps else None for name in (*BOOKKEEPING, TOUCHED)}
+        self.given, self.arrival, self.touched = kept["given"], kept["arrival"], kept[TOUCHED]
         if not memory.fresh:
             self.recover(set(range(self.lanes)).difference(busy))
+            if self.touched is not None and not busy:
+                self.touched[ENDED] = self.touched[BEGUN]  # calls that a kill ended
         self._kernels = kernels.active()
         taken = np.isin(np.arange(self.lanes), list(busy)).astype(np.uint8) if busy else None
         self.kernel = self._kernels.Ring(
@@ -120,6 +130,7 @@ class Ring:
             window,
             self.given,
             self.arrival,
+            self.touched,
             notify,
             taken,
         )
@@ -155,7 +166,8 @@ class Ring:
             "marks": ArraySpec(blocks, np.dtype(np.uint8)),
             "counters": ArraySpec((lanes, COUNTERS), integers),
             "clock": ArraySpec((2,), integers),
-            **{name: ArraySpec(blocks, BOOKKEEPING[name]) for name in keeps},
+            **{name: ArraySpec(blocks, BOOKKEEPING[name]) for name in keeps if name != TOUCHED},
+            **({TOUCHED: ArraySpec((2, -(-lanes // GROUP)), integers)} if TOUCHED in keeps else {}),
         }
 
     def recover(self, lanes: Iterable[int]) -> None:
@@ -226,12 +238,14 @@ class Ring:
         """Empty all lanes; their next rows have the numbers that they would have had."""
         counters, all_lanes = self.counters, slice(None)
         with Journal() as journal:
+            count_call(journal, self.touched, BEGUN, np.arange(self.lanes))
             journal.put(counters, (all_lanes, CLEARED), counters[:, HEAD])  # from here on the clear can be finished
             journal.put(counters, (all_lanes, OLDEST), counters[:, HEAD])
             journal.put(self.marks, all_lanes, 0)
             journal.put(counters, (all_lanes, [DRAWABLE, STORED, HELD]), 0)
             journal.put(counters, (all_lanes, READY_STEPS), counters[:, STEPS])
             journal.put(counters, (all_lanes, READY), counters[:, HEAD])
+            count_call(journal, self.touched, ENDED, np.arange(self.lanes))
 
     def cleared(self, seen: Int64) -> bool:
         """Whether the lanes were emptied since the counters were `seen`: a sampler then is to be as it was when new."""

@@ -19,7 +19,7 @@ from .._flow.limit import SPEC as LIMITER_SPEC
 from .._flow.limiter import RateLimiter
 from .._ring.lanes import sizes_in
 from .._ring.plans import Window
-from .._ring.ring import BOOKKEEPING, Ring
+from .._ring.ring import BOOKKEEPING, TOUCHED, Ring
 from ..checkpoints._saved_as import built, described
 from ..checkpoints._schemas import fields_of, schema_of
 from ..errors import StorageError, message
@@ -27,8 +27,10 @@ from ..items import Item
 from ..samplers import Sampler
 from ..schema import Schema
 
-# What the ring of such a buffer records for every row: a reader has a sampler of its own, which may need it.
-KEEPS = tuple(BOOKKEEPING)
+# What the ring of such a buffer records: a reader has a sampler of its own, which may need it. Files of format 1 lack
+# what was touched.
+KEEPS = (*BOOKKEEPING, TOUCHED)
+_KEPT = [KEEPS, tuple(BOOKKEEPING)]
 CHOICES, OWNERS, STATE, COUNTS = "about/choices", "about/owners", "about/state", "about/counts"
 # Entries of `COUNTS`, which a live view reads.
 DRAWN, UPDATES, STALE, REDRAWN, LAST_ID = range(5)
@@ -48,6 +50,7 @@ class BufferDescription(Frozen):
         item: What a draw of the buffer's creator expands to; None: its class is not registered here.
         sampler: Which items it draws; None likewise.
         limiter: What makes its writers and its draws wait for each other.
+        keeps: What the ring records besides.
         blob: What this was decoded from, whose size says where other arrays are.
         unknown: The descriptions of item and sampler, where they are None.
     """
@@ -61,6 +64,7 @@ class BufferDescription(Frozen):
     item: Item | None
     sampler: Sampler | None
     limiter: RateLimiter | None
+    keeps: tuple[str, ...] = KEEPS
     blob: bytes = b""
     unknown: Mapping[str, Any] = MappingProxyType({})
 
@@ -69,11 +73,6 @@ class BufferDescription(Frozen):
         """The description of a new buffer, for other processes."""
         c = choices
         return cls(c.schema, c.num_envs, c.rows, c.steps, c.boundaries, c.window, c.item, c.sampler, c.limiter)
-
-    @property
-    def keeps(self) -> tuple[str, ...]:
-        """The bookkeeping that the ring records for every row."""
-        return KEEPS
 
     def encoded(self) -> bytes:
         """As JSON, after its checksum."""
@@ -89,6 +88,7 @@ class BufferDescription(Frozen):
             "item": described(self.item),
             "sampler": described(self.sampler),
             "limiter": None if self.limiter is None else described(self.limiter),
+            "keeps": self.keeps,
         }
         text = json.dumps(facts).encode()
         return zlib.crc32(text).to_bytes(4, "little") + text
@@ -110,14 +110,18 @@ class BufferDescription(Frozen):
                 raise ValueError("numbers out of range")
             item, sampler = built("item", facts["item"]), built("sampler", facts["sampler"])
             limiter = None if facts["limiter"] is None else built("limiter", facts["limiter"])
+            keeps = tuple(facts.get("keeps", BOOKKEEPING))
+            if keeps not in _KEPT:
+                raise ValueError("a ring that records something else")
             unknown = {what: facts[what] for what, made in (("item", item), ("sampler", sampler)) if made is None}
-            return cls(schema_of(facts["schema"]), lanes, *sizes, window, item, sampler, limiter, bytes(blob), unknown)
+            schema, blob = schema_of(facts["schema"]), bytes(blob)
+            return cls(schema, lanes, *sizes, window, item, sampler, limiter, keeps, blob, unknown)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StorageError(message("what a buffer was built from", f"`{error}`", at)) from None
 
     def ring_spec(self) -> dict[str, ArraySpec]:
         """The arrays of the ring."""
-        arrays = Ring.spec(self.schema, self.window, self.lanes, self.rows, KEEPS)
+        arrays = Ring.spec(self.schema, self.window, self.lanes, self.rows, self.keeps)
         limits = {} if self.limiter is None else {LIMITER: LIMITER_SPEC}
         return {f"ring/{name}": wanted for name, wanted in arrays.items()} | limits
 

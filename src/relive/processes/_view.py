@@ -33,14 +33,14 @@ from .._ring.lanes import (
 )
 from .._ring.plans import Window
 from .._ring.recount import oldest_in, ready_in
-from .._ring.ring import Ring
+from .._ring.ring import BOOKKEEPING, Ring
 from ..errors import ArgumentError, message
 from ..samplers import Index
 from ..schema import Schema
-from ._description import KEEPS
 
 _COUNTED = [STEPS, STORED, CUTS, UNBOOTSTRAPPED, ENDS, REPEATS]
 _NO_IDS = np.empty(0, np.int64)
+_KEEPS = tuple(BOOKKEEPING)  # what it follows is not counted
 
 
 class View:
@@ -79,7 +79,7 @@ class View:
         self._arrival: Int64 | None = None
         if self._told is not None and not (window.across or ring.window.across):
             own["arrival"] = self._arrival = np.zeros_like(self._told)
-        self.ring = Ring(schema, window, ring.rows, ring.steps, Overlay(Section(memory, "ring/"), own), KEEPS, _note)
+        self.ring = Ring(schema, window, ring.rows, ring.steps, Overlay(Section(memory, "ring/"), own), _KEEPS, _note)
         ring.kernel.look()
         self.take_in()
 

@@ -23,7 +23,8 @@ from .._base.types import Array
 from ..errors import ArgumentError, StorageError, event, message
 from ._locks import Locks
 
-_MAGIC, _FORMAT = b"relive\0\1", 1
+_MAGIC, _FORMAT = b"relive\0\1", 2
+_FORMATS = (1, _FORMAT)  # a writer that knows the first alone would not count its calls, which readers rely on
 _HEADER = struct.Struct("<8sIIQ32s")  # magic, format, bytes of the JSON, bytes of the file, identity; then a checksum
 _CHECKSUM = 4
 _FIRST = _HEADER.size + _CHECKSUM  # where the JSON begins
@@ -219,8 +220,8 @@ def _read_header(fd: int, path: str) -> tuple[int, bytes, dict[str, tuple[int, i
         got = "a file that was never finished" if unfinished else "a file of another kind"
         raise StorageError(message("a buffer that relive shared or mapped", got, path))
     _, kind, length, size, identity = _HEADER.unpack(head[: _HEADER.size])
-    if kind != _FORMAT:
-        raise StorageError(message(f"format {_FORMAT}", f"format {kind}", path, "use the relive that wrote it"))
+    if kind not in _FORMATS:
+        raise StorageError(message(f"a format up to {_FORMAT}", f"format {kind}", path, "use the relive that wrote it"))
     listed = os.pread(fd, min(length, _LONGEST), _FIRST)
     checksum = zlib.crc32(head[: _HEADER.size] + listed)
     if size != found.st_size or len(listed) != length or checksum != int.from_bytes(head[_HEADER.size :], "little"):

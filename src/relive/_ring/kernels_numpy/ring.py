@@ -9,9 +9,11 @@ import numpy as np
 from ..._base.journal import Journal
 from ..._base.types import Array, Bool, Bytes, Float64, Int64
 from ..lanes import (
+    BEGUN,
     CLEARED,
     CUTS,
     END,
+    ENDED,
     ENDS,
     GONE,
     HEAD,
@@ -25,6 +27,7 @@ from ..lanes import (
     REPEATS,
     STEPS,
     STORED,
+    count_call,
 )
 from ..plans import ColumnLayout, Relabelled, Window
 from .rows import Rows
@@ -45,6 +48,7 @@ class Ring(Rows):
         window: What an item needs around an anchor.
         given: float64, like `marks`: minus the priority that a row was given, +0.0 for none; None: not kept.
         arrival: int64, like `marks`: orders rows of all lanes by when they became ready; None: not kept.
+        touched: int64 `[2, groups]`, calls that began to write to a group of lanes and that ended; None: not kept.
         notify: Called with the watched notices that a call found a reason for.
         busy: 1 for lanes that another process is writing, whose counters cannot be checked; None: no lane is.
     """
@@ -61,11 +65,13 @@ class Ring(Rows):
         window: Window,
         given: Float64 | None,
         arrival: Int64 | None,
+        touched: Int64 | None,
         notify: Callable[[int], object],
         busy: Bytes | None,
     ) -> None:
         super().__init__(columns, num_obs, rows, steps, marks, counters, window)
         self.clock, self.given, self.arrival = clock, given, arrival
+        self._touched = touched
         self.watched, self._notify = 0, notify
         self.asked = 0  # calls of a native `add` of which Python had to look at a value
         self.enough_ends = 20  # from so many on it is looked whether final observations repeat
@@ -82,6 +88,7 @@ class Ring(Rows):
         """Write canonical values `[L', T, ...]` to distinct lanes, all or nothing; return ids `[L', T]`."""
         before = self.counters[lanes]
         with Journal() as journal:
+            count_call(journal, self._touched, BEGUN, lanes)
             if priority is not None:
                 journal.put(self.clock, 1, 1)
             write = self._writing(journal)
@@ -96,6 +103,7 @@ class Ring(Rows):
                     None if priority is None else priority[:, t],
                 )
             write.record_arrivals(lanes, before[:, READY])
+            count_call(journal, self._touched, ENDED, lanes)
         self._notice(lanes, before)
         return ids
 
@@ -123,12 +131,14 @@ class Ring(Rows):
         """End the streams of `lanes` that are open."""
         before = self.counters[lanes]
         with Journal() as journal:
+            count_call(journal, self._touched, BEGUN, lanes)
             write = self._writing(journal)
             held = self.holds(lanes)
             write.forget_newest(lanes[~held & self.open_lanes(lanes)])
             write.close(lanes[held])
             write.count_anchors(lanes)
             write.record_arrivals(lanes, before[:, READY])
+            count_call(journal, self._touched, ENDED, lanes)
         self._notice(lanes, before)
 
     def relabelled(self, slots: Int64, where: Float64, n_step: int, strategy: int) -> Relabelled:

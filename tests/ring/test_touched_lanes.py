@@ -1,0 +1,163 @@
+"""Readers of a ring look at the lanes that were written to since they last looked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from back_ends import BACKENDS, HAS_NATIVE, both, digest
+from random_rings import Life, ring_of
+
+from relive._ring.lanes import GROUP, HEAD, OLDEST, READY
+from relive._ring.plans import Window
+from relive._ring.ring import BOOKKEEPING, Ring
+from relive.sum_tree import allocate
+
+LANES, ROWS = 2 * GROUP + 22, 6
+KEEPS = tuple(BOOKKEEPING)
+
+needs_native = pytest.mark.skipif(not HAS_NATIVE, reason="needs the native kernels")
+
+
+class Readers:
+    """A queue, a tree and a ranking that follow one ring, each with what it has seen."""
+
+    def __init__(self, module, ring: Ring) -> None:
+        self._ring = ring
+        self.seen = [np.zeros((ring.lanes, 3), np.int64) for _ in range(3)]
+        self.places, self.firsts = (np.zeros((ring.lanes, ring.rows), np.int32) for _ in range(2))
+        self.ends = np.zeros((ring.lanes, 4), np.int64)
+        self.queue = module.Queue(ring.kernel, self.places, self.firsts, self.ends, self.seen[0])
+        self.state, self.sums = allocate(ring.slots), allocate(ring.slots)
+        self.tree, self.ranks_tree = module.Tree(*self.state), module.Tree(*self.sums)
+        self.ranked = [np.zeros(module.order_size(ring.slots)), np.zeros(ring.slots), np.zeros(ring.slots, np.int64)]
+        self.ranks_state = np.zeros(2)
+        self.ranks = module.Ranks(self.ranks_tree, *self.ranked, self.ranks_state, 0.7)
+
+    def refresh(self, which: int) -> int:
+        if which == 0:
+            return self.queue.refresh()
+        if which == 1:
+            return self.tree.refresh(self._ring.kernel, self.seen[1], 1.5, 0.6)
+        return self.ranks.refresh(self._ring.kernel, self.seen[2], 1.5)
+
+    def everything(self) -> str:
+        u = np.linspace(0, 0.999, 40)
+        names = ("draw", "draw_episodes", "draw_distinct")
+        drawn = [*(getattr(self.queue, name)(u) for name in names), self.ranks.draw(u, False)]
+        kept = [self.places, self.firsts, self.ends, self.state, *self.ranked[1:], self.ranks_state, *self.seen]
+        return digest([drawn, kept])
+
+
+def write(ring: Ring, lanes: np.ndarray, steps: int = 2) -> None:
+    values = [np.zeros((len(lanes), steps), column.dtype) for column in ring.columns]
+    none = np.zeros((len(lanes), steps), bool)
+    ring.write(values, values[:1], none, none, lanes, None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_readers_see_what_those_see_that_look_everywhere(seed):
+    """Each refreshed at times of its own, behind calls for a few lanes, for all of them, and cuts."""
+    rng = np.random.default_rng(seed)
+    kinds = [(module, touched) for module in BACKENDS for touched in (True, False)]
+    rings = [ring_of(module, LANES, ROWS, Window(span=2), KEEPS, touched=touched) for module, touched in kinds]
+    life = Life(rings, rng, priorities=True)
+    readers = [Readers(module, ring) for (module, _), ring in zip(kinds, rings, strict=True)]
+    for _ in range(40):
+        life.weights[:] = rng.choice([0.01, 0.02, 0.3, 2.0], p=[0.5, 0.3, 0.15, 0.05])
+        life.go_on()
+        if rng.random() < 0.05:
+            for ring in rings:
+                ring.clear()
+        for which in np.flatnonzero(rng.random(3) < 0.5).tolist():
+            assert len({reader.refresh(which) for reader in readers}) == 1
+    life.weights[:20] = 2.0
+    life.go_on(), life.go_on()
+    assert len({tuple(reader.refresh(which) for which in range(3)) for reader in readers}) == 1
+    assert len({reader.everything() for reader in readers}) == 1
+    assert len({digest(ring.touched) for ring in rings if ring.touched is not None}) == 1
+
+
+def write_unseen(ring: Ring, lanes: tuple[int, ...]) -> None:
+    """Give lanes the two rows of lane 3, without a call of the kernel."""
+    for lane in lanes:
+        ring.counters[lane] = ring.counters[3]
+        for row in range(2):
+            ring.marks[ring.at(np.array([row]), lane)] = ring.marks[ring.at(np.array([row]), 3)]
+
+
+@both
+@pytest.mark.parametrize("touched", [True, False])
+@pytest.mark.parametrize("which", range(3))
+def test_only_groups_that_were_touched_are_looked_at(kernels, touched, which):
+    """Rows that come by another way than `write` are seen where nothing is counted; else with the next in the group."""
+    ring = ring_of(kernels, LANES, ROWS, Window(span=1), KEEPS, touched=touched)
+    readers, everywhere = Readers(kernels, ring), not touched or kernels is BACKENDS[0]
+    write(ring, np.array([3, 70]))
+    assert readers.refresh(which) == 4
+    write_unseen(ring, (4, 71, LANES - 1))
+    assert readers.refresh(which) == (10 if everywhere else 4)
+    write(ring, np.array([72, 3]))  # beside those that changed unseen
+    assert readers.refresh(which) == (14 if everywhere else 12)
+    ring.clear()
+    assert readers.refresh(which) == 0
+    assert (readers.seen[which] == ring.counters[:, [OLDEST, READY, HEAD]]).all()
+
+
+@needs_native
+@pytest.mark.parametrize("which", range(3))
+def test_a_group_in_which_a_writer_is_at_work_is_looked_at(which):
+    """Its call began and has not ended; perhaps it was killed."""
+    ring = ring_of(BACKENDS[-1], LANES, ROWS, Window(span=1), KEEPS)
+    readers = Readers(BACKENDS[-1], ring)
+    write(ring, np.array([3, 70]))
+    ring.touched[0, 1] += 1
+    assert readers.refresh(which) == 4
+    write_unseen(ring, (4, 71, LANES - 1))
+    assert readers.refresh(which) == 6
+    write_unseen(ring, (72,))
+    assert readers.refresh(which) == 8
+    ring.touched[1, 1] += 1
+    write_unseen(ring, (73,))
+    assert readers.refresh(which) == 10
+    write_unseen(ring, (74,))
+    assert readers.refresh(which) == 10
+
+
+@both
+def test_a_look_before_a_draw_sees_what_became_ready(kernels):
+    ring = ring_of(kernels, LANES, ROWS, Window(span=1), KEEPS)
+    for lanes in ([3], [LANES - 1], [3, 70], np.arange(LANES)):
+        ring.kernel.look()
+        before = ring.counters[:, HEAD].copy()
+        write(ring, np.array(lanes), 1)
+        ids = np.array([before[lane] * LANES + lane for lane in lanes])
+        assert ring.kernel.overtaken(ids).all()  # not ready when it looked
+        ring.kernel.look()
+        assert ring.kernel.overtaken(ids) is None
+
+
+@needs_native
+def test_a_reader_that_failed_looks_again():
+    """What one call had taken in when it failed is not missing from the next, nor can anything be drawn before that."""
+    module = BACKENDS[-1]
+    ring = ring_of(module, LANES, ROWS, Window(span=1), KEEPS)
+    readers = Readers(module, ring)
+    write(ring, np.arange(LANES), 1)
+    for which in range(3):
+        readers.seen[which][140] = 9  # nobody has seen that
+        with pytest.raises(ValueError, match="never seen"):
+            readers.refresh(which)
+        with pytest.raises(ValueError, match=r"empty|more than there are"):
+            readers.queue.draw(np.zeros(1)) if which == 0 else readers.ranks.draw_distinct(np.zeros(1))
+        readers.seen[which][140] = 0
+        assert readers.refresh(which) == LANES
+
+
+@both
+def test_a_tree_that_comes_to_another_ring_looks_everywhere(kernels):
+    rings = [ring_of(kernels, LANES, ROWS, Window(span=1)) for _ in range(2)]
+    tree, seen = kernels.Tree(*allocate(rings[0].slots)), [np.zeros((LANES, 3), np.int64) for _ in range(2)]
+    for ring, own in zip(rings, seen, strict=True):
+        write(ring, np.arange(LANES), 1)
+        assert tree.refresh(ring.kernel, own, 1.0, 1.0) == LANES
+        assert (own == [0, 1, 1]).all()
