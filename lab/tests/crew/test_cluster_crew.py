@@ -20,13 +20,14 @@ from local import local_shards
 import relive
 import relive.ray
 from relive.errors import ReliveError
-from relive_lab import DQNTrainer, R2D2Trainer, SACTrainer
+from relive_lab import DQNTrainer, R2D2Trainer, SACTrainer, run
 from relive_lab.crew import Crew, cluster, crew
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     ray = FakeRay()
+    monkeypatch.setattr(run, "REPORT_SECONDS", 0.0)
     monkeypatch.setattr(cluster, "ray", ray)
     monkeypatch.setattr(relive.ray, "Shards", lambda *of, **choices: local_shards(*of, **choices)[0])
     return ray
@@ -40,16 +41,19 @@ def trainer_of(make_env: Any = Signs, **changes: Any) -> DQNTrainer:
 
 
 def test_a_run_holds_its_pace(fake: FakeRay) -> None:
-    trainer, ahead = trainer_of(), []
+    trainer, ahead, behind = trainer_of(), [], []
 
     def watch(now: Any) -> None:
         ahead.append(trainer.run.crew.done - now.step)
-        due = (now.step - trainer.config.start_steps) // 4
-        # There is nothing to draw until the first blocks have come.
-        assert due - 20 <= now.updates <= due + 1 or now.step <= trainer.config.start_steps
+        if now.updates:
+            behind.append((now.step - trainer.config.start_steps) // 4 - now.updates)
 
     result = trainer.train(watch)
     assert result.steps == 500
+    # There is nothing to draw until the first blocks have come; from then on no update is lost and none comes twice.
+    assert behind[0] >= -1
+    assert max(behind) - min(behind) <= 1
+    assert len(behind) > 10
     assert 0 < max(ahead) <= crew.DEPTH * crew.ROUNDS * 4
     assert fake.most <= crew.DEPTH
     assert fake.puts > 2  # weights
@@ -115,7 +119,7 @@ def test_an_actor_that_is_replaced_goes_on_where_its_lanes_are(fake: FakeRay, mo
             np.testing.assert_allclose(shard.buffer.priorities(batch.ids)[new], theirs[new], rtol=1e-4, atol=1e-6)
             assert not batch.state[batch.first].any()
             later += int(new[lane > 1].sum())
-    assert later > 20
+    assert later > 5
     trainer.close()
 
 
