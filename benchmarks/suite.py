@@ -15,6 +15,7 @@ from benchmarks.peers import ADAPTERS
 from benchmarks.question import FULL, QUICK, TINY, Answer, Question, Scale
 
 NAMES = (
+    "behind_learner",
     "add_one",
     "add_inputs",
     "add_batch",

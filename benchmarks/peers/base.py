@@ -1,4 +1,8 @@
-"""What a question asks of a peer. Every method that is timed holds its own loop, so that no adapter adds a call."""
+"""What a question asks of a peer.
+
+Methods that are timed over several calls hold their own loop, so that no adapter adds a call; `draw` and `update` are
+one call each.
+"""
 
 from __future__ import annotations
 
@@ -124,9 +128,18 @@ class Peer:
         """Add one step, then draw `n` items, once per entry of `steps`."""
         raise Unsupported("no drawing between adds")
 
-    def cycle(self, n: int, errors: Iterable[Array]) -> None:
-        """Draw `n` items with importance-sampling weights, then write their priorities, once per entry of `errors`."""
+    def draw(self, n: int) -> Any:
+        """Draw `n` items with importance-sampling weights; return what `update` takes."""
         raise Unsupported("no prioritized replay")
+
+    def update(self, drawn: Any, error: Any) -> None:
+        """Write the priorities of the items that `draw` returned."""
+        raise Unsupported("no prioritized replay")
+
+    def cycle(self, n: int, errors: Iterable[Any]) -> None:
+        """Draw `n` items, then write their priorities, once per entry of `errors`."""
+        for error in errors:
+            self.update(self.draw(n), error)
 
     def prepare_errors(self, errors: list[Array]) -> list[Any]:
         """Turn TD errors into the form in which this library's learner would have them; not timed."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from benchmarks.peers.base import Peer, Spec
-from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, GAMMA, OBS_SIZE, Array, Step, blocks
+from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, GAMMA, OBS_SIZE, Step, blocks
 
 
 class Cpprb(Peer):
@@ -59,8 +60,8 @@ class Cpprb(Peer):
             batch = self.buffer.sample(n, **self.beta)
             {name: torch.from_numpy(values) for name, values in batch.items()}
 
-    def cycle(self, n: int, errors: Iterable[Array]) -> None:
-        buffer = self.buffer
-        for td_error in errors:
-            batch = buffer.sample(n, beta=BETA)
-            buffer.update_priorities(batch["indexes"], td_error)
+    def draw(self, n: int) -> Any:
+        return self.buffer.sample(n, beta=BETA)
+
+    def update(self, drawn: Any, error: Any) -> None:
+        self.buffer.update_priorities(drawn["indexes"], error)

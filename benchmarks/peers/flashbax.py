@@ -128,9 +128,9 @@ class Flashbax(Peer):
     def prepare_errors(self, errors: list[Array]) -> list[Any]:
         return [self.jax.numpy.asarray(error) for error in errors]
 
-    def cycle(self, n: int, errors: Iterable[Array]) -> None:
-        sampler, update = self._sampler(n), self.jit_update
-        for td_error in errors:
-            batch, _ = self._draw(sampler)
-            self.buffer = update(self.buffer, batch.indices, td_error)
-            self._wait()
+    def draw(self, n: int) -> Any:
+        return self._draw(self._sampler(n))
+
+    def update(self, drawn: Any, error: Any) -> None:
+        self.buffer = self.jit_update(self.buffer, drawn[0].indices, error)
+        self._wait()

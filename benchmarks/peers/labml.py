@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from benchmarks.peers.base import Peer, Spec, Unsupported
-from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, OBS_SIZE, Array, Step, blocks
+from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, OBS_SIZE, Step, blocks
 
 
 class Labml(Peer):
@@ -50,8 +51,8 @@ class Labml(Peer):
         for _ in range(calls):
             self.buffer.sample(n, BETA)
 
-    def cycle(self, n: int, errors: Iterable[Array]) -> None:
-        buffer = self.buffer
-        for td_error in errors:
-            batch = buffer.sample(n, BETA)
-            buffer.update_priorities(batch["indexes"], td_error)
+    def draw(self, n: int) -> Any:
+        return self.buffer.sample(n, BETA)
+
+    def update(self, drawn: Any, error: Any) -> None:
+        self.buffer.update_priorities(drawn["indexes"], error)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.peers.base import Peer, Spec
-from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, GAMMA, OBS_SIZE, Array, Step, blocks
+from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, GAMMA, OBS_SIZE, Step, blocks
 
 
 class Relive(Peer):
@@ -57,10 +57,10 @@ class Relive(Peer):
 
     def sample_torch(self, n: int, calls: int) -> None:
         for _ in range(calls):
-            self.buffer.sample(n).torch()
+            tuple(self.buffer.sample(n).torch().values())
 
-    def cycle(self, n: int, errors: Iterable[Array]) -> None:
-        buffer = self.buffer
-        for td_error in errors:
-            batch = buffer.sample(n)
-            buffer.update_priorities(batch.ids, td_error)
+    def draw(self, n: int) -> Any:
+        return self.buffer.sample(n)
+
+    def update(self, drawn: Any, error: Any) -> None:
+        self.buffer.update_priorities(drawn.ids, error)

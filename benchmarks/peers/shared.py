@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from benchmarks.peers.base import Peer, Spec, Unsupported
 from benchmarks.peers.cpprb import Cpprb
 from benchmarks.peers.relive import Relive
-from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, OBS_SIZE, Array, Step
+from benchmarks.workload import ACTION_SIZE, ALPHA, BETA, OBS_SIZE, Step
 
 
 class Sharing(Protocol):
@@ -126,9 +125,11 @@ class TorchrlShared(Peer):
 
         return write
 
-    def cycle(self, n: int, errors: Iterable[Array]) -> None:
-        for _ in errors:
-            self.buffer.sample(n)
+    def draw(self, n: int) -> Any:
+        return self.buffer.sample(n)
+
+    def update(self, drawn: Any, error: Any) -> None:
+        """It has no priorities: a cycle is a draw."""
 
     def open(self) -> None:
         raise Unsupported("its other processes are children of the one that made it")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.base import Peer, Spec, Unsupported
-from benchmarks.workload import ALPHA, BETA, GAMMA, Array, Step, blocks
+from benchmarks.workload import ALPHA, BETA, GAMMA, Step, blocks
 
 
 class Tianshou(Peer):
@@ -84,8 +84,8 @@ class Tianshou(Peer):
             batch = self._draw(n)
             [torch.from_numpy(batch[k]) for k in ("obs", "act", "rew", "obs_next", "terminated", "truncated")]
 
-    def cycle(self, n: int, errors: Iterable[Array]) -> None:
-        buffer = self.buffer
-        for td_error in errors:
-            _, index = buffer.sample(n)
-            buffer.update_weight(index, td_error)
+    def draw(self, n: int) -> Any:
+        return self.buffer.sample(n)
+
+    def update(self, drawn: Any, error: Any) -> None:
+        self.buffer.update_weight(drawn[1], error)

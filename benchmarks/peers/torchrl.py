@@ -72,13 +72,13 @@ class TorchrlSlices(Peer):
     def prepare_errors(self, errors: list[Array]) -> list[Any]:
         return [self.torch.from_numpy(np.asarray(error)) for error in errors]
 
-    def cycle(self, n: int, errors: Iterable[Any]) -> None:
-        buffer, length = self.buffer, self.length
-        for td_error in errors:
-            _, info = buffer.sample(n * length, return_info=True)
-            index = info["index"]
-            index = index[0] if isinstance(index, tuple) else index
-            buffer.update_priority(index.reshape(-1)[::length], td_error)
+    def draw(self, n: int) -> Any:
+        return self.buffer.sample(n * self.length, return_info=True)
+
+    def update(self, drawn: Any, error: Any) -> None:
+        index = drawn[1]["index"]
+        index = index[0] if isinstance(index, tuple) else index
+        self.buffer.update_priority(index.reshape(-1)[:: self.length], error)
 
 
 class TorchrlPlainSlices(TorchrlSlices):

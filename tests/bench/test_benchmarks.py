@@ -51,7 +51,7 @@ def peers_of() -> dict[str, tuple[str, ...]]:
 
 
 PEERS_OF = peers_of()
-LONGER = {"import_time", "trajectories"}  # these start processes, or write files of some size
+LONGER = {"behind_learner", "import_time", "trajectories"}  # a learner, processes, files of some size
 
 
 @pytest.mark.parametrize("name", suite.NAMES if LONG else some((name for name in suite.NAMES if name not in LONGER), 2))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +16,8 @@ def forked(work: Callable[[], object], endless: bool = False) -> Iterator[None]:
     """Let a child do `work` while the block runs; `endless` work is killed where the block ends."""
     child = os.fork()
     if child == 0:
+        if endless and sys.platform == "linux":  # should this process be killed, the child goes with it
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         code = 1
         try:
             work()

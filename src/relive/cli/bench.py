@@ -14,6 +14,7 @@ from .terminal import console
 
 SUFFIXES = (".md", ".json", ".svg", ".png")
 QUESTIONS = (
+    "behind_learner",
     "add_one",
     "add_inputs",
     "add_batch",
