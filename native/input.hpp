@@ -57,6 +57,7 @@ public:
             if (places_[c].name == REWARD) reward_ = c;
         pointers_.resize(values_.size());
         given_.resize(names_.size());
+        for (size_t at = 0; at < names_.size(); ++at) numbers_of_names_[names_[at]] = at;
         mapping_ = nb::object(nb::module_::import_("collections.abc").attr("Mapping"));
     }
 
@@ -112,6 +113,8 @@ public:
 private:
     std::vector<nb::object> names_;  // of the arguments
     std::vector<PyObject*> given_;   // what was given for each; null for None
+    std::vector<size_t> order_;      // of the last call's arguments, as numbers of names
+    nb::dict numbers_of_names_;      // a name's place in `names_`
     std::vector<Value> values_;  // columns, terminated, truncated, then the observation's columns again for next_obs
     std::vector<Place> places_;  // of each of them
     std::vector<const char*> pointers_;
@@ -124,26 +127,26 @@ private:
     Lead lead_;
     bool has_next_ = false, asked_ = false;
 
-    // Sort the arguments by their names. Callers give them in some fixed order: a name is looked for behind the last.
+    // Sort the arguments by their names. Callers give them in some fixed order: each is looked for where the last call
+    // had it.
     bool place(PyObject* const* arguments, PyObject* names, bool several) {
         std::fill(given_.begin(), given_.end(), nullptr);
         const Py_ssize_t count = names ? PyTuple_GET_SIZE(names) : 0;
-        size_t at = 0;
-        for (Py_ssize_t i = 0; i < count; ++i, ++at) {
+        order_.resize(std::max(order_.size(), size_t(count)));
+        for (Py_ssize_t i = 0; i < count; ++i) {
+            size_t& at = order_[size_t(i)];
             if (!find_name(PyTuple_GET_ITEM(names, i), at) || (at == TIME_MAJOR && !several)) return false;
             given_[at] = arguments[i] == Py_None && at != TIME_MAJOR ? nullptr : arguments[i];
         }
         return true;
     }
 
+    // `at` comes as a guess. A string that was put together is another object than the name that it equals.
     bool find_name(PyObject* name, size_t& at) const {
-        for (size_t tried = 0; tried < names_.size(); ++tried, ++at) {
-            if (at >= names_.size()) at = 0;
-            if (names_[at].ptr() == name) return true;
-        }
-        for (at = 0; at < names_.size(); ++at)  // a string that was put together
-            if (PyUnicode_Compare(names_[at].ptr(), name) == 0) return true;
-        return false;
+        if (names_[at].ptr() == name) return true;
+        PyObject* found = PyDict_GetItemWithError(numbers_of_names_.ptr(), name);
+        if (found) at = PyLong_AsSize_t(found);
+        return found;
     }
 
     bool take(size_t i, PyObject* coerce) {

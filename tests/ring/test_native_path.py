@@ -182,6 +182,27 @@ def test_a_list_of_lanes_that_leaves_out_one_of_64() -> None:
     assert_native([("add", step(FLAT, (63,), t) | {"env_ids": live}) for t in range(5)], schema=FLAT, lanes=64)
 
 
+class Name(str):
+    """A name that is more than a string."""
+
+
+@pytest.mark.parametrize("form", [str, lambda name: "".join(list(name)), Name], ids=["interned", "made", "a subclass"])
+@pytest.mark.parametrize("same_order", [True, False])
+def test_every_kind_of_name(form: Callable[[str], str], same_order: bool) -> None:
+    """In whatever order the arguments come, and whatever is left out."""
+    calls = calls_with(lambda array, field: array)
+    for t, (_, made) in enumerate(calls):
+        names = list(made)
+        if t % 3 == 1:
+            names.remove("next_obs")
+        if not same_order:
+            np.random.default_rng(t).shuffle(names)
+        renamed = {form(name): made[name] for name in names}
+        made.clear()
+        made.update(renamed)
+    assert_native(calls)
+
+
 def test_discrete_actions_as_columns() -> None:
     calls = [("add", step(FLAT, (2,), 0)), ("extend", step(FLAT, (2, 3), 1))]
     for _, made in calls:
