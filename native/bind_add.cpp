@@ -15,11 +15,6 @@ nb::object shaped(nb::object ids, const Inputs& inputs) {
 // at once, and no draw has to wait for all of them.
 constexpr npy_intp TOGETHER = 4096;
 
-// Clear an error of looking at a value: the Python code raises it again. An interrupt stays.
-void forget_error() {
-    if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
-}
-
 class Add : public Call {
 public:
     Add(nb::handle_t<PyRing> ring, nb::handle_t<Lock> lock, nb::object coerce, nb::object refresh, nb::object fallback,

@@ -7,6 +7,7 @@
 #include "bind_ring.hpp"
 #include "callable.hpp"
 #include "draw.hpp"
+#include "updates.hpp"
 
 namespace relive {
 namespace {
@@ -48,7 +49,7 @@ private:
 };
 
 // What a buffer counts; see `Tally` and `Notices` in relive._buffer.
-enum Count { DRAWN, UPDATES };
+enum Count { DRAWN, UPDATES, STALE };
 enum Notice_ { DUE, DRAWS };
 
 class Sample : public Call {
@@ -186,17 +187,12 @@ public:
     }
 
     PyObject* operator()(PyObject* const* arguments, Py_ssize_t given, PyObject* names) override {
-        // By position, or the second one by its name.
-        const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
-        const bool usual = given + named == 2 && given &&
-                           (!named || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "td_error") == 0);
-        if (usual && !lock_.taken()) {
-            const Entered entered(lock_);
-            if (chooser_.try_update(arguments[0], arguments[1])) {
-                const int64_t n = PyArray_SIZE(array(arguments[0]));
-                counts_[UPDATES] += n;
-                return PyLong_FromLongLong(n);
-            }
+        nb::handle ids, td_error;
+        if (read(arguments, given, names, ids, td_error) && !lock_.taken()) {
+            const int64_t kept = attempt(ids, td_error);
+            if (kept >= 0) return PyLong_FromLongLong(kept);
+            forget_error();
+            if (PyErr_Occurred()) return nullptr;
         }
         return left_to(fallback_, arguments, given, names);
     }
@@ -212,6 +208,45 @@ private:
     Chooser& chooser_;
     int64_t* counts_;
     nb::object fallback_, held_;
+
+    // Whether there are two arguments, by position or by name.
+    static bool read(PyObject* const* arguments, Py_ssize_t given, PyObject* names, nb::handle& ids,
+                     nb::handle& td_error) {
+        const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+        if (given + named != 2) return false;
+        if (given > 0) ids = arguments[0];
+        if (given > 1) td_error = arguments[1];
+        for (Py_ssize_t k = 0; k < named; ++k) {
+            PyObject* const text = PyTuple_GET_ITEM(names, k);
+            if (PyUnicode_CompareWithASCIIString(text, "td_error") == 0)
+                td_error = arguments[given + k];
+            else if (!ids && PyUnicode_CompareWithASCIIString(text, "ids") == 0)
+                ids = arguments[given + k];
+        }
+        return ids && td_error;
+    }
+
+    // How many priorities were set; -1, with or without an exception, where the call is left to Python.
+    int64_t attempt(nb::handle ids, nb::handle td_error) {
+        Updates updates;
+        if (take_plain(ids, td_error, updates)) {
+            const Entered entered(lock_);
+            // Anew: while this thread waited another one may have changed the arrays.
+            return take_plain(ids, td_error, updates) ? set(updates) : -1;
+        }
+        Converted converted;
+        if (!converted.acquire(ids, td_error)) return -1;
+        const Entered entered(lock_);
+        return converted.settle(updates) ? set(updates) : -1;
+    }
+
+    int64_t set(const Updates& updates) {
+        const int64_t kept = chooser_.update(updates);
+        if (kept < 0) return kept;
+        counts_[UPDATES] += updates.n;
+        counts_[STALE] += updates.n - kept;
+        return kept;
+    }
 };
 
 }  // namespace

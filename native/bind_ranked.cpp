@@ -122,7 +122,7 @@ nb::object chooser_of_ranks(nb::handle_t<PyRanks> ranks, nb::handle_t<PyRing> ri
     Chooser* const made = new Proportional(
         order, order.tree(), Proportions::of(settings, draws),
         [&order, &owner, seen, initial] { return order.refresh(owner, seen, initial); },
-        [](nb::handle, nb::handle) { return false; }, nb::make_tuple(ranks, ring, seen.object, draws.object));
+        [](const Updates&) { return int64_t(-1); }, nb::make_tuple(ranks, ring, seen.object, draws.object));
     return nb::cast(made, nb::rv_policy::take_ownership);
 }
 

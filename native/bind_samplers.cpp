@@ -120,7 +120,7 @@ public:
         queue_.choose(u, n, replacement_, slots);
         std::fill_n(weights, n, 1.0f);
     }
-    bool try_update(nb::handle, nb::handle) override { return false; }
+    int64_t update(const Updates&) override { return -1; }
 
 private:
     PyQueue& queue_;
@@ -157,8 +157,8 @@ nb::object chooser_of_tree(nb::handle_t<SumTree> tree, nb::handle_t<PyRing> ring
     Chooser* const made = new Proportional(
         sums, sums, Proportions::of(settings, draws),
         [&sums, &owner, seen, initial, alpha] { return sums.refresh(owner, seen, initial, alpha); },
-        [&sums, &owner, seen, initial, eps, alpha](nb::handle ids, nb::handle td_error) {
-            return sums.try_update(owner, seen, ids, td_error, initial, eps, alpha);
+        [&sums, &owner, seen, initial, eps, alpha](const Updates& updates) {
+            return sums.update_items(owner, seen, updates, true, initial, eps, alpha);
         },
         nb::make_tuple(tree, ring, seen.object, draws.object));
     return nb::cast(made, nb::rv_policy::take_ownership);

@@ -7,6 +7,7 @@
 #include "checks.hpp"
 #include "draw.hpp"
 #include "priorities.hpp"
+#include "updates.hpp"
 
 namespace relive {
 
@@ -137,37 +138,47 @@ public:
         return plan(plans().sampled, index.array, value.array, weight.array);
     }
 
-    // `refresh`, `locate` and `update` in one, of ids that all are drawable and TD errors that are plain floats, one
-    // each. False, and no priority has changed, where anything needs a closer look.
+    // `update_items` of plain arrays and items that all can be drawn; false, and no change, for all else.
     bool try_update(const PyRing& ring, InOut<std::int64_t, 2> seen, nb::handle ids, nb::handle td_error,
                     double initial, double eps, double alpha) {
         require_priority(initial);
         require_priority(eps);
-        In<std::int64_t> which;
-        if (!which.take(ids)) return false;
-        const std::int64_t n = which.size;
-        const bool wide = is_array<double, 0>(td_error), narrow = !wide && is_array<float, 0>(td_error);
-        if (!wide && !narrow) return false;
-        const int axes = PyArray_NDIM(array(td_error));
-        if (PyArray_SIZE(array(td_error)) != n || axes < 1 || axes > 2 || PyArray_DIM(array(td_error), 0) != n)
-            return false;
+        Updates updates;
+        return take_plain(ids, td_error, updates) &&
+               update_items(ring, seen, updates, false, initial, eps, alpha) == updates.n;
+    }
+
+    // `refresh`, `locate` and `update` in one; how many priorities were set. -1, and none has changed, where an id was
+    // never issued or a TD error is not finite, and, unless `some` may be left out, where an item cannot be drawn.
+    std::int64_t update_items(const PyRing& ring, InOut<std::int64_t, 2> seen, const Updates& updates, bool some,
+                              double initial, double eps, double alpha) {
         // First what changed: a slot must not be given the priority of a row that is gone from it by then.
         refresh(ring, seen, initial, alpha);
+        const std::int64_t n = updates.n;
         slots_.resize(size_t(n));
         states_.resize(size_t(n));
         bool all = true;
-        run(n, [&] {
-            all = ring.ring.locate(which.data, n, slots_.data(), states_.data()) &&
-                  all_seen(ring.ring, reinterpret_cast<const Seen*>(seen.data), which.data, n);
-        });
-        if (!all) return false;
-        const auto* errors = static_cast<const double*>(wide ? PyArray_DATA(array(td_error)) : nullptr);
-        if (narrow) {
-            const auto* given = static_cast<const float*>(PyArray_DATA(array(td_error)));
-            errors_.assign(given, given + n);
+        run(n, [&] { all = ring.ring.locate(updates.ids, n, slots_.data(), states_.data()); });
+        if (all && !some) all = all_seen(ring.ring, reinterpret_cast<const Seen*>(seen.data), updates.ids, n);
+        if (!all && !some) return -1;
+        std::int64_t kept = n;
+        if (!all) {
+            bool issued = true;
+            for (std::uint8_t& state : states_) {
+                issued &= state != NEVER_ISSUED;
+                kept -= state != DRAWABLE;
+                state = state == DRAWABLE;
+            }
+            if (!issued) return -1;
+        }
+        const double* errors = updates.wide;
+        if (updates.narrow) {
+            errors_.assign(updates.narrow, updates.narrow + n);
             errors = errors_.data();
         }
-        return priorities_.update(tree_, slots_.data(), errors, nullptr, n, eps, alpha);
+        const bool good =
+            priorities_.update(tree_, slots_.data(), errors, all ? nullptr : states_.data(), n, eps, alpha);
+        return good ? kept : -1;
     }
 
     int64_t refresh(const PyRing& ring, InOut<std::int64_t, 2> seen, double initial, double alpha) {
@@ -256,7 +267,7 @@ template <typename Kernel>
 class Proportional : public Chooser {
 public:
     using Refresh = std::function<int64_t()>;
-    using Update = std::function<bool(nb::handle, nb::handle)>;
+    using Update = std::function<int64_t(const Updates&)>;
 
     Proportional(Kernel& kernel, SumTree& tree, const Proportions& of, Refresh refresh, Update update, nb::object held)
         : kernel_(kernel),
@@ -283,7 +294,7 @@ public:
         const double items = of_.scale == 2 ? tree_.tree().state[ITEMS] : 1.0;
         chosen().weights(values, n, tree_.reference(of_.scale, items, values, n), beta, weights);
     }
-    bool try_update(nb::handle ids, nb::handle td_error) override { return update_(ids, td_error); }
+    int64_t update(const Updates& updates) override { return update_(updates); }
 
 private:
     Kernel& kernel_;

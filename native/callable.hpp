@@ -20,6 +20,11 @@ public:
     virtual int traverse(visitproc visit, void* arg) const = 0;
 };
 
+// Clear an error of looking at a value: the Python code raises it again. An interrupt stays.
+inline void forget_error() {
+    if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
+}
+
 // An object that does it. It has a `__dict__`, so that it can carry a method's name and docstring.
 nb::object callable(std::unique_ptr<Call> call);
 

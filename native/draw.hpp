@@ -5,6 +5,14 @@
 
 namespace relive {
 
+// Ids of items, and as many TD errors, one way or the other.
+struct Updates {
+    const int64_t* ids = nullptr;
+    const double* wide = nullptr;
+    const float* narrow = nullptr;
+    int64_t n = 0;
+};
+
 // Chooses slots; the caller has the buffer's lock.
 class Chooser {
 public:
@@ -24,9 +32,9 @@ public:
     // Choose `n` slots by uniforms in [0, 1); `values` is room for as many numbers.
     virtual void choose(const double* u, int64_t n, double beta, int64_t* slots, double* values, float* weights) = 0;
 
-    // Set priorities, where `ids` all can be drawn and `td_error` has a plain float for each; false, and no priority
-    // has changed, where anything needs a closer look.
-    virtual bool try_update(nb::handle ids, nb::handle td_error) = 0;
+    // Set the priorities of those items that can be drawn; how many they are. -1, and no priority has changed, where
+    // an id was never issued or a TD error is not finite.
+    virtual int64_t update(const Updates& updates) = 0;
 };
 
 // Copies items; the caller has the buffer's lock.

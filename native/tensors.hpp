@@ -35,6 +35,12 @@ public:
                    : nullptr;
     }
 
+    // A new reference to the tensor without its gradient, and to anything else as it is; null with an exception.
+    PyObject* detached(PyObject* object) {
+        if (!is(object) || answers_no(object, requires_grad_, false)) return Py_NewRef(object);
+        return PyObject_CallMethodNoArgs(object, detach_);
+    }
+
     // Null where its memory is not the processor's.
     static const DLTensor* look(PyObject* capsule) {
         auto* found = static_cast<const DLTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
@@ -52,7 +58,7 @@ public:
 
 private:
     PyTypeObject* type_ = nullptr;  // once one was seen; it and these live as long as the process
-    PyObject *to_dlpack_ = nullptr, *requires_grad_ = nullptr, *is_neg_ = nullptr;
+    PyObject *to_dlpack_ = nullptr, *requires_grad_ = nullptr, *is_neg_ = nullptr, *detach_ = nullptr;
 
     bool discover(PyObject* object) {
         if (std::strcmp(Py_TYPE(object)->tp_name, "Tensor") != 0) return false;
@@ -62,8 +68,9 @@ private:
         PyObject* function = utils ? PyObject_GetAttrString(utils, "to_dlpack") : nullptr;
         if (!requires_grad_) requires_grad_ = PyUnicode_InternFromString("requires_grad");
         if (!is_neg_) is_neg_ = PyUnicode_InternFromString("is_neg");
-        const bool found =
-            function && requires_grad_ && is_neg_ && reinterpret_cast<PyTypeObject*>(type) == Py_TYPE(object);
+        if (!detach_) detach_ = PyUnicode_InternFromString("detach");
+        const bool found = function && requires_grad_ && is_neg_ && detach_ &&
+                           reinterpret_cast<PyTypeObject*>(type) == Py_TYPE(object);
         if (found) {
             to_dlpack_ = Py_NewRef(function);
             type_ = reinterpret_cast<PyTypeObject*>(Py_NewRef(type));

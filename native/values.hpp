@@ -266,6 +266,7 @@ private:
             own_lengths_[axes++] = PySequence_Fast_GET_SIZE(node);
         }
         words_.clear();
+        if (axes == 1) words_.reserve(size_t(own_lengths_[0]));
         floats_ = false;
         flags_ = true;
         if (!fill(list, 0, axes)) return false;

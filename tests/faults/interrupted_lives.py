@@ -113,7 +113,9 @@ def calls(buffer: relive.ReplayBuffer, streams: Streams) -> dict[str, Callable[[
     }
     if prioritizes(buffer):
         table["add with priorities"] = lambda: buffer.add(**whole, priority=np.array([0.0, 99.0]))
-        table["update_priorities"] = lambda: buffer.update_priorities(ids, [1.0, 2.0, 300.0, 40.0, 5.0])
+        errors = np.array([1.0, 2.0, 300.0, 40.0, 5.0])
+        table["update_priorities"] = lambda: buffer.update_priorities(ids, errors)
+        table["update_priorities, read in Python"] = lambda: buffer.update_priorities(ids, Foreign(errors))
     return table
 
 

@@ -33,7 +33,7 @@ def _watchdog() -> Iterator[None]:
 
 def without_python(name: str, kernels: str) -> bool:
     """Calls that the native kernels may make from their first to their last step."""
-    return kernels == "native" and name.startswith(("add", "extend")) and "Python" not in name
+    return kernels == "native" and name.startswith(("add", "extend", "update")) and "Python" not in name
 
 
 def look(buffer: relive.ReplayBuffer) -> None:

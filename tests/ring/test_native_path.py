@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from back_ends import HAS_NATIVE
 from depth import pairs, some
-from input_forms import DTYPES, LANES, LAYOUTS, MAPPINGS, PRIORITIES, SCALARS, legal
+from input_forms import DTYPES, INTEGERS, LANES, LAYOUTS, MAPPINGS, PRIORITIES, SCALARS, legal
 
 import relive
 from relive._base.nests import zipped
@@ -320,28 +320,56 @@ def test_the_step_that_is_said_to_lose_a_final_observation_is_not_counted() -> N
     assert (buffer.stats().unbootstrapped, buffer.stats().slow_adds) == (4, 0)
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda td: td,
-        lambda td: td.astype(np.float32),
-        lambda td: td[:, None],
-        lambda td: td.astype(np.float32)[:, None],
-    ],
-)
-def test_an_update_is_one_call(form: Callable[[np.ndarray], np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the TD errors that networks give; what needs a closer look takes the long way, and the same priorities."""
+# Ids may be of no type but integers, TD errors of any number's; a network's output has an axis more, and a gradient.
+UPDATES: dict[str, tuple[Callable[[np.ndarray], Any], Callable[[np.ndarray], Any]]] = {
+    **{f"ids: {form}": (make, np.asarray) for form, make in LAYOUTS.items()},
+    **{f"ids: {dtype}": (lambda ids, dtype=dtype: ids.astype(dtype), np.asarray) for dtype in INTEGERS},
+    **{f"TD errors: {form}": (np.asarray, make) for form, make in LAYOUTS.items()},
+    **{f"TD errors: {dtype}": (np.asarray, lambda td, dtype=dtype: td.astype(dtype)) for dtype in DTYPES[1:]},
+    "a column": (np.asarray, lambda td: td[:, None]),
+    "a column of float32": (np.asarray, lambda td: td.astype(np.float32)[:, None]),
+    "a column with a gradient": (LAYOUTS["a tensor"], lambda td: LAYOUTS["a tensor"](td)[:, None].requires_grad_() * 2),
+}
+
+
+@pytest.mark.parametrize("form", UPDATES)
+def test_an_update_is_one_call(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every form of numbers, some items being gone; the long way sets and counts the same."""
     with _kernels.use("native"):
-        buffers = [build(FLAT, lanes=1, sampler=relive.Prioritized()) for _ in range(2)]
-    short, long = (buffer._core for buffer in buffers)
-    monkeypatch.setattr(buffers[0], "_core", short.__replace__(update=None))  # only the long way asks it
-    monkeypatch.setattr(buffers[1], "_core", long.__replace__(try_update=None))
-    td = np.array([0.5, -3.0, 0.0, 2.0])
-    for buffer in buffers:
-        for t in range(20):
-            obs = {"obs": np.full((1, 3), t), "next_obs": np.full((1, 3), t + 1)}
-            buffer.add(**step(FLAT, (1,), 0) | obs)
-        assert buffer.update_priorities(np.array([1, 5, 3, 5]), form(td)) == 4
-    monkeypatch.undo()
-    ids = np.arange(7)
-    np.testing.assert_array_equal(buffers[0].priorities(ids), buffers[1].priorities(ids))
+        long = build(FLAT, lanes=1, sampler=relive.Prioritized())
+        monkeypatch.setattr("relive._buffer.drawing.update_priorities", lambda *arguments: pytest.fail("the long way"))
+        short = build(FLAT, lanes=1, sampler=relive.Prioritized())
+        monkeypatch.undo()
+    long._core = long._core.__replace__(try_update=None)
+    for buffer in (short, long):
+        added = np.concatenate([buffer.add(**step(FLAT, (1,), t)) for t in range(60)])
+    ids, td = added[[-20, -9, 0, -5, -9, -2]], np.array([0.5, 3.0, 9.0, 0.0, 2.0, 1.0])
+    given = UPDATES[form][0](ids), UPDATES[form][1](td)
+    kept = 6 if form == "ids: repeated" else 5
+    assert short.update_priorities(*given) == kept == short.update_priorities(td_error=given[1], ids=given[0])
+    for _ in range(2):
+        assert relive.ReplayBuffer.update_priorities(long, *given) == kept
+    found = [buffer.priorities(added[-30:]).tolist() for buffer in (short, long)]
+    assert found[0] == found[1]
+    assert str(short.share()) == str(long.share())  # and nothing that is gone has one
+    assert short._core.tally.numbers.tolist() == long._core.tally.numbers.tolist() == [0, 12, 12 - 2 * kept]
+
+
+@pytest.mark.parametrize("named", [((), ("ids",)), ((), ("td_error",)), (("ids",), ("ids",)), (("ids",), ("more",))])
+def test_a_call_with_other_arguments_is_pythons(named: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+    buffer = build(FLAT, lanes=1, sampler=relive.Prioritized())
+    with pytest.raises(TypeError):
+        buffer.update_priorities(*named[0], **dict.fromkeys(named[1], 0))
+
+
+def test_an_interrupt_while_td_errors_are_read_ends_the_update() -> None:
+    class Interrupts:
+        def __array__(self, *arguments: Any, **more: Any) -> Any:
+            raise KeyboardInterrupt
+
+    with _kernels.use("native"):
+        buffer = build(FLAT, lanes=1, sampler=relive.Prioritized())
+    buffer.add(**step(FLAT, (1,), 0))
+    with pytest.raises(KeyboardInterrupt):
+        buffer.update_priorities([0], [Interrupts()])
+    assert buffer._core.tally.updates == 0

@@ -9,7 +9,7 @@ import numpy as np
 from .._base import check
 from .._base.forks import importing
 from .._base.narrow import as_array, kind_of
-from .._base.types import Bool, Bytes, Float64, Int64
+from .._base.types import Array, Bool, Bytes, Float64, Int64
 from .._ring.lanes import distinct
 from .._ring.plans import State, Window
 from ..errors import ArgumentError, NotEnoughData, PriorityError, StaleId, message
@@ -61,11 +61,15 @@ def integers(value: Any, at: str) -> Int64:
         raise ArgumentError(message("integers of shape `(n,)`", got, at))
     if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
         raise ArgumentError(message("integers below 2**63", f"`{array.max()}`", at))
-    return np.ascontiguousarray(array, np.int64)
+    return array.astype(np.int64, "C", copy=not array.flags.aligned)
+
+
+def _plain(array: Array) -> bool:
+    return array.flags.c_contiguous and array.flags.aligned
 
 
 def ids_of(ids: Any, at: str) -> Int64:
-    if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.ndim == 1 and ids.flags.c_contiguous:
+    if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.ndim == 1 and _plain(ids):
         return ids
     return integers(ids, at)
 
@@ -78,7 +82,7 @@ def numbers(value: Any, at: str) -> Float64:
         except (ValueError, TypeError, RuntimeError) as error:
             got = f"`{type(value).__name__}`"
             raise PriorityError(message("an array of numbers", got, at, str(error).split("\n")[0])) from None
-    if value.dtype is _FLOAT64 and value.flags.c_contiguous:
+    if value.dtype is _FLOAT64 and _plain(value):
         return np.asarray(value)
     if kind_of(value.dtype) not in "iuf":
         raise PriorityError(message("an array of numbers", f"`{value.dtype}`", at))

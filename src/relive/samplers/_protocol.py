@@ -122,7 +122,7 @@ class Index(Protocol):
 
     @property
     def chooser(self) -> ChooserKernel | None:
-        """What the native `sample` chooses slots by, as `refresh`, `draw` and `try_update` do; None: it calls them."""
+        """What the native `sample` chooses slots by, as `refresh`, `draw` and `update` do; None: it calls them."""
         return None
 
     @property

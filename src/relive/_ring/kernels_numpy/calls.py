@@ -110,7 +110,7 @@ def updating(lock: Any, chooser: None, counts: Int64, fallback: Callable[..., in
     Args:
         lock: The buffer's.
         chooser: The sampler's part.
-        counts: Counts the priorities in its second entry.
-        fallback: The same call in Python, which takes all that is no plain array of ids that can be drawn.
+        counts: Counts the priorities in its second entry, those without an item in its third.
+        fallback: The same call in Python, which takes all that needs a closer look, and has the errors.
     """
     return fallback
