@@ -211,13 +211,14 @@ private:
 class Transitions : public Expansion {
 public:
     Transitions(nb::object gather, nb::object ring, In<float> discounts, nb::list keys, nb::object reward,
-                In<double> gammas, nb::object apart)
+                In<double> gammas, std::int64_t few, nb::object apart)
         : gather_(nb::cast<const PyGather&>(gather)),
           owner_(nb::cast<PyRing&>(ring)),
           discounts_(discounts.data, discounts.data + discounts.size),
           gammas_(gammas.data, gammas.data + gammas.size),
           keys_(keys),
           reward_(std::move(reward)),
+          few_(few),
           apart_(std::move(apart)),
           held_(nb::make_tuple(gather, ring)) {
         gather_.check_of(owner_, "relive._ring._native.Gather.transitions: columns of another ring");
@@ -250,7 +251,7 @@ public:
         layout.add("ids", NPY_INT64);
     }
 
-    nb::object apart(std::int64_t n) const override { return apart_(n); }
+    nb::object apart(std::int64_t n) const override { return n > few_ ? apart_(n) : nb::none(); }
     std::int64_t scratch() const override { return 2; }
 
     void expand(const std::int64_t* slots, std::int64_t n, char* const* to, std::int64_t* scratch) override {
@@ -282,7 +283,9 @@ private:
     std::vector<float> discounts_;
     std::vector<double> gammas_;
     nb::list keys_;
-    nb::object reward_, apart_, held_;
+    nb::object reward_;
+    std::int64_t few_;
+    nb::object apart_, held_;
     std::optional<RowArray> rewards_;
 
     void fold_into(const std::int64_t* at, const std::int32_t* steps, std::int64_t n, char* to) const {
@@ -311,11 +314,11 @@ void bind_gather(nanobind::module_& m) {
         .def(
             "transitions",
             [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, In<float> discounts, nb::list keys,
-               nb::object reward, In<double> gammas, nb::object apart) {
+               nb::object reward, In<double> gammas, std::int64_t few, nb::object apart) {
                 Expansion* const made =
-                    new Transitions(nb::borrow(gather), nb::borrow(ring), discounts, keys, reward, gammas, apart);
+                    new Transitions(nb::borrow(gather), nb::borrow(ring), discounts, keys, reward, gammas, few, apart);
                 return nb::cast(made, nb::rv_policy::take_ownership);
             },
             nb::arg("ring"), nb::arg("discounts"), nb::arg("keys"), nb::arg("reward").none(), nb::arg("gammas"),
-            nb::arg("apart"));
+            nb::arg("few"), nb::arg("apart"));
 }

@@ -180,5 +180,6 @@ class Gather:
         keys: list[tuple[str, ...]],
         reward: Array | None,
         gammas: Float64,
+        few: int,
         apart: Callable[[int], list[Array] | None],
     ) -> Expansion | None: ...

@@ -103,6 +103,7 @@ class GatherKernel(Protocol):
         keys: list[tuple[str, ...]],
         reward: Array | None,
         gammas: Float64,
+        few: int,
         apart: Callable[[int], list[Array] | None],
     ) -> ExpansionKernel | None: ...
 

@@ -21,19 +21,23 @@ _BATCHES = 4
 
 
 class Outputs:
-    """Arrays for the copies of a fixed list of columns."""
+    """Arrays for the copies of a fixed list of columns.
+
+    Attributes:
+        few: For batches of up to this size fresh arrays are as good.
+    """
 
     def __init__(self, columns: Sequence[Array], arena: Arena) -> None:
         self._specs = [(column.shape[1:], column.dtype) for column in columns]
         row_bytes = sum(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in self._specs)
-        self._few = _SMALL // max(row_bytes, 1)
+        self.few = _SMALL // max(row_bytes, 1)
         self._arena = arena
         self._n = self._blocks = 0
         self._makers: list[Callable[..., Array]] = []
 
     def of(self, n: int) -> list[Array] | None:
         """One array `[n, ...]` for every column, in recycled memory; None where fresh arrays are as good."""
-        if n <= self._few:
+        if n <= self.few:
             return None
         if n != self._n:
             self._plan(n)

@@ -111,7 +111,7 @@ class _Transitions(Compiled):
         if not (self._states or stacked):
             keys, reward = [keys for keys, _, _ in jobs], self._reward if self._folds else None
             self.kernel = self._gather.transitions(
-                ring.kernel, self._discounts, keys, reward, self._gammas, self._outputs.of
+                ring.kernel, self._discounts, keys, reward, self._gammas, self._outputs.few, self._outputs.of
             )
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:

@@ -44,6 +44,7 @@ class Gather:
         keys: Sequence[tuple[str, ...]],
         reward: Array | None,
         gammas: Float64,
+        few: int,
         apart: Callable[[int], list[Array] | None],
     ) -> None:
         """What the native `sample` expands transitions by: there is none here.
@@ -54,7 +55,8 @@ class Gather:
             keys: Of every column, in the batch.
             reward: The column of rewards that are summed over steps; None: they are among the columns.
             gammas: As in `Ring.fold`.
-            apart: Arrays for the copies of all columns; None where fresh memory is as good.
+            few: For batches of up to this size fresh memory is as good.
+            apart: Arrays for the copies of all columns of a larger batch; None where fresh memory is as good.
         """
 
     def unroll(

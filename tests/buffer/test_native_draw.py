@@ -1,0 +1,285 @@
+"""`sample` and `update_priorities` are native calls, which give what the same calls in Python give."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from back_ends import HAS_NATIVE
+
+import relive
+from relive._buffer import drawing
+from relive._ring import kernels
+from relive.errors import ReliveError
+
+pytestmark = [
+    pytest.mark.skipif(not HAS_NATIVE, reason="there is no extension"),
+    pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning"),
+]
+FLAT = relive.Schema(obs=relive.Field(3), action=relive.Field((), "int64"))
+NESTED = relive.Schema(
+    obs={"body": {"arm": relive.Field(2), "leg": relive.Field((2, 3), "uint8")}, "goal": relive.Field((), "float64")},
+    action=relive.Field(2),
+    info={"cost": relive.Field()},
+)
+WIDE = relive.Schema(obs=relive.Field((40, 30)), action=relive.Field())  # batches in memory that is used again
+SAMPLERS = {
+    "uniform": relive.Uniform(),
+    "without replacement": relive.Uniform(replacement=False),
+    "over episodes": relive.Uniform(over="episodes"),
+    "prioritized": relive.Prioritized(),
+    "annealed": relive.Prioritized(beta=relive.Anneal(0.4, 1.0, 50)),
+    "distinct": relive.Prioritized(replacement=False, stratified=False),
+    "ranked": relive.Ranked(),
+}
+ITEMS = {"one step": relive.Transitions(), "three steps": relive.Transitions(n_step=3)}
+
+
+class Twins:
+    """Two equal buffers: of one the calls are native, of the other they are the functions of `drawing`."""
+
+    def __init__(self, schema: relive.Schema = FLAT, capacity: int = 6000, lanes: int = 2, **choices: Any) -> None:
+        self.schema, self.lanes, self.steps = schema, lanes, np.random.default_rng(0)
+        with kernels.use("native"):
+            self.native, self.python = (
+                relive.ReplayBuffer(schema, capacity, num_envs=lanes, seed=3, **choices) for _ in range(2)
+            )
+
+    def feed(self, steps: int) -> None:
+        lead = (self.lanes, steps)
+        given = self.values({**self.schema.tree, "next_obs": self.schema.tree["obs"]}, lead)
+        given |= {"terminated": self.steps.random(lead) < 0.1, "truncated": self.steps.random(lead) < 0.1}
+        for buffer in (self.native, self.python):
+            buffer.extend(**given)
+
+    def values(self, tree: Any, lead: tuple[int, ...]) -> Any:
+        if isinstance(tree, dict):
+            return {name: self.values(child, lead) for name, child in tree.items()}
+        return self.steps.integers(0, 9, (*lead, *tree.full_shape)).astype(tree.dtype)
+
+    def sample(self, *args: Any, **kwargs: Any) -> relive.Batch:
+        found = self.native.sample(*args, **kwargs)
+        assert bits(found) == bits(drawing.sample(self.python._core, *args, **kwargs))
+        return found
+
+    def update(self, ids: Any, errors: Any) -> int:
+        kept = self.native.update_priorities(ids, errors)
+        assert kept == drawing.update_priorities(self.python._core, ids, errors)
+        return kept
+
+    def assert_equal(self) -> None:
+        native, python = self.native, self.python
+        assert repr(native.stats()) == repr(python.stats())
+        assert repr(native.rng.bit_generator.state) == repr(python.rng.bit_generator.state)
+        assert bits(native.sample(50)) == bits(python.sample(50))  # both native
+
+
+def bits(value: Any) -> Any:
+    """Names, dtypes, shapes and bytes, in their order."""
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, value.tobytes()
+    return [(name, bits(child)) for name, child in value.items()]
+
+
+def frames(call: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
+    """The Python functions that a call runs, in order."""
+    ran: list[str] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            ran.append(f"{frame.f_code.co_filename}:{frame.f_code.co_name}")
+
+    sys.setprofile(note)
+    try:
+        call(*args, **kwargs)
+    finally:
+        sys.setprofile(None)
+    return ran
+
+
+def test_meta_frames_are_counted() -> None:
+    assert [name.rpartition(":")[2] for name in frames(lambda: sorted([2, 1], key=lambda x: x))] == ["<lambda>"] * 3
+
+
+@pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("schema", [FLAT, NESTED], ids=["flat", "nested"])
+def test_batches_and_counts(schema: relive.Schema, sampler: str, item: str) -> None:
+    twins = Twins(schema, sampler=SAMPLERS[sampler], item=ITEMS[item])
+    for round_, n in enumerate([1, 7, 256, 1024, 300]):
+        twins.feed(1500)
+        batch = twins.sample(n)
+        if SAMPLERS[sampler].prioritizes:
+            ids, errors = batch.ids.copy(), np.linspace(-1, 1, n).astype(["float32", "float64"][round_ % 2])
+            if n == 256:
+                twins.feed(2900)  # most of the batch goes
+            assert twins.update(ids, errors) == n or n == 256
+            twins.sample(n, 0.5)
+            twins.sample(batch_size=n, beta=1.0)
+    twins.assert_equal()
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_no_call_runs_python(sampler: str) -> None:
+    twins = Twins(NESTED, sampler=SAMPLERS[sampler])
+    twins.feed(500)
+    buffer = twins.native
+    step = {"obs": {"body": {"arm": np.ones((2, 2)), "leg": np.ones((2, 2, 3), "uint8")}, "goal": np.ones(2)}}
+    step |= {"action": np.ones((2, 2)), "info": {"cost": np.ones(2)}, "reward": np.ones(2), "next_obs": step["obs"]}
+    step |= {"terminated": np.zeros(2, bool), "truncated": np.zeros(2, bool)}
+    calls: list[tuple[Callable[..., Any], Any]] = [(buffer.add, step)]
+    calls += [(buffer.sample, {"batch_size": n}) for n in (32, 700)]
+    if buffer.sampler.prioritizes:
+        ids = buffer.sample(32).ids
+        buffer.update_priorities(ids, np.ones(32))  # a first one, after which nobody has to be told that it lacks
+        calls.append((buffer.sample, {"batch_size": 9, "beta": 0.5}))
+        forms = (np.ones(32), np.ones(32, "float32"), np.ones((32, 1)), [1.0] * 32)
+        if sampler != "ranked":  # ranks take longer than the Python around them
+            calls += [(buffer.update_priorities, {"ids": ids, "td_error": form}) for form in forms]
+    for call, arguments in calls:
+        call(**arguments)
+        assert frames(call, **arguments) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(0,), (-1,), (2**70,), ("x",), (None,), (2.5,), (True,), (4, -0.5), (4, float("nan")), (4, "x"), (4, True)],
+    ids=repr,
+)
+@pytest.mark.parametrize("sampler", ["uniform", "distinct"])
+def test_what_python_refuses(sampler: str, arguments: tuple[Any, ...]) -> None:
+    twins = Twins(sampler=SAMPLERS[sampler])
+    twins.feed(40)
+    errors = []
+    for call in (twins.native.sample, lambda *given: drawing.sample(twins.python._core, *given)):
+        with pytest.raises(ReliveError) as caught:
+            call(*arguments)
+        errors.append((type(caught.value), str(caught.value)))
+    assert errors[0] == errors[1]
+    twins.assert_equal()
+
+
+def test_arguments_of_other_types() -> None:
+    twins = Twins(sampler=relive.Prioritized())
+    twins.feed(40)
+    for size, beta in [(np.int64(5), 1), (5, np.float32(0.5)), (np.uint8(5), None)]:
+        twins.sample(size, beta)
+    for wrong in [(), (5, 0.5, 1)]:
+        with pytest.raises(TypeError):
+            twins.native.sample(*wrong)
+    for name in ({"n": 5}, {"batch_size": 5, "size": 3}):
+        with pytest.raises(TypeError):
+            twins.native.sample(**name)
+    twins.assert_equal()
+
+
+def test_too_few_items() -> None:
+    twins = Twins(sampler=SAMPLERS["without replacement"], item=ITEMS["three steps"])
+    for steps in (0, 1, 4):
+        twins.feed(steps) if steps else None
+        with pytest.raises(relive.NotEnoughData) as native:
+            twins.native.sample(400)
+        with pytest.raises(relive.NotEnoughData) as python:
+            drawing.sample(twins.python._core, 400)
+        assert str(native.value) == str(python.value)
+    twins.sample(2)
+    assert repr(twins.native.rng.bit_generator.state) == repr(twins.python.rng.bit_generator.state)
+
+
+class Counting:
+    """A generator that NumPy does not know."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def random(self, n: int) -> np.ndarray:
+        self.asked.append(n)
+        return (np.arange(n) + 0.5) / n
+
+
+def test_any_generator() -> None:
+    twins = Twins(sampler=relive.Prioritized())
+    twins.feed(100)
+    for bits_of in (np.random.MT19937, np.random.Philox, np.random.SFC64, np.random.PCG64DXSM):
+        for buffer in (twins.native, twins.python):
+            buffer.rng = np.random.Generator(bits_of(5))
+        twins.sample(40)
+        twins.sample(41)
+    first = twins.native.rng
+    for buffer in (twins.native, twins.python):
+        buffer.rng = Counting()
+    twins.sample(6)
+    assert twins.native.rng.asked == twins.python.rng.asked == [6]
+    twins.native.rng, twins.python.rng = first, copy.deepcopy(first)
+    twins.sample(40)
+    twins.assert_equal()
+
+
+def test_a_generator_that_another_thread_has() -> None:
+    twins = Twins()
+    twins.feed(100)
+    twins.sample(3)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with twins.native.rng.bit_generator.lock:
+            held.set()
+            done.wait(0.2)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    twins.sample(40)  # waits
+    thread.join()
+    twins.assert_equal()
+
+
+@pytest.mark.parametrize("schema", [NESTED, WIDE], ids=["nested", "wide"])
+def test_a_batch_belongs_to_the_caller(schema: relive.Schema) -> None:
+    twins = Twins(schema, 300, sampler=relive.Prioritized())
+    twins.feed(150)
+    unread, read, only = twins.sample(256), twins.native.sample(256), twins.native.sample(256).reward
+    twins.python.sample(256), twins.python.sample(256)
+    wanted, of_read, of_only = bits(copy.deepcopy(unread)), bits(read), only.tobytes()
+    copies = [pickle.loads(pickle.dumps(unread)), copy.copy(read), relive.Batch(dict(unread))]
+    for array in leaves(copy.deepcopy(read)):
+        array.fill(1)  # of the caller's copy
+    twins.feed(150)  # overwrites everything
+    for _ in range(3):
+        for array in leaves(twins.sample(256)):
+            array[...] = 0  # must not be in a later batch
+    assert bits(unread) == wanted == bits(copies[0]) == bits(copies[2])
+    assert bits(read) == of_read == bits(copies[1])
+    assert only.tobytes() == of_only
+    twins.assert_equal()
+    last = twins.native.sample(256)
+    wanted = bits(copy.deepcopy(last))
+    del twins
+    assert bits(last) == wanted
+
+
+def leaves(value: Any) -> list[np.ndarray]:
+    return [leaf for child in value.values() for leaf in leaves(child)] if hasattr(value, "values") else [value]
+
+
+def test_a_batch_is_a_mapping() -> None:
+    twins = Twins(NESTED)
+    twins.feed(20)
+    batch = twins.sample(4)
+    with pytest.raises(KeyError):
+        batch["goal"]
+    with pytest.raises(AttributeError, match="it has obs, action"):
+        _ = batch.goal
+    assert "obs" in batch
+    assert "goal" not in batch
+    assert 3 not in batch
+    assert len(batch) == len(list(batch)) == len(batch.keys())
+    assert batch.obs.body.arm is batch["obs"]["body"]["arm"]
+    assert all(leaf.flags.owndata or leaf.base is not None for leaf in leaves(batch))
+    assert all(leaf.flags.aligned and leaf.flags.writeable and leaf.flags.c_contiguous for leaf in leaves(batch))
