@@ -5,6 +5,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #if defined(__GNUC__) || defined(__clang__)
 // The empty statement is for GCC, which takes a function that only prefetches for one without effect and drops its
 // calls.
@@ -16,9 +20,11 @@
 // Into the second cache: the first one's few miss buffers would bound how many rows can be on their way.
 #define RELIVE_PREFETCH(address) RELIVE_FETCH(address, 0, 2)
 #define RELIVE_PREFETCH_WRITE(address) RELIVE_FETCH(address, 1, 3)
+#define RELIVE_INLINE __attribute__((always_inline)) inline
 #else
 #define RELIVE_PREFETCH(address) ((void)(address))
 #define RELIVE_PREFETCH_WRITE(address) ((void)(address))
+#define RELIVE_INLINE inline
 #endif
 
 namespace relive {
@@ -58,7 +64,7 @@ static inline void copy_ends(char* to, const char* from, size_t n) {
     copy_block<N>(to + n - N, from + n - N);
 }
 
-static inline void copy_row(char* to, const char* from, size_t n) {
+static RELIVE_INLINE void copy_row(char* to, const char* from, size_t n) {
     if (n > IN_LINE) {
         copy_bytes(to, from, n);
     } else if (n >= 64) {
@@ -75,6 +81,22 @@ static inline void copy_row(char* to, const char* from, size_t n) {
     } else {
         for (size_t i = 0; i < n; ++i) copy_block<1>(to + i, from + i);
     }
+}
+
+// Whether two rows are equal.
+static inline bool same_row(const char* one, const char* other, size_t n) {
+#if defined(__SSE2__)
+    if (n >= 16 && n <= IN_LINE) {
+        const auto differ = [&](size_t i) {
+            const auto load = [i](const char* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + i)); };
+            return _mm_xor_si128(load(one), load(other));
+        };
+        __m128i found = differ(n - 16);
+        for (size_t i = 0; i + 16 <= n; i += 16) found = _mm_or_si128(found, differ(i));
+        return _mm_movemask_epi8(_mm_cmpeq_epi8(found, _mm_setzero_si128())) == 0xFFFF;
+    }
+#endif
+    return std::memcmp(one, other, n) == 0;
 }
 
 // N bytes and the rest by its own size: blocks that overlap would touch another line for a few bytes.

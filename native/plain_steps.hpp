@@ -18,23 +18,27 @@ protected:
     }
 
     // Write step k of a call at the tick `now`; false where it is not a plain one, and nothing has changed.
-    bool plain_step(const Steps& steps, int64_t k, int64_t number, int64_t now, int64_t& id) {
+    RELIVE_INLINE bool plain_step(const Steps& steps, int64_t k, int64_t number, int64_t now, int64_t& id) {
         Lane& lane = lane_of[number];
-        const int64_t head = lane.head, first = first_row(number, head);
+        const int64_t head = lane.head, first = std::max({head - rows, lane.cleared, lane.gone});
         if (!lane.holds() || lane.ready != head || lane.oldest < first) return false;
         if (steps.terminated[k] | steps.truncated[k]) return false;
         const int64_t at = storage_row(number, lane.memory), after = next_row(at);
-        for (size_t c = 0; c < num_obs; ++c)
-            if (std::memcmp(columns[c].at(at), steps.values[c] + size_t(k) * columns[c].row, columns[c].row) != 0)
-                return false;
+        const Column* const begin = columns.data();
+        const Column* const others = begin + num_obs;
+        const Column* const end = begin + columns.size();
+        const char* const* values = steps.values;
+        for (const Column* c = begin; c < others; ++c, ++values)
+            if (!same_row(c->at(at), *values + size_t(k) * c->row, c->row)) return false;
         const Counts counts = make_way(number, lane, first);
-        const auto copy = [&](size_t c, const char* const* values, int64_t to) {
-            copy_row(columns[c].at(to), values[c] + size_t(k) * columns[c].row, columns[c].row);
+        const auto copy = [k](const Column& column, const char* value, int64_t to) {
+            copy_row(column.at(to), value + size_t(k) * column.row, column.row);
         };
-        for (size_t c = num_obs; c < columns.size(); ++c) copy(c, steps.values, at);
+        for (const Column* c = others; c < end; ++c, ++values) copy(*c, *values, at);
         note(steps, k, at);
         show(marks[at], STEP | START);
-        for (size_t c = 0; c < num_obs; ++c) copy(c, steps.nexts, after);
+        values = steps.nexts;
+        for (const Column* c = begin; c < others; ++c, ++values) copy(*c, *values, after);
         show(marks[after], 0);
         if (arrival) show(arrival[at], now);
         notable_ |= head - lane.cleared == rows;
@@ -67,6 +71,13 @@ private:
     Counts make_way(int64_t number, Lane& lane, int64_t first) const {
         Counts counts{lane.oldest, lane.drawable + 1, lane.stored + 1};
         int64_t row = first;
+        // Where each stored row is an item, so is the one that goes: its mark need not be read.
+        if (lane.drawable == lane.head - first && lane.stored == lane.drawable) {
+            const int64_t over = lane.stored == kept;
+            counts = {first + over, lane.drawable + 1 - over, lane.stored + 1 - over};
+            make_known(lane, counts.oldest, std::max(lane.head + 2 - depth, over ? first + over : 0));
+            return counts;
+        }
         const auto leave = [&] {
             const uint8_t mark = mark_at(storage_row(number, memory_of(lane, row)));
             counts.stored -= mark & STEP;
@@ -78,13 +89,15 @@ private:
         if (row == lane.head - rows) leave();
         const int64_t over = row;
         while (counts.stored > kept && row < lane.head) leave();
-        const int64_t gone = std::max(lane.head + 2 - depth, row > over ? row : 0);
-        if (gone > lane.gone) {
-            show(lane.oldest, std::max(counts.oldest, gone));
-            publish(lane.gone, gone);
-            std::atomic_thread_fence(std::memory_order_release);
-        }
+        make_known(lane, counts.oldest, std::max(lane.head + 2 - depth, row > over ? row : 0));
         return counts;
+    }
+
+    static void make_known(Lane& lane, int64_t oldest, int64_t gone) {
+        if (gone <= lane.gone) return;
+        show(lane.oldest, std::max(oldest, gone));
+        publish(lane.gone, gone);
+        std::atomic_thread_fence(std::memory_order_release);
     }
 };
 

@@ -53,18 +53,18 @@ public:
         keeps_given_ = given && observe(*any_given);
         const bool plain = may_be_plain(steps);
         for (int64_t i = 0; i < steps.n; ++i) {
-            const int64_t number = steps.numbers ? steps.numbers[i] : i;
-            if (i + AHEAD < steps.n) prefetch(steps.numbers ? steps.numbers[i + AHEAD] : i + AHEAD);
+            const auto number = [&](int64_t of) { return steps.numbers ? steps.numbers[of] : of; };
+            if (i + AHEAD < steps.n) prefetch(number(i + AHEAD));
             const int64_t now = tick();
-            for (int64_t t = 0; t < steps.length; ++t) {
-                const int64_t k = i * steps.length + t;
-                if (plain && plain_step(steps, k, number, now, ids[k])) continue;
-                Lane lane = lane_of[number];
+            int64_t k = i * steps.length;
+            do {
+                if (plain && plain_step(steps, k, number(i), now, ids[k])) continue;
+                Lane lane = lane_of[number(i)];
                 int64_t at = 0;
-                const int64_t row = step(steps, k, number, lane, at);
-                ids[k] = row * lanes + number;
-                finish(number, lane, now, row, at);
-            }
+                const int64_t row = step(steps, k, number(i), lane, at);
+                ids[k] = row * lanes + number(i);
+                finish(number(i), lane, now, row, at);
+            } while (++k < (i + 1) * steps.length);
         }
     }
 
@@ -103,7 +103,7 @@ private:
         const int64_t row = storage_row(number, lane.memory), after = next_row(row);
         RELIVE_PREFETCH_WRITE(marks + row);
         // That of the row which will be retired.
-        if (lane.stored == kept && kept < rows && lane.gone >= lane.head - rows)
+        if (lane.stored == kept && lane.drawable < kept && kept < rows && lane.gone >= lane.head - rows)
             RELIVE_PREFETCH_WRITE(marks + storage_row(number, memory_of(lane, lane.gone)));
         for (const Span& span : spans)
             prefetch_row_for_writing(span.data + size_t(span.pick ? after : row) * span.stride, span.bytes);

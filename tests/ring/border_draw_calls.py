@@ -36,6 +36,7 @@ def transitions_arguments() -> tuple[Any, dict[str, Any]]:
         "keys": [("action",), ("nest", "state")],
         "reward": columns[1],
         "gammas": guard(powers, np.float64),
+        "few": 0,
         "apart": otherwise,
     }
 
@@ -48,6 +49,7 @@ def make_transitions() -> Call:
         "keys": spoilers.lists({"text": lambda a: "1", "no names": lambda a: (), "a number": lambda a: 1}),
         "reward": spoilers.arrays(),
         "gammas": spoilers.numbers(),
+        "few": spoilers.whole_numbers(2**64),
         "apart": {"a list": lambda a: list, "smaller arrays": lambda a: lambda n: [np.zeros(1), np.zeros(1)]},
     }
     chooser = choosers()["Queue"][0](replacement=True)
