@@ -1,4 +1,6 @@
 // Objects that Python calls without a frame, and the mapping of a batch's fields.
+#include <atomic>
+
 #include "callable.hpp"
 #include "items.hpp"
 
@@ -95,8 +97,8 @@ char* data_of(const Mapping& items, size_t field) {
 }
 
 nb::object array_of(Mapping& items, size_t field) {
-    PyObject*& known = items.arrays[field];
-    if (!known) {
+    const std::atomic_ref<PyObject*> known(items.arrays[field]);
+    if (!known.load(std::memory_order_acquire)) {
         const Layout::Field& of = items.layout->fields()[field];
         npy_intp shape[NPY_MAXDIMS];
         shape[0] = items.n;
@@ -106,9 +108,10 @@ nb::object array_of(Mapping& items, size_t field) {
                                                          data_of(items, field), NPY_ARRAY_CARRAY, nullptr));
         if (!made.is_valid() || PyArray_SetBaseObject(array(made), nb::handle(items.block).inc_ref().ptr()) < 0)
             nb::raise_python_error();
-        known = made.release().ptr();
+        PyObject* none = nullptr;  // where another thread was faster all have what it made
+        if (known.compare_exchange_strong(none, made.ptr(), std::memory_order_acq_rel)) made.release();
     }
-    return nb::borrow(known);
+    return nb::borrow(known.load(std::memory_order_acquire));
 }
 
 // What the batch has under a name: an array, or a dict where it is nested.

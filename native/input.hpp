@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checks.hpp"
+#include "elements.hpp"
 #include "ring.hpp"
 #include "values.hpp"
 
@@ -177,11 +178,11 @@ private:
     PyObject* child_of(PyObject* node, const Key& key) {
         if (PyDict_CheckExact(node) || PyODict_CheckExact(node)) {
             if (key.siblings >= 0 && PyDict_GET_SIZE(node) != key.siblings) return nullptr;
-            return Py_XNewRef(PyDict_GetItemWithError(node, key.name.ptr()));
+            return element_of(node, key.name.ptr());
         }
         if (PyTuple_Check(node) || PyList_Check(node)) {
             const bool there = key.position >= 0 && key.position < PySequence_Fast_GET_SIZE(node);
-            return there ? Py_NewRef(PySequence_Fast_GET_ITEM(node, key.position)) : nullptr;
+            return there ? nb::borrow(Elements(node)[key.position]).release().ptr() : nullptr;
         }
         if (!is_mapping(node) || (key.siblings >= 0 && PyObject_Size(node) != key.siblings)) return nullptr;
         return PyObject_GetItem(node, key.name.ptr());

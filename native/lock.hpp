@@ -1,9 +1,12 @@
 // Who may use a buffer at this moment. The interpreter's own lock protects what is here, so that entering costs next to
 // nothing where no thread waits: a thread waits only for one that let go of the interpreter in the middle of a call.
+// An interpreter without such a lock pays for a mutex, which is held for as long as a few numbers are read and set.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <memory>
+#include <mutex>
 #include <thread>
 
 #include "interpreter.hpp"
@@ -24,30 +27,15 @@ public:
     }
 
     // Whether this thread is inside.
-    bool taken() const { return owner_ == PyThread_get_thread_ident(); }
+    bool taken() const { return owner_.load(std::memory_order_relaxed) == PyThread_get_thread_ident(); }
 
     // Enter, once more where this thread is inside. False with an exception, where a signal's handler raised one, and
     // in other threads than the one that ends the interpreter.
-    bool enter() {
-        const unsigned long self = PyThread_get_thread_ident();
-        if (owner_ != self) {
-            if (Interpreter::ending.load(std::memory_order_relaxed) && !may_enter(self)) return false;
-            if (returning_.load(std::memory_order_relaxed)) give_way();
-            if (owner_ && !wait(true)) return false;
-        }
-        owner_ = self;
-        ++depth_;
-        return true;
-    }
+    bool enter() { return enter(true); }
 
     void leave() {
-        if (--depth_) return;
-        owner_ = 0;
-        if (waiting_ && !open_) {
-            open_ = true;
-            ++returning_;  // a waiting thread may get the interpreter after the next call wants to enter
-            PyThread_release_lock(gate_);
-        }
+        const Held held(mutex_);
+        let_go();
     }
 
     // Whether this thread is inside, and no call of it is inside another one.
@@ -56,29 +44,37 @@ public:
     // Do work in the middle of a call, while others may make theirs: it needs neither the lock nor the interpreter.
     template <typename Work>
     void outside(Work&& work) {
-        leave();
-        ++outside_;
+        {
+            const Held held(mutex_);
+            let_go();
+            ++outside_;
+        }
         {
             Away away;
             work();
             ++returning_;
         }
+        Held held(mutex_);
         --returning_;
         --outside_;
-        if (owner_) wait(false);
-        owner_ = PyThread_get_thread_ident();
+        if (owned()) wait(held, false);
+        own(PyThread_get_thread_ident());
         depth_ = 1;
     }
 
     // Enter if that is possible at once.
-    bool attempt() { return (!owner_ || taken()) && enter(); }
+    bool attempt() { return enter(false); }
 
     // Whether all other threads are outside of calls. The thread that holds the lock asks.
-    bool still() const { return !outside_ && !returning_; }
+    bool still() {
+        const Held held(mutex_);
+        return !outside_ && !returning_;
+    }
 
     // In a forked child: threads that waited are not there, nor one that was inside, unless it is this one.
     void forked() {
-        if (!taken()) owner_ = 0, depth_ = 0;
+        std::construct_at(&mutex_);  // some thread of the parent may have it
+        if (!taken()) own(0), depth_ = 0;
         waiting_ = outside_ = 0;
         returning_ = 0, Interpreter::away = 0;
         open_ = false;
@@ -89,11 +85,49 @@ public:
     }
 
 private:
+#if defined(Py_GIL_DISABLED)
+    using Mutex = std::mutex;
+#else
+    struct Mutex {
+        void lock() {}
+        void unlock() {}
+    };
+#endif
+    using Held = std::unique_lock<Mutex>;
+
+    Mutex mutex_;              // over what is below; no call of Python's is made by who has it
     PyThread_type_lock gate_;  // opened for one of those that wait, who shuts it
-    unsigned long owner_ = 0;
+    std::atomic<unsigned long> owner_{0};
     int64_t depth_ = 0, waiting_ = 0, outside_ = 0;
     bool open_ = false;
     std::atomic<int64_t> returning_{0};  // threads that wait for the interpreter alone
+
+    bool owned() const { return owner_.load(std::memory_order_relaxed); }
+    void own(unsigned long thread) { owner_.store(thread, std::memory_order_relaxed); }
+
+    // Without `waits`: if that is possible at once.
+    bool enter(bool waits) {
+        const unsigned long self = PyThread_get_thread_ident();
+        if (owner_.load(std::memory_order_relaxed) != self) {
+            if (Interpreter::ending.load(std::memory_order_relaxed) && !may_enter(self)) return false;
+            if (returning_.load(std::memory_order_relaxed)) give_way();
+            Held held(mutex_);
+            if (owned() && !(waits && wait(held, true))) return false;
+            own(self);
+        }
+        ++depth_;
+        return true;
+    }
+
+    void let_go() {
+        if (--depth_) return;
+        own(0);
+        if (waiting_ && !open_) {
+            open_ = true;
+            ++returning_;  // a waiting thread may get the interpreter after the next call wants to enter
+            PyThread_release_lock(gate_);
+        }
+    }
 
     // A thread that makes call after call keeps the interpreter for 5 ms at a time. A thread that waits to continue
     // its call comes first.
@@ -117,19 +151,19 @@ private:
     }
 
     // False where a signal's handler raised an exception, if such may interrupt.
-    bool wait(bool interruptible) {
+    bool wait(Held& held, bool interruptible) {
         ++waiting_;
         bool interrupted = false;
-        while (owner_ && !interrupted) {
+        while (owned() && !interrupted) {
+            held.unlock();
             PyLockStatus status;
             {
                 nb::gil_scoped_release released;
                 status = PyThread_acquire_lock_timed(gate_, -1, interruptible);
             }
-            if (status == PY_LOCK_ACQUIRED)
-                shut();
-            else
-                interrupted = PyErr_CheckSignals() < 0;
+            if (status != PY_LOCK_ACQUIRED) interrupted = PyErr_CheckSignals() < 0;
+            held.lock();
+            if (status == PY_LOCK_ACQUIRED) shut();
         }
         --waiting_;
         if (open_ && !waiting_ && PyThread_acquire_lock(gate_, NOWAIT_LOCK)) shut();  // no thread is left to come

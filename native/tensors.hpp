@@ -1,6 +1,7 @@
 // PyTorch's tensors on the CPU, through DLPack: `tensor.numpy()` costs as much as a whole `add`.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "numbers.hpp"
@@ -26,19 +27,25 @@ public:
         return tensors;
     }
 
-    bool is(PyObject* object) { return Py_TYPE(object) == type_ || (!type_ && discover(object)); }
+    bool is(PyObject* object) {
+        const Torch* torch = torch_.load(std::memory_order_acquire);
+        return torch ? Py_TYPE(object) == torch->type : discover(object);
+    }
 
     // A new reference to a capsule; null, with or without an exception, where the tensor cannot be taken this way.
     PyObject* exported(PyObject* tensor) const {
-        return answers_no(tensor, requires_grad_, false) && answers_no(tensor, is_neg_, true)
-                   ? PyObject_CallOneArg(to_dlpack_, tensor)
+        const Torch& torch = *torch_.load(std::memory_order_acquire);
+        return answers_no(tensor, torch.requires_grad, false) && answers_no(tensor, torch.is_neg, true)
+                   ? PyObject_CallOneArg(torch.to_dlpack, tensor)
                    : nullptr;
     }
 
     // A new reference to the tensor without its gradient, and to anything else as it is; null with an exception.
     PyObject* detached(PyObject* object) {
-        if (!is(object) || answers_no(object, requires_grad_, false)) return Py_NewRef(object);
-        return PyObject_CallMethodNoArgs(object, detach_);
+        if (!is(object)) return Py_NewRef(object);
+        const Torch& torch = *torch_.load(std::memory_order_acquire);
+        return answers_no(object, torch.requires_grad, false) ? Py_NewRef(object)
+                                                              : PyObject_CallMethodNoArgs(object, torch.detach);
     }
 
     // Null where its memory is not the processor's.
@@ -57,8 +64,11 @@ public:
     }
 
 private:
-    PyTypeObject* type_ = nullptr;  // once one was seen; it and these live as long as the process
-    PyObject *to_dlpack_ = nullptr, *requires_grad_ = nullptr, *is_neg_ = nullptr, *detach_ = nullptr;
+    struct Torch {
+        PyTypeObject* type;
+        PyObject *to_dlpack, *requires_grad, *is_neg, *detach;
+    };
+    std::atomic<const Torch*> torch_{nullptr};  // once a tensor was seen; it lives as long as the process
 
     bool discover(PyObject* object) {
         if (std::strcmp(Py_TYPE(object)->tp_name, "Tensor") != 0) return false;
@@ -66,16 +76,20 @@ private:
         PyObject* type = module ? PyObject_GetAttrString(module, "Tensor") : nullptr;
         PyObject* utils = module ? PyImport_ImportModule("torch.utils.dlpack") : nullptr;
         PyObject* function = utils ? PyObject_GetAttrString(utils, "to_dlpack") : nullptr;
-        if (!requires_grad_) requires_grad_ = PyUnicode_InternFromString("requires_grad");
-        if (!is_neg_) is_neg_ = PyUnicode_InternFromString("is_neg");
-        if (!detach_) detach_ = PyUnicode_InternFromString("detach");
-        const bool found = function && requires_grad_ && is_neg_ && detach_ &&
-                           reinterpret_cast<PyTypeObject*>(type) == Py_TYPE(object);
+        PyObject* names[] = {PyUnicode_InternFromString("requires_grad"), PyUnicode_InternFromString("is_neg"),
+                             PyUnicode_InternFromString("detach")};
+        const bool found =
+            function && names[0] && names[1] && names[2] && reinterpret_cast<PyTypeObject*>(type) == Py_TYPE(object);
         if (found) {
-            to_dlpack_ = Py_NewRef(function);
-            type_ = reinterpret_cast<PyTypeObject*>(Py_NewRef(type));
+            // Another thread may be as far: what it found is the same.
+            const Torch* none = nullptr;
+            const auto* made = new Torch{Py_TYPE(object), function, names[0], names[1], names[2]};
+            if (torch_.compare_exchange_strong(none, made, std::memory_order_acq_rel))
+                for (PyObject* part : {type, function, names[0], names[1], names[2]}) Py_INCREF(part);
+            else
+                delete made;
         }
-        for (PyObject* part : {module, type, utils, function}) Py_XDECREF(part);
+        for (PyObject* part : {module, type, utils, function, names[0], names[1], names[2]}) Py_XDECREF(part);
         PyErr_Clear();
         return found;
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "elements.hpp"
 #include "numbers.hpp"
 #include "numpy_api.hpp"
 #include "strided.hpp"
@@ -260,10 +261,10 @@ private:
     // Python numbers in nested lists and tuples, all of them integers or all floats, as NumPy does it.
     bool flatten(PyObject* list) {
         int axes = 0;
-        for (PyObject* node = list; PyList_CheckExact(node) || PyTuple_CheckExact(node);
-             node = *PySequence_Fast_ITEMS(node)) {
-            if (!PySequence_Fast_GET_SIZE(node) || axes == MOST_AXES) return false;
-            own_lengths_[axes++] = PySequence_Fast_GET_SIZE(node);
+        for (Element node = kept(list); is_list(node); node = Elements(node.ptr())[0]) {
+            const Py_ssize_t n = PySequence_Fast_GET_SIZE(node.ptr());
+            if (!n || axes == MOST_AXES) return false;
+            own_lengths_[axes++] = n;
         }
         words_.clear();
         if (axes == 1) words_.reserve(size_t(own_lengths_[0]));
@@ -279,13 +280,20 @@ private:
     }
 
     bool fill(PyObject* list, int axis, int axes) {
-        if (!(PyList_CheckExact(list) || PyTuple_CheckExact(list))) return false;
+        if (!is_list(list)) return false;
         const Py_ssize_t n = PySequence_Fast_GET_SIZE(list);
         if (n != own_lengths_[axis]) return false;
-        PyObject** items = PySequence_Fast_ITEMS(list);
-        for (Py_ssize_t i = 0; i < n; ++i)
-            if (axis + 1 < axes ? !fill(items[i], axis + 1, axes) : !append(items[i])) return false;
+        const Elements items(list);
+        for (Py_ssize_t i = 0; i < n; ++i) {
+            const Element item = items[i];
+            if (!item.is_valid()) return false;
+            if (axis + 1 < axes ? !fill(item.ptr(), axis + 1, axes) : !append(item.ptr())) return false;
+        }
         return true;
+    }
+
+    static bool is_list(nb::handle object) {
+        return object.is_valid() && (PyList_CheckExact(object.ptr()) || PyTuple_CheckExact(object.ptr()));
     }
 
     bool append(PyObject* number) {

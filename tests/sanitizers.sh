@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds with sanitizers in a scratch folder, and runs the tests that call the extension most on these builds:
 #
-# * ThreadSanitizer: writers and readers of one ring as threads (tests/native/races.cpp), and the threads' tests;
+# * ThreadSanitizer: writers and readers of one ring as threads (tests/native/races.cpp), the lock of a buffer where the
+#   interpreter has none (tests/native/lock.cpp), and the threads' tests;
 # * AddressSanitizer and UndefinedBehaviorSanitizer: what is listed below, on 20 examples a property.
 #
 # Nothing is suppressed; what uses JAX, which has races of its own, is left out. Leaves this checkout as it is. Needs GCC or Clang, CMake and nanobind.
@@ -62,6 +63,11 @@ for kind in "${kinds[@]}"; do
             echo "races: no row is torn without the second look, so its absence would not be found" >&2
             exit 1
         fi
+        headers=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
+        nanobind=$("$python" -c 'import nanobind; print(nanobind.include_dir())')
+        "$compiler" -std=c++20 -O1 -g -fsanitize=thread -ffunction-sections -fdata-sections -Wl,--gc-sections \
+            -isystem "$headers" -isystem "$nanobind" -o "$scratch/lock" tests/native/lock.cpp
+        "$scratch/lock" 5
         built thread thread
         tests=("${threads[@]}")
         [[ $# -gt 0 ]] && tests=("$@")

@@ -129,9 +129,8 @@ class _Changed(Batch):
             return known[name]
         value = self._fields[name]
         changed = _Changed(value, self._change) if type(value) is dict else self._change(value)
-        if name not in _METHODS:
-            known[name] = changed
-        return changed
+        # Where another thread was faster both have what it made.
+        return changed if name in _METHODS else known.setdefault(name, changed)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._fields:

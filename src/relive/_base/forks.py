@@ -44,31 +44,36 @@ class CallLock(Protocol):
 _parts: WeakSet[Part] = WeakSet()
 _locks: WeakSet[CallLock] = WeakSet()
 _outer: WeakSet[CallLock] = WeakSet()
+_list = RLock()  # over the three of them, whose elements other threads would change while they are listed
 _one = RLock()  # two threads that fork at the same time would wait for each other's locks
 _held = ExitStack()
 importing = RLock()
 """Held over a fork, and by each import that a function makes: a child would wait for ever for a module that another
-thread was importing. It is the innermost lock."""
+thread was importing. Inside it only the lists here are locked."""
 
 
 def tell(part: Part) -> None:
     """Call `part._forked()` in every child that is forked from now on."""
-    _parts.add(part)
+    with _list:
+        _parts.add(part)
 
 
 def forget(part: Part) -> None:
     """Do so no more."""
-    _parts.discard(part)
+    with _list:
+        _parts.discard(part)
 
 
 def halt(lock: CallLock, *, outer: bool = False) -> None:
     """Hold the lock `lock` over every fork from now on; `outer`: inside it other ones are taken."""
-    (_outer if outer else _locks).add(lock)
+    with _list:
+        (_outer if outer else _locks).add(lock)
 
 
 def locks() -> list[CallLock]:
     """All that are held over a fork, in the order in which threads take them."""
-    return [*_outer, *_locks]
+    with _list:
+        return [*_outer, *_locks]
 
 
 def _before() -> None:
@@ -78,15 +83,18 @@ def _before() -> None:
         while not lock.reentrant.still():
             time.sleep(_LOOK)
     importing.acquire()
+    _list.acquire()
 
 
 def _in_parent() -> None:
+    _list.release()
     importing.release()
     _held.close()
     _one.release()
 
 
 def _in_child() -> None:
+    _list.release()
     importing.release()
     for lock in locks():
         lock.reentrant.forked()

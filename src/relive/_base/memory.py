@@ -139,7 +139,7 @@ class Arena:
     @property
     def free_bytes(self) -> int:
         """Bytes held for later use."""
-        return sum(len(block) for block in tuple(self._free))
+        return sum(len(block) for block in self._free.copy())  # all at once, whatever other threads do
 
     def arrays(self, specs: Sequence[Spec]) -> list[NDArray[Any]]:
         """Arrays of the given shapes and dtypes with arbitrary contents; to keep one of them keeps no other."""
@@ -189,7 +189,8 @@ class Arena:
         while len(self._free) > self.keep or (
             self._keep_bytes is not None and self._free and self.free_bytes > self._keep_bytes
         ):
-            self._free.popleft()
+            with contextlib.suppress(IndexError):  # another thread was faster
+                self._free.popleft()
 
 
 class _Lease(weakref.ref["NDArray[np.uint8]"]):

@@ -230,7 +230,8 @@ def assemble(
         rng: The generator of its draws.
         fresh: Whether the arrays count as new and zero; None: as `memory` says.
     """
-    schema, sampler, notices, lock = choices.schema, choices.sampler, Notices(), CallLock()
+    schema, sampler, lock = choices.schema, choices.sampler, CallLock()
+    notices = Notices(lock)
     written = ring_of(schema, choices.rows, choices.steps, memory, access, notices, fresh)
     claims = access.bind(written)
     ring = access.seen(schema, choices.window, written)

@@ -19,6 +19,7 @@ from .._ring.ring import Ring
 from .._schema.step_parser import Step
 from ..errors import ReliveWarning, event, message
 from ..samplers import Report
+from .call_lock import CallLock
 
 UNBOOTSTRAPPED, NEVER_UPDATED = 1, 16
 ALL = UNBOOTSTRAPPED | MANY_CUTS | REPEATED_FINALS | MANY_BOUNDARIES | NEVER_UPDATED
@@ -50,13 +51,17 @@ _OWN |= {"relive.cpprb", "relive.tianshou._vector", "relive.torchrl"}
 class Notices:
     """Says each kind of notice once, as a `ReliveWarning`.
 
+    Args:
+        lock: The buffer's: what is due is noted inside of calls, and said outside of them.
+
     Attributes:
         numbers: `due`, and how often `drew_without_updates` was called, int64 `[2]`; a native kernel reads the first
             and counts in the second, but for the call number `DRAWS`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lock: CallLock) -> None:
         self.numbers = np.zeros(2, np.int64)
+        self._lock = lock
 
     @property
     def due(self) -> int:
@@ -84,8 +89,9 @@ class Notices:
                 if text:
                     _warn(text)
                 elif kind == REPEATED_FINALS:  # as yet; reading all rows once for every twice as many ends costs little
-                    ring.kernel.enough_ends = 2 * ring.tally()["ends"]
-                    ring.kernel.watched |= kind
+                    with self._lock.reentrant:
+                        ring.kernel.enough_ends = 2 * ring.tally()["ends"]
+                        ring.kernel.watched |= kind
         return due
 
     def before(self, step: Step, ring: Ring) -> bool:
@@ -101,10 +107,11 @@ class Notices:
         return True
 
     def _first_time(self, kind: int, ring: Ring) -> bool:
-        first = bool(ring.kernel.watched & kind)
-        ring.kernel.watched &= ~kind
-        self.numbers[0] &= ~kind
-        return first
+        with self._lock.reentrant:
+            first = bool(ring.kernel.watched & kind)
+            ring.kernel.watched &= ~kind
+            self.numbers[0] &= ~kind
+            return first
 
 
 def _warn(text: str) -> None:

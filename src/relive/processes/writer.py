@@ -172,7 +172,8 @@ class _Opened:
         self.about = about = BufferDescription.decoded(segment.raw(CHOICES), file)
         segment.typed(about.ring_spec() | about.spec())
         self.access = access = JointAccess(segment, about)
-        notices, lock = Notices(), CallLock()
+        lock = CallLock()
+        notices = Notices(lock)
         ring = ring_of(about.schema, about.rows, about.steps, segment, access, notices)
         claims = access.bind(ring)
         if wanted is None:
