@@ -110,7 +110,8 @@ class Folder:
     def stage(self, files: Iterable[tuple[str, Iterable[Any]]]) -> None:
         """Write new files under temporary names, and sync them; `publish` renames them. All of them are open at once.
 
-        A failure leaves none of them.
+        A part of a file is its next bytes, or a tuple: the place where it begins, and its bytes. A failure leaves none
+        of the files.
         """
         staged: list[tuple[str, int]] = []
         try:
@@ -286,6 +287,9 @@ def _synced(fds: Sequence[int]) -> tuple[int, OSError | None]:
 
 def _fill(fd: int, parts: Iterable[Any]) -> None:
     for part in parts:
+        if type(part) is tuple:
+            begin, part = part
+            os.lseek(fd, begin, os.SEEK_SET)
         view = memoryview(part).cast("B")
         while len(view):
             written = os.write(fd, view)
