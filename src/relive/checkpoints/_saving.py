@@ -345,7 +345,7 @@ def choices_of(core: Core) -> dict[str, object]:
 
 
 def _written(folder: Folder, name: str, number: int, writer: TensorWriter) -> File:
-    folder.write(name, writer.parts())
+    folder.write(name, writer.parts(), writer.nbytes)
     return File(number, writer.nbytes, writer.checksum)
 
 
