@@ -73,14 +73,21 @@ const Range* ranges_in(const In<std::int64_t, 2>& ranges) {
 
 constexpr const char* NO_ROWS = "relive._ring._native: rows that a lane does not have, or not as many";
 
-void copy_ranges_of(nb::handle rows, std::int64_t lanes, std::int64_t block, In<std::int64_t, 2> ranges,
-                    nb::handle out) {
-    const RowArray from(rows), to = packed(out, true);
-    const Lanes laid = laid_out(from.rows, lanes, block);
-    const Range* wanted = ranges_in(ranges);
-    require(to.column.row == from.column.row, "relive._ring._native.copy_ranges: shapes differ");
-    if (!sound_ranges(laid, wanted, ranges.shape[0], to.rows)) throw nb::index_error(NO_ROWS);
-    run(to.rows, [&] { copy_ranges(from.column, laid, wanted, ranges.shape[0], to.column.data); });
+void copy_ranges_of(nb::list columns, std::int64_t lanes, std::int64_t block, In<std::int64_t, 2> ranges,
+                    nb::list outs) {
+    require(columns.size() > 0 && outs.size() == columns.size(), "relive._ring._native.copy_ranges: lengths differ");
+    const npy_intp rows = RowArray(columns[0]).rows, wanted = packed(outs[0]).rows;
+    std::vector<Copied> copied;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+        const RowArray from(columns[i]), to = packed(outs[i], true);
+        require(from.rows == rows && to.rows == wanted && to.column.row == from.column.row,
+                "relive._ring._native.copy_ranges: shapes differ");
+        copied.push_back({from.column, to.column.data});
+    }
+    const Lanes laid = laid_out(rows, lanes, block);
+    const Range* asked = ranges_in(ranges);
+    if (!sound_ranges(laid, asked, ranges.shape[0], wanted)) throw nb::index_error(NO_ROWS);
+    run(wanted, [&] { copy_ranges(copied, laid, asked, ranges.shape[0]); });
 }
 
 void set_ranges_of(nb::list columns, std::int64_t lanes, std::int64_t block, In<std::int64_t, 2> ranges,
@@ -123,8 +130,8 @@ void bind_files(nanobind::module_& m) {
     m.def("copy_steps", &relive::copy_both, nanobind::arg("now"), nanobind::arg("later"), nanobind::arg("out"));
     m.def("scatter_rows", &relive::scatter_rows, nanobind::arg("blocks"), nanobind::arg("which"), nanobind::arg("rows"),
           nanobind::arg("out"));
-    m.def("copy_ranges", &relive::copy_ranges_of, nanobind::arg("rows"), nanobind::arg("lanes"), nanobind::arg("block"),
-          nanobind::arg("ranges"), nanobind::arg("out"));
+    m.def("copy_ranges", &relive::copy_ranges_of, nanobind::arg("columns"), nanobind::arg("lanes"),
+          nanobind::arg("block"), nanobind::arg("ranges"), nanobind::arg("outs"));
     m.def("set_ranges", &relive::set_ranges_of, nanobind::arg("columns"), nanobind::arg("lanes"),
           nanobind::arg("block"), nanobind::arg("ranges"), nanobind::arg("values"));
     m.def("read_rows", &relive::read_rows_of, nanobind::arg("files"), nanobind::arg("offsets"), nanobind::arg("places"),

@@ -88,14 +88,29 @@ inline void copy_run(char* to, size_t to_step, const char* from, size_t from_ste
     for (int64_t i = 0; i < n; ++i) copy_row(to + size_t(i) * to_step, from + size_t(i) * from_step, row);
 }
 
+// So many rows of all columns at a time: where columns lie together in records, a record is in the cache meanwhile.
+constexpr int64_t TOGETHER = 32;
+
+// A column of lanes, and where what it has goes next, row after row.
+struct Copied {
+    Column from;
+    char* to;
+};
+
 // Copies the rows of ranges, one range after the other. Others may write to lanes meanwhile.
-inline void copy_ranges(const Column& from, const Lanes& in, const Range* ranges, int64_t n, char* to) {
+inline void copy_ranges(std::vector<Copied>& columns, const Lanes& in, const Range* ranges, int64_t n) {
     for (const Range* range = ranges; range < ranges + n; ++range)
         each_run(in, *range, [&](int64_t at, int64_t step, int64_t count, int64_t next) {
             if (next >= 0)
-                for (int64_t i = 0; i < count; ++i) prefetch_row(from.at(next + i), from.row);
-            copy_run(to, from.row, from.at(at), from.stride * size_t(step), from.row, count);
-            to += size_t(count) * from.row;
+                for (const Copied& column : columns)
+                    for (int64_t i = 0; i < count; ++i) prefetch_row(column.from.at(next + i), column.from.row);
+            for (int64_t done = 0, some; done < count; done += some) {
+                some = std::min(TOGETHER, count - done);
+                for (auto& [from, to] : columns) {
+                    copy_run(to, from.row, from.at(at + done * step), from.stride * size_t(step), from.row, some);
+                    to += size_t(some) * from.row;
+                }
+            }
         });
 }
 
@@ -105,10 +120,8 @@ struct Filled {
     const char* from;
 };
 
-// Copies values of columns to the rows of ranges, one range after the other; those of no lane are passed over. A few
-// rows of all columns at a time: where these lie together in records, a record is written while it is in the cache.
+// Copies values of columns to the rows of ranges, one range after the other; those of no lane are passed over.
 inline void set_ranges(std::vector<Filled>& columns, const Lanes& in, const Range* ranges, int64_t n) {
-    constexpr int64_t TOGETHER = 32;
     for (const Range* range = ranges; range < ranges + n; ++range) {
         if (range->lane < 0) {
             for (Filled& column : columns) column.from += size_t(range->last - range->first) * column.to.row;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import zlib
@@ -14,7 +15,7 @@ import numpy as np
 
 from relive._disk.files import Folder
 from relive.checkpoints import _manifest
-from relive.checkpoints._tensors import TABLE, Tensor, TensorReader, TensorWriter, pieces_of
+from relive.checkpoints._tensors import TABLE, Tensor, TensorReader, TensorWriter, portions_of
 
 MANIFEST, STATE, STEPS = (make(2) for make in (_manifest.manifest_name, _manifest.state_name, _manifest.steps_name))
 Arrays = dict[str, np.ndarray]
@@ -64,8 +65,8 @@ def held(name: str, change: Callable[[Arrays], Any]) -> Callable[[Path], None]:
             metadata = reader.metadata
         change(arrays)
         tensors = {key: Tensor(array.dtype, array.shape) for key, array in arrays.items()}
-        pieces = {key: pieces_of(np.ascontiguousarray(array)) for key, array in arrays.items()}
-        writer = TensorWriter(tensors, pieces, metadata)
+        portions = itertools.chain.from_iterable(portions_of(*each) for each in arrays.items())
+        writer = TensorWriter(tensors, portions, metadata)
         folder.write(name, writer.parts())
         file |= {"nbytes": writer.nbytes, "checksum": writer.checksum}
         (path / MANIFEST).write_bytes(sealed(facts))

@@ -10,7 +10,10 @@ import pickle
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
 from typing import Any
 from unittest import mock
 
@@ -25,6 +28,7 @@ from system_calls import watched
 from wild_envs import CUTS
 
 import relive
+from relive._disk.files import Folder
 from relive._ring import kernels as _kernels
 from relive.checkpoints import _copy_on_overwrite, _steps, _tensors
 from relive.testing import GO, STAY, OracleBuffer, Script, assert_same_buffer
@@ -132,6 +136,35 @@ def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Cal
                     assert_same_batch(ours, theirs)
                 else:
                     np.testing.assert_array_equal(ours, theirs)
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=6), st.integers(1, 200), st.randoms(use_true_random=False))
+def test_a_file_is_its_arrays_whatever_order_their_bytes_come_in(sizes: list[int], most: int, random: Random) -> None:
+    """Chunks of 64 bytes begin and end anywhere in arrays, several arrays share one, and a part may be of any size."""
+    arrays = {f"x{number}": random.randbytes(size) for number, size in enumerate(sizes)}
+    left = {name: memoryview(data) for name, data in arrays.items()}
+
+    def portions() -> Iterator[_tensors.Portion]:
+        while any(left.values()):
+            names = tuple(name for name in left if random.random() < 0.7)
+            parts = [left[name][: random.randint(0, most)] for name in names]
+            left.update((name, left[name][len(part) :]) for name, part in zip(names, parts, strict=True))
+            yield _tensors.Portion(names, tuple(map(len, parts)), lambda outs, parts=parts: filled(outs, parts))
+
+    def filled(outs: Sequence[Any], parts: list[memoryview]) -> None:
+        for out, part in zip(outs, parts, strict=True):
+            out[:] = np.frombuffer(part, np.uint8)
+
+    with mock.patch.object(_tensors, "CHUNK", 64), tempfile.TemporaryDirectory() as path:
+        tensors = {name: _tensors.Tensor(np.dtype(np.uint8), (len(data),)) for name, data in arrays.items()}
+        writer, folder = _tensors.TensorWriter(tensors, portions(), {}), Folder(path)
+        folder.write("file", writer.parts())
+        folder.close()
+        written, data = (Path(path) / "file").read_bytes(), b"".join(arrays.values())
+    sums = np.array([zlib.crc32(data[at : at + 64]) for at in range(0, len(data), 64)], np.uint32)
+    head = written[: 8 + int.from_bytes(written[:8], "little")]
+    assert written[len(head) :] == data + sums.tobytes()
+    assert (writer.nbytes, writer.checksum) == (len(written), zlib.crc32(sums.tobytes(), zlib.crc32(head)))
 
 
 @pytest.mark.parametrize("name", some(BACK_ENDS[::-1], 1))

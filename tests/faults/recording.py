@@ -35,6 +35,7 @@ class Recorder:
         self.world = World(archive, self.events)
         self.lock = threading.RLock()
         self._opened: dict[int, Any] = {}  # the file, or the directory, of a descriptor
+        self._at: dict[int, int] = {}  # where a descriptor writes next
 
     def __getattr__(self, name: str) -> Any:
         real, told = getattr(os, name), getattr(type(self), f"_after_{name}", None)
@@ -65,10 +66,12 @@ class Recorder:
         self.note("names", directory, dict.fromkeys(names, file))
         return file
 
-    def extend(self, file: int, data: bytes) -> None:
-        """A file gets longer."""
-        self.archive.files[file] += data
-        self.note("write", file, len(data))
+    def put(self, file: int, at: int, data: bytes) -> None:
+        """A file gets these bytes from `at` on, and longer if they reach beyond its end."""
+        written, before = self.archive.files[file], self.world.written.get(file, 0)
+        written += bytes(max(at - len(written), 0))
+        written[at : at + len(data)] = data
+        self.note("write", file, max(at + len(data) - before, 0))
 
     def _names(self, fd: int) -> tuple[str, dict[str, int]]:
         directory = self._opened[fd]
@@ -90,9 +93,14 @@ class Recorder:
             self._opened[fd] = f"{directory}/{path}"
         else:
             self._opened[fd] = names[path] if path in names else self.create(directory, path)
+            self._at[fd] = 0
+
+    def _after_lseek(self, at: int, fd: int, *_: int) -> None:
+        self._at[fd] = at
 
     def _after_write(self, count: int, fd: int, data: Any) -> None:
-        self.extend(self._opened[fd], bytes(data)[:count])
+        self.put(self._opened[fd], self._at[fd], bytes(data)[:count])
+        self._at[fd] += count
 
     def _after_fsync(self, _: None, fd: int) -> None:
         opened = self._opened[fd]
@@ -167,7 +175,7 @@ class Indexes:
                 return self._close(catalog)
         self._close(catalog)
         path, recorder = Path(catalog._path), self._recorder
-        recorder.extend(file, path.read_bytes())
+        recorder.put(file, 0, path.read_bytes())
         recorder.note("sync", file)
         recorder.note("names", recorder.name_of(str(path.parent)), {f"{path.name}-journal": None})
 

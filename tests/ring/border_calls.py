@@ -72,18 +72,18 @@ def function_call(name: str) -> Call:
         ),
         "copy_ranges": (
             {
-                "rows": guard(np.arange(72).reshape(12, 6), np.uint8),
+                "columns": [guard(np.arange(72).reshape(12, 6), np.uint8), guard(np.arange(12.0), np.float64)],
                 "lanes": 3,
                 "block": 2,
                 "ranges": guard([[0, 3, 7], [2, 0, 1]]),
-                "out": guard(np.zeros((5, 6)), np.uint8),
+                "outs": [guard(np.zeros((5, 6)), np.uint8), guard(np.zeros(5), np.float64)],
             },
             {
-                "rows": spoilers.arrays(),
+                "columns": spoilers.lists(spoilers.arrays()),
                 "lanes": spoilers.whole_numbers(-1, 0, 2, 5, 2**62),
                 "block": spoilers.whole_numbers(-1, 0, 3, 2**62),
                 "ranges": spoilers.integers(-1, 2, 8, 2**62, 2**63 - 1, -(2**63)),
-                "out": spoilers.writable(spoilers.arrays()),
+                "outs": spoilers.lists(spoilers.writable(spoilers.arrays())),
             },
         ),
         "set_ranges": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -17,8 +18,8 @@ from depth import LONG, some
 from rollouts import leaves, simple
 from system_calls import watched
 
-from relive.errors import NotEnoughData, ReliveWarning
-from relive.trajectories import TrajectoryReplayBuffer
+from relive.errors import NotEnoughData, ReliveWarning, StorageError
+from relive.trajectories import TrajectoryReplayBuffer, _writer
 from relive.trajectories._source import SafetensorsSource
 
 
@@ -35,6 +36,43 @@ def start(job: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread, results
+
+
+@pytest.mark.parametrize("slow", ["trajectory_000000000000", "trajectory_000000000001"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_two_threads_write_and_names_come_in_the_order_of_adds(fails, slow, folder, monkeypatch):
+    """The slow one is synced, or fails, when the next is staged: that one waits, and is given up with a failed one."""
+    monkeypatch.setattr(_writer, "_APART", 0)
+    following = slow[:-1] + str(int(slow[-1]) + 1)
+    staged, synced, renamed = threading.Event(), iter([True]), []
+    with watched() as system, TrajectoryReplayBuffer() as measure:
+        measure.add_trajectories([simple(0)])
+        size = measure.get_stats()["nbytes"]
+
+        def before(name: str, args: tuple[Any, ...]) -> None:
+            file = os.readlink(f"/proc/self/fd/{args[0]}") if name == "fsync" else ""
+            if following in file:
+                staged.set()
+            if slow in file and next(synced, False):
+                assert staged.wait(30), "one thread writes"
+                time.sleep(0.1)  # enough for a name that comes too early
+                renamed.extend(args for name, args, _ in system.trace if name == "rename" and following in args[1])
+                if fails:
+                    raise OSError(errno.EIO, "the sync failed")
+
+        system.before = before
+        with TrajectoryReplayBuffer(folder, queue_bytes=16 * size) as buffer:
+            buffer.add_trajectories([simple(k) for k in range(9)])
+            if fails:
+                with pytest.raises(StorageError, match="the sync failed"):
+                    buffer.sync()
+            assert buffer.sync() == (9, 9, 9)
+            assert renamed == []
+            names = [args[1] for name, args, _ in system.trace if name == "rename"]
+            assert names == [f"trajectory_{k:012d}.safetensors" for k in range(9)]
+            assert not [name for name in os.listdir(folder) if name.startswith(".tmp-")]
+        with TrajectoryReplayBuffer(folder) as again:
+            assert len(again) == 9
 
 
 @pytest.mark.parametrize("room", [1, 3, 6])

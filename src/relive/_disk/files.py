@@ -27,6 +27,7 @@ from ..errors import StorageError, event, message
 TEMPORARY = ".tmp-"
 _MODE = 0o600
 _SYNCS = 32  # at the same time
+_WORTH_RESERVING = 1 << 20  # bytes
 _MOST_TARGETS = 1024  # buffers per `preadv`, on Linux
 
 
@@ -102,22 +103,27 @@ class Folder:
                 return None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
-    def write(self, name: str, parts: Iterable[Any]) -> None:
-        """Write a new file under a temporary name, sync it, and rename it."""
-        self.stage([(name, parts)])
+    def write(self, name: str, parts: Iterable[Any], nbytes: int = 0) -> None:
+        """Write a new file under a temporary name, sync it, and rename it; `nbytes`: its size, if that is known."""
+        self.stage([(name, parts, nbytes)])
         self.publish(name)
 
-    def stage(self, files: Iterable[tuple[str, Iterable[Any]]]) -> None:
+    def stage(self, files: Iterable[tuple[str, Iterable[Any], int]]) -> None:
         """Write new files under temporary names, and sync them; `publish` renames them. All of them are open at once.
 
         A failure leaves none of them.
+
+        Args:
+            files: Names, parts and sizes (0: not known). A part is the file's next bytes, or a tuple: the place where
+                it begins, and its bytes.
         """
         staged: list[tuple[str, int]] = []
         try:
-            for name, parts in files:
+            for name, parts, nbytes in files:
                 with reported(f"{self.path}/{name}", "write the file"):
                     staged.append((name, -1))  # it may be there although its creation fails
                     staged[-1] = name, self._created(name)
+                    _reserve(staged[-1][1], nbytes)
                     _fill(staged[-1][1], parts)
             number, error = _synced([fd for _, fd in staged])
             with reported(f"{self.path}/{staged[number][0]}", "write the file"):
@@ -284,8 +290,18 @@ def _synced(fds: Sequence[int]) -> tuple[int, OSError | None]:
     return failed[0] if failed else (0, None)
 
 
+def _reserve(fd: int, nbytes: int) -> None:
+    """Let the file system find room for a large file at once: writing it then takes half the time on ext4."""
+    if nbytes >= _WORTH_RESERVING:
+        with contextlib.suppress(OSError):  # the writes will say what is wrong
+            os.posix_fallocate(fd, 0, nbytes)
+
+
 def _fill(fd: int, parts: Iterable[Any]) -> None:
     for part in parts:
+        if type(part) is tuple:
+            begin, part = part
+            os.lseek(fd, begin, os.SEEK_SET)
         view = memoryview(part).cast("B")
         while len(view):
             written = os.write(fd, view)

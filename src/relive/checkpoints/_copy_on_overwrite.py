@@ -96,11 +96,19 @@ class CopyOnOverwrite:
             self._kept.setdefault(lane, []).append((kept, i))
         self.limits[lanes] = np.where(last < self._end[lanes], last + self._ring.rows, _NEVER)
 
-    def copy(self, column: int, units: Int64, out: Bytes) -> None:
-        """Copy ranges of units of a column, as they were at the instant of the save, to the bytes `out`."""
-        every, array = self._every[column], items_of(self._ring.columns[column], 1)
-        found = out.view(array.dtype)
-        rows, block = (array[:-1], self._ring.marks.shape[2]) if every is None else (array, 1)
+    def copy(self, columns: Sequence[int], units: Int64, outs: Sequence[Bytes]) -> None:
+        """Copy ranges of units of columns, as they were at the instant of the save, to the bytes `outs`.
+
+        Args:
+            columns: Numbers of columns that are kept at the same steps.
+            units: int64 `[n, 3]`: lane, first, last.
+            outs: For each column as many bytes as the units have.
+        """
+        every = self._every[columns[0]]
+        arrays = [items_of(self._ring.columns[column], 1) for column in columns]
+        found = [out.view(array.dtype) for out, array in zip(outs, arrays, strict=True)]
+        block = self._ring.marks.shape[2] if every is None else 1
+        rows = [array[: -1 if every is None else None] for array in arrays]
         kernels.active().copy_ranges(rows, self._ring.lanes, block, units, found)
         # After the copy: what was overwritten meanwhile has been kept before.
         done = 0
@@ -108,7 +116,7 @@ class CopyOnOverwrite:
             for kept, i in self._kept.get(lane, ()):
                 offset = int(kept.first[i]) // (every or 1)
                 begin, end = max(first, offset), min(last, -(-int(kept.last[i]) // (every or 1)))
-                if begin < end:
+                for column, out in zip(columns, found, strict=True) if begin < end else ():
                     copied = items_of(kept.units(column, i), 1)[begin - offset : end - offset]
-                    found[done + begin - first : done + end - first] = copied
+                    out[done + begin - first : done + end - first] = copied
             done += last - first

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from ._saved_as import described
 from ._schemas import fields_of
 from ._snapshot import Snapshot
 from ._steps import clipped, ranges_of, rows_in, steps_writer
-from ._tensors import Tensor, TensorWriter, pieces_of
+from ._tensors import Tensor, TensorWriter, portions_of
 
 STATE_FORMAT = "relive.state.1"
 
@@ -262,8 +263,8 @@ class _Task:
         self._guard.close()
         arrays = self._snapshot.arrays()
         tensors = {name: Tensor.of(array.dtype, array.shape) for name, array in arrays.items()}
-        pieces = {name: pieces_of(np.ascontiguousarray(array)) for name, array in arrays.items()}
-        state = TensorWriter(tensors, pieces, {"format": STATE_FORMAT})
+        portions = chain.from_iterable(portions_of(*each) for each in arrays.items())
+        state = TensorWriter(tensors, portions, {"format": STATE_FORMAT})
         manifest = Manifest(
             number=number,
             identity=self._identity,
@@ -344,7 +345,7 @@ def choices_of(core: Core) -> dict[str, object]:
 
 
 def _written(folder: Folder, name: str, number: int, writer: TensorWriter) -> File:
-    folder.write(name, writer.parts())
+    folder.write(name, writer.parts(), writer.nbytes)
     return File(number, writer.nbytes, writer.checksum)
 
 

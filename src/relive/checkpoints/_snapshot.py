@@ -138,7 +138,7 @@ class Snapshot:
         lanes, block = blocks.shape[1:]
         found = np.empty((self.head - self.first).sum(), blocks.dtype)
         stored = np.stack([np.arange(lanes), self.first, self.head], axis=1)
-        kernels.active().copy_ranges(blocks.reshape(-1), lanes, block, stored, found)
+        kernels.active().copy_ranges([blocks.reshape(-1)], lanes, block, stored, [found])
         return found
 
     def _of_slots(self, slots: Array) -> Array:

@@ -8,20 +8,21 @@ counters.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
 from .._base.types import Int64
-from ..schema import Schema
+from ..schema import Column, Schema
 from ._copy_on_overwrite import CopyOnOverwrite
 from ._snapshot import name_of
-from ._tensors import Portion, Tensor, TensorWriter, pieces_of
+from ._tensors import Portion, Tensor, TensorWriter, portions_of
 
 RANGES = "relive/ranges"
 FORMAT = "relive.steps.1"
-_PIECE = 1 << 20  # bytes that are copied at once
+_PIECE = 2 << 20  # bytes that are copied at once
 
 
 def ranges_of(lanes: Sequence[int] | Int64, first: Int64, last: Int64) -> Int64:
@@ -50,14 +51,16 @@ def in_units(ranges: Int64, every: int | None) -> Int64:
 def steps_writer(schema: Schema, guard: CopyOnOverwrite, ranges: Int64) -> TensorWriter:
     """The file of the rows in `ranges`."""
     tensors = {RANGES: Tensor(ranges.dtype, ranges.shape)}
-    pieces = {RANGES: pieces_of(ranges)}
-    for number, column in enumerate(schema.columns):
-        field, name = column.field, name_of(column.keys)
-        units = in_units(ranges, field.every)
-        tensors[name] = Tensor.of(field.dtype, (rows_in(units), *field.shape))
-        pieces[name] = _pieces(guard, number, units, field.nbytes)
+    portions = [portions_of(RANGES, ranges)]
+    for every in dict.fromkeys(column.field.every for column in schema.columns):
+        units = in_units(ranges, every)
+        columns = {number: c for number, c in enumerate(schema.columns) if c.field.every == every}
+        for column in columns.values():
+            field = column.field
+            tensors[name_of(column.keys)] = Tensor.of(field.dtype, (rows_in(units), *field.shape))
+        portions.append(_portions(guard, columns, units))
     # A checksum of their own: where the ranges are, there are fields, too, in the same chunk.
-    return TensorWriter(tensors, pieces, {"format": FORMAT, RANGES: str(zlib.crc32(ranges.data))})
+    return TensorWriter(tensors, chain(*portions), {"format": FORMAT, RANGES: str(zlib.crc32(ranges.data))})
 
 
 def batches(ranges: Int64, most: int) -> Iterator[Int64]:
@@ -72,6 +75,10 @@ def batches(ranges: Int64, most: int) -> Iterator[Int64]:
         yield some
 
 
-def _pieces(guard: CopyOnOverwrite, column: int, units: Int64, nbytes: int) -> Iterator[Portion]:
-    for some in batches(units, max(1, _PIECE // nbytes)):
-        yield Portion(nbytes * rows_in(some), partial(guard.copy, column, some))
+def _portions(guard: CopyOnOverwrite, columns: Mapping[int, Column], units: Int64) -> Iterator[Portion]:
+    """Some units of all columns at a time: fields lie together in records, of which each is read once."""
+    names = tuple(name_of(column.keys) for column in columns.values())
+    widths = [column.field.nbytes for column in columns.values()]
+    for some in batches(units, max(1, _PIECE // sum(widths))):
+        count = rows_in(some)
+        yield Portion(names, tuple(count * width for width in widths), partial(guard.copy, tuple(columns), some))

@@ -9,26 +9,31 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 
-from .._disk.files import at_once
+from .._disk.files import TEMPORARY, at_once
 from ..errors import StorageError, event
 from ._block import Block, file_of
 from ._catalog import Catalog
-from ._layout import file_name
+from ._layout import Entry, file_name
 from ._source import SafetensorsSource
 from ._store import Store
 
 _MOST_WAITING = 1 << 14  # small trajectories take more memory than their arrays
 _THREADS = ("relive-trajectories", "relive-sync")  # of a writer, and of `Folder.stage`
+_TOGETHER = 2  # threads of a writer
+_APART = 4 << 20  # bytes that have to wait before a second thread writes, too: small files are better written at once
 
 
 class Writer:
-    """One thread and its queue, which keep a directory as the store is.
+    """Threads and their queue, which keep a directory as the store is.
 
-    The thread takes a bounded group of trajectories from the queue. They are flushed once their files are synced and
-    renamed: from then on `open_directory` finds them, even if this process dies. They are durable, and leave the queue,
-    once the names are synced and the index lists them. After a failed write they stay in the queue: the next call
-    raises the error, and the write is then tried again, with new files.
+    A thread takes a bounded group of trajectories from the queue and stages their files. It goes on when all groups
+    that were taken before are durable, so that only staging is done by several threads at a time. Trajectories are
+    flushed once their files are synced and renamed: from then on `open_directory` finds them, even if this process
+    dies. They are durable, and leave the queue, once the names are synced and the index lists them. After a failed
+    write they stay in the queue, and so do those of groups that were taken later: the next call raises the error, and
+    the write is then tried again, with new files.
 
     Args:
         store: What is written.
@@ -43,6 +48,10 @@ class Writer:
         self._queue: deque[Block] = deque()
         self._removals: list[tuple[int, int]] = []  # how many additions come before it, and its id
         self._bytes = 0
+        self._taken = self._taken_bytes = 0  # of the queue's first trajectories: they are in groups of threads
+        self._groups = self._front = 0  # how many groups were taken, and which one is the first that is not durable
+        self._writing = 0  # groups of threads
+        self._failed: int | None = None  # the first group that could not be written; those after it are given back
         # Totals since the start: a caller that waits for the current total does not wait for later additions.
         self._puts = self._flushes = self._syncs = self._to_remove = self._removals_done = 0
         self._change = threading.Condition()
@@ -51,8 +60,9 @@ class Writer:
         self._full = False  # the disk was full once: what is removed makes room for what is added
         self._closing = False
         self._awaited = 0  # how many additions a caller has waited for
-        self._thread = threading.Thread(target=self._run, name=_THREADS[0], daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._run, name=_THREADS[0], daemon=True) for _ in range(_TOGETHER)]
+        for thread in self._threads:
+            thread.start()
 
     def put(self, block: Block) -> None:
         """Queue a trajectory; waits while the queue is full, unless the last write failed."""
@@ -123,11 +133,12 @@ class Writer:
         self.sync()
 
     def close(self) -> None:
-        """Stop the thread, whatever is left, and close the directory."""
+        """Stop the threads, whatever is left, and close the directory."""
         with self._change:
             self._closing = True
             self._change.notify_all()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         self.catalog.close()
         self._store.close()
 
@@ -136,7 +147,7 @@ class Writer:
         if error is None:
             return
         self._reported = True
-        self._change.notify_all()  # the thread tries again
+        self._change.notify_all()  # a thread tries again
         root = error.__cause__ or error
         reason = getattr(root, "strerror", None) or str(root)
         remedy = "free space or repair the directory, then call `flush()`; nothing was lost"
@@ -149,40 +160,71 @@ class Writer:
 
     def _step(self) -> bool:
         with self._change:
-            while (not (self._queue or self._removals) or self._error is not None) and not self._closing:
+            while not (self._closing or self._may_take()):
                 self._change.wait()
             if self._closing:
                 return False
-            group = self._group()
+            number, group = self._groups, self._group()
+            size = sum(block.nbytes for block in group)
+            self._groups, self._writing = self._groups + 1, self._writing + 1
+            self._taken, self._taken_bytes = self._taken + len(group), self._taken_bytes + size
         try:
             if self._full:
                 with contextlib.suppress(StorageError):
                     self.catalog.settle(restart=True)
                 self._remove()
-            if group:
-                self._add(group)
-            self._remove()
+            self._write(number, group)
         except BaseException as error:
             root = error.__cause__ or error
             full = getattr(root, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "disk is full" in str(root)
             with self._change:
                 self._full = self._full or full
                 self._error = error
-                self._change.notify_all()
-            return True
-        self._reported = False
+                self._failed = number if self._failed is None else min(self._failed, number)
+        with self._change:
+            self._writing -= 1
+            if self._failed is not None and not self._writing:  # all that is still in the queue can be taken anew
+                self._taken, self._taken_bytes, self._front, self._failed = 0, 0, self._groups, None
+            self._change.notify_all()
         return True
+
+    def _may_take(self) -> bool:
+        """Whether there is a group for one more thread."""
+        if self._error is not None or self._failed is not None:
+            return False
+        if not self._writing:
+            return bool(self._queue or self._removals)
+        return not self._full and self._bytes - self._taken_bytes >= _APART  # else room is made before a write
 
     def _group(self) -> list[Block]:
         """The next trajectories to write together: they share a sync of the directory and a transaction."""
         most, left = at_once(), max(self._limit // 16, 1)
         group = []
-        for block in self._queue:
+        for block in islice(self._queue, self._taken, None):
             group.append(block)
             left -= block.nbytes
             if len(group) == most or left <= 0:
                 break
         return group
+
+    def _write(self, number: int, group: list[Block]) -> None:
+        """Stage the files of a group, and make it durable when its turn has come."""
+        files = [file_of(block) for block in group]
+        if group:  # else there are only removals
+            self.folder.stage((file_name(entry.id), parts, entry.bytes) for parts, entry in files)
+        with self._change:
+            while self._front < number and (self._failed is None or self._failed > number):
+                self._change.wait()
+            if self._front < number:
+                for _, entry in files:
+                    self.folder.discard(TEMPORARY + file_name(entry.id))
+                return
+        if group:
+            self._add(group, [entry for _, entry in files])
+        self._remove()
+        with self._change:
+            self._front += 1
+            self._reported = False
 
     def _remove(self) -> None:
         """Remove what was replaced by trajectories that are durable; after a full disk, before these are written."""
@@ -198,10 +240,9 @@ class Writer:
             self._removals_done += len(ids)
             self._change.notify_all()
 
-    def _add(self, group: list[Block]) -> None:
-        files = [file_of(block) for block in group]
-        self.folder.stage((file_name(entry.id), parts) for parts, entry in files)
-        for count, (_, entry) in enumerate(files, 1):
+    def _add(self, group: list[Block], entries: list[Entry]) -> None:
+        """Make staged files of trajectories durable."""
+        for count, entry in enumerate(entries, 1):
             self.folder.publish(file_name(entry.id))
             more = self._syncs + count - self._flushes  # 0 when a write is repeated
             if more > 0:
@@ -211,7 +252,6 @@ class Writer:
                     self._flushes += more
                     self._change.notify_all()
         self.folder.sync()
-        entries = [entry for _, entry in files]
         self.catalog.add(entries, {"counter": entries[-1].id + 1})
         with self._store.lock:
             gone = self._store.written(entries)
@@ -220,6 +260,8 @@ class Writer:
             for block in group:
                 self._queue.popleft()
                 self._bytes -= block.nbytes
+                self._taken_bytes -= block.nbytes
+            self._taken -= len(group)
             self._syncs += len(group)
             self._change.notify_all()
 

@@ -46,21 +46,22 @@ def scatter_rows(blocks: Sequence[Array], which: Int64, rows: Int64, out: Array)
         out[chosen] = blocks[number][rows[chosen]]
 
 
-def copy_ranges(rows: Array, lanes: int, block: int, ranges: Int64, out: Array) -> None:
-    """Copy rows of lanes to `out`, one range after the other.
+def copy_ranges(columns: Sequence[Array], lanes: int, block: int, ranges: Int64, outs: Sequence[Array]) -> None:
+    """Copy rows of lanes to `outs`, one range after the other.
 
     Args:
-        rows: `[n, ...]`: blocks of `block` rows, one of each lane, as often as a lane has blocks in memory.
+        columns: `[n, ...]` each: blocks of `block` rows, one of each lane, as often as a lane has blocks in memory.
         lanes: How many lanes there are.
         block: Rows of a block.
         ranges: int64 `[m, 3]`: lane, first row, and the row after the last; a lane's rows go round in its memory.
-        out: As many rows of the same size as there are in all ranges, contiguous.
+        outs: For each column as many rows of the same size as there are in all ranges, contiguous.
     """
-    blocks = items_of(rows.reshape(-1, lanes, block, *rows.shape[1:]), 3)
-    target, done = out.reshape(-1).view(blocks.dtype), 0
-    for lane, first, last in ranges.tolist():
-        target[done : done + last - first] = get_rows(blocks, lane, first, last)
-        done += last - first
+    for rows, out in zip(columns, outs, strict=True):
+        blocks = items_of(rows.reshape(-1, lanes, block, *rows.shape[1:]), 3)
+        target, done = out.reshape(-1).view(blocks.dtype), 0
+        for lane, first, last in ranges.tolist():
+            target[done : done + last - first] = get_rows(blocks, lane, first, last)
+            done += last - first
 
 
 def set_ranges(columns: Sequence[Array], lanes: int, block: int, ranges: Int64, values: Sequence[Array]) -> None:
