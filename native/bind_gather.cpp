@@ -131,8 +131,10 @@ private:
         }
     };
 
-    // A share of the next sequence's rows is fetched while each column of the present one is copied.
+    // A share of the next sequence's rows is fetched while each column of the present one is copied. Rows of a single
+    // lane lie together, and the hardware fetches them by itself.
     void fetch(const Ring& ring, const Sequence& next, std::size_t part) const {
+        if (ring.lanes == 1) return;
         const auto parts = std::int64_t(columns_.size());
         for (const Run& run : next.runs) {
             const std::int64_t begin = run.count * std::int64_t(part) / parts;
