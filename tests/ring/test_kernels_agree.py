@@ -100,3 +100,19 @@ def test_both_back_ends_find_the_same_windows(lanes: int, rows: int, n_step: int
                 batches.append(buffer.sample(300))
     for ours, theirs in zip(batches[:3], batches[3:], strict=False):
         assert_same_batch(ours, theirs)
+
+
+@pytest.mark.parametrize("size", [1024, 1031, 1500])
+def test_batches_larger_than_the_caches_have_the_same_bytes(size: int) -> None:
+    """Rows that begin and end within a line, and so are written past the caches only in part."""
+    item = relive.Field((size,), np.uint8)
+    batches = []
+    for back_end in BACK_ENDS:
+        with kernels.use(back_end):
+            buffer = relive.ReplayBuffer(relive.Schema(obs=item, action=relive.Field()), 40, seed=0)
+            obs = np.random.default_rng(0).integers(0, 256, (1, 31, size), np.uint8)
+            zeros = np.zeros((1, 30), np.float32)
+            buffer.extend(obs=obs[:, :-1], action=zeros, reward=zeros, next_obs=obs[:, 1:],
+                          terminated=zeros > 0, truncated=zeros > 0)  # fmt: skip
+            batches.append(buffer.sample((16 << 20) // (2 * size) + 1))
+    assert_same_batch(*batches)
