@@ -131,8 +131,10 @@ private:
         }
     };
 
-    // A share of the next sequence's rows is fetched while each column of the present one is copied.
+    // A share of the next sequence's rows is fetched while each column of the present one is copied. Rows of a single
+    // lane lie together, and the hardware fetches them by itself.
     void fetch(const Ring& ring, const Sequence& next, std::size_t part) const {
+        if (ring.lanes == 1) return;
         const auto parts = std::int64_t(columns_.size());
         for (const Run& run : next.runs) {
             const std::int64_t begin = run.count * std::int64_t(part) / parts;
@@ -259,20 +261,26 @@ public:
         within(slots, n, ring.slots(), "relive._ring._native.sampling: a sampler of another ring");
         std::int64_t *at = scratch, *after = scratch + n;
         char* const* next = to + gather_.size() + (rewards_ ? 1 : 0);
-        auto* steps = reinterpret_cast<std::int32_t*>(next[3]);
         const Windows out{reinterpret_cast<std::int64_t*>(next[4]),
                           at,
                           after,
-                          steps,
+                          reinterpret_cast<std::int32_t*>(next[3]),
                           reinterpret_cast<float*>(next[0]),
                           reinterpret_cast<std::uint8_t*>(next[1]),
                           reinterpret_cast<std::uint8_t*>(next[2])};
         const auto longest = std::int64_t(discounts_.size()) - 1;
         std::int64_t behind = 0;
-        run(n, [&] { behind = ring.windows(slots, n, longest, discounts_.data(), out); });
+        // Rewards are summed before the rows may be overwritten: others make their calls while the last copy is made.
+        run(n, [&] {
+            char* const sums = to[gather_.size()];
+            if (!rewards_)
+                behind = ring.windows(slots, n, longest, discounts_.data(), out);
+            else if (rewards_->type == NPY_FLOAT)
+                behind = summed<float>(slots, n, out, sums);
+            else
+                behind = summed<double>(slots, n, out, sums);
+        });
         const std::int64_t* rows[2] = {at, after};
-        // Before the rows may be overwritten: others make their calls while the last copy is made.
-        if (rewards_) run(n, [&] { fold_into(at, steps, n, to[gather_.size()]); });
         gather_.copy_to(to, rows, npy_intp(n),
                         [&](std::int64_t items, auto&& kernel) { owner_.read(behind, items, kernel); });
     }
@@ -288,12 +296,17 @@ private:
     nb::object apart_, held_;
     std::optional<RowArray> rewards_;
 
-    void fold_into(const std::int64_t* at, const std::int32_t* steps, std::int64_t n, char* to) const {
-        const auto count = std::int64_t(gammas_.size());
-        if (rewards_->type == NPY_FLOAT)
-            fold(owner_.ring, rewards_->column, at, steps, n, gammas_.data(), count, reinterpret_cast<float*>(to));
-        else
-            fold(owner_.ring, rewards_->column, at, steps, n, gammas_.data(), count, reinterpret_cast<double*>(to));
+    // Windows, and the sums of their rewards.
+    template <typename T>
+    std::int64_t summed(const std::int64_t* slots, std::int64_t n, const Windows& out, char* to) const {
+        const auto longest = std::int64_t(discounts_.size()) - 1;
+        const Rewards<T> rewards(owner_.ring, rewards_->column, gammas_.data(), longest);
+        const std::size_t width = rewards_->column.row;
+        return owner_.ring.windows(
+            slots, n, longest, discounts_.data(), out, [&](std::int64_t row) { rewards.prefetch(row); },
+            [&](std::int64_t i, const Window& window) {
+                rewards.sum(window.at, window.steps, reinterpret_cast<T*>(to + std::size_t(i) * width));
+            });
     }
 };
 

@@ -4,6 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -31,6 +34,8 @@ namespace relive {
 
 // Rows up to this size are copied in line, in blocks that overlap at the end instead of a loop over the rest.
 constexpr size_t IN_LINE = 512;
+// Rows of at least this size are written past the caches where a call copies more bytes than those hold.
+constexpr size_t STREAMED = 1 << 10, BEYOND_CACHES = 16 << 20;
 // More lines than this of one row are left to the hardware's own prefetcher.
 constexpr size_t LINES = 5;
 
@@ -104,6 +109,27 @@ template <size_t N>
 static inline void copy_head(char* to, const char* from, size_t n) {
     copy_block<N>(to, from);
     if (n > N) copy_row(to + N, from + N, n - N);
+}
+
+// Past the caches: an ordinary store reads a line before it is written, and pushes out another one. To be followed by
+// `settle_streams` before anyone else may look.
+static inline void stream_row(char* to, const char* from, size_t n) {
+#if defined(__SSE2__) && !defined(RELIVE_ATOMIC_COPIES)
+    const size_t head = size_t(-reinterpret_cast<uintptr_t>(to) & 63);
+    if (head) copy_row(to, from, head);
+    for (to += head, from += head, n -= head; n >= 64; to += 64, from += 64, n -= 64)
+        for (int i = 0; i < 4; ++i)
+            _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i,
+                             _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i));
+    if (n) copy_row(to, from, n);
+#else
+    copy_row(to, from, n);
+#endif
+}
+static inline void settle_streams() {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
 }
 
 // A line is asked for once: requests beyond those that the core can have in flight hold up the copies behind them.

@@ -14,27 +14,57 @@ inline void check_steps(const int32_t* steps, int64_t n, int64_t count) {
             throw std::out_of_range("relive._ring._native: a window that is too long");
 }
 
+// The rewards of a ring, to be summed over windows; `T` is their dtype.
+template <typename T>
+class Rewards {
+public:
+    Rewards(const Rows& ring, const Column& column, const double* gammas, int64_t longest)
+        : ring_(ring), column_(column), gammas_(gammas), width_(column.row / sizeof(T)), longest_(longest) {}
+
+    void prefetch(int64_t row) const {
+        const int64_t near = std::min(ring_.together_from(row), longest_);
+        prefetch_row(column_.at(row), size_t(near) * column_.stride);
+        // Steps that lie apart have lines of their own.
+        for (int64_t k = 1; near == 1 && k < std::min<int64_t>(longest_, 4); ++k)
+            RELIVE_PREFETCH(column_.at(std::min(row + k * ring_.lanes, ring_.zero_row())));
+    }
+
+    // The sum over `steps` rows from a storage row on; `out` has room for the numbers of one reward.
+    void sum(int64_t row, int64_t steps, T* out) const {
+        for (size_t w = 0; w < width_; ++w) {
+            double total = double(numbers(row)[w]);
+            int64_t k = 1, at = row;
+            while (k < steps) {
+                const int64_t near = std::min(steps - k, ring_.together_from(at) - 1);
+                for (int64_t i = 0; i < near; ++i) total += gammas_[k++] * double(numbers(++at)[w]);
+                if (k == steps) break;
+                at = ring_.next_row(at);
+                total += gammas_[k++] * double(numbers(at)[w]);
+            }
+            out[w] = T(total);
+        }
+    }
+
+private:
+    const Rows& ring_;
+    const Column& column_;
+    const double* gammas_;
+    size_t width_;
+    int64_t longest_;
+
+    const T* numbers(int64_t row) const { return reinterpret_cast<const T*>(column_.at(row)); }
+};
+
 // Sums over steps[i] rows of a column from the storage rows starts[i] on, `width` numbers a row.
 template <typename T>
 void fold(const Rows& ring, const Column& column, const int64_t* starts, const int32_t* steps, int64_t n,
           const double* gammas, int64_t count, T* out) {
     constexpr int64_t DEEP = 32;
+    const Rewards<T> rewards(ring, column, gammas, count - 1);
     const size_t width = column.row / sizeof(T);
-    const int64_t ahead = std::min<int64_t>(count - 1, 4), last = ring.zero_row();
-    const auto value = [&](int64_t row, size_t w) { return double(reinterpret_cast<const T*>(column.at(row))[w]); };
     for (int64_t i = 0; i < n; ++i) {
-        if (i + DEEP < n)
-            for (int64_t k = 0; k < ahead; ++k)
-                RELIVE_PREFETCH(column.at(std::min(starts[i + DEEP] + k * ring.lanes, last)));
-        for (size_t w = 0; w < width; ++w) {
-            double total = value(starts[i], w);
-            int64_t row = starts[i];
-            for (int32_t k = 1; k < steps[i]; ++k) {
-                row = ring.next_row(row);
-                total += gammas[k] * value(row, w);
-            }
-            out[size_t(i) * width + w] = T(total);
-        }
+        if (i + DEEP < n) rewards.prefetch(starts[i + DEEP]);
+        rewards.sum(starts[i], steps[i], out + size_t(i) * width);
     }
 }
 

@@ -65,6 +65,9 @@ static inline void copy_strip(const Strip& strip, int64_t n) {
 
 static inline void gather(const Job* jobs, size_t count, const Fetch* fetches, size_t spans, int64_t n) {
     constexpr int64_t TOGETHER = 4, AHEAD = 16;
+    size_t bytes = 0;
+    for (size_t c = 0; c < count; ++c) bytes += jobs[c].row * size_t(n);
+    const size_t streamed = bytes < BEYOND_CACHES ? SIZE_MAX : STREAMED;
     for (int64_t begin = -AHEAD; begin < n; begin += TOGETHER) {
         const int64_t fetch = begin + AHEAD, fetched = fetch + TOGETHER < n ? fetch + TOGETHER : n;
         for (int64_t i = fetch; i < fetched; ++i)
@@ -72,8 +75,13 @@ static inline void gather(const Job* jobs, size_t count, const Fetch* fetches, s
                 prefetch_row(fetches[f].from + size_t(fetches[f].rows[i]) * fetches[f].stride, fetches[f].bytes);
         if (begin < 0) continue;
         const int64_t end = begin + TOGETHER < n ? begin + TOGETHER : n;
-        for (size_t c = 0; c < count; ++c) copy_rows(jobs[c], begin, end);
+        for (size_t c = 0; c < count; ++c)
+            if (jobs[c].row >= streamed)
+                copy_rows(jobs[c], begin, end, stream_row);
+            else
+                copy_rows(jobs[c], begin, end);
     }
+    if (streamed == STREAMED) settle_streams();
 }
 
 }  // namespace relive

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -64,6 +65,8 @@ public:
     }
     // How many rows of a lane lie one after the other in memory, from one of them on.
     int64_t together(int64_t memory) const { return lanes == 1 ? depth - memory : block() - (memory & (block() - 1)); }
+    // The same of a storage row.
+    int64_t together_from(int64_t row) const { return lanes == 1 ? depth - row : block() - (row & (block() - 1)); }
     // The storage row of the observation after the step at a storage row; its own where none was given.
     int64_t successor_of(int64_t row) const {
         const uint8_t mark = mark_at(row);
@@ -202,24 +205,46 @@ public:
         return false;
     }
 
-    // The window of at most n steps from a storage row on.
-    Window window(int64_t row, int64_t n) const {
-        int64_t last = row;
-        int32_t steps = 1;
-        while (steps < n && !(mark_at(last) & END)) {
-            last = next_row(last);
-            ++steps;
-        }
-        return {row, successor_of(last), steps, mark_at(last)};
+    // How many of the steps marked by `n` successive bytes there are up to and with the first that is an end.
+    static int64_t steps_to_end(const uint8_t* mark, int64_t n) {
+        int64_t i = 0;
+        for (; i + 8 <= n; i += 8)
+            if (const uint64_t ends = eight_marks(mark + i) & ENDS) return i + first_of(ends);
+        while (i < n && !(peek(mark[i]) & END)) ++i;
+        return std::min(i + 1, n);
     }
 
-    // Returns by how many rows, at most, an anchor lies behind its lane's head.
+    // The window of at most n steps from a storage row on.
+    Window window(int64_t row, int64_t n) const {
+        const int64_t near = together_from(row);
+        int64_t last = row, steps = 1;
+        if (n <= 8 && near >= 8) {  // without a branch that ends could take
+            const uint64_t marks_of = eight_marks(marks + row);
+            steps = first_of((marks_of & ENDS) | uint64_t(END) << (8 * (n - 1)));
+            last = row + steps - 1;
+        } else if (near >= n) {
+            steps = steps_to_end(marks + row, n);
+            last = row + steps - 1;
+        } else {
+            for (; steps < n && !(mark_at(last) & END); ++steps) last = next_row(last);
+        }
+        return {row, successor_of(last), int32_t(steps), mark_at(last)};
+    }
+
+    // Returns by how many rows, at most, an anchor lies behind its lane's head. `ahead(row)` is called some items
+    // before `each(item, window)` for what is to be read from the window's rows.
     int64_t windows(const int64_t* slots, int64_t count, int64_t n, const float* powers, const Windows& out) const {
+        return windows(slots, count, n, powers, out, [](int64_t) {}, [](int64_t, const Window&) {});
+    }
+    template <typename Ahead, typename Each>
+    int64_t windows(const int64_t* slots, int64_t count, int64_t n, const float* powers, const Windows& out,
+                    Ahead ahead, Each each) const {
         constexpr int64_t DEEP = 32;
         return looking([=, this](auto look) {
             int64_t behind = 0;
+            for (int64_t i = 0; i < std::min(DEEP, count); ++i) ahead(prefetch_mark(slots[i], look));
             for (int64_t i = 0; i < count; ++i) {
-                if (i + DEEP < count) prefetch_mark(slots[i + DEEP], look);
+                if (i + DEEP < count) ahead(prefetch_mark(slots[i + DEEP], look));
                 int64_t lane_slot, number;
                 split(slots[i], lane_slot, number);
                 const Position now = look(number);
@@ -233,6 +258,7 @@ public:
                 out.terminated[i] = (found.mark & TERMINATED) != 0;
                 out.truncated[i] = (found.mark & TRUNCATED) != 0;
                 out.discount[i] = found.mark & (TERMINATED | LOST) ? 0.0f : powers[found.steps];
+                each(i, found);
             }
             return behind;
         });
@@ -321,12 +347,23 @@ private:
     }
 
     template <typename Look>
-    void prefetch_mark(int64_t slot, Look look) const {
+    int64_t prefetch_mark(int64_t slot, Look look) const {
         int64_t lane_slot, number;
         split(slot, lane_slot, number);
         const Position now = look(number);
-        RELIVE_PREFETCH(marks + storage_row(number, memory_of(now, row_at(now, lane_slot))));
+        const int64_t row = storage_row(number, memory_of(now, row_at(now, lane_slot)));
+        RELIVE_PREFETCH(marks + row);
+        return row;
     }
+
+    static constexpr uint64_t ENDS = 0x0101010101010101u * END;
+    static uint64_t eight_marks(const uint8_t* mark) {
+        uint64_t word;
+        copy_bytes(reinterpret_cast<char*>(&word), reinterpret_cast<const char*>(mark), 8);
+        return word;
+    }
+    // The number of the first byte, counted from 1, that is not 0.
+    static int64_t first_of(uint64_t bytes) { return std::countr_zero(bytes) / 8 + 1; }
 
     // The first rows of the laps in which a reader last saw a lane: by its memory, and by its lane slots.
     struct Lap {

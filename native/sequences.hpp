@@ -127,26 +127,13 @@ private:
         int64_t count = 0, row = 0;
         for (int64_t at = memory; count < most; at = at == ring_.depth ? 0 : at) {
             const int64_t n = std::min(most - count, ring_.together(at));
-            const int64_t found = steps_to_end(ring_.marks + ring_.storage_row(number, at), n);
+            const int64_t found = Rows::steps_to_end(ring_.marks + ring_.storage_row(number, at), n);
             row = ring_.storage_row(number, at + found - 1);
             count += found;
             at += found;
             if (ring_.mark_at(row) & END) break;
         }
         return {memory, count, row, ring_.mark_at(row)};
-    }
-
-    // How many of the steps marked by `n` successive bytes there are up to and with the first that is an end.
-    static int64_t steps_to_end(const uint8_t* mark, int64_t n) {
-        constexpr uint64_t ENDS = 0x0101010101010101u * END;
-        int64_t i = 0;
-        for (; i + 8 <= n; i += 8) {
-            uint64_t word;
-            copy_bytes(reinterpret_cast<char*>(&word), reinterpret_cast<const char*>(mark + i), 8);
-            if (word & ENDS) break;
-        }
-        while (i < n && !(peek(mark[i]) & END)) ++i;
-        return std::min(i + 1, n);
     }
 
     // Note the successor of a window at position `i`, entry `k`, that ends with its run.

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from programs import Call, assert_same_results, programs, run
 
+import relive
 from relive._base.nests import mapped
 from relive._ring import kernels
+from relive.testing._lives import BACK_ENDS
+from relive.testing.agreement import assert_same_batch
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 # Where relive was installed without a compiler, a program must at least repeat itself.
@@ -76,3 +79,40 @@ def test_steps_one_by_one_are_the_same_as_together(program: Any) -> None:
 
 def is_ids(result: Any) -> bool:
     return isinstance(result, np.ndarray)
+
+
+@pytest.mark.parametrize(("lanes", "rows"), [(1, 70), (3, 70), (2, 600)])
+@pytest.mark.parametrize("n_step", [1, 3, 8, 9, 40])
+def test_both_back_ends_find_the_same_windows(lanes: int, rows: int, n_step: int) -> None:
+    """Whether the marks of a window are read together or one by one: at ends, blocks' borders and after laps."""
+    schema = relive.Schema(obs=relive.Field((), np.float64), action=relive.Field())
+    batches = []
+    for back_end in BACK_ENDS:
+        rng = np.random.default_rng(n_step)
+        with kernels.use(back_end):
+            item = relive.Transitions(n_step=n_step, gamma=0.9)
+            buffer = relive.ReplayBuffer(schema, lanes * rows, num_envs=lanes, item=item, seed=0)
+            for length in (rows // 2, rows, rows):
+                ends = rng.random((2, lanes, length)) < rng.choice([0.0, 0.02, 0.2], (2, lanes, 1))
+                obs, action, reward = rng.standard_normal((3, lanes, length))
+                buffer.extend(obs=obs, action=action, reward=reward, terminated=ends[0], truncated=ends[1] > ends[0])
+                buffer.cut([lanes - 1])
+                batches.append(buffer.sample(300))
+    for ours, theirs in zip(batches[:3], batches[3:], strict=False):
+        assert_same_batch(ours, theirs)
+
+
+@pytest.mark.parametrize("size", [1024, 1031, 1500])
+def test_batches_larger_than_the_caches_have_the_same_bytes(size: int) -> None:
+    """Rows that begin and end within a line, and so are written past the caches only in part."""
+    item = relive.Field((size,), np.uint8)
+    batches = []
+    for back_end in BACK_ENDS:
+        with kernels.use(back_end):
+            buffer = relive.ReplayBuffer(relive.Schema(obs=item, action=relive.Field()), 40, seed=0)
+            obs = np.random.default_rng(0).integers(0, 256, (1, 31, size), np.uint8)
+            zeros = np.zeros((1, 30), np.float32)
+            buffer.extend(obs=obs[:, :-1], action=zeros, reward=zeros, next_obs=obs[:, 1:],
+                          terminated=zeros > 0, truncated=zeros > 0)  # fmt: skip
+            batches.append(buffer.sample((16 << 20) // (2 * size) + 1))
+    assert_same_batch(*batches)
