@@ -48,24 +48,20 @@ public:
 
     void write(const Steps& steps, int64_t* ids) {
         notable_ = false;
+        ticks_.resize(size_t(lanes));
         const Touched::Call call(touched, steps.numbers, steps.n);
         if (steps.priority) publish(*any_given, 1);
         keeps_given_ = given && observe(*any_given);
+        // Values are read in the order in which they lie.
+        const int64_t outer = steps.by_time ? steps.length : 1, inner = steps.by_time ? 1 : steps.length;
         const bool plain = may_be_plain(steps);
-        for (int64_t i = 0; i < steps.n; ++i) {
-            const int64_t number = steps.numbers ? steps.numbers[i] : i;
-            if (i + AHEAD < steps.n) prefetch(steps.numbers ? steps.numbers[i + AHEAD] : i + AHEAD);
-            const int64_t now = tick();
-            for (int64_t t = 0; t < steps.length; ++t) {
-                const int64_t k = i * steps.length + t;
-                if (plain && plain_step(steps, k, number, now, ids[k])) continue;
-                Lane lane = lane_of[number];
-                int64_t at = 0;
-                const int64_t row = step(steps, k, number, lane, at);
-                ids[k] = row * lanes + number;
-                finish(number, lane, now, row, at);
+        for (int64_t first = 0, k = 0; first < outer; ++first)
+            for (int64_t i = 0; i < steps.n; ++i) {
+                const int64_t number = steps.numbers ? steps.numbers[i] : i;
+                if (i + AHEAD < steps.n) prefetch(steps.numbers ? steps.numbers[i + AHEAD] : i + AHEAD);
+                if (!first) ticks_[size_t(i)] = tick();
+                for (int64_t t = 0; t < inner; ++t, ++k) put(steps, k, number, ticks_[size_t(i)], plain, ids[k]);
             }
-        }
     }
 
     void cut(const int64_t* numbers, int64_t n) {
@@ -84,6 +80,16 @@ public:
 private:
     static constexpr int64_t AHEAD = 6;
     bool stacked_ = false;
+    std::vector<int64_t> ticks_;  // of a call's lanes
+
+    void put(const Steps& steps, int64_t k, int64_t number, int64_t now, bool plain, int64_t& id) {
+        if (plain && plain_step(steps, k, number, now, id)) return;
+        Lane lane = lane_of[number];
+        int64_t at = 0;
+        const int64_t row = step(steps, k, number, lane, at);
+        id = row * lanes + number;
+        finish(number, lane, now, row, at);
+    }
 
     int64_t tick() const {
         return clock ? std::atomic_ref<int64_t>(*clock).fetch_add(1, std::memory_order_relaxed) : 0;
