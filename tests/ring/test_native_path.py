@@ -210,6 +210,15 @@ def test_discrete_actions_as_columns() -> None:
     assert_native(calls, schema=FLAT)
 
 
+@pytest.mark.parametrize("frames", [2, 3, 4, 5, 8, 9, 16, 33])
+def test_frames_behind_however_many(frames: int) -> None:
+    obs = {dtype: relive.Field((5, 23), dtype, stack=frames, stack_axis=-1) for dtype in ("uint8", "int16", "float64")}
+    schema = relive.Schema(obs=obs, action=relive.Field())
+    calls = [("add", step(schema, (2,), t, most=100)) for t in range(3)]
+    calls.append(("extend", step(schema, (2, 3), 7, most=100)))
+    assert_native(calls, schema=schema, boundaries=1.0)
+
+
 @pytest.mark.parametrize("name", ["prioritized", "ranked"])
 def test_time_first_writes_the_same_steps(name: str) -> None:
     """Some lanes of three, over several laps, with priorities: ids differ in their axes alone."""
