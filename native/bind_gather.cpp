@@ -2,6 +2,7 @@
 #include "bind_ring.hpp"
 #include "draw.hpp"
 #include "fold.hpp"
+#include "pages.hpp"
 
 namespace relive {
 namespace {
@@ -9,7 +10,7 @@ namespace {
 // Copies rows of many columns, row by row, so that all columns' misses of one row are in flight together.
 class PyGather {
 public:
-    PyGather(nb::list columns, nb::list picks) : keep_(columns) {
+    PyGather(nb::list columns, nb::list picks, bool mapped) : keep_(columns), pages_(mapped) {
         require(columns.size() == picks.size(), "relive._ring._native.Gather: one pick for every column");
         for (nb::handle column : columns) columns_.emplace_back(column);
         for (nb::handle pick : picks) picks_.push_back(nb::cast<size_t>(pick));
@@ -59,8 +60,10 @@ public:
         nb::list outs = given ? *given : fresh_outs(items * positions);
         const std::vector<char*> to = outputs(outs, items * positions);
         const Ring& ring = owner.ring;
+        const Pages::Reading reading(pages_);
         nb::object plan_of = owner.sequences_of(
             slots, length, discounts, listed, [&](int64_t item, const Sequence& sequence, const Sequence* next) {
+                if (!item && reading.missing()) ask(Sequences(ring, length, discounts.size - 1, discounts.data), slots);
                 for (std::size_t c = 0; c < columns_.size(); ++c) {
                     if (next) fetch(ring, *next, c);
                     const std::size_t row = columns_[c].column.row;
@@ -91,7 +94,11 @@ public:
         }
         for (std::size_t s = 0; s < spans_.size(); ++s)
             fetch[s] = {spans_[s].data, rows[spans_[s].pick], spans_[s].bytes, spans_[s].stride};
-        run_kernel(n, [&] { chosen().gather(job, columns_.size(), fetch, spans_.size(), n); });
+        run_kernel(n, [&] {
+            const Pages::Reading reading(pages_);
+            if (reading.missing()) ask(fetch, spans_.size(), n);
+            chosen().gather(job, columns_.size(), fetch, spans_.size(), n);
+        });
     }
 
     std::size_t size() const { return columns_.size(); }
@@ -131,6 +138,24 @@ private:
         }
     };
 
+    static void ask(const Fetch* fetches, std::size_t spans, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; ++i)
+            for (std::size_t s = 0; s < spans; ++s)
+                Pages::ask(fetches[s].from + std::size_t(fetches[s].rows[i]) * fetches[s].stride, fetches[s].bytes);
+    }
+
+    void ask(const Sequences& sequences, const In<int64_t>& slots) const {
+        Sequence sequence;
+        for (npy_intp i = 0; i < slots.size; ++i) {
+            sequences.find(slots.data[i], sequence);
+            sequences.strips(sequence, [&](std::int64_t row, std::int64_t count) {
+                for (const Span& span : records_)
+                    Pages::ask(span.data + std::size_t(row) * span.stride,
+                               std::size_t(count - 1) * span.stride + span.bytes);
+            });
+        }
+    }
+
     // A share of the next sequence's rows is fetched while each column of the present one is copied. Rows of a single
     // lane lie together, and the hardware fetches them by itself.
     void fetch(const Ring& ring, const Sequence& next, std::size_t part) const {
@@ -149,6 +174,7 @@ private:
     std::vector<RowArray> columns_;
     std::vector<Span> spans_, records_;  // what a row of all columns touches: by picks, and as if there were one list
     std::vector<size_t> picks_;
+    Pages pages_;
 
     std::vector<const std::int64_t*> lists(const nb::list& rows, npy_intp& n) const {
         std::vector<const std::int64_t*> from;
@@ -317,7 +343,7 @@ void bind_gather(nanobind::module_& m) {
     using namespace relive;
     nb::class_<Expansion>(m, "Expansion");
     nb::class_<PyGather>(m, "Gather")
-        .def(nb::init<nb::list, nb::list>(), nb::arg("columns"), nb::arg("picks"))
+        .def(nb::init<nb::list, nb::list, bool>(), nb::arg("columns"), nb::arg("picks"), nb::arg("mapped"))
         .def("take", &PyGather::take, nb::arg("rows"), nb::arg("outs"))
         .def("taken", &PyGather::taken, nb::arg("rows"))
         .def("unroll", &PyGather::unroll, nb::arg("ring"), nb::arg("slots"), nb::arg("length"), nb::arg("discounts"),

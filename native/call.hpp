@@ -13,6 +13,7 @@ struct Steps {
     const double* priority;  // one a step, or null
     const int64_t* numbers;  // of the lanes; null: row i is lane i
     int64_t n, length;
+    bool by_time = false;  // all lanes' first steps come first, then all lanes' second ones
 
     // Whether one was cut off by a time limit without a final observation to bootstrap from.
     bool loses_a_final() const {

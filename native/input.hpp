@@ -102,7 +102,8 @@ public:
                 given_[PRIORITY] ? priorities_.data() : nullptr,
                 given_[ENV_IDS] ? numbers_.data() : nullptr,
                 n_,
-                lead_.axes == 1 ? 1 : lead_.sizes[lead_.swapped ? 0 : 1]};
+                lead_.axes == 1 ? 1 : lead_.sizes[lead_.by_time ? 0 : 1],
+                lead_.by_time};
     }
 
     void release() {
@@ -156,8 +157,8 @@ private:
         const Value::Taken taken = values_[i].acquire(found);
         if (taken != Value::ASK) return taken == Value::YES;
         asked_ = true;
-        PyObject* made = PyObject_CallFunction(coerce, "nO(nn)iii", Py_ssize_t(i), found, lead_.sizes[0],
-                                               lead_.sizes[1], lead_.axes, int(lead_.optional), int(lead_.swapped));
+        PyObject* made = PyObject_CallFunction(coerce, "nO(nn)ii", Py_ssize_t(i), found, lead_.sizes[0], lead_.sizes[1],
+                                               lead_.axes, int(lead_.optional));
         return made && values_[i].accept(made, lead_.count());
     }
 
@@ -227,11 +228,11 @@ private:
         Value& reward = values_[reward_];
         reward.look();
         const int axes = reward.axes() - reward.own_axes();
-        const bool flat = axes == 1 && n_ == 1, swapped = time_major == Py_True && !flat;
+        const bool flat = axes == 1 && n_ == 1, by_time = time_major == Py_True && !flat;
         if (!flat && axes != 2) return false;
-        const npy_intp length = reward.length(flat || swapped ? 0 : 1);
-        lead_ = Lead{{npy_intp(n_), length}, 2, flat, swapped};
-        if (swapped) std::swap(lead_.sizes[0], lead_.sizes[1]);
+        const npy_intp length = reward.length(flat || by_time ? 0 : 1);
+        lead_ = Lead{{npy_intp(n_), length}, 2, flat, by_time};
+        if (by_time) std::swap(lead_.sizes[0], lead_.sizes[1]);
         return length > 0;
     }
 

@@ -48,24 +48,23 @@ public:
 
     void write(const Steps& steps, int64_t* ids) {
         notable_ = false;
+        ticks_.resize(size_t(lanes));
         const Touched::Call call(touched, steps.numbers, steps.n);
         if (steps.priority) publish(*any_given, 1);
         keeps_given_ = given && observe(*any_given);
+        // Values are read in the order in which they lie.
+        const int64_t outer = steps.by_time ? steps.length : 1, inner = steps.by_time ? 1 : steps.length;
         const bool plain = may_be_plain(steps);
-        for (int64_t i = 0; i < steps.n; ++i) {
-            const auto number = [&](int64_t of) { return steps.numbers ? steps.numbers[of] : of; };
-            if (i + AHEAD < steps.n) prefetch(number(i + AHEAD));
-            const int64_t now = tick();
-            int64_t k = i * steps.length;
-            do {
-                if (plain && plain_step(steps, k, number(i), now, ids[k])) continue;
-                Lane lane = lane_of[number(i)];
-                int64_t at = 0;
-                const int64_t row = step(steps, k, number(i), lane, at);
-                ids[k] = row * lanes + number(i);
-                finish(number(i), lane, now, row, at);
-            } while (++k < (i + 1) * steps.length);
-        }
+        const auto number = [&](int64_t i) { return steps.numbers ? steps.numbers[i] : i; };
+        for (int64_t first = 0, k = 0; first < outer; ++first)
+            for (int64_t i = 0; i < steps.n; ++i) {
+                if (i + AHEAD < steps.n) prefetch(number(i + AHEAD));
+                if (!first) ticks_[size_t(i)] = tick();
+                const int64_t end = k + inner;
+                do {
+                    put(steps, k, number(i), ticks_[size_t(i)], plain, ids[k]);
+                } while (++k < end);
+            }
     }
 
     void cut(const int64_t* numbers, int64_t n) {
@@ -84,6 +83,16 @@ public:
 private:
     static constexpr int64_t AHEAD = 6;
     bool stacked_ = false;
+    std::vector<int64_t> ticks_;  // of a call's lanes
+
+    RELIVE_INLINE void put(const Steps& steps, int64_t k, int64_t number, int64_t now, bool plain, int64_t& id) {
+        if (plain && plain_step(steps, k, number, now, id)) return;
+        Lane lane = lane_of[number];
+        int64_t at = 0;
+        const int64_t row = step(steps, k, number, lane, at);
+        id = row * lanes + number;
+        finish(number, lane, now, row, at);
+    }
 
     int64_t tick() const {
         return clock ? std::atomic_ref<int64_t>(*clock).fetch_add(1, std::memory_order_relaxed) : 0;

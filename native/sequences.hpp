@@ -75,6 +75,18 @@ public:
         }
     }
 
+    // Calls `body` with the storage row and the number of every strip of a sequence's rows that lie together.
+    template <typename Body>
+    void strips(const Sequence& sequence, Body body) const {
+        for (const Run& run : sequence.runs)
+            for (int64_t done = 0; done < run.count;) {
+                const int64_t memory = (run.memory + done) % ring_.depth;
+                const int64_t n = std::min(run.count - done, ring_.together(memory));
+                body(ring_.storage_row(sequence.number, memory), n);
+                done += n;
+            }
+    }
+
     // What is known of the windows at each position of item `b`.
     void windows(const Sequence& sequence, int64_t b, Unrolled& out) const {
         const int64_t k = b * length_, exist = std::min(sequence.steps, length_);

@@ -25,7 +25,7 @@ struct Lead {
     npy_intp sizes[2] = {1, 1};
     int axes = 1;
     bool optional = false;  // the first of them is 1 and may be left out
-    bool swapped = false;   // time comes first
+    bool by_time = false;   // time comes first
 
     npy_intp count() const { return sizes[0] * sizes[1]; }
 };
@@ -98,7 +98,8 @@ public:
     npy_intp length(int axis) const { return lengths_[axis]; }
     int own_axes() const { return int(shape_.size()); }
 
-    // Make it the bytes of a column, lanes first, frames before what they show; false where it is not legal.
+    // Make it the bytes of a column, leading axes as they are, frames before what they show; false where it is not
+    // legal.
     bool settle(const Lead& lead) {
         if (ready_) return true;
         look();
@@ -156,7 +157,7 @@ private:
 
     bool settle(const Lead& lead, int left_out) {
         const int64_t n = lead.count() * elements_;
-        if (plain_ && direct_ && !lead.swapped && !behind_) {
+        if (plain_ && direct_ && !behind_) {
             if (given_ != type_) return convert(n);
             pointer_ = data_;
             return true;
@@ -166,7 +167,7 @@ private:
             if (axis >= left_out) block.add(lengths_[axis - left_out], steps_[axis - left_out]);
         };
         const int first = lead.axes, end = first + int(shape_.size());
-        for (int axis = 0; axis < first; ++axis) add(lead.swapped ? first - 1 - axis : axis);
+        for (int axis = 0; axis < first; ++axis) add(axis);
         if (behind_) add(end - 1);
         for (int axis = first; axis < end - int(behind_); ++axis) add(axis);
         if (!block.contiguous() || !direct_) run_long(n, [&] { gather_all(block, n); });

@@ -30,7 +30,7 @@ def transitions_arguments() -> tuple[Any, dict[str, Any]]:
     ring, arguments = lived()
     columns = [layout.array for layout in arguments["columns"][1:3]]
     powers = 0.5 ** np.arange(3.0)
-    return native.Gather(columns, [0, 1]), {
+    return native.Gather(columns, [0, 1], False), {
         "ring": ring,
         "discounts": guard(powers, np.float32),
         "keys": [("action",), ("nest", "state")],

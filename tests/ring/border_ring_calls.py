@@ -200,7 +200,7 @@ def add_call(several: bool) -> Call:
 def gather_call(name: str) -> Call:
     ring, arguments = lived()
     columns = [layout.array for layout in arguments["columns"][:3]]
-    gather = native.Gather(columns, [0, 1, 0])
+    gather = native.Gather(columns, [0, 1, 0], False)
     slots = drawable(ring)
     rows, outs = [guard([1, 2, 26]), guard([4, 2, 3])], [guard(column[:3], column.dtype) for column in columns]
     listed = spoilers.lists(spoilers.indices(STORAGE + 1))
@@ -260,4 +260,4 @@ def make_gather() -> Call:
     def then(gather: Any) -> None:
         gather.taken([np.arange(3), np.arange(3)])
 
-    return Call(native.Gather, {"columns": columns, "picks": [0, 1, 0]}, spoilt, then)
+    return Call(native.Gather, {"columns": columns, "picks": [0, 1, 0], "mapped": False}, spoilt, then)

@@ -196,7 +196,7 @@ def test_what_a_kernel_works_on_lives_as_long_as_the_kernel() -> None:
     kernels.append(native.adding(kernels[0], native.Lock(), print, list, print, several=False))
     columns = [np.zeros(3), np.zeros(4)]
     arrays += [weakref.ref(array) for array in columns]
-    kernels.append(native.Gather(columns, [0, 0]))
+    kernels.append(native.Gather(columns, [0, 0], False))
     columns.clear()
     sums, mins, state = allocate(100)
     arrays += [weakref.ref(array) for array in (*sums, *mins, state)]

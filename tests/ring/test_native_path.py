@@ -210,6 +210,36 @@ def test_discrete_actions_as_columns() -> None:
     assert_native(calls, schema=FLAT)
 
 
+@pytest.mark.parametrize("frames", [2, 3, 4, 5, 8, 9, 16, 33])
+def test_frames_behind_however_many(frames: int) -> None:
+    obs = {dtype: relive.Field((5, 23), dtype, stack=frames, stack_axis=-1) for dtype in ("uint8", "int16", "float64")}
+    schema = relive.Schema(obs=obs, action=relive.Field())
+    calls = [("add", step(schema, (2,), t, most=100)) for t in range(3)]
+    calls.append(("extend", step(schema, (2, 3), 7, most=100)))
+    assert_native(calls, schema=schema, boundaries=1.0)
+
+
+@pytest.mark.parametrize("name", ["prioritized", "ranked"])
+def test_time_first_writes_the_same_steps(name: str) -> None:
+    """Some lanes of three, over several laps, with priorities: ids differ in their axes alone."""
+    first: list[tuple[str, dict[str, Any]]] = []
+    for k in range(9):
+        made = step(FLAT, (2, 11), k) | {"priority": np.arange(22.0).reshape(2, 11) + k, "env_ids": [2, k % 2]}
+        first.append(("extend", made))
+    swapped = [
+        (call, {n: v if n == "env_ids" else v.swapaxes(0, 1) for n, v in made.items()} | {"time_major": True})
+        for call, made in first
+    ]
+    (lanes, slow), (times, never) = (
+        stored(calls, schema=FLAT, lanes=3, sampler=SAMPLERS[name]) for calls in (first, swapped)
+    )
+    assert slow == never == 0
+    assert times[9:] == lanes[9:]
+    for (_, _, one), (_, _, other) in zip(lanes[:9], times[:9], strict=True):
+        np.testing.assert_array_equal(np.frombuffer(one, "i8").reshape(2, 11).T.ravel(), np.frombuffer(other, "i8"))
+    assert_native(swapped, schema=FLAT, lanes=3, sampler=SAMPLERS[name])
+
+
 class Foreign:
     """Something that only Python can make an array of."""
 

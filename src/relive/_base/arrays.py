@@ -36,7 +36,8 @@ class ArraySpec(Frozen):
 class Memory(Protocol):
     """Arrays that a storage opened: those of the ring and those of the sampler, all that a buffer knows.
 
-    One whose attribute `private` is True says that no other process sees them; then some counts can be kept.
+    One whose attribute `private` is True says that no other process sees them, and no file has them; then some
+    counts can be kept, and no row has to be waited for.
     """
 
     @property
@@ -103,11 +104,12 @@ class Section:
     """The arrays of a memory whose names begin with `prefix`.
 
     Attributes:
-        fresh: Whether they are new and zero; see `Memory`.
+        fresh, private: See `Memory`.
     """
 
     def __init__(self, memory: Memory, prefix: str, fresh: bool | None = None) -> None:
         self._memory, self._prefix = memory, prefix
+        self.private: bool = getattr(memory, "private", False)
         self.fresh = memory.fresh if fresh is None else fresh
 
     def host(self, name: str) -> Array:

@@ -101,6 +101,7 @@ class Ring:
         busy: Sequence[int] = (),
     ) -> None:
         self.window = window
+        self._mapped = not getattr(memory, "private", False)
         self.marks, self.counters, self.clock = memory.host("marks"), memory.host("counters"), memory.host("clock")
         self.rows, self.steps, self.lanes = rows, steps, self.marks.shape[1]
         self.slots: int = self.lanes * rows
@@ -184,7 +185,7 @@ class Ring:
 
     def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> GatherKernel:
         """A kernel that copies rows of `columns`; see `Gather` in `_ring/kernels_numpy/gather.py`."""
-        return self._kernels.Gather(list(columns), list(picks))
+        return self._kernels.Gather(list(columns), list(picks), self._mapped)
 
     def at(self, rows: Int64, lane: Int64 | int) -> tuple[Int64, Int64 | int, Int64]:
         """Where rows of a lane are, as an index of `marks`, `given` and `arrival`."""

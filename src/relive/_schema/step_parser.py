@@ -86,9 +86,7 @@ class StepParser:
             later = [_canonical(_leaf(data, column), column, lead, optional) for column in self._next]
         return Step(values, later, *flags)
 
-    def column(
-        self, number: int, value: object, sizes: tuple[int, int], axes: int, optional: int, swapped: int
-    ) -> Array:
+    def column(self, number: int, value: object, sizes: tuple[int, int], axes: int, optional: int) -> Array:
         """Parse one value for the kernel: column `number` of the schema's, the flags, and those of `next_obs`.
 
         Args:
@@ -97,16 +95,14 @@ class StepParser:
             sizes: Of the leading axes, of which there are `axes`.
             axes: 1 for `add`, 2 for `extend`.
             optional: As in `step`.
-            swapped: As in `Lead`.
 
         Returns:
-            The canonical array, lanes first.
+            The canonical array.
 
         Raises:
             SchemaError: As in `step`.
         """
-        array = _canonical(value, self._all[number], sizes[:axes], optional)
-        return Lead(sizes, False, bool(swapped)).lane_major(array)
+        return _canonical(value, self._all[number], sizes[:axes], optional)
 
     def lead(self, data: Mapping[str, object], lanes: int, time_major: bool) -> Lead:
         """The leading axes of the data of `lanes` lanes, as the reward has them.

@@ -12,9 +12,13 @@ from .rows import Rows
 
 
 class Gather:
-    """Copies rows of many columns into output arrays; `picks[i]` names the list of rows that column `i` takes."""
+    """Copies rows of many columns into output arrays; `picks[i]` names the list of rows that column `i` takes.
 
-    def __init__(self, columns: Sequence[Array], picks: Sequence[int]) -> None:
+    `mapped`: they may be in a file that does not fit into memory. The native kernel then asks for rows that are not
+    there all at once.
+    """
+
+    def __init__(self, columns: Sequence[Array], picks: Sequence[int], mapped: bool) -> None:
         self._columns = list(columns)
         self._picks = list(picks)
 
