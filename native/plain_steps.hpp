@@ -4,10 +4,14 @@
 
 #include "call.hpp"
 #include "rows.hpp"
+#include "spans.hpp"
 
 namespace relive {
 
 class PlainSteps : public Rows {
+public:
+    std::vector<Span> spans;  // what one added step touches: all columns (0), and its successor (1)
+
 protected:
     bool plain_ = true;         // each column has a row a step
     bool keeps_given_ = false;  // a priority was given, in this call or before
@@ -58,6 +62,18 @@ protected:
     // Keep the priority that step k was given, if any step was given one.
     void note(const Steps& steps, int64_t k, int64_t at) const {
         if (keeps_given_) show(given[at], steps.priority ? -(steps.priority[k] + 0.0) : 0.0);  // -0.0 is 0
+    }
+
+    // One call's rows go to as many lanes, each far from the last: fetch what the lane after next will touch.
+    void prefetch(int64_t number) const {
+        const Lane& lane = lane_of[number];
+        const int64_t row = storage_row(number, lane.memory), after = next_row(row);
+        RELIVE_PREFETCH_WRITE(marks + row);
+        // That of the row which will be retired.
+        if (lane.stored == kept && lane.drawable < kept && kept < rows && lane.gone >= lane.head - rows)
+            RELIVE_PREFETCH_WRITE(marks + storage_row(number, memory_of(lane, lane.gone)));
+        for (const Span& span : spans)
+            prefetch_row_for_writing(span.data + size_t(span.pick ? after : row) * span.stride, span.bytes);
     }
 
 private:

@@ -3,13 +3,11 @@
 #pragma once
 
 #include "plain_steps.hpp"
-#include "spans.hpp"
 
 namespace relive {
 
 class Ring : public PlainSteps {
 public:
-    std::vector<Span> spans;       // what one added step touches: all columns (0), and its successor (1)
     int64_t* clock = nullptr;      // ticks once for every lane that a call writes to, where arrivals are kept
     int64_t* any_given = nullptr;  // whether a priority was ever given
     uint8_t watched = 0;           // which notices are still to be said
@@ -105,18 +103,6 @@ private:
     }
 
     const char* zeros(size_t column) const { return columns[column].at(zero_row()); }
-
-    // One call's rows go to as many lanes, each far from the last: fetch what the lane after next will touch.
-    void prefetch(int64_t number) const {
-        const Lane& lane = lane_of[number];
-        const int64_t row = storage_row(number, lane.memory), after = next_row(row);
-        RELIVE_PREFETCH_WRITE(marks + row);
-        // That of the row which will be retired.
-        if (lane.stored == kept && lane.drawable < kept && kept < rows && lane.gone >= lane.head - rows)
-            RELIVE_PREFETCH_WRITE(marks + storage_row(number, memory_of(lane, lane.gone)));
-        for (const Span& span : spans)
-            prefetch_row_for_writing(span.data + size_t(span.pick ? after : row) * span.stride, span.bytes);
-    }
 
     // Each step works on a copy of its lane's counters. `oldest` is published before a row that could be drawn is
     // written over, everything else when the step stands; so no other process is ever shown a row in between.
