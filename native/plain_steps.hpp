@@ -24,7 +24,7 @@ protected:
     // Write step k of a call at the tick `now`; false where it is not a plain one, and nothing has changed.
     RELIVE_INLINE bool plain_step(const Steps& steps, int64_t k, int64_t number, int64_t now, int64_t& id) {
         Lane& lane = lane_of[number];
-        const int64_t head = lane.head, first = std::max({head - rows, lane.cleared, lane.gone});
+        const int64_t head = lane.head, first = first_row(number, head);
         if (!lane.holds() || lane.ready != head || lane.oldest < first) return false;
         if (steps.terminated[k] | steps.truncated[k]) return false;
         const int64_t at = storage_row(number, lane.memory), after = next_row(at);
@@ -91,7 +91,8 @@ private:
         if (lane.drawable == lane.head - first && lane.stored == lane.drawable) {
             const int64_t over = lane.stored == kept;
             counts = {first + over, lane.drawable + 1 - over, lane.stored + 1 - over};
-            make_known(lane, counts.oldest, std::max(lane.head + 2 - depth, over ? first + over : 0));
+            row += over && first > lane.head - rows;
+            make_known(lane, counts.oldest, std::max(lane.head + 2 - depth, row > first ? row : 0));
             return counts;
         }
         const auto leave = [&] {
@@ -109,6 +110,7 @@ private:
         return counts;
     }
 
+    // Show that rows before `gone` are stored no longer.
     static void make_known(Lane& lane, int64_t oldest, int64_t gone) {
         if (gone <= lane.gone) return;
         show(lane.oldest, std::max(oldest, gone));

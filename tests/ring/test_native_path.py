@@ -219,6 +219,28 @@ def test_frames_behind_however_many(frames: int) -> None:
     assert_native(calls, schema=schema, steps=1000)  # each stack brings a row for each of its frames
 
 
+@pytest.mark.parametrize(("boundaries", "lanes"), [(0, 3), (0.1, 3), (1, 1)])
+def test_lanes_count_as_in_python(boundaries: float, lanes: int) -> None:
+    """After each step of several laps, ends included."""
+    counted = []
+    for kernels in ("native", "numpy"):
+        with _kernels.use(kernels):
+            buffer = build(FLAT, lanes, boundaries=boundaries)
+        counters = []
+        for t in range(200):
+            alike = t % 100 >= 6  # else streams are cut and episodes end
+            made = step(FLAT, (lanes,), t) | ({"terminated": np.zeros(lanes, bool)} if alike else {})
+            made |= {
+                "truncated": np.zeros(lanes, bool),
+                "obs": np.full((lanes, 3), t),
+                "next_obs": np.full((lanes, 3), t + 1),
+            }
+            buffer.add(**made)
+            counters.append(buffer._core.ring.counters.copy())
+        counted.append(np.array(counters))
+    np.testing.assert_array_equal(*counted)
+
+
 @pytest.mark.parametrize("name", ["prioritized", "ranked"])
 def test_time_first_writes_the_same_steps(name: str) -> None:
     """Some lanes of three, over several laps, with priorities: ids differ in their axes alone."""
