@@ -1,5 +1,5 @@
-// `sample` and `update_priorities` as objects that are called without a Python frame; relive._buffer.drawing has the
-// same calls in Python, and what these leave to it.
+// `sample` and `update_priorities` as objects that are called without a Python frame. They leave rare arguments and all
+// errors to the same calls in relive._buffer.drawing.
 #include <numpy/random/bitgen.h>
 
 #include <cmath>
@@ -231,7 +231,7 @@ private:
         Updates updates;
         if (take_plain(ids, td_error, updates)) {
             const Entered entered(lock_);
-            // Anew: while this thread waited another one may have changed the arrays.
+            // Another thread may have changed the arrays while this one waited: look at them again.
             return take_plain(ids, td_error, updates) ? set(updates) : -1;
         }
         Converted converted;

@@ -36,7 +36,8 @@ public:
     public:
         Call(const Touched& touched, const int64_t* numbers, int64_t n) : touched_(touched), numbers_(numbers), n_(n) {
             touched_.count(touched_.begun, numbers_, n_);
-            std::atomic_thread_fence(std::memory_order_release);  // whoever sees a change sees that it began
+            std::atomic_thread_fence(
+                std::memory_order_release);  // a reader that sees a change sees that the call began
         }
         Call(const Call&) = delete;
         ~Call() { touched_.count(touched_.ended, numbers_, n_); }

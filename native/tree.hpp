@@ -148,7 +148,7 @@ void write(Tree& tree, const Writes& w, std::int64_t* groups) {
         rebuild(tree, groups, count);
 }
 
-// All anew from the leaves, which a kill may have left with a drawn one still hidden.
+// Build all sums again from the leaves, of which a kill in mid-draw may have left one hidden.
 void restore(Tree& tree) {
     double* leaves = tree.sums[0];
     std::int64_t positive = 0;

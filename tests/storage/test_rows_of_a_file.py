@@ -15,7 +15,9 @@ from relive._ring import kernels
 
 STEPS, PAGE_OF_FLOATS = 4000, 1024
 
-pytestmark = pytest.mark.skipif(not kernels.is_native() or not hasattr(resource, "RUSAGE_THREAD"), reason="Linux only")
+pytestmark = pytest.mark.skipif(
+    not kernels.is_native() or not hasattr(resource, "RUSAGE_THREAD"), reason="native kernels, on Linux"
+)
 
 
 def faults() -> int:

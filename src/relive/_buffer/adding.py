@@ -43,7 +43,7 @@ class Claims(Protocol):
         ...
 
     def resume(self) -> None:
-        """Let the first writer of each lane go on where it stands."""
+        """Let the first writer of each lane continue its stream."""
         ...
 
 
@@ -120,7 +120,7 @@ class Adding:
         self._ring.clear()
 
     def resume(self) -> None:
-        """Let streams that were loaded from a save go on where they stand."""
+        """Let the next steps continue the streams that were loaded from a save."""
         if self._claims is not None:
             self._claims.resume()
 

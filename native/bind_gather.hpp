@@ -1,0 +1,237 @@
+// Copies of rows, bound to columns that Python owns; relive._ring.kernels_numpy.gather describes each call.
+#pragma once
+
+#include "bind_ring.hpp"
+#include "pages.hpp"
+
+namespace relive {
+
+// Copies rows of many columns, row by row, so that all columns' misses of one row are in flight together.
+class PyGather {
+public:
+    PyGather(nb::list columns, nb::list picks, bool mapped) : keep_(columns), pages_(mapped) {
+        require(columns.size() == picks.size(), "relive._ring._native.Gather: one pick for every column");
+        for (nb::handle column : columns) columns_.emplace_back(column);
+        for (nb::handle pick : picks) picks_.push_back(nb::cast<size_t>(pick));
+        for (std::size_t c = 0; c < columns_.size(); ++c) {
+            add_to_spans(spans_, columns_[c].column, picks_[c]);
+            add_to_spans(records_, columns_[c].column, 0);
+        }
+    }
+
+    void take(nb::list rows, nb::list outs) const {
+        npy_intp n;
+        const auto from = lists(rows, n);
+        copy(from.data(), outs, n);
+    }
+
+    nb::object taken(nb::list rows) const {
+        npy_intp n;
+        const auto from = lists(rows, n);
+        nb::list outs = fresh_outs(n);
+        copy(from.data(), outs, n);
+        return outs;
+    }
+
+    nb::object expand(PyRing& owner, In<int64_t> slots, In<float> discounts, bool last,
+                      std::optional<nb::list> given) const {
+        check_of(owner, "relive._ring._native.Gather.expand: columns of another ring");
+        const std::int64_t* rows[2];
+        std::int64_t behind;
+        nb::object windows = owner.windows_of(slots, discounts, rows[0], rows[1], behind);
+        nb::list outs = given ? *given : fresh_outs(npy_intp(slots.size));
+        copy(rows, outs, npy_intp(slots.size), [&](std::int64_t n, auto&& kernel) {
+            if (last)
+                owner.read(behind, n, kernel);
+            else
+                run(n, kernel);
+        });
+        return plan(plans().expanded, windows, outs);
+    }
+
+    // What stands at the positions of sequences: observations (pick 0), or the steps before them (pick 1).
+    nb::object unroll(const PyRing& owner, In<int64_t> slots, int64_t length, In<float> discounts, bool time_major,
+                      bool listed, std::optional<nb::list> given) const {
+        check_of(owner, "relive._ring._native.Gather.unroll: columns of another ring");
+        require(length >= 1 && length <= owner.ring.rows && discounts.size <= owner.ring.rows + 1,
+                "relive._ring._native.Gather.unroll: longer than a lane");
+        const npy_intp items = npy_intp(slots.size), positions = npy_intp(length + discounts.size - 1);
+        nb::list outs = given ? *given : fresh_outs(items * positions);
+        const std::vector<char*> to = outputs(outs, items * positions);
+        const Ring& ring = owner.ring;
+        const Pages::Reading reading(pages_);
+        nb::object plan_of = owner.sequences_of(
+            slots, length, discounts, listed, [&](int64_t item, const Sequence& sequence, const Sequence* next) {
+                if (!item && reading.missing()) ask(Sequences(ring, length, discounts.size - 1, discounts.data), slots);
+                for (std::size_t c = 0; c < columns_.size(); ++c) {
+                    if (next) fetch(ring, *next, c);
+                    const std::size_t row = columns_[c].column.row;
+                    const std::size_t step = row * std::size_t(time_major ? items : 1);
+                    Copy copy{ring, columns_[c].column, to[c] + row * std::size_t(time_major ? item : item * positions),
+                              step, positions};
+                    if (picks_[c]) copy.repeat(sequence.before, 1);
+                    for (const Run& run : sequence.runs) copy.run(sequence.number, run);
+                    copy.repeat(picks_[c] ? ring.zero_row() : sequence.behind, copy.left);
+                }
+            });
+        return plan(plans().sequenced, plan_of, outs);
+    }
+
+    // Copy the rows that each column's pick has.
+    template <typename Run>
+    void copy_to(char* const* to, const std::int64_t* const* rows, npy_intp n, Run&& run_kernel) const {
+        constexpr std::size_t FEW = 24;
+        Job few_jobs[FEW];
+        Fetch few_fetches[FEW];
+        std::vector<Job> jobs(columns_.size() > FEW ? columns_.size() : 0);
+        std::vector<Fetch> fetches(spans_.size() > FEW ? spans_.size() : 0);
+        Job* const job = jobs.empty() ? few_jobs : jobs.data();
+        Fetch* const fetch = fetches.empty() ? few_fetches : fetches.data();
+        for (std::size_t c = 0; c < columns_.size(); ++c) {
+            const Column& column = columns_[c].column;
+            job[c] = {column.data, to[c], rows[picks_[c]], column.row, column.stride};
+        }
+        for (std::size_t s = 0; s < spans_.size(); ++s)
+            fetch[s] = {spans_[s].data, rows[spans_[s].pick], spans_[s].bytes, spans_[s].stride};
+        run_kernel(n, [&] {
+            const Pages::Reading reading(pages_);
+            if (reading.missing()) ask(fetch, spans_.size(), n);
+            chosen().gather(job, columns_.size(), fetch, spans_.size(), n);
+        });
+    }
+
+    std::size_t size() const { return columns_.size(); }
+    nb::handle column(std::size_t c) const { return keep_[c]; }
+
+    // Refuse columns of another ring than this one, or that are read at more than an anchor and its successor.
+    void check_of(const PyRing& owner, const char* what) const {
+        for (std::size_t c = 0; c < columns_.size(); ++c)
+            require(picks_[c] < 2 && columns_[c].rows == owner.ring.zero_row() + 1, what);
+    }
+
+private:
+    // Fills the positions of one item's column, one after the other.
+    struct Copy {
+        const Ring& ring;
+        const Column& column;
+        char* to;
+        std::size_t step;
+        std::int64_t left;
+
+        void run(std::int64_t number, const Run& steps) {
+            std::int64_t count = std::min(steps.count, left);
+            for (std::int64_t memory = steps.memory; count > 0;) {
+                const std::int64_t n = std::min(count, ring.together(memory));
+                strip(ring.storage_row(number, memory), column.stride, n);
+                memory = (memory + n) % ring.depth;
+                count -= n;
+            }
+        }
+        void repeat(std::int64_t row, std::int64_t count) { strip(row, 0, count); }
+
+    private:
+        void strip(std::int64_t row, std::size_t from_step, std::int64_t count) {
+            chosen().copy_strip({column.at(row), to, column.row, from_step, step}, count);
+            to += step * std::size_t(count);
+            left -= count;
+        }
+    };
+
+    static void ask(const Fetch* fetches, std::size_t spans, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; ++i)
+            for (std::size_t s = 0; s < spans; ++s)
+                Pages::ask(fetches[s].from + std::size_t(fetches[s].rows[i]) * fetches[s].stride, fetches[s].bytes);
+    }
+
+    void ask(const Sequences& sequences, const In<int64_t>& slots) const {
+        Sequence sequence;
+        for (npy_intp i = 0; i < slots.size; ++i) {
+            sequences.find(slots.data[i], sequence);
+            sequences.strips(sequence, [&](std::int64_t row, std::int64_t count) {
+                for (const Span& span : records_)
+                    Pages::ask(span.data + std::size_t(row) * span.stride,
+                               std::size_t(count - 1) * span.stride + span.bytes);
+            });
+        }
+    }
+
+    // A share of the next sequence's rows is fetched while each column of the present one is copied. Rows of a single
+    // lane lie together, and the hardware fetches them by itself.
+    void fetch(const Ring& ring, const Sequence& next, std::size_t part) const {
+        if (ring.lanes == 1) return;
+        const auto parts = std::int64_t(columns_.size());
+        for (const Run& run : next.runs) {
+            const std::int64_t begin = run.count * std::int64_t(part) / parts;
+            const std::int64_t end = run.count * (std::int64_t(part) + 1) / parts;
+            std::int64_t row = ring.storage_row(next.number, (run.memory + begin) % ring.depth);
+            for (std::int64_t i = begin; i < end; ++i, row = ring.next_row(row))
+                for (const Span& span : records_) prefetch_row(span.data + std::size_t(row) * span.stride, span.bytes);
+        }
+    }
+
+    nb::tuple keep_;  // not the list, which may change
+    std::vector<RowArray> columns_;
+    std::vector<Span> spans_, records_;  // what a row of all columns touches: by picks, and as if there were one list
+    std::vector<size_t> picks_;
+    Pages pages_;
+
+    std::vector<const std::int64_t*> lists(const nb::list& rows, npy_intp& n) const {
+        std::vector<const std::int64_t*> from;
+        std::vector<In<int64_t>> given;
+        for (nb::handle chosen : rows)
+            given.push_back(
+                relive::taken<In<int64_t>>(chosen, "relive._ring._native.Gather: rows have to be a list of integers"));
+        n = given.empty() ? 0 : npy_intp(given[0].size);
+        for (const In<int64_t>& list : given) {
+            require(list.size == n, "relive._ring._native.Gather: lists of different lengths");
+            from.push_back(list.data);
+        }
+        std::vector<npy_intp> limits(given.size(), NPY_MAX_INTP);
+        for (std::size_t c = 0; c < columns_.size(); ++c) {
+            require(picks_[c] < given.size(), "relive._ring._native.Gather: a pick outside the lists");
+            limits[picks_[c]] = std::min(limits[picks_[c]], columns_[c].rows);
+        }
+        for (std::size_t i = 0; i < limits.size(); ++i)
+            within(from[i], n, limits[i], "relive._ring._native.Gather: a row outside its column");
+        return from;
+    }
+
+    nb::list fresh_outs(npy_intp n) const {
+        nb::list outs;
+        for (nb::handle column : keep_) {
+            const int axes = PyArray_NDIM(array(column));
+            npy_intp shape[NPY_MAXDIMS];
+            shape[0] = n;
+            std::copy_n(PyArray_DIMS(array(column)) + 1, axes - 1, shape + 1);
+            PyObject* out = PyArray_SimpleNew(axes, shape, PyArray_TYPE(array(column)));
+            if (!out) nb::raise_python_error();
+            outs.append(nb::steal(out));
+        }
+        return outs;
+    }
+
+    // Where each column's n rows go.
+    std::vector<char*> outputs(const nb::list& outs, npy_intp n) const {
+        require(outs.size() == columns_.size(), "relive._ring._native.Gather: one output for every column");
+        std::vector<char*> to;
+        for (std::size_t c = 0; c < columns_.size(); ++c) {
+            const RowArray out(outs[c], true);
+            require(out.rows == n && out.column.row == columns_[c].column.row && out.type == columns_[c].type &&
+                        (n <= 1 || out.column.stride == columns_[c].column.row),
+                    "relive._ring._native.Gather: an output of another shape");
+            to.push_back(out.column.data);
+        }
+        return to;
+    }
+
+    void copy(const std::int64_t* const* rows, const nb::list& outs, npy_intp n) const {
+        copy(rows, outs, n, [](std::int64_t items, auto&& kernel) { run(items, kernel); });
+    }
+
+    template <typename Run>
+    void copy(const std::int64_t* const* rows, const nb::list& outs, npy_intp n, Run&& run_kernel) const {
+        copy_to(outputs(outs, n).data(), rows, n, std::forward<Run>(run_kernel));
+    }
+};
+
+}  // namespace relive
