@@ -81,7 +81,7 @@ def is_ids(result: Any) -> bool:
     return isinstance(result, np.ndarray)
 
 
-@pytest.mark.parametrize(("lanes", "rows"), [(1, 70), (3, 70), (2, 600)])
+@pytest.mark.parametrize(("lanes", "rows"), [(1, 70), (3, 70), (2, 260)])
 @pytest.mark.parametrize("n_step", [1, 3, 8, 9, 40])
 def test_both_back_ends_find_the_same_windows(lanes: int, rows: int, n_step: int) -> None:
     """Whether the marks of a window are read together or one by one: at ends, blocks' borders and after laps."""
