@@ -69,7 +69,7 @@ static inline void copy_ends(char* to, const char* from, size_t n) {
     copy_block<N>(to + n - N, from + n - N);
 }
 
-static RELIVE_INLINE void copy_row(char* to, const char* from, size_t n) {
+static inline void copy_row(char* to, const char* from, size_t n) {
     if (n > IN_LINE) {
         copy_bytes(to, from, n);
     } else if (n >= 64) {

@@ -36,7 +36,7 @@ struct Arrays {
     std::vector<double> given = std::vector<double>(TOTAL);
     std::vector<int64_t> arrival = std::vector<int64_t>(TOTAL);
     std::array<Lane, LANES> lanes{};
-    int64_t clock = 0, any_given = 0;
+    int64_t clock = 0, any_given = 0, begun = 0, ended = 0;  // the last two: of calls, for the one group of lanes
 };
 
 // How a buffer is used: how many steps a lane keeps, and whether arrivals and priorities are kept beside.
@@ -50,6 +50,7 @@ Ring over(Arrays& arrays, Use use) {
     ring.lanes = LANES, ring.rows = ROWS, ring.kept = use.kept, ring.depth = DEPTH, ring.bits = BITS, ring.span = 1;
     ring.num_obs = 1;
     ring.marks = arrays.marks.data(), ring.lane_of = arrays.lanes.data();
+    ring.touched.begun = &arrays.begun, ring.touched.ended = &arrays.ended, ring.touched.shared = true;
     if (use.beside) {
         ring.given = arrays.given.data(), ring.arrival = arrays.arrival.data();
         ring.clock = &arrays.clock, ring.any_given = &arrays.any_given;
@@ -168,7 +169,7 @@ public:
     }
 
     Ring ring;
-    std::vector<int64_t> ready;
+    Rows::Ready ready;
     int64_t seen = 0;
 
 private:
