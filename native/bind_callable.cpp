@@ -80,7 +80,7 @@ PyTypeObject* callable_type = nullptr;
 // The mapping: `arrays` has one entry for each field, null until it is looked at.
 struct Mapping {
     PyObject_VAR_HEAD std::shared_ptr<const Layout> layout;
-    PyObject* block;
+    PyObject *block, *apart;  // the memory of the fields: of the first ones a list of arrays, of the others one array
     npy_intp n;
     size_t first;  // field of the block
     PyObject* arrays[1];
@@ -88,7 +88,13 @@ struct Mapping {
 
 Mapping& mapping_of(PyObject* self) { return *reinterpret_cast<Mapping*>(self); }
 
+// What a field's values are kept in, and where.
+PyObject* memory_of(const Mapping& items, size_t field) {
+    return field < items.first ? PyList_GET_ITEM(items.apart, Py_ssize_t(field)) : items.block;
+}
+
 char* data_of(const Mapping& items, size_t field) {
+    if (field < items.first) return PyArray_BYTES(array(memory_of(items, field)));
     auto begin = reinterpret_cast<uintptr_t>(PyArray_DATA(array(items.block)));
     begin = (begin + Layout::LINE - 1) / Layout::LINE * Layout::LINE;
     for (size_t f = items.first; f < field; ++f)
@@ -104,10 +110,19 @@ nb::object array_of(Mapping& items, size_t field) {
         shape[0] = items.n;
         std::copy(of.shape.begin(), of.shape.end(), shape + 1);
         auto* dtype = reinterpret_cast<PyArray_Descr*>(nb::handle(of.dtype).inc_ref().ptr());
-        nb::object made = nb::steal(PyArray_NewFromDescr(&PyArray_Type, dtype, int(of.shape.size()) + 1, shape, nullptr,
+        const int axes = int(of.shape.size()) + 1;
+        nb::object made = nb::steal(PyArray_NewFromDescr(&PyArray_Type, dtype, axes, shape, nullptr,
                                                          data_of(items, field), NPY_ARRAY_CARRAY, nullptr));
-        if (!made.is_valid() || PyArray_SetBaseObject(array(made), nb::handle(items.block).inc_ref().ptr()) < 0)
+        if (!made.is_valid() ||
+            PyArray_SetBaseObject(array(made), nb::handle(memory_of(items, field)).inc_ref().ptr()) < 0)
             nb::raise_python_error();
+        if (of.turned) {
+            npy_intp order[NPY_MAXDIMS] = {0};
+            for (int axis = 1; axis < axes; ++axis) order[axis] = axis + 1 < axes ? axis + 1 : 1;
+            PyArray_Dims permuted{order, axes};
+            made = nb::steal(PyArray_Transpose(array(made), &permuted));
+            if (!made.is_valid()) nb::raise_python_error();
+        }
         PyObject* none = nullptr;  // where another thread was faster all have what it made
         if (known.compare_exchange_strong(none, made.ptr(), std::memory_order_acq_rel)) made.release();
     }
@@ -170,6 +185,7 @@ void drop(PyObject* self) {
     Mapping& items = mapping_of(self);
     for (Py_ssize_t f = 0; f < Py_SIZE(self); ++f) Py_XDECREF(items.arrays[f]);
     Py_XDECREF(items.block);
+    Py_XDECREF(items.apart);
     items.layout.~shared_ptr();
     type->tp_free(self);
     Py_DECREF(type);
@@ -202,7 +218,7 @@ nb::object callable(std::unique_ptr<Call> call_of) {
     return made;
 }
 
-size_t Layout::add(nb::tuple keys, nb::object dtype, std::vector<npy_intp> shape) {
+size_t Layout::add(nb::tuple keys, nb::object dtype, std::vector<npy_intp> shape, bool turned) {
     require(keys.size() > 0 && shape.size() < NPY_MAXDIMS, "relive._ring._native: a field without a name");
     auto* of = reinterpret_cast<PyArray_Descr*>(dtype.ptr());
     npy_intp row = PyDataType_ELSIZE(of);
@@ -215,7 +231,7 @@ size_t Layout::add(nb::tuple keys, nb::object dtype, std::vector<npy_intp> shape
     while (name != names_.end() && !name->text.equal(keys[0])) ++name;
     if (name == names_.end()) name = names_.insert(name, {keys[0], {}});
     name->fields.push_back(field);
-    fields_.push_back({std::move(keys), std::move(dtype), std::move(shape), row});
+    fields_.push_back({std::move(keys), std::move(dtype), std::move(shape), row, turned});
     return field;
 }
 
@@ -236,11 +252,13 @@ npy_intp Layout::bytes(npy_intp n, size_t first) const {
 nb::object Items::make(const std::shared_ptr<const Layout>& layout, npy_intp n, nb::handle apart) {
     const size_t first = apart.is_none() ? 0 : nb::len(apart);
     require(first <= layout->fields().size(), "relive._ring._native.sampling: more arrays than fields");
+    nb::list kept;  // which nobody else can change
     for (size_t f = 0; f < first; ++f) {
         const nb::object given = apart[f];
         require(PyArray_Check(given.ptr()) && PyArray_ISCARRAY(array(given)) &&
                     PyArray_NBYTES(array(given)) == n * layout->fields()[f].row,
                 "relive._ring._native.sampling: an array of another size");
+        kept.append(given);
     }
     npy_intp bytes[1] = {layout->bytes(n, first) + Layout::LINE};
     nb::object block = nb::steal(PyArray_SimpleNew(1, bytes, NPY_UINT8));
@@ -250,16 +268,16 @@ nb::object Items::make(const std::shared_ptr<const Layout>& layout, npy_intp n, 
     Mapping& items = mapping_of(made.ptr());
     new (&items.layout) std::shared_ptr<const Layout>(layout);
     items.block = block.release().ptr();
+    items.apart = kept.release().ptr();
     items.n = n;
     items.first = first;
-    for (size_t f = 0; f < first; ++f) items.arrays[f] = nb::object(apart[f]).release().ptr();
+    for (size_t f = 0; f < first; ++f)
+        if (!layout->fields()[f].turned)
+            items.arrays[f] = nb::handle(PyList_GET_ITEM(items.apart, Py_ssize_t(f))).inc_ref().ptr();
     return made;
 }
 
-char* Items::data(nb::handle items, size_t field) {
-    Mapping& of = mapping_of(items.ptr());
-    return field < of.first ? static_cast<char*>(PyArray_DATA(array(of.arrays[field]))) : data_of(of, field);
-}
+char* Items::data(nb::handle items, size_t field) { return data_of(mapping_of(items.ptr()), field); }
 
 }  // namespace relive
 

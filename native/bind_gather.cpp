@@ -7,11 +7,25 @@
 namespace relive {
 namespace {
 
-// Transitions whose columns are copied as they are, but for rewards that are summed over several steps.
+// A column of which observations show several rows, the frames; its entries in a batch are the observations and their
+// successors.
+struct Stacked {
+    const PyGather* gather;
+    nb::tuple keys[2];
+    std::int64_t frames;
+    bool repeat, behind;
+    std::size_t kind;  // columns of one kind show the same rows
+};
+struct FrameKind {
+    std::int64_t frames;
+    bool repeat;
+};
+
+// Transitions whose columns are copied as they are, but for stacks, and for rewards that are summed over several steps.
 class Transitions : public Expansion {
 public:
-    Transitions(nb::object gather, nb::object ring, In<float> discounts, nb::list keys, nb::object reward,
-                In<double> gammas, std::int64_t few, nb::object apart)
+    Transitions(nb::object gather, nb::object ring, In<float> discounts, nb::list keys, nb::list stacks,
+                nb::object reward, In<double> gammas, std::int64_t few, nb::object apart)
         : gather_(nb::cast<const PyGather&>(gather)),
           owner_(nb::cast<PyRing&>(ring)),
           discounts_(discounts.data, discounts.data + discounts.size),
@@ -20,7 +34,7 @@ public:
           reward_(std::move(reward)),
           few_(few),
           apart_(std::move(apart)),
-          held_(nb::make_tuple(gather, ring)) {
+          held_(nb::make_tuple(gather, ring, nb::tuple(stacks))) {
         gather_.check_of(owner_, "relive._ring._native.Gather.transitions: columns of another ring");
         require(keys_.size() == gather_.size() && gammas.size == discounts.size && discounts.size >= 2 &&
                     discounts.size - 1 <= owner_.ring.rows,
@@ -32,17 +46,22 @@ public:
                         PyArray_ISALIGNED(array(reward_)),
                     "relive._ring._native.Gather.transitions: rewards have to be floats");
         }
+        for (nb::handle stack : held_[2]) stacks_.push_back(checked(stack));
         Layout layout;
         lay_out(layout);  // whose keys are looked at here
     }
 
     void lay_out(Layout& layout) const override {
-        const auto add = [&](nb::tuple keys, nb::handle column) {
+        const auto add = [&](nb::tuple keys, nb::handle column, const Stacked* stack = nullptr) {
             const npy_intp* shape = PyArray_DIMS(array(column));
+            std::vector<npy_intp> item(shape + 1, shape + PyArray_NDIM(array(column)));
+            if (stack) item.insert(item.begin(), npy_intp(stack->frames));
             layout.add(std::move(keys), nb::borrow(reinterpret_cast<PyObject*>(PyArray_DESCR(array(column)))),
-                       {shape + 1, shape + PyArray_NDIM(array(column))});
+                       std::move(item), stack && stack->behind);
         };
         for (std::size_t c = 0; c < gather_.size(); ++c) add(nb::cast<nb::tuple>(keys_[c]), gather_.column(c));
+        for (const std::size_t place : {0, 1})
+            for (const Stacked& stack : stacks_) add(stack.keys[place], stack.gather->column(place), &stack);
         if (rewards_) add(nb::make_tuple(nb::str("reward")), reward_);
         layout.add("discount", NPY_FLOAT);
         layout.add("terminated", NPY_BOOL);
@@ -52,13 +71,18 @@ public:
     }
 
     nb::object apart(std::int64_t n) const override { return n > few_ ? apart_(n) : nb::none(); }
-    std::int64_t scratch() const override { return 2; }
+    std::int64_t scratch() const override {
+        std::int64_t room = 2;
+        for (const FrameKind& kind : kinds_) room += 2 * kind.frames;
+        return room;
+    }
 
     void expand(const std::int64_t* slots, std::int64_t n, char* const* to, std::int64_t* scratch) override {
         const Ring& ring = owner_.ring;
         within(slots, n, ring.slots(), "relive._ring._native.sampling: a sampler of another ring");
         std::int64_t *at = scratch, *after = scratch + n;
-        char* const* next = to + gather_.size() + (rewards_ ? 1 : 0);
+        const std::size_t sums = gather_.size() + 2 * stacks_.size();  // the field of rewards that are summed
+        char* const* next = to + sums + (rewards_ ? 1 : 0);
         const Windows out{reinterpret_cast<std::int64_t*>(next[4]),
                           at,
                           after,
@@ -70,17 +94,24 @@ public:
         std::int64_t behind = 0;
         // Rewards are summed before the rows may be overwritten: others make their calls while the last copy is made.
         run(n, [&] {
-            char* const sums = to[gather_.size()];
             if (!rewards_)
                 behind = ring.windows(slots, n, longest, discounts_.data(), out);
             else if (rewards_->type == NPY_FLOAT)
-                behind = summed<float>(slots, n, out, sums);
+                behind = summed<float>(slots, n, out, to[sums]);
             else
-                behind = summed<double>(slots, n, out, sums);
+                behind = summed<double>(slots, n, out, to[sums]);
         });
         const std::int64_t* rows[2] = {at, after};
-        gather_.copy_to(to, rows, npy_intp(n),
-                        [&](std::int64_t items, auto&& kernel) { owner_.read(behind, items, kernel); });
+        const auto last = [&](std::int64_t items, auto&& kernel) { owner_.read(behind, items, kernel); };
+        if (stacks_.empty()) return gather_.copy_to(to, rows, npy_intp(n), last);
+        const auto under_lock = [](std::int64_t items, auto&& kernel) { run(items, kernel); };
+        gather_.copy_to(to, rows, npy_intp(n), under_lock);
+        std::vector<const std::int64_t*> shown = frames(rows, n, scratch + 2 * n);
+        for (std::size_t s = 0; s < stacks_.size(); ++s) {
+            const Stacked& stack = stacks_[s];
+            char* const stacks_to[2] = {to[gather_.size() + s], to[gather_.size() + stacks_.size() + s]};
+            stack.gather->copy_to(stacks_to, &shown[2 * stack.kind], npy_intp(n * stack.frames), under_lock);
+        }
     }
 
 private:
@@ -93,6 +124,40 @@ private:
     std::int64_t few_;
     nb::object apart_, held_;
     std::optional<RowArray> rewards_;
+    std::vector<Stacked> stacks_;
+    std::vector<FrameKind> kinds_;
+
+    Stacked checked(nb::handle stack) {
+        const auto of = [&](const char* name) { return stack.attr(name); };
+        Stacked found{&nb::cast<const PyGather&>(of("gather")),
+                      {nb::cast<nb::tuple>(of("obs")), nb::cast<nb::tuple>(of("next_obs"))},
+                      nb::cast<std::int64_t>(of("frames")),
+                      nb::cast<bool>(of("repeat")),
+                      nb::cast<bool>(of("behind")),
+                      0};
+        found.gather->check_of(owner_, "relive._ring._native.Gather.transitions: a stack of another ring");
+        require(found.gather->size() == 2 && found.frames >= 1 && found.frames <= owner_.ring.depth,
+                "relive._ring._native.Gather.transitions: a stack that no lane holds, or not at two places");
+        const auto same = [&](const FrameKind& kind) {
+            return kind.frames == found.frames && kind.repeat == found.repeat;
+        };
+        const auto kind = std::find_if(kinds_.begin(), kinds_.end(), same);
+        found.kind = std::size_t(kind - kinds_.begin());
+        if (kind == kinds_.end()) kinds_.push_back({found.frames, found.repeat});
+        return found;
+    }
+
+    // The rows of each kind's frames, at the anchors and at the successors.
+    std::vector<const std::int64_t*> frames(const std::int64_t* const* newest, std::int64_t n, std::int64_t* to) const {
+        std::vector<const std::int64_t*> shown;
+        for (const FrameKind& kind : kinds_)
+            for (const std::size_t place : {0, 1}) {
+                owner_.ring.stacks(newest[place], n, kind.frames, kind.repeat, to);
+                shown.push_back(to);
+                to += n * kind.frames;
+            }
+        return shown;
+    }
 
     // Windows, and the sums of their rewards.
     template <typename T>
@@ -125,11 +190,11 @@ void bind_gather(nanobind::module_& m) {
         .def(
             "transitions",
             [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, In<float> discounts, nb::list keys,
-               nb::object reward, In<double> gammas, std::int64_t few, nb::object apart) {
-                Expansion* const made =
-                    new Transitions(nb::borrow(gather), nb::borrow(ring), discounts, keys, reward, gammas, few, apart);
+               nb::list stacks, nb::object reward, In<double> gammas, std::int64_t few, nb::object apart) {
+                Expansion* const made = new Transitions(nb::borrow(gather), nb::borrow(ring), discounts, keys, stacks,
+                                                        reward, gammas, few, apart);
                 return nb::cast(made, nb::rv_policy::take_ownership);
             },
-            nb::arg("ring"), nb::arg("discounts"), nb::arg("keys"), nb::arg("reward").none(), nb::arg("gammas"),
-            nb::arg("few"), nb::arg("apart"));
+            nb::arg("ring"), nb::arg("discounts"), nb::arg("keys"), nb::arg("stacks"), nb::arg("reward").none(),
+            nb::arg("gammas"), nb::arg("few"), nb::arg("apart"));
 }

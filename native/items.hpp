@@ -18,6 +18,7 @@ public:
         nb::object dtype;
         std::vector<npy_intp> shape;  // of one item
         npy_intp row;                 // bytes of one item
+        bool turned = false;          // the first axis of an item is shown as its last one
     };
     struct Name {
         nb::object text;
@@ -25,7 +26,7 @@ public:
     };
 
     // A field behind the others; returns its number.
-    size_t add(nb::tuple keys, nb::object dtype, std::vector<npy_intp> shape);
+    size_t add(nb::tuple keys, nb::object dtype, std::vector<npy_intp> shape, bool turned = false);
     size_t add(const char* name, int type);
 
     const std::vector<Field>& fields() const { return fields_; }

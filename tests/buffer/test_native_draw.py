@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import sys
 import threading
@@ -14,6 +15,7 @@ import pytest
 from back_ends import HAS_NATIVE
 
 import relive
+from relive._base.nests import mapped
 from relive._buffer import drawing
 from relive._ring import kernels
 from relive.errors import ReliveError
@@ -29,6 +31,16 @@ NESTED = relive.Schema(
     info={"cost": relive.Field()},
 )
 WIDE = relive.Schema(obs=relive.Field((40, 30)), action=relive.Field())  # batches in memory that is used again
+STACKED = relive.Schema(
+    obs={
+        "small": relive.Field((5, 2), "uint8", stack=4),
+        "behind": relive.Field((2, 3), stack=4, stack_axis=-1, pad="first"),
+        "alike": relive.Field((), "int16", stack=4),
+        "plain": relive.Field(2),
+    },
+    action=relive.Field((), "int64"),
+)
+SCHEMAS = {"flat": FLAT, "nested": NESTED, "stacked": STACKED}
 SAMPLERS = {
     "uniform": relive.Uniform(),
     "without replacement": relive.Uniform(replacement=False),
@@ -45,7 +57,7 @@ class Twins:
     """Two equal buffers: of one the calls are native, of the other they are the functions of `drawing`."""
 
     def __init__(self, schema: relive.Schema = FLAT, capacity: int = 6000, lanes: int = 2, **choices: Any) -> None:
-        self.schema, self.lanes, self.steps = schema, lanes, np.random.default_rng(0)
+        self.schema, self.lanes, self.steps, self.fed = schema, lanes, np.random.default_rng(0), 0
         with kernels.use("native"):
             self.native, self.python = (
                 relive.ReplayBuffer(schema, capacity, num_envs=lanes, seed=3, **choices) for _ in range(2)
@@ -53,15 +65,27 @@ class Twins:
 
     def feed(self, steps: int) -> None:
         lead = (self.lanes, steps)
-        given = self.values({**self.schema.tree, "next_obs": self.schema.tree["obs"]}, lead)
+        given = {name: self.values(tree, lead) for name, tree in self.schema.tree.items() if name != "obs"}
+        given |= {name: self.observed(self.schema.tree["obs"], lead, at) for name, at in (("obs", 0), ("next_obs", 1))}
         given |= {"terminated": self.steps.random(lead) < 0.1, "truncated": self.steps.random(lead) < 0.1}
+        self.fed += steps
         for buffer in (self.native, self.python):
             buffer.extend(**given)
 
     def values(self, tree: Any, lead: tuple[int, ...]) -> Any:
         if isinstance(tree, dict):
             return {name: self.values(child, lead) for name, child in tree.items()}
-        return self.steps.integers(0, 9, (*lead, *tree.full_shape)).astype(tree.dtype)
+        return self.steps.integers(0, 9, (*lead, *tree.shape)).astype(tree.dtype)
+
+    def observed(self, tree: Any, lead: tuple[int, ...], ahead: int) -> Any:
+        """What is seen some steps ahead: of each lane frames that follow each other, and stacks of them."""
+        if isinstance(tree, dict):
+            return {name: self.observed(child, lead, ahead) for name, child in tree.items()}
+        seen = self.fed + ahead + np.arange(lead[1])[:, None] + np.arange(tree.frames)
+        frames = seen * 31 + np.arange(lead[0])[:, None, None] * 17
+        whole = (frames[..., None] + np.arange(math.prod(tree.shape)) * 7) % 101
+        stacks = whole.reshape(*frames.shape, *tree.shape).astype(tree.dtype)
+        return np.moveaxis(stacks, 2, -1 if tree.stack_axis else 2) if tree.stack else stacks[:, :, 0]
 
     def sample(self, *args: Any, **kwargs: Any) -> relive.Batch:
         found = self.native.sample(*args, **kwargs)
@@ -109,9 +133,9 @@ def test_meta_frames_are_counted() -> None:
 
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("schema", [FLAT, NESTED], ids=["flat", "nested"])
-def test_batches_and_counts(schema: relive.Schema, sampler: str, item: str) -> None:
-    twins = Twins(schema, sampler=SAMPLERS[sampler], item=ITEMS[item])
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_batches_and_counts(schema: str, sampler: str, item: str) -> None:
+    twins = Twins(SCHEMAS[schema], sampler=SAMPLERS[sampler], item=ITEMS[item])
     for round_, n in enumerate([1, 7, 256, 1024, 300]):
         twins.feed(1500)
         batch = twins.sample(n)
@@ -125,16 +149,17 @@ def test_batches_and_counts(schema: relive.Schema, sampler: str, item: str) -> N
     twins.assert_equal()
 
 
+@pytest.mark.parametrize("schema", [NESTED, STACKED], ids=["nested", "stacked"])
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_no_call_runs_python(sampler: str) -> None:
-    twins = Twins(NESTED, sampler=SAMPLERS[sampler])
+def test_no_call_runs_python(sampler: str, schema: relive.Schema) -> None:
+    twins = Twins(schema, sampler=SAMPLERS[sampler])
     twins.feed(500)
     buffer = twins.native
-    step = {"obs": {"body": {"arm": np.ones((2, 2)), "leg": np.ones((2, 2, 3), "uint8")}, "goal": np.ones(2)}}
-    step |= {"action": np.ones((2, 2)), "info": {"cost": np.ones(2)}, "reward": np.ones(2), "next_obs": step["obs"]}
-    step |= {"terminated": np.zeros(2, bool), "truncated": np.zeros(2, bool)}
+    step = {**twins.values(schema.tree, (2, 1)), "obs": twins.observed(schema.tree["obs"], (2, 1), 0)}
+    step = mapped(lambda value: value[:, 0], step)
+    step |= {"next_obs": step["obs"], "terminated": np.zeros(2, bool), "truncated": np.zeros(2, bool)}
     calls: list[tuple[Callable[..., Any], Any]] = [(buffer.add, step)]
-    calls += [(buffer.sample, {"batch_size": n}) for n in (32, 700)]
+    calls += [(buffer.sample, {"batch_size": n}) for n in (32, 200)]
     if buffer.sampler.prioritizes:
         ids = buffer.sample(32).ids
         buffer.update_priorities(ids, np.ones(32))  # a first one, after which nobody has to be told that it lacks

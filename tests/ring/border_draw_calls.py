@@ -10,6 +10,7 @@ from border_tools import LANES, ROWS, Call, guard, lived, native
 
 from relive import Prioritized, Ranked
 from relive._buffer.core import Tally
+from relive._ring.plans import Stacked
 from relive.batch import Batch
 from relive.sum_tree import allocate
 
@@ -30,14 +31,33 @@ def transitions_arguments() -> tuple[Any, dict[str, Any]]:
     ring, arguments = lived()
     columns = [layout.array for layout in arguments["columns"][1:3]]
     powers = 0.5 ** np.arange(3.0)
+    frames = native.Gather([columns[0]] * 2, [0, 1], False)
     return native.Gather(columns, [0, 1], False), {
         "ring": ring,
         "discounts": guard(powers, np.float32),
         "keys": [("action",), ("nest", "state")],
+        "stacks": [Stacked(frames, ("shown",), ("next_obs",), 2, True, False)],
         "reward": columns[1],
         "gammas": guard(powers, np.float64),
         "few": 0,
         "apart": otherwise,
+    }
+
+
+def broken_stacks() -> dict[str, Any]:
+    """Stacks that are none: each has one other attribute."""
+    others = {
+        "gather": (None, native.Gather([], [], False)),
+        "obs": ((), "text", None),
+        "next_obs": ((), "text", None),
+        "frames": (0, -1, ROWS + 2, 2**63, None, 2.5),
+        "repeat": (None, 2),
+        "behind": (None, "yes"),
+    }
+    return {
+        f"{name} {index}": lambda stack, name=name, value=value: stack._replace(**{name: value})
+        for name, values in others.items()
+        for index, value in enumerate(values)
     }
 
 
@@ -47,6 +67,7 @@ def make_transitions() -> Call:
         "ring": spoilers.objects(gather),
         "discounts": spoilers.numbers(),
         "keys": spoilers.lists({"text": lambda a: "1", "no names": lambda a: (), "a number": lambda a: 1}),
+        "stacks": spoilers.lists(broken_stacks()),
         "reward": spoilers.arrays(),
         "gammas": spoilers.numbers(),
         "few": spoilers.whole_numbers(2**64),

@@ -120,6 +120,7 @@ LEGAL = [
     ("a class can be called", "updating", "fallback", "a class"),
     ("anything that has a generator", "sampling", "tally", "text, a list, two, a mapping, complex, an object"),
     ("anything that has a generator", "sampling", "tally", "other, a class"),
+    ("any number of stacks", "Gather.transitions", "stacks", "empty, one fewer, one more"),
     ("rewards are copied", "Gather.transitions", "reward", "None"),
     ("float32 or float64, a field of a record", "Gather.transitions", "reward", "other size, strided"),
     ("called at a draw", "Gather.transitions", "apart", "a list, smaller arrays"),

@@ -16,6 +16,7 @@ from .plans import (
     RowsRead,
     Sampled,
     Sequenced,
+    Stacked,
     Window,
     Windows,
 )
@@ -178,6 +179,7 @@ class Gather:
         ring: Ring,
         discounts: Float32,
         keys: list[tuple[str, ...]],
+        stacks: list[Stacked],
         reward: Array | None,
         gammas: Float64,
         few: int,

@@ -18,6 +18,7 @@ from .plans import (
     RowsRead,
     Sampled,
     Sequenced,
+    Stacked,
     Window,
     Windows,
 )
@@ -101,6 +102,7 @@ class GatherKernel(Protocol):
         ring: RingKernel,
         discounts: Float32,
         keys: list[tuple[str, ...]],
+        stacks: list[Stacked],
         reward: Array | None,
         gammas: Float64,
         few: int,

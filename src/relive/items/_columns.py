@@ -9,13 +9,14 @@ import numpy as np
 
 from .._base.memory import Arena
 from .._base.types import Array, Int64
+from .._ring.plans import Stacked
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
-from ._outputs import Outputs
+from ._outputs import Outputs, specs_of
 
 if TYPE_CHECKING:
-    pass
+    from .._base.memory import Spec
 
 
 def lookback_of(schema: Schema) -> int:
@@ -45,9 +46,28 @@ class Frames:
         self, columns: Sequence[Column], arrays: Sequence[Array], ring: Ring, arena: Arena, places: int = 1
     ) -> None:
         self._ring = ring
+        self._columns = columns
         self._fields = [column.field for column in columns]
-        self._outputs = [Outputs([array] * places, arena) for array in arrays]
+        self._outputs = [Outputs(specs_of([array] * places), arena) for array in arrays]
         self._gathers = [ring.gather([array] * places, list(range(places))) for array in arrays]
+
+    def specs(self) -> list[Spec]:
+        """Shape and dtype of one observation of each column, as it lies in memory."""
+        return [((field.frames, *field.shape), field.dtype) for field in self._fields]
+
+    def compiled(self) -> list[Stacked]:
+        """The columns as the native `sample` copies them, to `obs` and to `next_obs`."""
+        return [
+            Stacked(
+                gather=gather,
+                obs=column.keys,
+                next_obs=("next_obs", *column.keys[1:]),
+                frames=column.field.frames,
+                repeat=column.field.pad == "first",
+                behind=bool(column.field.stack_axis),
+            )
+            for column, gather in zip(self._columns, self._gathers, strict=True)
+        ]
 
     def of(self, *newest: Int64) -> list[list[Array]]:
         """The stacks whose newest frames stand at the storage rows `newest`, one array `[*newest.shape, ...]` each.

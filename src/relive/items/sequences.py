@@ -16,7 +16,7 @@ from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._columns import Frames, check_reward, check_steps, lookback_of
-from ._outputs import Outputs
+from ._outputs import Outputs, specs_of
 from ._protocol import Item, View
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class _Sequences:
         stacked = [c for c in observations if c[0].field.stack]
         self._plain_keys, self._step_keys = ([column.keys for column, _ in chosen] for chosen in (plain, steps))
         arrays = [array for _, array in plain + steps]
-        self._outputs = Outputs(arrays, arena)
+        self._outputs = Outputs(specs_of(arrays), arena)
         self._gather = ring.gather(arrays, [0] * len(plain) + [1] * len(steps))
         self._plain = _Copies(plain, ring, arena)
         self._frames = Frames([c for c, _ in stacked], [array for _, array in stacked], ring, arena)
@@ -214,7 +214,7 @@ class _Copies:
     def __init__(self, columns: list[tuple[Column, Array]], ring: Ring, arena: Arena) -> None:
         self._keys = [column.keys for column, _ in columns]
         arrays = [array for _, array in columns]
-        self._outputs, self._gather = Outputs(arrays, arena), ring.gather(arrays, [0] * len(arrays))
+        self._outputs, self._gather = Outputs(specs_of(arrays), arena), ring.gather(arrays, [0] * len(arrays))
 
     def of(self, rows: Int64) -> list[Found]:
         """Each column's keys, and its values at the storage rows `rows`."""

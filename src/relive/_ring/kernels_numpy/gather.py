@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..._base.types import Array, Float32, Float64, Int64
-from ..plans import Expanded, Sequenced
+from ..plans import Expanded, Sequenced, Stacked
 from .rows import Rows
 
 
@@ -46,6 +46,7 @@ class Gather:
         ring: Rows,
         discounts: Float32,
         keys: Sequence[tuple[str, ...]],
+        stacks: Sequence[Stacked],
         reward: Array | None,
         gammas: Float64,
         few: int,
@@ -57,10 +58,12 @@ class Gather:
             ring: The ring.
             discounts: As in `Ring.windows`.
             keys: Of every column, in the batch.
+            stacks: Columns beside these, whose frames are stacked; their fields are behind the others.
             reward: The column of rewards that are summed over steps; None: they are among the columns.
             gammas: As in `Ring.fold`.
             few: For batches of up to this size fresh memory is as good.
-            apart: Arrays for the copies of all columns of a larger batch; None where fresh memory is as good.
+            apart: Arrays for the copies of all columns and stacks of a larger batch; None where fresh memory is as
+                good.
         """
 
     def unroll(
