@@ -57,7 +57,8 @@ class Twins:
     """Two equal buffers: of one the calls are native, of the other they are the functions of `drawing`."""
 
     def __init__(self, schema: relive.Schema = FLAT, capacity: int = 6000, lanes: int = 2, **choices: Any) -> None:
-        self.schema, self.lanes, self.steps, self.fed = schema, lanes, np.random.default_rng(0), 0
+        self.schema, self.lanes, self.steps = schema, lanes, np.random.default_rng(0)
+        self.times = self.begun = np.zeros((lanes, 1), np.int64)
         with kernels.use("native"):
             self.native, self.python = (
                 relive.ReplayBuffer(schema, capacity, num_envs=lanes, seed=3, **choices) for _ in range(2)
@@ -66,9 +67,15 @@ class Twins:
     def feed(self, steps: int) -> None:
         lead = (self.lanes, steps)
         given = {name: self.values(tree, lead) for name, tree in self.schema.tree.items() if name != "obs"}
-        given |= {name: self.observed(self.schema.tree["obs"], lead, at) for name, at in (("obs", 0), ("next_obs", 1))}
         given |= {"terminated": self.steps.random(lead) < 0.1, "truncated": self.steps.random(lead) < 0.1}
-        self.fed += steps
+        times = self.times[:, -1:] + np.arange(steps + 1)
+        ended = np.pad(given["terminated"] | given["truncated"], ((0, 0), (1, 0)))
+        begun = np.maximum.accumulate(np.where(ended, times, self.begun), axis=1)  # of each step's episode
+        given |= {
+            name: self.observed(self.schema.tree["obs"], times[:, :-1] + ahead, begun[:, :-1])
+            for ahead, name in enumerate(("obs", "next_obs"))
+        }
+        self.times, self.begun = times, begun[:, -1:]
         for buffer in (self.native, self.python):
             buffer.extend(**given)
 
@@ -77,13 +84,15 @@ class Twins:
             return {name: self.values(child, lead) for name, child in tree.items()}
         return self.steps.integers(0, 9, (*lead, *tree.shape)).astype(tree.dtype)
 
-    def observed(self, tree: Any, lead: tuple[int, ...], ahead: int) -> Any:
-        """What is seen some steps ahead: of each lane frames that follow each other, and stacks of them."""
+    def observed(self, tree: Any, times: np.ndarray, begun: np.ndarray) -> Any:
+        """What is seen at these times in episodes that began then: frames that follow each other, stacks of them."""
         if isinstance(tree, dict):
-            return {name: self.observed(child, lead, ahead) for name, child in tree.items()}
-        seen = self.fed + ahead + np.arange(lead[1])[:, None] + np.arange(tree.frames)
-        frames = seen * 31 + np.arange(lead[0])[:, None, None] * 17
+            return {name: self.observed(child, times, begun) for name, child in tree.items()}
+        seen = times[..., None] + np.arange(1 - tree.frames, 1)
+        first = begun[..., None]
+        frames = np.maximum(seen, first) * 31 + first * 13 + np.arange(self.lanes)[:, None, None] * 17
         whole = (frames[..., None] + np.arange(math.prod(tree.shape)) * 7) % 101
+        whole[(seen < first) & (tree.pad == "zero")] = 0
         stacks = whole.reshape(*frames.shape, *tree.shape).astype(tree.dtype)
         return np.moveaxis(stacks, 2, -1 if tree.stack_axis else 2) if tree.stack else stacks[:, :, 0]
 
@@ -155,7 +164,8 @@ def test_no_call_runs_python(sampler: str, schema: relive.Schema) -> None:
     twins = Twins(schema, sampler=SAMPLERS[sampler])
     twins.feed(500)
     buffer = twins.native
-    step = {**twins.values(schema.tree, (2, 1)), "obs": twins.observed(schema.tree["obs"], (2, 1), 0)}
+    obs = twins.observed(schema.tree["obs"], twins.times[:, -1:], twins.begun)
+    step = {**twins.values(schema.tree, (2, 1)), "obs": obs}
     step = mapped(lambda value: value[:, 0], step)
     step |= {"next_obs": step["obs"], "terminated": np.zeros(2, bool), "truncated": np.zeros(2, bool)}
     calls: list[tuple[Callable[..., Any], Any]] = [(buffer.add, step)]
