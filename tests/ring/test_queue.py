@@ -93,7 +93,7 @@ def assert_counted(ring: Ring) -> None:
     np.testing.assert_array_equal(stored, ring.counters[:, STORED])
     assert (stored <= ring.steps).all()
     before = [ring.counters.copy(), ring.marks.copy()]
-    ring.recover(range(ring.lanes))
+    ring.recover(np.arange(ring.lanes))
     for kept, found in zip(before, (ring.counters, ring.marks), strict=True):
         np.testing.assert_array_equal(found, kept)
 

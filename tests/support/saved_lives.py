@@ -14,7 +14,7 @@ import relive
 from relive._ring.lanes import OLDEST, READY, STEP
 from relive.checkpoints import _manifest
 from relive.checkpoints._copying import copied
-from relive.checkpoints._lane import lanes_of
+from relive.checkpoints._lanes import lanes_of
 
 LANES, ROWS = 3, 24
 SCHEMA = relive.Schema(
@@ -74,13 +74,14 @@ def digest(buffer: relive.ReplayBuffer) -> str:
     facts += [(name, now.facts.counts[name]) for name in ("drawn", "updates", "stale_updates")]
     found.update(repr(facts).encode())
     # What a boundary row does not have is what stood there a lap before, which nobody sees.
-    steps = [np.append(lane.marks & STEP > 0, False) for lane in lanes_of(now.arrays, choices.rows)]
+    stored = lanes_of(now.arrays, choices.rows).stored
+    steps = np.insert(stored.marks & STEP > 0, stored.end, False)
     of_rows = now.arrays["rows/marks"] & STEP > 0
     columns = zip(SCHEMA.columns, now.columns, strict=True)
     kept = {name: array for name, array in sorted(now.arrays.items()) if not name.startswith("next/")}
     by_row = ("rows/given", "slots/")
     arrays = [(name, array[of_rows] if name.startswith(by_row) else array) for name, array in kept.items()]
-    arrays += [(column.path, array[np.concatenate(steps)]) for column, array in columns if not column.field.every]
+    arrays += [(column.path, array[steps]) for column, array in columns if not column.field.every]
     counters = buffer._core.ring.counters
     ids = [row * LANES + lane for lane in range(LANES) for row in range(*counters[lane, [OLDEST, READY]].tolist())]
     located = buffer._core.ring.locate(np.array(ids, np.int64)).states

@@ -1,17 +1,16 @@
 """What the marks of a lane's rows say about its counters, and how rows are dropped from among the marks.
 
 Kernels keep the counters while they write. They are counted again after a kill in the middle of a call, for a save that
-is loaded into another ring or is damaged, and in a process whose items need other rows than the ring's own. `marks` are
-those of the stored rows of one lane, the first of which has the number `first`.
+is loaded into another ring or is damaged, and in a process whose items need other rows than the ring's own.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from .._base.frozen import Frozen
 from .._base.types import Array, Bool, Bytes, Int64
+from . import kernels
 from .lanes import (
     CLEARED,
     CUT,
@@ -35,105 +34,171 @@ from .lanes import (
     TRUNCATED,
     anchors_in,
     first_rows,
-    get_rows,
-    set_rows,
+    place_of,
+    ranges,
 )
 from .plans import Window
 
 
-def steps_in(marks: Bytes) -> int:
-    """The number of rows that hold a step."""
-    return int(np.count_nonzero(marks & STEP))
+class Stored(Frozen):
+    """Marks of the rows that lanes store.
+
+    Attributes:
+        marks: uint8 `[N]`; those of a lane lie together, its oldest row first.
+        first: The first row of each lane, int64 `[L]`.
+        head: The row after its last one, `[L]`.
+        begin: Where the marks of each lane begin, `[L]`, in ascending order.
+    """
+
+    marks: Bytes
+    first: Int64
+    head: Int64
+    begin: Int64
+
+    @staticmethod
+    def of(marks: Bytes, first: Int64, head: Int64) -> Stored:
+        """Marks of the rows `[first, head)` of each lane, without gaps between the lanes."""
+        counts = head - first
+        return Stored(marks, first, head, np.cumsum(counts) - counts)
+
+    @staticmethod
+    def read(marks: Bytes, lanes: Int64, first: Int64, head: Int64) -> Stored:
+        """Copies of marks `[blocks, lanes of the ring, K]`: those of the rows `[first, head)` of `lanes`."""
+        found = np.empty((head - first).sum(), np.uint8)
+        _, count, block = marks.shape
+        kernels.active().copy_ranges([marks.reshape(-1)], count, block, np.stack([lanes, first, head], axis=1), [found])
+        return Stored.of(found, first, head)
+
+    @property
+    def end(self) -> Int64:
+        """Where the marks of each lane end."""
+        return self.at(self.head)
+
+    def at(self, rows: Int64) -> Int64:
+        """Where the marks of a row of each lane are."""
+        return self.begin + (rows - self.first)
+
+    def since(self, rows: Int64) -> Stored:
+        """What each lane stores from a row on."""
+        return Stored(self.marks, rows, self.head, self.at(rows))
+
+    def rows(self, at: Int64) -> Int64:
+        """The row of each lane whose mark is there."""
+        return self.first + (at - self.begin)
 
 
-def first_kept(marks: Bytes, first: int, steps: int) -> int:
-    """The first row of a lane that keeps `steps` steps, the newest."""
-    stored = np.flatnonzero(marks & STEP)
-    return first + int(stored[-steps - 1]) + 1 if len(stored) > steps else first
+def steps_in(stored: Stored) -> Int64:
+    """How many rows of each lane hold a step."""
+    return _count(stored.marks & STEP, stored.begin, stored.end)
 
 
-def oldest_in(marks: Bytes, first: int, lookback: int) -> int:
-    """The first row that can be drawn: of those before it, rows that are read with them are gone."""
-    most = min(lookback, len(marks)) if first else 0
-    begins = np.flatnonzero(marks[:most] & FIRST)
-    return first + (int(begins[0]) if len(begins) else most)
+def first_kept(stored: Stored, steps: int) -> Int64:
+    """The first row of each lane that keeps `steps` steps, the newest."""
+    found = np.flatnonzero(stored.marks & STEP)
+    low, high = np.searchsorted(found, (stored.begin, stored.end))
+    dropped = np.append(-1, found)[np.maximum(high - steps, 0)]  # the newest that is one too many
+    return np.where(high - low > steps, stored.rows(dropped + 1), stored.first)
 
 
-def ready_in(marks: Bytes, first: int, held: int, window: Window) -> int:
-    """The first row whose window is not complete; `held`: the row after the newest holds an observation."""
-    if not window.across:  # the windows of earlier streams are
-        closed = np.flatnonzero((marks & (STEP | END)) != STEP)
-        begin = int(closed[-1]) + 1 if len(closed) else 0
-        return first + min(max(begin, len(marks) - window.span + held), len(marks))
-    cuts = np.flatnonzero(((marks & CUT) > 0) | _dropped(marks))
-    begin = int(cuts[-1]) + 1 if len(cuts) else 0
-    steps = begin + np.flatnonzero(marks[begin:] & STEP)
-    complete = len(steps) + held - window.span
-    if complete > 0:
-        return first + int(steps[complete - 1]) + 1
-    return first + (int(steps[0]) if len(steps) else len(marks))
+def oldest_in(stored: Stored, lookback: int) -> Int64:
+    """The first row of each lane that can be drawn: of those before it, rows that are read with them are gone."""
+    marks, begin = stored.marks, stored.begin
+    begins = np.flatnonzero(marks & FIRST)
+    most = np.where(stored.first > 0, np.minimum(lookback, stored.end - begin), 0)
+    first = np.append(begins, len(marks))[np.searchsorted(begins, begin)]
+    return stored.rows(np.minimum(first, begin + most))
 
 
-def recount(counters: Int64, marks: Bytes, first: int, oldest: int, ready: int, depth: int) -> None:
-    """Set the counters of a lane that follow from its head, and from which of its rows can be drawn.
+def ready_in(stored: Stored, held: Bool, window: Window) -> Int64:
+    """The first row of each lane whose window is not complete.
 
     Args:
-        counters: The lane's.
-        marks: Of its rows.
-        first: The first of these.
-        oldest: The first row that can be drawn.
+        stored: The marks.
+        held: Whether the row after a lane's newest holds an observation.
+        window: Of the items.
+    """
+    marks, end = stored.marks, stored.end
+    if not window.across:  # the windows of earlier streams are
+        begin = np.maximum(stored.begin, _after_last((marks & (STEP | END)) != STEP, end))
+        return stored.rows(np.minimum(np.maximum(begin, end - window.span + held), end))
+    begin = np.maximum(stored.begin, _after_last(((marks & CUT) > 0) | _dropped(marks), end))
+    found = np.flatnonzero(marks & STEP)
+    low, high = np.searchsorted(found, (begin, end))
+    complete = high - low + held - window.span
+    steps = np.append(found, len(marks))
+    waiting = np.where(complete > 0, steps[low + np.maximum(complete, 1) - 1] + 1, steps[low])
+    return stored.rows(np.minimum(waiting, end))
+
+
+def recount(counters: Int64, stored: Stored, oldest: Int64, ready: Int64, depth: int) -> None:
+    """Set the counters of lanes that follow from their heads, and from which of their rows can be drawn.
+
+    Args:
+        counters: The lanes', `[L, 16]`.
+        stored: The marks.
+        oldest: The first row of each lane that can be drawn.
         ready: The first row whose window is not complete.
         depth: How many rows a lane has in memory.
     """
-    counters[[OLDEST, READY, MEMORY]] = oldest, ready, counters[HEAD] % depth
-    counters[STORED] = steps_in(marks)
-    counters[DRAWABLE] = np.count_nonzero(anchors_in(marks[oldest - first : max(ready, oldest) - first]))
+    counters[:, OLDEST], counters[:, READY], counters[:, MEMORY] = oldest, ready, counters[:, HEAD] % depth
+    counters[:, STORED] = steps_in(stored)
+    counters[:, DRAWABLE] = _count(anchors_in(stored.marks), stored.at(oldest), stored.at(np.maximum(ready, oldest)))
 
 
-def recount_ready_steps(counters: Int64, marks: Bytes, first: int) -> None:
+def recount_ready_steps(counters: Int64, stored: Stored) -> None:
     """Set the steps before the row `READY`."""
-    counters[READY_STEPS] = counters[STEPS] - steps_in(marks[counters[READY] - first :])
+    counters[:, READY_STEPS] = counters[:, STEPS] - steps_in(stored.since(counters[:, READY]))
 
 
-def recover(marks: Bytes, counters: Int64, number: int, rows: int, steps: int, window: Window) -> None:
-    """Put right the lane `number` in the marks of all lanes, after a kill in the middle of a call.
+def recover(marks: Bytes, counters: Int64, lanes: Int64, rows: int, steps: int, window: Window) -> None:
+    """Put right some lanes, after a kill in the middle of a call.
 
     Args:
-        marks: Of all lanes.
-        counters: The lane's.
-        number: The lane.
+        marks: Of all lanes, `[blocks, L, K]`.
+        counters: Of all lanes, `[L, 16]`.
+        lanes: Numbers of lanes.
         rows: Of a lane.
         steps: That a lane keeps.
         window: Of the items.
     """
-    head, oldest = int(counters[HEAD]), int(first_rows(counters, rows))
-    first = first_kept(get_rows(marks, number, oldest, head), oldest, steps)
-    if first > oldest:
-        counters[GONE] = first
-    low, cleared = max(0, head - rows), int(counters[CLEARED])
-    if cleared > low and get_rows(marks, number, low, cleared).any():  # a clear was killed before its end
-        set_rows(marks, number, low, np.zeros(cleared - low, np.uint8))
-    if cleared == head:
-        counters[HELD] = 0
-    if head and counters[HELD] == head:
-        # An observation, whatever was to become of it.
-        set_rows(marks, number, head, np.zeros(1, np.uint8))
-    kept = get_rows(marks, number, first, head)
-    oldest = min(max(int(counters[OLDEST]), oldest_in(kept, first, window.lookback)), head)
-    recount(counters, kept, first, oldest, min(max(int(counters[READY]), first), head), marks[:, 0].size)
-    anchors = np.flatnonzero(anchors_in(kept))
-    if len(anchors):
-        since = np.count_nonzero(kept[anchors[-1] :] & (STEP | LOST))
-        counters[STEPS] += (since - counters[STEPS]) % window.starts
+    blocks, _, block = marks.shape
+    depth, now = blocks * block, counters[lanes]
+    head, oldest = now[:, HEAD], first_rows(now, rows)
+    low, cleared = np.maximum(head - rows, 0), np.minimum(now[:, CLEARED], head)
+    left = np.flatnonzero(Stored.read(marks, lanes, low, np.maximum(cleared, low)).marks)
+    if len(left):  # a clear was killed before its end
+        lane, row = (each[left] for each in ranges(low, cleared))
+        marks[place_of(row % depth, lanes[lane], block)] = 0
+    now[cleared == head, HELD] = 0
+    held = (head > 0) & (now[:, HELD] == head)
+    # An observation, whatever was to become of it.
+    marks[place_of(head[held] % depth, lanes[held], block)] = 0
+    stored = Stored.read(marks, lanes, oldest, head)
+    first = first_kept(stored, steps)
+    now[:, GONE] = np.where(first > oldest, first, now[:, GONE])
+    stored = stored.since(first)
+    oldest = np.minimum(np.maximum(now[:, OLDEST], oldest_in(stored, window.lookback)), head)
+    recount(now, stored, oldest, np.minimum(np.maximum(now[:, READY], first), head), depth)
+    if window.starts > 1:
+        newest = _after_last(anchors_in(stored.marks), stored.end) - 1
+        since = _count(stored.marks & (STEP | LOST), newest, stored.end)
+        now[:, STEPS] += np.where(newest >= stored.begin, (since - now[:, STEPS]) % window.starts, 0)
     if window.across:
-        recount_ready_steps(counters, kept, first)
+        recount_ready_steps(now, stored)
+    counters[lanes] = now
 
 
-def with_starts(marks: Bytes, steps: int, starts: int) -> Bytes:
-    """The marks where items start at every `starts`-th step; `steps`: how many the lane was ever given."""
-    counted = ((marks & STEP) > 0) | _dropped(marks)
-    since: Any = np.cumsum(counted)
-    numbers = steps - (since[-1] if len(since) else 0) + since - 1
+def with_starts(stored: Stored, steps: Int64, starts: int) -> Bytes:
+    """The marks of lanes where items start at every `starts`-th step.
+
+    Args:
+        stored: The marks.
+        steps: How many steps each lane was ever given.
+        starts: So many.
+    """
+    marks = stored.marks
+    counted = np.append(0, np.cumsum(((marks & STEP) > 0) | _dropped(marks)))
+    numbers = np.repeat(steps - counted[stored.end], stored.end - stored.begin) + counted[:-1]
     starting = np.where(numbers % starts == 0, marks | START, marks & ~np.uint8(START))
     return np.where(marks & STEP, starting, marks).astype(np.uint8)
 
@@ -154,6 +219,18 @@ def drop_rows(marks: Bytes, lost: Bool, blind: Bool, older: int, window: Window)
         marks[begin:end] = _without_steps(marks[begin:end])
         _begin_again(marks, end, older, window)
     return len(edges)
+
+
+def _count(flags: Array, begin: Int64, end: Int64) -> Int64:
+    """How many of `flags[begin:end]` are not zero, for each pair of places."""
+    low, high = np.searchsorted(np.flatnonzero(flags), (begin, end))
+    return np.asarray(high - low)
+
+
+def _after_last(flags: Bool, end: Int64) -> Int64:
+    """The place after the last flag that is set before each place; 0 if none is."""
+    found = np.flatnonzero(flags)
+    return np.asarray(np.append(-1, found)[np.searchsorted(found, end)] + 1)
 
 
 def _dropped(marks: Bytes) -> Bool:

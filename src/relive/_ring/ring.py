@@ -8,7 +8,7 @@ each lane has one more physical row for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -115,7 +115,7 @@ class Ring:
         kept = {name: memory.host(name) if name in keeps else None for name in (*BOOKKEEPING, TOUCHED)}
         self.given, self.arrival, self.touched = kept["given"], kept["arrival"], kept[TOUCHED]
         if not memory.fresh:
-            self.recover(set(range(self.lanes)).difference(busy))
+            self.recover(np.delete(np.arange(self.lanes), busy))
             if self.touched is not None and not busy:
                 self.touched[ENDED] = self.touched[BEGUN]  # calls that a kill ended
         self._kernels = kernels.active()
@@ -171,7 +171,7 @@ class Ring:
             **({TOUCHED: ArraySpec((2, -(-lanes // GROUP)), integers)} if TOUCHED in keeps else {}),
         }
 
-    def recover(self, lanes: Iterable[int]) -> None:
+    def recover(self, lanes: Int64) -> None:
         """Put right what a writer of `lanes` left that was killed in the middle of a call; no other writer has them.
 
         A lane's `head` is moved once all before it stands, so everything else follows from it and from the marks. Where
@@ -180,8 +180,7 @@ class Ring:
         with importing:
             from .recount import recover  # a new buffer has nothing to recover
 
-        for number in lanes:
-            recover(self.marks, self.counters[number], number, self.rows, self.steps, self.window)
+        recover(self.marks, self.counters, lanes, self.rows, self.steps, self.window)
 
     def gather(self, columns: Sequence[Array], picks: Sequence[int]) -> GatherKernel:
         """A kernel that copies rows of `columns`; see `Gather` in `_ring/kernels_numpy/gather.py`."""

@@ -13,13 +13,15 @@ from .._base.frozen import Frozen
 from .._base.types import Array, Int64
 from .._buffer.choices import Choices
 from .._buffer.core import Core, opened
+from .._ring import kernels
 from .._ring.ring import Ring
 from ..schema import Column
 from ..storage import Ram
 from ._filling import fill_limiter, fill_ring, fill_sampler
-from ._lane import lanes_of
+from ._lanes import lanes_of
 from ._names import CLOCK, LIMITER, WHOLE
 from ._snapshot import Facts, Snapshot, restore
+from ._steps import rows_in
 
 if TYPE_CHECKING:
     from ..buffer import ReplayBuffer
@@ -49,13 +51,11 @@ def copied(core: Core) -> Copy:
     snapshot = Snapshot(core)
     with core.lock.alone():
         snapshot.take()
-        first, head = snapshot.first.tolist(), snapshot.head.tolist()
-        columns = [
-            np.concatenate(
-                [array[_places(ring, *ends, column)] for ends in zip(range(ring.lanes), first, head, strict=True)]
-            )
-            for column, array in zip(core.schema.columns, ring.columns, strict=True)
-        ]
+        columns = []
+        for number, column in enumerate(core.schema.columns):
+            units, rows, block = _units(ring, number, column, snapshot.first, snapshot.head)
+            columns.append(np.empty((rows_in(units), *rows.shape[1:]), rows.dtype))
+            kernels.active().copy_ranges([rows], ring.lanes, block, units, columns[-1:])
         snapshot.check()
         # Here, since others may draw later; and `copy.copy` takes what it is given for the copy.
         facts = Facts(**{**vars(snapshot.facts), "rng": deepcopy(snapshot.facts.rng)})
@@ -68,7 +68,7 @@ def rebuilt(kind: type[ReplayBuffer], copy: Copy) -> ReplayBuffer:
     lanes = lanes_of(arrays, choices.rows)
 
     def fill(spec: Mapping[str, ArraySpec], memory: Memory) -> bool:
-        fill_ring(memory, lanes, arrays[CLOCK], spec)
+        fill_ring(memory, lanes, 0, arrays[CLOCK], spec)
         whole = {name.removeprefix(WHOLE): array for name, array in arrays.items() if name.startswith(WHOLE)}
         fill_sampler(memory, choices.sampler, lanes, choices.rows, whole, "ReplayBuffer")
         if choices.limiter is not None:
@@ -76,15 +76,19 @@ def rebuilt(kind: type[ReplayBuffer], copy: Copy) -> ReplayBuffer:
         return False
 
     core = opened(choices, Ram(), copy.facts.rng, fill)
-    for column, array, values in zip(core.schema.columns, core.ring.columns, copy.columns, strict=True):
-        places = [_places(core.ring, number, lane.first, lane.head, column) for number, lane in enumerate(lanes)]
-        array[np.concatenate(places)] = values
+    for number, (column, values) in enumerate(zip(core.schema.columns, copy.columns, strict=True)):
+        units, rows, block = _units(core.ring, number, column, lanes.first, lanes.head)
+        kernels.active().set_ranges([rows], core.ring.lanes, block, units, [values])
     restore(core, copy.facts)
     core.tally.identity = copy.identity
     return kind._of(core)
 
 
-def _places(ring: Ring, lane: int, first: int, head: int, column: Column) -> Int64:
-    """Where the units of a column are that have a lane's stored rows, and the observation after them."""
-    every = column.field.every or 1
-    return ring.units(np.arange(first // every, head // every + 1) * every, lane, column.field.every)
+def _units(ring: Ring, number: int, column: Column, first: Int64, head: Int64) -> tuple[Int64, Array, int]:
+    """The units of a column that have the lanes' stored rows and the observation after them, as ranges.
+
+    With them its array, and how many units of a lane lie together in it.
+    """
+    every = column.field.every
+    units = np.stack([np.arange(ring.lanes), first // (every or 1), head // (every or 1) + 1], axis=1)
+    return units, ring.columns[number][: -1 if every is None else None], ring.marks.shape[2] if every is None else 1

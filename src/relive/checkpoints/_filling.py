@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,9 +12,10 @@ from .._base.types import Array, Int64
 from .._flow.limit import BEFORE, BEGUN, NAME, SPEC
 from .._ring import kernels
 from .._ring.lanes import HEAD, OLDEST, READY, STEPS
+from .._ring.ring import BOOKKEEPING
 from ..errors import StorageError, message
 from ..samplers import Sampler
-from ._lane import Lane
+from ._lanes import Lanes
 from ._manifest import damaged
 
 
@@ -28,35 +29,30 @@ def check_fresh(memory: Memory) -> None:
         raise StorageError(message("a storage without arrays of an earlier buffer", "one with them", "$.storage"))
 
 
-def fill_ring(memory: Memory, lanes: Sequence[Lane], clock: Int64, names: Mapping[str, ArraySpec]) -> None:
-    """Fill the ring's counters and what it keeps for each row."""
+def fill_ring(memory: Memory, lanes: Lanes, begin: int, clock: Int64, names: Mapping[str, ArraySpec]) -> None:
+    """Fill the ring's counters and what it keeps for each row, in the lanes from `begin` on."""
     memory.host("ring/clock")[:] = clock
-    memory.host("ring/counters")[:] = [lane.counters for lane in lanes]
-    _set(memory.host("ring/marks"), lanes, [lane.marks for lane in lanes])
-    for name in ("given", "arrival"):
-        if f"ring/{name}" in names:
-            _set(memory.host(f"ring/{name}"), lanes, [lane.kept.get(name) for lane in lanes])
+    memory.host("ring/counters")[begin : begin + len(lanes)] = lanes.counters
+    _set(memory.host("ring/marks"), lanes, begin, lanes.marks)
+    for name in BOOKKEEPING:
+        if f"ring/{name}" in names and name in lanes.kept:
+            _set(memory.host(f"ring/{name}"), lanes, begin, lanes.kept[name])
 
 
-def _set(array: Array, lanes: Sequence[Lane], values: Sequence[Array | None]) -> None:
-    """Write what there is for the rows of each lane into an array `[blocks, L, K]`."""
-    some = [
-        (number, lane, rows) for number, (lane, rows) in enumerate(zip(lanes, values, strict=True)) if rows is not None
-    ]
-    if some:
-        ranges = np.array([(number, lane.first, lane.head) for number, lane, _ in some])
-        given = some[0][2] if len(some) == 1 else np.concatenate([rows for *_, rows in some])
-        _, count, block = array.shape
-        kernels.active().set_ranges([array.reshape(-1)], count, block, ranges, [given])
+def _set(array: Array, lanes: Lanes, begin: int, values: Array) -> None:
+    """Write what there is for each row into an array `[blocks, L, K]`, from the lane `begin` on."""
+    ranges = np.stack([begin + np.arange(len(lanes)), lanes.first, lanes.head], axis=1)
+    _, count, block = array.shape
+    kernels.active().set_ranges([array.reshape(-1)], count, block, ranges, [values])
 
 
-def fill_limiter(memory: Memory, totals: Array, lanes: Sequence[Lane]) -> None:
+def fill_limiter(memory: Memory, totals: Array, lanes: Lanes) -> None:
     """Let a limiter go on from what was counted.
 
     Raises:
         ValueError: No limiter counted that.
     """
-    steps = sum(int(lane.counters[STEPS]) for lane in lanes)
+    steps = lanes.counters[:, STEPS].sum()
     good = (
         totals.dtype == np.int64 and totals.shape == SPEC.shape[1:] and bool(((totals >= 0) & (totals < 2**62)).all())
     )
@@ -66,7 +62,7 @@ def fill_limiter(memory: Memory, totals: Array, lanes: Sequence[Lane]) -> None:
 
 
 def fill_sampler(
-    memory: Memory, sampler: Sampler, lanes: Sequence[Lane], rows: int, whole: Mapping[str, Array], at: str
+    memory: Memory, sampler: Sampler, lanes: Lanes, rows: int, whole: Mapping[str, Array], at: str
 ) -> None:
     """Fill the sampler's arrays with those of the same sampler over the same rows.
 
@@ -79,14 +75,14 @@ def fill_sampler(
         array = memory.host(f"sampler/{name}")
         if wanted.saved == "slots":
             places = array[: len(lanes) * rows].reshape(rows, len(lanes), 1)
-            _set(places, lanes, [lane.slots[name] for lane in lanes])
+            _set(places, lanes, 0, lanes.slots[name])
         elif wanted.saved == "seen":
-            array[:] = [lane.counters[[OLDEST, READY, HEAD]] for lane in lanes]
+            array[:] = lanes.counters[:, [OLDEST, READY, HEAD]]
         elif wanted.saved == "whole":
             array[:] = whole.get(name, 0)
 
 
-def check_sampler(sampler: Sampler, lanes: Sequence[Lane], rows: int, whole: Mapping[str, Array]) -> None:
+def check_sampler(sampler: Sampler, lanes: Lanes, rows: int, whole: Mapping[str, Array]) -> None:
     """Check that saved arrays can be those of a sampler.
 
     Raises:
@@ -94,12 +90,11 @@ def check_sampler(sampler: Sampler, lanes: Sequence[Lane], rows: int, whole: Map
     """
     for name, wanted in sampler.spec(len(lanes), rows).items():
         if wanted.saved == "slots":
-            good = all(lane.slots[name].dtype == wanted.dtype for lane in lanes)
+            good = lanes.slots[name].dtype == wanted.dtype
         else:
             found = whole[name] if wanted.saved == "whole" and wanted.nbytes else None
             good = found is None or (found.shape == wanted.shape and found.dtype == wanted.dtype)
         if not good:
             raise ValueError(f"invalid {name}")
-    sound = completed(sampler, Sampler).sound
-    if not all(sound(lane.slots, whole, lane.drawable()) for lane in lanes):
+    if not completed(sampler, Sampler).sound(lanes.slots, whole, lanes.drawable()):
         raise ValueError("invalid priorities")

@@ -30,7 +30,7 @@ from ..samplers import Sampler, Uniform
 from ..storage import Ram, Storage
 from . import _manifest
 from ._filling import check_fresh, check_sampler, fill_limiter, fill_ring, fill_sampler
-from ._lane import MOST
+from ._lanes import MOST
 from ._manifest import damaged
 from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS, LIMITER
 from ._reading import OpenSave
@@ -201,7 +201,7 @@ class Loading:
         self.rows = rows_of(self.steps, self.boundaries)
         self.item.check(self.schema, self.steps)
         for save in saves:
-            if any(lane.head >= MOST // self.num_envs for lane in save.lanes):
+            if (save.lanes.head >= MOST // self.num_envs).any():
                 raise ArgumentError(message("ids below 2**62", "larger ones", save.at, "load fewer lanes"))
         self.window = self.item.window(self.schema)
 
@@ -232,7 +232,7 @@ class Loading:
         """Fill arrays as the buffer left them that was saved."""
         save = self._saves[0]
         check_fresh(memory)
-        fill_ring(memory, save.lanes, save.arrays[CLOCK], spec)
+        fill_ring(memory, save.lanes, 0, save.arrays[CLOCK], spec)
         fill_sampler(memory, self.sampler, save.lanes, self.rows, save.whole(), save.at)
         self._fill_limiter(memory)
         return False
@@ -240,13 +240,11 @@ class Loading:
     def _fill_ring(self, spec: Mapping[str, ArraySpec], memory: Memory) -> bool:
         """Fill the ring with the chosen lanes; the sampler begins with arrays of zeros."""
         check_fresh(memory)
-        lanes = [
-            save.lanes[lane].refitted(self.window, self.num_envs, self.rows, self.steps)
-            for save, chosen in zip(self._saves, self._chosen, strict=True)
-            for lane in chosen
-        ]
-        clock = np.max([save.arrays[CLOCK] for save in self._saves], axis=0)
-        fill_ring(memory, lanes, clock, spec)
+        clock, begin = np.max([save.arrays[CLOCK] for save in self._saves], axis=0), 0
+        for save, chosen in zip(self._saves, self._chosen, strict=True):
+            lanes = save.lanes.refitted(chosen, self.window, self.num_envs, self.rows, self.steps)
+            fill_ring(memory, lanes, begin, clock, spec)
+            begin += len(chosen)
         self._fill_limiter(memory)
         return True
 
@@ -262,8 +260,7 @@ class Loading:
         ring, begin = core.ring, 0
         oldest = np.maximum(ring.counters[:, HEAD] - self.rows, 0)
         for save, chosen in zip(self._saves, self._chosen, strict=True):
-            places = np.full(len(save.lanes), -1)
-            places[chosen] = begin + np.arange(len(chosen))
+            places = _places(save, chosen, begin)
             for every in dict.fromkeys(column.field.every for column in self.schema.columns):
                 columns = [number for number, c in enumerate(self.schema.columns) if c.field.every == every]
                 targets = [ring.columns[number][: -1 if every is None else None] for number in columns]
@@ -279,7 +276,7 @@ class Loading:
         adopt = core.index.adopt
         if adopt is None:
             return
-        begin, found = 0, []
+        begin, ids, orders, found = 0, [], [], []
         for save, chosen in zip(self._saves, self._chosen, strict=True):
             with damaged(save.at):
                 saved = built("sampler", save.manifest.choices["sampler"])
@@ -287,20 +284,32 @@ class Loading:
                 if carried_of is None:
                     return
                 check_sampler(saved, save.lanes, save.rows, save.whole())
-            for i, lane in enumerate(save.lanes[number] for number in chosen):
-                rows = lane.anchors()
-                carried = carried_of({n: a[rows - lane.first] for n, a in lane.slots.items()}, save.whole())
-                found.append((rows * self.num_envs + begin + i, carried))
+            at = save.lanes.drawable()
+            lane, row = (each[at] for each in save.lanes.rows())
+            place = _places(save, chosen, begin)[lane]
+            which = np.argsort(place, kind="stable")[np.count_nonzero(place < 0) :]
+            place, at = place[which], at[which]
+            carried = carried_of({name: array[at] for name, array in save.lanes.slots.items()}, save.whole())
+            ids.append(row[which] * self.num_envs + place)
+            within = np.arange(len(at)) - np.searchsorted(place, place)
+            orders.append(within if carried.order is None else carried.order)
+            found.append(carried)
             begin += len(chosen)
-        ids = np.concatenate([each for each, _ in found])
-        raw = np.concatenate([carried.raw for _, carried in found])
-        order = np.argsort(np.concatenate([carried.order for _, carried in found]), kind="stable")
-        located = core.ring.locate(ids)
+        raw = np.concatenate([carried.raw for carried in found])
+        order = np.argsort(np.concatenate(orders), kind="stable")
+        located = core.ring.locate(np.concatenate(ids))
         if located.states is not None:
             order = order[located.states[order] == State.DRAWABLE]
         if not valid(raw).all():
             raise CorruptionError(event("Priorities that are not finite", self._saves[0].at))
-        adopt(located.slots[order], raw[order], max(carried.largest for _, carried in found))
+        adopt(located.slots[order], raw[order], max(carried.largest for carried in found))
+
+
+def _places(save: OpenSave, chosen: Int64, begin: int) -> Int64:
+    """Which lane of the buffer each lane of a save becomes, -1 for none; those chosen are the ones from `begin` on."""
+    places = np.full(len(save.lanes), -1)
+    places[chosen] = begin + np.arange(len(chosen))
+    return places
 
 
 def _placed(ranges: Int64, places: Int64, oldest: Int64) -> Int64:

@@ -10,34 +10,21 @@ import zlib
 
 import numpy as np
 
-from .._base.frozen import Frozen
 from .._base.types import Bool
 from .._disk.files import Folder
-from .._ring.lanes import CUTS, HELD, STEP
+from .._ring.lanes import CUTS, HELD, STEP, distinct
 from .._ring.plans import Window
-from .._ring.recount import drop_rows, steps_in
+from .._ring.recount import Stored, drop_rows, steps_in
 from ..errors import StorageError
 from ..items._columns import lookback_of
 from . import _manifest
-from ._lane import Lane
+from ._lanes import Lanes
 from ._manifest import File, damaged
 from ._reading import OpenSave
 from ._saving import Part
 from ._snapshot import name_of
-from ._steps import RANGES, in_units
+from ._steps import RANGES, in_units, since
 from ._tensors import TensorReader
-
-
-class Readable(Frozen):
-    """The rows of a lane that can be read.
-
-    Attributes:
-        lost: bool, one for each row: a value in it is damaged.
-        blind: Likewise, for its observation.
-    """
-
-    lost: Bool
-    blind: Bool
 
 
 class Mended(OpenSave):
@@ -45,8 +32,8 @@ class Mended(OpenSave):
 
     Attributes:
         problems: What could not be read.
-        lost: How many steps each lane has lost.
-        stored: How many it had.
+        lost: How many steps each lane has lost, int64 `[L]`.
+        stored: How many it had, `[L]`.
     """
 
     def __init__(self, folder: Folder, number: int) -> None:
@@ -54,13 +41,9 @@ class Mended(OpenSave):
         self._damage: dict[str, list[int]] = {}
         super().__init__(folder, number)
         older = lookback_of(self.schema)
-        before = [steps_in(lane.marks) for lane in self.lanes]
-        self.lanes = [
-            mended(lane, found, older, self.window, len(self.lanes), self.rows)
-            for lane, found in zip(self.lanes, self._readable(), strict=True)
-        ]
-        self.stored = before
-        self.lost = [had - steps_in(lane.marks) for had, lane in zip(before, self.lanes, strict=True)]
+        self.stored = steps_in(self.lanes.stored)
+        self.lanes = mended(self.lanes, *self._readable(), older, self.window, self.rows)
+        self.lost = self.stored - steps_in(self.lanes.stored)
 
     def _parts(self) -> list[tuple[Part, TensorReader]]:
         found = []
@@ -83,50 +66,53 @@ class Mended(OpenSave):
     def _forgiving(self, name: str, file: File) -> TensorReader:
         return TensorReader(self._folder, name, file.nbytes, file.checksum, forgiving=True)
 
-    def _readable(self) -> list[Readable]:
-        """The rows that a sound chunk of some file has; the others are lost."""
-        found = [Readable(np.zeros(len(lane.marks), bool), np.zeros(len(lane.marks), bool)) for lane in self.lanes]
+    def _readable(self) -> tuple[Bool, Bool]:
+        """Which rows no sound chunk of some file has, and which of them not even with their observations."""
+        lanes = self.lanes
+        lost, blind = np.zeros((2, len(lanes.marks)), bool)
+        lane_of_row, rows = lanes.rows()
         for number, column in enumerate(self.schema.columns):
             name, every = name_of(column.keys), column.field.every or 1
-            begins = [lane.first // every for lane in self.lanes]
-            # The unit that is still being written is beside the counters.
-            units = [
-                np.arange(begin, lane.head // every + 1) < lane.head // every
-                for begin, lane in zip(begins, self.lanes, strict=True)
-            ]
+            begin, end = lanes.first // every, lanes.head // every
+            ends = np.cumsum(end + 1 - begin)
+            offset = ends - (end + 1)  # where the unit 0 of a lane would be
+            units = np.ones(ends[-1], bool)
+            units[offset + end] = False  # the unit that is still being written is beside the counters
             for part, reader in self.parts:
-                bad, start = reader.touched(name, self._damage[reader.at]), 0
-                for lane, first, last in in_units(part.ranges, column.field.every).tolist():
-                    low, end = max(first, begins[lane]), start + last - first
-                    units[lane][low - begins[lane] : last - begins[lane]] = bad[start + low - first : end]
-                    start = end
-            for lane, begin, lost, each in zip(self.lanes, begins, units, found, strict=True):
-                of_rows = lost[np.arange(lane.first, lane.head) // every - begin]
-                np.logical_or(each.lost, of_rows, out=each.lost)
-                if number < self.schema.num_obs:
-                    np.logical_or(each.blind, of_rows, out=each.blind)
-        return found
+                bad = reader.touched(name, self._damage[reader.at])
+                lane, unit, at = since(in_units(part.ranges, column.field.every), begin)
+                units[offset[lane] + unit] = bad[at]
+            of_rows = units[offset[lane_of_row] + rows // every]
+            lost |= of_rows
+            if number < self.schema.num_obs:
+                blind |= of_rows
+        return lost, blind
 
 
-def mended(lane: Lane, found: Readable, older: int, window: Window, lanes: int, rows: int) -> Lane:
-    """A lane without the steps that cannot be read.
+def mended(lanes: Lanes, lost: Bool, blind: Bool, older: int, window: Window, rows: int) -> Lanes:
+    """Lanes without the steps that cannot be read.
 
     Args:
-        lane: The lane as it was saved.
-        found: What can be read of it.
+        lanes: The lanes as they were saved.
+        lost: bool, one for each row: a value in it is damaged.
+        blind: Likewise, for its observation.
         older: Older frames that observations show.
         window: That of the item.
-        lanes: Lanes of the ring.
-        rows: Rows of its lanes.
+        rows: Rows of a lane of the ring.
     """
-    lost = found.blind | (found.lost & ((lane.marks & STEP) > 0))
-    if not lost.any():
-        return lane
-    marks, counters = lane.marks.copy(), lane.counters.copy()
-    counters[CUTS] += drop_rows(marks, lost, found.blind, older, window)
-    if not marks[-1] & STEP:
-        counters[HELD] = 0
-    cut = Lane(counters, lane.first, marks, lane.kept, lane.slots).counted(window, lanes, rows)
-    anchors = np.isin(np.arange(cut.first, cut.head), cut.anchors())
-    slots = {name: np.where(anchors, array, np.zeros(1, array.dtype)) for name, array in lane.slots.items()}
-    return Lane(cut.counters, cut.first, marks, lane.kept, slots)
+    lost = blind | (lost & ((lanes.marks & STEP) > 0))
+    lane_of_row, _ = lanes.rows()
+    changed = distinct(lane_of_row[lost])
+    marks, counters = lanes.marks.copy(), lanes.counters.copy()
+    for lane in changed.tolist():
+        of_lane = slice(lanes.stored.begin[lane], lanes.stored.end[lane])
+        counters[lane, CUTS] += drop_rows(marks[of_lane], lost[of_lane], blind[of_lane], older, window)
+        if not marks[of_lane][-1] & STEP:
+            counters[lane, HELD] = 0
+    stored = Stored.of(marks, lanes.first, lanes.head)
+    cut = Lanes(counters, stored, lanes.kept, lanes.slots).counted(window, len(lanes), rows)
+    counters[changed] = cut.counters[changed]
+    cleared = np.isin(lane_of_row, changed)
+    cleared[cut.drawable()] = False
+    slots = {name: np.where(cleared, np.zeros(1, array.dtype), array) for name, array in lanes.slots.items()}
+    return Lanes(counters, stored, lanes.kept, slots)

@@ -16,7 +16,7 @@ from .._ring.plans import Window
 from ..errors import CorruptionError, event, message
 from ..schema import Column, Schema
 from . import _manifest
-from ._lane import Lane, lanes_of
+from ._lanes import Lanes, lanes_of
 from ._manifest import File, Manifest, damaged
 from ._names import COUNTERS, LAST_IDS, LAST_WEIGHTS, NEXT, WHOLE
 from ._saving import Basis, Part
@@ -98,8 +98,7 @@ class OpenSave:
     @property
     def basis(self) -> Basis:
         """What a further save of the same buffer can build upon."""
-        head = np.array([lane.head for lane in self.lanes])
-        return Basis(self.manifest.token, head, tuple(part for part, _ in self.parts))
+        return Basis(self.manifest.token, self.lanes.head, tuple(part for part, _ in self.parts))
 
     def pieces(self, columns: Sequence[Column], named: Callable[[Int64], Int64] = _as_they_are) -> Iterator[Piece]:
         """All units of columns that are kept at the same steps, piece by piece, the open ones last.
@@ -121,7 +120,7 @@ class OpenSave:
                 count = rows_in(some)
                 yield Piece(some, [_typed(s.rows(count), c) for s, c in zip(streams, columns, strict=True)])
         following = [_typed(self.arrays[NEXT + name], column) for name, column in zip(names, columns, strict=True)]
-        head = np.array([lane.head for lane in self.lanes]) // (every or 1)
+        head = self.lanes.head // (every or 1)
         yield Piece(named(ranges_of(np.arange(len(head)), head, head + 1)), following)
 
     def value(self, column: Column, lane: int, row: int) -> Array:
@@ -163,14 +162,13 @@ class OpenSave:
         lane, first, last = ranges.T
         if not ((lane >= 0) & (lane < len(self.lanes))).all():
             raise ValueError("invalid lanes")
-        heads = np.array([each.head for each in self.lanes])[lane]
-        if not ((first >= 0) & (first < last) & (last <= heads)).all():
+        if not ((first >= 0) & (first < last) & (last <= self.lanes.head[lane])).all():
             raise ValueError("invalid rows")
         return ranges
 
     def _check_ranges(self, parts: Sequence[tuple[Part, TensorReader]]) -> None:
         """Every stored row is in one file."""
-        firsts = np.array([lane.first for lane in self.lanes])
+        firsts = self.lanes.first
         ranges = np.concatenate([np.empty((0, 3), np.int64), *(part.ranges for part, _ in parts)])
         live = clipped(ranges, firsts)
         live = live[np.lexsort((live[:, 1], live[:, 0]))]
@@ -178,7 +176,7 @@ class OpenSave:
         # Each begins where the one before it in its lane ends, and the last one ends with the lane.
         begins, ends = np.append(True, lane[1:] != lane[:-1])[: len(lane)], np.append(lane[1:] != lane[:-1], True)
         good = (first == np.where(begins, firsts[lane], np.append(0, last)[:-1])).all()
-        whole = ranges_of(np.arange(len(firsts)), firsts, np.array([each.head for each in self.lanes]))
+        whole = ranges_of(np.arange(len(firsts)), firsts, self.lanes.head)
         if not (good and np.array_equal(live[ends[: len(lane)]][:, [0, 2]], whole[:, [0, 2]])):
             raise CorruptionError(event("Its files do not have each of its rows once", self.at))
 
@@ -186,7 +184,7 @@ class OpenSave:
         if reader.tensors.get(name) != Tensor.of(column.field.dtype, (count, *column.field.shape)):
             raise CorruptionError(event(f"`{name}` has another shape than the schema says", reader.at))
 
-    def _lanes_of(self, state: TensorReader, lanes: int) -> list[Lane]:
+    def _lanes_of(self, state: TensorReader, lanes: int) -> Lanes:
         if state.tensors[COUNTERS].shape[0] != lanes:
             raise ValueError("counters of other lanes")
         for column in self.schema.columns:
@@ -201,7 +199,7 @@ class OpenSave:
         found = lanes_of(arrays, self.rows)
         if not ((ids >= 0) & (rows < arrays[COUNTERS][ids % lanes, HEAD])).all():
             raise ValueError("ids of no step")
-        if not all(lane.fits() for lane in found):
+        if not found.fit():
             raise ValueError("counters that do not fit the rows")
         return found
 

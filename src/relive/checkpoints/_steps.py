@@ -15,6 +15,7 @@ from itertools import chain
 import numpy as np
 
 from .._base.types import Int64
+from .._ring import lanes
 from ..schema import Column, Schema
 from ._copy_on_overwrite import CopyOnOverwrite
 from ._snapshot import name_of
@@ -39,6 +40,13 @@ def clipped(ranges: Int64, first: Int64) -> Int64:
 def rows_in(ranges: Int64) -> int:
     """The number of rows in ranges."""
     return int((ranges[:, 2] - ranges[:, 1]).sum())
+
+
+def since(ranges: Int64, first: Int64) -> tuple[Int64, Int64, Int64]:
+    """The rows in ranges, without those before `first` of their lanes: lanes, rows, and places among all of them."""
+    lane, begin, end = ranges.T
+    which, rows = lanes.ranges(np.maximum(begin, first[lane]), end)
+    return lane[which], rows, rows + (np.cumsum(end - begin) - end)[which]
 
 
 def in_units(ranges: Int64, every: int | None) -> Int64:

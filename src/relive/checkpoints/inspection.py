@@ -11,19 +11,21 @@ import numpy as np
 
 from .._base.capabilities import completed
 from .._base.frozen import Frozen
-from .._base.types import Array, Bool, Bytes, Float64, Int64
+from .._base.types import Array, Float64, Int64
 from .._disk.files import TEMPORARY, Folder
 from .._ring.lanes import CUTS, END, FIRST, HISTORY, LOST, STEP, STEPS, TERMINATED, TRUNCATED
+from .._ring.recount import steps_in
 from .._schema.fields import is_image
 from ..errors import StorageError, message
 from ..samplers import Sampler
 from ..schema import Column, Schema
 from . import _manifest
-from ._lane import Lane
+from ._lanes import Lanes
 from ._manifest import Manifest, damaged
 from ._reading import OpenSave
 from ._saved_as import built, text_of
 from ._snapshot import name_of
+from ._steps import since
 from ._tensors import TensorReader
 
 Progress = Callable[[int, int], None]
@@ -197,19 +199,14 @@ def _contents(save: OpenSave) -> dict[str, Any]:
         named = ("item", "sampler", "storage", "limiter")
         choices = {name: built(name, facts[name]) for name in named if name in facts}
         texts = {name: text_of(facts[name]) if each is None else repr(each) for name, each in choices.items()}
-    counters = np.stack([lane.counters for lane in lanes])
-    steps = [(lane.marks & STEP) > 0 for lane in lanes]
-    rewards = _rewards(save, steps)
-    whole = [_episodes(lane.marks) for lane in lanes]
-    lengths = np.concatenate([ends - begins for begins, ends in whole])
+    steps, stored = np.flatnonzero(lanes.marks & STEP), steps_in(lanes.stored)
+    rewards = _rewards(save)[steps]
+    begins, ends = _episodes(lanes)
     single = not save.schema.reward.shape
-    returns = [
-        np.array([part[begin:end].sum() for begin, end in zip(*each, strict=True)])
-        for part, each in zip(rewards, whole, strict=True)
-    ]
-    items = [lane.anchors() for lane in lanes]
+    items = lanes.drawable()
+    lane, rows = lanes.rows()
     images = [c for c in save.schema.columns if is_image(c.field.dtype, c.field.shape) and not c.field.every]
-    priorities, shares = _draws(save, choices["sampler"], lanes, items)
+    priorities, shares = _draws(save, choices["sampler"], items)
     return {
         "schema": save.schema,
         "fields": tuple(_field(save, column) for column in save.schema.columns),
@@ -217,78 +214,68 @@ def _contents(save: OpenSave) -> dict[str, Any]:
         "lanes": len(lanes),
         "rows": save.rows,
         "steps": save.steps,
-        "stored": np.array([np.count_nonzero(each) for each in steps]),
-        "finals": np.array([np.count_nonzero(~each) for each in steps]),
-        "added": int(counters[:, STEPS].sum()),
+        "stored": stored,
+        "finals": lanes.head - lanes.first - stored,
+        "added": int(lanes.counters[:, STEPS].sum()),
         "drawn": save.manifest.counts["drawn"],
-        "cuts": int(counters[:, CUTS].sum()),
-        "lengths": lengths,
-        "returns": np.concatenate(returns) if single else np.empty(0),
-        "rewards": np.concatenate(rewards).reshape(-1),
-        "ages": np.concatenate([lane.head - 1 - rows for lane, rows in zip(lanes, items, strict=True)]),
+        "cuts": int(lanes.counters[:, CUTS].sum()),
+        "lengths": ends - begins,
+        "returns": np.array([rewards[i:j].sum() for i, j in zip(begins, ends, strict=True)] if single else [], float),
+        "rewards": rewards.reshape(-1),
+        "ages": lanes.head[lane[items]] - 1 - rows[items],
         "priorities": priorities,
         "shares": shares,
-        "images": tuple((name_of(column.keys), _examples(save, column, steps)) for column in images),
+        "images": tuple((name_of(column.keys), _examples(save, column, lane[steps], rows[steps])) for column in images),
     }
 
 
-def _rewards(save: OpenSave, steps: list[Bool]) -> list[Float64]:
-    """The rewards of each lane's steps, float64."""
-    column = next(column for column in save.schema.columns if column.keys == ("reward",))
-    found = [np.zeros((len(each), *column.field.shape)) for each in steps]
+def _rewards(save: OpenSave) -> Float64:
+    """The rewards of all rows, float64."""
+    column, lanes = next(column for column in save.schema.columns if column.keys == ("reward",)), save.lanes
+    found = np.zeros((len(lanes.marks), *column.field.shape))
     for piece in save.pieces([column]):
-        (values,), done = piece.values, 0
-        for number, first, last in piece.ranges.tolist():
-            lane = save.lanes[number]
-            low, high = max(first, lane.first), min(last, lane.head)
-            if low < high:
-                rows = values[done + low - first : done + high - first]
-                found[number][low - lane.first : high - lane.first] = rows
-            done += last - first
-    return [part[each] for part, each in zip(found, steps, strict=True)]
+        lane, rows, at = since(piece.ranges, lanes.first)
+        stored = rows < lanes.head[lane]
+        found[(lanes.stored.begin - lanes.first)[lane[stored]] + rows[stored]] = piece.values[0][at[stored]]
+    return found
 
 
-def _episodes(marks: Bytes) -> tuple[Int64, Int64]:
-    """Where the episodes that are stored as a whole begin and end among a lane's steps."""
+def _episodes(lanes: Lanes) -> tuple[Int64, Int64]:
+    """Where the episodes that are stored as a whole begin and end among all steps, one lane after the other."""
+    marks, lane = lanes.marks, lanes.rows()[0]
     steps = (marks & STEP) > 0
-    before = np.append(0, marks[:-1])[steps]  # the mark of the row before each step
-    kept = marks[steps]
+    # The mark of the row before each step.
+    before = (np.append(0, marks[:-1]) * (lane == np.append(-1, lane[:-1])))[steps]
+    kept, lane = marks[steps], lane[steps]
     first = ((kept & FIRST) > 0) | ((before & (HISTORY | LOST)) == HISTORY)
     ends = np.flatnonzero(kept & END) + 1
-    begins = np.append(0, ends[:-1]) if len(ends) else ends
+    begins = np.maximum(np.append(0, ends)[:-1], np.searchsorted(lane, lane[ends - 1]))
     whole = ((kept[ends - 1] & (TERMINATED | TRUNCATED)) > 0) & first[begins]
     return begins[whole], ends[whole]
 
 
-def _draws(save: OpenSave, sampler: Sampler | None, lanes: list[Lane], items: list[Int64]) -> tuple[Float64, Float64]:
+def _draws(save: OpenSave, sampler: Sampler | None, items: Int64) -> tuple[Float64, Float64]:
     """The raw priorities of the items, and their shares of the draws."""
-    slots = {
-        name: np.concatenate([lane.slots[name][rows - lane.first] for lane, rows in zip(lanes, items, strict=True)])
-        for name in lanes[0].slots
-    }
+    slots = {name: array[items] for name, array in save.lanes.slots.items()}
     raw = mass = np.empty(0)
     with damaged(save.at):
         able = None if sampler is None else completed(sampler, Sampler)
         if able is not None and able.carried is not None:
             raw = able.carried(slots, save.whole()).raw
         if able is not None and able.masses is not None:
-            mass = able.masses(sum(map(len, items)), slots)
+            mass = able.masses(len(items), slots)
     total = mass.sum()
     return raw, mass * (len(mass) / total) if total > 0 else np.empty(0)
 
 
 def _field(save: OpenSave, column: Column) -> tuple[str, str, tuple[int, ...], int]:
     field, every = column.field, column.field.every or 1
-    units = sum(lane.head // every - lane.first // every for lane in save.lanes)
+    units = int((save.lanes.head // every - save.lanes.first // every).sum())
     return name_of(column.keys), field.dtype.name, field.full_shape, units * field.nbytes
 
 
-def _examples(save: OpenSave, column: Column, steps: list[Bool]) -> list[tuple[int, int, Array]]:
-    """Values of up to 12 steps; of stacks the newest frame."""
-    ends = np.cumsum([np.count_nonzero(each) for each in steps])
-    found = []
-    for at in np.unique(np.linspace(0, ends[-1] - 1, _EXAMPLES).astype(int)) if ends[-1] else ():
-        lane = int(np.searchsorted(ends, at, "right"))
-        row = save.lanes[lane].first + int(np.flatnonzero(steps[lane])[at - ends[lane]])
-        found.append((lane, row, save.value(column, lane, row)))
-    return found
+def _examples(save: OpenSave, column: Column, lanes: Int64, rows: Int64) -> list[tuple[int, int, Array]]:
+    """Values of up to 12 of the steps in these rows of these lanes; of stacks the newest frame."""
+    at = np.unique(np.linspace(0, len(rows) - 1, _EXAMPLES).astype(int)) if len(rows) else slice(0)
+    chosen = zip(lanes[at].tolist(), rows[at].tolist(), strict=True)
+    return [(lane, row, save.value(column, lane, row)) for lane, row in chosen]

@@ -86,7 +86,8 @@ def salvage(
                 buffer = Loading([save], lanes, None, None, *choices, Ram()).buffer(None, alone=True)
                 buffer._core.tally.renew()
                 buffer.save(target)
-                return Salvage(number, tuple(save.stored), tuple(save.lost), (*skipped, *save.problems))
+                stored, lost = (tuple(each.tolist()) for each in (save.stored, save.lost))
+                return Salvage(number, stored, lost, (*skipped, *save.problems))
         raise StorageError(event("No save can be used", folder.path, skipped[0] if skipped else "none is complete"))
 
 

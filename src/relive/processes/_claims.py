@@ -55,7 +55,8 @@ class Claims:
                 for taken in new[:done]:
                     self._locks.drop(taken + 1)
                 raise self._refusal(lane)
-        self._begin(new)
+        if new:
+            self._begin(new)
         return bool(new)
 
     def resume(self) -> None:
@@ -80,8 +81,8 @@ class Claims:
             self._locks.drop(lane + 1)
 
     def _begin(self, lanes: list[int]) -> None:
+        self.ring.recover(np.array(lanes, np.int64))
         for lane in lanes:
-            self.ring.recover([lane])
             if self.ring.counters[lane, LOADED]:
                 self.ring.counters[lane, LOADED] = 0
             else:

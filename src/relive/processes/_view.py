@@ -32,7 +32,7 @@ from .._ring.lanes import (
     set_rows,
 )
 from .._ring.plans import Window
-from .._ring.recount import oldest_in, ready_in
+from .._ring.recount import Stored, oldest_in, ready_in
 from .._ring.ring import BOOKKEEPING, Ring
 from ..errors import ArgumentError, message
 from ..samplers import Index
@@ -120,10 +120,11 @@ class View:
         set_rows(self.ring.marks, lane, head, np.zeros(1, np.uint8))
         if self._window.lookback > self._of_ring.window.lookback and whole:
             kept = get_rows(self.ring.marks, lane, whole, max(whole, head))
-            oldest = max(oldest, oldest_in(kept, whole, self._window.lookback))
+            oldest = max(oldest, int(oldest_in(_stored(kept, whole), self._window.lookback)[0]))
             gone += self._anchors(lane, max(whole, before), min(oldest, ready_before))
         oldest = min(oldest, head)
-        ready = min(max(ready_in(marks, begin, held, self._window), ready_before, oldest), head)
+        ready = int(ready_in(_stored(marks, begin), np.array([held]), self._window)[0])
+        ready = min(max(ready, ready_before, oldest), head)
         own[[OLDEST, READY, HEAD, HELD]] = oldest, ready, head, head if held else 0
         own[[CLEARED, MEMORY]] = now[CLEARED], head % self.ring.marks[:, 0].size
         own[GONE] = gone_before
@@ -152,6 +153,11 @@ class View:
         if last <= first:
             return 0
         return int(np.count_nonzero(anchors_in(get_rows(self.ring.marks, lane, first, last))))
+
+
+def _stored(marks: Bytes, first: int) -> Stored:
+    """The marks of one lane's rows from `first` on."""
+    return Stored.of(marks, np.array([first]), np.array([first + len(marks)]))
 
 
 class _Following:

@@ -51,12 +51,12 @@ class Carried(NamedTuple):
 
     Attributes:
         raw: A raw priority for each item, float64 `[n]`.
-        order: The larger, the later it was set, int64 `[n]`.
+        order: The larger, the later it was set, int64 `[n]`; None: not known, but earlier for older steps of a lane.
         largest: The largest that was ever set; 0 if there was none.
     """
 
     raw: Float64
-    order: Int64
+    order: Int64 | None
     largest: float
 
 

@@ -91,7 +91,7 @@ class Prioritized(Frozen, Sampler, kw_only=True):
     def carried(self, slots: Mapping[str, Float64], whole: Mapping[str, Float64]) -> Carried:
         """The raw priorities in what was saved of the arrays of `spec`."""
         raw = _raw(slots["priorities"], self.alpha)
-        return Carried(raw, np.arange(len(raw)), float(whole["priorities.state"][3]))
+        return Carried(raw, None, float(whole["priorities.state"][3]))
 
     def sound(self, slots: Mapping[str, Float64], whole: Mapping[str, Float64], anchors: Int64) -> bool:
         """Whether what was saved of the arrays of `spec` can be so; `anchors`: which slots can be drawn."""

@@ -1,0 +1,152 @@
+"""The lanes of a saved buffer: their counters, and what ring and sampler keep for each of their rows.
+
+They change when the same rows are to be drawn as other items, or in a ring of another size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from .._base.frozen import Frozen
+from .._base.types import Array, Bytes, Int64
+from .._ring.lanes import (
+    CLEARED,
+    COUNTERS,
+    GONE,
+    HEAD,
+    HELD,
+    OLDEST,
+    READY,
+    STEPS,
+    anchors_in,
+    depth_of,
+    first_rows,
+    ranges,
+)
+from .._ring.plans import Window
+from .._ring.recount import (
+    Stored,
+    first_kept,
+    oldest_in,
+    ready_in,
+    recount,
+    recount_ready_steps,
+    steps_in,
+    with_starts,
+)
+from . import _names as names
+
+MOST = 2**62  # ids stay below it
+
+
+class Lanes(Frozen):
+    """The rows `[first, head)` of each lane; N rows together, one lane after the other.
+
+    Attributes:
+        counters: int64 `[L, 16]`.
+        stored: The marks of the rows.
+        kept: What the ring records for each row, `[N]`: `given`, `arrival`.
+        slots: What the sampler keeps for each row, `[N]`.
+    """
+
+    counters: Int64
+    stored: Stored
+    kept: Mapping[str, Array]
+    slots: Mapping[str, Array]
+
+    def __len__(self) -> int:
+        return len(self.counters)
+
+    @property
+    def first(self) -> Int64:
+        """The oldest row of each lane."""
+        return self.stored.first
+
+    @property
+    def head(self) -> Int64:
+        """The row after the newest."""
+        return self.stored.head
+
+    @property
+    def marks(self) -> Bytes:
+        """Those of all rows."""
+        return self.stored.marks
+
+    def rows(self) -> tuple[Int64, Int64]:
+        """All rows: their lanes, and their numbers there."""
+        return ranges(self.first, self.head)
+
+    def drawable(self) -> Int64:
+        """The rows whose items can be drawn, as places among all rows."""
+        at, anchors = self.stored.at, anchors_in(self.marks)
+        _, before = ranges(self.stored.begin, at(self.counters[:, OLDEST]))
+        _, behind = ranges(at(self.counters[:, READY]), self.stored.end)
+        anchors[before] = anchors[behind] = False
+        return np.flatnonzero(anchors)
+
+    def fit(self) -> bool:
+        """Whether counters can be those of these rows; what follows from the marks is counted again."""
+        first, c = self.first, self.counters.T
+        inside = [(first <= c[row]) & (c[row] <= c[HEAD]) for row in (OLDEST, READY)]
+        good = inside[0] & inside[1] & (c[GONE] <= c[HEAD]) & (c[STEPS] >= steps_in(self.stored))
+        return bool((good & ((c[HELD] == 0) | (c[HELD] == c[HEAD]))).all())
+
+    def refitted(self, chosen: Int64, window: Window, lanes: int, rows: int, steps: int) -> Lanes:
+        """Some of the lanes as those of a ring of another size, under the window of another item and another sampler.
+
+        Args:
+            chosen: Which of the lanes.
+            window: That of the item.
+            lanes: Lanes of the ring.
+            rows: Rows of its lanes.
+            steps: Steps that its lanes keep, the newest.
+        """
+        stored = self.stored
+        first = np.maximum(first_kept(stored, steps), self.head - rows)
+        _, at = ranges(stored.at(first)[chosen], stored.end[chosen])
+        counters, stored = self.counters[chosen], Stored.of(self.marks[at], first[chosen], self.head[chosen])
+        stored = Stored.of(with_starts(stored, counters[:, STEPS], window.starts), stored.first, stored.head)
+        kept = {name: array[at] for name, array in self.kept.items()}
+        return Lanes(counters, stored, kept, {}).counted(window, lanes, rows)
+
+    def counted(self, window: Window, lanes: int, rows: int) -> Lanes:
+        """The same lanes, in a ring of that size, with the counters that follow from their marks."""
+        stored, counters = self.stored, self.counters.copy()
+        head, first, held = self.head, self.first, counters[:, HELD] > 0
+        counters[:, HELD] = held * head
+        # Where the ring has room for older rows, they are not there.
+        counters[:, CLEARED] = np.where(first > head - rows, first, counters[:, CLEARED])
+        oldest = oldest_in(stored, window.lookback)
+        recount(counters, stored, oldest, np.maximum(ready_in(stored, held, window), oldest), depth_of(lanes, rows))
+        recount_ready_steps(counters, stored)
+        return Lanes(counters, stored, self.kept, self.slots)
+
+
+def lanes_of(arrays: Mapping[str, Array], rows: int) -> Lanes:
+    """The lanes in the small arrays of a save, of a ring whose lanes have `rows` rows.
+
+    Raises:
+        ValueError, KeyError: The arrays do not fit each other.
+    """
+    counters, clock, marks = arrays[names.COUNTERS], arrays[names.CLOCK], arrays[names.MARKS]
+    if counters.shape[1:] != (COUNTERS,) or clock.shape != (2,) or not counters.dtype == clock.dtype == np.int64:
+        raise ValueError("invalid counters")
+    if (counters < 0).any() or (counters >= MOST // len(counters)).any() or not 0 <= clock[0] < MOST:
+        raise ValueError("counters out of range")
+    head, first = counters[:, HEAD], first_rows(counters, rows)
+    if (head < first).any() or marks.dtype != np.uint8 or marks.shape != ((head - first).sum(),):
+        raise ValueError("rows are missing")
+    kept, slots = (
+        {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
+        for kind in (names.ROWS, names.SLOTS)
+    )
+    if any(array.shape != marks.shape for array in (*kept.values(), *slots.values())):
+        raise ValueError("arrays of different lengths")
+    given, arrival = arrays.get(names.GIVEN), arrays.get(names.ARRIVAL)
+    if given is not None and not (given.dtype == np.float64 and ((given <= 0) & (given > -np.inf)).all()):
+        raise ValueError("invalid priorities")
+    if arrival is not None and not (arrival.dtype == np.int64 and ((arrival >= 0) & (arrival <= clock[0])).all()):
+        raise ValueError("invalid arrivals")
+    return Lanes(counters, Stored.of(marks, first, head), kept, slots)
