@@ -1,0 +1,109 @@
+"""Buffers of many lanes are saved, copied and loaded as a whole, not lane by lane."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relive
+from relive._ring import kernels as _kernels
+from relive._ring.lanes import STEP
+from relive.checkpoints._copying import copied
+from relive.checkpoints.inspection import inspect, verify
+from relive.checkpoints.salvage import salvage
+from relive.testing._lives import BACK_ENDS
+
+pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+SCHEMA = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
+OTHERS = {"item": relive.Transitions(n_step=2), "sampler": relive.Ranked()}
+WAYS: dict[str, Callable[[relive.ReplayBuffer, Path, Path], Any]] = {
+    "save": lambda buffer, saved, new: buffer.save(new),
+    "load": lambda buffer, saved, new: relive.load(saved),
+    "load as another": lambda buffer, saved, new: relive.load(saved, capacity=8 * buffer.num_envs, **OTHERS),
+    "load some lanes": lambda buffer, saved, new: relive.load(saved, lanes=range(0, buffer.num_envs, 2)),
+    "pickle": lambda buffer, saved, new: pickle.loads(pickle.dumps(buffer)),
+    "deepcopy": lambda buffer, saved, new: copy.deepcopy(buffer),
+    "inspect": lambda buffer, saved, new: inspect(saved),
+    "verify": lambda buffer, saved, new: verify(saved),
+    "salvage": lambda buffer, saved, new: salvage(saved, new),
+}
+
+
+def build(lanes: int, rows: int = 12, sampler: Any = None) -> relive.ReplayBuffer:
+    return relive.ReplayBuffer(SCHEMA, rows * lanes, num_envs=lanes, sampler=sampler or relive.Prioritized(), seed=0)
+
+
+def add(buffer: relive.ReplayBuffer, steps: int, lanes: list[int]) -> np.ndarray:
+    shape = (len(lanes), steps)
+    ends = np.zeros(shape, bool)
+    ends[:3, 4] = True  # as many episodes, whatever the lanes
+    zeros = np.zeros((*shape, 3))
+    flags = {"terminated": ends, "truncated": np.zeros(shape, bool)}
+    return buffer.extend(
+        obs=zeros, next_obs=zeros, action=np.zeros(shape), reward=np.zeros(shape), **flags, env_ids=lanes
+    )
+
+
+def lines_of(run: Callable[[], Any]) -> int:
+    """How many lines of Python run; loops count each time."""
+    count, before = 0, sys.gettrace()
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        run()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.skipif("native" not in BACK_ENDS, reason="the NumPy kernels copy lane by lane")
+@pytest.mark.parametrize("way", WAYS)
+def test_as_much_python_runs_for_many_lanes_as_for_few(way: str, tmp_path: Path) -> None:
+    with _kernels.use("native"):
+        counts = []
+        for lanes in (8, 8, 64):  # what is imported at the first time does not count
+            folder = tmp_path / str(len(counts))
+            buffer = build(lanes)
+            add(buffer, 9, list(range(lanes)))
+            buffer.save(folder / "saved")
+            add(buffer, 9, list(range(lanes)))
+            buffer.save(folder / "saved")
+            counts.append(lines_of(lambda: WAYS[way](buffer, folder / "saved", folder / "new")))  # noqa: B023
+        assert counts[2] - counts[1] < 64 - 8  # not a line for each lane more
+
+
+def test_older_steps_of_a_lane_come_first_where_their_order_is_not_saved(tmp_path: Path) -> None:
+    """`Prioritized` does not know when priorities were set; ranks of equal ones go round the lanes, oldest first."""
+    buffers = [build(lanes) for lanes in (3, 2)]
+    for number, buffer in enumerate(buffers):
+        add(buffer, 5, list(range(buffer.num_envs)))
+        buffer.save(tmp_path / str(number))
+    loaded = relive.load([tmp_path / "0", tmp_path / "1"], lanes=[[2, 0], [1, 0]], sampler=relive.Ranked())
+    arrays = copied(loaded._core).arrays
+    stamps = arrays["slots/ranks.stamps"][arrays["rows/marks"] & STEP > 0].reshape(4, 5)
+    assert stamps.T.argsort(axis=None, kind="stable").tolist() == list(range(20))
+
+
+def test_a_save_whose_files_have_rows_of_a_lane_that_are_gone_can_be_salvaged(tmp_path: Path) -> None:
+    """Other lanes of the file are still needed."""
+    buffer = build(2, rows=20)
+    add(buffer, 10, [0, 1])
+    buffer.save(tmp_path / "saved")
+    add(buffer, 25, [0])
+    buffer.save(tmp_path / "saved")
+    found = salvage(tmp_path / "saved", tmp_path / "new")
+    assert (found.stored, found.lost, found.problems) == ((20, 10), (0, 0), ())
+    assert relive.load(tmp_path / "new").stats().drawable == buffer.stats().drawable
