@@ -46,23 +46,24 @@ inline uint32_t crc32_by_tables(uint32_t crc, const char* data, size_t n) {
 
 #ifdef RELIVE_CRC32_FOLDS
 // Not a lambda, as below: the function pointer that one converts to would not have the target.
-__attribute__((target("avx512f,vpclmulqdq"))) inline __m512i crc32_fold_lanes(__m512i lanes, __m512i by, __m512i next) {
-    const __m512i low = _mm512_clmulepi64_epi128(lanes, by, 0x00), high = _mm512_clmulepi64_epi128(lanes, by, 0x11);
-    return _mm512_xor_si512(_mm512_xor_si512(low, high), next);
+__attribute__((target("avx2,vpclmulqdq"))) inline __m256i crc32_fold_lanes(__m256i lanes, __m256i by, __m256i next) {
+    const __m256i low = _mm256_clmulepi64_epi128(lanes, by, 0x00), high = _mm256_clmulepi64_epi128(lanes, by, 0x11);
+    return _mm256_xor_si256(_mm256_xor_si256(low, high), next);
 }
 
 // Folds `data`, n >= 192 bytes, into lanes that hold the 64 bytes before them, 256 bytes a step as long as that many
 // are left.
-__attribute__((target("avx512f,vpclmulqdq"))) inline void crc32_fold_wide(__m128i* lanes, const char*& data,
-                                                                          size_t& n) {
-    const __m512i by_256 = _mm512_set4_epi64(0x01322d1430, 0x011542778a, 0x01322d1430, 0x011542778a);
-    const __m512i by_64 = _mm512_set4_epi64(0x01c6e41596, 0x0154442bd4, 0x01c6e41596, 0x0154442bd4);
-    __m512i wide[4] = {_mm512_loadu_si512(lanes)};
-    for (int i = 1; i < 4; ++i) wide[i] = _mm512_loadu_si512(data + 64 * (i - 1));
+__attribute__((target("avx2,vpclmulqdq"))) inline void crc32_fold_wide(__m128i* lanes, const char*& data, size_t& n) {
+    const __m256i by_256 = _mm256_set_epi64x(0x01322d1430, 0x011542778a, 0x01322d1430, 0x011542778a);
+    const __m256i by_64 = _mm256_set_epi64x(0x01c6e41596, 0x0154442bd4, 0x01c6e41596, 0x0154442bd4);
+    const auto at = [](const void* from, int i) { return static_cast<const __m256i*>(from) + i; };
+    __m256i wide[8];
+    for (int i = 0; i < 2; ++i) wide[i] = _mm256_loadu_si256(at(lanes, i));
+    for (int i = 2; i < 8; ++i) wide[i] = _mm256_loadu_si256(at(data, i - 2));
     for (data += 192, n -= 192; n >= 256; data += 256, n -= 256)
-        for (int i = 0; i < 4; ++i) wide[i] = crc32_fold_lanes(wide[i], by_256, _mm512_loadu_si512(data + 64 * i));
-    for (int i = 1; i < 4; ++i) wide[0] = crc32_fold_lanes(wide[0], by_64, wide[i]);
-    _mm512_storeu_si512(lanes, wide[0]);
+        for (int i = 0; i < 8; ++i) wide[i] = crc32_fold_lanes(wide[i], by_256, _mm256_loadu_si256(at(data, i)));
+    for (int i = 2; i < 8; ++i) wide[i & 1] = crc32_fold_lanes(wide[i & 1], by_64, wide[i]);
+    std::memcpy(lanes, wide, 64);
 }
 
 // The same for n >= 64, a multiple of 16: four lanes of 16 bytes are folded over the data, then into one, which is
@@ -82,7 +83,7 @@ __attribute__((target("sse4.1,pclmul"))) inline uint32_t crc32_by_folding(uint32
     for (int i = 0; i < 4; ++i) lanes[i] = load(data + 16 * i);
     lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128(static_cast<int>(crc)));
     data += 64, n -= 64;
-    static const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+    static const bool wide = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq");
     if (wide && n >= 192) crc32_fold_wide(lanes, data, n);
     for (; n >= 64; data += 64, n -= 64)
         for (int i = 0; i < 4; ++i) lanes[i] = fold(lanes[i], by_64, load(data + 16 * i));

@@ -139,21 +139,34 @@ inline void set_ranges(std::vector<Filled>& columns, const Lanes& in, const Rang
     }
 }
 
+// Rows that follow each other both in their file and in memory are read at once, but no more bytes than stay in the
+// cache until they have got their checksums.
+constexpr size_t READ_AT_ONCE = 256 << 10;
+
 // Fills row places[i] of `out` from offsets[i] of the open file files[i]. The first i for which there was not enough to
 // read (-1: none); the CRC-32 of what was read, 0 there.
 inline int64_t read_rows(const int64_t* files, const int64_t* offsets, const int64_t* places, int64_t n,
                          const Column& out, uint32_t* sums) {
+    const auto follows = [&](int64_t i) {
+        return out.stride == out.row && places[i] == places[i - 1] + 1 && files[i] == files[i - 1] &&
+               offsets[i] == offsets[i - 1] + int64_t(out.row);
+    };
     int64_t failed = -1;
-    for (int64_t i = 0; i < n; ++i) {
-        char* row = out.at(places[i]);
+    for (int64_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && size_t(end + 1 - i) * out.row <= READ_AT_ONCE && follows(end);) ++end;
+        char* const to = out.at(places[i]);
+        const size_t wanted = size_t(end - i) * out.row;
         size_t got = 0;
-        while (got < out.row) {
-            const ssize_t count = pread(int(files[i]), row + got, out.row - got, off_t(offsets[i]) + off_t(got));
+        while (got < wanted) {
+            const ssize_t count = pread(int(files[i]), to + got, wanted - got, off_t(offsets[i]) + off_t(got));
             if (count <= 0) break;
             got += size_t(count);
         }
-        if (got < out.row && failed < 0) failed = i;
-        sums[i] = got < out.row ? 0 : crc32(row, out.row);
+        for (int64_t j = i; j < end; ++j) {
+            const bool whole = size_t(j + 1 - i) * out.row <= got;
+            if (!whole && failed < 0) failed = j;
+            sums[j] = whole ? crc32(out.at(places[j]), out.row) : 0;
+        }
     }
     return failed;
 }

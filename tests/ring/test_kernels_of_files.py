@@ -136,5 +136,11 @@ def test_rows_are_read_to_their_places_with_their_checksums(kernels, tmp_path):
         assert failed == 1
         assert sums[[1, 2]].tolist() == [0, 0]
         np.testing.assert_array_equal(out[[0, 3]], data[[0, 1]])
+        rows = np.array([4, 5, 6, 47, 48, 49, 50, 51])  # neighbours, of which two are behind the file
+        out = np.zeros((8, 6, 5), np.uint8)
+        failed, sums = kernels.read_rows(np.full(8, file), rows * 30, np.arange(8), out)
+        assert failed == 6
+        np.testing.assert_array_equal(out[:6], data[rows[:6]])
+        np.testing.assert_array_equal(sums, [zlib.crc32(data[row].tobytes()) if row < 50 else 0 for row in rows])
     finally:
         os.close(file)

@@ -25,7 +25,7 @@ from ._snapshot import name_of
 from ._steps import RANGES, batches, clipped, in_units, ranges_of, rows_in
 from ._tensors import Tensor, TensorReader
 
-_PIECE = 1 << 20  # bytes that are read at once: they are still in the processor's cache when they are copied
+_PIECE = 2 << 20  # bytes that are read at once: they are still in the processor's cache when they are copied
 
 
 class Piece:

@@ -313,15 +313,16 @@ class TensorReader:
 
     def _differing(self, begin: int, part: Array) -> list[int]:
         """Read a part that begins with a chunk; the offsets of those of its chunks that are damaged."""
-        with reported(self.at, "read the file"):
-            whole = read_into(self._fd, self._start + begin, [part.data])
-        if not whole:
-            raise CorruptionError(event(f"The file ends before offset {self._start + begin + len(part)}", self.at))
-        number, sums = begin // CHUNK, checksums(part)
+        at, number = self._start + begin, begin // CHUNK
+        sums = _read(self._fd, at, part)
+        if sums is None:
+            with reported(self.at, "read the file"):
+                whole = read_into(self._fd, at, [part.data])  # which says what the system refused
+            if not whole:
+                raise CorruptionError(event(f"The file ends before offset {at + len(part)}", self.at))
+            sums = checksums(part)
         differ = sums != self._table[number : number + len(sums)]
-        if not differ.any():
-            return []
-        return [self._start + begin + chunk * CHUNK for chunk in np.flatnonzero(differ).tolist()]
+        return [at + chunk * CHUNK for chunk in np.flatnonzero(differ).tolist()]
 
 
 class TensorStream:
@@ -377,6 +378,25 @@ def checksums(data: Array) -> Array:
     sums = kernels.active().checksums(data[: whole * CHUNK].reshape(whole, CHUNK))
     rest = data[whole * CHUNK :]
     return np.append(sums, np.uint32(zlib.crc32(rest.data))) if len(rest) else sums
+
+
+def _read(fd: int, offset: int, data: Array) -> Array | None:
+    """Fill `data` from `offset` of a file on; the `checksums` of it, None if not all could be read.
+
+    Every chunk gets its checksum while it is in the processor's cache.
+    """
+    whole = len(data) // CHUNK * CHUNK
+    found = []
+    for first, last in ((0, whole), (whole, len(data))):
+        if first < last:
+            chunks = data[first:last].reshape(-1, min(CHUNK, last - first))
+            numbers = np.arange(len(chunks))
+            files = np.full(len(chunks), fd)
+            failed, sums = kernels.active().read_rows(files, offset + first + numbers * CHUNK, numbers, chunks)
+            if failed >= 0:
+                return None
+            found.append(sums)
+    return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.uint32), *found])
 
 
 def _entry(tensor: Tensor, offset: int) -> dict[str, Any]:
