@@ -288,6 +288,32 @@ def assert_carried(buffer: relive.ReplayBuffer, loaded: relive.ReplayBuffer) -> 
             np.testing.assert_allclose(loaded.priorities(both), loaded.sampler.initial, rtol=1e-12)
 
 
+WIDE = [(1, None, None), (1, None, 25), (1, None, 90), (2, [1], None)]
+
+
+@pytest.mark.parametrize(("lanes", "taken", "capacity"), WIDE)
+def test_wide_fields_of_one_lane_are_read_to_where_they_stay(
+    lanes: int, taken: list[int] | None, capacity: int | None, tmp_path: Path
+) -> None:
+    """Two files of steps, a lane that went round its memory, and the observation behind the newest step."""
+    schema = relive.Schema(obs=relive.Field((300,)), action=relive.Field((40,), "int64"))
+    buffer = relive.ReplayBuffer(schema, 40 * lanes, num_envs=lanes, boundaries=0)
+    for number, steps in enumerate((40, 13)):
+        values = np.random.default_rng(number).random((lanes, steps + 1, 300), np.float32)
+        action = values[:, :steps, :40].view(np.int32).astype(np.int64)
+        ends = np.zeros((lanes, steps), bool)
+        buffer.extend(
+            obs=values[:, :-1], action=action, reward=ends, next_obs=values[:, 1:], terminated=ends, truncated=ends
+        )
+        buffer.save(tmp_path)
+    loaded = relive.load(tmp_path, lanes=taken, capacity=capacity)
+    origin, rows = 0 if taken is None else taken[0], np.arange(54 - min(40, capacity or 40), 54)
+    whole = [row for row in rows.tolist() if not is_refused(buffer, row * lanes + origin)]
+    assert len(whole) >= 24
+    before = buffer.read([row * lanes + origin for row in whole])
+    assert_same_batch(loaded.read(whole), before, without=("ids",))
+
+
 @given(programs(spoiled=False), st.data())
 @settings(max_examples=settings().max_examples // 4)
 def test_lanes_can_be_chosen(program: tuple[Config, list[Call]], data: st.DataObject) -> None:

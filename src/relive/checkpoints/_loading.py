@@ -262,12 +262,19 @@ class Loading:
         for save, chosen in zip(self._saves, self._chosen, strict=True):
             places = _places(save, chosen, begin)
             for every in dict.fromkeys(column.field.every for column in self.schema.columns):
-                columns = [number for number, c in enumerate(self.schema.columns) if c.field.every == every]
-                targets = [ring.columns[number][: -1 if every is None else None] for number in columns]
+                columns = {
+                    column: array[: -1 if every is None else None]
+                    for column, array in zip(self.schema.columns, ring.columns, strict=True)
+                    if column.field.every == every
+                }
                 block = ring.marks.shape[2] if every is None else 1
                 placed = partial(_placed, places=places, oldest=oldest // (every or 1))
-                for piece in save.pieces([self.schema.columns[number] for number in columns], placed):
-                    kernels.active().set_ranges(targets, ring.lanes, block, piece.ranges, piece.values)
+                alone = {c: array for c, array in columns.items() if ring.lanes == 1 and array.flags.c_contiguous}
+                for column, array in alone.items():
+                    save.fill(column, placed, array)
+                others = {c: array for c, array in columns.items() if c not in alone}
+                for piece in save.pieces([*others], placed) if others else ():
+                    kernels.active().set_ranges([*others.values()], ring.lanes, block, piece.ranges, piece.values)
             begin += len(chosen)
 
     def _carry_priorities(self, core: Core) -> None:

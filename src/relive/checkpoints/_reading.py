@@ -11,6 +11,7 @@ from .._base.generators import generator_of
 from .._base.priorities import valid
 from .._base.types import Array, Int64
 from .._disk.files import Folder
+from .._ring import kernels
 from .._ring.lanes import HEAD, sizes_in
 from .._ring.plans import Window
 from ..errors import CorruptionError, event, message
@@ -119,9 +120,30 @@ class OpenSave:
             for some in batches(named(units), width):
                 count = rows_in(some)
                 yield Piece(some, [_typed(s.rows(count), c) for s, c in zip(streams, columns, strict=True)])
-        following = [_typed(self.arrays[NEXT + name], column) for name, column in zip(names, columns, strict=True)]
-        head = self.lanes.head // (every or 1)
-        yield Piece(named(ranges_of(np.arange(len(head)), head, head + 1)), following)
+        yield self._open_units(columns, named)
+
+    def fill(self, column: Column, named: Callable[[Int64], Int64], target: Array) -> None:
+        """Read all units of a column into the memory of the only lane of a ring.
+
+        Args:
+            column: The column.
+            named: As for `pieces`; units of lane -1 are left out.
+            target: The lane's memory `[depth, ...]`, contiguous, which its units go round in.
+        """
+        name = name_of(column.keys)
+        for part, reader in self.parts:
+            units = in_units(part.ranges, column.field.every)
+            self._check_shape(reader, name, column, rows_in(units))
+            done = 0
+            for lane, first, last in named(units).tolist():
+                while first < last:
+                    at = first % len(target)
+                    count = min(last - first, len(target) - at)
+                    if lane >= 0:
+                        reader.read(name, done, target[at : at + count])
+                    first, done = first + count, done + count
+        piece = self._open_units([column], named)
+        kernels.active().set_ranges([target], 1, 1, piece.ranges, piece.values)
 
     def value(self, column: Column, lane: int, row: int) -> Array:
         """What one row of a lane has in a column without `every`."""
@@ -141,6 +163,12 @@ class OpenSave:
             with self._reader(name, file) as reader:
                 for offset in reader.damage():
                     yield f"{reader.at}, offset {offset}"
+
+    def _open_units(self, columns: Sequence[Column], named: Callable[[Int64], Int64]) -> Piece:
+        """The units of columns that were still being written, which are beside the lanes' counters."""
+        values = [_typed(self.arrays[NEXT + name_of(column.keys)], column) for column in columns]
+        head = self.lanes.head // (columns[0].field.every or 1)
+        return Piece(named(ranges_of(np.arange(len(head)), head, head + 1)), values)
 
     def _reader(self, name: str, file: File) -> TensorReader:
         if name not in self._names:

@@ -227,8 +227,17 @@ class TensorReader:
         tensor = self.tensors[name]
         last = tensor.shape[0] if last is None else last
         found = self._room((last - first) * tensor.width)
-        self._fill(self._starts[name] + first * tensor.width, found)
+        self.read(name, first, found)
         return found.view(tensor.dtype).reshape(last - first, *tensor.shape[1:])
+
+    def read(self, name: str, first: int, out: Array) -> None:
+        """Fill the bytes of `out` with those of an array from the entry `first` on.
+
+        Raises:
+            CorruptionError: A checksum differs; the message names the offset, and `out` has any contents.
+        """
+        begin = self._starts[name] + first * self.tensors[name].width
+        self._fill(begin, out.reshape(-1).view(np.uint8))
 
     def stream(self, name: str) -> TensorStream:
         """An array from its first entry on."""
