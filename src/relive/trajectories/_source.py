@@ -32,6 +32,7 @@ _OFTEN = 8  # draws from a file after which its narrow fields are kept in memory
 _LOADED = 8  # files of which they are read in one draw
 _KNOWN = 1024  # files, open or closed since
 _MOST_NARROW = 256 << 20  # bytes of the narrow fields of all of them
+_NOTHING_READ = RowsRead(-1, np.empty(0, np.uint32))
 
 
 class _File:
@@ -91,6 +92,8 @@ class Rows(NamedTuple):
 
     def shifted(self, steps: int) -> Int64:
         """The rows so many steps further down."""
+        if not steps:
+            return self.rows
         further: Int64 = self.rows + steps * self.table.records["width"][self.which]
         return further
 
@@ -113,15 +116,17 @@ class Held:
         numbers[[bool(each) for each in arrays]] = np.arange(len(self._arrays))
         found = numbers[wanted.which]
         self.missing = np.flatnonzero(found < 0)
-        self._which, self._rows = np.full(count, -1), np.zeros(count, np.int64)
+        self._which, self._rows = np.full(count, -1), dict[int, Int64]()
         self._which[wanted.targets] = found
 
     def take(self, path: Path, shift: int, out: Array) -> bool:
         """Copy the rows of a field, `shift` steps further down, to their places in `out`; False if it is not there."""
         if not self._arrays or path not in self._arrays[0]:
             return False
-        self._rows[self._wanted.targets] = self._wanted.shifted(shift)
-        kernels.active().scatter_rows([each[path] for each in self._arrays], self._which, self._rows, out)
+        if shift not in self._rows:
+            self._rows[shift] = np.zeros(len(self._which), np.int64)
+            self._rows[shift][self._wanted.targets] = self._wanted.shifted(shift)
+        kernels.active().scatter_rows([each[path] for each in self._arrays], self._which, self._rows[shift], out)
         return True
 
 
@@ -337,6 +342,8 @@ class SafetensorsSource:
         def take(path: Path, begins: Int64, nbytes: int, shift: int, out: Array) -> tuple[Int64, RowsRead]:
             """Copy and read the rows of a field; which were read, and how that went."""
             read = held.missing if held.take(path, shift, out) else every
+            if not len(read):
+                return read, _NOTHING_READ
             at = (start + begins)[which[read]] + wanted.shifted(shift)[read] * nbytes
             return read, self._kernels.read_rows(handles[which[read]], at, targets[read], out)
 
@@ -350,6 +357,8 @@ class SafetensorsSource:
             stored, shift = layout.source(path)
             k = slots[stored]
             read, (failed, sums) = take(stored, plan.starts[k], layout.stored[k].nbytes, shift, out)
+            if not len(read):
+                continue
             bad = np.flatnonzero(sums != expected[shift][targets[read], k])
             if failed >= 0 or len(bad):
                 first = int(read[failed if failed >= 0 else bad[0]])
