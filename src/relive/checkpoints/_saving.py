@@ -26,7 +26,8 @@ from ._saved_as import described
 from ._schemas import fields_of
 from ._snapshot import Snapshot
 from ._steps import clipped, ranges_of, rows_in, steps_writer
-from ._tensors import Tensor, TensorWriter, portions_of
+from ._tensors import Tensor
+from ._writing import TensorWriter, portions_of
 
 STATE_FORMAT = "relive.state.1"
 

@@ -19,7 +19,8 @@ from .._ring import lanes
 from ..schema import Column, Schema
 from ._copy_on_overwrite import CopyOnOverwrite
 from ._snapshot import name_of
-from ._tensors import Portion, Tensor, TensorWriter, portions_of
+from ._tensors import Tensor
+from ._writing import Portion, TensorWriter, portions_of
 
 RANGES = "relive/ranges"
 FORMAT = "relive.steps.1"

@@ -4,51 +4,24 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from .._base.frozen import Frozen
 from .._base.narrow import dtype_of
-from .._base.types import Array, Bool, Bytes
+from .._base.types import Array, Bool
 from .._disk import safetensors
 from .._disk.files import Folder, let_go, read_at, read_into, reported, size_of
 from .._ring import kernels
-from ..errors import ArgumentError, CorruptionError, StorageError, event, message
+from ..errors import CorruptionError, StorageError, event, message
 
 CHUNK = 1 << 16  # bytes that have one checksum
 TABLE = "relive/crc32"
 _STAGE = 16 * CHUNK
 _MOST_TABLE = 32 << 20
 _MOST_AXES = 66
-
-
-class Portion(Frozen):
-    """The next bytes of some arrays.
-
-    Attributes:
-        names: The arrays.
-        nbytes: How many bytes of each.
-        fill: Copies them to where they are to be, an array of bytes for each.
-    """
-
-    names: tuple[str, ...]
-    nbytes: tuple[int, ...]
-    fill: Callable[[Sequence[Bytes]], None]
-
-
-def portions_of(name: str, array: Array) -> Iterator[Portion]:
-    """The bytes of one array."""
-    data: Bytes = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    for begin in range(0, len(data), _STAGE):
-        part = data[begin : begin + _STAGE]
-        yield Portion((name,), (len(part),), partial(_copy, part))
-
-
-def _copy(data: Bytes, outs: Sequence[Bytes]) -> None:
-    outs[0][:] = data
 
 
 class Tensor(Frozen):
@@ -74,107 +47,6 @@ class Tensor(Frozen):
     def of(cls, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Tensor:
         """The tensor of an array of that dtype and shape."""
         return cls(np.dtype(np.float64), (*shape, 2)) if dtype.char == "D" else cls(dtype, shape)
-
-
-class TensorWriter:
-    """Writes a file: `folder.write(name, writer.parts())`.
-
-    Args:
-        tensors: What the file holds.
-        portions: Their bytes. Those of one array come in order, those of different arrays in any.
-        metadata: Text that goes into the header.
-
-    Attributes:
-        nbytes: Bytes of the file.
-        checksum: Once it is written, the CRC-32 of its header and its table.
-    """
-
-    def __init__(self, tensors: Mapping[str, Tensor], portions: Iterable[Portion], metadata: Mapping[str, str]) -> None:
-        # The widest elements first, so that all of them are aligned.
-        names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
-        self._portions, self._spans = portions, dict[str, tuple[int, int]]()
-        entries: dict[str, Any] = {}
-        end = 0
-        for name in names:
-            entries[name] = _entry(tensors[name], end)
-            self._spans[name] = end, end + tensors[name].nbytes
-            end += tensors[name].nbytes
-        self._data = end
-        table = _table(end)
-        entries[TABLE] = _entry(table, end)
-        self._header = safetensors.header(entries, metadata)
-        if len(self._header) > safetensors.MOST_HEADER:
-            raise ArgumentError(message("a schema of fewer fields", f"a header of {len(self._header)} bytes", "$"))
-        self.nbytes = len(self._header) + end + table.nbytes
-        self.checksum = 0
-
-    def parts(self) -> Iterator[tuple[int, Any]]:
-        """The parts of the file, each with where it begins; not in order."""
-        yield 0, self._header
-        start, sums = len(self._header), np.empty(_table(self._data).shape, np.uint32)
-        edges: dict[int, Bytes] = {}
-        streams = {name: _Stream(begin, edges) for name, (begin, _) in self._spans.items()}
-        for portion in self._portions:
-            several = [streams[name] for name in portion.names]
-            portion.fill([stream.room(count) for stream, count in zip(several, portion.nbytes, strict=True)])
-            for stream in several:
-                for begin, data in stream.chunks():
-                    sums[begin // CHUNK :][: len(data) // CHUNK] = checksums(data)
-                    yield start + begin, data
-        for name, stream in streams.items():
-            if stream.end() != self._spans[name][1]:
-                raise RuntimeError(f"other bytes of `{name}` were given than it has")
-        for number, chunk in edges.items():
-            data = chunk[: self._data - number * CHUNK]
-            sums[number] = zlib.crc32(data.data)
-            yield start + number * CHUNK, data
-        yield start + self._data, sums
-        self.checksum = zlib.crc32(sums.tobytes(), zlib.crc32(self._header))
-
-
-class _Stream:
-    """The bytes of one array on their way to a file, whole chunks at a time.
-
-    Args:
-        begin: Where they begin in the data.
-        edges: By number the chunks that begin or end with another array's bytes, to which this array's are added.
-    """
-
-    def __init__(self, begin: int, edges: dict[int, Bytes]) -> None:
-        self._edges = edges
-        self._stage: Bytes = np.empty(0, np.uint8)
-        self._begin = begin // CHUNK * CHUNK  # of the stage in the data
-        self._others = self._used = begin - self._begin  # bytes of the stage: those of other arrays, all
-
-    def room(self, nbytes: int) -> Bytes:
-        """Where the next bytes are to be put."""
-        used, self._used = self._used, self._used + nbytes
-        if self._used > len(self._stage):
-            old, self._stage = self._stage, np.empty(CHUNK + nbytes, np.uint8)
-            self._stage[self._others : used] = old[self._others : used]
-        return self._stage[used : self._used]
-
-    def chunks(self) -> Iterator[tuple[int, Bytes]]:
-        """The chunks that are whole by now, and where they begin; they are overwritten afterwards."""
-        whole = self._used // CHUNK * CHUNK
-        if not whole:
-            return
-        first = CHUNK if self._others else 0
-        self._add_to_edge(first)
-        if first < whole:
-            yield self._begin + first, self._stage[first:whole]
-        self._stage[: self._used - whole] = self._stage[whole : self._used]
-        self._begin, self._used, self._others = self._begin + whole, self._used - whole, 0
-
-    def end(self) -> int:
-        """Where the bytes end that were given; those of a chunk that is not whole go to the edges."""
-        self._add_to_edge(self._used)
-        return self._begin + self._used
-
-    def _add_to_edge(self, end: int) -> None:
-        if self._others < end:
-            chunk = self._edges.setdefault(self._begin // CHUNK, np.zeros(CHUNK, np.uint8))
-            chunk[self._others : end] = self._stage[self._others : end]
 
 
 class TensorReader:
@@ -280,7 +152,7 @@ class TensorReader:
             self.tensors, self._starts = _parsed(entries)
             table = self.tensors.pop(TABLE)
             self._data = self._starts.pop(TABLE)
-            if self._start + self._data + table.nbytes != size or table != _table(self._data):
+            if self._start + self._data + table.nbytes != size or table != table_of(self._data):
                 raise ValueError("sizes do not add up")
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise CorruptionError(event(f"Invalid header ({str(error)[:60]})", self.at)) from None
@@ -376,8 +248,8 @@ class TensorStream:
         self._begin, self._end = max(-had, 0), kept + more
 
 
-def _table(nbytes: int) -> Tensor:
-    """The checksums of so many bytes of data."""
+def table_of(nbytes: int) -> Tensor:
+    """The table with the checksums of so many bytes of data."""
     return Tensor(np.dtype(np.uint32), (-(-nbytes // CHUNK),))
 
 
@@ -408,7 +280,8 @@ def _read(fd: int, offset: int, data: Array) -> Array | None:
     return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.uint32), *found])
 
 
-def _entry(tensor: Tensor, offset: int) -> dict[str, Any]:
+def entry_of(tensor: Tensor, offset: int) -> dict[str, Any]:
+    """What a header says of a tensor that begins there in the data."""
     return safetensors.tensor(tensor.dtype.name, tensor.shape, offset, tensor.nbytes)
 
 
