@@ -95,6 +95,7 @@ def test_both_back_ends_find_the_same_windows(lanes: int, rows: int, n_step: int
             for length in (rows // 2, rows, rows):
                 ends = rng.random((2, lanes, length)) < rng.choice([0.0, 0.02, 0.2], (2, lanes, 1))
                 obs, action, reward = rng.standard_normal((3, lanes, length))
+                reward[reward < 0.5] *= 0.0  # of either sign
                 buffer.extend(obs=obs, action=action, reward=reward, terminated=ends[0], truncated=ends[1] > ends[0])
                 buffer.cut([lanes - 1])
                 batches.append(buffer.sample(300))

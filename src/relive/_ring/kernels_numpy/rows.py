@@ -283,7 +283,8 @@ class Rows:
         total = column[starts].astype(np.float64)
         for k in range(1, len(gammas)):
             rows = self.storage(memory + k, lanes)
-            total += np.where((k < steps).reshape(wide), gammas[k] * column[rows], 0.0)
+            # Nothing is added behind a window: -0.0 stays what it is.
+            np.add(total, gammas[k] * column[rows], out=total, where=(k < steps).reshape(wide))
         return total.astype(column.dtype)
 
     @staticmethod
