@@ -13,6 +13,7 @@ void bind_callable(nanobind::module_& m);
 void bind_draw(nanobind::module_& m);
 void bind_files(nanobind::module_& m);
 void bind_gather(nanobind::module_& m);
+void bind_items(nanobind::module_& m);
 void bind_ranked(nanobind::module_& m);
 void bind_ring(nanobind::module_& m);
 void bind_samplers(nanobind::module_& m);
@@ -82,6 +83,7 @@ NB_MODULE(_native, m) {
     m.doc() = "The kernels in C++; relive._ring.kernels_numpy has the same functions and describes them.";
     m.def("simd", [] { return kernels->name; });
     bind_callable(m);
+    bind_items(m);
     bind_add(m);
     bind_samplers(m);
     bind_ranked(m);

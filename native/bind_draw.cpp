@@ -141,16 +141,17 @@ private:
         if (!uniforms_.use(tally_.attr(name(0)))) return {};
 
         // All memory first: behind the draw from the generator nothing fails.
-        const nb::object items = Items::make(layout_, npy_intp(n), expansion_.apart(n));
+        const nb::object items = Items::make(layout_, npy_intp(n));
         nb::object batch = nb::steal(as_type(batch_)->tp_alloc(as_type(batch_), 0));
         if (!batch.is_valid() || Py_TYPE(fields_.ptr())->tp_descr_set(fields_.ptr(), batch.ptr(), items.ptr()) < 0)
             nb::raise_python_error();
         nb::object last = nb::steal(PyBytes_FromStringAndSize(nullptr, n * 12));
         if (!last.is_valid()) nb::raise_python_error();
         const size_t room = size_t(n) * 8 * size_t(3 + expansion_.scratch());
-        std::vector<char> own(n < WORTH_RELEASING ? 0 : room);
-        if (n < WORTH_RELEASING && scratch_.size() < room) scratch_.resize(room);
-        char* const scratch = n < WORTH_RELEASING ? scratch_.data() : own.data();
+        const bool alone = n < WORTH_RELEASING && n * expansion_.rows() < WORTH_RELEASING;
+        std::vector<char> own(alone ? 0 : room);
+        if (alone && scratch_.size() < room) scratch_.resize(room);
+        char* const scratch = alone ? scratch_.data() : own.data();
         std::vector<char*> to;
         for (size_t f = 0; f < layout_->fields().size(); ++f) to.push_back(Items::data(items, f));
         chooser_.prepare(n);

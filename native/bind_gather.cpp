@@ -25,15 +25,13 @@ struct FrameKind {
 class Transitions : public Expansion {
 public:
     Transitions(nb::object gather, nb::object ring, In<float> discounts, nb::list keys, nb::list stacks,
-                nb::object reward, In<double> gammas, std::int64_t few, nb::object apart)
+                nb::object reward, In<double> gammas)
         : gather_(nb::cast<const PyGather&>(gather)),
           owner_(nb::cast<PyRing&>(ring)),
           discounts_(discounts.data, discounts.data + discounts.size),
           gammas_(gammas.data, gammas.data + gammas.size),
           keys_(keys),
           reward_(std::move(reward)),
-          few_(few),
-          apart_(std::move(apart)),
           held_(nb::make_tuple(gather, ring, nb::tuple(stacks))) {
         gather_.check_of(owner_, "relive._ring._native.Gather.transitions: columns of another ring");
         require(keys_.size() == gather_.size() && gammas.size == discounts.size && discounts.size >= 2 &&
@@ -51,17 +49,21 @@ public:
         lay_out(layout);  // whose keys are looked at here
     }
 
-    void lay_out(Layout& layout) const override {
-        const auto add = [&](nb::tuple keys, nb::handle column, const Stacked* stack = nullptr) {
+    void lay_out(Layout& layout) override {
+        const auto add = [&](nb::tuple keys, nb::handle column, std::int64_t frames = 0) {
             const npy_intp* shape = PyArray_DIMS(array(column));
             std::vector<npy_intp> item(shape + 1, shape + PyArray_NDIM(array(column)));
-            if (stack) item.insert(item.begin(), npy_intp(stack->frames));
-            layout.add(std::move(keys), nb::borrow(reinterpret_cast<PyObject*>(PyArray_DESCR(array(column)))),
-                       std::move(item), stack && stack->behind);
+            if (frames) item.insert(item.begin(), npy_intp(frames));
+            return layout.add(std::move(keys), nb::borrow(reinterpret_cast<PyObject*>(PyArray_DESCR(array(column)))),
+                              std::move(item));
         };
-        for (std::size_t c = 0; c < gather_.size(); ++c) add(nb::cast<nb::tuple>(keys_[c]), gather_.column(c));
+        for (std::size_t c = 0; c < gather_.size(); ++c) add(named(keys_[c]), gather_.column(c));
         for (const std::size_t place : {0, 1})
-            for (const Stacked& stack : stacks_) add(stack.keys[place], stack.gather->column(place), &stack);
+            for (const Stacked& stack : stacks_) add(nb::tuple(), stack.gather->column(place), stack.frames);
+        layout.end_copies();
+        std::size_t field = gather_.size();
+        for (const std::size_t place : {0, 1})
+            for (const Stacked& stack : stacks_) layout.add_part(stack.keys[place], field++, nb::none(), stack.behind);
         if (rewards_) add(nb::make_tuple(nb::str("reward")), reward_);
         layout.add("discount", NPY_FLOAT);
         layout.add("terminated", NPY_BOOL);
@@ -70,7 +72,11 @@ public:
         layout.add("ids", NPY_INT64);
     }
 
-    nb::object apart(std::int64_t n) const override { return n > few_ ? apart_(n) : nb::none(); }
+    std::int64_t rows() const override {
+        std::int64_t most = 1;
+        for (const FrameKind& kind : kinds_) most = std::max(most, kind.frames);
+        return most;
+    }
     std::int64_t scratch() const override {
         std::int64_t room = 2;
         for (const FrameKind& kind : kinds_) room += 2 * kind.frames;
@@ -81,7 +87,7 @@ public:
         const Ring& ring = owner_.ring;
         within(slots, n, ring.slots(), "relive._ring._native.sampling: a sampler of another ring");
         std::int64_t *at = scratch, *after = scratch + n;
-        const std::size_t sums = gather_.size() + 2 * stacks_.size();  // the field of rewards that are summed
+        const std::size_t sums = gather_.size() + 4 * stacks_.size();  // the field of rewards that are summed
         char* const* next = to + sums + (rewards_ ? 1 : 0);
         const Windows out{reinterpret_cast<std::int64_t*>(next[4]),
                           at,
@@ -104,13 +110,17 @@ public:
         const std::int64_t* rows[2] = {at, after};
         const auto last = [&](std::int64_t items, auto&& kernel) { owner_.read(behind, items, kernel); };
         if (stacks_.empty()) return gather_.copy_to(to, rows, npy_intp(n), last);
-        const auto under_lock = [](std::int64_t items, auto&& kernel) { run(items, kernel); };
-        gather_.copy_to(to, rows, npy_intp(n), under_lock);
-        std::vector<const std::int64_t*> shown = frames(rows, n, scratch + 2 * n);
+        const auto not_last = [](std::int64_t items, auto&& kernel) { run(items, kernel); };
+        gather_.copy_to(to, rows, npy_intp(n), not_last);
+        const std::vector<const std::int64_t*> shown = frames(rows, n, scratch + 2 * n);
         for (std::size_t s = 0; s < stacks_.size(); ++s) {
             const Stacked& stack = stacks_[s];
             char* const stacks_to[2] = {to[gather_.size() + s], to[gather_.size() + stacks_.size() + s]};
-            stack.gather->copy_to(stacks_to, &shown[2 * stack.kind], npy_intp(n * stack.frames), under_lock);
+            const auto copy = [&](auto&& with) {
+                stack.gather->copy_to(stacks_to, &shown[2 * stack.kind], npy_intp(n * stack.frames), with);
+            };
+            behind += stack.frames - 1;
+            s + 1 < stacks_.size() ? copy(not_last) : copy(last);
         }
     }
 
@@ -120,9 +130,7 @@ private:
     std::vector<float> discounts_;
     std::vector<double> gammas_;
     nb::list keys_;
-    nb::object reward_;
-    std::int64_t few_;
-    nb::object apart_, held_;
+    nb::object reward_, held_;
     std::optional<RowArray> rewards_;
     std::vector<Stacked> stacks_;
     std::vector<FrameKind> kinds_;
@@ -130,7 +138,7 @@ private:
     Stacked checked(nb::handle stack) {
         const auto of = [&](const char* name) { return stack.attr(name); };
         Stacked found{&nb::cast<const PyGather&>(of("gather")),
-                      {nb::cast<nb::tuple>(of("obs")), nb::cast<nb::tuple>(of("next_obs"))},
+                      {named(of("obs")), named(of("next_obs"))},
                       nb::cast<std::int64_t>(of("frames")),
                       nb::cast<bool>(of("repeat")),
                       nb::cast<bool>(of("behind")),
@@ -157,6 +165,12 @@ private:
                 to += n * kind.frames;
             }
         return shown;
+    }
+
+    static nb::tuple named(nb::handle given) {
+        nb::tuple keys = nb::cast<nb::tuple>(given);
+        require(keys.size() > 0, "relive._ring._native.Gather.transitions: a field without a name");
+        return keys;
     }
 
     // Windows, and the sums of their rewards.
@@ -190,11 +204,20 @@ void bind_gather(nanobind::module_& m) {
         .def(
             "transitions",
             [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, In<float> discounts, nb::list keys,
-               nb::list stacks, nb::object reward, In<double> gammas, std::int64_t few, nb::object apart) {
-                Expansion* const made = new Transitions(nb::borrow(gather), nb::borrow(ring), discounts, keys, stacks,
-                                                        reward, gammas, few, apart);
+               nb::list stacks, nb::object reward, In<double> gammas) {
+                Expansion* const made =
+                    new Transitions(nb::borrow(gather), nb::borrow(ring), discounts, keys, stacks, reward, gammas);
                 return nb::cast(made, nb::rv_policy::take_ownership);
             },
             nb::arg("ring"), nb::arg("discounts"), nb::arg("keys"), nb::arg("stacks"), nb::arg("reward").none(),
-            nb::arg("gammas"), nb::arg("few"), nb::arg("apart"));
+            nb::arg("gammas"))
+        .def(
+            "sequences",
+            [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, std::int64_t length, In<float> discounts,
+               bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states) {
+                return sequences_within(nb::borrow(gather), nb::borrow(ring), length, discounts, time_major, shown,
+                                        summed, gammas, states);
+            },
+            nb::arg("ring"), nb::arg("length"), nb::arg("discounts"), nb::arg("time_major"), nb::arg("shown"),
+            nb::arg("summed"), nb::arg("gammas"), nb::arg("states"));
 }

@@ -62,19 +62,59 @@ public:
         const Pages::Reading reading(pages_);
         nb::object plan_of = owner.sequences_of(
             slots, length, discounts, listed, [&](int64_t item, const Sequence& sequence, const Sequence* next) {
-                if (!item && reading.missing()) ask(Sequences(ring, length, discounts.size - 1, discounts.data), slots);
-                for (std::size_t c = 0; c < columns_.size(); ++c) {
-                    if (next) fetch(ring, *next, c);
-                    const std::size_t row = columns_[c].column.row;
-                    const std::size_t step = row * std::size_t(time_major ? items : 1);
-                    Copy copy{ring, columns_[c].column, to[c] + row * std::size_t(time_major ? item : item * positions),
-                              step, positions};
-                    if (picks_[c]) copy.repeat(sequence.before, 1);
-                    for (const Run& run : sequence.runs) copy.run(sequence.number, run);
-                    copy.repeat(picks_[c] ? ring.zero_row() : sequence.behind, copy.left);
+                if (!item && reading.missing()) {
+                    Sequence other;
+                    for (npy_intp i = 0; i < items; ++i) {
+                        Sequences(ring, length, discounts.size - 1, discounts.data).find(slots.data[i], other);
+                        ask(ring, other);
+                    }
                 }
+                copy_sequence(ring, sequence, next, item, {items, positions, time_major}, to.data());
             });
         return plan(plans().sequenced, plan_of, outs);
+    }
+
+    // The arrays that sequences are copied to.
+    struct Places {
+        std::int64_t items, positions;
+        bool time_major;
+    };
+
+    // Copy a sequence as one of these items; `next` will be copied next, if there is one.
+    template <typename Found>
+    void copy_sequence(const Ring& ring, const Found& sequence, const Found* next, std::int64_t item,
+                       const Places& places, char* const* to) const {
+        for (std::size_t c = 0; c < columns_.size(); ++c) {
+            if (next) fetch(ring, *next, c);
+            const std::size_t row = columns_[c].column.row;
+            const std::size_t step = row * std::size_t(places.time_major ? places.items : 1);
+            const std::size_t begin = row * std::size_t(places.time_major ? item : item * places.positions);
+            Copy copy{ring, columns_[c].column, to[c] + begin, step, places.positions};
+            if (picks_[c]) copy.repeat(sequence.before, 1);
+            for (const Run& run : runs_of(sequence)) copy.run(sequence.number, run);
+            copy.repeat(picks_[c] ? ring.zero_row() : sequence.behind, copy.left);
+        }
+    }
+
+    // Fetch the first rows of a sequence.
+    template <typename Found>
+    void fetch(const Ring& ring, const Found& sequence) const {
+        for (std::size_t c = 0; c < columns_.size(); ++c) fetch(ring, sequence, c);
+    }
+    // How many sequences ahead their rows are fetched.
+    static std::int64_t ahead(const Ring& ring) { return ring.lanes == 1 ? 4 : 1; }
+
+    // Exists while the columns are read.
+    Pages::Reading reading() const { return Pages::Reading(pages_); }
+
+    // Ask for the rows of a sequence that are not in memory.
+    template <typename Found>
+    void ask(const Ring& ring, const Found& sequence) const {
+        Sequences::strips(ring, sequence, [&](std::int64_t row, std::int64_t count) {
+            for (const Span& span : records_)
+                Pages::ask(span.data + std::size_t(row) * span.stride,
+                           std::size_t(count - 1) * span.stride + span.bytes);
+        });
     }
 
     // Copy the rows that each column's pick has.
@@ -101,6 +141,7 @@ public:
     }
 
     std::size_t size() const { return columns_.size(); }
+    std::size_t row(std::size_t c) const { return columns_[c].column.row; }
     nb::handle column(std::size_t c) const { return keep_[c]; }
 
     // Refuse columns of another ring than this one, or that are read at more than an anchor and its successor.
@@ -143,30 +184,32 @@ private:
                 Pages::ask(fetches[s].from + std::size_t(fetches[s].rows[i]) * fetches[s].stride, fetches[s].bytes);
     }
 
-    void ask(const Sequences& sequences, const In<int64_t>& slots) const {
-        Sequence sequence;
-        for (npy_intp i = 0; i < slots.size; ++i) {
-            sequences.find(slots.data[i], sequence);
-            sequences.strips(sequence, [&](std::int64_t row, std::int64_t count) {
-                for (const Span& span : records_)
-                    Pages::ask(span.data + std::size_t(row) * span.stride,
-                               std::size_t(count - 1) * span.stride + span.bytes);
-            });
-        }
-    }
-
-    // A share of the next sequence's rows is fetched while each column of the present one is copied. Rows of a single
-    // lane lie together, and the hardware fetches them by itself.
-    void fetch(const Ring& ring, const Sequence& next, std::size_t part) const {
-        if (ring.lanes == 1) return;
+    // A share of a sequence's rows is fetched while each column of an earlier one is copied. Rows of a single lane lie
+    // together, and the hardware fetches them by itself, but for the first ones.
+    template <typename Found>
+    void fetch(const Ring& ring, const Found& next, std::size_t part) const {
         const auto parts = std::int64_t(columns_.size());
-        for (const Run& run : next.runs) {
+        if (ring.lanes == 1) {
+            if (part < records_.size()) fetch_strips(ring, next, records_[part]);
+            return;
+        }
+        for (const Run& run : runs_of(next)) {
             const std::int64_t begin = run.count * std::int64_t(part) / parts;
             const std::int64_t end = run.count * (std::int64_t(part) + 1) / parts;
             std::int64_t row = ring.storage_row(next.number, (run.memory + begin) % ring.depth);
             for (std::int64_t i = begin; i < end; ++i, row = ring.next_row(row))
                 for (const Span& span : records_) prefetch_row(span.data + std::size_t(row) * span.stride, span.bytes);
         }
+    }
+
+    template <typename Found>
+    static void fetch_strips(const Ring& ring, const Found& next, const Span& span) {
+        constexpr std::size_t FIRST = 2048;
+        Sequences::strips(ring, next, [&](std::int64_t row, std::int64_t count) {
+            const char* const from = span.data + std::size_t(row) * span.stride;
+            const std::size_t bytes = std::min(FIRST, std::size_t(count) * span.stride);
+            for (std::size_t i = 0; i < bytes; i += 64) RELIVE_PREFETCH(from + i);
+        });
     }
 
     nb::tuple keep_;  // not the list, which may change
@@ -233,5 +276,9 @@ private:
         copy_to(outputs(outs, n).data(), rows, n, std::forward<Run>(run_kernel));
     }
 };
+
+// Sequences for the native `sample`.
+nb::object sequences_within(nb::object gather, nb::object ring, std::int64_t length, In<float> discounts,
+                            bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states);
 
 }  // namespace relive

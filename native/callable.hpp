@@ -25,6 +25,21 @@ inline void forget_error() {
     if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
 }
 
+// Run what may throw; null with an exception where it does.
+template <typename Work>
+inline PyObject* guarded(Work&& work) {
+    try {
+        return work();
+    } catch (nb::python_error& error) {
+        error.restore();
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+    return nullptr;
+}
+
 // An object that does it. It has a `__dict__`, so that it can carry a method's name and docstring.
 nb::object callable(std::unique_ptr<Call> call);
 

@@ -43,12 +43,13 @@ public:
     virtual ~Expansion() = default;
 
     // Add the fields of a batch, `ids` as the last of them.
-    virtual void lay_out(Layout& layout) const = 0;
-    // Arrays for the first fields of a batch of `n`, in memory that is used again; null where fresh memory is as good.
-    virtual nb::object apart(int64_t n) const = 0;
+    virtual void lay_out(Layout& layout) = 0;
+    // Rows that an item is copied from.
+    virtual int64_t rows() const = 0;
     // Numbers that `expand` needs room for, for each item.
     virtual int64_t scratch() const = 0;
-    // Copy the items at checked slots, field by field to where `to` says.
+    // Copy the items at checked slots, field by field to where `to` says. Others may make their calls
+    // meanwhile where there are `WORTH_RELEASING` rows.
     virtual void expand(const int64_t* slots, int64_t n, char* const* to, int64_t* scratch) = 0;
 };
 

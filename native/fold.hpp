@@ -68,27 +68,46 @@ void fold(const Rows& ring, const Column& column, const int64_t* starts, const i
     }
 }
 
+// The rewards of one sequence: `width` numbers each, `later` numbers from one position to the next.
+template <typename T>
+struct Series {
+    const T* rewards;
+    int64_t later, width;
+
+    // Sums of `steps(i)` rewards from each of the first `length` positions on, `further` numbers from one to the next.
+    // The reward at position i is what came before the observation there, so a window at i begins with the next one.
+    template <typename Steps>
+    void fold(int64_t length, Steps steps, const double* gammas, T* out, int64_t further) const {
+        for (int64_t i = 0; i < length; ++i) {
+            const int64_t n = steps(i);
+            for (int64_t w = 0; w < width; ++w) {
+                double total = 0;
+                for (int64_t k = 0; k < n; ++k) total += gammas[k] * double(rewards[(i + 1 + k) * later + w]);
+                out[i * further + w] = T(total);
+            }
+        }
+    }
+};
+
 // The sizes of folded sequences: `count` rewards an item, of which `length` begin a window; `width` numbers each.
 struct Sheet {
     int64_t items, length, count, width;
     bool time_major;
+
+    // Numbers from the first item to item `b`, and from one position to the next, of arrays of so many positions.
+    int64_t begin(int64_t b, int64_t positions) const { return b * width * (time_major ? 1 : positions); }
+    int64_t later() const { return width * (time_major ? items : 1); }
 };
 
-// The reward at position i is what came before the observation there, so a window at i begins with the next one.
 template <typename T>
 void fold_sequences(const T* rewards, const int32_t* steps, const double* gammas, const Sheet& sheet, T* out) {
-    const int64_t later = sheet.time_major ? sheet.items * sheet.width : sheet.width;  // from one position to the next
-    for (int64_t b = 0; b < sheet.items; ++b)
-        for (int64_t i = 0; i < sheet.length; ++i) {
-            const int64_t at = sheet.time_major ? i * sheet.items + b : b * sheet.length + i;
-            const int64_t begin = sheet.time_major ? (i + 1) * sheet.items + b : b * sheet.count + i + 1;
-            for (int64_t w = 0; w < sheet.width; ++w) {
-                double total = 0;
-                for (int32_t k = 0; k < steps[at]; ++k)
-                    total += gammas[k] * double(rewards[begin * sheet.width + k * later + w]);
-                out[at * sheet.width + w] = T(total);
-            }
-        }
+    for (int64_t b = 0; b < sheet.items; ++b) {
+        const auto steps_at = [&](int64_t i) {
+            return steps[sheet.time_major ? i * sheet.items + b : b * sheet.length + i];
+        };
+        const Series<T> series{rewards + sheet.begin(b, sheet.count), sheet.later(), sheet.width};
+        series.fold(sheet.length, steps_at, gammas, out + sheet.begin(b, sheet.length), sheet.later());
+    }
 }
 
 }  // namespace relive

@@ -1,12 +1,21 @@
-// The fields of a batch in one block of memory, whose arrays are made when they are looked at.
+// The fields of a batch, whose arrays are made when they are looked at.
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "blocks.hpp"
 #include "numpy_api.hpp"
 
 namespace relive {
+
+// Works out a field when it is first looked at.
+class Later {
+public:
+    virtual ~Later() = default;
+    // Write the field of `n` items to `to`, by what is in the memory of `items`.
+    virtual void work_out(nb::handle items, npy_intp n, char* to) const = 0;
+};
 
 // Where the fields of a batch of any size are, and under which names.
 class Layout {
@@ -14,11 +23,15 @@ public:
     static constexpr npy_intp LINE = 64;  // on which every field begins
 
     struct Field {
-        nb::tuple keys;  // that lead to it in the batch
+        nb::tuple keys;  // that lead to it in the batch; none: only other fields show what is in it
         nb::object dtype;
         std::vector<npy_intp> shape;  // of one item
-        npy_intp row;                 // bytes of one item
-        bool turned = false;          // the first axis of an item is shown as its last one
+        npy_intp row;                 // bytes of one item in the batch's memory
+        int axis = 0;                 // of the items
+        size_t whole = 0;             // the field that this one is a part of, where there is a
+        nb::object part;              // index of it; None: all of it
+        bool turned = false;          // with the first axis of an item as its last one
+        std::shared_ptr<const Later> later;
     };
     struct Name {
         nb::object text;
@@ -26,27 +39,38 @@ public:
     };
 
     // A field behind the others; returns its number.
-    size_t add(nb::tuple keys, nb::object dtype, std::vector<npy_intp> shape, bool turned = false);
+    size_t add(nb::tuple keys, nb::object dtype, std::vector<npy_intp> shape, int axis = 0);
     size_t add(const char* name, int type);
+    void add_part(nb::tuple keys, size_t whole, nb::object part, bool turned = false);
+    void add_later(const char* name, int type, std::vector<npy_intp> shape, int axis, std::shared_ptr<const Later> by);
+
+    // The fields so far are copies of columns. Of large batches they have memory of their own, which is used again.
+    void end_copies();
 
     const std::vector<Field>& fields() const { return fields_; }
     const std::vector<Name>& names() const { return names_; }
+    Blocks& blocks() const { return *blocks_; }
 
-    // Bytes of `n` items in the fields from `first` on.
-    npy_intp bytes(npy_intp n, size_t first) const;
+    // How many of the first fields have memory of their own in a batch of `n`.
+    size_t apart(npy_intp n) const;
+    // Bytes of `n` items in the fields from `first` on, those before `end`.
+    npy_intp bytes(npy_intp n, size_t first, size_t end) const;
     static npy_intp lines(npy_intp bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
 private:
     std::vector<Field> fields_;
     std::vector<Name> names_;
+    size_t copies_ = 0;
+    std::shared_ptr<Blocks> blocks_;
+
+    size_t put(Field field);
 };
 
 // The fields of `n` items, as a mapping that a `Batch` reads.
 class Items {
 public:
-    // `apart`: a list of arrays for the first fields, which then are not in the block; None: all are in it.
-    static nb::object make(const std::shared_ptr<const Layout>& layout, npy_intp n, nb::handle apart);
-    // Where a field's values go.
+    static nb::object make(const std::shared_ptr<const Layout>& layout, npy_intp n);
+    // Where a field's values are; of no field that is a part of another one, or worked out later.
     static char* data(nb::handle items, size_t field);
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "rows.hpp"
@@ -16,11 +17,22 @@ struct Run {
     uint8_t mark;
 };
 
-// One sequence: its steps, the row before them (of zeros where there is none), and the row that stands at all positions
+// A sequence's lane, the row before its steps (of zeros where there is none), and the row that stands at all positions
 // behind them.
-struct Sequence {
+struct Around {
+    int64_t number = 0, before = 0, behind = 0;
+};
+
+// One sequence up to the first end, which is all of it but across episodes; `row` of its lane is its anchor.
+struct Stretch : Around {
+    Run run;
+    int64_t row;
+};
+
+// One sequence.
+struct Sequence : Around {
     std::vector<Run> runs;
-    int64_t number = 0, before = 0, behind = 0, steps = 0;  // `number`: of the lane
+    int64_t steps = 0;
 
     // The storage row of the observation at a position.
     int64_t at(const Rows& ring, int64_t position) const {
@@ -32,82 +44,134 @@ struct Sequence {
     }
 };
 
-// Where what is known of the sequences of one draw is written down: of item `b`, entries from `b * length` on.
+inline std::span<const Run> runs_of(const Stretch& stretch) { return {&stretch.run, 1}; }
+inline std::span<const Run> runs_of(const Sequence& sequence) { return sequence.runs; }
+
+// Where what is known of the sequences of one draw is written down: of item `b`, entries from `b * length` on; null: it
+// is not asked for.
 struct Unrolled {
-    int32_t* steps;
-    float* discount;
-    uint8_t *terminated, *truncated, *mask;
+    int32_t* steps = nullptr;
+    float* discount = nullptr;
+    uint8_t *terminated = nullptr, *truncated = nullptr, *mask = nullptr;
     // Across episodes, as positions in the order of all items: windows whose successor is not the observation n
     // positions on, the storage rows of these successors, and where episodes begin behind an end.
     std::vector<int64_t> apart, successors, begins;
 };
 
+// Windows of at most `n` steps at each of the first `length` positions of sequences. Needs nothing of a ring.
+struct Targets {
+    int64_t length, n;
+    const float* powers;
+
+    // Of item `b`, which has so many steps, as if it had no end.
+    void open(int64_t steps, int64_t b, const Unrolled& out) const {
+        const int64_t exist = std::min(steps, length);
+        const auto fill = [&](auto* to, auto inside) {
+            if (!to) return;
+            std::fill_n(to + b * length, exist, inside);
+            std::fill_n(to + b * length + exist, length - exist, decltype(inside)(0));
+        };
+        fill(out.mask, uint8_t(1));
+        fill(out.steps, int32_t(n));
+        fill(out.discount, powers[n]);
+        fill(out.terminated, uint8_t(0));
+        fill(out.truncated, uint8_t(0));
+    }
+    // Its windows that reach an end, which the step before the position `end` has; `begin`: where its run begins.
+    template <typename Each>
+    void close(uint8_t mark, int64_t begin, int64_t end, int64_t b, const Unrolled& out, Each each) const {
+        for (int64_t i = std::max(begin, end - n); mark & END && i < std::min(end, length); ++i) {
+            const int64_t k = b * length + i;
+            if (out.steps) out.steps[k] = int32_t(end - i);
+            if (out.discount) out.discount[k] = mark & (TERMINATED | LOST) ? 0.0f : powers[end - i];
+            if (out.terminated) out.terminated[k] = (mark & TERMINATED) != 0;
+            if (out.truncated) out.truncated[k] = (mark & TRUNCATED) != 0;
+            each(i, k);
+        }
+    }
+    void close(uint8_t mark, int64_t begin, int64_t end, int64_t b, const Unrolled& out) const {
+        close(mark, begin, end, b, out, [](int64_t, int64_t) {});
+    }
+};
+
 class Sequences {
 public:
     Sequences(const Rows& ring, int64_t length, int64_t n, const float* powers)
-        : ring_(ring), length_(length), n_(n), powers_(powers) {}
+        : ring_(ring), targets_{length, n, powers} {}
 
-    int64_t positions() const { return length_ + n_; }
+    int64_t positions() const { return targets_.length + targets_.n; }
+
+    // Fetches the marks that the sequence at a drawable slot is found by.
+    void fetch(int64_t slot) const {
+        int64_t lane_slot, number;
+        ring_.split(slot, lane_slot, number);
+        const Position now = ring_.position(number);
+        int64_t memory = ring_.memory_of(now, ring_.row_at(now, lane_slot));
+        for (int64_t left = positions(); left > 0;) {
+            const int64_t n = std::min(left, ring_.together(memory));
+            const uint8_t* const marks = ring_.marks + ring_.storage_row(number, memory);
+            for (int64_t i = 0; i < n; i += 64) RELIVE_PREFETCH(marks + i);
+            memory = (memory + n) % ring_.depth;
+            left -= n;
+        }
+    }
+
+    // The sequence that starts at a drawable slot, up to its first end.
+    Stretch stretch(int64_t slot) const {
+        Stretch found;
+        int64_t lane_slot;
+        ring_.split(slot, lane_slot, found.number);
+        const Position now = ring_.position(found.number);
+        found.row = ring_.row_at(now, lane_slot);
+        const int64_t memory = ring_.memory_of(now, found.row), at = ring_.storage_row(found.number, memory);
+        found.before = ring_.preceded(at) ? ring_.previous_row(at) : ring_.zero_row();
+        found.run = run_from(found.number, memory, std::min(positions(), known(memory, now.memory)));
+        found.behind = behind(found.run);
+        return found;
+    }
 
     // The sequence that starts at a drawable slot.
     void find(int64_t slot, Sequence& out) const {
-        int64_t lane_slot;
-        ring_.split(slot, lane_slot, out.number);
-        const Position now = ring_.position(out.number);
-        const int64_t depth = ring_.depth, end = now.memory;
-        int64_t memory = ring_.memory_of(now, ring_.row_at(now, lane_slot));
-        const int64_t at = ring_.storage_row(out.number, memory);
-        out.runs.clear();
-        out.steps = 0;
-        out.before = ring_.preceded(at) ? ring_.previous_row(at) : ring_.zero_row();
+        const Stretch first = stretch(slot);
+        static_cast<Around&>(out) = first;
+        out.runs.assign(1, first.run);
+        out.steps = first.run.count;
+        const int64_t depth = ring_.depth, end = ring_.position(out.number).memory;
         while (true) {
-            const int64_t known = end > memory ? end - memory : end - memory + depth;
-            const Run run = run_from(out.number, memory, std::min(positions() - out.steps, known));
-            out.runs.push_back(run);
-            out.steps += run.count;
-            out.behind = run.mark & END ? ring_.successor_of(run.last) : ring_.next_row(run.last);
+            const Run run = out.runs.back();
             if (out.steps == positions() || run.mark & CUT || !(run.mark & END) || !ring_.across) return;
-            memory = (memory + run.count) % depth;
+            int64_t memory = (run.memory + run.count) % depth;
             while (memory != end && !(ring_.mark_at(ring_.storage_row(out.number, memory)) & STEP))
                 memory = memory + 1 == depth ? 0 : memory + 1;
             out.behind = ring_.storage_row(out.number, end);
             if (memory == end) return;
+            out.runs.push_back(run_from(out.number, memory, std::min(positions() - out.steps, known(memory, end))));
+            out.steps += out.runs.back().count;
+            out.behind = behind(out.runs.back());
         }
     }
 
     // Calls `body` with the storage row and the number of every strip of a sequence's rows that lie together.
-    template <typename Body>
-    void strips(const Sequence& sequence, Body body) const {
-        for (const Run& run : sequence.runs)
+    template <typename Found, typename Body>
+    static void strips(const Rows& ring, const Found& sequence, Body body) {
+        for (const Run& run : runs_of(sequence))
             for (int64_t done = 0; done < run.count;) {
-                const int64_t memory = (run.memory + done) % ring_.depth;
-                const int64_t n = std::min(run.count - done, ring_.together(memory));
-                body(ring_.storage_row(sequence.number, memory), n);
+                const int64_t memory = (run.memory + done) % ring.depth;
+                const int64_t n = std::min(run.count - done, ring.together(memory));
+                body(ring.storage_row(sequence.number, memory), n);
                 done += n;
             }
     }
 
     // What is known of the windows at each position of item `b`.
     void windows(const Sequence& sequence, int64_t b, Unrolled& out) const {
-        const int64_t k = b * length_, exist = std::min(sequence.steps, length_);
-        std::fill_n(out.mask + k, exist, uint8_t(1));
-        std::fill_n(out.mask + k + exist, length_ - exist, uint8_t(0));
-        std::fill_n(out.steps + k, exist, int32_t(n_));
-        std::fill_n(out.steps + k + exist, length_ - exist, int32_t(0));
-        std::fill_n(out.discount + k, exist, powers_[n_]);
-        std::fill_n(out.discount + k + exist, length_ - exist, 0.0f);
-        std::fill_n(out.terminated + k, length_, uint8_t(0));
-        std::fill_n(out.truncated + k, length_, uint8_t(0));
+        targets_.open(sequence.steps, b, out);
         int64_t position = 0;
         for (const Run& run : sequence.runs) {
             const int64_t end = position + run.count;
-            for (int64_t i = std::max(position, end - n_); run.mark & END && i < std::min(end, length_); ++i) {
-                out.steps[k + i] = int32_t(end - i);
-                out.discount[k + i] = run.mark & (TERMINATED | LOST) ? 0.0f : powers_[end - i];
-                out.terminated[k + i] = (run.mark & TERMINATED) != 0;
-                out.truncated[k + i] = (run.mark & TRUNCATED) != 0;
-                if (ring_.across) separate(sequence, run, i, k + i, out);
-            }
+            targets_.close(run.mark, position, end, b, out, [&](int64_t i, int64_t k) {
+                if (ring_.across) separate(sequence, run, i, k, out);
+            });
             if (ring_.across && run.mark & END && !(run.mark & CUT) && end < positions())
                 out.begins.push_back(b * positions() + end);
             position = end;
@@ -131,8 +195,15 @@ public:
 
 private:
     const Rows& ring_;
-    int64_t length_, n_;
-    const float* powers_;
+    Targets targets_;
+
+    // How many rows there are from one on, up to where the lane's next row goes.
+    int64_t known(int64_t memory, int64_t end) const {
+        return end > memory ? end - memory : end - memory + ring_.depth;
+    }
+    int64_t behind(const Run& run) const {
+        return run.mark & END ? ring_.successor_of(run.last) : ring_.next_row(run.last);
+    }
 
     // Up to `most` steps, up to and with the first that is an end.
     Run run_from(int64_t number, int64_t memory, int64_t most) const {
@@ -151,7 +222,7 @@ private:
     // Note the successor of a window at position `i`, entry `k`, that ends with its run.
     void separate(const Sequence& sequence, const Run& run, int64_t i, int64_t k, Unrolled& out) const {
         const int64_t successor = ring_.successor_of(run.last);
-        if (successor == sequence.at(ring_, i + n_)) return;
+        if (successor == sequence.at(ring_, i + targets_.n)) return;
         out.apart.push_back(k);
         out.successors.push_back(successor);
     }

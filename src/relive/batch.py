@@ -29,7 +29,7 @@ class Batch(Mapping[str, Any]):
     _fields: Mapping[str, Any]
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        _set_fields(self, fields)
+        _set_fields(self, fields if type(fields) is dict else dict(fields))
 
     def __getitem__(self, name: str) -> Any:
         value = self._fields[name]
@@ -39,13 +39,14 @@ class Batch(Mapping[str, Any]):
         fields = self._fields
         if name.startswith("_") or name not in fields:
             raise AttributeError(f"a batch has no field `{name}`; it has {', '.join(self)}")
-        if type(fields) is not dict:  # a mapping whose arrays are made now
-            fields = dict(fields)
-            _set_fields(self, fields)
-        # From the first look on fields are attributes: learners read several, and each would cost a Python call.
-        if type(fields) is dict and dict not in set(map(type, fields.values())) and _METHODS.isdisjoint(fields):
-            _set_attributes(self, fields)
-        return self[name]
+        # From the first look on fields are attributes: learners read several, and each would cost a Python call. What a
+        # native draw has not worked out becomes one when it is read itself.
+        known: dict[str, Any] = self.__dict__
+        if not known and _METHODS.isdisjoint(fields):
+            known |= _flat(fields) if type(fields) is dict else fields.ready()  # type: ignore[attr-defined]
+        if name not in known:
+            known[name] = self[name]
+        return known[name]
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a batch is read-only; `{name}` of another batch: `Batch({{**batch, {name!r}: ...}})`")
@@ -146,8 +147,11 @@ class _Changed(Batch):
 
 
 _set_fields = Batch.__dict__["_fields"].__set__
-_set_attributes = Batch.__dict__["__dict__"].__set__
 _METHODS = frozenset(dir(Batch))  # fields of these names are reached by key
+
+
+def _flat(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if type(value) is not dict}
 
 
 def _torch() -> Any:

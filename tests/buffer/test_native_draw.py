@@ -40,7 +40,9 @@ STACKED = relive.Schema(
     },
     action=relive.Field((), "int64"),
 )
-SCHEMAS = {"flat": FLAT, "nested": NESTED, "stacked": STACKED}
+KEPT = relive.Schema(
+    **NESTED.tree, hidden={"slow": relive.Field((3, 2), every=4), "fast": relive.Field((), "int64", every=2)}
+)
 SAMPLERS = {
     "uniform": relive.Uniform(),
     "without replacement": relive.Uniform(replacement=False),
@@ -50,7 +52,17 @@ SAMPLERS = {
     "distinct": relive.Prioritized(replacement=False, stratified=False),
     "ranked": relive.Ranked(),
 }
-ITEMS = {"one step": relive.Transitions(), "three steps": relive.Transitions(n_step=3)}
+TRANSITIONS = {"one step": relive.Transitions(), "three steps": relive.Transitions(n_step=3)}
+ITEMS = {
+    **TRANSITIONS,
+    "sequences": relive.Sequences(7, burn_in=2, gamma=0.9, starts=2),
+    "three steps of sequences": relive.Sequences(12, n_step=3, gamma=0.9),
+    "time first": relive.Sequences(3, n_step=2, gamma=0.9, time_major=True),
+}
+STATES = {
+    "states": relive.Sequences(7, burn_in=3, starts=4),
+    "states, time first": relive.Sequences(5, n_step=3, starts=8, time_major=True),
+}
 
 
 class Twins:
@@ -140,13 +152,33 @@ def test_meta_frames_are_counted() -> None:
     assert [name.rpartition(":")[2] for name in frames(lambda: sorted([2, 1], key=lambda x: x))] == ["<lambda>"] * 3
 
 
-@pytest.mark.parametrize("item", ITEMS)
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("schema", SCHEMAS)
-def test_batches_and_counts(schema: str, sampler: str, item: str) -> None:
-    twins = Twins(SCHEMAS[schema], sampler=SAMPLERS[sampler], item=ITEMS[item])
+def cases() -> list[Any]:
+    """Schemas, samplers, items and lanes: states are kept for sequences only."""
+    found = [
+        pytest.param(schema, sampler, chosen, 2, id=f"{name}-{sampler}-{item}")
+        for sampler in SAMPLERS
+        for name, schema, items in (
+            ("flat", FLAT, ITEMS),
+            ("nested", NESTED, ITEMS),
+            ("kept", KEPT, STATES),
+            ("stacked", STACKED, TRANSITIONS),
+        )
+        for item, chosen in items.items()
+    ]
+    sequences = {name: item for name, item in (ITEMS | STATES).items() if item.time_major is not None}
+    return found + [
+        pytest.param(KEPT if name in STATES else FLAT, "prioritized", item, 1, id=f"one lane-{name}")
+        for name, item in sequences.items()
+    ]
+
+
+@pytest.mark.parametrize(("schema", "sampler", "item", "lanes"), cases())
+def test_batches_and_counts(schema: relive.Schema, sampler: str, item: relive.Item, lanes: int) -> None:
+    twins = Twins(schema, lanes=lanes, sampler=SAMPLERS[sampler], item=item)
     for round_, n in enumerate([1, 7, 256, 1024, 300]):
         twins.feed(1500)
+        if not twins.native.can_sample(n):
+            continue
         batch = twins.sample(n)
         if SAMPLERS[sampler].prioritizes:
             ids, errors = batch.ids.copy(), np.linspace(-1, 1, n).astype(["float32", "float64"][round_ % 2])
@@ -158,11 +190,13 @@ def test_batches_and_counts(schema: str, sampler: str, item: str) -> None:
     twins.assert_equal()
 
 
-@pytest.mark.parametrize("schema", [NESTED, STACKED], ids=["nested", "stacked"])
+@pytest.mark.parametrize(
+    ("schema", "item"), [(NESTED, item) for item in ITEMS] + [(STACKED, item) for item in TRANSITIONS]
+)
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_no_call_runs_python(sampler: str, schema: relive.Schema) -> None:
-    twins = Twins(schema, sampler=SAMPLERS[sampler])
-    twins.feed(500)
+def test_no_call_runs_python(sampler: str, schema: relive.Schema, item: str) -> None:
+    twins = Twins(schema, sampler=SAMPLERS[sampler], item=ITEMS[item])
+    twins.feed(1500)
     buffer = twins.native
     obs = twins.observed(schema.tree["obs"], twins.times[:, -1:], twins.begun)
     step = {**twins.values(schema.tree, (2, 1)), "obs": obs}
@@ -180,6 +214,28 @@ def test_no_call_runs_python(sampler: str, schema: relive.Schema) -> None:
     for call, arguments in calls:
         call(**arguments)
         assert frames(call, **arguments) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "item", "native"),
+    [
+        *((KEPT, item, True) for item in STATES.values()),
+        (WIDE, ITEMS["one step"], True),
+        (WIDE, ITEMS["sequences"], True),
+        (FLAT, relive.Sequences(4, across_episodes=True), False),
+        (STACKED, relive.Sequences(4), False),
+        (STACKED, ITEMS["one step"], False),
+    ],
+)
+def test_which_items_are_native(schema: relive.Schema, item: relive.Item, native: bool) -> None:
+    twins = Twins(schema, 300, item=item)
+    twins.feed(150)
+    twins.sample(1)  # says what is due
+    for n in (8, 200):  # in memory of the C library, and in blocks that are used again
+        assert (frames(twins.native.sample, n) == []) == native
+        twins.python.sample(n)
+        twins.sample(n)
+    twins.assert_equal()
 
 
 @pytest.mark.parametrize(
@@ -297,6 +353,33 @@ def test_a_batch_belongs_to_the_caller(schema: relive.Schema) -> None:
     wanted = bits(copy.deepcopy(last))
     del twins
     assert bits(last) == wanted
+
+
+@pytest.mark.parametrize("item", ["sequences", "three steps of sequences", "time first"])
+@pytest.mark.parametrize("n", [5, 200])
+def test_what_is_read_late_is_what_was_drawn(item: str, n: int) -> None:
+    twins = Twins(WIDE, 300, sampler=relive.Prioritized(), item=ITEMS[item])
+    twins.feed(150)
+    batches = [twins.native.sample(n) for _ in range(3)]
+    wanted = [bits(drawing.sample(twins.python._core, n)) for _ in range(3)]
+    changed = twins.native.sample(n)
+    expected = dict(drawing.sample(twins.python._core, n))
+    for name in ("mask", "all_obs", "all_prev_reward", "ids"):
+        changed[name][...] = 1  # the caller's
+    unlike = [name for name in expected if bits(changed[name]) != bits(expected[name])]
+    twins.feed(150)  # overwrites everything
+    for _ in range(5):
+        for array in leaves(twins.sample(n)):
+            array[...] = 0  # must not be in an earlier batch
+    assert bits(batches[0]) == wanted[0]
+    for name, array in wanted[1]:
+        assert bits(getattr(batches[1], name)) == array
+        assert getattr(batches[1], name) is batches[1][name]
+    twins.assert_equal()
+    del twins
+    assert bits(batches[2]) == wanted[2]
+    shown = {"all_obs", "obs", "next_obs", "all_prev_reward", "prev_reward", "mask", "ids"}
+    assert set(unlike) == shown | ({"reward"} if item == "sequences" else set())
 
 
 def leaves(value: Any) -> list[np.ndarray]:

@@ -27,13 +27,16 @@ def _impatient_interpreter() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def make(sampler: object, n_step: int = 3, rows: int = ROWS) -> relive.ReplayBuffer:
+THREE_STEPS = relive.Transitions(n_step=3, gamma=1.0)
+
+
+def make(sampler: object, item: relive.Item = THREE_STEPS, rows: int = ROWS) -> relive.ReplayBuffer:
     """Observations and actions that hold (lane, serial) many times over, so that a torn row shows."""
     return relive.ReplayBuffer(
         relive.Schema(obs=relive.Field((16, 2), "int64"), action=relive.Field((8,), "int64")),
         capacity=rows * LANES,
         num_envs=LANES,
-        item=relive.Transitions(n_step=n_step, gamma=1.0),
+        item=item,
         sampler=sampler,
         seed=0,
     )
@@ -83,6 +86,14 @@ def assert_whole(batch: relive.Batch) -> None:
     assert (batch.next_obs[:, :, 0] == lane[:, None]).all()
     assert (batch.next_obs[:, :, 1] == (serial + batch.steps)[:, None]).all()
     assert (batch.reward == batch.steps * (serial + (batch.steps - 1) / 2)).all()
+
+
+def one_by_one(batch: relive.Batch) -> relive.Batch:
+    """The steps of sequences of steps that follow each other, as items of their own."""
+    length = batch.mask.shape[1]
+    ids = batch.ids[:, None] + LANES * np.arange(length)
+    names = ("obs", "next_obs", "action", "reward", "steps")
+    return relive.Batch({**{name: np.concatenate(batch[name]) for name in names}, "ids": ids.reshape(-1)})
 
 
 @pytest.mark.parametrize("sampler", [relive.Prioritized(), relive.Uniform()], ids=["prioritized", "uniform"])
@@ -153,7 +164,7 @@ def is_drawable(buffer: relive.ReplayBuffer, key: int) -> bool:
 
 def test_threads_that_add_to_the_same_lanes():
     """Each call is one step of every lane, whole: the streams are cut between calls, never inside one."""
-    buffer, calls, workers = make(relive.Prioritized(), n_step=1), 200, 4
+    buffer, calls, workers = make(relive.Prioritized(), relive.Transitions()), 200, 4
     ids: list[np.ndarray] = []
 
     def job(worker: int) -> Callable[[], None]:
@@ -175,13 +186,13 @@ def test_threads_that_add_to_the_same_lanes():
         assert_whole(buffer.sample(64))
 
 
-@pytest.mark.parametrize("size", [64, 1500, 6000])
-def test_batches_belong_to_their_callers(size):
+@pytest.mark.parametrize(("size", "item"), [*((n, THREE_STEPS) for n in (64, 1500, 6000)), (500, relive.Sequences(4))])
+def test_batches_belong_to_their_callers(size: int, item: relive.Item) -> None:
     """Memory of a batch is used again only when its last array is gone, whoever holds it and however it was sliced.
 
     Batches from kilobytes to megabytes: small and large ones may come from different places.
     """
-    buffer = make(relive.Uniform())
+    buffer = make(relive.Uniform(), item)
     for lane in range(LANES):
         writer_of(buffer, lane, 100)
 
@@ -201,19 +212,32 @@ def test_batches_belong_to_their_callers(size):
                 np.testing.assert_array_equal(held, copy)
 
     run_together(job, job, job)
-    assert_whole(buffer.sample(256))
+    if item is THREE_STEPS:
+        assert_whole(buffer.sample(256))
 
 
 def steps_of_all_lanes(serial: int, length: int) -> dict[str, np.ndarray]:
     """`length` steps of every lane, `[L, T, ...]`."""
-    rows = [[step(lane, serial + t) for t in range(length)] for lane in range(LANES)]
-    return {name: np.stack([np.concatenate([one[name] for one in lane]) for lane in rows]) for name in step(0, 0)}
+    lanes, serials = np.meshgrid(np.arange(LANES), serial + np.arange(length), indexing="ij")
+    obs = np.broadcast_to(np.stack([lanes, serials], axis=-1)[:, :, None], (*lanes.shape, 16, 2))
+    off = np.zeros(lanes.shape, bool)
+    action = np.repeat(serials[..., None], 8, axis=-1)
+    return {
+        "obs": obs, "action": action, "reward": serials, "next_obs": obs + np.array([0, 1]),
+        "terminated": off, "truncated": off,
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize(("rows", "n_step"), [(ROWS, 1), (ROWS, 3), (3000, 1)])
-def test_a_large_batch_is_whole_though_others_write_meanwhile(rows: int, n_step: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "item"),
+    [
+        *((rows, relive.Transitions()) for rows in (ROWS, 3000)), (ROWS, THREE_STEPS),
+        *((rows, relive.Sequences(12, n_step=2, gamma=1.0)) for rows in (ROWS, 500)),
+    ],
+)  # fmt: skip
+def test_a_large_batch_is_whole_though_others_write_meanwhile(rows: int, item: relive.Item) -> None:
     """No row of a batch is overwritten before it is read, however few there are and in whatever way steps come."""
-    buffer, length = make(relive.Prioritized(alpha=0.0), n_step=n_step, rows=rows), 8
+    buffer, length = make(relive.Prioritized(alpha=0.0), item, rows), 8
     buffer.extend(**steps_of_all_lanes(0, rows))
     done, serial = threading.Event(), rows
 
@@ -230,7 +254,7 @@ def test_a_large_batch_is_whole_though_others_write_meanwhile(rows: int, n_step:
     def learner() -> None:
         try:
             for _ in range(40):
-                batch = buffer.sample(2000)
+                batch = buffer.sample(2000) if item.time_major is None else one_by_one(buffer.sample(2000))
                 assert_whole(batch)
                 assert (batch.obs[:, 0, 1] == batch.ids // LANES).all()
                 buffer.update_priorities(batch.ids, batch.reward)

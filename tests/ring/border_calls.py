@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import spoilers
-from border_draw_calls import make_chooser, make_sampling, make_transitions, make_updating
+from border_draw_calls import make_chooser, make_sampling, make_sequences, make_transitions, make_updating
 from border_ring_calls import add_call, gather_call, make_adding, make_gather, make_ring, ring_call
 from border_sampler_calls import (
     draw_from,
@@ -153,6 +153,7 @@ def makers() -> dict[str, Callable[[], Call]]:
         "sampling": make_sampling,
         "updating": make_updating,
         "Gather.transitions": make_transitions,
+        "Gather.sequences": make_sequences,
         **{f"{kind}.chooser": lambda kind=kind: make_chooser(kind) for kind in ("Tree", "Ranks", "Queue")},
         "add": lambda: add_call(several=False),
         "extend": lambda: add_call(several=True),

@@ -39,8 +39,6 @@ def transitions_arguments() -> tuple[Any, dict[str, Any]]:
         "stacks": [Stacked(frames, ("shown",), ("next_obs",), 2, True, False)],
         "reward": columns[1],
         "gammas": guard(powers, np.float64),
-        "few": 0,
-        "apart": otherwise,
     }
 
 
@@ -70,8 +68,6 @@ def make_transitions() -> Call:
         "stacks": spoilers.lists(broken_stacks()),
         "reward": spoilers.arrays(),
         "gammas": spoilers.numbers(),
-        "few": spoilers.whole_numbers(2**64),
-        "apart": {"a list": lambda a: list, "smaller arrays": lambda a: lambda n: [np.zeros(1), np.zeros(1)]},
     }
     chooser = choosers()["Queue"][0](replacement=True)
 
@@ -81,6 +77,59 @@ def make_transitions() -> Call:
             raise SystemError("not as many items as were asked for")
 
     return Call(gather.transitions, arguments, spoilt, then)
+
+
+def make_sequences() -> Call:
+    ring, arguments = lived()
+    obs, action, reward, state = (layout.array for layout in arguments["columns"])
+    powers = 0.5 ** np.arange(3.0)
+    gather = native.Gather([obs, action, reward], [0, 1, 1], False)
+    given = {
+        "ring": ring,
+        "length": 3,
+        "discounts": guard(powers, np.float32),
+        "time_major": True,
+        "shown": [[(("obs",), 0, 5)], [(("nest", "action"), 1, 4)], [(("reward",), 1, 4), (("before",), 0, 3)]],
+        "summed": 2,
+        "gammas": guard(powers, np.float64),
+        "states": [(("nest", "state"), state, 2)],
+    }
+    keys = {"text": "1", "no names": (), "a number": 1}
+    limits = (-1, 6, 2**62, 2**64, None, "1")
+
+    def second(*part: Any) -> Any:
+        return lambda shown: [shown[0], [part], shown[2]]
+
+    spoilt = {
+        "ring": {**spoilers.objects(gather), "across": lambda a: lived(across=True)[0]},
+        "length": spoilers.whole_numbers(-1, 0, 9, 2**62, 2**64),
+        "discounts": {**spoilers.numbers(), "too many": lambda a: np.ones(ROWS + 2, np.float32)},
+        "time_major": spoilers.flags(),
+        "shown": {
+            **spoilers.lists({"text": lambda a: "1", "a number": lambda a: 1, "a part": lambda a: a[0]}),
+            **{f"keys: {name}": second(value, 0, 1) for name, value in keys.items()},
+            **{f"begin {value}": second(("a",), value, 4) for value in limits},
+            **{f"end {value}": second(("a",), 0, value) for value in limits},
+        },
+        "summed": spoilers.whole_numbers(-2, 0, 1, 3, 2**62, 2**64),
+        "gammas": spoilers.numbers(),
+        "states": {
+            **spoilers.lists({"text": lambda a: "1", "a number": lambda a: 1}),
+            **{f"keys: {name}": lambda a, value=value: [(value, *a[0][1:])] for name, value in keys.items()},
+            **{f"array: {name}": lambda a, spoil=spoil: [(a[0][0], spoil(a[0][1]), 2)]
+               for name, spoil in spoilers.arrays().items()},
+            **{f"every {value}": lambda a, value=value: [(*a[0][:2], value)] for value in (-1, 0, 1, 3, 2**64, None)},
+        },
+    }  # fmt: skip
+    chooser = choosers()["Queue"][0](replacement=True)
+
+    def then(expansion: Any) -> None:
+        for n in (40, 4000):
+            batch = sample_with(chooser, expansion)(n)
+            if batch is not None and not all(batch[name].size for name in ("obs", "mask", "reward", "discount")):
+                raise SystemError("a field without values")
+
+    return Call(gather.sequences, given, spoilt, then)
 
 
 def choosers() -> dict[str, tuple[Any, dict[str, Any]]]:

@@ -123,7 +123,10 @@ LEGAL = [
     ("any number of stacks", "Gather.transitions", "stacks", "empty, one fewer, one more"),
     ("rewards are copied", "Gather.transitions", "reward", "None"),
     ("float32 or float64, a field of a record", "Gather.transitions", "reward", "other size, strided"),
-    ("called at a draw", "Gather.transitions", "apart", "a list, smaller arrays"),
+    ("any number of states", "Gather.sequences", "states", "empty, one fewer, one more"),
+    ("bytes are copied", "Gather.sequences", "states", "array: other size, array: other kind, array: complex"),
+    ("bytes are copied", "Gather.sequences", "states", "array: of text, array: of times, array: structured"),
+    ("bytes are copied", "Gather.sequences", "states", "array: unaligned, array: one * across"),
     ("looked at when changes are taken in", "*.chooser", "seen", f"-1, {2**62}, {2**63 - 1}, {-(2**63)}"),
     ("a class has its defaults", "*.chooser", "settings", "a class"),
 ]

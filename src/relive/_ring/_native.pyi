@@ -12,11 +12,11 @@ from .plans import (
     Followed,
     Located,
     Mass,
+    Part,
     Relabelled,
     RowsRead,
     Sampled,
     Sequenced,
-    Stacked,
     Window,
     Windows,
 )
@@ -175,13 +175,16 @@ class Gather:
         self, ring: Ring, slots: Int64, discounts: Float32, last: bool, outs: list[Array] | None
     ) -> Expanded: ...
     def transitions(
+        self, ring: Ring, discounts: Float32, keys: list[tuple[str, ...]], reward: Array | None, gammas: Float64
+    ) -> Expansion | None: ...
+    def sequences(
         self,
         ring: Ring,
+        length: int,
         discounts: Float32,
-        keys: list[tuple[str, ...]],
-        stacks: list[Stacked],
-        reward: Array | None,
+        time_major: bool,
+        shown: list[list[Part]],
+        summed: int,
         gammas: Float64,
-        few: int,
-        apart: Callable[[int], list[Array] | None],
+        states: list[tuple[tuple[str, ...], Array, int]],
     ) -> Expansion | None: ...

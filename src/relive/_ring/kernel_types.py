@@ -14,6 +14,7 @@ from .plans import (
     Followed,
     Located,
     Mass,
+    Part,
     Relabelled,
     RowsRead,
     Sampled,
@@ -72,7 +73,7 @@ class LockKernel(Protocol):
 
 
 class ExpansionKernel(Protocol):
-    """Copies items for the native `sample`; see `Gather.transitions`."""
+    """Copies items for the native `sample`; see `Gather.transitions` and `Gather.sequences`."""
 
 
 class ChooserKernel(Protocol):
@@ -105,8 +106,17 @@ class GatherKernel(Protocol):
         stacks: list[Stacked],
         reward: Array | None,
         gammas: Float64,
-        few: int,
-        apart: Callable[[int], list[Array] | None],
+    ) -> ExpansionKernel | None: ...
+    def sequences(
+        self,
+        ring: RingKernel,
+        length: int,
+        discounts: Float32,
+        time_major: bool,
+        shown: list[list[Part]],
+        summed: int,
+        gammas: Float64,
+        states: list[tuple[tuple[str, ...], Array, int]],
     ) -> ExpansionKernel | None: ...
 
 

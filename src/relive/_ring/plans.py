@@ -197,6 +197,20 @@ class Expanded(Record):
     copies: list[Array]
 
 
+class Part(Record):
+    """A field of a batch of sequences: some positions of what is copied of a column.
+
+    Attributes:
+        keys: The keys that lead to it in the batch.
+        begin: Its first position.
+        end: The position behind its last one.
+    """
+
+    keys: tuple[str, ...]
+    begin: int
+    end: int
+
+
 class Unrolled(Record):
     """Sequences of T steps that start at drawable slots, with windows of n steps at each of them.
 

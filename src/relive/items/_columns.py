@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,11 +12,7 @@ from .._ring.plans import Stacked
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
-from ._outputs import Outputs, specs_of
-
-if TYPE_CHECKING:
-    from .._base.memory import Spec
-
+from ._outputs import Outputs
 
 def lookback_of(schema: Schema) -> int:
     """Older frames that an observation of `schema` shows besides its newest."""
@@ -48,12 +43,8 @@ class Frames:
         self._ring = ring
         self._columns = columns
         self._fields = [column.field for column in columns]
-        self._outputs = [Outputs(specs_of([array] * places), arena) for array in arrays]
+        self._outputs = [Outputs([array] * places, arena) for array in arrays]
         self._gathers = [ring.gather([array] * places, list(range(places))) for array in arrays]
-
-    def specs(self) -> list[Spec]:
-        """Shape and dtype of one observation of each column, as it lies in memory."""
-        return [((field.frames, *field.shape), field.dtype) for field in self._fields]
 
     def compiled(self) -> list[Stacked]:
         """The columns as the native `sample` copies them, to `obs` and to `next_obs`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ from .._base.memory import Arena, leased
 from .._base.types import Array, Int64
 
 if TYPE_CHECKING:
-    from .._base.memory import Spec
     from .._ring.kernel_types import GatherKernel
 
 # A batch of this size is left to the C library, which hands out memory it has used before; of more than that it may
@@ -22,33 +20,20 @@ _SMALL = 64 << 10
 _BATCHES = 4
 
 
-def specs_of(columns: Sequence[Array]) -> list[Spec]:
-    """Shape and dtype of a row of each column."""
-    return [(column.shape[1:], column.dtype) for column in columns]
-
-
 class Outputs:
-    """Arrays for copies.
+    """Arrays for the copies of a fixed list of columns."""
 
-    Args:
-        specs: Shape and dtype of an item in each of them.
-        arena: Where larger ones come from.
-
-    Attributes:
-        few: For batches of up to this size fresh arrays are as good.
-    """
-
-    def __init__(self, specs: Sequence[Spec], arena: Arena) -> None:
-        self._specs = specs
-        row_bytes = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in specs)
-        self.few = _SMALL // max(row_bytes, 1)
+    def __init__(self, columns: Sequence[Array], arena: Arena) -> None:
+        self._specs = [(column.shape[1:], column.dtype) for column in columns]
+        row_bytes = sum(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in self._specs)
+        self._few = _SMALL // max(row_bytes, 1)
         self._arena = arena
         self._n = self._blocks = 0
         self._makers: list[Callable[..., Array]] = []
 
     def of(self, n: int) -> list[Array] | None:
-        """One array `[n, ...]` for every spec, in recycled memory; None where fresh arrays are as good."""
-        if n <= self.few:
+        """One array `[n, ...]` for every column, in recycled memory; None where fresh arrays are as good."""
+        if n <= self._few:
             return None
         if n != self._n:
             self._plan(n)

@@ -11,13 +11,13 @@ from .._base.frozen import Frozen
 from .._base.memory import Arena
 from .._base.nests import nested
 from .._base.types import Array, Int64
-from .._ring.plans import Unrolled, Window
+from .._ring.plans import Part, Unrolled, Window
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._columns import Frames, check_reward, check_steps, lookback_of
-from ._outputs import Outputs, specs_of
-from ._protocol import Item, View
+from ._outputs import Outputs
+from ._protocol import Compiled, Item, View
 
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
@@ -127,7 +127,7 @@ class Sequences(Frozen, Item):
         return _Sequences(self, schema, ring, arena)
 
 
-class _Sequences:
+class _Sequences(Compiled):
     """Has all columns copied run by run in one call; stacks of frames, by lists of rows, in a second one."""
 
     def __init__(self, item: Sequences, schema: Schema, ring: Ring, arena: Arena) -> None:
@@ -139,18 +139,45 @@ class _Sequences:
         plain = [c for c in observations if not c[0].field.stack]
         steps = [c for c in others if c[0].field.every is None]
         stacked = [c for c in observations if c[0].field.stack]
-        self._plain_keys, self._step_keys = ([column.keys for column, _ in chosen] for chosen in (plain, steps))
+        states = [(column, array, column.field.every) for column, array in others if column.field.every is not None]
+        self._plain_parts, self._frame_parts, self._step_parts = (
+            [self._parts(column.keys) for column, _ in chosen] for chosen in (plain, stacked, steps)
+        )
         arrays = [array for _, array in plain + steps]
-        self._outputs = Outputs(specs_of(arrays), arena)
+        self._outputs = Outputs(arrays, arena)
         self._gather = ring.gather(arrays, [0] * len(plain) + [1] * len(steps))
         self._plain = _Copies(plain, ring, arena)
         self._frames = Frames([c for c, _ in stacked], [array for _, array in stacked], ring, arena)
-        self._frame_keys = [c.keys for c, _ in stacked]
-        self._states = [(c[0].field.every, _Copies([c], ring, arena)) for c in others if c[0].field.every is not None]
+        self._states = [(every, _Copies([(column, array)], ring, arena)) for column, array, every in states]
+        if not (stacked or item.across_episodes):
+            self.kernel = self._gather.sequences(
+                ring.kernel,
+                item.steps,
+                self._discounts,
+                item.time_major,
+                self._plain_parts + self._step_parts,
+                [parts[0].keys for parts in self._plain_parts + self._step_parts].index(("reward",))
+                if item.n_step > 1
+                else -1,
+                self._gammas,
+                [(column.keys, array, every) for column, array, every in states],
+            )
+
+    def _parts(self, keys: tuple[str, ...]) -> list[Part]:
+        """What a batch shows of a column; of a step's field the first part is the field itself."""
+        name, *rest = keys
+        n, length = self._item.n_step, self._item.steps
+        if name == "obs":
+            parts = [("all_obs", 0, length + n), ("obs", 0, length), ("next_obs", n, n + length)]
+        else:
+            parts = [(name, 1, 1 + length)]
+            if name in ("action", "reward"):
+                parts += [(f"all_prev_{name}", 0, length + n), (f"prev_{name}", 0, length)]
+        return [Part((part, *rest), begin, end) for part, begin, end in parts]
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the sequences that start at `slots`."""
-        item, listed = self._item, bool(self._frame_keys)
+        item, listed = self._item, bool(self._frame_parts)
         positions = item.steps + item.n_step
         outs = self._outputs.of(len(slots) * positions)
         kernel = self._ring.kernel
@@ -159,9 +186,8 @@ class _Sequences:
             plan = _time_first(plan, positions)
         axes = (positions, len(slots)) if item.time_major else (len(slots), positions)
         shaped = [array.reshape(*axes, *array.shape[1:]) for array in copies]
-        plain = len(self._plain_keys)
-        found = self._observations(list(zip(self._plain_keys, shaped[:plain], strict=True)), plan)
-        found += self._between(list(zip(self._step_keys, shaped[plain:], strict=True)), plan)
+        plain = len(self._plain_parts)
+        found = self._observations(shaped[:plain], plan) + self._between(shaped[plain:], plan)
         for every, states in self._states:
             found += states.of(self._ring.state_rows(plan.ids, every))
         fields = nested(found)
@@ -169,43 +195,34 @@ class _Sequences:
         fields.update(steps=plan.steps, mask=plan.mask, ids=plan.ids)
         return fields
 
-    def _observations(self, plain: list[Found], plan: Unrolled) -> list[Found]:
+    def _observations(self, plain: list[Array], plan: Unrolled) -> list[Found]:
         """`all_obs`, and `obs` and `next_obs` as views of it; `next_obs` of its own where ends make it differ."""
-        n, length = self._item.n_step, self._item.steps
-        copied = plain + (self._stacks(plan.observed) if plan.observed is not None else [])
+        copied = plain + (self._frames.of(plan.observed)[0] if plan.observed is not None else [])
         found: list[Found] = []
-        for (_, *rest), array in copied:
-            found.append((("all_obs", *rest), array))
-            found.append((("obs", *rest), self._times(array, 0, length)))
-            found.append((("next_obs", *rest), self._times(array, n, length)))
+        for parts, array in zip(self._plain_parts + self._frame_parts, copied, strict=True):
+            found += self._shown(parts, array)
         if len(plan.apart):
-            successors = self._plain.of(plan.successors) + self._stacks(plan.successors)
-            for i, (_, values) in enumerate(successors):
+            successors = [values for _, values in self._plain.of(plan.successors)]
+            successors += self._frames.of(plan.successors)[0]
+            for i, values in enumerate(successors):
                 keys, array = found[3 * i + 2]
                 found[3 * i + 2] = keys, _with(array, plan.apart, values)
         return found
 
-    def _stacks(self, rows: Int64) -> list[Found]:
-        return list(zip(self._frame_keys, self._frames.of(rows)[0], strict=True))
-
-    def _between(self, copied: list[Found], plan: Unrolled) -> list[Found]:
+    def _between(self, copied: list[Array], plan: Unrolled) -> list[Found]:
         """The steps' other fields; actions and rewards a second time, as the previous ones."""
-        length = self._item.steps
         found: list[Found] = []
-        for keys, array in copied:
-            found.append((keys, self._times(array, 1, length)))
-            if keys[0] in ("action", "reward"):
-                previous = _with(array, plan.begins, 0) if len(plan.begins) else array
-                found.append(((f"all_prev_{keys[0]}", *keys[1:]), previous))
-                found.append(((f"prev_{keys[0]}", *keys[1:]), self._times(previous, 0, length)))
-            if keys == ("reward",) and self._item.n_step > 1:
-                folded = self._ring.fold_sequences(array, plan.steps, self._gammas, self._item.time_major)
-                found[-3] = (keys, folded)
+        for parts, array in zip(self._step_parts, copied, strict=True):
+            (own,) = self._shown(parts[:1], array)
+            if parts[0].keys == ("reward",) and self._item.n_step > 1:
+                own = own[0], self._ring.fold_sequences(array, plan.steps, self._gammas, self._item.time_major)
+            previous = _with(array, plan.begins, 0) if len(parts) > 1 and len(plan.begins) else array
+            found += [own, *self._shown(parts[1:], previous)]
         return found
 
-    def _times(self, array: Array, start: int, length: int) -> Array:
-        chosen = slice(start, start + length)
-        return array[chosen] if self._item.time_major else array[:, chosen]
+    def _shown(self, parts: list[Part], array: Array) -> list[Found]:
+        first = self._item.time_major
+        return [(keys, array[begin:end] if first else array[:, begin:end]) for keys, begin, end in parts]
 
 
 class _Copies:
@@ -214,7 +231,7 @@ class _Copies:
     def __init__(self, columns: list[tuple[Column, Array]], ring: Ring, arena: Arena) -> None:
         self._keys = [column.keys for column, _ in columns]
         arrays = [array for _, array in columns]
-        self._outputs, self._gather = Outputs(specs_of(arrays), arena), ring.gather(arrays, [0] * len(arrays))
+        self._outputs, self._gather = Outputs(arrays, arena), ring.gather(arrays, [0] * len(arrays))
 
     def of(self, rows: Int64) -> list[Found]:
         """Each column's keys, and its values at the storage rows `rows`."""

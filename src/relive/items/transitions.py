@@ -16,7 +16,7 @@ from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Schema
 from ._columns import Frames, check_reward, check_steps, lookback_of
-from ._outputs import Outputs, specs_of
+from ._outputs import Outputs
 from ._protocol import Compiled, Item
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ class _Transitions(Compiled):
             if not (c.field.every or c.field.stack or (self._folds and c.keys == ("reward",)))
         ]
         jobs += [(("next_obs", *c.keys[1:]), array, 1) for c, array in columns[: schema.num_obs] if not c.field.stack]
-        specs = specs_of([array for _, array, _ in jobs])
-        self._outputs = Outputs(specs, arena)
+        self._outputs = Outputs([array for _, array, _ in jobs], arena)
         self._gather = ring.gather([array for _, array, _ in jobs], [pick for _, _, pick in jobs])
         self._frames = Frames([c for c, _ in stacked], [array for _, array in stacked], ring, arena, 2)
         self._stacked = bool(stacked)
@@ -111,18 +110,8 @@ class _Transitions(Compiled):
         self._names = [keys[0] for keys in self._keys]
         if not self._states:
             keys, reward = [keys for keys, _, _ in jobs], self._reward if self._folds else None
-            of_frames = self._frames.specs() if stacked else []
-            outputs = Outputs([*specs, *of_frames, *of_frames], arena) if stacked else self._outputs
-            self.kernel = self._gather.transitions(
-                ring.kernel,
-                self._discounts,
-                keys,
-                self._frames.compiled(),
-                reward,
-                self._gammas,
-                outputs.few,
-                outputs.of,
-            )
+            stacks = self._frames.compiled()
+            self.kernel = self._gather.transitions(ring.kernel, self._discounts, keys, stacks, reward, self._gammas)
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the transitions that start at `slots`."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..._base.types import Array, Float32, Float64, Int64
-from ..plans import Expanded, Sequenced, Stacked
+from ..plans import Expanded, Part, Sequenced, Stacked
 from .rows import Rows
 
 
@@ -49,8 +49,6 @@ class Gather:
         stacks: Sequence[Stacked],
         reward: Array | None,
         gammas: Float64,
-        few: int,
-        apart: Callable[[int], list[Array] | None],
     ) -> None:
         """What the native `sample` expands transitions by: there is none here.
 
@@ -61,9 +59,32 @@ class Gather:
             stacks: Columns beside these, whose frames are stacked; their fields are behind the others.
             reward: The column of rewards that are summed over steps; None: they are among the columns.
             gammas: As in `Ring.fold`.
-            few: For batches of up to this size fresh memory is as good.
-            apart: Arrays for the copies of all columns and stacks of a larger batch; None where fresh memory is as
-                good.
+        """
+
+    def sequences(
+        self,
+        ring: Rows,
+        length: int,
+        discounts: Float32,
+        time_major: bool,
+        shown: Sequence[Sequence[Part]],
+        summed: int,
+        gammas: Float64,
+        states: Sequence[tuple[tuple[str, ...], Array, int]],
+    ) -> None:
+        """What the native `sample` expands sequences by that end with their episode: there is none here.
+
+        Columns of pick 0 are read at the observations, those of pick 1 at the steps before them.
+
+        Args:
+            ring: The ring.
+            length: T.
+            discounts: As in `Ring.windows`.
+            time_major: Whether time is the first axis.
+            shown: What is shown of every column.
+            summed: The column of rewards that are summed over steps, instead of the part that begins at 1; -1: none.
+            gammas: As in `Ring.fold`.
+            states: Columns that are kept at every so many steps: keys, array, and at how many.
         """
 
     def unroll(
