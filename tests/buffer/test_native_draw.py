@@ -224,7 +224,7 @@ def test_no_call_runs_python(sampler: str, schema: relive.Schema, item: str) -> 
         (WIDE, ITEMS["sequences"], True),
         (FLAT, relive.Sequences(4, across_episodes=True), False),
         (STACKED, relive.Sequences(4), False),
-        (STACKED, ITEMS["one step"], False),
+        (STACKED, ITEMS["one step"], True),
     ],
 )
 def test_which_items_are_native(schema: relive.Schema, item: relive.Item, native: bool) -> None:
