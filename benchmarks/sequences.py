@@ -66,7 +66,8 @@ QUESTION = Question(
     "drawn sequences' priorities back; sequences start at every 40th step. cpprb knows no sequences: the caller cuts "
     "them, at every 40th step in both tables, and each is an item that holds its steps once more. TorchRL draws the "
     "episode first, then the start. NumPy by hand keeps no priorities. relive gives one observation more (the last "
-    "step's successor), masks, discounts and the actions and rewards before each step as well.",
+    "step's successor), masks, discounts and the actions and rewards before each step as well; all of its fields are "
+    "read.",
     peers=("relive", "numpy", "cpprb", "flashbax", "torchrl", "torchrl-plain"),
     kind="sequences",
     single=True,

@@ -21,13 +21,18 @@ class ReliveSequences(Relive):
     def item(self, spec: Spec) -> Any:
         return self.lib.Sequences(spec.length, starts=spec.starts)
 
+    def draw(self, n: int) -> Any:
+        batch = self.buffer.sample(n)
+        tuple(batch.values())  # masks, flags and discounts are worked out when they are read
+        return batch
+
     def add_and_draw(self, n: int, steps: Iterable[Step]) -> None:
         buffer = self.buffer
         for obs, action, reward, next_obs, terminated, truncated in steps:
             buffer.add(
                 obs=obs, action=action, reward=reward, next_obs=next_obs, terminated=terminated, truncated=truncated
             )
-            buffer.sample(n)
+            self.draw(n)
 
 
 class NumpySequences(NumpyByHand):
