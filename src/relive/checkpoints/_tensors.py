@@ -19,7 +19,7 @@ from ..errors import CorruptionError, StorageError, event, message
 
 CHUNK = 1 << 16  # bytes that have one checksum
 TABLE = "relive/crc32"
-_STAGE = 16 * CHUNK
+_STAGE = 64 * CHUNK  # bytes that are read by one call
 _MOST_TABLE = 32 << 20
 _MOST_AXES = 66
 
