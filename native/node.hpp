@@ -28,53 +28,23 @@ struct alignas(64) Scan {
     Scan() { entries[7] = 0.0; }
 };
 
-// The child in which `target` lies; `target` becomes relative to that child. Counting the scan's entries that are
-// not above the target needs no branch; rounding can lead past the end or, as a scan in pairs need not be monotone, on
-// to a zero: then the node is walked in sequence.
+// Puts the inclusive scan of a node where `scan` has it; how many of its entries are not above the target.
 
 #if defined(__AVX512F__)
 
-// Puts the inclusive scan of a node where `scan` has it; which of its entries are not above the target, as bits.
-inline unsigned passed_by(double target, __m512d node, Scan& scan) {
+inline int passed_by(double target, const double* x, Scan& scan) {
     const __m512i zero = _mm512_setzero_si512();
-    __m512d s = node;
+    __m512d s = _mm512_loadu_pd(x);
     s = _mm512_add_pd(s, _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(s), zero, 7)));
     s = _mm512_add_pd(s, _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(s), zero, 6)));
     s = _mm512_add_pd(s, _mm512_castsi512_pd(_mm512_alignr_epi64(_mm512_castpd_si512(s), zero, 4)));
     _mm512_store_pd(scan.entries + 8, s);
-    return _mm512_cmp_pd_mask(s, _mm512_set1_pd(target), _CMP_LE_OQ);
-}
-
-inline int search(const double* x, double& target, Scan& scan) {
-    const __m512d node = _mm512_loadu_pd(x);
-    const unsigned passed = passed_by(target, node, scan);
-    const unsigned positive = _mm512_cmp_pd_mask(node, _mm512_setzero_pd(), _CMP_GT_OQ);
-    const int child = __builtin_popcount(passed);
-    if (RELIVE_UNLIKELY(!((positive >> child) & 1))) return search_exactly(x, target);
-    target -= scan.entries[7 + child];
-    return child;
-}
-
-// Whether that child is the one; then `target` becomes relative to it. Nothing waits for the count, other than in
-// `search`: the child is known already.
-inline bool leads_to(int child, const double* x, double& target, Scan& scan) {
-    const unsigned passed = passed_by(target, _mm512_loadu_pd(x), scan);
-    if (__builtin_popcount(passed) != child || !(x[child] > 0.0)) return false;
-    target -= scan.entries[7 + child];
-    return true;
-}
-
-// One entry of a node, written as a whole line, which the next draws read as one.
-inline void replace(double* x, int j, double value) {
-    const __m512d changed =
-        _mm512_mask_mov_pd(_mm512_loadu_pd(x), static_cast<__mmask8>(1u << j), _mm512_set1_pd(value));
-    _mm512_storeu_pd(x, changed);
+    return __builtin_popcount(_mm512_cmp_pd_mask(s, _mm512_set1_pd(target), _CMP_LE_OQ));
 }
 
 #elif defined(__AVX2__)
 
-inline int search(const double* x, double& target, Scan& scan) {
-    const __m256d zero = _mm256_setzero_pd();
+inline int passed_by(double target, const double* x, Scan& scan) {
     const __m256d low = _mm256_loadu_pd(x), high = _mm256_loadu_pd(x + 4);
     // Steps of 1: [0 x0 x1 x2], [x3 x4 x5 x6].
     const __m256d zero_low = _mm256_permute2f128_pd(low, low, 0x08), middle = _mm256_permute2f128_pd(low, high, 0x21);
@@ -87,19 +57,13 @@ inline int search(const double* x, double& target, Scan& scan) {
     _mm256_store_pd(scan.entries + 8, a);
     _mm256_store_pd(scan.entries + 12, b);
     const __m256d r = _mm256_set1_pd(target);
-    const unsigned passed = static_cast<unsigned>(_mm256_movemask_pd(_mm256_cmp_pd(a, r, _CMP_LE_OQ)) |
-                                                  _mm256_movemask_pd(_mm256_cmp_pd(b, r, _CMP_LE_OQ)) << 4);
-    const unsigned positive = static_cast<unsigned>(_mm256_movemask_pd(_mm256_cmp_pd(low, zero, _CMP_GT_OQ)) |
-                                                    _mm256_movemask_pd(_mm256_cmp_pd(high, zero, _CMP_GT_OQ)) << 4);
-    const int child = __builtin_popcount(passed);
-    if (RELIVE_UNLIKELY(!((positive >> child) & 1))) return search_exactly(x, target);
-    target -= scan.entries[7 + child];
-    return child;
+    return __builtin_popcount(static_cast<unsigned>(_mm256_movemask_pd(_mm256_cmp_pd(a, r, _CMP_LE_OQ)) |
+                                                    _mm256_movemask_pd(_mm256_cmp_pd(b, r, _CMP_LE_OQ)) << 4));
 }
 
 #elif defined(__SSE2__)
 
-inline int search(const double* x, double& target, Scan& scan) {
+inline int passed_by(double target, const double* x, Scan& scan) {
     const __m128d x0 = _mm_loadu_pd(x), x1 = _mm_loadu_pd(x + 2), x2 = _mm_loadu_pd(x + 4), x3 = _mm_loadu_pd(x + 6);
     // Steps of 1, of 2 and of 4.
     const __m128d a0 = _mm_add_pd(x0, _mm_shuffle_pd(_mm_setzero_pd(), x0, 0));
@@ -117,15 +81,12 @@ inline int search(const double* x, double& target, Scan& scan) {
     // A mask is -1 as an integer.
     const auto passed = [r](__m128d entries) { return _mm_castpd_si128(_mm_cmple_pd(entries, r)); };
     const __m128i below = _mm_add_epi64(_mm_add_epi64(passed(a0), passed(b1)), _mm_add_epi64(passed(b2), passed(b3)));
-    const int child = -_mm_cvtsi128_si32(_mm_add_epi64(below, _mm_unpackhi_epi64(below, below)));
-    if (RELIVE_UNLIKELY(child == FAN_OUT || !(x[child & 7] > 0.0))) return search_exactly(x, target);
-    target -= scan.entries[7 + child];
-    return child;
+    return -_mm_cvtsi128_si32(_mm_add_epi64(below, _mm_unpackhi_epi64(below, below)));
 }
 
 #else
 
-inline int search(const double* x, double& target, Scan& scan) {
+inline int passed_by(double target, const double* x, Scan& scan) {
     double* s = scan.entries + 8;
     double a[FAN_OUT], b[FAN_OUT];
     a[0] = x[0];
@@ -135,27 +96,53 @@ inline int search(const double* x, double& target, Scan& scan) {
     for (int j = 2; j < FAN_OUT; ++j) b[j] = a[j] + a[j - 2];
     for (int j = 0; j < 4; ++j) s[j] = b[j];
     for (int j = 4; j < FAN_OUT; ++j) s[j] = b[j] + b[j - 4];
-    int child = 0;
-    for (int j = 0; j < FAN_OUT; ++j) child += s[j] <= target;
+    int count = 0;
+    for (int j = 0; j < FAN_OUT; ++j) count += s[j] <= target;
+    return count;
+}
+
+#endif
+
+// The child in which `target` lies; `target` becomes relative to that child. Counting the scan's entries that are
+// not above the target needs no branch; rounding can lead past the end or, as a scan in pairs need not be monotone, on
+// to a zero: then the node is walked in sequence.
+inline int search(const double* x, double& target, Scan& scan) {
+    const int child = passed_by(target, x, scan);
     if (RELIVE_UNLIKELY(child == FAN_OUT || !(x[child & 7] > 0.0))) return search_exactly(x, target);
     target -= scan.entries[7 + child];
     return child;
 }
 
-#endif
-
-#if !defined(__AVX512F__)
-
+// Whether that child is the one; then `target` becomes relative to it. Nothing waits for the count, other than in
+// `search`: the child is known already.
 inline bool leads_to(int child, const double* x, double& target, Scan& scan) {
-    double rest = target;
-    if (search(x, rest, scan) != child) return false;
-    target = rest;
+    if (passed_by(target, x, scan) != child || !(x[child] > 0.0)) return false;
+    target -= scan.entries[7 + child];
     return true;
 }
 
-inline void replace(double* x, int j, double value) { x[j] = value; }
-
+// One entry of a node, written as a whole line, which the next draws read as one.
+inline void replace(double* x, int j, double value) {
+#if defined(__AVX512F__)
+    const __m512d changed =
+        _mm512_mask_mov_pd(_mm512_loadu_pd(x), static_cast<__mmask8>(1u << j), _mm512_set1_pd(value));
+    _mm512_storeu_pd(x, changed);
+#else
+    x[j] = value;
 #endif
+}
+
+// Copies a node of leaves with zeros for hidden ones, which are negative.
+inline void copy_shown(const double* x, double* to) {
+#if defined(__AVX512F__)
+    _mm512_store_pd(to, _mm512_max_pd(_mm512_loadu_pd(x), _mm512_setzero_pd()));
+#elif defined(__AVX2__)
+    _mm256_store_pd(to, _mm256_max_pd(_mm256_loadu_pd(x), _mm256_setzero_pd()));
+    _mm256_store_pd(to + 4, _mm256_max_pd(_mm256_loadu_pd(x + 4), _mm256_setzero_pd()));
+#else
+    for (int j = 0; j < FAN_OUT; ++j) to[j] = x[j] > 0.0 ? x[j] : 0.0;
+#endif
+}
 
 // THRESHOLD + 7 - j is a line of zeros with infinity at entry j: what exceeds it is positive and not entry j.
 alignas(64) constexpr double THRESHOLD[16] = {0, 0, 0, 0, 0, 0, 0, INFINITE, 0, 0, 0, 0, 0, 0, 0, 0};

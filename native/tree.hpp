@@ -1,22 +1,27 @@
 // The sum tree's algorithms. Included by kernels.cpp inside the namespace of one instruction set.
 
 constexpr std::int64_t BLOCK = 64;    // draws that go down the tree together, so that their cache misses overlap
-constexpr std::int64_t GUESSED = 16;  // draws without replacement that are guessed together
+constexpr std::int64_t GUESSED = 16;  // draws without replacement whose groups are guessed together
 constexpr std::int64_t FEW = 3;       // up to here groups of leaves go up the tree one by one
 
-// Take up to BLOCK targets from the root to the leaves.
-inline void descend(const Tree& tree, double* target, std::int64_t n, std::int64_t* index, double* value) {
-    Scan scan;
-    for (std::int64_t i = 0; i < n; ++i) index[i] = 0;
+// Take up to BLOCK targets from the root to groups of leaves, whose lines come together.
+inline void approach(const Tree& tree, double* target, std::int64_t n, std::int64_t* group, Scan& scan) {
+    for (std::int64_t i = 0; i < n; ++i) group[i] = 0;
     for (int level = tree.levels - 1; level > 0; --level) {
         const double* sums = tree.sums[level];
         const double* next = tree.sums[level - 1];
         for (std::int64_t i = 0; i < n; ++i) {
-            const std::int64_t node = index[i] * FAN_OUT;
-            index[i] = node + search(sums + node, target[i], scan);
-            RELIVE_PREFETCH(next + index[i] * FAN_OUT);
+            const std::int64_t node = group[i] * FAN_OUT;
+            group[i] = node + search(sums + node, target[i], scan);
+            RELIVE_PREFETCH(next + group[i] * FAN_OUT);
         }
     }
+}
+
+// Take up to BLOCK targets from the root to the leaves.
+inline void descend(const Tree& tree, double* target, std::int64_t n, std::int64_t* index, double* value) {
+    Scan scan;
+    approach(tree, target, n, index, scan);
     const double* leaves = tree.sums[0];
     for (std::int64_t i = 0; i < n; ++i) {
         const std::int64_t node = index[i] * FAN_OUT;
@@ -148,44 +153,52 @@ void write(Tree& tree, const Writes& w, std::int64_t* groups) {
         rebuild(tree, groups, count);
 }
 
-// Build all sums again from the leaves, of which a kill in mid-draw may have left one hidden.
-void restore(Tree& tree) {
+// Give hidden leaves, which are negative, their values again; returns how many are positive.
+inline std::int64_t show(Tree& tree) {
     double* leaves = tree.sums[0];
     std::int64_t positive = 0;
     for (std::int64_t i = 0; i < tree.groups[0] * FAN_OUT; ++i) {
         leaves[i] = leaves[i] > 0.0 ? leaves[i] : 0.0 - leaves[i];
         positive += leaves[i] > 0.0;
     }
+    return positive;
+}
+
+// Build all sums again from the leaves, of which a kill in mid-draw may have left some hidden.
+void restore(Tree& tree) {
+    const std::int64_t positive = show(tree);
     tree.state[2] = static_cast<double>(positive);
     rebuild(tree, nullptr, tree.groups[0]);
 }
 
-// Draw one leaf and hide it from the next draws; returns the total that is left. `index` holds a guess, which says
-// where most steps down will lead: the processor takes them without waiting for the ones above. `before` notes what is
-// hidden at every level. A hidden leaf is negative, so that its value lasts if the process is killed here.
-inline double draw_and_hide(Tree& tree, double target, std::int64_t& index, double& value, double* before, Scan& scan) {
+// Draw one leaf and hide it from the next draws; returns the total that is left. `index` holds a guess of its group,
+// which says where most steps down will lead: the processor takes them without waiting for the ones above. The step to
+// the group itself is too often another one. `before` notes what is hidden at the levels below `noted`. A hidden leaf
+// is negative, so that its value lasts if the process is killed here.
+inline double draw_and_hide(Tree& tree, double target, std::int64_t& index, double& value, double* before, int noted,
+                            Scan& scan) {
     std::int64_t node = 0;
     for (int level = tree.levels - 1; level > 0; --level) {
         const double* sums = tree.sums[level] + node * FAN_OUT;
-        const std::int64_t next = index >> 3 * level;
-        if (next / FAN_OUT == node && leads_to(static_cast<int>(next % FAN_OUT), sums, target, scan))
+        const std::int64_t next = index >> 3 * (level - 1);
+        if (level > 1 && next >> 3 == node && leads_to(static_cast<int>(next & 7), sums, target, scan))
             node = next;
         else
             node = node * FAN_OUT + search(sums, target, scan);
     }
     alignas(64) double leaves[FAN_OUT];
     double* all = tree.sums[0] + node * FAN_OUT;
-    for (int j = 0; j < FAN_OUT; ++j) leaves[j] = all[j] > 0.0 ? all[j] : 0.0;
+    copy_shown(all, leaves);
     int j = search(leaves, target, scan);
     index = node * FAN_OUT + j;
-    value = before[0] = leaves[j];
+    value = leaves[j];
     double sum = sum8_with(leaves, j, 0.0);
     replace(all, j, -value);
     for (int level = 1; level < tree.levels; ++level) {
-        j = static_cast<int>(node % FAN_OUT);
-        node /= FAN_OUT;
+        j = static_cast<int>(node & 7);
+        node >>= 3;
         double* sums = tree.sums[level] + node * FAN_OUT;
-        before[level] = sums[j];
+        if (level < noted) before[level - 1] = sums[j];
         const double above = sum8_with(sums, j, sum);
         replace(sums, j, sum);
         sum = above;
@@ -193,19 +206,41 @@ inline double draw_and_hide(Tree& tree, double target, std::int64_t& index, doub
     return sum;
 }
 
+// Calls `run(sums, kept, bytes)` for the levels from `first` on, with the place in `kept` where a copy of each goes.
+template <typename Run>
+inline void each_kept(const Tree& tree, int first, double* kept, const Run& run) {
+    for (int level = first; level < tree.levels; ++level) {
+        const std::int64_t entries = tree.groups[level] * FAN_OUT;
+        run(tree.sums[level], kept, static_cast<std::size_t>(entries) * sizeof(double));
+        kept += entries;
+    }
+}
+
 void draw_distinct(Tree& tree, const double* u, std::int64_t n, std::int64_t* index, double* value, double* before) {
     Scan scan;
     double target[GUESSED];
     double total = tree.state[0];
+    // Levels with fewer entries than there are draws are copied as a whole; for others, each change is noted.
+    int noted = 1;
+    while (noted < tree.levels && tree.groups[noted] * FAN_OUT > n) ++noted;
+    double* kept = before + n * (noted - 1);
+    each_kept(tree, noted, kept, [](double* sums, double* to, std::size_t bytes) { std::memcpy(to, sums, bytes); });
     for (std::int64_t start = 0, end; start < n; start = end) {
         end = n - start < GUESSED ? n : start + GUESSED;
-        // Where these draws would lead if they hid nothing from each other; their lines come together.
+        // Where these draws would lead if they hid nothing from each other.
         for (std::int64_t i = start; i < end; ++i) target[i - start] = u[i] * total;
-        descend(tree, target, end - start, index + start, value + start);
+        approach(tree, target, end - start, index + start, scan);
         for (std::int64_t i = start; i < end; ++i)
-            total = draw_and_hide(tree, u[i] * total, index[i], value[i], before + i * tree.levels, scan);
+            total = draw_and_hide(tree, u[i] * total, index[i], value[i], before + i * (noted - 1), noted, scan);
     }
-    for (std::int64_t i = n - 1; i >= 0; --i)
-        for (int level = 0; level < tree.levels; ++level)
-            tree.sums[level][index[i] >> 3 * level] = before[i * tree.levels + level];
+    each_kept(tree, noted, kept, [](double* sums, double* from, std::size_t bytes) { std::memcpy(sums, from, bytes); });
+    if (noted == 1) {  // about as many as there are groups of leaves
+        show(tree);
+        return;
+    }
+    for (std::int64_t i = n - 1; i >= 0; --i) {
+        tree.sums[0][index[i]] = value[i];
+        for (int level = 1; level < noted; ++level)
+            tree.sums[level][index[i] >> 3 * level] = before[i * (noted - 1) + level - 1];
+    }
 }
