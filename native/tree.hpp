@@ -1,8 +1,8 @@
 // The sum tree's algorithms. Included by kernels.cpp inside the namespace of one instruction set.
 
-constexpr std::int64_t BLOCK = 64;    // draws that go down the tree together, so that their cache misses overlap
-constexpr std::int64_t GUESSED = 16;  // draws without replacement whose groups are guessed together
-constexpr std::int64_t FEW = 3;       // up to here groups of leaves go up the tree one by one
+constexpr std::int64_t BLOCK = 64;   // draws that go down the tree together, so that their cache misses overlap
+constexpr std::int64_t GUESSED = 8;  // draws without replacement whose groups are guessed together
+constexpr std::int64_t FEW = 3;      // up to here groups of leaves go up the tree one by one
 
 // Take up to BLOCK targets from the root to groups of leaves, whose lines come together.
 inline void approach(const Tree& tree, double* target, std::int64_t n, std::int64_t* group, Scan& scan) {
@@ -230,6 +230,10 @@ void draw_distinct(Tree& tree, const double* u, std::int64_t n, std::int64_t* in
         // Where these draws would lead if they hid nothing from each other.
         for (std::int64_t i = start; i < end; ++i) target[i - start] = u[i] * total;
         approach(tree, target, end - start, index + start, scan);
+        for (std::int64_t i = start; i < end; ++i) {  // or to a group beside
+            RELIVE_PREFETCH(tree.sums[0] + (index[i] - (index[i] > 0)) * FAN_OUT);
+            RELIVE_PREFETCH(tree.sums[0] + (index[i] + (index[i] + 1 < tree.groups[0])) * FAN_OUT);
+        }
         for (std::int64_t i = start; i < end; ++i)
             total = draw_and_hide(tree, u[i] * total, index[i], value[i], before + i * (noted - 1), noted, scan);
     }
