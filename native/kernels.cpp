@@ -33,6 +33,7 @@ constexpr double NOT_A_NUMBER = NAN;
 #include "node.hpp"
 #include "order.hpp"
 #include "power.hpp"
+#include "split.hpp"
 #include "tree.hpp"
 
 }  // namespace
@@ -52,6 +53,7 @@ const Kernels table = {
     smallest,
     gather,
     copy_strip,
+    split,
 };
 
 }  // namespace relive::RELIVE_SET

@@ -102,6 +102,8 @@ struct Kernels {
     double (*smallest)(const double* values, std::int64_t n);
     void (*gather)(const Job* jobs, std::size_t count, const Fetch* fetches, std::size_t spans, std::int64_t n);
     void (*copy_strip)(const Strip& strip, std::int64_t n);
+    // Frames of n elements of `size` bytes, one after the other, out of n pixels that have an element of every frame.
+    void (*split)(const char* from, std::int64_t n, std::int64_t frames, std::size_t size, char* to);
 };
 
 // The build that was chosen at import.

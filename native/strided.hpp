@@ -6,9 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
+#include "kernels.hpp"
 
 namespace relive {
 
@@ -64,73 +62,6 @@ inline void copy_line(const char* from, ptrdiff_t step, ptrdiff_t n, size_t size
     }
 }
 
-#if defined(__SSE2__)
-// Eight bytes each of sixteen pixels, `step` apart: their first bytes to out[0], their second ones to out[1], and so
-// on.
-inline void transpose(const char* from, ptrdiff_t step, __m128i* out) {
-    __m128i even[8], odd[8];
-    const auto load = [=](int pixel) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + pixel * step)); };
-    for (int i = 0; i < 8; ++i) even[i] = _mm_unpacklo_epi8(load(i), load(i + 8));  // pixels i and i + 8
-    for (int i = 0; i < 4; ++i) {
-        odd[2 * i] = _mm_unpacklo_epi8(even[i], even[i + 4]);  // pixels i, i + 4, i + 8, i + 12; bytes 0 to 3
-        odd[2 * i + 1] = _mm_unpackhi_epi8(even[i], even[i + 4]);
-    }
-    for (int i = 0; i < 2; ++i)
-        for (int half = 0; half < 2; ++half) {
-            even[4 * i + 2 * half] = _mm_unpacklo_epi8(odd[2 * i + half], odd[2 * i + 4 + half]);
-            even[4 * i + 2 * half + 1] = _mm_unpackhi_epi8(odd[2 * i + half], odd[2 * i + 4 + half]);
-        }
-    for (int pair = 0; pair < 4; ++pair) {
-        out[2 * pair] = _mm_unpacklo_epi8(even[pair], even[pair + 4]);
-        out[2 * pair + 1] = _mm_unpackhi_epi8(even[pair], even[pair + 4]);
-    }
-}
-
-// Sixteen pixels of four bytes, in a third of the time.
-inline void transpose_fours(const char* from, __m128i* out) {
-    const __m128i low = _mm_set1_epi16(0xFF);
-    const auto even = [low](__m128i one, __m128i other) {
-        return _mm_packus_epi16(_mm_and_si128(one, low), _mm_and_si128(other, low));
-    };
-    const auto odd = [](__m128i one, __m128i other) {
-        return _mm_packus_epi16(_mm_srli_epi16(one, 8), _mm_srli_epi16(other, 8));
-    };
-    __m128i part[4];
-    for (int k = 0; k < 4; ++k) part[k] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + k);
-    const __m128i even_low = even(part[0], part[1]), even_high = even(part[2], part[3]);
-    const __m128i odd_low = odd(part[0], part[1]), odd_high = odd(part[2], part[3]);
-    out[0] = even(even_low, even_high);
-    out[1] = even(odd_low, odd_high);
-    out[2] = odd(even_low, even_high);
-    out[3] = odd(odd_low, odd_high);
-}
-#endif
-
-// Frames of n elements each, one after the other, out of n pixels that have an element of every frame.
-inline void split(const char* from, ptrdiff_t n, ptrdiff_t frames, size_t size, char* to) {
-    const ptrdiff_t step = frames * ptrdiff_t(size);
-    ptrdiff_t done = 0;
-#if defined(__SSE2__)
-    constexpr ptrdiff_t WIDE = 8, PIXELS = 16;
-    const ptrdiff_t beyond = size == 1 ? (frames + WIDE - 1) / WIDE * WIDE : n * step;  // of the last pixel's begin
-    for (; (done + PIXELS - 1) * step + beyond <= n * step; done += PIXELS)
-        for (ptrdiff_t k = 0; k < frames; k += WIDE) {
-            __m128i part[WIDE];
-            if (frames == 4)
-                transpose_fours(from + done * step, part);
-            else
-                transpose(from + done * step + k, step, part);
-            for (ptrdiff_t i = 0; i < std::min(WIDE, frames - k); ++i)
-                _mm_storeu_si128(reinterpret_cast<__m128i*>(to + (k + i) * n + done), part[i]);
-        }
-#endif
-    const ptrdiff_t together = std::max<ptrdiff_t>(ptrdiff_t(1 << 14) / step, 1);  // they stay in the nearest cache
-    for (; done < n; done += together)
-        for (ptrdiff_t k = 0; k < frames; ++k)
-            copy_line(from + done * step + k * ptrdiff_t(size), step, std::min(together, n - done), size,
-                      to + (k * n + done) * ptrdiff_t(size));
-}
-
 }  // namespace detail
 
 // Copies them one after the other, those of the last axis first.
@@ -149,7 +80,7 @@ inline void gather(const Strided& block, char* to) {
     const char* from = block.data;
     for (;;) {
         if (pixels)
-            detail::split(from, n, frames, block.size, to);
+            chosen().split(from, n, frames, block.size, to);
         else
             detail::copy_line(from, block.steps[last], n, block.size, to);
         to += size_t(pixels ? frames * n : n) * block.size;

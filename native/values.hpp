@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "elements.hpp"
@@ -19,6 +20,23 @@ inline Number number_of(const PyArray_Descr* descr) {
     if (descr->kind == 'V' && descr->type == 'E' && size == 2) return Number::BF16;
     return number_of(descr->kind, size);
 }
+
+// Memory for a call's bytes, which later calls find as it was left.
+class Bytes {
+public:
+    char* of(size_t n) {
+        if (n > size_) bytes_ = std::make_unique_for_overwrite<char[]>(size_ = n);
+        return bytes_.get();
+    }
+    void release() {
+        if (size_ > KEPT) bytes_.reset(), size_ = 0;
+    }
+
+private:
+    static constexpr size_t KEPT = 1 << 20;  // one step's stacks of large images
+    std::unique_ptr<char[]> bytes_;
+    size_t size_ = 0;
+};
 
 // The leading axes of one call's data: lanes, or lanes and time.
 struct Lead {
@@ -75,11 +93,9 @@ public:
     void release() {
         Py_CLEAR(held_);
         ready_ = false;
-        if (!large_) return;
-        large_ = false;
-        std::vector<char>().swap(gathered_);
-        std::vector<char>().swap(converted_);
-        std::vector<int64_t>().swap(words_);
+        gathered_.release();
+        converted_.release();
+        if (words_.size() >= size_t(LARGE)) std::vector<int64_t>().swap(words_);
     }
 
     // What was acquired, as it is now: Python code that has run since may have changed an array.
@@ -136,10 +152,10 @@ private:
     const npy_intp *lengths_ = nullptr, *steps_ = nullptr;
     // What it became.
     const char* pointer_ = nullptr;
-    bool ready_ = false, large_ = false;
+    bool ready_ = false;
     bool floats_ = false, flags_ = false;
     int64_t number_[2];
-    std::vector<char> gathered_, converted_;
+    Bytes gathered_, converted_;
     std::vector<int64_t> words_;
     npy_intp own_lengths_[MOST_AXES], own_steps_[MOST_AXES];
 
@@ -184,20 +200,18 @@ private:
     }
 
     void gather_all(const Strided& block, int64_t n) {
-        gathered_.resize(size_t(n) * block.size);
-        large_ |= n >= LARGE;
-        gather(block, gathered_.data());
+        char* const to = gathered_.of(size_t(n) * block.size);
+        gather(block, to);
         const size_t part = is_complex(given_) ? block.size / 2 : block.size;
-        if (array_ && !PyArray_ISNOTSWAPPED(array_)) swap_bytes(gathered_.data(), part, n * int64_t(block.size / part));
-        data_ = gathered_.data();
+        if (array_ && !PyArray_ISNOTSWAPPED(array_)) swap_bytes(to, part, n * int64_t(block.size / part));
+        data_ = to;
     }
 
     bool convert(int64_t n) {
         bool good = false;
-        converted_.resize(size_t(n) * size_);
-        large_ |= n >= LARGE;
-        run_long(n, [&] { good = relive::convert(data_, given_, converted_.data(), type_, n); });
-        pointer_ = converted_.data();
+        char* const to = converted_.of(size_t(n) * size_);
+        run_long(n, [&] { good = relive::convert(data_, given_, to, type_, n); });
+        pointer_ = to;
         return good;
     }
 
@@ -275,7 +289,6 @@ private:
         if (flags_)
             for (size_t i = 0; i < words_.size(); ++i)
                 reinterpret_cast<uint8_t*>(words_.data())[i] = uint8_t(words_[i]);
-        large_ |= int64_t(words_.size()) >= LARGE;
         describe(words_.data(), flags_ ? Number::FLAG : floats_ ? Number::F64 : Number::I64, axes);
         return true;
     }

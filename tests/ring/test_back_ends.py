@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 
 import pytest
-from back_ends import BACKENDS, HAS_NATIVE, instruction_sets, run_python, transcript
+from back_ends import BACKENDS, HAS_NATIVE, instruction_sets, run_python, stacks_behind, transcript
 
 from relive._ring import kernels, kernels_numpy
 from relive.errors import ArgumentError, ReliveWarning
 
 
+@pytest.mark.filterwarnings("ignore:relive runs on its NumPy kernels:relive.errors.ReliveWarning")
 @pytest.mark.parametrize("name", instruction_sets())
 def test_every_instruction_set_gives_the_same_bits(name):
-    code = "import relive._ring._native as n, back_ends as t; print(n.simd(), t.transcript(n))"
+    code = "import relive._ring._native as n, back_ends as t; print(n.simd(), t.transcript(n), t.stacks_behind())"
     done = run_python(code, RELIVE_SIMD=name)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [name, transcript(kernels_numpy)]
+    with kernels.use("numpy"):
+        assert done.stdout.split() == [name, transcript(kernels_numpy), stacks_behind()]
 
 
 def test_an_unknown_instruction_set_is_refused():

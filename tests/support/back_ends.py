@@ -9,11 +9,13 @@ import os
 import re
 import subprocess
 import sys
+from itertools import product
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+import relive
 from relive._ring import kernels_numpy
 from relive.sum_tree import allocate
 
@@ -91,4 +93,21 @@ def transcript(kernels: ModuleType) -> str:
     for exponent in (0.0, 0.4, 0.6, 1.0, 1.7):
         seen += [kernels.power(x, exponent), kernels.mass(x - 0.5, 1e-6, exponent)]
         seen += [kernels.weights(x[:-3], 0.3, min(exponent, 0.1))]
+    return digest(seen)
+
+
+def stacks_behind() -> str:
+    """A digest of stacks with frames behind as they are drawn, of several counts, lengths and sizes of elements."""
+    rng, seen = np.random.default_rng(8), []
+    for frames in (2, 3, 4, 5, 7, 8, 13, 17):
+        kinds = product((1, 205), ("uint8", "int16", "float32", "float64", "complex128"))
+        fields = {str(kind): relive.Field(kind[:1], kind[1], stack=frames, stack_axis=-1) for kind in kinds}
+        steps = [
+            {name: rng.integers(1, 100, (1, *field.full_shape)).astype(field.dtype) for name, field in fields.items()}
+            for _ in range(2)
+        ]
+        buffer = relive.ReplayBuffer(relive.Schema(obs=fields, action=relive.Field()), 100, boundaries=1)
+        ids = buffer.add(obs=steps[0], action=[0], reward=[0], next_obs=steps[1], terminated=[True], truncated=[False])
+        batch = buffer.read(ids)
+        seen += [part[name] for part in (batch.obs, batch.next_obs) for name in fields]
     return digest(seen)
