@@ -84,6 +84,7 @@ Column PyRing::laid_out(nb::handle layout, bool observation) {
     column.frames = nb::cast<int64_t>(layout.attr("frames"));
     column.repeat = nb::cast<bool>(layout.attr("repeat"));
     column.every = nb::cast<int64_t>(layout.attr("every"));
+    column.element = size_t(PyArray_ITEMSIZE(relive::array(array)));
     require(column.frames >= 1 && column.frames - 1 <= ring.lookback,
             "relive._ring._native.Ring: more frames than a window looks back");
     require(column.every >= 0 && !(column.every && observation), "relive._ring._native.Ring: kept at no steps");

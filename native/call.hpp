@@ -5,7 +5,8 @@
 
 namespace relive {
 
-// What one call writes: `[n, T]` rows of every column, contiguous.
+// What one call writes: `[n, T]` rows of every column, contiguous; of a stack one frame after the other, but where
+// `behind` says otherwise.
 struct Steps {
     const char* const* values;
     const char* const* nexts;  // of the observation's columns, or null
@@ -13,7 +14,8 @@ struct Steps {
     const double* priority;  // one a step, or null
     const int64_t* numbers;  // of the lanes; null: row i is lane i
     int64_t n, length;
-    bool by_time = false;  // all lanes' first steps come first, then all lanes' second ones
+    bool by_time = false;             // all lanes' first steps come first, then all lanes' second ones
+    const uint8_t* behind = nullptr;  // for each observation's column whether frames lie behind, in `nexts`, too
 
     // Whether one was cut off by a time limit without a final observation to bootstrap from.
     bool loses_a_final() const {

@@ -56,6 +56,8 @@ public:
         for (size_t c = 0; c < num_obs; ++c) add_column(layouts[c], paths, c, NEXT_OBS);
         for (size_t c = 0; c < columns_; ++c)
             if (places_[c].name == REWARD) reward_ = c;
+        for (size_t c = 0; c < num_obs; ++c)
+            if (values_[c].behind()) behind_.assign(num_obs, 0);
         pointers_.resize(values_.size());
         given_.resize(names_.size());
         for (size_t at = 0; at < names_.size(); ++at) numbers_of_names_[names_[at]] = at;
@@ -86,6 +88,7 @@ public:
     // Check and convert what was acquired. This runs no Python code.
     bool settle() {
         const size_t count = has_next_ ? values_.size() : columns_ + 2;
+        if (!behind_.empty()) leave_behind();
         for (size_t i = 0; i < count; ++i) {
             if (!values_[i].settle(lead_)) return false;
             pointers_[i] = values_[i].pointer();
@@ -103,7 +106,8 @@ public:
                 given_[ENV_IDS] ? numbers_.data() : nullptr,
                 n_,
                 lead_.axes == 1 ? 1 : lead_.sizes[lead_.by_time ? 0 : 1],
-                lead_.by_time};
+                lead_.by_time,
+                behind_.empty() ? nullptr : behind_.data()};
     }
 
     void release() {
@@ -120,6 +124,8 @@ private:
     std::vector<Value> values_;  // columns, terminated, truncated, then the observation's columns again for next_obs
     std::vector<Place> places_;  // of each of them
     std::vector<const char*> pointers_;
+    std::vector<uint8_t>
+        behind_;  // of the observation's columns: left with frames behind; none where no field has them
     Value lanes_{Number::I64, sizeof(int64_t)}, priority_{Number::F64, sizeof(double)};
     std::vector<int64_t> numbers_, called_;
     std::vector<double> priorities_;
@@ -128,6 +134,15 @@ private:
     int64_t n_ = 0, calls_ = 0;
     Lead lead_;
     bool has_next_ = false, asked_ = false;
+
+    // Stacks that are the bytes of their column but for frames behind, the next one too, are left so.
+    void leave_behind() {
+        for (size_t c = 0; c < behind_.size(); ++c) {
+            Value &now = values_[c], &next = values_[columns_ + 2 + c];
+            behind_[c] = now.is_behind() && (!has_next_ || next.is_behind());
+            now.as_given = next.as_given = behind_[c];
+        }
+    }
 
     // Sort the arguments by their names. Callers give them in some fixed order: each is looked for where the last call
     // had it.
@@ -311,8 +326,9 @@ private:
         const Number type = number_of(PyArray_DESCR(rows));
         const bool whole = nb::cast<bool>(layout.attr("whole"));
         require(whole || !shape.empty(), "relive._ring._native.Ring: no frames behind");
+        const bool behind = !whole && shape.back() > 1;
         const bool discrete = name == ACTION && shape.empty() && is_integer(type);
-        values_.emplace_back(type, size_t(PyArray_ITEMSIZE(rows)), std::move(shape), !whole, discrete);
+        values_.emplace_back(type, size_t(PyArray_ITEMSIZE(rows)), std::move(shape), behind, discrete);
     }
 };
 

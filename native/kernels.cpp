@@ -32,8 +32,8 @@ constexpr double NOT_A_NUMBER = NAN;
 
 #include "node.hpp"
 #include "order.hpp"
+#include "pixels.hpp"
 #include "power.hpp"
-#include "split.hpp"
 #include "tree.hpp"
 
 }  // namespace
@@ -54,6 +54,8 @@ const Kernels table = {
     gather,
     copy_strip,
     split,
+    shows,
+    follows,
 };
 
 }  // namespace relive::RELIVE_SET

@@ -79,6 +79,13 @@ struct Fetch {
     std::size_t stride;
 };
 
+// A stack whose frames lie behind: each pixel has an element of `size` bytes of every frame.
+struct Pixels {
+    const char* data;
+    std::int64_t count, frames;
+    std::size_t size;
+};
+
 struct Kernels {
     const char* name;
     // Leaf in whose half-open share of [0, total) each target lies, and its value.
@@ -102,8 +109,12 @@ struct Kernels {
     double (*smallest)(const double* values, std::int64_t n);
     void (*gather)(const Job* jobs, std::size_t count, const Fetch* fetches, std::size_t spans, std::int64_t n);
     void (*copy_strip)(const Strip& strip, std::int64_t n);
-    // Frames of n elements of `size` bytes, one after the other, out of n pixels that have an element of every frame.
-    void (*split)(const char* from, std::int64_t n, std::int64_t frames, std::size_t size, char* to);
+    // Copy each frame; null: not that one.
+    void (*split)(const Pixels& of, char* const* frames);
+    // Whether a stack has those frames; null: whatever it has.
+    bool (*shows)(const Pixels& of, const char* const* frames);
+    // Whether the frames of `next`, which is like it, are its own but the first, and a newer one.
+    bool (*follows)(const Pixels& now, const char* next);
 };
 
 // The build that was chosen at import.

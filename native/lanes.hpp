@@ -79,6 +79,7 @@ struct Column {
     bool repeat = false;  // the first frame stands before itself, not zeros
     int64_t every = 0;    // kept at every so many steps, in `slots` rows a lane of its own; 0: at each
     int64_t slots = 0;
+    size_t element = 1;  // bytes of a number
 
     size_t given() const { return row * size_t(frames); }
     const char* newest(const char* value) const { return value + row * size_t(frames - 1); }

@@ -2,11 +2,11 @@
 // `_ring/kernels_numpy/ring.py` states the same rules in readable form and is compared with this file in the tests.
 #pragma once
 
-#include "plain_steps.hpp"
+#include "observations.hpp"
 
 namespace relive {
 
-class Ring : public PlainSteps {
+class Ring : public Observations {
 public:
     int64_t* clock = nullptr;      // ticks once for every lane that a call writes to, where arrivals are kept
     int64_t* any_given = nullptr;  // whether a priority was ever given
@@ -80,7 +80,6 @@ public:
 
 private:
     static constexpr int64_t AHEAD = 6;
-    bool stacked_ = false;
     std::vector<int64_t> ticks_;  // of a call's lanes
 
     RELIVE_INLINE void put(const Steps& steps, int64_t k, int64_t number, int64_t now, bool plain, int64_t& id) {
@@ -96,29 +95,21 @@ private:
         return clock ? std::atomic_ref<int64_t>(*clock).fetch_add(1, std::memory_order_relaxed) : 0;
     }
 
-    uint8_t& mark(int64_t number, int64_t memory) const { return marks[storage_row(number, memory)]; }
-
-    char* cell(size_t column, int64_t number, int64_t memory) const {
-        return columns[column].at(storage_row(number, memory));
-    }
-
-    const char* zeros(size_t column) const { return columns[column].at(zero_row()); }
-
     // Each step works on a copy of its lane's counters. `oldest` is published before a row that could be drawn is
     // written over, everything else when the step stands; so no other process is ever shown a row in between.
     // Returns the step's row, and where that stands.
     int64_t step(const Steps& steps, int64_t k, int64_t number, Lane& lane, int64_t& at) {
-        const auto value = [&](size_t c) { return steps.values[c] + size_t(k) * columns[c].given(); };
-        const auto next = [&](size_t c) { return steps.nexts[c] + size_t(k) * columns[c].given(); };
+        const auto value = value_of(steps, steps.values, columns.data(), k);
+        const auto next = value_of(steps, steps.nexts, columns.data(), k);
         at = storage_row(number, lane.memory);
         bool goes_on = lane.holds();
         if (goes_on) {
-            if (differs(value, at) || older_differ(value, number, lane)) {
+            if (differs(value, number, lane, at)) {
                 close(number, lane);
                 goes_on = false;
             }
         } else if (open(number, lane)) {
-            goes_on = !older_differ(value, number, lane);
+            goes_on = !differs(value, number, lane, -1);
             if (!goes_on) forget_newest(number, lane);
         }
         const bool stored = goes_on && lane.holds();  // the observation, as the successor of the step before
@@ -129,7 +120,8 @@ private:
         }
         const int64_t row = lane.head;
         claim(number, lane);
-        store(steps, k, number, lane, at, stored);
+        if (!stored) observe_at(value, at);
+        store(steps, k, number, lane, at);
         note(steps, k, at);
         const bool terminated = steps.terminated[k], truncated = steps.truncated[k];
         uint8_t flags = STEP | first | (terminated ? TERMINATED : 0) | (truncated ? TRUNCATED : 0);
@@ -169,18 +161,13 @@ private:
         }
     }
 
-    template <typename Value>
-    void observe_at(Value value, int64_t at) const {
-        for (size_t c = 0; c < num_obs; ++c) copy_row(columns[c].at(at), columns[c].newest(value(c)), columns[c].row);
-    }
-
-    // Of stacks the newest frame; of fields that are kept at some steps only, what this step keeps.
-    void store(const Steps& steps, int64_t k, int64_t number, const Lane& lane, int64_t at, bool stored) const {
-        for (size_t c = stored ? num_obs : 0; c < columns.size(); ++c) {
+    // What belongs to the step beside its observation; of fields that are kept at some steps only, what it keeps.
+    void store(const Steps& steps, int64_t k, int64_t number, const Lane& lane, int64_t at) const {
+        for (size_t c = num_obs; c < columns.size(); ++c) {
             const Column& column = columns[c];
             const char* value = steps.values[c] + size_t(k) * column.given();
             if (plain_ || !column.every)
-                copy_row(column.at(at), column.newest(value), column.row);
+                copy_row(column.at(at), value, column.row);
             else if (lane.steps % column.every == 0)
                 keep(column, number, lane, value);
         }
@@ -200,55 +187,18 @@ private:
         return lane.head && (mark(number, newest_of(lane)) & (STEP | END)) == STEP;
     }
 
-    template <typename Value>
-    bool differs(Value value, int64_t at) const {
-        for (size_t c = 0; c < num_obs; ++c)
-            if (std::memcmp(columns[c].at(at), columns[c].newest(value(c)), columns[c].row) != 0) return true;
-        return false;
-    }
-
-    // Whether the frames before the newest are not those that the newest row's observation ends with.
-    template <typename Value>
-    bool older_differ(Value value, int64_t number, const Lane& lane) const {
-        for (size_t c = 0; stacked_ && c < num_obs; ++c) {
-            const Column& column = columns[c];
-            int64_t memory = newest_of(lane);
-            const char* stored = column.frames > 1 ? cell(c, number, memory) : nullptr;
-            for (int64_t i = column.frames - 2; i >= 0; --i) {
-                if (std::memcmp(stored, value(c) + size_t(i) * column.row, column.row) != 0) return true;
-                if (stored == zeros(c)) continue;
-                if (!(mark(number, memory) & FIRST)) {
-                    memory = before_(memory);
-                    stored = cell(c, number, memory);
-                } else if (!column.repeat) {
-                    stored = zeros(c);
-                }
-            }
-        }
-        return false;
-    }
-
-    // Whether the older frames of the observation after are not the newer ones of the one before.
-    template <typename Value, typename Next>
-    bool apart(Value value, Next next) const {
-        for (size_t c = 0; c < num_obs; ++c) {
-            const size_t shared = columns[c].row * size_t(columns[c].frames - 1);
-            if (shared && std::memcmp(value(c) + columns[c].row, next(c), shared) != 0) return true;
-        }
-        return false;
-    }
-
     // Store the older frames which a stream that begins with this observation cannot do without. Returns the mark of
     // the row of the observation itself.
     template <typename Value>
     uint8_t begin(Value value, int64_t number, Lane& lane, bool of_step) {
-        if (of_step) look_back(value, number, lane);
+        const std::vector<const char*>& from = in_front(value);
+        if (of_step) look_back(from, number, lane);
         if (!stacked_) return FIRST;
         int64_t needed = 0;
         for (size_t c = 0; c < num_obs; ++c) {
             const Column& column = columns[c];
             for (int64_t age = column.frames - 1; age > needed; --age) {
-                const char* frame = value(c) + size_t(column.frames - 1 - age) * column.row;
+                const char* frame = from[c] + size_t(column.frames - 1 - age) * column.row;
                 const char* padding = column.repeat ? frame + column.row : zeros(c);
                 if (std::memcmp(frame, padding, column.row) != 0) needed = age;
             }
@@ -259,7 +209,7 @@ private:
             for (size_t c = 0; c < num_obs; ++c) {
                 const Column& column = columns[c];
                 if (age >= column.frames) continue;
-                copy_row(cell(c, number, memory), value(c) + size_t(column.frames - 1 - age) * column.row, column.row);
+                copy_row(cell(c, number, memory), from[c] + size_t(column.frames - 1 - age) * column.row, column.row);
             }
         }
         return needed ? 0 : FIRST;
@@ -267,8 +217,7 @@ private:
 
     // Count episodes that ended with a new observation, and streams that begin with the very same one: where most do,
     // the caller adds the steps that only reset, or takes the next episode's first observation for the final one.
-    template <typename Value>
-    void look_back(Value value, int64_t number, Lane& lane) const {
+    void look_back(const std::vector<const char*>& from, int64_t number, Lane& lane) const {
         if (!lane.head || mark(number, newest_of(lane)) & (STEP | LOST)) return;
         const int64_t final = newest_of(lane);
         int64_t memory = final;
@@ -280,7 +229,7 @@ private:
         for (size_t c = 0; c < num_obs; ++c) {
             const char* last = cell(c, number, final);
             moved |= std::memcmp(cell(c, number, memory), last, columns[c].row) != 0;
-            same &= std::memcmp(columns[c].newest(value(c)), last, columns[c].row) == 0;
+            same &= std::memcmp(columns[c].newest(from[c]), last, columns[c].row) == 0;
         }
         lane.ends += moved;
         lane.repeats += moved && same;

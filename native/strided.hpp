@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "kernels.hpp"
 
@@ -76,14 +77,20 @@ inline void gather(const Strided& block, char* to) {
     const bool pixels = last > 0 && block.steps[last - 1] == size && block.steps[last] == frames * size;
     const int outer = pixels ? last - 1 : last;
     const ptrdiff_t n = block.lengths[last];
+    std::vector<char*> parts(pixels ? size_t(frames) : 0);
     ptrdiff_t at[MOST_AXES] = {};
     const char* from = block.data;
     for (;;) {
-        if (pixels)
-            chosen().split(from, n, frames, block.size, to);
-        else
+        for (char*& part : parts) {
+            part = to;
+            to += n * size;
+        }
+        if (pixels) {
+            chosen().split({from, n, frames, block.size}, parts.data());
+        } else {
             detail::copy_line(from, block.steps[last], n, block.size, to);
-        to += size_t(pixels ? frames * n : n) * block.size;
+            to += n * size;
+        }
         int axis = outer - 1;
         for (; axis >= 0; --axis) {
             from += block.steps[axis];

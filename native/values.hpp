@@ -114,6 +114,15 @@ public:
     npy_intp length(int axis) const { return lengths_[axis]; }
     int own_axes() const { return int(shape_.size()); }
 
+    bool behind() const { return behind_; }
+    // Whether it is the bytes of a column already, but for frames that lie behind.
+    bool is_behind() {
+        if (ready_) return false;
+        look();
+        return behind_ && plain_ && direct_ && given_ == type_;
+    }
+    bool as_given = false;  // leave them there
+
     // Make it the bytes of a column, leading axes as they are, frames before what they show; false where it is not
     // legal.
     bool settle(const Lead& lead) {
@@ -173,7 +182,7 @@ private:
 
     bool settle(const Lead& lead, int left_out) {
         const int64_t n = lead.count() * elements_;
-        if (plain_ && direct_ && !behind_) {
+        if (plain_ && direct_ && (as_given || !behind_)) {
             if (given_ != type_) return convert(n);
             pointer_ = data_;
             return true;

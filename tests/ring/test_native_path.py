@@ -219,6 +219,27 @@ def test_frames_behind_however_many(frames: int) -> None:
     assert_native(calls, schema=schema, steps=1000)  # each stack brings a row for each of its frames
 
 
+@pytest.mark.parametrize("frames", [2, 3, 4, 5, 8, 16, 17])
+def test_stacks_behind_that_go_on(frames: int) -> None:
+    """Frame by frame; in every other step one number of an observation, or of the next one, is not what it was."""
+    rng = np.random.default_rng(frames)
+    obs = {dtype: relive.Field((211,), dtype, stack=frames, stack_axis=-1) for dtype in ("uint8", "int16", "float32")}
+    schema = relive.Schema(obs=obs, action=relive.Field())
+    streams = {dtype: rng.integers(0, 100, (2, 211, 60 + frames)).astype(dtype) for dtype in obs}
+    calls = []
+    for t in range(58):
+        seen = [{dtype: stream[..., at : at + frames].copy() for dtype, stream in streams.items()} for at in (t, t + 1)]
+        if t % 2:
+            seen[t // 2 % 2][rng.choice(list(obs))][rng.integers(2), rng.integers(211), rng.integers(frames)] += 1
+        if t % 5 == 1:
+            seen[t % 2] = {dtype: np.asfortranarray(stacks) for dtype, stacks in seen[t % 2].items()}
+        made = step(schema, (2,), t) | {"obs": seen[0], "next_obs": seen[1]}
+        if t % 4 == 2:
+            made["next_obs"] = None
+        calls.append(("add", made))
+    assert_native(calls, schema=schema, steps=3000)
+
+
 @pytest.mark.parametrize(("boundaries", "lanes"), [(0, 3), (0.1, 3), (1, 1)])
 def test_lanes_count_as_in_python(boundaries: float, lanes: int) -> None:
     """After each step of several laps, ends included."""

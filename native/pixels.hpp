@@ -1,5 +1,5 @@
-// Takes stacks apart whose frames lie behind: pixels that have an element of every frame. To be included within a
-// build of the kernels.
+// Stacks whose frames lie behind: pixels that have an element of every frame. To be included within a build of the
+// kernels.
 
 #if defined(__AVX2__)
 using Lanes = __m256i;
@@ -26,6 +26,20 @@ RELIVE_INLINE Lanes zip_high(Lanes one, Lanes other) {
     if constexpr (UNIT == 2) return RELIVE_LANES(unpackhi, epi16)(one, other);
     if constexpr (UNIT == 4) return RELIVE_LANES(unpackhi, epi32)(one, other);
     return RELIVE_LANES(unpackhi, epi64)(one, other);
+}
+
+RELIVE_INLINE Lanes loaded(const char* at) {
+    Lanes bytes;
+    std::memcpy(&bytes, at, sizeof bytes);
+    return bytes;
+}
+
+RELIVE_INLINE bool any_bit(Lanes bits) {
+#if defined(__AVX2__)
+    return !_mm256_testz_si256(bits, bits);
+#else
+    return _mm_movemask_epi8(_mm_cmpeq_epi8(bits, _mm_setzero_si128())) != 0xFFFF;
+#endif
 }
 
 // Pixels of `step` bytes, of which up to WIDTH elements of SIZE bytes are looked at. A vector holds GROUP of them,
@@ -65,9 +79,11 @@ struct Tile {
         if constexpr (COUNT > 1) {
             const Lanes first = pixels<COUNT / 2>(from), second = pixels<COUNT / 2>(from + COUNT / 2 * step);
             return zip_low<SIZE * COUNT / 2>(first, second);
+        } else if constexpr (SIZE * WIDTH == 16) {
+            return loaded(from);
+        } else if constexpr (SIZE * WIDTH == 8) {
+            return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
         } else {
-            if constexpr (SIZE * WIDTH == 16) return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-            if constexpr (SIZE * WIDTH == 8) return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
             int pixel = 0;
             std::memcpy(&pixel, from, SIZE * WIDTH);
             return _mm_cvtsi32_si128(pixel);
@@ -75,8 +91,10 @@ struct Tile {
     }
 #endif
 
-    // Frame k of the pixels from `from` on goes to `to + k * apart`, for `count` frames.
-    RELIVE_INLINE void turn(const char* from, char* to, ptrdiff_t apart, ptrdiff_t count) const {
+    // Hand the pixels from `from` on, frame by frame, to `job`: `count` frames from the k-th on; `at` is where in a
+    // frame they are.
+    template <typename Job>
+    RELIVE_INLINE void turn(const char* from, ptrdiff_t k, ptrdiff_t count, ptrdiff_t at, Job& job) const {
         Lanes part[WIDTH];
 #pragma GCC unroll 16
         for (int i = 0; i < WIDTH; ++i) part[i] = load(from + turned(i) * GROUP * step);
@@ -84,7 +102,7 @@ struct Tile {
 #pragma GCC unroll 16
         for (int i = 0; i < WIDTH; ++i) {
             if (i == count) return;
-            std::memcpy(to + i * apart, &part[i], sizeof(Lanes));
+            job.all(k + i, at, part[i]);
         }
     }
 
@@ -113,60 +131,131 @@ private:
 };
 
 // Returns how many pixels were done. A vector is read from each pixel on: the last ones are left over.
-template <size_t SIZE, int WIDTH>
-ptrdiff_t split_tiles(const char* from, ptrdiff_t n, ptrdiff_t frames, char* to) {
-    const ptrdiff_t size = ptrdiff_t(SIZE), step = frames * size;
+template <size_t SIZE, int WIDTH, typename Job>
+ptrdiff_t walk_tiles(const Pixels& of, Job& told) {
     using Tiles = Tile<SIZE, WIDTH>;
+    const ptrdiff_t size = ptrdiff_t(SIZE), frames = of.frames, step = frames * size;
     const Tiles tiles(step);
     const ptrdiff_t blocks = (frames + WIDTH - 1) / WIDTH;
     const ptrdiff_t reach = (Tiles::PIXELS - Tiles::GROUP) * step + (blocks - 1) * WIDTH * size + HALF;
+    Job job = told;  // in registers
     ptrdiff_t done = 0;
-    for (; done * step + reach <= n * step; done += Tiles::PIXELS)
+    for (; done * step + reach <= of.count * step; done += Tiles::PIXELS)
         for (ptrdiff_t k = 0; k < frames; k += WIDTH)
-            tiles.turn(from + done * step + k * size, to + (k * n + done) * size, n * size,
-                       frames - k < WIDTH ? frames - k : WIDTH);
+            tiles.turn(of.data + done * step + k * size, k, frames - k < WIDTH ? frames - k : WIDTH, done * size, job);
+    told = job;
     return done;
 }
 #endif
 
-template <size_t SIZE>
-void split_of(const char* from, ptrdiff_t n, ptrdiff_t frames, char* to) {
-    const ptrdiff_t size = ptrdiff_t(SIZE), step = frames * size;
+// Tells `job` of all elements, those of a frame in turn.
+template <size_t SIZE, typename Job>
+void walk_of(const Pixels& of, Job& job) {
+    const ptrdiff_t size = ptrdiff_t(SIZE), step = of.frames * size;
     ptrdiff_t done = 0;
 #if defined(__SSE2__)
     constexpr int MOST = int(HALF / size);
     if constexpr (MOST >= 2) {
-        if (frames <= 2 || MOST == 2)
-            done = split_tiles<SIZE, 2>(from, n, frames, to);
+        if (of.frames <= 2 || MOST == 2)
+            done = walk_tiles<SIZE, 2>(of, job);
         else if constexpr (MOST >= 4) {
-            if (frames <= 4 || MOST == 4)
-                done = split_tiles<SIZE, 4>(from, n, frames, to);
+            if (of.frames <= 4 || MOST == 4)
+                done = walk_tiles<SIZE, 4>(of, job);
             else if constexpr (MOST >= 8)
-                done = frames <= 8 || MOST == 8 ? split_tiles<SIZE, 8>(from, n, frames, to)
-                                                : split_tiles<SIZE, MOST>(from, n, frames, to);
+                done = of.frames <= 8 || MOST == 8 ? walk_tiles<SIZE, 8>(of, job) : walk_tiles<SIZE, MOST>(of, job);
         }
     }
 #endif
     const ptrdiff_t some = (1 << 14) / step, together = some > 1 ? some : 1;  // they stay in the nearest cache
-    for (; done < n; done += together) {
-        const ptrdiff_t end = n - done < together ? n : done + together;
-        for (ptrdiff_t k = 0; k < frames; ++k)
-            for (ptrdiff_t i = done; i < end; ++i)
-                std::memcpy(to + (k * n + i) * size, from + i * step + k * size, SIZE);
+    for (; done < of.count; done += together) {
+        const ptrdiff_t end = of.count - done < together ? of.count : done + together;
+        for (ptrdiff_t k = 0; k < of.frames; ++k)
+            for (ptrdiff_t i = done; i < end; ++i) job.template one<SIZE>(k, i * size, of.data + i * step + k * size);
     }
 }
 
-void split(const char* from, std::int64_t n, std::int64_t frames, size_t size, char* to) {
-    switch (size) {
+template <typename Job>
+void walk(const Pixels& of, Job& job) {
+    switch (of.size) {
         case 1:
-            return split_of<1>(from, n, frames, to);
+            return walk_of<1>(of, job);
         case 2:
-            return split_of<2>(from, n, frames, to);
+            return walk_of<2>(of, job);
         case 4:
-            return split_of<4>(from, n, frames, to);
+            return walk_of<4>(of, job);
         case 8:
-            return split_of<8>(from, n, frames, to);
+            return walk_of<8>(of, job);
         default:
-            return split_of<16>(from, n, frames, to);
+            return walk_of<16>(of, job);
     }
+}
+
+struct Split {
+    char* const* to;
+#if defined(__SSE2__)
+    RELIVE_INLINE void all(ptrdiff_t k, ptrdiff_t at, Lanes part) {
+        if (to[k]) std::memcpy(to[k] + at, &part, sizeof part);
+    }
+#endif
+    template <size_t SIZE>
+    RELIVE_INLINE void one(ptrdiff_t k, ptrdiff_t at, const char* element) {
+        if (to[k]) std::memcpy(to[k] + at, element, SIZE);
+    }
+};
+
+void split(const Pixels& of, char* const* frames) {
+    Split job{frames};
+    walk(of, job);
+}
+
+struct Compare {
+    const char* const* wanted;
+    bool differ = false;
+#if defined(__SSE2__)
+    Lanes found = {};
+    RELIVE_INLINE void all(ptrdiff_t k, ptrdiff_t at, Lanes part) {
+        if (wanted[k]) found |= part ^ loaded(wanted[k] + at);
+    }
+#endif
+    template <size_t SIZE>
+    RELIVE_INLINE void one(ptrdiff_t k, ptrdiff_t at, const char* element) {
+        differ |= wanted[k] && std::memcmp(wanted[k] + at, element, SIZE) != 0;
+    }
+};
+
+bool shows(const Pixels& of, const char* const* frames) {
+    Compare job{frames};
+    walk(of, job);
+#if defined(__SSE2__)
+    job.differ |= any_bit(job.found);
+#endif
+    return !job.differ;
+}
+
+bool follows(const Pixels& now, const char* next) {
+    const ptrdiff_t size = ptrdiff_t(now.size), step = now.frames * size, shared = step - size, n = now.count * step;
+    ptrdiff_t i = 0;
+#if defined(__SSE2__)
+    // Bytes are compared as they lie, and those of each pixel's newest element hidden.
+    constexpr ptrdiff_t MOST = 256, WIDE = sizeof(Lanes), TOGETHER = 4 * WIDE;
+    if (step <= MOST && size + WIDE <= n) {
+        char shown[MOST + TOGETHER];
+        for (ptrdiff_t k = 0; k < step + TOGETHER; ++k) shown[k] = k < step ? (k < shared ? -1 : 0) : shown[k - step];
+        const auto differ = [&](ptrdiff_t at, ptrdiff_t phase) {
+            return (loaded(now.data + size + at) ^ loaded(next + at)) & loaded(shown + phase);
+        };
+        const ptrdiff_t move = TOGETHER % step;
+        Lanes found = differ(0, 0);
+        i = -reinterpret_cast<uintptr_t>(next) % WIDE;
+        for (ptrdiff_t phase = i % step; i + size + TOGETHER <= n; i += TOGETHER) {
+#pragma GCC unroll 4
+            for (ptrdiff_t k = 0; k < TOGETHER; k += WIDE) found |= differ(i + k, phase + k);
+            phase += phase + move < step ? move : move - step;
+        }
+        if (any_bit(found)) return false;
+    }
+#endif
+    for (ptrdiff_t pixel = i / step * step; pixel < n; pixel += step)
+        if (std::memcmp(now.data + pixel + size, next + pixel, size_t(shared)) != 0) return false;
+    return true;
 }
