@@ -17,6 +17,7 @@ from .plans import (
     RowsRead,
     Sampled,
     Sequenced,
+    Stacked,
     Window,
     Windows,
 )
@@ -175,7 +176,13 @@ class Gather:
         self, ring: Ring, slots: Int64, discounts: Float32, last: bool, outs: list[Array] | None
     ) -> Expanded: ...
     def transitions(
-        self, ring: Ring, discounts: Float32, keys: list[tuple[str, ...]], reward: Array | None, gammas: Float64
+        self,
+        ring: Ring,
+        discounts: Float32,
+        keys: list[tuple[str, ...]],
+        stacks: list[Stacked],
+        reward: Array | None,
+        gammas: Float64,
     ) -> Expansion | None: ...
     def sequences(
         self,

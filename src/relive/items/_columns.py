@@ -14,6 +14,7 @@ from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._outputs import Outputs
 
+
 def lookback_of(schema: Schema) -> int:
     """Older frames that an observation of `schema` shows besides its newest."""
     return max((column.field.frames - 1 for column in schema.columns), default=0)
