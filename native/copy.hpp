@@ -4,10 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
+#include <utility>
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -88,20 +85,64 @@ static inline void copy_row(char* to, const char* from, size_t n) {
     }
 }
 
-// Whether two rows are equal.
-static inline bool same_row(const char* one, const char* other, size_t n) {
+// Rows of so many bytes: how they are copied, and whether two are equal.
+struct AnyRow {
+    size_t n;
+    void copy(char* to, const char* from) const { copy_row(to, from, n); }
+    bool same(const char* one, const char* other) const { return std::memcmp(one, other, n) == 0; }
+};
+template <size_t N>
+struct TwoEnds : AnyRow {  // N to 2 N bytes
+    void copy(char* to, const char* from) const { copy_ends<N>(to, from, n); }
+};
+template <size_t BLOCKS>
+struct InBlocks : AnyRow {  // of 16 bytes, the last of which may overlap the one before
+    RELIVE_INLINE void copy(char* to, const char* from) const {
+        each([&](size_t i) { copy_block<16>(to + i, from + i); });
+    }
 #if defined(__SSE2__)
-    if (n >= 16 && n <= IN_LINE) {
-        const auto differ = [&](size_t i) {
+    RELIVE_INLINE bool same(const char* one, const char* other) const {
+        __m128i found = _mm_setzero_si128();
+        each([&](size_t i) {
             const auto load = [i](const char* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + i)); };
-            return _mm_xor_si128(load(one), load(other));
-        };
-        __m128i found = differ(n - 16);
-        for (size_t i = 0; i + 16 <= n; i += 16) found = _mm_or_si128(found, differ(i));
+            found = _mm_or_si128(found, _mm_xor_si128(load(one), load(other)));
+        });
         return _mm_movemask_epi8(_mm_cmpeq_epi8(found, _mm_setzero_si128())) == 0xFFFF;
     }
 #endif
-    return std::memcmp(one, other, n) == 0;
+
+private:
+    template <typename Body>
+    RELIVE_INLINE void each(Body body) const {
+        [&]<size_t... I>(std::index_sequence<I...>) { (body(16 * I), ...); }(std::make_index_sequence<BLOCKS - 1>());
+        body(n - 16);
+    }
+};
+
+// Calls body(rows) with what is fastest for many rows of this size, which is then not asked for again at each.
+template <typename Body>
+static inline void with_rows_of(size_t n, Body body) {
+    if (n < 4 || n > 128) return body(AnyRow{n});
+    if (n < 8) return body(TwoEnds<4>{{n}});
+    if (n < 16) return body(TwoEnds<8>{{n}});
+    switch ((n + 15) / 16) {
+        case 1:
+            return body(InBlocks<1>{{n}});
+        case 2:
+            return body(InBlocks<2>{{n}});
+        case 3:
+            return body(InBlocks<3>{{n}});
+        case 4:
+            return body(InBlocks<4>{{n}});
+        case 5:
+            return body(InBlocks<5>{{n}});
+        case 6:
+            return body(InBlocks<6>{{n}});
+        case 7:
+            return body(InBlocks<7>{{n}});
+        default:
+            return body(InBlocks<8>{{n}});
+    }
 }
 
 // N bytes and the rest by its own size: blocks that overlap would touch another line for a few bytes.

@@ -1,5 +1,6 @@
-// The usual step: it continues its stream, does not end it, and each item is one such step. Its lane's counters change
-// in place, where `Ring::step` works on a copy of all of them. State and order of publication are the same.
+// The usual step: it continues its stream, does not end it, and each item begins at a step. Many lanes' are written
+// together, and column by column, so that each is asked once what it is; and their counters change in place, where
+// `Ring::step` works on a copy of all of them. State and order of publication are the same.
 #pragma once
 
 #include "call.hpp"
@@ -8,55 +9,63 @@
 
 namespace relive {
 
+// Neighbouring lanes of a call, of each of them one step.
+struct Stretch {
+    const Steps& steps;
+    int64_t first, count;  // which of the call's lanes
+    int64_t k;             // where among its steps that of the first lane is
+    int64_t now;           // the tick of the first lane
+
+    int64_t number(int64_t i) const { return steps.numbers ? steps.numbers[first + i] : first + i; }
+};
+
 class PlainSteps : public Rows {
 public:
     std::vector<Span> spans;  // what one added step touches: all columns (0), and its successor (1)
 
 protected:
+    static constexpr int64_t TOGETHER = 8;  // lanes of a stretch, at most
+
     bool plain_ = true;         // each column has a row a step
     bool keeps_given_ = false;  // a priority was given, in this call or before
     bool notable_ = false;      // a call has cut a stream, begun one behind an end, or filled a lane
 
-    bool may_be_plain(const Steps& steps) const {
-        return plain_ && steps.nexts && span == 1 && !lookback && starts == 1 && !across;
-    }
+    bool may_be_plain(const Steps& steps) const { return plain_ && steps.nexts && !lookback && starts == 1 && !across; }
 
-    // Write step k of a call at the tick `now`; false where it is not a plain one, and nothing has changed.
-    RELIVE_INLINE bool plain_step(const Steps& steps, int64_t k, int64_t number, int64_t now, int64_t& id) {
-        Lane& lane = lane_of[number];
-        const int64_t head = lane.head, first = first_row(number, head);
-        if (!lane.holds() || lane.ready != head || lane.oldest < first) return false;
-        if (steps.terminated[k] | steps.truncated[k]) return false;
-        const int64_t at = storage_row(number, lane.memory), after = next_row(at);
-        const Column* const begin = columns.data();
-        const Column* const others = begin + num_obs;
-        const Column* const end = begin + columns.size();
-        const char* const* values = steps.values;
-        for (const Column* c = begin; c < others; ++c, ++values)
-            if (!same_row(c->at(at), *values + size_t(k) * c->row, c->row)) return false;
-        const Counts counts = make_way(number, lane, first);
-        const auto copy = [k](const Column& column, const char* value, int64_t to) {
-            copy_row(column.at(to), value + size_t(k) * column.row, column.row);
-        };
-        for (const Column* c = others; c < end; ++c, ++values) copy(*c, *values, at);
-        note(steps, k, at);
-        show(marks[at], STEP | START);
-        values = steps.nexts;
-        for (const Column* c = begin; c < others; ++c, ++values) copy(*c, *values, after);
-        show(marks[after], 0);
-        if (arrival) show(arrival[at], now);
-        notable_ |= head - lane.cleared == rows;
-        show(lane.memory, after_(lane.memory));
-        std::atomic_thread_fence(std::memory_order_release);  // for `snapshot`
-        show(lane.oldest, counts.oldest);
-        show(lane.steps, lane.steps + 1);
-        show(lane.drawable, counts.drawable);
-        show(lane.stored, counts.stored);
-        publish(lane.head, head + 1);
-        publish(lane.held, head + 1);
-        publish(lane.ready, head + 1);
-        id = head * lanes + number;
-        return true;
+    // Write the plain steps of a stretch. Returns how many of the others there are, of which nothing has changed.
+    int64_t write_plain(const Stretch& stretch, int64_t* ids, int64_t* others) {
+        Plain all[TOGETHER];
+        Plain* end = all;
+        int64_t left = 0;
+        for (int64_t i = 0; i < stretch.count; ++i) {
+            if (is_plain(stretch, i, *end))
+                ++end;
+            else
+                others[left++] = i;
+        }
+        if (!continued(stretch, all, end)) {
+            Plain* kept = all;
+            for (Plain* step = all; step < end; ++step) {
+                if (continued(stretch, step, step + 1))
+                    *kept++ = *step;
+                else
+                    others[left++] = step->i;
+            }
+            end = kept;
+        }
+        for (Plain* step = all; step < end; ++step) make_way(*step);
+        std::atomic_thread_fence(std::memory_order_release);  // that rows are gone is shown before any of them changes
+        const Column* column = columns.data();
+        for (size_t c = 0; c < num_obs; ++c, ++column)
+            copy<&Plain::after>(*column, stretch, stretch.steps.nexts[c], all, end);
+        for (size_t c = num_obs; c < columns.size(); ++c, ++column)
+            copy<&Plain::at>(*column, stretch, stretch.steps.values[c], all, end);
+        for (const Plain* step = all; keeps_given_ && step < end; ++step)
+            note(stretch.steps, stretch.k + step->i, step->at);
+        for (const Plain* step = all; arrival && step < end; ++step)
+            if (step->comes >= 0) show(arrival[step->comes], stretch.now + step->i);
+        for (const Plain* step = all; step < end; ++step) ids[stretch.k + step->i] = finish(*step);
+        return left;
     }
 
     // Keep the priority that step k was given, if any step was given one.
@@ -64,58 +73,127 @@ protected:
         if (keeps_given_) show(given[at], steps.priority ? -(steps.priority[k] + 0.0) : 0.0);  // -0.0 is 0
     }
 
-    // One call's rows go to as many lanes, each far from the last: fetch what the lane after next will touch.
+    // One call's rows go to as many lanes, each far from the last: fetch what a later lane will touch.
     void prefetch(int64_t number) const {
         const Lane& lane = lane_of[number];
         const int64_t row = storage_row(number, lane.memory), after = next_row(row);
         RELIVE_PREFETCH_WRITE(marks + row);
         // That of the row which will be retired.
-        if (lane.stored == kept && lane.drawable < kept && kept < rows && lane.gone >= lane.head - rows)
+        if (lane.stored == kept && kept < rows && lane.drawable + lane.head - lane.ready < kept &&
+            lane.gone >= lane.head - rows)
             RELIVE_PREFETCH_WRITE(marks + storage_row(number, memory_of(lane, lane.gone)));
         for (const Span& span : spans)
             prefetch_row_for_writing(span.data + size_t(span.pick ? after : row) * span.stride, span.bytes);
     }
 
 private:
-    // What a step changes in its lane besides `head`: shown with it, so that no `snapshot` has one without the other.
-    struct Counts {
+    // One of them, and what it changes in its lane besides `head`: shown with that, so that no `snapshot` has one
+    // without the other.
+    struct Plain {
+        Lane* lane;
+        int64_t i, number;     // which of the stretch, and of the ring's lanes
+        int64_t at, after;     // storage rows of the step and of its successor
+        int64_t first;         // the first row that the lane stores
+        int64_t ready, comes;  // the new counter, and the storage row of the item that becomes ready; -1: none does
         int64_t oldest, drawable, stored;
     };
 
-    // Count the new step in, and the rows out that go for it: the one that leaves the newest R, and the first steps
-    // where there are more than the lane keeps. That they are gone is shown before any of them changes.
-    Counts make_way(int64_t number, Lane& lane, int64_t first) const {
-        Counts counts{lane.oldest, lane.drawable + 1, lane.stored + 1};
-        int64_t row = first;
-        // Where each stored row is an item, so is the one that goes: its mark need not be read.
-        if (lane.drawable == lane.head - first && lane.stored == lane.drawable) {
-            const int64_t over = lane.stored == kept;
-            counts = {first + over, lane.drawable + 1 - over, lane.stored + 1 - over};
-            row += over && first > lane.head - rows;
-            make_known(lane, counts.oldest, std::max(lane.head + 2 - depth, row > first ? row : 0));
-            return counts;
-        }
-        const auto leave = [&] {
-            const uint8_t mark = mark_at(storage_row(number, memory_of(lane, row)));
-            counts.stored -= mark & STEP;
-            if (counts.oldest == row++) {
-                counts.drawable -= (mark & ANCHOR) == ANCHOR;
-                ++counts.oldest;
-            }
-        };
-        if (row == lane.head - rows) leave();
-        const int64_t over = row;
-        while (counts.stored > kept && row < lane.head) leave();
-        make_known(lane, counts.oldest, std::max(lane.head + 2 - depth, row > over ? row : 0));
-        return counts;
+    // Whether its lane is at a plain step; whether that continues the stream is not looked at.
+    RELIVE_INLINE bool is_plain(const Stretch& stretch, int64_t i, Plain& step) const {
+        const int64_t k = stretch.k + i, number = stretch.number(i);
+        Lane& lane = lane_of[number];
+        const int64_t head = lane.head, first = first_row(number, head);
+        if (!lane.holds() || lane.ready < head + 1 - span || lane.oldest < first) return false;
+        if (stretch.steps.terminated[k] | stretch.steps.truncated[k]) return false;
+        step.lane = &lane;
+        step.i = i;
+        step.number = number;
+        step.at = storage_row(number, lane.memory);
+        step.after = next_row(step.at);
+        step.first = first;
+        return true;
     }
 
-    // Show that rows before `gone` are stored no longer.
-    static void make_known(Lane& lane, int64_t oldest, int64_t gone) {
+    // Whether the observations of some steps are those that their rows already hold.
+    bool continued(const Stretch& stretch, Plain* begin, Plain* end) const {
+        bool same = true;
+        for (size_t c = 0; c < num_obs; ++c) {
+            const Column& column = columns[c];
+            const char* value = stretch.steps.values[c] + size_t(stretch.k) * column.row;
+            with_rows_of(column.row, [&](auto rows_of) {
+                for (const Plain* step = begin; step < end; ++step)
+                    same &= rows_of.same(column.at(step->at), value + size_t(step->i) * rows_of.n);
+            });
+        }
+        return same;
+    }
+
+    template <int64_t Plain::* TO>
+    static void copy(const Column& column, const Stretch& stretch, const char* values, const Plain* begin,
+                     const Plain* end) {
+        values += size_t(stretch.k) * column.row;
+        with_rows_of(column.row, [&](auto rows_of) {
+            for (const Plain* step = begin; step < end; ++step)
+                rows_of.copy(column.at(step->*TO), values + size_t(step->i) * rows_of.n);
+        });
+    }
+
+    // Count the new step in, and the rows out that go for it: the one that leaves the newest R, and the first steps
+    // where there are more than the lane keeps. Those are none that wait to become ready: as many steps are kept.
+    RELIVE_INLINE void make_way(Plain& step) const {
+        Lane& lane = *step.lane;
+        const int64_t head = lane.head, first = step.first, ready = lane.ready;
+        const bool comes = ready == head + 1 - span;
+        step.ready = ready + comes;
+        step.comes = !comes ? -1 : ready == head ? step.at : storage_row(step.number, memory_of(lane, ready));
+        int64_t row = first;
+        // Where each stored row is a step, so are the one that goes and the one that comes: no mark need be read.
+        if (lane.stored == head - first && lane.drawable == ready - first) {
+            const int64_t over = lane.stored == kept;
+            step.oldest = first + over;
+            step.drawable = lane.drawable + comes - over;
+            step.stored = lane.stored + 1 - over;
+            row += over && first > head - rows;
+        } else {
+            step.oldest = lane.oldest;
+            step.drawable = lane.drawable + (comes && (ready == head || (mark_at(step.comes) & ANCHOR) == ANCHOR));
+            step.stored = lane.stored + 1;
+            const auto leave = [&] {
+                const uint8_t mark = mark_at(storage_row(step.number, memory_of(lane, row)));
+                step.stored -= mark & STEP;
+                if (step.oldest == row++) {
+                    step.drawable -= (mark & ANCHOR) == ANCHOR;
+                    ++step.oldest;
+                }
+            };
+            if (row == head - rows) leave();
+            const int64_t over = row;
+            while (step.stored > kept && row < head) leave();
+            if (row == over) row = first;
+        }
+        const int64_t gone = std::max(head + 2 - depth, row > first ? row : 0);
         if (gone <= lane.gone) return;
-        show(lane.oldest, std::max(oldest, gone));
+        show(lane.oldest, std::max(step.oldest, gone));
         publish(lane.gone, gone);
-        std::atomic_thread_fence(std::memory_order_release);
+    }
+
+    // Show the lane as it is now; returns the step's id.
+    RELIVE_INLINE int64_t finish(const Plain& step) {
+        Lane& lane = *step.lane;
+        const int64_t head = lane.head;
+        show(marks[step.at], STEP | START);
+        show(marks[step.after], 0);
+        notable_ |= head - lane.cleared == rows;
+        show(lane.memory, after_(lane.memory));
+        std::atomic_thread_fence(std::memory_order_release);  // for `snapshot`
+        show(lane.oldest, step.oldest);
+        show(lane.steps, lane.steps + 1);
+        show(lane.drawable, step.drawable);
+        show(lane.stored, step.stored);
+        publish(lane.head, head + 1);
+        publish(lane.held, head + 1);
+        publish(lane.ready, step.ready);
+        return head * lanes + step.number;
     }
 };
 

@@ -46,22 +46,20 @@ public:
 
     void write(const Steps& steps, int64_t* ids) {
         notable_ = false;
-        ticks_.resize(size_t(lanes));
         const Touched::Call call(touched, steps.numbers, steps.n);
         if (steps.priority) publish(*any_given, 1);
         keeps_given_ = given && observe(*any_given);
+        const int64_t now = ticks(steps.n);
+        const bool plain = may_be_plain(steps);
         // Values are read in the order in which they lie.
         const int64_t outer = steps.by_time ? steps.length : 1, inner = steps.by_time ? 1 : steps.length;
-        const bool plain = may_be_plain(steps);
-        const auto number = [&](int64_t i) { return steps.numbers ? steps.numbers[i] : i; };
+        const int64_t together = inner == 1 ? TOGETHER : 1;
         for (int64_t first = 0, k = 0; first < outer; ++first)
-            for (int64_t i = 0; i < steps.n; ++i) {
-                if (i + AHEAD < steps.n) prefetch(number(i + AHEAD));
-                if (!first) ticks_[size_t(i)] = tick();
-                const int64_t end = k + inner;
-                do {
-                    put(steps, k, number(i), ticks_[size_t(i)], plain, ids[k]);
-                } while (++k < end);
+            for (int64_t i = 0; i < steps.n; i += together) {
+                const int64_t count = std::min(together, steps.n - i), end = k + count * inner;
+                for (int64_t j = i + TOGETHER; j < std::min(i + TOGETHER + count, steps.n); ++j)
+                    prefetch(steps.numbers ? steps.numbers[j] : j);
+                for (; k < end; k += count) put({steps, i, count, k, now + i}, plain, ids);
             }
     }
 
@@ -74,25 +72,27 @@ public:
                 close(number, lane);
             else if (open(number, lane))
                 forget_newest(number, lane);
-            finish(number, lane, tick(), -1, 0);
+            finish(number, lane, ticks(1), -1, 0);
         }
     }
 
 private:
-    static constexpr int64_t AHEAD = 6;
-    std::vector<int64_t> ticks_;  // of a call's lanes
-
-    RELIVE_INLINE void put(const Steps& steps, int64_t k, int64_t number, int64_t now, bool plain, int64_t& id) {
-        if (plain && plain_step(steps, k, number, now, id)) return;
-        Lane lane = lane_of[number];
-        int64_t at = 0;
-        const int64_t row = step(steps, k, number, lane, at);
-        id = row * lanes + number;
-        finish(number, lane, now, row, at);
+    RELIVE_INLINE void put(const Stretch& stretch, bool plain, int64_t* ids) {
+        int64_t others[TOGETHER];
+        const int64_t left = plain ? write_plain(stretch, ids, others) : stretch.count;
+        for (int64_t j = 0; j < left; ++j) {
+            const int64_t i = plain ? others[j] : j, number = stretch.number(i);
+            Lane lane = lane_of[number];
+            int64_t at = 0;
+            const int64_t row = step(stretch.steps, stretch.k + i, number, lane, at);
+            ids[stretch.k + i] = row * lanes + number;
+            finish(number, lane, stretch.now + i, row, at);
+        }
     }
 
-    int64_t tick() const {
-        return clock ? std::atomic_ref<int64_t>(*clock).fetch_add(1, std::memory_order_relaxed) : 0;
+    // The first of so many ticks.
+    int64_t ticks(int64_t n) const {
+        return clock ? std::atomic_ref<int64_t>(*clock).fetch_add(n, std::memory_order_relaxed) : 0;
     }
 
     // Each step works on a copy of its lane's counters. `oldest` is published before a row that could be drawn is
