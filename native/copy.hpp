@@ -85,11 +85,27 @@ static inline void copy_row(char* to, const char* from, size_t n) {
     }
 }
 
-// Rows of so many bytes: how they are copied, and whether two are equal.
+// Whether two rows are equal.
+static inline bool same_row(const char* one, const char* other, size_t n) {
+#if defined(__SSE2__)
+    if (n >= 16 && n <= IN_LINE) {
+        const auto differ = [&](size_t i) {
+            const auto load = [i](const char* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + i)); };
+            return _mm_xor_si128(load(one), load(other));
+        };
+        __m128i found = differ(n - 16);
+        for (size_t i = 0; i + 16 <= n; i += 16) found = _mm_or_si128(found, differ(i));
+        return _mm_movemask_epi8(_mm_cmpeq_epi8(found, _mm_setzero_si128())) == 0xFFFF;
+    }
+#endif
+    return std::memcmp(one, other, n) == 0;
+}
+
+// Rows of so many bytes, as many of them are copied and compared.
 struct AnyRow {
     size_t n;
     void copy(char* to, const char* from) const { copy_row(to, from, n); }
-    bool same(const char* one, const char* other) const { return std::memcmp(one, other, n) == 0; }
+    bool same(const char* one, const char* other) const { return same_row(one, other, n); }
 };
 template <size_t N>
 struct TwoEnds : AnyRow {  // N to 2 N bytes

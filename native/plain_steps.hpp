@@ -68,6 +68,29 @@ protected:
         return left;
     }
 
+    // The same of one lane's step, for many steps of one lane: each waits for the one before.
+    RELIVE_INLINE bool write_one(const Stretch& stretch, int64_t* ids) {
+        Plain step;
+        if (!is_plain(stretch, 0, step)) return false;
+        const Column* const begin = columns.data();
+        const Column* const others = begin + num_obs;
+        const Column* const end = begin + columns.size();
+        const auto k = size_t(stretch.k);
+        const char* const* values = stretch.steps.values;
+        for (const Column* c = begin; c < others; ++c, ++values)
+            if (!same_row(c->at(step.at), *values + k * c->row, c->row)) return false;
+        make_way(step);
+        std::atomic_thread_fence(std::memory_order_release);
+        for (const Column* c = others; c < end; ++c, ++values) copy_row(c->at(step.at), *values + k * c->row, c->row);
+        values = stretch.steps.nexts;
+        for (const Column* c = begin; c < others; ++c, ++values)
+            copy_row(c->at(step.after), *values + k * c->row, c->row);
+        note(stretch.steps, stretch.k, step.at);
+        if (arrival && step.comes >= 0) show(arrival[step.comes], stretch.now);
+        ids[stretch.k] = finish(step);
+        return true;
+    }
+
     // Keep the priority that step k was given, if any step was given one.
     void note(const Steps& steps, int64_t k, int64_t at) const {
         if (keeps_given_) show(given[at], steps.priority ? -(steps.priority[k] + 0.0) : 0.0);  // -0.0 is 0

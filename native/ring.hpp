@@ -78,8 +78,9 @@ public:
 
 private:
     RELIVE_INLINE void put(const Stretch& stretch, bool plain, int64_t* ids) {
-        int64_t others[TOGETHER];
-        const int64_t left = plain ? write_plain(stretch, ids, others) : stretch.count;
+        int64_t others[TOGETHER], left = stretch.count;
+        others[0] = 0;  // of a stretch of one lane
+        if (plain) left = left == 1 ? !write_one(stretch, ids) : write_plain(stretch, ids, others);
         for (int64_t j = 0; j < left; ++j) {
             const int64_t i = plain ? others[j] : j, number = stretch.number(i);
             Lane lane = lane_of[number];
