@@ -117,3 +117,29 @@ def test_batches_larger_than_the_caches_have_the_same_bytes(size: int) -> None:
                           terminated=zeros > 0, truncated=zeros > 0)  # fmt: skip
             batches.append(buffer.sample((16 << 20) // (2 * size) + 1))
     assert_same_batch(*batches)
+
+
+@pytest.mark.parametrize("n_step", [1, 3, 12])
+def test_both_back_ends_write_the_usual_steps_of_many_lanes(n_step: int) -> None:
+    """Among them steps that end their episode, and observations that are not the ones said to come next."""
+    lanes, found = 21, []
+    for module in ("numpy", FIRST):
+        rng = np.random.default_rng(n_step)
+        with kernels.use(module):
+            item = relive.Transitions(n_step=n_step)
+            schema = relive.Schema(obs=relive.Field(17), action=relive.Field(3), note=relive.Field(1, "uint8"))
+            buffer = relive.ReplayBuffer(schema, lanes * 13, num_envs=lanes, item=item, sampler=relive.Ranked(), seed=0)
+        ring, seen = buffer._core.ring, []
+        obs = rng.random((lanes, 17), dtype="float32")
+        for _ in range(120):
+            which = np.flatnonzero(rng.random(lanes) < 0.9)
+            after = rng.random((len(which), 17), dtype="float32")
+            step = {"obs": obs[which], "next_obs": after, "action": after[:, :3], "reward": after[:, 3]}
+            step |= {"note": rng.integers(0, 9, (len(which), 1), "uint8"), "truncated": np.zeros(len(which), bool)}
+            seen.append(buffer.add(**step, terminated=rng.random(len(which)) < 0.05, env_ids=which))
+            obs[which] = after
+            obs[which[rng.random(len(which)) < 0.02], -1] += 1
+            seen += [ring.counters.copy(), ring.marks.copy(), ring.arrival.copy()]
+        found.append([*seen, *(column.copy() for column in ring.columns)])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
