@@ -10,7 +10,7 @@
 namespace relive {
 
 // Neighbouring lanes of a call, of each of them one step.
-struct Stretch {
+struct Slice {
     const Steps& steps;
     int64_t first, count;  // which of the call's lanes
     int64_t k;             // where among its steps that of the first lane is
@@ -24,7 +24,7 @@ public:
     std::vector<Span> spans;  // what one added step touches: all columns (0), and its successor (1)
 
 protected:
-    static constexpr int64_t TOGETHER = 8;  // lanes of a stretch, at most
+    static constexpr int64_t TOGETHER = 8;  // lanes of a slice, at most
 
     bool plain_ = true;         // each column has a row a step
     bool keeps_given_ = false;  // a priority was given, in this call or before
@@ -32,21 +32,21 @@ protected:
 
     bool may_be_plain(const Steps& steps) const { return plain_ && steps.nexts && !lookback && starts == 1 && !across; }
 
-    // Write the plain steps of a stretch. Returns how many of the others there are, of which nothing has changed.
-    int64_t write_plain(const Stretch& stretch, int64_t* ids, int64_t* others) {
+    // Write the plain steps of a slice. Returns how many of the others there are, of which nothing has changed.
+    int64_t write_plain(const Slice& slice, int64_t* ids, int64_t* others) {
         Plain all[TOGETHER];
         Plain* end = all;
         int64_t left = 0;
-        for (int64_t i = 0; i < stretch.count; ++i) {
-            if (is_plain(stretch, i, *end))
+        for (int64_t i = 0; i < slice.count; ++i) {
+            if (is_plain(slice, i, *end))
                 ++end;
             else
                 others[left++] = i;
         }
-        if (!continued(stretch, all, end)) {
+        if (!continued(slice, all, end)) {
             Plain* kept = all;
             for (Plain* step = all; step < end; ++step) {
-                if (continued(stretch, step, step + 1))
+                if (continued(slice, step, step + 1))
                     *kept++ = *step;
                 else
                     others[left++] = step->i;
@@ -57,37 +57,37 @@ protected:
         std::atomic_thread_fence(std::memory_order_release);  // that rows are gone is shown before any of them changes
         const Column* column = columns.data();
         for (size_t c = 0; c < num_obs; ++c, ++column)
-            copy<&Plain::after>(*column, stretch, stretch.steps.nexts[c], all, end);
+            copy<&Plain::after>(*column, slice, slice.steps.nexts[c], all, end);
         for (size_t c = num_obs; c < columns.size(); ++c, ++column)
-            copy<&Plain::at>(*column, stretch, stretch.steps.values[c], all, end);
+            copy<&Plain::at>(*column, slice, slice.steps.values[c], all, end);
         for (const Plain* step = all; keeps_given_ && step < end; ++step)
-            note(stretch.steps, stretch.k + step->i, step->at);
+            note(slice.steps, slice.k + step->i, step->at);
         for (const Plain* step = all; arrival && step < end; ++step)
-            if (step->comes >= 0) show(arrival[step->comes], stretch.now + step->i);
-        for (const Plain* step = all; step < end; ++step) ids[stretch.k + step->i] = finish(*step);
+            if (step->comes >= 0) show(arrival[step->comes], slice.now + step->i);
+        for (const Plain* step = all; step < end; ++step) ids[slice.k + step->i] = finish(*step);
         return left;
     }
 
     // The same of one lane's step, for many steps of one lane: each waits for the one before.
-    RELIVE_INLINE bool write_one(const Stretch& stretch, int64_t* ids) {
+    RELIVE_INLINE bool write_one(const Slice& slice, int64_t* ids) {
         Plain step;
-        if (!is_plain(stretch, 0, step)) return false;
+        if (!is_plain(slice, 0, step)) return false;
         const Column* const begin = columns.data();
         const Column* const others = begin + num_obs;
         const Column* const end = begin + columns.size();
-        const auto k = size_t(stretch.k);
-        const char* const* values = stretch.steps.values;
+        const auto k = size_t(slice.k);
+        const char* const* values = slice.steps.values;
         for (const Column* c = begin; c < others; ++c, ++values)
             if (!same_row(c->at(step.at), *values + k * c->row, c->row)) return false;
         make_way(step);
         std::atomic_thread_fence(std::memory_order_release);
         for (const Column* c = others; c < end; ++c, ++values) copy_row(c->at(step.at), *values + k * c->row, c->row);
-        values = stretch.steps.nexts;
+        values = slice.steps.nexts;
         for (const Column* c = begin; c < others; ++c, ++values)
             copy_row(c->at(step.after), *values + k * c->row, c->row);
-        note(stretch.steps, stretch.k, step.at);
-        if (arrival && step.comes >= 0) show(arrival[step.comes], stretch.now);
-        ids[stretch.k] = finish(step);
+        note(slice.steps, slice.k, step.at);
+        if (arrival && step.comes >= 0) show(arrival[step.comes], slice.now);
+        ids[slice.k] = finish(step);
         return true;
     }
 
@@ -114,7 +114,7 @@ private:
     // without the other.
     struct Plain {
         Lane* lane;
-        int64_t i, number;     // which of the stretch, and of the ring's lanes
+        int64_t i, number;     // which of the slice, and of the ring's lanes
         int64_t at, after;     // storage rows of the step and of its successor
         int64_t first;         // the first row that the lane stores
         int64_t ready, comes;  // the new counter, and the storage row of the item that becomes ready; -1: none does
@@ -122,12 +122,12 @@ private:
     };
 
     // Whether its lane is at a plain step; whether that continues the stream is not looked at.
-    RELIVE_INLINE bool is_plain(const Stretch& stretch, int64_t i, Plain& step) const {
-        const int64_t k = stretch.k + i, number = stretch.number(i);
+    RELIVE_INLINE bool is_plain(const Slice& slice, int64_t i, Plain& step) const {
+        const int64_t k = slice.k + i, number = slice.number(i);
         Lane& lane = lane_of[number];
         const int64_t head = lane.head, first = first_row(number, head);
         if (!lane.holds() || lane.ready < head + 1 - span || lane.oldest < first) return false;
-        if (stretch.steps.terminated[k] | stretch.steps.truncated[k]) return false;
+        if (slice.steps.terminated[k] | slice.steps.truncated[k]) return false;
         step.lane = &lane;
         step.i = i;
         step.number = number;
@@ -138,11 +138,11 @@ private:
     }
 
     // Whether the observations of some steps are those that their rows already hold.
-    bool continued(const Stretch& stretch, Plain* begin, Plain* end) const {
+    bool continued(const Slice& slice, Plain* begin, Plain* end) const {
         bool same = true;
         for (size_t c = 0; c < num_obs; ++c) {
             const Column& column = columns[c];
-            const char* value = stretch.steps.values[c] + size_t(stretch.k) * column.row;
+            const char* value = slice.steps.values[c] + size_t(slice.k) * column.row;
             with_rows_of(column.row, [&](auto rows_of) {
                 for (const Plain* step = begin; step < end; ++step)
                     same &= rows_of.same(column.at(step->at), value + size_t(step->i) * rows_of.n);
@@ -152,9 +152,9 @@ private:
     }
 
     template <int64_t Plain::* TO>
-    static void copy(const Column& column, const Stretch& stretch, const char* values, const Plain* begin,
+    static void copy(const Column& column, const Slice& slice, const char* values, const Plain* begin,
                      const Plain* end) {
-        values += size_t(stretch.k) * column.row;
+        values += size_t(slice.k) * column.row;
         with_rows_of(column.row, [&](auto rows_of) {
             for (const Plain* step = begin; step < end; ++step)
                 rows_of.copy(column.at(step->*TO), values + size_t(step->i) * rows_of.n);

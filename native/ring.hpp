@@ -77,17 +77,17 @@ public:
     }
 
 private:
-    RELIVE_INLINE void put(const Stretch& stretch, bool plain, int64_t* ids) {
-        int64_t others[TOGETHER], left = stretch.count;
-        others[0] = 0;  // of a stretch of one lane
-        if (plain) left = left == 1 ? !write_one(stretch, ids) : write_plain(stretch, ids, others);
+    RELIVE_INLINE void put(const Slice& slice, bool plain, int64_t* ids) {
+        int64_t others[TOGETHER], left = slice.count;
+        others[0] = 0;  // of a slice of one lane
+        if (plain) left = left == 1 ? !write_one(slice, ids) : write_plain(slice, ids, others);
         for (int64_t j = 0; j < left; ++j) {
-            const int64_t i = plain ? others[j] : j, number = stretch.number(i);
+            const int64_t i = plain ? others[j] : j, number = slice.number(i);
             Lane lane = lane_of[number];
             int64_t at = 0;
-            const int64_t row = step(stretch.steps, stretch.k + i, number, lane, at);
-            ids[stretch.k + i] = row * lanes + number;
-            finish(number, lane, stretch.now + i, row, at);
+            const int64_t row = step(slice.steps, slice.k + i, number, lane, at);
+            ids[slice.k + i] = row * lanes + number;
+            finish(number, lane, slice.now + i, row, at);
         }
     }
 
