@@ -280,7 +280,7 @@ def test_a_limiter_is_saved_with_its_buffer(tmp_path: Path) -> None:
 def test_counts_that_no_limiter_has_are_refused(totals: np.ndarray) -> None:
     memory = relive.Ram().open({limit.NAME: limit.SPEC}, b"")
     with pytest.raises(ValueError, match="invalid counts of a limiter"):
-        fill_limiter(memory, totals, lanes=[])
+        fill_limiter(memory, totals, steps=0)
     assert not memory.host(limit.NAME).any()
 
 

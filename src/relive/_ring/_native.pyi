@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._base.types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
+from .kernel_types import Stacked
 from .plans import (
     Changes,
     ColumnLayout,
@@ -17,7 +18,6 @@ from .plans import (
     RowsRead,
     Sampled,
     Sequenced,
-    Stacked,
     Window,
     Windows,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._base.types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 from .plans import (
@@ -19,10 +19,14 @@ from .plans import (
     RowsRead,
     Sampled,
     Sequenced,
-    Stacked,
     Window,
     Windows,
 )
+
+if TYPE_CHECKING:
+    from typing import NamedTuple as Record
+else:
+    from .._base.frozen import Record
 
 
 class RingKernel(Protocol):
@@ -118,6 +122,26 @@ class GatherKernel(Protocol):
         gammas: Float64,
         states: list[tuple[tuple[str, ...], Array, int]],
     ) -> ExpansionKernel | None: ...
+
+
+class Stacked(Record):
+    """A column of which observations show several rows, as the native `sample` copies it.
+
+    Attributes:
+        gather: Copies its rows, at the anchors (pick 0) and at the successors (pick 1).
+        obs: The keys that lead to the observation in a batch.
+        next_obs: Those that lead to its successor.
+        frames: Rows that an observation shows.
+        repeat: Whether a stream's first frame is its own padding; else zeros are.
+        behind: Whether the frames are an observation's last axis.
+    """
+
+    gather: GatherKernel
+    obs: tuple[str, ...]
+    next_obs: tuple[str, ...]
+    frames: int
+    repeat: bool
+    behind: bool
 
 
 class TreeKernel(Protocol):

@@ -72,7 +72,7 @@ def rebuilt(kind: type[ReplayBuffer], copy: Copy) -> ReplayBuffer:
         whole = {name.removeprefix(WHOLE): array for name, array in arrays.items() if name.startswith(WHOLE)}
         fill_sampler(memory, choices.sampler, lanes, choices.rows, whole, "ReplayBuffer")
         if choices.limiter is not None:
-            fill_limiter(memory, arrays[LIMITER], lanes)
+            fill_limiter(memory, arrays[LIMITER], lanes.steps)
         return False
 
     core = opened(choices, Ram(), copy.facts.rng, fill)

@@ -11,7 +11,7 @@ from .._base.capabilities import completed
 from .._base.types import Array, Int64
 from .._flow.limit import BEFORE, BEGUN, NAME, SPEC
 from .._ring import kernels
-from .._ring.lanes import HEAD, OLDEST, READY, STEPS
+from .._ring.lanes import HEAD, OLDEST, READY
 from .._ring.ring import BOOKKEEPING
 from ..errors import StorageError, message
 from ..samplers import Sampler
@@ -46,13 +46,12 @@ def _set(array: Array, lanes: Lanes, begin: int, values: Array) -> None:
     kernels.active().set_ranges([array.reshape(-1)], count, block, ranges, [values])
 
 
-def fill_limiter(memory: Memory, totals: Array, lanes: Lanes) -> None:
-    """Let a limiter go on from what was counted.
+def fill_limiter(memory: Memory, totals: Array, steps: int) -> None:
+    """Let a limiter go on from what was counted in a buffer that was given so many steps.
 
     Raises:
         ValueError: No limiter counted that.
     """
-    steps = lanes.counters[:, STEPS].sum()
     good = (
         totals.dtype == np.int64 and totals.shape == SPEC.shape[1:] and bool(((totals >= 0) & (totals < 2**62)).all())
     )

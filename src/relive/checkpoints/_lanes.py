@@ -74,6 +74,11 @@ class Lanes(Frozen):
         """Those of all rows."""
         return self.stored.marks
 
+    @property
+    def steps(self) -> int:
+        """How many steps all lanes were ever given."""
+        return int(self.counters[:, STEPS].sum())
+
     def rows(self) -> tuple[Int64, Int64]:
         """All rows: their lanes, and their numbers there."""
         return ranges(self.first, self.head)

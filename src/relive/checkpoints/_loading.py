@@ -253,7 +253,7 @@ class Loading:
         save = self._saves[0]
         if self._counts_on:
             with damaged(save.at):
-                fill_limiter(memory, save.arrays[LIMITER], save.lanes)
+                fill_limiter(memory, save.arrays[LIMITER], save.lanes.steps)
 
     def _fill_columns(self, core: Core) -> None:
         """Copy the steps to the ring."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..._base.types import Array, Float32, Float64, Int64
-from ..plans import Expanded, Part, Sequenced, Stacked
+from ..kernel_types import Stacked
+from ..plans import Expanded, Part, Sequenced
 from .rows import Rows
 
 
