@@ -111,7 +111,7 @@ def _imports(source: ast.Module, body: str) -> str:
             if len(line) > WIDTH:
                 line = f"{start}(\n" + "".join(f"    {name},\n" for name in names) + ")\n"
             lines.append(("\n" if statement.level == 2 else "") + line)
-    own = ", ".join(name for name in records if re.search(rf"\b{name}\b", body))
+    own = ", ".join(name for name in sorted(records) if re.search(rf"\b{name}\b", body))
     if own:
         lines.insert(-1, f"from .kernel_types import {own}\n")
     return "".join(lines)

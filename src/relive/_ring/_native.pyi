@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._base.types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
-from .kernel_types import Stacked
+from .kernel_types import Kept, Stacked
 from .plans import (
     Changes,
     ColumnLayout,
@@ -193,5 +193,5 @@ class Gather:
         shown: list[list[Part]],
         summed: int,
         gammas: Float64,
-        states: list[tuple[tuple[str, ...], Array, int]],
+        states: list[Kept],
     ) -> Expansion | None: ...

@@ -120,7 +120,7 @@ class GatherKernel(Protocol):
         shown: list[list[Part]],
         summed: int,
         gammas: Float64,
-        states: list[tuple[tuple[str, ...], Array, int]],
+        states: list[Kept],
     ) -> ExpansionKernel | None: ...
 
 
@@ -142,6 +142,20 @@ class Stacked(Record):
     frames: int
     repeat: bool
     behind: bool
+
+
+class Kept(Record):
+    """A column that is kept at every so many steps, as the native `sample` copies it.
+
+    Attributes:
+        keys: The keys that lead to it in a batch.
+        array: Its rows.
+        every: At every so many steps.
+    """
+
+    keys: tuple[str, ...]
+    array: Array
+    every: int
 
 
 class TreeKernel(Protocol):

@@ -11,6 +11,7 @@ from .._base.frozen import Frozen
 from .._base.memory import Arena
 from .._base.nests import nested
 from .._base.types import Array, Int64
+from .._ring.kernel_types import Kept
 from .._ring.plans import Part, Unrolled, Window
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
@@ -150,17 +151,16 @@ class _Sequences(Compiled):
         self._frames = Frames([c for c, _ in stacked], [array for _, array in stacked], ring, arena)
         self._states = [(every, _Copies([(column, array)], ring, arena)) for column, array, every in states]
         if not (stacked or item.across_episodes):
+            shown = self._plain_parts + self._step_parts
             self.kernel = self._gather.sequences(
                 ring.kernel,
                 item.steps,
                 self._discounts,
                 item.time_major,
-                self._plain_parts + self._step_parts,
-                [parts[0].keys for parts in self._plain_parts + self._step_parts].index(("reward",))
-                if item.n_step > 1
-                else -1,
+                shown,
+                [parts[0].keys for parts in shown].index(("reward",)) if item.n_step > 1 else -1,
                 self._gammas,
-                [(column.keys, array, every) for column, array, every in states],
+                [Kept(column.keys, array, every) for column, array, every in states],
             )
 
     def _parts(self, keys: tuple[str, ...]) -> list[Part]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..._base.types import Array, Float32, Float64, Int64
-from ..kernel_types import Stacked
+from ..kernel_types import Kept, Stacked
 from ..plans import Expanded, Part, Sequenced
 from .rows import Rows
 
@@ -71,7 +71,7 @@ class Gather:
         shown: Sequence[Sequence[Part]],
         summed: int,
         gammas: Float64,
-        states: Sequence[tuple[tuple[str, ...], Array, int]],
+        states: Sequence[Kept],
     ) -> None:
         """What the native `sample` expands sequences by that end with their episode: there is none here.
 
@@ -85,7 +85,7 @@ class Gather:
             shown: What is shown of every column.
             summed: The column of rewards that are summed over steps, instead of the part that begins at 1; -1: none.
             gammas: As in `Ring.fold`.
-            states: Columns that are kept at every so many steps: keys, array, and at how many.
+            states: Columns that are kept at every so many steps.
         """
 
     def unroll(
