@@ -100,8 +100,7 @@ def _spelled(plain: str, types: dict[str, ast.expr | None], name: str) -> str:
 
 
 def _imports(source: ast.Module, body: str) -> str:
-    """Those of the protocols' imports that the stub needs, and of the records among them."""
-    records = [each.name for each in source.body if isinstance(each, ast.ClassDef) and not each.name.endswith("Kernel")]
+    """Those of the protocols' imports that the stub needs."""
     lines = []
     for statement in source.body:
         if isinstance(statement, ast.ImportFrom) and statement.module != "__future__":
@@ -111,9 +110,6 @@ def _imports(source: ast.Module, body: str) -> str:
             if len(line) > WIDTH:
                 line = f"{start}(\n" + "".join(f"    {name},\n" for name in names) + ")\n"
             lines.append(("\n" if statement.level == 2 else "") + line)
-    own = ", ".join(name for name in sorted(records) if re.search(rf"\b{name}\b", body))
-    if own:
-        lines.insert(-1, f"from .kernel_types import {own}\n")
     return "".join(lines)
 
 

@@ -13,6 +13,7 @@ from source_tree import MODULES, NAMES, Module, parsed, place
 LAYERS = {
     "relive.errors": 0,
     "relive._base": 0,
+    "relive._ring.kernel_types": 0,
     "relive._ring.lanes": 0,
     "relive._ring.plans": 0,
     "relive._schema": 1,

@@ -10,7 +10,7 @@ from border_tools import LANES, ROWS, Call, guard, lived, native
 
 from relive import Prioritized, Ranked
 from relive._buffer.core import Tally
-from relive._ring.kernel_types import Stacked
+from relive._ring.plans import Stacked
 from relive.batch import Batch
 from relive.sum_tree import allocate
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from .._base.types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
-from .kernel_types import Kept, Stacked
 from .plans import (
     Changes,
     ColumnLayout,
     Drawn,
     Expanded,
     Followed,
+    Kept,
     Located,
     Mass,
     Part,
@@ -18,6 +18,7 @@ from .plans import (
     RowsRead,
     Sampled,
     Sequenced,
+    Stacked,
     Window,
     Windows,
 )

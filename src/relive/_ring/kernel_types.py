@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from .._base.types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 from .plans import (
@@ -12,6 +12,7 @@ from .plans import (
     Drawn,
     Expanded,
     Followed,
+    Kept,
     Located,
     Mass,
     Part,
@@ -19,14 +20,10 @@ from .plans import (
     RowsRead,
     Sampled,
     Sequenced,
+    Stacked,
     Window,
     Windows,
 )
-
-if TYPE_CHECKING:
-    from typing import NamedTuple as Record
-else:
-    from .._base.frozen import Record
 
 
 class RingKernel(Protocol):
@@ -122,40 +119,6 @@ class GatherKernel(Protocol):
         gammas: Float64,
         states: list[Kept],
     ) -> ExpansionKernel | None: ...
-
-
-class Stacked(Record):
-    """A column of which observations show several rows, as the native `sample` copies it.
-
-    Attributes:
-        gather: Copies its rows, at the anchors (pick 0) and at the successors (pick 1).
-        obs: The keys that lead to the observation in a batch.
-        next_obs: Those that lead to its successor.
-        frames: Rows that an observation shows.
-        repeat: Whether a stream's first frame is its own padding; else zeros are.
-        behind: Whether the frames are an observation's last axis.
-    """
-
-    gather: GatherKernel
-    obs: tuple[str, ...]
-    next_obs: tuple[str, ...]
-    frames: int
-    repeat: bool
-    behind: bool
-
-
-class Kept(Record):
-    """A column that is kept at every so many steps, as the native `sample` copies it.
-
-    Attributes:
-        keys: The keys that lead to it in a batch.
-        array: Its rows.
-        every: At every so many steps.
-    """
-
-    keys: tuple[str, ...]
-    array: Array
-    every: int
 
 
 class TreeKernel(Protocol):

@@ -13,6 +13,8 @@ from .._base.types import Array, Bool, Bytes, Float32, Float64, Int32, Int64
 
 if TYPE_CHECKING:
     from typing import NamedTuple as Record
+
+    from .kernel_types import GatherKernel
 else:
     from .._base.frozen import Record
 
@@ -54,6 +56,40 @@ class ColumnLayout(Frozen):
     repeat: bool
     every: int
     whole: bool
+
+
+class Stacked(Record):
+    """A column of which observations show several rows.
+
+    Attributes:
+        gather: Copies its rows, at the anchors (pick 0) and at the successors (pick 1).
+        obs: The keys that lead to the observation in a batch.
+        next_obs: Those that lead to its successor.
+        frames: Rows that an observation shows.
+        repeat: Whether a stream's first frame is its own padding; else zeros are.
+        behind: Whether the frames are an observation's last axis.
+    """
+
+    gather: GatherKernel
+    obs: tuple[str, ...]
+    next_obs: tuple[str, ...]
+    frames: int
+    repeat: bool
+    behind: bool
+
+
+class Kept(Record):
+    """A column that is kept at every so many steps.
+
+    Attributes:
+        keys: The keys that lead to it in a batch.
+        array: Its rows.
+        every: At every so many steps.
+    """
+
+    keys: tuple[str, ...]
+    array: Array
+    every: int
 
 
 class State(IntEnum):

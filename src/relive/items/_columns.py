@@ -8,7 +8,7 @@ import numpy as np
 
 from .._base.memory import Arena
 from .._base.types import Array, Int64
-from .._ring.kernel_types import Stacked
+from .._ring.plans import Stacked
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema

@@ -11,8 +11,7 @@ from .._base.frozen import Frozen
 from .._base.memory import Arena
 from .._base.nests import nested
 from .._base.types import Array, Int64
-from .._ring.kernel_types import Kept
-from .._ring.plans import Part, Unrolled, Window
+from .._ring.plans import Kept, Part, Unrolled, Window
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..._base.types import Array, Float32, Float64, Int64
-from ..kernel_types import Kept, Stacked
-from ..plans import Expanded, Part, Sequenced
+from ..plans import Expanded, Kept, Part, Sequenced, Stacked
 from .rows import Rows
 
 
