@@ -72,11 +72,7 @@ public:
         layout.add("ids", NPY_INT64);
     }
 
-    std::int64_t rows() const override {
-        std::int64_t most = 1;
-        for (const FrameKind& kind : kinds_) most = std::max(most, kind.frames);
-        return most;
-    }
+    std::int64_t rows() const override { return 1; }
     std::int64_t scratch() const override {
         std::int64_t room = 2;
         for (const FrameKind& kind : kinds_) room += 2 * kind.frames;
@@ -108,19 +104,17 @@ public:
                 behind = summed<double>(slots, n, out, to[sums]);
         });
         const std::int64_t* rows[2] = {at, after};
-        const auto last = [&](std::int64_t items, auto&& kernel) { owner_.read(behind, items, kernel); };
-        if (stacks_.empty()) return gather_.copy_to(to, rows, npy_intp(n), last);
-        const auto not_last = [](std::int64_t items, auto&& kernel) { run(items, kernel); };
-        gather_.copy_to(to, rows, npy_intp(n), not_last);
+        if (stacks_.empty())
+            return gather_.copy_to(to, rows, npy_intp(n),
+                                   [&](std::int64_t items, auto&& kernel) { owner_.read(behind, items, kernel); });
+        // Of stacks the older frames are looked for first, in rows that nobody may overwrite meanwhile.
+        const auto locked = [](std::int64_t items, auto&& kernel) { run(items, kernel); };
+        gather_.copy_to(to, rows, npy_intp(n), locked);
         const std::vector<const std::int64_t*> shown = frames(rows, n, scratch + 2 * n);
         for (std::size_t s = 0; s < stacks_.size(); ++s) {
             const Stacked& stack = stacks_[s];
             char* const stacks_to[2] = {to[gather_.size() + s], to[gather_.size() + stacks_.size() + s]};
-            const auto copy = [&](auto&& with) {
-                stack.gather->copy_to(stacks_to, &shown[2 * stack.kind], npy_intp(n * stack.frames), with);
-            };
-            behind += stack.frames - 1;
-            s + 1 < stacks_.size() ? copy(not_last) : copy(last);
+            stack.gather->copy_to(stacks_to, &shown[2 * stack.kind], npy_intp(n * stack.frames), locked);
         }
     }
 
