@@ -51,8 +51,8 @@ protected:
         }
     }
 
-    // Whether an observation does not go on where its lane's newest row ends: its older frames are to be those which
-    // that row's observation ends with, and its newest one the frame at the storage row `held`; -1: any.
+    // Whether an observation starts a new stream. Its older frames have to equal the last frames of the observation in
+    // the lane's newest row, and its newest frame the one at the storage row `held`; -1: any.
     template <typename Value>
     bool differs(Value value, int64_t number, const Lane& lane, int64_t held) {
         for (size_t c = 0; c < num_obs; ++c) {
