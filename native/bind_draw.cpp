@@ -75,6 +75,7 @@ public:
         expansion_.lay_out(*layout);
         ids_ = layout->fields().size() - 1;
         layout->add("weights", NPY_FLOAT);
+        layout->end();
         layout_ = layout;
         for (const char* name : {"rng", "last", "batch_size", "beta"})
             names_.push_back(nb::steal(PyUnicode_InternFromString(name)));
@@ -143,7 +144,8 @@ private:
         // All memory first: behind the draw from the generator nothing fails.
         const nb::object items = Items::make(layout_, npy_intp(n));
         nb::object batch = nb::steal(as_type(batch_)->tp_alloc(as_type(batch_), 0));
-        if (!batch.is_valid() || Py_TYPE(fields_.ptr())->tp_descr_set(fields_.ptr(), batch.ptr(), items.ptr()) < 0)
+        if (!batch.is_valid() || Py_TYPE(fields_.ptr())->tp_descr_set(fields_.ptr(), batch.ptr(), items.ptr()) < 0 ||
+            PyObject_GenericSetDict(batch.ptr(), Items::attributes(items).ptr(), nullptr) < 0)
             nb::raise_python_error();
         nb::object last = nb::steal(PyBytes_FromStringAndSize(nullptr, n * 12));
         if (!last.is_valid()) nb::raise_python_error();

@@ -60,7 +60,6 @@ public:
         for (std::size_t c = 0; c < gather_.size(); ++c) add(named(keys_[c]), gather_.column(c));
         for (const std::size_t place : {0, 1})
             for (const Stacked& stack : stacks_) add(nb::tuple(), stack.gather->column(place), stack.frames);
-        layout.end_copies();
         std::size_t field = gather_.size();
         for (const std::size_t place : {0, 1})
             for (const Stacked& stack : stacks_) layout.add_part(stack.keys[place], field++, nb::none(), stack.behind);

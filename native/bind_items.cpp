@@ -7,24 +7,14 @@
 namespace relive {
 namespace {
 
-// The mapping: `arrays` has one entry for each field, null until it is looked at.
+// The mapping: `arrays` has one entry for each field; null where it is worked out, or cut out, when it is looked at.
 struct Mapping {
     PyObject_VAR_HEAD std::shared_ptr<const Layout> layout;
-    PyObject* block;
     npy_intp n;
-    size_t first;  // field of the block; those before it have arrays
     PyObject* arrays[1];
 };
 
 Mapping& mapping_of(PyObject* self) { return *reinterpret_cast<Mapping*>(self); }
-
-char* data_of(const Mapping& items, size_t field) {
-    auto begin = reinterpret_cast<uintptr_t>(PyArray_DATA(array(items.block)));
-    begin = (begin + Layout::LINE - 1) / Layout::LINE * Layout::LINE;
-    for (size_t f = items.first; f < field; ++f)
-        begin += uintptr_t(Layout::lines(items.n * items.layout->fields()[f].row));
-    return reinterpret_cast<char*>(begin);
-}
 
 // An array of a field's values at `data`, which `owner` keeps; null: in memory of its own.
 nb::object array_at(const Layout::Field& field, npy_intp n, char* data, nb::object owner) {
@@ -49,7 +39,6 @@ nb::object made_now(Mapping& items, size_t number) {
         field.later->work_out(reinterpret_cast<PyObject*>(&items), items.n, PyArray_BYTES(array(made)));
         return made;
     }
-    if (!field.part.is_valid()) return array_at(field, items.n, data_of(items, number), nb::borrow(items.block));
     nb::object whole = array_of(items, field.whole);
     if (field.turned) {
         npy_intp order[NPY_MAXDIMS] = {0};
@@ -119,18 +108,6 @@ PyObject* keys(PyObject* self, PyObject*) {
     });
 }
 
-// The fields that are no nests and have not to be worked out, as a dict.
-PyObject* ready(PyObject* self, PyObject*) {
-    return guarded([&] {
-        nb::dict found;
-        for (const Layout::Name& name : mapping_of(self).layout->names()) {
-            const Layout::Field& field = mapping_of(self).layout->fields()[name.fields[0]];
-            if (field.keys.size() == 1 && !field.later) found[name.text] = array_of(mapping_of(self), name.fields[0]);
-        }
-        return found.release().ptr();
-    });
-}
-
 PyObject* iterate(PyObject* self) {
     const nb::object texts = nb::steal(keys(self, nullptr));
     return texts.is_valid() ? PyObject_GetIter(texts.ptr()) : nullptr;
@@ -140,7 +117,6 @@ void drop(PyObject* self) {
     PyTypeObject* type = Py_TYPE(self);
     Mapping& items = mapping_of(self);
     for (Py_ssize_t f = 0; f < Py_SIZE(self); ++f) Py_XDECREF(items.arrays[f]);
-    Py_XDECREF(items.block);
     items.layout.~shared_ptr();
     type->tp_free(self);
     Py_DECREF(type);
@@ -148,7 +124,6 @@ void drop(PyObject* self) {
 
 PyMethodDef methods[] = {
     {"keys", keys, METH_NOARGS, nullptr},
-    {"ready", ready, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -209,55 +184,54 @@ void Layout::add_later(const char* name, int type, std::vector<npy_intp> shape, 
     put({keys_of(name), std::move(dtype), std::move(shape), 0, axis, 0, {}, false, std::move(by)});
 }
 
-void Layout::end_copies() {
+void Layout::end() {
     constexpr size_t BATCHES = 4;  // whose blocks are kept: a learner may hold some and drop them together
-    copies_ = fields_.size();
-    blocks_ = std::make_shared<Blocks>(std::max<size_t>(BATCHES * copies_, 1));
+    blocks_ = std::make_shared<Blocks>(BATCHES * fields_.size());
 }
 
-size_t Layout::apart(npy_intp n) const {
-    // The C library hands out memory that it has used before; of more than this it may give back what is free at the
-    // end of its heap, and a fresh page costs ten times the copy into it.
-    constexpr npy_intp FEW = 64 << 10;
-    return bytes(n, 0, copies_) > FEW ? copies_ : 0;
-}
-
-npy_intp Layout::bytes(npy_intp n, size_t first, size_t end) const {
+npy_intp Layout::bytes(npy_intp n) const {
     npy_intp sum = 0;
-    for (size_t f = first; f < end; ++f) {
-        if (n > (NPY_MAX_INTP / 4 - sum) / std::max<npy_intp>(fields_[f].row, 1)) throw std::bad_alloc();
-        sum += lines(n * fields_[f].row);
+    for (const Field& field : fields_) {
+        if (n > (NPY_MAX_INTP / 4 - sum) / std::max<npy_intp>(field.row, 1)) throw std::bad_alloc();
+        sum += n * field.row;
     }
     return sum;
 }
 
 nb::object Items::make(const std::shared_ptr<const Layout>& layout, npy_intp n) {
-    // From here on an array has a block of its own: to keep it keeps no other. Below, the C library uses memory again.
-    constexpr npy_intp LEASED = 16 << 10;
+    // The C library hands out memory that it has used before; of more than FEW it may give back what is free at the end
+    // of its heap, and a fresh page costs ten times the copy into it. So the large arrays of such a batch are lent.
+    constexpr npy_intp FEW = 64 << 10, LARGE = 16 << 10;
     const auto& fields = layout->fields();
-    const size_t first = layout->apart(n);
-    npy_intp bytes[1] = {layout->bytes(n, first, fields.size()) + Layout::LINE};
-    nb::object block = nb::steal(PyArray_SimpleNew(1, bytes, NPY_UINT8));
-    if (!block.is_valid()) nb::raise_python_error();
+    const bool lends = layout->bytes(n) > FEW;
     nb::object made = nb::steal(mapping_type->tp_alloc(mapping_type, Py_ssize_t(fields.size())));
     if (!made.is_valid()) nb::raise_python_error();
     Mapping& items = mapping_of(made.ptr());
     new (&items.layout) std::shared_ptr<const Layout>(layout);
-    items.block = block.release().ptr();
     items.n = n;
-    items.first = first;
-    for (size_t f = 0; f < first; ++f) {
+    for (size_t f = 0; f < fields.size(); ++f) {
+        if (fields[f].later || fields[f].part.is_valid()) continue;
         char* data = nullptr;
         nb::object owner;
-        if (n * fields[f].row >= LEASED) owner = layout->blocks().lend(size_t(n * fields[f].row), data);
+        if (lends && n * fields[f].row >= LARGE) owner = layout->blocks().lend(size_t(n * fields[f].row), data);
         items.arrays[f] = array_at(fields[f], n, data, std::move(owner)).release().ptr();
     }
     return made;
 }
 
-char* Items::data(nb::handle items, size_t field) {
+nb::dict Items::attributes(nb::handle items) {
     Mapping& of = mapping_of(items.ptr());
-    return field < of.first ? static_cast<char*>(PyArray_DATA(array(of.arrays[field]))) : data_of(of, field);
+    nb::dict found;
+    for (const Layout::Name& name : of.layout->names()) {
+        const Layout::Field& field = of.layout->fields()[name.fields[0]];
+        if (field.keys.size() == 1 && !field.later) found[name.text] = array_of(of, name.fields[0]);
+    }
+    return found;
+}
+
+char* Items::data(nb::handle items, size_t field) {
+    PyObject* const made = mapping_of(items.ptr()).arrays[field];
+    return made ? static_cast<char*>(PyArray_DATA(array(made))) : nullptr;
 }
 
 }  // namespace relive

@@ -91,7 +91,6 @@ public:
         };
         for (size_t c = 0; c < gather_.size(); ++c) add(nb::tuple(), gather_.column(c), {positions}, axis);
         for (const State& state : states_) add(nb::tuple(), state.column, {}, 0);
-        layout.end_copies();
         const nb::object eight = nb::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(NPY_INT64)));
         static_assert(sizeof(Fact) == 8);
         facts_ = layout.add(nb::tuple(), eight, {});

@@ -1,4 +1,4 @@
-// The fields of a batch, whose arrays are made when they are looked at.
+// The fields of a batch: an array each, so that to keep one keeps no other.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,6 @@ public:
 // Where the fields of a batch of any size are, and under which names.
 class Layout {
 public:
-    static constexpr npy_intp LINE = 64;  // on which every field begins
-
     struct Field {
         nb::tuple keys;  // that lead to it in the batch; none: only other fields show what is in it
         nb::object dtype;
@@ -44,23 +42,19 @@ public:
     void add_part(nb::tuple keys, size_t whole, nb::object part, bool turned = false);
     void add_later(const char* name, int type, std::vector<npy_intp> shape, int axis, std::shared_ptr<const Later> by);
 
-    // The fields so far are copies of columns. Of large batches they have memory of their own, which is used again.
-    void end_copies();
+    // There are no more fields.
+    void end();
 
     const std::vector<Field>& fields() const { return fields_; }
     const std::vector<Name>& names() const { return names_; }
     Blocks& blocks() const { return *blocks_; }
 
-    // How many of the first fields have memory of their own in a batch of `n`.
-    size_t apart(npy_intp n) const;
-    // Bytes of `n` items in the fields from `first` on, those before `end`.
-    npy_intp bytes(npy_intp n, size_t first, size_t end) const;
-    static npy_intp lines(npy_intp bytes) { return (bytes + LINE - 1) / LINE * LINE; }
+    // Bytes of `n` items.
+    npy_intp bytes(npy_intp n) const;
 
 private:
     std::vector<Field> fields_;
     std::vector<Name> names_;
-    size_t copies_ = 0;
     std::shared_ptr<Blocks> blocks_;
 
     size_t put(Field field);
@@ -70,7 +64,10 @@ private:
 class Items {
 public:
     static nb::object make(const std::shared_ptr<const Layout>& layout, npy_intp n);
-    // Where a field's values are; of no field that is a part of another one, or worked out later.
+    // The fields that are no nests and have not to be worked out, as a batch has them as attributes: a learner reads
+    // most of them, and behind its step each would cost much more to make at its first look.
+    static nb::dict attributes(nb::handle items);
+    // Where a field's values are; null where it is a part of another one, or worked out later.
     static char* data(nb::handle items, size_t field);
 };
 

@@ -29,24 +29,21 @@ class Batch(Mapping[str, Any]):
     _fields: Mapping[str, Any]
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        _set_fields(self, fields if type(fields) is dict else dict(fields))
+        own = fields if type(fields) is dict else dict(fields)
+        _set_fields(self, own)
+        # Arrays are attributes, which are read without a call; so are those of a native draw.
+        self.__dict__.update(
+            {name: value for name, value in own.items() if type(value) is not dict and name not in _METHODS}
+        )
 
     def __getitem__(self, name: str) -> Any:
         value = self._fields[name]
         return Batch(value) if type(value) is dict else value
 
     def __getattr__(self, name: str) -> Any:
-        fields = self._fields
-        if name.startswith("_") or name not in fields:
+        if name.startswith("_") or name not in self._fields:
             raise AttributeError(f"a batch has no field `{name}`; it has {', '.join(self)}")
-        # From the first look on fields are attributes: learners read several, and each would cost a Python call. What a
-        # native draw has not worked out becomes one when it is read itself.
-        known: dict[str, Any] = self.__dict__
-        if not known and _METHODS.isdisjoint(fields):
-            known |= _flat(fields) if type(fields) is dict else fields.ready()  # type: ignore[attr-defined]
-        if name not in known:
-            known[name] = self[name]
-        return known[name]
+        return self.__dict__.setdefault(name, self[name])  # a nest, or what a native draw works out when it is read
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a batch is read-only; `{name}` of another batch: `Batch({{**batch, {name!r}: ...}})`")
@@ -79,17 +76,12 @@ class Batch(Mapping[str, Any]):
         Raises:
             MissingExtra: PyTorch is not installed.
         """
-        torch: Any = sys.modules.get("torch") or _torch()
-        from_numpy = torch.from_numpy
-
-        def tensor(value: Any) -> Any:
-            if type(value) is not ndarray:  # texts
-                return value
-            dtype = value.dtype
-            array = to_torch(value) if dtype.isbuiltin != 1 or dtype.metadata else from_numpy(value)
-            return array if device is None else array.to(device)
-
-        return _Changed(self._fields, tensor) if device is None else self.map(tensor)
+        if "torch" not in sys.modules:
+            with needs("torch", "Batch.torch"):
+                import torch  # noqa: F401
+        if device is None:
+            return _Changed(self._fields, _tensor)
+        return self.map(lambda value: _tensor(value).to(device) if type(value) is ndarray else value)
 
     def jax(self) -> Batch:
         """Return the items as JAX arrays, through DLPack, without a copy where JAX can use the memory as it is.
@@ -122,21 +114,21 @@ class _Changed(Batch):
 
     def __init__(self, fields: Mapping[str, Any], change: Callable[[Any], Any]) -> None:
         _set_fields(self, fields)
-        _Changed.__dict__["_change"].__set__(self, change)
+        _set_change(self, change)
 
     def __getitem__(self, name: str) -> Any:
-        known = self.__dict__
-        if name in known:
-            return known[name]
-        value = self._fields[name]
-        changed = _Changed(value, self._change) if type(value) is dict else self._change(value)
-        # Where another thread was faster both have what it made.
-        return changed if name in _METHODS else known.setdefault(name, changed)
+        return self.__dict__[name] if name in self.__dict__ else self._changed(name)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._fields:
             return super().__getattr__(name)
-        return self[name]
+        return self._changed(name)
+
+    def _changed(self, name: str) -> Any:
+        value = self._fields[name]
+        changed = _Changed(value, self._change) if type(value) is dict else self._change(value)
+        # Where another thread was faster both have what it made.
+        return changed if name in _METHODS else self.__dict__.setdefault(name, changed)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Batch, (mapped(self._change, dict(self._fields)),)
@@ -146,18 +138,17 @@ class _Changed(Batch):
         return Batch(mapped(lambda value: change(self._change(value)), dict(self._fields)))
 
 
-_set_fields = Batch.__dict__["_fields"].__set__
+_set_fields, _set_change = Batch.__dict__["_fields"].__set__, _Changed.__dict__["_change"].__set__
 _METHODS = frozenset(dir(Batch))  # fields of these names are reached by key
 
 
-def _flat(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if type(value) is not dict}
-
-
-def _torch() -> Any:
-    with needs("torch", "Batch.torch"):
-        import torch
-    return torch
+def _tensor(value: Any) -> Any:
+    if type(value) is not ndarray:  # texts
+        return value
+    dtype = value.dtype
+    if dtype.isbuiltin != 1 or dtype.metadata:
+        return to_torch(value)
+    return sys.modules["torch"].from_numpy(value)
 
 
 def _described(name: str, value: Any) -> str:

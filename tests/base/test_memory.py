@@ -13,7 +13,7 @@ import pytest
 
 import relive
 from relive._base import memory
-from relive._base.memory import HUGE_PAGE, LEASED, LINE, PAGE, Arena, zeros
+from relive._base.memory import HUGE_PAGE, LEASED, LINE, PAGE, Arena, zeros, zeros_together
 
 SPECS = [((256, 17), "float32"), ((256,), "bool"), ((256, 3, 2), "int64"), ((0, 5), "float64"), ((), "uint8")]
 
@@ -39,6 +39,17 @@ def test_zeros(shape, dtype):
         assert address(array) % HUGE_PAGE == 0
     array[...] = np.ones((), dtype)
     assert (array == np.ones((), dtype)).all()
+
+
+def test_zeros_together():
+    """A small array lies in the pages of a large one, and none in another."""
+    specs = [((1 << 20,), "float64"), *SPECS, ((5,), "int64")]
+    arrays = zeros_together(specs)
+    for number, (array, (shape, dtype)) in enumerate(zip(arrays, specs, strict=True)):
+        assert (array.shape, array.dtype, address(array) % LINE) == (shape, dtype, 0)
+        array[...] = number % 2
+    assert all((array == number % 2).all() for number, array in enumerate(arrays))
+    assert 0 < address(arrays[-1]) - address(arrays[0]) - arrays[0].nbytes < HUGE_PAGE
 
 
 def test_objects_are_left_to_numpy():

@@ -214,6 +214,8 @@ def test_no_call_runs_python(sampler: str, schema: relive.Schema, item: str) -> 
     for call, arguments in calls:
         call(**arguments)
         assert frames(call, **arguments) == []
+    batch = buffer.sample(32)
+    assert frames(lambda: (batch.ids, batch.weights, batch.action)) == [f"{__file__}:<lambda>"]
 
 
 @pytest.mark.parametrize(
@@ -401,3 +403,13 @@ def test_a_batch_is_a_mapping() -> None:
     assert batch.obs.body.arm is batch["obs"]["body"]["arm"]
     assert all(leaf.flags.owndata or leaf.base is not None for leaf in leaves(batch))
     assert all(leaf.flags.aligned and leaf.flags.writeable and leaf.flags.c_contiguous for leaf in leaves(batch))
+
+
+def test_fields_with_the_names_of_methods() -> None:
+    """They are reached by key; a schema has none of them."""
+    batch = relive.Batch(dict.fromkeys(("keys", "torch", "map", "reward"), np.ones(4)))
+    for changed in (batch, batch.torch()):
+        assert changed.reward is changed["reward"]
+        for name in ("keys", "torch", "map"):
+            assert callable(getattr(changed, name))
+            assert changed[name].shape == (4,)

@@ -75,6 +75,29 @@ def zeros(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
     return _pages(nbytes).view(kind).reshape(sizes)
 
 
+def zeros_together(specs: Sequence[Spec]) -> list[NDArray[Any]]:
+    """Arrays of zeros, as of `zeros`, that are kept and given up together: small ones share huge pages with large ones.
+
+    Raises:
+        MemoryError: If not even the addresses can be had.
+    """
+    places, end = _places(specs)
+    return _carved(zeros(end, np.uint8), specs, places)
+
+
+def _places(specs: Sequence[Spec]) -> tuple[list[int], int]:
+    """Where each array begins, on a 64-byte boundary, and where the last one ends."""
+    places, end = [], 0
+    for shape, dtype in specs:
+        places.append(end)
+        end += -(-math.prod(shape) * np.dtype(dtype).itemsize // LINE) * LINE
+    return places, end
+
+
+def _carved(block: NDArray[np.uint8], specs: Sequence[Spec], places: list[int]) -> list[NDArray[Any]]:
+    return [np.ndarray(shape, dtype, block, place) for (shape, dtype), place in zip(specs, places, strict=True)]
+
+
 def _read(path: str) -> str:
     """The contents of a small file, nothing if it cannot be read."""
     try:
@@ -152,14 +175,8 @@ class Arena:
 
     def together(self, specs: Sequence[Spec]) -> list[NDArray[Any]]:
         """Arrays that are kept and given up together, carved out of one block, each on a 64-byte boundary."""
-        plan = []
-        end = 0
-        for shape, dtype in specs:
-            kind = np.dtype(dtype)
-            plan.append((tuple(shape), kind, end))
-            end += -(-math.prod(shape) * kind.itemsize // LINE) * LINE
-        lease = self._lend(end)
-        return [np.ndarray(shape, kind, lease, start) for shape, kind, start in plan]
+        places, end = _places(specs)
+        return _carved(self._lend(end), specs, places)
 
     def _lend(self, nbytes: int) -> NDArray[np.uint8]:
         """The bytes of a free block, or of a new one, until nothing refers to them."""

@@ -38,10 +38,11 @@ class Ram(Frozen, kw_only=True):
             wanted_bytes = f"at most {limit:,} bytes, the machine's memory"
             raise ArgumentError(message(wanted_bytes, f"{needed:,} bytes ({listed})", "$.capacity", remedy))
         try:
-            return _Memory({name: memory.zeros(wanted.shape, wanted.dtype) for name, wanted in spec.items()})
+            arrays = memory.zeros_together([(wanted.shape, wanted.dtype) for wanted in spec.values()])
         except (MemoryError, OSError) as error:
             what = f"Could not allocate {needed:,} bytes ({error})"
             raise ArgumentError(event(what, "$.capacity", "lower `capacity`")) from None
+        return _Memory(dict(zip(spec, arrays, strict=True)))
 
 
 class _Memory:
