@@ -224,7 +224,9 @@ nb::dict Items::attributes(nb::handle items) {
     nb::dict found;
     for (const Layout::Name& name : of.layout->names()) {
         const Layout::Field& field = of.layout->fields()[name.fields[0]];
-        if (field.keys.size() == 1 && !field.later) found[name.text] = array_of(of, name.fields[0]);
+        if (field.keys.size() == 1 && !field.later &&
+            PyDict_SetItem(found.ptr(), name.text.ptr(), array_of(of, name.fields[0]).ptr()))
+            nb::raise_python_error();
     }
     return found;
 }
