@@ -164,7 +164,7 @@ size_t Layout::add(nb::tuple keys, nb::object dtype, std::vector<npy_intp> shape
     auto* of = reinterpret_cast<PyArray_Descr*>(dtype.ptr());
     npy_intp row = PyDataType_ELSIZE(of);
     // That of a record's field is an object of its own; NumPy's one is recognised sooner.
-    if (of->type_num < NPY_NTYPES_LEGACY && dtype.attr("metadata").is_none())
+    if (of->type_num < NPY_NTYPES_LEGACY && !PyTypeNum_ISFLEXIBLE(of->type_num) && dtype.attr("metadata").is_none())
         dtype = nb::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(of->type_num)));
     for (const npy_intp size : shape) row *= size;
     return put({std::move(keys), std::move(dtype), std::move(shape), row, axis, 0, {}, false, {}});
