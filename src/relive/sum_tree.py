@@ -27,28 +27,28 @@ _ROUNDING = 1e-12
 STATE = 5
 
 
-def _lengths(capacity: int) -> list[int]:
+def lengths(capacity: int) -> list[int]:
     """How many entries each level has, the leaves first."""
-    lengths: list[int] = []
+    found: list[int] = []
     groups = capacity
-    while not lengths or groups > 1:
+    while not found or groups > 1:
         groups = -(-groups // _FAN_OUT)
-        lengths.append(groups * _FAN_OUT)
-    return lengths
+        found.append(groups * _FAN_OUT)
+    return found
 
 
 def size(capacity: int) -> int:
     """Float64 numbers that a tree over `capacity` leaves takes: 10.3 bytes a leaf."""
-    lengths = _lengths(capacity)
-    return sum(lengths) + sum(lengths[1:])
+    levels = lengths(capacity)
+    return sum(levels) + sum(levels[1:])
 
 
 def carve(memory: Float64s, capacity: int) -> tuple[list[Float64s], list[Float64s]]:
     """The sums of every level and the minima of all but the leaves', as kernels take them, out of one array."""
-    lengths = _lengths(capacity)
-    ends = np.cumsum([*lengths, *lengths[1:]]).tolist()
-    parts = [memory[end - length : end] for end, length in zip(ends, [*lengths, *lengths[1:]], strict=True)]
-    return parts[: len(lengths)], parts[len(lengths) :]
+    levels = lengths(capacity)
+    ends = np.cumsum([*levels, *levels[1:]]).tolist()
+    parts = [memory[end - length : end] for end, length in zip(ends, [*levels, *levels[1:]], strict=True)]
+    return parts[: len(levels)], parts[len(levels) :]
 
 
 def allocate(capacity: int) -> tuple[list[Float64s], list[Float64s], Float64s]:

@@ -28,7 +28,7 @@ _MANTISSA = np.uint64(0x000FFFFFFFFFFFFF)
 _SHIFT = np.uint64(52)
 _ROUNDER = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer, whose low bits are then the result's
 # log2(m) = s * P(z), s = (m - 1) / (m + 1), z = s * s <= 0.0295: P interpolates at Chebyshev's points, to 2e-16.
-_LOG_TERMS = (
+LOG_TERMS = (
     2.885390081777927,
     0.9617966939243345,
     0.5770780172463286,
@@ -38,7 +38,7 @@ _LOG_TERMS = (
     0.2429160853987535,
 )
 # 2 ** f = 1 + f * Q(f), |f| <= 1/2, likewise to 6e-16; it is exactly 1 at f = 0.
-_EXP_TERMS = (
+EXP_TERMS = (
     1.0,
     0.6931471805599462,
     0.24022650695910075,
@@ -60,8 +60,8 @@ def _log2(x: Float64s) -> Float64s:
     mantissa = ((bits & _MANTISSA) + _HALF_ROOT).view(np.float64)
     s = (mantissa - 1.0) / (mantissa + 1.0)
     z = s * s
-    series = np.full_like(z, _LOG_TERMS[-1])
-    for term in _LOG_TERMS[-2::-1]:
+    series = np.full_like(z, LOG_TERMS[-1])
+    for term in LOG_TERMS[-2::-1]:
         series = series * z + term
     result: Float64s = exponent + s * series
     return result
@@ -72,8 +72,8 @@ def _exp2(t: Float64s) -> Float64s:
     t = np.minimum(np.maximum(t, LOWEST_EXPONENT), HIGHEST_EXPONENT)
     shifted = t + _ROUNDER
     f = t - (shifted - _ROUNDER)
-    series = np.full_like(f, _EXP_TERMS[-1])
-    for term in _EXP_TERMS[-2::-1]:
+    series = np.full_like(f, EXP_TERMS[-1])
+    for term in EXP_TERMS[-2::-1]:
         series = series * f + term
     return ((shifted.view(np.uint64) << _SHIFT) + series.view(np.uint64)).view(np.float64)
 

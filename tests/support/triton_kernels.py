@@ -1,0 +1,129 @@
+"""Runs the Triton kernels interpreted, beside the ops, and compiles them for devices that are not there.
+
+Triton looks at `TRITON_INTERPRET` when it is imported, so each function here is called in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+from device_trees import CAPACITIES, leaves, ring_with_a_life, some_ids, twins
+
+from relive import Anneal, Prioritized
+from relive._ring import kernels_numpy
+from relive.device import _draw, _tree, _triton_draw, _triton_numbers, _triton_update, _update
+from relive.device._random import key_of
+
+
+def same(*pairs: tuple[Any, Any]) -> None:
+    for one, other in pairs:
+        assert one.dtype == other.dtype
+        assert one.numpy().tobytes() == other.numpy().tobytes()
+
+
+def draws(sizes: tuple[int, ...]) -> None:
+    """Prioritized draws of such sizes, weights of every scale, beta moving or given."""
+    rng = np.random.default_rng(0)
+    betas: list[float | Anneal] = [0.4, 1.0, Anneal(0.3, 0.7, 3)]
+    for call, n in enumerate(sizes):
+        for capacity in CAPACITIES[call % 2 :: 2]:
+            settings = Prioritized(beta=betas[call % 3], weights=("batch", "buffer", "none")[call % 3])
+            if call % 2:
+                settings = Prioritized(beta=settings.beta, weights=settings.weights, stratified=False)
+            tree = twins(capacity, leaves(rng, capacity) if call != 2 else None).tree
+            (key, place), clock = key_of(np.random.Philox(call)), torch.zeros(2, dtype=torch.float64)
+            place += int(rng.integers(2**40))
+            for given in (None, 0.7, torch.tensor(0.6, dtype=torch.float64)):
+                place_too, clock_too = place.clone(), clock.clone()
+                expected = _draw.prioritized(tree, clock, key, place, n, settings, given)
+                drawn = _triton_draw.prioritized(tree, clock_too, key, place_too, n, settings, given)
+                same(*zip(drawn, expected, strict=True), (clock_too, clock), (place_too, place))
+
+
+def uniform_draws(sizes: tuple[int, ...]) -> None:
+    """Draws of such sizes from queues of anchors, of empty ones too."""
+    rng = np.random.default_rng(1)
+    for lanes, rows, calls in ((1, 9, 20), (3, 8, 0), (3, 8, 1), (7, 33, 30), (64, 20, 10)):
+        ring = ring_with_a_life(rng, lanes, rows, calls)
+        places, ends = np.zeros((lanes, rows), np.int32), np.zeros((lanes, 4), np.int64)
+        kernels_numpy.Queue(ring.kernel, places, None, ends, np.zeros((lanes, 3), np.int64)).refresh()
+        queue = torch.from_numpy(places), torch.from_numpy(ends)
+        counts = _draw.running(queue[1])
+        same((_triton_draw.running(queue[1]), counts))
+        key, place = key_of(np.random.Philox(lanes))
+        for n in sizes:
+            place_too = place.clone()
+            expected = _draw.uniform(*queue, counts, key, place, n)
+            same((_triton_draw.uniform(*queue, counts, key, place_too, n), expected), (place_too, place))
+    many = torch.from_numpy(rng.integers(0, 9, (9000, 4)))
+    same((_triton_draw.running(many), _draw.running(many)))
+
+
+def updates(sizes: tuple[int, ...]) -> None:
+    """Updates of so many ids: repeated, late, unknown ones, NaN; and sums that are built again."""
+    rng = np.random.default_rng(2)
+    for lanes, rows in ((1, 9), (3, 40), (7, 300)):
+        ring = ring_with_a_life(rng, lanes, rows, 120)
+        marks, counters = map(torch.from_numpy, (ring.kernel.marks, ring.kernel.counters))
+        tree, late = twins(lanes * rows).tree, torch.zeros(3, dtype=torch.int64)
+        tree_too, late_too = twins(lanes * rows).tree, torch.zeros(3, dtype=torch.int64)
+        for n in sizes:
+            for call in range(4):
+                ids = torch.from_numpy(some_ids(rng, ring, n))
+                if call:
+                    ids = torch.where(_update.locate(marks, counters, rows, ids).unknown, ids.abs() % lanes, ids)
+                td = torch.from_numpy(rng.standard_normal(n) * 10.0 ** rng.integers(-9, 9))
+                td = td.to((torch.float64, torch.float32, torch.float16)[call % 3])
+                if call == 2:
+                    td[n // 2] = math.nan
+                alpha = 1.0 if call == 3 else 0.6
+                ring_of_both = marks, counters, rows, ids, td
+                _update.update(tree, *ring_of_both, late, 1e-6, alpha)
+                _triton_update.update(tree_too, *ring_of_both, late_too, 1e-6, alpha)
+                same((tree_too.nodes, tree.nodes), (tree_too.state, tree.state), (late_too, late))
+            slots = torch.from_numpy(rng.integers(0, lanes * rows, n))
+            for each in (tree, tree_too):
+                each.sums[0][slots] = 0.25
+            _tree.rebuild(tree, slots)
+            _triton_update.rebuild(tree_too, slots)
+            same((tree_too.nodes, tree.nodes), (tree_too.state, tree.state))
+        assert (late > 0).all()
+        assert tree.state[3] > 0
+
+
+def compiled(backend: str, arch: str, warp: str) -> None:
+    """Write the assembly and the LLVM code of every kernel, with the arguments it is launched with, to the output."""
+    from triton import compile
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    target, launched = GPUTarget(backend, int(arch) if arch.isdigit() else arch, int(warp)), {}
+    kinds = {torch.float64: "fp64", torch.float32: "fp32", torch.int64: "i64", torch.int32: "i32", torch.uint8: "u8"}
+
+    def note(kernel: Any, programs: int, block: int, *args: Any, **constants: Any) -> None:
+        constants["BLOCK"] = block
+        types = ["*" + kinds[each.dtype] if isinstance(each, torch.Tensor) else "i32" for each in args]
+        signature = dict(zip(kernel.arg_names, types, strict=False)) | dict.fromkeys(constants, "constexpr")
+        name = f"{kernel.fn.__name__}{'' if programs > 1 or not constants.get('WHOLE', True) else '.whole'}"
+        if name not in launched:
+            source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+            launched[name] = compile(source, target=target, options=_triton_numbers.options_of(block)).asm
+
+    _triton_draw.launch = _triton_update.launch = note
+    tree, (key, place) = twins(4097).tree, key_of(np.random.Philox(7))
+    clock, late = torch.zeros(2, dtype=torch.float64), torch.zeros(3, dtype=torch.int64)
+    for n in (1024, 5000):
+        _triton_draw.prioritized(tree, clock, key, place, n, Prioritized(beta=Anneal(0.4, 1.0, 7)))
+        places, ends = torch.zeros((64, 99), dtype=torch.int32), torch.zeros((64, 4), dtype=torch.int64)
+        _triton_draw.uniform(places, ends, _triton_draw.running(ends), key, place, n)
+        ids, td = torch.zeros(n, dtype=torch.int64), torch.zeros(n)
+        marks, counters = torch.zeros((4, 64, 32), dtype=torch.uint8), torch.zeros((64, 16), dtype=torch.int64)
+        _triton_update.update(tree, marks, counters, 99, ids, td, late, 1e-6, 0.6)
+        _triton_update.rebuild(tree, ids)
+    parts = ("ptx", "amdgcn", "llir")
+    json.dump({name: {part: asm[part] for part in parts if part in asm} for name, asm in launched.items()}, sys.stdout)
