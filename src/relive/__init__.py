@@ -35,6 +35,7 @@ if _TYPE_CHECKING:
     from .checkpoints._loading import load as load
     from .checkpoints._saved_as import saved_as as saved_as
     from .checkpoints._saving import Saved as Saved
+    from .device import DeviceBuffer as DeviceBuffer
     from .items import Hindsight as Hindsight
     from .items import Sequences as Sequences
     from .items import precision_priority as precision_priority
@@ -54,6 +55,7 @@ if _TYPE_CHECKING:
 # Loaded when they are used: what a first buffer does not need, and what brings SQLite in.
 _LATER = {
     "Anneal": ".samplers",
+    "DeviceBuffer": ".device",
     "Hindsight": ".items",
     "Mapped": ".storage",
     "Mixture": ".mixture",

@@ -42,7 +42,7 @@ LAYERS = {
     "relive.trajectories": 5,
     "relive.gymnasium": 6,
     "relive.minari": 6,
-    "relive.device": 6,
+    "relive.device": 4,
     "relive.testing": 6,
     "relive.doctor": 7,
     "relive.cpprb": 6,

@@ -47,4 +47,5 @@ def opened(packed: Mapping[str, Any], **choices: Any) -> ReplayBuffer:
             if not _FILE.fullmatch(name.removeprefix(_FILES)):
                 raise CorruptionError(message("a file of a saved buffer", f"`{name}`", "$.state"))
             np.asarray(packed[name], np.uint8).tofile(Path(folder) / name.removeprefix(_FILES))
-        return load(folder, **choices)
+        loaded: ReplayBuffer = load(folder, **choices)
+        return loaded

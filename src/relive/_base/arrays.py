@@ -104,17 +104,18 @@ class Section:
     """The arrays of a memory whose names begin with `prefix`.
 
     Attributes:
+        memory: All arrays.
         fresh, private: See `Memory`.
     """
 
     def __init__(self, memory: Memory, prefix: str, fresh: bool | None = None) -> None:
-        self._memory, self._prefix = memory, prefix
+        self.memory, self._prefix = memory, prefix
         self.private: bool = getattr(memory, "private", False)
         self.fresh = memory.fresh if fresh is None else fresh
 
     def host(self, name: str) -> Array:
         """As in `Memory`."""
-        return self._memory.host(self._prefix + name)
+        return self.memory.host(self._prefix + name)
 
 
 class Overlay:

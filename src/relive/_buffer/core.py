@@ -132,7 +132,7 @@ class Core(Frozen):
     item: Item
     sampler: Sampler
     storage: Storage
-    memory: Memory
+    memory: Section
     ring: Ring
     index: Index
     update: Callable[[Int64, Float64, Bool | None], None] | None

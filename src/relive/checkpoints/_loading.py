@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
 from .._base import check
 from .._base.arrays import ArraySpec, Memory
 from .._base.capabilities import completed
+from .._base.forks import importing
 from .._base.priorities import valid
 from .._base.types import Int64
 from .._buffer.arguments import choice, generator, integers
@@ -38,10 +39,43 @@ from ._saved_as import built, not_given
 from ._saving import Saver
 from ._snapshot import Facts, restore
 
+if TYPE_CHECKING:
+    import torch
+
+    from ..device import DeviceBuffer
+
 Path: TypeAlias = "str | os.PathLike[str]"
 _LIKE = {"item": Transitions(), "sampler": Uniform()}
 
 
+@overload
+def load(
+    path: Path | Sequence[Path],
+    *,
+    number: int | None = ...,
+    lanes: Sequence[int] | Sequence[Sequence[int]] | None = ...,
+    capacity: int | None = ...,
+    boundaries: float | None = ...,
+    item: Item | None = ...,
+    sampler: Sampler | None = ...,
+    storage: Storage | None = ...,
+    limiter: RateLimiter | None = ...,
+    seed: int | np.random.Generator | None = ...,
+    device: None = ...,
+) -> ReplayBuffer: ...
+@overload
+def load(
+    path: Path | Sequence[Path],
+    *,
+    number: int | None = ...,
+    lanes: Sequence[int] | Sequence[Sequence[int]] | None = ...,
+    capacity: int | None = ...,
+    boundaries: float | None = ...,
+    item: Item | None = ...,
+    sampler: Sampler | None = ...,
+    seed: int | np.random.Generator | None = ...,
+    device: torch.device | str,
+) -> DeviceBuffer: ...
 def load(
     path: Path | Sequence[Path],
     *,
@@ -54,8 +88,9 @@ def load(
     storage: Storage | None = None,
     limiter: RateLimiter | None = None,
     seed: int | np.random.Generator | None = None,
-) -> ReplayBuffer:
-    """Build the buffer that `ReplayBuffer.save` saved.
+    device: torch.device | str | None = None,
+) -> ReplayBuffer | DeviceBuffer:
+    """Build the buffer that `ReplayBuffer.save` or `DeviceBuffer.save` saved.
 
     With `path` alone it goes on exactly as the one that was saved would have: ids, batches, weights and statistics, to
     the bit. The other arguments load the same steps under other choices: ids stay, and so do priorities, where both
@@ -76,6 +111,7 @@ def load(
         limiter: A `RateLimiter`; None: the saved one. Another one than that, or one of chosen lanes, starts as if
             `min_size` steps had just been added and nothing been drawn.
         seed: A new generator; None: the saved one goes on, or a fresh one if lanes are chosen.
+        device: A device of PyTorch's: build a `DeviceBuffer` there, whichever of both was saved.
 
     Raises:
         StorageError: No complete save is there, or it cannot be read.
@@ -103,12 +139,19 @@ def load(
         try:
             saves = [open_files.enter_context(_opened(folder, number)) for folder in folders]
             chosen = _chosen(lanes, saves, several)
+            if device is not None and storage is not None:
+                raise ArgumentError(message("`device` or `storage`", "both", "load(device)"))
             found = Loading(saves, chosen, capacity, boundaries, item, sampler, storage, limiter)
-            return found.buffer(seed, alone=lanes is None and len(saves) == 1)
+            loaded = found.buffer(seed, alone=lanes is None and len(saves) == 1)
         except CorruptionError as error:
             if number is not None or several:
                 raise
             raise _with_remedy(error, folders[0]) from None
+    if device is None:
+        return loaded
+    with importing:
+        from ..device import DeviceBuffer
+    return DeviceBuffer.of(loaded, device=device)
 
 
 def _opened(folder: Folder, number: int | None) -> OpenSave:

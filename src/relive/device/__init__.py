@@ -1,1 +1,5 @@
-"""A replay buffer whose rows are on a GPU: all of its state is in tensors, and no call waits for the device."""
+"""Replay on a GPU: relive's ring, items and samplers as tensors of a device, whose calls never wait for it."""
+
+from .buffer import DeviceBuffer as DeviceBuffer
+
+__all__ = ["DeviceBuffer"]

@@ -1,0 +1,71 @@
+"""A device buffer's calls in PyTorch's operations, on any device: the oracle of the kernels in Triton."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ._kernels import Chosen
+from ._layout import Layout
+from ._ops_gather import Fields, transitions
+from ._ops_sampler import Anchors, Follower, Proportions
+from ._ops_write import Step, add, clear, cut, fit
+from ._state import DRAWN, EMPTY, State
+from ._update import locate
+
+if TYPE_CHECKING:
+    from ..samplers import Prioritized
+
+
+class Ops:
+    """See `Kernels`.
+
+    Args:
+        layout: The sizes.
+        state: The tensors.
+        gammas: `gamma**0` to `gamma**n`.
+        settings: Of `Prioritized`; None: items are drawn uniformly.
+        runs: Rows without a step that may follow each other in a lane.
+    """
+
+    def __init__(
+        self, layout: Layout, state: State, gammas: tuple[float, ...], settings: Prioritized | None, runs: int = 1
+    ) -> None:
+        self._layout, self._state, self._gammas, self._runs = layout, state, gammas, runs
+        self._sampler: Follower = Anchors(layout, state) if settings is None else Proportions(layout, state, settings)
+
+    def add(self, step: Step) -> Tensor:
+        state = self._state
+        if step.priority is not None and isinstance(self._sampler, Proportions):
+            self._sampler.raise_largest(step.priority, step.active & fit(step.priority))
+        ids, changed = add(self._layout, state, step, self._runs)
+        self._sampler.follow(changed)
+        return ids
+
+    def cut(self, who: Tensor) -> None:
+        self._sampler.follow(cut(self._layout, self._state, who, self._runs))
+
+    def clear(self) -> None:
+        clear(self._layout, self._state)
+        self._sampler.clear()
+
+    def choose(self, n: int, beta: Tensor | None) -> Chosen:
+        state = self._state
+        valid = self._sampler.valid()
+        slots, weights = self._sampler.draw(n, beta)
+        state.flags[DRAWN] += n
+        state.flags[EMPTY] += (~valid).long()
+        return Chosen(slots, torch.where(valid, weights, 0.0), valid)
+
+    def gather(self, chosen: Chosen) -> Fields:
+        return transitions(self._layout, self._state, chosen.slots, self._gammas, chosen.valid)
+
+    def update(self, ids: Tensor, td_error: Tensor) -> None:
+        self._sampler.update(ids, td_error)
+
+    def priorities(self, ids: Tensor) -> Tensor:
+        marks = self._state.marks.view(-1, self._layout.lanes, self._layout.block)
+        located = locate(marks, self._state.counters, self._layout.rows, ids)
+        return torch.where(located.drawable, self._sampler.priorities(located.slots), torch.nan)

@@ -1,0 +1,387 @@
+"""`DeviceBuffer`: relive's ring, items and samplers as tensors of a device, whose calls never wait for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._base import check
+from .._base.nests import nested
+from .._buffer.arguments import no_priorities, readable
+from .._buffer.choices import Choices
+from .._ring.lanes import BOUNDARIES, DRAWABLE, STORED
+from ..batch import Batch
+from ..errors import ArgumentError, NotEnoughData, message
+from ..samplers import Prioritized
+from . import _host
+from ._arguments import Arguments, refuse
+from ._late import Late
+from ._layout import Layout
+from ._ops import Ops
+from ._random import key_of
+from ._state import State
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from .._buffer.stats import Stats
+    from ..buffer import ReplayBuffer
+    from ..checkpoints._saving import Saved
+    from ..items import Item, Transitions
+    from ..samplers import Sampler
+    from ..schema import Schema
+    from ._kernels import Kernels
+
+KERNELS = ("ops", "triton")
+
+
+class DeviceBuffer:
+    """A replay buffer whose steps live on a device, for simulators that step there; no call waits for the device.
+
+    It keeps relive's own arrays as tensors, and draws the same items as a `ReplayBuffer` whose generator is
+    `numpy.random.Generator(numpy.random.Philox(seed))`: same ids, weights and fields, bit by bit.
+
+    Args:
+        schema: The fields of a step; dtypes that PyTorch has, no stacks of frames.
+        capacity: Steps that are kept, over all lanes (>= `num_envs`).
+        num_envs: Lanes, one for each environment; every call is about all of them, with masks.
+        item: `Transitions(...)`.
+        sampler: `Uniform()` or `Prioritized(...)`, with replacement.
+        device: Where the tensors live: `"cuda"`, `"cuda:1"`, `"mps"`, `"cpu"`.
+        seed: An integer, or a `numpy.random.Generator` of a `Philox` whose place in its stream is taken over; None for
+            fresh entropy.
+        boundaries: As in `ReplayBuffer`.
+        kernels: `"ops"`, PyTorch's operations; `"triton"`, one kernel for each call; None: Triton on a GPU that has
+            it, else PyTorch's operations. Both do the same, to the bit.
+
+    Raises:
+        ArgumentError: A choice of another kind, or one that a device buffer lacks; the message says what works.
+
+    `add`, `sample`, `update_priorities`, `cut`, `clear` and `priorities` never wait; `check`, `len`, `stats`,
+    `can_sample`, `host`, `save` and `repr` do. Mistakes in values that only the device sees (TD errors that are not
+    finite, ids that no step had, a draw when there are no items) change nothing; a later call raises them, once, and
+    `check()` at once.
+    All tensors stay where they are for ever, so calls can be captured in a CUDA graph and replayed.
+
+    >>> import torch, relive
+    >>> schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field((2,)))
+    >>> buffer = relive.DeviceBuffer(schema, 4000, num_envs=4, device="cpu", seed=0)
+    >>> obs, no = torch.zeros(4, 3), torch.zeros(4, dtype=torch.bool)
+    >>> step = dict(obs=obs, action=torch.zeros(4, 2), reward=torch.ones(4), next_obs=obs, terminated=no, truncated=no)
+    >>> buffer.add(**step).tolist()
+    [0, 1, 2, 3]
+    >>> batch = buffer.sample(8)
+    >>> batch.next_obs.shape, batch.reward.sum().item()
+    (torch.Size([8, 3]), 8.0)
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        capacity: int,
+        *,
+        num_envs: int = 1,
+        item: Item | None = None,
+        sampler: Sampler | None = None,
+        device: torch.device | str = "cuda",
+        seed: int | np.random.Generator | None = None,
+        boundaries: float = BOUNDARIES,
+        kernels: str | None = None,
+    ) -> None:
+        choices = Choices.checked(schema, capacity, num_envs, item, sampler, None, boundaries, "DeviceBuffer")
+        self._build(choices, _device(device), _philox(seed), kernels)
+
+    @classmethod
+    def of(
+        cls,
+        buffer: ReplayBuffer,
+        *,
+        device: torch.device | str = "cuda",
+        seed: int | np.random.Generator | None = None,
+        kernels: str | None = None,
+    ) -> Self:
+        """Return a device buffer with the steps and priorities of an ordinary one, and its ids.
+
+        Args:
+            buffer: What is copied; it stays as it is.
+            device: As for a new one, like the arguments that follow.
+            seed: None: the buffer's generator goes on, if that is one of `numpy.random.Philox`; else fresh entropy.
+            kernels: As for a new one.
+
+        Raises:
+            ArgumentError: A choice that a device buffer lacks, or a buffer with a `RateLimiter`.
+        """
+        source = _host.of_host(buffer)
+        if source.limiter is not None:
+            wanted, remedy = "a buffer without a limiter", "one thread adds and learns here"
+            raise ArgumentError(message(wanted, f"`{source.limiter!r}`", "DeviceBuffer.of(buffer)", remedy))
+        of_host = source.rng.bit_generator if seed is None else None
+        philox = of_host if isinstance(of_host, np.random.Philox) else _philox(seed)
+        made = cls.__new__(cls)
+        with source._core.lock.alone():
+            made._build(source._core.choices, _device(device), philox, kernels, _host.longest_run(source._core) + 1)
+            _host.fill(made._state, source._core)
+            last = source._core.tally.last_ids, source._core.tally.last_weights
+        made._last = torch.from_numpy(last[0].copy()).to(made.device), torch.from_numpy(last[1].copy()).to(made.device)
+        made._added = len(source) > 0
+        return made
+
+    def _build(
+        self, choices: Choices, device: torch.device, philox: np.random.Philox, kernels: str | None, runs: int = 1
+    ) -> None:
+        """Make the tensors of a buffer without steps; `runs` as `Ops` has it."""
+        refuse(choices)
+        self._choices, self.device = choices, device
+        self.schema, self.item, self.sampler = choices.schema, choices.item, choices.sampler
+        self.num_envs, self.boundaries = choices.num_envs, choices.boundaries
+        item: Transitions = choices.item  # type: ignore[assignment]
+        powers = item.gamma ** np.arange(item.n_step + 1, dtype=np.float64)
+        self._layout = Layout.of(choices)
+        spec = choices.spec(choices.window, choices.sampler.keeps)
+        key, position = key_of(philox)
+        self._state = State.new(self._layout, spec, powers.astype(np.float32), key, position, device)
+        self._kernels: Kernels = Ops(self._layout, self._state, tuple(powers.tolist()), self._settings, runs)
+        self._arguments, self._late = Arguments(self._layout, device), Late(self._state.flags)
+        self._lock = threading.Lock()
+        self._stream: Any = None
+        self._done: Any = None
+        self._added = False  # whether any step was added since the buffer was empty
+        self._last: tuple[Tensor, Tensor] | None = None
+        self.kernels = kernels or "ops"
+
+    @property
+    def _settings(self) -> Prioritized | None:
+        return self.sampler if isinstance(self.sampler, Prioritized) else None
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One call at a time, behind the one before, whatever its stream. Errors that came in are raised first."""
+        with self._lock:
+            capturing = self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+            if capturing or self.device.type != "cuda":
+                self._late.look()
+                yield
+                return
+            stream = torch.cuda.current_stream(self.device)
+            if self._done is not None and self._stream != stream:
+                stream.wait_event(self._done)
+            self._late.look()
+            yield
+            self._done = self._done or torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._done.record(stream)
+            self._stream = stream
+
+    def add(
+        self,
+        *,
+        next_obs: Any,
+        terminated: Any,
+        truncated: Any,
+        final_obs: Any = None,
+        final_mask: Any = None,
+        mask: Any = None,
+        continues: bool = False,
+        priority: Any = None,
+        **fields: Any,
+    ) -> Tensor:
+        """Add one step of every lane, or of those of `mask`; does not wait.
+
+        All are tensors on the buffer's device with the schema's dtypes and the leading axis `[L]`.
+
+        Args:
+            next_obs: Observations after the step, nested as in the schema.
+            terminated: Whether the episode ended in a terminal state, bool `[L]`.
+            truncated: Whether it was ended from outside, such as by a time limit, bool `[L]`.
+            final_obs: Observations after the last step of an episode, read in lanes that ended; None: `next_obs` has
+                them. Simulators that reset by themselves give the next episode's first observation as `next_obs`.
+            final_mask: Lanes whose final observation is known, among those that ended, bool `[L]`; None: all. Without
+                one, the step's discount is 0, and a truncated one is counted as `stats().unbootstrapped`.
+            mask: Lanes that take part, bool `[L]`; None: all.
+            continues: Promise that `obs` is the `next_obs` of each lane's step before, where that has not ended. Then
+                it is not compared; otherwise a stream is cut where it differs.
+            priority: Raw priorities of the new steps, `[L]`, >= 0, as in `ReplayBuffer.add`; one that is not is
+                counted as an error, and the step has the largest priority so far.
+            **fields: `obs`, `action`, `reward`, and every further field of the schema.
+
+        Returns:
+            The steps' ids, int64 `[L]`; -1 for lanes that take no part.
+
+        Raises:
+            ArgumentError: A field is missing or unknown, or a tensor has another shape or dtype or is elsewhere.
+                Nothing has changed.
+        """
+        step = self._arguments.step(
+            fields, next_obs, terminated, truncated, final_obs, final_mask, mask, continues is True, priority
+        )
+        if priority is not None and self._settings is None:
+            raise no_priorities(self.sampler, "$.priority")
+        with self._turn():
+            self._added = True
+            return self._kernels.add(step)
+
+    def sample(self, batch_size: int, *, beta: float | Tensor | None = None) -> Batch:
+        """Draw a batch of tensors; does not wait.
+
+        Args:
+            batch_size: Items, drawn with replacement.
+            beta: Exponent of the weights, a number or a tensor of one number; None: the sampler's.
+
+        Returns:
+            A `Batch` of tensors with the fields of a `ReplayBuffer`'s batch. Where there are no items: zeros with ids
+            of -1, weights and discounts of 0, and a later call raises the error.
+
+        Raises:
+            ArgumentError: `batch_size` is not a positive integer, or the sampler has no priorities.
+            NotEnoughData: No step was added yet.
+        """
+        n = check.integer(batch_size, "DeviceBuffer.sample(batch_size)", minimum=1)
+        if beta is not None and self._settings is None:
+            raise no_priorities(self.sampler, "$.beta")
+        if beta is not None and not isinstance(beta, Tensor):
+            beta = check.real(beta, "DeviceBuffer.sample(beta)", low=0.0)
+        exponent = None if beta is None else self._arguments.beta(beta)
+        with self._turn():
+            if not self._added:
+                raise NotEnoughData(message("at least 1 drawable item", "0", "DeviceBuffer.sample", "add steps first"))
+            chosen = self._kernels.choose(n, exponent)
+            fields = self._kernels.gather(chosen)
+            fields["weights",] = chosen.weights
+            self._last = fields["ids",], chosen.weights
+        return self._batch(fields)
+
+    def _batch(self, fields: dict[tuple[str, ...], Tensor]) -> Batch:
+        ordered = {column.keys: fields[column.keys] for column in self.schema.columns}
+        return Batch(nested((ordered | fields).items()))
+
+    def update_priorities(self, ids: Any, td_error: Any) -> None:
+        """Set priorities from TD errors, as `ReplayBuffer.update_priorities` does; does not wait.
+
+        Late ids are dropped and counted as `stats().stale_updates`. Of several for one item the last one counts.
+
+        Args:
+            ids: Of a batch, int64 `[B]`.
+            td_error: One number per id, of either sign, `[B]` or `[B, 1]`.
+
+        Raises:
+            ArgumentError: Tensors of another shape or dtype, or elsewhere; or the sampler has no priorities.
+        """
+        if self._settings is None:
+            raise no_priorities(self.sampler, "DeviceBuffer.update_priorities")
+        which = self._arguments.ids(ids, "$.ids")
+        errors = self._arguments.td_errors(td_error, which, "$.td_error")
+        with self._turn():
+            self._kernels.update(which, errors)
+
+    def priorities(self, ids: Any) -> Tensor:
+        """Raw priorities, float64 `[B]`, NaN where an item cannot be drawn; does not wait."""
+        which = self._arguments.ids(ids, "$.ids")
+        with self._turn():
+            return self._kernels.priorities(which)
+
+    def cut(self, mask: Any = None) -> None:
+        """End the streams of lanes, as a reset by hand does; does not wait.
+
+        Args:
+            mask: Which lanes, bool `[L]`; None: all.
+        """
+        who = self._arguments.lanes(mask, "mask")
+        with self._turn():
+            self._kernels.cut(who)
+
+    def clear(self) -> None:
+        """Drop all steps; ids go on. Does not wait."""
+        with self._turn():
+            self._kernels.clear()
+            self._added = False
+
+    def check(self) -> None:
+        """Wait for the device, and raise what it found.
+
+        Raises:
+            PriorityError, StaleId, NotEnoughData: A call before this one found it.
+        """
+        with self._lock:
+            self._late.check()
+
+    def can_sample(self, batch_size: int) -> bool:
+        """Whether there are items; waits, unless no step was added yet."""
+        check.integer(batch_size, "DeviceBuffer.can_sample(batch_size)", minimum=1)
+        return self._added and bool(self._counter(DRAWABLE) > 0)
+
+    def _counter(self, number: int) -> int:
+        return int(self._state.counters[:, number].sum().item())
+
+    def host(self) -> ReplayBuffer:
+        """Return an ordinary buffer in RAM with a copy of everything, which draws on as this one would; waits.
+
+        With it come `extend`, `read`, `follow`, `batches`, `column`, `save` and what else a `ReplayBuffer` has.
+        """
+        with self._lock:
+            last = (np.empty(0, np.int64), np.empty(0, np.float32))
+            if self._last is not None:
+                last = self._last[0].cpu().numpy(), self._last[1].cpu().numpy()
+            return _host.to_host(self._choices, self._state, last)
+
+    def save(self, path: Any, **options: Any) -> Saved:
+        """Save all of it, as `ReplayBuffer.save` does with the same options; waits.
+
+        `relive.load(path, device="cuda")` brings it back, and `relive.load(path)` loads it into RAM.
+        """
+        return self.host().save(path, **options)
+
+    def stats(self) -> Stats:
+        """A snapshot of what happened, as `ReplayBuffer.stats`; waits."""
+        return self.host().stats()
+
+    @property
+    def capacity(self) -> int:
+        """The most steps that are stored."""
+        return self.num_envs * self._choices.steps
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        held = [*self._state.arrays().values(), self._state.flags, self._state.key, self._state.position]
+        return sum(tensor.numel() * tensor.element_size() for tensor in held)
+
+    def __len__(self) -> int:
+        """Steps stored now; waits."""
+        return self._counter(STORED)
+
+    def __repr__(self) -> str:
+        choices = f"{self.item!r}, {self.sampler!r}, {str(self.device)!r}"
+        steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
+        return f"DeviceBuffer({steps}, {choices}, {readable(self.nbytes)})"
+
+
+def _philox(seed: Any) -> np.random.Philox:
+    """The bit generator of a seed."""
+    if not isinstance(seed, np.random.Generator):
+        at = "DeviceBuffer(seed)"
+        return np.random.Philox(None if seed is None else check.integer(seed, at, minimum=0, unbounded=True))
+    if not isinstance(seed.bit_generator, np.random.Philox):
+        wanted, got = "a generator of `numpy.random.Philox`, which a device has, too", type(seed.bit_generator).__name__
+        raise ArgumentError(message(wanted, f"`{got}`", "DeviceBuffer(seed)"))
+    return seed.bit_generator
+
+
+def _device(given: Any) -> torch.device:
+    try:
+        device = torch.device(given)
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(
+            message("a device of PyTorch's", f"`{given!r}`", "DeviceBuffer(device)", str(error).split("\n")[0])
+        ) from None
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            remedy = 'a device buffer runs on any: `device="cpu"`'
+            raise ArgumentError(message("a device that is there", f"`{given}`", "DeviceBuffer(device)", remedy))
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+    return device

@@ -1,0 +1,101 @@
+"""A device buffer keeps the arrays of an ordinary one, draws what it draws, and becomes one and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from device_twins import Twins, assert_same, tensors
+
+import relive
+
+ANNEALED = relive.Prioritized(beta=relive.Anneal(0.4, 1.0, 10))
+SAMPLERS = {
+    "uniform": relive.Uniform(),
+    "prioritized": ANNEALED,
+    "of the buffer": relive.Prioritized(alpha=1.0, weights="buffer", stratified=False, initial=3.0),
+    "unscaled": relive.Prioritized(alpha=0.0, beta=1.0, weights="none"),
+}
+# Steps, lanes, n, boundaries: a wrap in mid-block, several blocks, lanes of a few rows, of one, more rows than steps.
+SHAPES = [(7 * 33, 7, 3, 1 / 16), (64 * 40, 64, 5, 1 / 16), (8, 1, 1, 0.0), (24, 3, 2, 1.0), (6, 2, 1, 0.0),
+          (1, 1, 1, 1.0)]  # fmt: skip
+
+
+def program(twins: Twins, steps: int, every: int | None) -> None:
+    """Random calls; arrays are compared after `every` steps. Those of a save have stored rows alone."""
+    for i in range(steps):
+        twins.add(priority=twins.device.sampler.prioritizes and twins.rng.random() < 0.1)
+        if twins.rng.random() < 0.03:
+            twins.cut()
+        if twins.rng.random() < 0.01:
+            twins.clear()
+        if i % 3 == 0:
+            twins.sample(32)
+        if twins.device.sampler.prioritizes and i % 4 == 0:
+            twins.update()
+            twins.sample(9, beta=0.7)
+        if every and i % every == every - 1:
+            twins.assert_same_arrays()
+
+
+@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(("capacity", "lanes", "n", "boundaries"), SHAPES)
+def test_arrays_and_draws(capacity: int, lanes: int, n: int, boundaries: float, sampler: str) -> None:
+    choices = {"item": relive.Transitions(n_step=n, gamma=0.9), "sampler": SAMPLERS[sampler]}
+    twins = Twins(capacity, lanes, boundaries=boundaries, **choices)
+    program(twins, 80, 20)
+    twins.device.check()
+    assert twins.device.stats() == twins.host.stats()
+
+
+@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
+@pytest.mark.parametrize("sampler", ["uniform", "prioritized"])
+def test_there_and_back(sampler: str, tmp_path: Path) -> None:
+    """Copied to the host, saved, loaded, copied to a device: every step of the way draws on as the others do."""
+    twins = Twins(7 * 33, 7, item=relive.Transitions(n_step=3), sampler=SAMPLERS[sampler])
+    program(twins, 100, 50)
+    twins.host = twins.device.host()
+    program(twins, 40, 20)
+    twins.device.save(tmp_path)
+    twins.host = relive.load(tmp_path)
+    program(twins, 40, None)
+    twins.host.save(tmp_path)
+    twins.device = relive.load(tmp_path, device="cpu")
+    program(twins, 40, None)
+    twins.device = relive.DeviceBuffer.of(twins.host, device="cpu")
+    program(twins, 40, 20)
+    assert twins.device.stats() == twins.host.stats()
+
+
+def test_a_step_that_waits_for_its_successor() -> None:
+    """Ordinary buffers may have one in each lane; a device goes on from there, or drops it with a cut."""
+    host = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 20, num_envs=2, seed=0)
+    for t in range(3):
+        fields = {"obs": np.full(2, t, np.float32), "action": np.zeros(2), "reward": np.full(2, t, np.float32)}
+        host.add(**fields, terminated=[False] * 2, truncated=[False] * 2)
+    device = relive.DeviceBuffer.of(host, device="cpu")
+    cut = np.array([True, False])
+    host.cut(np.flatnonzero(cut))
+    device.cut(torch.from_numpy(cut))
+    step = {"obs": np.full(2, 3, np.float32), "action": np.zeros(2, np.float32), "reward": np.ones(2, np.float32)}
+    step |= {"next_obs": np.full(2, 4, np.float32), "terminated": ~cut, "truncated": cut & ~cut}
+    assert host.add(**step).tolist() == device.add(**tensors(step)).tolist()
+    assert device.stats() == host.stats()
+    ids = next(host.batches(100, shuffle=False)).ids
+    assert_same(host.read(ids), device.host().read(ids).map(torch.from_numpy))
+
+
+def test_of_other_generators_and_storages(tmp_path: Path) -> None:
+    schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+    for storage in (relive.Ram(), relive.Mapped(tmp_path / "steps")):
+        host = relive.ReplayBuffer(schema, 8, storage=storage, seed=0)
+        host.add(obs=1.0, action=0.0, reward=2.0, next_obs=3.0, terminated=False, truncated=False)
+        device = relive.DeviceBuffer.of(host, device="cpu", seed=5)
+        assert device.sample(3).reward.tolist() == [2.0] * 3
+    with pytest.raises(relive.ArgumentError, match="without a limiter"):
+        relive.DeviceBuffer.of(
+            relive.ReplayBuffer(schema, 8, limiter=relive.RateLimiter(1.0, min_size=1)), device="cpu"
+        )

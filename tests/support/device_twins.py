@@ -1,0 +1,134 @@
+"""A device buffer beside an ordinary one, both given the same steps: whatever one does, the other has to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+import relive
+from relive._base.nests import mapped
+
+FIELDS: dict[str, Any] = {
+    "obs": {"state": relive.Field((5,)), "camera": relive.Field((12, 12), "uint8")},
+    "action": relive.Field((2,)),
+    "log_prob": relive.Field((), "float64"),
+    "flag": relive.Field((), "bool"),
+}
+ARRAYS = ("ring/marks", "ring/counters", "ring/clock", "ring/given", "sampler/priorities", "sampler/priorities.state",
+          "sampler/priorities.draws")  # fmt: skip
+
+
+def tensors(nest: Any) -> Any:
+    return mapped(lambda value: torch.from_numpy(np.array(value)), nest)
+
+
+class Twins:
+    """Args: those of both buffers, but for their generators.
+
+    Attributes:
+        device: The device buffer.
+        host: The ordinary one.
+    """
+
+    def __init__(self, capacity: int, lanes: int, *, seed: int = 7, kernels: str = "ops", **choices: Any) -> None:
+        schema = relive.Schema(**FIELDS)
+        philox = np.random.Generator(np.random.Philox(seed))
+        self.device = relive.DeviceBuffer(
+            schema, capacity, num_envs=lanes, device="cpu", seed=seed, kernels=kernels, **choices
+        )
+        self.host = relive.ReplayBuffer(schema, capacity, num_envs=lanes, seed=philox, **choices)
+        self.rng, self.lanes = np.random.default_rng(seed), lanes
+        self.obs = self.observation()
+        self.drawn: list[np.ndarray] = []
+
+    def observation(self) -> Any:
+        rng, lanes = self.rng, self.lanes
+        camera = rng.integers(0, 255, (lanes, 12, 12), np.uint8)
+        return {"state": rng.standard_normal((lanes, 5)).astype(np.float32), "camera": camera}
+
+    def chosen(self, who: np.ndarray, yes: Any, no: Any) -> Any:
+        return {key: np.where(who.reshape(-1, *[1] * (a.ndim - 1)), a, no[key]) for key, a in yes.items()}
+
+    def add(self, *, ends: float = 0.05, jumps: float = 0.02, priority: bool = False) -> np.ndarray:
+        """One step: ends of both kinds, one in five without a final observation, jumps, lanes left out."""
+        rng, lanes = self.rng, self.lanes
+        self.obs = self.chosen(rng.random(lanes) < jumps, self.observation(), self.obs)
+        nexts, reset = self.observation(), self.observation()
+        active = rng.random(lanes) < 0.7 if rng.random() < 0.3 else np.ones(lanes, bool)
+        terminated, truncated, known = rng.random(lanes) < ends, rng.random(lanes) < ends, rng.random(lanes) < 0.8
+        ended = terminated | truncated
+        fields = {
+            "obs": self.obs,
+            "action": rng.standard_normal((lanes, 2)).astype(np.float32),
+            "reward": rng.standard_normal(lanes).astype(np.float32),
+            "log_prob": rng.standard_normal(lanes),
+            "flag": rng.random(lanes) < 0.5,
+        }
+        extra = {"priority": rng.random(lanes) * 9 * (rng.random(lanes) < 0.8)} if priority else {}
+        flags = {"terminated": terminated, "truncated": truncated}
+        lost, ids = active & ended & ~known, np.full(lanes, -1)
+        for which, more in ((active & ~lost, {"next_obs": nexts}), (lost, {})):
+            who = np.flatnonzero(which)
+            if len(who):
+                step = mapped(lambda value, who=who: value[who], {**fields, **flags, **more, **extra})
+                ids[who] = self.host.add(**step, env_ids=who)
+        self.host.can_sample(1)  # takes in what came: a priority that is overwritten before is none that was given
+        # As simulators that reset by themselves: the next observation is that of the next episode.
+        given = {"next_obs": self.chosen(ended, reset, nexts), "final_obs": nexts, "final_mask": known, "mask": active}
+        if rng.random() < 0.5:
+            given |= {"next_obs": nexts, "final_obs": None}
+        found = self.device.add(
+            **tensors({**fields, **flags, **{k: v for k, v in {**given, **extra}.items() if v is not None}})
+        )
+        assert found.tolist() == ids.tolist()
+        self.obs = self.chosen(active, self.chosen(ended, reset, nexts), self.obs)
+        return ids
+
+    def cut(self) -> None:
+        who = self.rng.random(self.lanes) < 0.5
+        who[0] = True
+        self.host.cut(np.flatnonzero(who))
+        self.device.cut(torch.from_numpy(who))
+
+    def clear(self) -> None:
+        self.host.clear()
+        self.device.clear()
+
+    def sample(self, n: int, **options: Any) -> None:
+        """Draw from both, and compare every bit."""
+        if self.host.can_sample(1):
+            batch = self.host.sample(n, **options)
+            assert_same(batch, self.device.sample(n, **options))
+            self.drawn.append(batch.ids)
+
+    def update(self) -> None:
+        """New priorities for the last batch, some of it twice, and for an earlier one, whose items may be gone."""
+        if self.drawn:
+            last, early = self.drawn[-1], self.drawn[max(0, len(self.drawn) - 9)]
+            ids = np.concatenate((last, last[:8], early))
+            errors = self.rng.standard_normal(len(ids)) * 10.0 ** self.rng.integers(-6, 6)
+            self.host.update_priorities(ids, errors)
+            self.device.update_priorities(torch.from_numpy(ids), torch.from_numpy(errors))
+
+    def assert_same_arrays(self) -> None:
+        """All of the ring's arrays and the sampler's, byte by byte; what stands behind the end of a lane, too."""
+        core = self.host._core
+        core.refresh()
+        mine = self.device._state.arrays()
+        for name, tensor in mine.items():
+            if name in ARRAYS or name not in ("sampler/anchors", "sampler/anchors.ends"):
+                theirs = np.ascontiguousarray(core.memory.memory.host(name))
+                assert theirs.tobytes() == tensor.numpy().tobytes(), name
+
+
+def assert_same(batch: Any, mine: Any) -> None:
+    """The arrays of one batch and the tensors of another have the same dtypes, shapes and bytes."""
+    assert set(batch) == set(mine)
+    for name, array in batch.items():
+        if isinstance(array, np.ndarray):
+            other = mine[name].numpy()
+            assert (array.dtype, array.shape, array.tobytes()) == (other.dtype, other.shape, other.tobytes()), name
+        else:
+            assert_same(array, mine[name])
