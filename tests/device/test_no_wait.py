@@ -1,0 +1,107 @@
+"""No call that promises it waits for the device, and all tensors lie there: seen on a device without kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from no_wait import NoWait, fake_device
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import relive
+
+LANES, N = 6, 16
+SAMPLERS = [relive.Uniform(), relive.Prioritized(beta=relive.Anneal(0.4, 1.0, 5)), relive.Prioritized(weights="none")]
+
+
+def buffer_on(device: Any, sampler: Any) -> relive.DeviceBuffer:
+    obs = {"state": relive.Field((3,)), "image": relive.Field((4, 50), "uint8")}
+    choices = {"item": relive.Transitions(n_step=3), "sampler": sampler, "device": device, "seed": 0}
+    return relive.DeviceBuffer(relive.Schema(obs=obs, action=relive.Field((2,))), 40 * LANES, num_envs=LANES, **choices)
+
+
+def step_on(device: Any, t: int = 0) -> dict[str, Any]:
+    def filled(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, value: int = 0) -> Tensor:
+        return torch.full((LANES, *shape), value, dtype=dtype, device=device)
+
+    obs, nexts = ({"state": filled((3,), value=k), "image": filled((4, 50), torch.uint8, k)} for k in (t, t + 1))
+    flags = {"terminated": filled((), torch.bool, t % 7 == 6), "truncated": filled((), torch.bool, t % 5 == 4)}
+    return {"obs": obs, "action": filled((2,)), "reward": filled((), value=t), "next_obs": nexts, **flags}
+
+
+def calls(buffer: relive.DeviceBuffer, device: Any) -> dict[str, Callable[[], Any]]:
+    """Every call that promises not to wait, in all its forms."""
+    step, mask = step_on(device), torch.zeros(LANES, dtype=torch.bool, device=device)
+    ids = torch.zeros(N, dtype=torch.int64, device=device)
+    found: dict[str, Callable[[], Any]] = {
+        "add": lambda: buffer.add(**step),
+        "add, continues": lambda: buffer.add(**step, continues=True),
+        "add with masks": lambda: buffer.add(**step, mask=mask, final_obs=step["next_obs"], final_mask=mask),
+        "sample": lambda: [*buffer.sample(N).values()],
+        "cut": lambda: buffer.cut(mask),
+        "priorities": lambda: buffer.priorities(ids),
+    }
+    if buffer.sampler.prioritizes:
+        errors = torch.ones(N, dtype=torch.float32, device=device)
+        found |= {
+            "update": lambda: buffer.update_priorities(ids, errors[:, None]),
+            "sample with beta": lambda: buffer.sample(N, beta=0.5),
+            "sample with a tensor": lambda: buffer.sample(N, beta=torch.ones((), device=device)),
+            "add with priorities": lambda: buffer.add(**step, priority=errors[:LANES]),
+        }
+    return found
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_no_call_waits(sampler: Any) -> None:
+    """On a device without kernels, `item`, `tolist` and copies to the host raise."""
+    device = fake_device()
+    with FakeTensorMode():
+        buffer = buffer_on(device, sampler)
+        for name, call in [*calls(buffer, device).items(), ("clear", buffer.clear)]:
+            with NoWait():
+                result = call()
+            for tensor in torch.utils._pytree.tree_leaves(result):
+                assert not isinstance(tensor, Tensor) or tensor.device == device, name
+        for waiting in (lambda: len(buffer), buffer.check, buffer.host, lambda: repr(buffer)):
+            with pytest.raises(Exception):  # noqa: B017, PT011 - whatever PyTorch says of it
+                waiting()
+
+
+@pytest.mark.parametrize("bad", [lambda x: x.sum().item(), lambda x: x[x > 0], lambda x: x.nonzero(), torch.unique,
+                                 lambda x: x.cpu(), lambda x: x + torch.ones(3, dtype=torch.float64)])  # fmt: skip
+def test_what_waits_is_seen(bad: Callable[[Tensor], Any]) -> None:
+    device = fake_device()
+    with FakeTensorMode(), pytest.raises(Exception), NoWait():  # noqa: B017, PT011
+        bad(torch.ones(3, device=device))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_one_graph(sampler: Any) -> None:
+    """A turn is traced once and replayed with other values: state, batches and ids are those of plain calls."""
+
+    def turn(buffer: relive.DeviceBuffer, step: Any, errors: Tensor) -> list[Any]:
+        ids = buffer.add(**step)
+        batch = buffer.sample(N)
+        if buffer.sampler.prioritizes:
+            buffer.update_priorities(batch.ids, errors)
+        return [ids, *batch.obs.values(), batch.reward, batch.next_obs.state, batch.weights, batch.ids]
+
+    rng = np.random.default_rng(0)
+    plain, traced = buffer_on("cpu", sampler), buffer_on("cpu", sampler)
+    for t in range(4):
+        for buffer in (plain, traced):
+            buffer.add(**step_on("cpu", t))
+    graph = make_fx(lambda step, errors: turn(traced, step, errors))(step_on("cpu", 4), torch.ones(N))
+    turn(plain, step_on("cpu", 4), torch.ones(N))
+    for t in range(5, 105):
+        step, errors = step_on("cpu", t), torch.from_numpy(rng.standard_normal(N))
+        for found, wanted in zip(graph(step, errors.float()), turn(plain, step, errors.float()), strict=True):
+            assert torch.equal(found, wanted), t
+    for name, tensor in plain._state.arrays().items():
+        assert torch.equal(tensor, traced._state.arrays()[name]), name
