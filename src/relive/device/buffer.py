@@ -137,6 +137,8 @@ class DeviceBuffer:
     ) -> None:
         """Make the tensors of a buffer without steps; `runs` as `Ops` has it."""
         refuse(choices)
+        if kernels is not None:
+            check.one_of(kernels, KERNELS, "DeviceBuffer(kernels)")
         self._choices, self.device = choices, device
         self.schema, self.item, self.sampler = choices.schema, choices.item, choices.sampler
         self.num_envs, self.boundaries = choices.num_envs, choices.boundaries

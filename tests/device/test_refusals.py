@@ -1,0 +1,166 @@
+"""What a device buffer refuses at once, naming what works, and what it tells later."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import relive
+
+SCHEMA = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
+
+
+def made(schema: relive.Schema = SCHEMA, **choices: Any) -> relive.DeviceBuffer:
+    return relive.DeviceBuffer(schema, 40, **{"num_envs": 4, "device": "cpu", "seed": 0, **choices})
+
+
+def step(value: float = 1.0) -> dict[str, Any]:
+    obs, no = torch.full((4, 3), float(value)), torch.zeros(4, dtype=torch.bool)
+    flags = {"terminated": no, "truncated": no}
+    return {"obs": obs, "action": torch.zeros(4), "reward": torch.ones(4), "next_obs": obs + 1, **flags}
+
+
+def obs_of(**options: Any) -> relive.Schema:
+    return relive.Schema(obs=relive.Field((3,), **options), action=relive.Field())
+
+
+@pytest.mark.parametrize(
+    ("choices", "text"),
+    [
+        ({"item": relive.Sequences(2)}, "use `Transitions"),
+        ({"sampler": relive.Ranked()}, "use `Uniform\\(\\)` or `Prioritized"),
+        ({"sampler": relive.Prioritized(replacement=False)}, "leave `replacement` out"),
+        ({"sampler": relive.Uniform(over="episodes")}, "leave `over` out"),
+        (
+            {"schema": obs_of(stack=3)},
+            "store whole observations",
+        ),
+        (
+            {"schema": obs_of(dtype="uint32")},
+            "as another, such as `int64`",
+        ),
+        ({"device": "nothing"}, "a device of PyTorch's"),
+        ({"kernels": "cuda"}, "one of `'ops'`, `'triton'`"),
+        ({"seed": np.random.default_rng(0)}, "numpy.random.Philox"),
+        ({"seed": -1}, "an integer >= 0"),
+    ],
+)
+def test_choices(choices: dict[str, Any], text: str) -> None:
+    with pytest.raises(relive.ArgumentError, match=text):
+        made(**choices)
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"obs": np.zeros((4, 3), np.float32)}, "a tensor, got `ndarray` - at `\\$.obs`: `torch.as_tensor"),
+        ({"obs": torch.zeros(4, 3, dtype=torch.float64)}, "`torch.float32` of shape `\\(4, 3\\)`, got `torch.float64`"),
+        ({"next_obs": torch.zeros(3, 3)}, "shape `\\(3, 3\\)` - at `\\$.next_obs`"),
+        ({"next_obs": None}, "a tensor, got nothing - at `\\$.next_obs`"),
+        ({"final_obs": torch.zeros(4)}, "\\$.final_obs"),
+        ({"reward": None}, "nothing - at `\\$.reward`"),
+        ({"terminated": torch.zeros(4)}, "`torch.bool` .*`.bool\\(\\)` makes it"),
+        ({"mask": torch.zeros(3, dtype=torch.bool)}, "\\$.mask"),
+        ({"speed": torch.zeros(4)}, "fields of the schema \\(action, obs, reward\\), got `speed`"),
+        ({"obs": {"a": torch.zeros(4, 3)}}, "a tensor, got `dict`"),
+        ({"action": torch.zeros(4, device="meta")}, "one on `meta`"),
+        ({"priority": torch.ones(4)}, "a sampler with priorities"),
+    ],
+)
+def test_steps(changed: dict[str, Any], text: str) -> None:
+    buffer = made()
+    with pytest.raises(relive.ArgumentError, match=text):
+        buffer.add(**{**step(), **changed})
+    assert len(buffer) == 0
+
+
+def test_nested_observations_are_exact() -> None:
+    buffer = made(relive.Schema(obs={"a": relive.Field(), "b": {"c": relive.Field()}}, action=relive.Field()))
+    good = {"a": torch.zeros(4), "b": {"c": torch.zeros(4)}}
+    for bad, text in (({"a": good["a"]}, "the key `b`"), ({**good, "d": good["a"]}, "the keys a, b, got `d`")):
+        for name in ("obs", "next_obs"):
+            with pytest.raises(relive.ArgumentError, match=text):
+                buffer.add(**{**step(), "obs": good, "next_obs": good, name: bad})
+
+
+def test_calls() -> None:
+    buffer, ids = made(), torch.zeros(2, dtype=torch.int64)
+    with pytest.raises(relive.NotEnoughData, match="add steps first"):
+        buffer.sample(3)
+    assert not buffer.can_sample(1)
+    buffer.add(**step())
+    assert buffer.can_sample(1)
+    for call in (lambda: buffer.sample(0), lambda: buffer.sample(2, beta=0.5),
+                 lambda: buffer.update_priorities(ids, ids), lambda: buffer.priorities([1])):  # fmt: skip
+        with pytest.raises(relive.ArgumentError):
+            call()
+    prioritized = made(sampler=relive.Prioritized())
+    for errors in (torch.ones(3), ids, torch.ones(2, 2)):
+        with pytest.raises(relive.ArgumentError, match="one per id"):
+            prioritized.update_priorities(ids, errors)
+    with pytest.raises(relive.ArgumentError, match="a finite number >= 0"):
+        prioritized.sample(2, beta=-1.0)
+
+
+LATE = {
+    "not finite": (relive.PriorityError, "1 TD errors that are not finite"),
+    "unknown": (relive.StaleId, "1 ids that no step ever had"),
+    "empty": (relive.NotEnoughData, "1 draws from a buffer without items"),
+    "unfit": (relive.PriorityError, "1 priorities that are negative or not finite"),
+}
+
+
+@pytest.mark.parametrize("mistake", LATE)
+@pytest.mark.parametrize("told_by", ["check", "sample"])
+def test_late_errors(mistake: str, told_by: str) -> None:
+    """They change nothing, name their call, and are raised once, by `check` or by a later call."""
+    buffer = made(sampler=relive.Prioritized(), item=relive.Transitions(n_step=3))
+    if mistake == "empty":
+        buffer.add(**step())
+    else:
+        for t in range(5):
+            buffer.add(**step(t))
+    ids = torch.tensor([3, 4])
+    before = {name: tensor.clone() for name, tensor in buffer._state.arrays().items()}
+    if mistake == "not finite":
+        buffer.update_priorities(ids, torch.tensor([5.0, torch.nan]))
+    elif mistake == "unknown":
+        buffer.update_priorities(torch.tensor([3, 4000]), torch.tensor([5.0, 5.0]))
+    elif mistake == "empty":
+        batch = buffer.sample(2)
+        assert batch.ids.tolist() == [-1, -1]
+        assert not any(batch[name].any() for name in ("weights", "discount", "obs", "next_obs", "reward"))
+    else:
+        buffer.add(**step(5.0), priority=torch.tensor([1.0, -1.0, 2.0, 0.0]))
+    error, text = LATE[mistake]
+    call = buffer.check if told_by == "check" else lambda: buffer.sample(2)
+    with pytest.raises(error, match=text):
+        call()
+    if mistake in ("not finite", "unknown"):
+        assert all(torch.equal(before[name], tensor) for name, tensor in buffer._state.arrays().items())
+    buffer.check()
+    for t in range(6, 9):
+        buffer.add(**step(t))
+    assert (buffer.sample(4).ids >= 0).all()
+    buffer.check()
+
+
+def test_wild_ids_lead_nowhere() -> None:
+    buffer = made(sampler=relive.Prioritized())
+    for t in range(15):
+        buffer.add(**step(t))
+    wild = torch.tensor([-5, 10**15, -(2**63), 2**63 - 1, 0, 59])
+    assert buffer.priorities(wild).isnan().tolist() == [True, True, True, True, True, False]
+    buffer.update_priorities(wild[-2:], torch.ones(2))
+    assert buffer.stats().stale_updates == 1
+
+
+def test_nothing_imports_torch() -> None:
+    code = "import relive, sys; relive.ReplayBuffer; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
