@@ -26,7 +26,14 @@ def same(*pairs: tuple[Any, Any]) -> None:
         assert one.numpy().tobytes() == other.numpy().tobytes()
 
 
-def draws(sizes: tuple[int, ...]) -> None:
+def shared_draws() -> None:
+    """Draws that several programs make."""
+    _triton_draw.WHOLE = 128
+    draws((200, 300, 129))
+    _triton_draw.WHOLE = 1024
+
+
+def draws(sizes: tuple[int, ...] = (1, 5, 200)) -> None:
     """Prioritized draws of such sizes, weights of every scale, beta moving or given."""
     rng = np.random.default_rng(0)
     betas: list[float | Anneal] = [0.4, 1.0, Anneal(0.3, 0.7, 3)]
@@ -45,7 +52,7 @@ def draws(sizes: tuple[int, ...]) -> None:
                 same(*zip(drawn, expected, strict=True), (clock_too, clock), (place_too, place))
 
 
-def uniform_draws(sizes: tuple[int, ...]) -> None:
+def uniform_draws(sizes: tuple[int, ...] = (1, 200, 1500)) -> None:
     """Draws of such sizes from queues of anchors, of empty ones too."""
     rng = np.random.default_rng(1)
     for lanes, rows, calls in ((1, 9, 20), (3, 8, 0), (3, 8, 1), (7, 33, 30), (64, 20, 10)):
@@ -64,10 +71,16 @@ def uniform_draws(sizes: tuple[int, ...]) -> None:
     same((_triton_draw.running(many), _draw.running(many)))
 
 
-def updates(sizes: tuple[int, ...]) -> None:
+def shared_updates() -> None:
+    """Updates that several programs make."""
+    _triton_update.WHOLE = _triton_update.SHARED = 128
+    updates((200,))
+
+
+def updates(sizes: tuple[int, ...] = (1, 200)) -> None:
     """Updates of so many ids: repeated, late, unknown ones, NaN; and sums that are built again."""
     rng = np.random.default_rng(2)
-    for lanes, rows in ((1, 9), (3, 40), (7, 300)):
+    for lanes, rows in ((1, 9), (7, 300)):
         ring = ring_with_a_life(rng, lanes, rows, 120)
         marks, counters = map(torch.from_numpy, (ring.kernel.marks, ring.kernel.counters))
         tree, late = twins(lanes * rows).tree, torch.zeros(3, dtype=torch.int64)
@@ -125,5 +138,5 @@ def compiled(backend: str, arch: str, warp: str) -> None:
         marks, counters = torch.zeros((4, 64, 32), dtype=torch.uint8), torch.zeros((64, 16), dtype=torch.int64)
         _triton_update.update(tree, marks, counters, 99, ids, td, late, 1e-6, 0.6)
         _triton_update.rebuild(tree, ids)
-    parts = ("ptx", "amdgcn", "llir")
+    parts = ("ttir", "ptx", "amdgcn", "llir")
     json.dump({name: {part: asm[part] for part in parts if part in asm} for name, asm in launched.items()}, sys.stdout)
