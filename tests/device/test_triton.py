@@ -27,7 +27,7 @@ Code = dict[str, dict[str, str]]
 
 def test_kernels_and_ops_agree() -> None:
     """Interpreted, in one launch and in several; every result, and all that moves."""
-    calls = "draws", "shared_draws", "uniform_draws", "updates", "shared_updates"
+    calls = "prioritized_draws", "shared_prioritized_draws", "uniform_draws", "updates", "shared_updates"
     code = "import triton_kernels as kernels\n" + "\n".join(f"kernels.{call}()" for call in calls)
     done = run_python(code, TRITON_INTERPRET="1")
     assert done.returncode == 0, done.stderr

@@ -26,30 +26,32 @@ def same(*pairs: tuple[Any, Any]) -> None:
         assert one.numpy().tobytes() == other.numpy().tobytes()
 
 
-def shared_draws() -> None:
+def shared_prioritized_draws() -> None:
     """Draws that several programs make."""
     _triton_draw.WHOLE = 128
-    draws((200, 300, 129))
+    prioritized_draws((200, 300, 129))
     _triton_draw.WHOLE = 1024
 
 
-def draws(sizes: tuple[int, ...] = (1, 5, 200)) -> None:
+def prioritized_draws(sizes: tuple[int, ...] = (1, 5, 200)) -> None:
     """Prioritized draws of such sizes, weights of every scale, beta moving or given."""
     rng = np.random.default_rng(0)
-    betas: list[float | Anneal] = [0.4, 1.0, Anneal(0.3, 0.7, 3)]
+    betas: list[float | Anneal] = [Anneal(0.3, 0.7, 3), 0.4, 1.0]
     for call, n in enumerate(sizes):
-        for capacity in CAPACITIES[call % 2 :: 2]:
+        for clock, capacity in zip((2.0, 3.0), CAPACITIES[3 - call :: 4], strict=True):
             settings = Prioritized(beta=betas[call % 3], weights=("batch", "buffer", "none")[call % 3])
             if call % 2:
                 settings = Prioritized(beta=settings.beta, weights=settings.weights, stratified=False)
             tree = twins(capacity, leaves(rng, capacity) if call != 2 else None).tree
-            (key, place), clock = key_of(np.random.Philox(call)), torch.zeros(2, dtype=torch.float64)
+            if call == 1:
+                tree.state[0] *= 1.5  # a target above the sum: the last positive leaf
+            (key, place), draws = key_of(np.random.Philox(call)), torch.tensor([clock, 0.0], dtype=torch.float64)
             place += int(rng.integers(2**40))
             for given in (None, 0.7, torch.tensor(0.6, dtype=torch.float64)):
-                place_too, clock_too = place.clone(), clock.clone()
-                expected = _draw.prioritized(tree, clock, key, place, n, settings, given)
-                drawn = _triton_draw.prioritized(tree, clock_too, key, place_too, n, settings, given)
-                same(*zip(drawn, expected, strict=True), (clock_too, clock), (place_too, place))
+                place_too, draws_too = place.clone(), draws.clone()
+                expected = _draw.prioritized(tree, draws, key, place, n, settings, given)
+                drawn = _triton_draw.prioritized(tree, draws_too, key, place_too, n, settings, given)
+                same(*zip(drawn, expected, strict=True), (draws_too, draws), (place_too, place))
 
 
 def uniform_draws(sizes: tuple[int, ...] = (1, 200, 1500)) -> None:

@@ -105,8 +105,7 @@ def uniform(places: Tensor, ends: Tensor, counts: Tensor, key: Tensor, position:
         n: At least 1.
     """
     (lanes, rows), total = places.shape, counts[-1]
-    which = (uniforms(key, position, n) * total).to(torch.int64)
-    which = torch.minimum(which, total - 1).clamp(min=0)
+    which = (uniforms(key, position, n) * total).to(torch.int64)  # below `total`: rounding cannot lead there
     lane = torch.searchsorted(counts, which, right=True).clamp(max=lanes - 1)
     before = torch.where(lane > 0, counts[(lane - 1).clamp(min=0)], 0)
     place = places[lane, (ends[lane, GONE] + which - before) % rows]

@@ -286,7 +286,6 @@ def _choose(
     here = i < n
     total = tl.load(counts + (lanes - 1))
     which = (uniforms(key, position, i) * total.to(tl.float64)).to(tl.int64)
-    which = tl.maximum(tl.minimum(which, total - 1), 0)
     lane = i * 0
     for step in range(steps):
         probe = lane + ((i * 0 + 1) << (steps - 1 - step))
