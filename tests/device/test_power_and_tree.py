@@ -154,7 +154,7 @@ def test_updates_by_id(lanes: int, rows: int) -> None:
     rng = np.random.default_rng(lanes)
     ring, pair = ring_with_a_life(rng, lanes, rows, 120), twins(lanes * rows)
     marks, counters = map(torch.from_numpy, (ring.kernel.marks, ring.kernel.counters))
-    late, expected = torch.zeros(3, dtype=torch.int64), np.zeros(3, np.int64)
+    late, expected = torch.zeros(4, dtype=torch.int64), np.zeros(4, np.int64)
     for call in range(12):
         ids = some_ids(rng, ring, 200)
         slots, states = ring.kernel.locate(ids)
@@ -170,11 +170,11 @@ def test_updates_by_id(lanes: int, rows: int) -> None:
         if call % 3 == 2:
             td[:: len(td) // 3] = [math.nan, math.inf, -math.inf, 0.0][: len(td[:: len(td) // 3])]
         unknown, infinite = int((states == State.NEVER_ISSUED).sum()), int((~np.isfinite(td)).sum())
-        expected += (0, unknown, infinite)
+        expected += (0, unknown, infinite, 0)
         if not unknown and not infinite:
             keep = states == State.DRAWABLE
             assert pair.kernel.update(slots, td.astype(np.float64), keep, 1e-6, 0.6)
-            expected[0] += (~keep).sum()
+            expected += ((~keep).sum(), 0, 0, len(ids))
         _update.update(pair.tree, marks, counters, rows, torch.from_numpy(ids), torch.from_numpy(td), late, 1e-6, 0.6)
         pair.assert_same()
         np.testing.assert_array_equal(late, expected)

@@ -85,8 +85,8 @@ def updates(sizes: tuple[int, ...] = (1, 200)) -> None:
     for lanes, rows in ((1, 9), (7, 300)):
         ring = ring_with_a_life(rng, lanes, rows, 120)
         marks, counters = map(torch.from_numpy, (ring.kernel.marks, ring.kernel.counters))
-        tree, late = twins(lanes * rows).tree, torch.zeros(3, dtype=torch.int64)
-        tree_too, late_too = twins(lanes * rows).tree, torch.zeros(3, dtype=torch.int64)
+        tree, late = twins(lanes * rows).tree, torch.zeros(4, dtype=torch.int64)
+        tree_too, late_too = twins(lanes * rows).tree, torch.zeros(4, dtype=torch.int64)
         for n in sizes:
             for call in range(4):
                 ids = torch.from_numpy(some_ids(rng, ring, n))
@@ -131,7 +131,7 @@ def compiled(backend: str, arch: str, warp: str) -> None:
 
     _triton_draw.launch = _triton_update.launch = note
     tree, (key, place) = twins(4097).tree, key_of(np.random.Philox(7))
-    clock, late = torch.zeros(2, dtype=torch.float64), torch.zeros(3, dtype=torch.int64)
+    clock, late = torch.zeros(2, dtype=torch.float64), torch.zeros(4, dtype=torch.int64)
     for n in (1024, 5000):
         _triton_draw.prioritized(tree, clock, key, place, n, Prioritized(beta=Anneal(0.4, 1.0, 7)))
         places, ends = torch.zeros((64, 99), dtype=torch.int32), torch.zeros((64, 4), dtype=torch.int64)

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
 from ._ops_gather import Fields
 from ._ops_write import Step
-
-
-class Chosen(NamedTuple):
-    """Items that a sampler chose.
-
-    Attributes:
-        slots: int64 `[B]`.
-        weights: Importance-sampling weights, float32 `[B]`; 0 where there are no items.
-        valid: Whether there are items, bool, of no axis.
-    """
-
-    slots: Tensor
-    weights: Tensor
-    valid: Tensor
 
 
 class Kernels(Protocol):
@@ -36,11 +22,8 @@ class Kernels(Protocol):
     def clear(self) -> None:
         """Empty all lanes."""
 
-    def choose(self, n: int, beta: Tensor | None) -> Chosen:
-        """Choose `n` items; `beta` None: the sampler's own."""
-
-    def gather(self, chosen: Chosen) -> Fields:
-        """The fields of items, but for their weights."""
+    def sample(self, n: int, beta: Tensor | None) -> Fields:
+        """The fields of `n` items; `beta` None: the sampler's own. Without items zeros, and ids of -1."""
 
     def update(self, ids: Tensor, td_error: Tensor) -> None:
         """Set priorities, all or nothing."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ._kernels import Chosen
 from ._layout import Layout
 from ._ops_gather import Fields, transitions
 from ._ops_sampler import Anchors, Follower, Proportions
@@ -37,12 +36,15 @@ class Ops:
         self._sampler: Follower = Anchors(layout, state) if settings is None else Proportions(layout, state, settings)
 
     def add(self, step: Step) -> Tensor:
-        state = self._state
-        if step.priority is not None and isinstance(self._sampler, Proportions):
-            self._sampler.raise_largest(step.priority, step.active & fit(step.priority))
-        ids, changed = add(self._layout, state, step, self._runs)
+        self.raise_largest(step)
+        ids, changed = add(self._layout, self._state, step, self._runs)
         self._sampler.follow(changed)
         return ids
+
+    def raise_largest(self, step: Step) -> None:
+        """New steps without a priority get the largest that any was given."""
+        if step.priority is not None and isinstance(self._sampler, Proportions):
+            self._sampler.raise_largest(step.priority, step.active & fit(step.priority))
 
     def cut(self, who: Tensor) -> None:
         self._sampler.follow(cut(self._layout, self._state, who, self._runs))
@@ -51,16 +53,15 @@ class Ops:
         clear(self._layout, self._state)
         self._sampler.clear()
 
-    def choose(self, n: int, beta: Tensor | None) -> Chosen:
+    def sample(self, n: int, beta: Tensor | None) -> Fields:
         state = self._state
         valid = self._sampler.valid()
         slots, weights = self._sampler.draw(n, beta)
         state.flags[DRAWN] += n
         state.flags[EMPTY] += (~valid).long()
-        return Chosen(slots, torch.where(valid, weights, 0.0), valid)
-
-    def gather(self, chosen: Chosen) -> Fields:
-        return transitions(self._layout, self._state, chosen.slots, self._gammas, chosen.valid)
+        fields = transitions(self._layout, state, slots, self._gammas, valid)
+        fields["weights",] = torch.where(valid, weights, 0.0)
+        return fields
 
     def update(self, ids: Tensor, td_error: Tensor) -> None:
         self._sampler.update(ids, td_error)

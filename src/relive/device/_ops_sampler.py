@@ -13,7 +13,7 @@ from . import _draw, _update
 from ._layout import Layout
 from ._ops_write import Changed, storage
 from ._power import power
-from ._state import COME_ANCHORS, GONE_ANCHORS, NOT_FINITE, STALE, UPDATED, State
+from ._state import COME_ANCHORS, GONE_ANCHORS, STALE, UPDATED, State
 from ._tree import ITEMS, LARGEST, SMALLEST, Tree, put_distinct, rebuild
 
 
@@ -113,8 +113,7 @@ class Proportions:
 
     def update(self, ids: Tensor, td_error: Tensor) -> None:
         state, settings = self._state, self._settings
-        late = state.flags[STALE : NOT_FINITE + 1]
-        errors = late[1:].sum()
+        late = state.flags[STALE : UPDATED + 1]
         _update.update(
             self._tree,
             self._marks,
@@ -126,7 +125,6 @@ class Proportions:
             settings.eps,
             settings.alpha,
         )
-        state.flags[UPDATED] += torch.where(late[1:].sum() == errors, len(ids), 0)
 
     def priorities(self, slots: Tensor) -> Tensor:
         values, alpha = self._tree.nodes[slots], self._settings.alpha

@@ -15,7 +15,7 @@ from .._ring.lanes import COUNTERS
 from ._layout import Layout
 
 # What the entries of `flags` count, which the host reads later.
-DRAWN, UPDATED, STALE, UNKNOWN, NOT_FINITE, EMPTY, UNFIT = range(7)
+DRAWN, STALE, UNKNOWN, NOT_FINITE, UPDATED, EMPTY, UNFIT = range(7)
 FLAGS = 8
 
 MARKS, ROW_COUNTERS, CLOCK, GIVEN = "ring/marks", "ring/counters", "ring/clock", "ring/given"

@@ -171,6 +171,7 @@ def _update(
     tl.store(late, tl.load(late) + tl.where(fine, _count(here & (keep == 0)), 0))
     tl.store(late + 1, tl.load(late + 1) + unknowns)
     tl.store(late + 2, tl.load(late + 2) + infinites)
+    tl.store(late + 3, tl.load(late + 3) + tl.where(fine, n, 0))
     keep = (keep & fine) != 0
     value = power(raw, ALPHA)
     # Who comes to a leaf first gets its value back, others a tag: leaves are never negative.
@@ -275,6 +276,7 @@ def _put(
         tl.store(late, tl.load(late) + tl.where(fine, tl.load(found), 0))
         tl.store(late + 1, tl.load(late + 1) + unknowns)
         tl.store(late + 2, tl.load(late + 2) + infinites)
+        tl.store(late + 3, tl.load(late + 3) + tl.where(fine, n, 0))
 
 
 @triton.jit

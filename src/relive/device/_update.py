@@ -69,7 +69,8 @@ def update(
         rows: The same.
         ids: int64 `[n]`.
         td_error: Floats `[n]`.
-        late: int64 `[3]`, counts that grow: ids left out, ids that no step ever had, priorities that are not finite.
+        late: int64 `[4]`, counts that grow: ids left out, ids that no step ever had, priorities that are not finite,
+            and priorities given by calls in which nothing was wrong.
         eps: That of the sampler.
         alpha: The same.
     """
@@ -79,5 +80,5 @@ def update(
     raw = td_error.to(torch.float64).abs() + eps
     infinite = ~torch.isfinite(raw)
     fine = ~(infinite | unknown).any()
-    late.add_(torch.stack(((fine & ~drawable).sum(), unknown.sum(), infinite.sum())))
+    late.add_(torch.stack(((fine & ~drawable).sum(), unknown.sum(), infinite.sum(), fine * len(ids))))
     set_priorities(tree, slots, raw, drawable & fine, alpha)

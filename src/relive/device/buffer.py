@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .._base import check
+from .._base.extras import needs
 from .._base.nests import nested
 from .._buffer.arguments import no_priorities, readable
 from .._buffer.choices import Choices
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from ..samplers import Sampler
     from ..schema import Schema
     from ._kernels import Kernels
+    from ._triton import Triton
 
 KERNELS = ("ops", "triton")
 
@@ -148,14 +151,15 @@ class DeviceBuffer:
         spec = choices.spec(choices.window, choices.sampler.keeps)
         key, position = key_of(philox)
         self._state = State.new(self._layout, spec, powers.astype(np.float32), key, position, device)
-        self._kernels: Kernels = Ops(self._layout, self._state, tuple(powers.tolist()), self._settings, runs)
+        self.kernels = kernels or ("triton" if device.type == "cuda" and find_spec("triton") else "ops")
+        made = Ops if self.kernels == "ops" else _triton_kernels()
+        self._kernels: Kernels = made(self._layout, self._state, tuple(powers.tolist()), self._settings, runs)
         self._arguments, self._late = Arguments(self._layout, device), Late(self._state.flags)
         self._lock = threading.Lock()
         self._stream: Any = None
         self._done: Any = None
         self._added = False  # whether any step was added since the buffer was empty
         self._last: tuple[Tensor, Tensor] | None = None
-        self.kernels = kernels or "ops"
 
     @property
     def _settings(self) -> Prioritized | None:
@@ -251,10 +255,8 @@ class DeviceBuffer:
         with self._turn():
             if not self._added:
                 raise NotEnoughData(message("at least 1 drawable item", "0", "DeviceBuffer.sample", "add steps first"))
-            chosen = self._kernels.choose(n, exponent)
-            fields = self._kernels.gather(chosen)
-            fields["weights",] = chosen.weights
-            self._last = fields["ids",], chosen.weights
+            fields = self._kernels.sample(n, exponent)
+            self._last = fields["ids",], fields["weights",]
         return self._batch(fields)
 
     def _batch(self, fields: dict[tuple[str, ...], Tensor]) -> Batch:
@@ -360,6 +362,12 @@ class DeviceBuffer:
         choices = f"{self.item!r}, {self.sampler!r}, {str(self.device)!r}"
         steps = f"{len(self)} of {self.capacity} steps, num_envs={self.num_envs}"
         return f"DeviceBuffer({steps}, {choices}, {readable(self.nbytes)})"
+
+
+def _triton_kernels() -> type[Triton]:
+    with needs("triton", "DeviceBuffer(kernels)"):
+        from ._triton import Triton
+    return Triton
 
 
 def _philox(seed: Any) -> np.random.Philox:

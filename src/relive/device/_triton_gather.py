@@ -1,0 +1,183 @@
+"""The items of a draw as one Triton kernel: windows, sums of rewards, and every field, one program an item."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .._ring.lanes import COUNTERS, END, LOST, TERMINATED, TRUNCATED
+from ._layout import Layout
+from ._ops_gather import Fields
+from ._state import DRAWN, EMPTY, State
+from ._triton_rows import Words, at_of, in_words, row_of, size_of, warps_of
+
+_COUNTERS = tl.constexpr(COUNTERS)
+_END, _LOST = tl.constexpr(END), tl.constexpr(LOST)
+_TERMINATED, _TRUNCATED = tl.constexpr(TERMINATED), tl.constexpr(TRUNCATED)
+_DRAWN, _EMPTY = tl.constexpr(DRAWN), tl.constexpr(EMPTY)
+
+
+class Gather:
+    """Reads transitions as `_ops_gather.transitions` does.
+
+    Args:
+        layout: The sizes.
+        state: The tensors.
+        gammas: `gamma**0` to `gamma**n`.
+    """
+
+    def __init__(self, layout: Layout, state: State, gammas: tuple[float, ...]) -> None:
+        self._layout, self._state, self._gammas = layout, state, gammas
+        self._folds = len(gammas) > 2
+        reward = layout.part("reward")
+        copied = [part for part in layout.parts if not (self._folds and part is reward)]
+        observed = [part for part in layout.parts if part.observed]
+        self._jobs = [(part.keys, part) for part in copied]
+        self._jobs += [(("next_obs", *part.keys[1:]), part) for part in observed]
+        self._after = (0,) * len(copied) + (1,) * len(observed)
+        self._words = Words.of(layout, state, [part for _, part in self._jobs])
+        self._reward = reward
+        self._rewards = state.rows[reward.array].view(-1).view(reward.dtype)
+
+    def __call__(self, slots: Tensor, weights: Tensor | None, items: Tensor) -> Fields:
+        """The fields of the items at `slots`, and their weights.
+
+        Args:
+            slots: int64 `[B]`.
+            weights: float32 `[B]`; None: all are 1.
+            items: A number that is above 0 where there are items; else all fields are zeros, and ids -1.
+        """
+        n, layout, state, device = len(slots), self._layout, self._state, slots.device
+
+        def made(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+            return torch.empty((n, *shape), dtype=dtype, device=device)
+
+        fields: Fields = {keys: made(part.shape, part.dtype) for keys, part in self._jobs}
+        copies = tuple(in_words(fields[keys], size_of(layout, part)) for keys, part in self._jobs)
+        reward, itemsize = self._reward, self._reward.dtype.itemsize
+        if self._folds:
+            fields["reward",] = made(reward.shape, reward.dtype)
+        for name, dtype in _FACTS.items():
+            fields[name,] = made((), dtype)
+        drawn = made((), torch.float32) if weights is None else weights
+        fields["weights",] = drawn
+        with torch.cuda.device_of(slots):  # type: ignore[no-untyped-call]
+            _gather[(n,)](
+                slots,
+                items,
+                state.counters,
+                state.marks,
+                state.flags,
+                state.discounts,
+                drawn,
+                tuple(fields[name,].view(torch.uint8) if dtype is torch.bool else fields[name,]
+                      for name, dtype in _FACTS.items()),
+                self._words.rows,
+                copies,
+                self._rewards,
+                fields["reward",].view(-1),
+                n,
+                OFFSETS=self._words.offsets,
+                WORDS=self._words.words,
+                STRIDES=self._words.strides,
+                AFTER=self._after,
+                GAMMAS=self._gammas,
+                REWARD_OFFSET=reward.offset // itemsize,
+                REWARD_STRIDE=layout.widths[reward.array] // itemsize,
+                REWARDS=reward.nbytes // itemsize if self._folds else 0,
+                FILLS=weights is None,
+                LANES=layout.lanes,
+                ROWS=layout.rows,
+                DEPTH=layout.depth,
+                TOGETHER=layout.block,
+                BLOCK=self._words.block,
+                **warps_of(self._words.block),
+            )  # fmt: skip
+        return fields
+
+
+_FACTS = {
+    "discount": torch.float32,
+    "terminated": torch.bool,
+    "truncated": torch.bool,
+    "steps": torch.int32,
+    "ids": torch.int64,
+}
+
+
+@triton.jit
+def _gather(
+    slots,
+    items,
+    counters,
+    marks,
+    flags,
+    discounts,
+    weights,
+    facts,
+    rows,
+    copies,
+    rewards,
+    reward_out,
+    n,
+    OFFSETS: tl.constexpr,
+    WORDS: tl.constexpr,
+    STRIDES: tl.constexpr,
+    AFTER: tl.constexpr,
+    GAMMAS: tl.constexpr,
+    REWARD_OFFSET: tl.constexpr,
+    REWARD_STRIDE: tl.constexpr,
+    REWARDS: tl.constexpr,
+    FILLS: tl.constexpr,
+    LANES: tl.constexpr,
+    ROWS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    TOGETHER: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    item = tl.program_id(0).to(tl.int64)
+    valid = tl.load(items) > 0
+    row, lane = row_of(counters, tl.load(slots + item), LANES, ROWS, _COUNTERS)
+    at = at_of(row, lane, LANES, DEPTH, TOGETHER)
+    mark = tl.load(marks + at).to(tl.int32)
+    steps = row * 0 + 1
+    for _ in tl.static_range(len(GAMMAS) - 2):
+        going = (mark & _END) == 0
+        steps = steps + going.to(tl.int64)
+        later = tl.load(marks + at_of(row + steps - 1, lane, LANES, DEPTH, TOGETHER)).to(tl.int32)
+        mark = tl.where(going, later, mark)
+    lost = (mark & _LOST) != 0
+    terminated = (mark & _TERMINATED) != 0
+    after = at_of(row + steps - lost.to(tl.int64), lane, LANES, DEPTH, TOGETHER)
+    # The last row of each tensor is zero.
+    at = tl.where(valid, at, LANES * DEPTH)
+    after = tl.where(valid, after, LANES * DEPTH)
+    for f in tl.static_range(len(WORDS)):
+        begin = tl.where(AFTER[f] == 1, after, at) * STRIDES[f] + OFFSETS[f]
+        for start in range(0, WORDS[f], BLOCK):
+            i = start + tl.arange(0, BLOCK)
+            here = i < WORDS[f]
+            tl.store(copies[f] + item * WORDS[f] + i, tl.load(rows[f] + begin + i, here, 0), here)
+    for start in range(0, REWARDS, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        here = i < REWARDS
+        from_here = rewards + REWARD_OFFSET + i
+        total = tl.load(from_here + at * REWARD_STRIDE, here, 0).to(tl.float64)
+        for k in tl.static_range(1, len(GAMMAS) - 1):
+            place = at_of(row + k, lane, LANES, DEPTH, TOGETHER)
+            more = tl.load(from_here + place * REWARD_STRIDE, here, 0).to(tl.float64)
+            total = tl.where(valid & (k < steps), total + more * GAMMAS[k], total)
+        tl.store(reward_out + item * REWARDS + i, total.to(reward_out.dtype.element_ty), here)
+    discount = tl.load(discounts + steps)
+    tl.store(facts[0] + item, tl.where(terminated | lost | (valid == 0), 0.0, discount))
+    tl.store(facts[1] + item, (terminated & valid).to(tl.uint8))
+    tl.store(facts[2] + item, (((mark & _TRUNCATED) != 0) & valid).to(tl.uint8))
+    tl.store(facts[3] + item, tl.where(valid, steps, 0).to(tl.int32))
+    tl.store(facts[4] + item, tl.where(valid, row * LANES + lane, -1))
+    if FILLS:
+        tl.store(weights + item, valid.to(tl.float32))
+    if item == 0:
+        tl.store(flags + _DRAWN, tl.load(flags + _DRAWN) + n)
+        tl.store(flags + _EMPTY, tl.load(flags + _EMPTY) + (valid == 0).to(tl.int64))

@@ -1,0 +1,86 @@
+"""What the Triton kernels that read and write rows share: the columns of a buffer as words, and where rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .._ring.lanes import HEAD
+from ._layout import Layout, Part
+from ._state import State
+
+WORD = 4  # bytes
+SMALLEST_BLOCK, LARGEST_BLOCK = 32, 1024
+
+_HEAD = tl.constexpr(HEAD)
+
+
+class Words(NamedTuple):
+    """Fields of rows as words of four bytes, or single bytes where that does not fit.
+
+    Attributes:
+        rows: For each field a view of the tensor that has it, flat.
+        offsets: Its first word in a row.
+        words: Its words.
+        strides: Words of a row.
+    """
+
+    rows: tuple[Tensor, ...]
+    offsets: tuple[int, ...]
+    words: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, layout: Layout, state: State, parts: Sequence[Part]) -> Words:
+        """The fields `parts`."""
+        sizes = [size_of(layout, part) for part in parts]
+        rows = [in_words(state.rows[part.array], size) for part, size in zip(parts, sizes, strict=True)]
+        return cls(
+            tuple(rows),
+            tuple(part.offset // size for part, size in zip(parts, sizes, strict=True)),
+            tuple(part.nbytes // size for part, size in zip(parts, sizes, strict=True)),
+            tuple(layout.widths[part.array] // size for part, size in zip(parts, sizes, strict=True)),
+        )
+
+    @property
+    def block(self) -> int:
+        """How many words a program takes at a time."""
+        widest = max(self.words, default=1)
+        return min(max(1 << (widest - 1).bit_length(), SMALLEST_BLOCK), LARGEST_BLOCK)
+
+
+def size_of(layout: Layout, part: Part) -> int:
+    """Bytes of the words in which a field is copied."""
+    return WORD if (part.nbytes | part.offset | layout.widths[part.array]) % WORD == 0 else 1
+
+
+def in_words(tensor: Tensor, size: int) -> Tensor:
+    """A contiguous tensor as words of `size` bytes, flat."""
+    return tensor.reshape(-1).view(torch.int32 if size == WORD else torch.uint8)
+
+
+def warps_of(block: int) -> dict[str, int | bool]:
+    """How kernels of one program a row are compiled: powers and sums have the bits of the ops without fusion alone."""
+    return {"num_warps": 1 if block <= 128 else 4, "num_stages": 1, "enable_fp_fusion": False}
+
+
+@triton.jit
+def at_of(row, lane, LANES: tl.constexpr, DEPTH: tl.constexpr, TOGETHER: tl.constexpr):
+    """Where rows of lanes are in the tensors; any number leads somewhere inside."""
+    memory = row % DEPTH
+    memory = tl.where(memory < 0, memory + DEPTH, memory)
+    return (memory // TOGETHER * LANES + lane) * TOGETHER + memory % TOGETHER
+
+
+@triton.jit
+def row_of(counters, slot, LANES: tl.constexpr, ROWS: tl.constexpr, COUNTERS: tl.constexpr):
+    """The newest row that has a slot, and its lane."""
+    lane = slot % LANES
+    head = tl.load(counters + lane * COUNTERS + _HEAD)
+    behind = head % ROWS - slot // LANES
+    return head - tl.where(behind > 0, behind, behind + ROWS), lane
