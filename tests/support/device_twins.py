@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import relive
 from relive._base.nests import mapped
@@ -18,6 +19,8 @@ FIELDS: dict[str, Any] = {
 }
 ARRAYS = ("ring/marks", "ring/counters", "ring/clock", "ring/given", "sampler/priorities", "sampler/priorities.state",
           "sampler/priorities.draws")  # fmt: skip
+# What a device is given beside the fields of a step.
+GIVEN = ("next_obs", "final_obs", "final_mask", "mask")
 
 
 def tensors(nest: Any) -> Any:
@@ -51,40 +54,44 @@ class Twins:
     def chosen(self, who: np.ndarray, yes: Any, no: Any) -> Any:
         return {key: np.where(who.reshape(-1, *[1] * (a.ndim - 1)), a, no[key]) for key, a in yes.items()}
 
-    def add(self, *, ends: float = 0.05, jumps: float = 0.02, priority: bool = False) -> np.ndarray:
-        """One step: ends of both kinds, one in five without a final observation, jumps, lanes left out."""
+    def step(self, ends: float = 0.05, jumps: float = 0.02) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Any, Any]:
+        """The tensors of a step; which lanes take part and know what follows; final and next observations.
+
+        Ends of both kinds, one in five without a final observation, jumps, lanes left out.
+        """
         rng, lanes = self.rng, self.lanes
         self.obs = self.chosen(rng.random(lanes) < jumps, self.observation(), self.obs)
-        nexts, reset = self.observation(), self.observation()
+        final, reset = self.observation(), self.observation()
         active = rng.random(lanes) < 0.7 if rng.random() < 0.3 else np.ones(lanes, bool)
         terminated, truncated, known = rng.random(lanes) < ends, rng.random(lanes) < ends, rng.random(lanes) < 0.8
-        ended = terminated | truncated
         fields = {
             "obs": self.obs,
             "action": rng.standard_normal((lanes, 2)).astype(np.float32),
             "reward": rng.standard_normal(lanes).astype(np.float32),
             "log_prob": rng.standard_normal(lanes),
             "flag": rng.random(lanes) < 0.5,
+            "terminated": terminated,
+            "truncated": truncated,
         }
-        extra = {"priority": rng.random(lanes) * 9 * (rng.random(lanes) < 0.8)} if priority else {}
-        flags = {"terminated": terminated, "truncated": truncated}
-        lost, ids = active & ended & ~known, np.full(lanes, -1)
-        for which, more in ((active & ~lost, {"next_obs": nexts}), (lost, {})):
+        nexts = self.chosen(terminated | truncated, reset, final)
+        # As simulators that reset by themselves: the next observation is that of the next episode.
+        given = {"next_obs": nexts, "final_obs": final} if rng.random() < 0.5 else {"next_obs": final}
+        return tensors({**fields, **given, "final_mask": known, "mask": active}), active, known, final, nexts
+
+    def add(self, *, priority: bool = False) -> None:
+        """One step; see `step`."""
+        step, active, known, final, nexts = self.step()
+        fields = {name: mapped(Tensor.numpy, value) for name, value in step.items() if name not in GIVEN}
+        extra = {"priority": self.rng.random(self.lanes) * 9 * (self.rng.random(self.lanes) < 0.8)} if priority else {}
+        lost, ids = active & (fields["terminated"] | fields["truncated"]) & ~known, np.full(self.lanes, -1)
+        for which, more in ((active & ~lost, {"next_obs": final}), (lost, {})):
             who = np.flatnonzero(which)
             if len(who):
-                step = mapped(lambda value, who=who: value[who], {**fields, **flags, **more, **extra})
-                ids[who] = self.host.add(**step, env_ids=who)
+                of_lanes = mapped(lambda value, who=who: value[who], {**fields, **more, **extra})
+                ids[who] = self.host.add(**of_lanes, env_ids=who)
         self.host.can_sample(1)  # takes in what came: a priority that is overwritten before is none that was given
-        # As simulators that reset by themselves: the next observation is that of the next episode.
-        given = {"next_obs": self.chosen(ended, reset, nexts), "final_obs": nexts, "final_mask": known, "mask": active}
-        if rng.random() < 0.5:
-            given |= {"next_obs": nexts, "final_obs": None}
-        found = self.device.add(
-            **tensors({**fields, **flags, **{k: v for k, v in {**given, **extra}.items() if v is not None}})
-        )
-        assert found.tolist() == ids.tolist()
-        self.obs = self.chosen(active, self.chosen(ended, reset, nexts), self.obs)
-        return ids
+        assert self.device.add(**step, **tensors(extra)).tolist() == ids.tolist()
+        self.obs = self.chosen(active, nexts, self.obs)
 
     def cut(self) -> None:
         who = self.rng.random(self.lanes) < 0.5

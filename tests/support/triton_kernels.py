@@ -8,16 +8,30 @@ from __future__ import annotations
 import json
 import math
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
 import torch
 from device_trees import CAPACITIES, leaves, ring_with_a_life, some_ids, twins
+from device_twins import Twins
 
-from relive import Anneal, Prioritized
+from relive import Anneal, DeviceBuffer, Prioritized, ReliveWarning, Transitions, Uniform
 from relive._ring import kernels_numpy
-from relive.device import _draw, _tree, _triton_draw, _triton_numbers, _triton_update, _update
+from relive.device import (
+    _draw,
+    _tree,
+    _triton_draw,
+    _triton_gather,
+    _triton_numbers,
+    _triton_update,
+    _triton_write,
+    _update,
+)
 from relive.device._random import key_of
+
+# Numbers that a float32 has not.
+GAMMA, INITIAL = 0.9, 0.7
 
 
 def same(*pairs: tuple[Any, Any]) -> None:
@@ -111,6 +125,29 @@ def updates(sizes: tuple[int, ...] = (1, 200)) -> None:
         assert tree.state[3] > 0
 
 
+def buffers() -> None:
+    """Whole buffers beside ordinary ones: rings of a few rows, which wrap in mid-call, and of blocks."""
+    warnings.simplefilter("ignore", ReliveWarning)
+    for capacity, lanes, n, boundaries, sampler in (
+        (3 * 9, 3, 3, 1 / 16, Prioritized(initial=INITIAL)),
+        (3 * 9, 3, 3, 1 / 16, Uniform()),
+        (2, 2, 1, 1.0, Prioritized()),
+    ):
+        item = Transitions(n_step=n, gamma=GAMMA)
+        both = Twins(capacity, lanes, item=item, sampler=sampler, boundaries=boundaries, kernels="triton")
+        for i in range(16):
+            both.add(priority=sampler.prioritizes and i % 5 == 4)
+            if i == 11:
+                both.cut()
+            if i % 3 == 2:
+                both.sample(8)
+                if sampler.prioritizes:
+                    both.update()
+        both.assert_same_arrays()
+        both.device.check()
+        assert both.device.stats() == both.host.stats()
+
+
 def compiled(backend: str, arch: str, warp: str) -> None:
     """Write the assembly and the LLVM code of every kernel, with the arguments it is launched with, to the output."""
     from triton import compile
@@ -122,14 +159,20 @@ def compiled(backend: str, arch: str, warp: str) -> None:
 
     def note(kernel: Any, programs: int, block: int, *args: Any, **constants: Any) -> None:
         constants["BLOCK"] = block
-        types = ["*" + kinds[each.dtype] if isinstance(each, torch.Tensor) else "i32" for each in args]
+
+        def kind(each: Any) -> Any:
+            if isinstance(each, tuple):
+                return tuple(map(kind, each))
+            return "*" + kinds[each.dtype] if isinstance(each, torch.Tensor) else "i32"
+
+        types = list(map(kind, args))
         signature = dict(zip(kernel.arg_names, types, strict=False)) | dict.fromkeys(constants, "constexpr")
         name = f"{kernel.fn.__name__}{'' if programs > 1 or not constants.get('WHOLE', True) else '.whole'}"
         if name not in launched:
             source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
             launched[name] = compile(source, target=target, options=_triton_numbers.options_of(block)).asm
 
-    _triton_draw.launch = _triton_update.launch = note
+    _triton_draw.launch = _triton_update.launch = _triton_write.launch = _triton_gather.launch = note
     tree, (key, place) = twins(4097).tree, key_of(np.random.Philox(7))
     clock, late = torch.zeros(2, dtype=torch.float64), torch.zeros(4, dtype=torch.int64)
     for n in (1024, 5000):
@@ -140,5 +183,9 @@ def compiled(backend: str, arch: str, warp: str) -> None:
         marks, counters = torch.zeros((4, 64, 32), dtype=torch.uint8), torch.zeros((64, 16), dtype=torch.int64)
         _triton_update.update(tree, marks, counters, 99, ids, td, late, 1e-6, 0.6)
         _triton_update.rebuild(tree, ids)
+    twins_of_buffers = Twins(99 * 64, 64, item=Transitions(n_step=3, gamma=GAMMA), sampler=Prioritized(initial=INITIAL))
+    buffer = DeviceBuffer.of(twins_of_buffers.host, device="cpu", kernels="triton")
+    buffer.add(**twins_of_buffers.step()[0], priority=torch.ones(64))
+    buffer.sample(4)
     parts = ("ttir", "ptx", "amdgcn", "llir")
     json.dump({name: {part: asm[part] for part in parts if part in asm} for name, asm in launched.items()}, sys.stdout)

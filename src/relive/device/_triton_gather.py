@@ -11,7 +11,8 @@ from .._ring.lanes import COUNTERS, END, LOST, TERMINATED, TRUNCATED
 from ._layout import Layout
 from ._ops_gather import Fields
 from ._state import DRAWN, EMPTY, State
-from ._triton_rows import Words, at_of, in_words, row_of, size_of, warps_of
+from ._triton_numbers import launch
+from ._triton_rows import Words, at_of, in_words, row_of, size_of
 
 _COUNTERS = tl.constexpr(COUNTERS)
 _END, _LOST = tl.constexpr(END), tl.constexpr(LOST)
@@ -63,38 +64,40 @@ class Gather:
             fields[name,] = made((), dtype)
         drawn = made((), torch.float32) if weights is None else weights
         fields["weights",] = drawn
-        with torch.cuda.device_of(slots):  # type: ignore[no-untyped-call]
-            _gather[(n,)](
-                slots,
-                items,
-                state.counters,
-                state.marks,
-                state.flags,
-                state.discounts,
-                drawn,
-                tuple(fields[name,].view(torch.uint8) if dtype is torch.bool else fields[name,]
-                      for name, dtype in _FACTS.items()),
-                self._words.rows,
-                copies,
-                self._rewards,
-                fields["reward",].view(-1),
-                n,
-                OFFSETS=self._words.offsets,
-                WORDS=self._words.words,
-                STRIDES=self._words.strides,
-                AFTER=self._after,
-                GAMMAS=self._gammas,
-                REWARD_OFFSET=reward.offset // itemsize,
-                REWARD_STRIDE=layout.widths[reward.array] // itemsize,
-                REWARDS=reward.nbytes // itemsize if self._folds else 0,
-                FILLS=weights is None,
-                LANES=layout.lanes,
-                ROWS=layout.rows,
-                DEPTH=layout.depth,
-                TOGETHER=layout.block,
-                BLOCK=self._words.block,
-                **warps_of(self._words.block),
-            )  # fmt: skip
+        launch(
+            _gather,
+            n,
+            self._words.block,
+            slots,
+            items,
+            state.counters,
+            state.marks,
+            state.flags,
+            state.discounts,
+            drawn,
+            tuple(
+                fields[name,].view(torch.uint8) if dtype is torch.bool else fields[name,]
+                for name, dtype in _FACTS.items()
+            ),
+            self._words.rows,
+            copies,
+            self._rewards,
+            fields["reward",].view(-1),
+            n,
+            OFFSETS=self._words.offsets,
+            WORDS=self._words.words,
+            STRIDES=self._words.strides,
+            AFTER=self._after,
+            GAMMAS=self._gammas,
+            REWARD_OFFSET=reward.offset // itemsize,
+            REWARD_STRIDE=layout.widths[reward.array] // itemsize,
+            REWARDS=reward.nbytes // itemsize if self._folds else 0,
+            FILLS=weights is None,
+            LANES=layout.lanes,
+            ROWS=layout.rows,
+            DEPTH=layout.depth,
+            TOGETHER=layout.block,
+        )
         return fields
 
 

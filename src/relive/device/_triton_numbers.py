@@ -38,7 +38,7 @@ def block_of(n: int, most: int) -> int:
 
 def options_of(block: int) -> dict[str, int | bool]:
     """How kernels are compiled. Without stages nothing is read ahead of a barrier."""
-    warps = min(max(block, SMALLEST_PROGRAM) // WARP, MOST_WARPS)
+    warps = min(max(block // WARP, 1), MOST_WARPS)
     return {"num_warps": warps, "num_stages": 1, "enable_fp_fusion": False}
 
 

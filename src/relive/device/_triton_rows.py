@@ -64,11 +64,6 @@ def in_words(tensor: Tensor, size: int) -> Tensor:
     return tensor.reshape(-1).view(torch.int32 if size == WORD else torch.uint8)
 
 
-def warps_of(block: int) -> dict[str, int | bool]:
-    """How kernels of one program a row are compiled: powers and sums have the bits of the ops without fusion alone."""
-    return {"num_warps": 1 if block <= 128 else 4, "num_stages": 1, "enable_fp_fusion": False}
-
-
 @triton.jit
 def at_of(row, lane, LANES: tl.constexpr, DEPTH: tl.constexpr, TOGETHER: tl.constexpr):
     """Where rows of lanes are in the tensors; any number leads somewhere inside."""

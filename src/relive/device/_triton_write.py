@@ -37,8 +37,8 @@ from ._layout import Layout
 from ._ops_write import Step
 from ._state import COME_ANCHORS, GONE_ANCHORS, UNFIT, State
 from ._tree import COUNT, ITEMS, LARGEST
-from ._triton_numbers import power
-from ._triton_rows import Words, at_of, in_words, size_of, warps_of
+from ._triton_numbers import launch, power
+from ._triton_rows import Words, at_of, in_words, size_of
 
 _STEP, _CUT, _LOST, _FIRST, _START = (tl.constexpr(mark) for mark in (STEP, CUT, LOST, FIRST, START))
 _TERMINATED, _TRUNCATED, _END = (tl.constexpr(mark) for mark in (TERMINATED, TRUNCATED, END))
@@ -69,7 +69,7 @@ class Write:
         self._most_gone = min(4 + runs, layout.rows)
         self._observed = [part for part in layout.parts if part.observed]
         self._words = Words.of(layout, state, layout.parts)
-        self._of_obs = tuple(layout.parts.index(part) for part in self._observed)
+        self._of_obs = Words.of(layout, state, self._observed)
 
     @property
     def touched(self) -> int:
@@ -84,51 +84,56 @@ class Write:
         slots = torch.empty(lanes * self.touched if prioritized else 0, dtype=torch.int64, device=device)
         values = tuple(in_words(step.values[part.keys], size_of(layout, part)) for part in layout.parts)
         nexts = tuple(in_words(step.nexts[part.keys], size_of(layout, part)) for part in self._observed)
+        observed = tuple(value for part, value in zip(layout.parts, values, strict=True) if part.observed)
         masks = tuple(
             mask.contiguous().view(torch.uint8) for mask in (step.active, step.known, step.terminated, step.truncated)
         )
-        with torch.cuda.device_of(ids):  # type: ignore[no-untyped-call]
-            _write[(lanes,)](
-                state.counters,
-                state.marks,
-                state.given,
-                state.clock if step.priority is None else step.priority,
-                state.tree,
-                state.sums,
-                state.places,
-                state.ends,
-                state.flags,
-                ids,
-                slots,
-                masks,
-                values,
-                nexts,
-                self._words.rows,
-                OFFSETS=self._words.offsets,
-                WORDS=self._words.words,
-                STRIDES=self._words.strides,
-                OF_OBS=self._of_obs,
-                COMPARES=not step.continues,
-                GIVES=step.priority is not None,
-                KEEPS=len(state.given) > 0,
-                PRIORITIZED=prioritized,
-                ALPHA=self._alpha or 0.0,
-                INITIAL=self._initial,
-                GIVEN_UP=self._given_up,
-                MOST_GONE=self._most_gone,
-                MOST_READY=layout.most_ready,
-                SPAN=layout.span,
-                STARTS=layout.starts,
-                KEPT=layout.steps,
-                LANES=lanes,
-                ROWS=layout.rows,
-                DEPTH=layout.depth,
-                TOGETHER=layout.block,
-                GONE_BLOCK=triton.next_power_of_2(self._most_gone),
-                COME_BLOCK=triton.next_power_of_2(layout.most_ready),
-                BLOCK=self._words.block,
-                **warps_of(self._words.block),
-            )
+        launch(
+            _write,
+            lanes,
+            self._words.block,
+            state.counters,
+            state.marks,
+            state.given,
+            state.clock if step.priority is None else step.priority,
+            state.tree,
+            state.sums,
+            state.places,
+            state.ends,
+            state.flags,
+            ids,
+            slots,
+            masks,
+            values,
+            self._words.rows,
+            observed,
+            nexts,
+            self._of_obs.rows,
+            OFFSETS=self._words.offsets,
+            WORDS=self._words.words,
+            STRIDES=self._words.strides,
+            OBS_OFFSETS=self._of_obs.offsets,
+            OBS_WORDS=self._of_obs.words,
+            OBS_STRIDES=self._of_obs.strides,
+            COMPARES=not step.continues,
+            GIVES=step.priority is not None,
+            KEEPS=len(state.given) > 0,
+            PRIORITIZED=prioritized,
+            ALPHA=self._alpha or 0.0,
+            INITIAL=self._initial,
+            GIVEN_UP=self._given_up,
+            MOST_GONE=self._most_gone,
+            MOST_READY=layout.most_ready,
+            SPAN=layout.span,
+            STARTS=layout.starts,
+            KEPT=layout.steps,
+            LANES=lanes,
+            ROWS=layout.rows,
+            DEPTH=layout.depth,
+            TOGETHER=layout.block,
+            GONE_BLOCK=triton.next_power_of_2(self._most_gone),
+            COME_BLOCK=triton.next_power_of_2(layout.most_ready),
+        )
         return ids, slots
 
 
@@ -178,12 +183,16 @@ def _write(
     slots,
     masks,
     values,
-    nexts,
     rows,
+    observed,
+    nexts,
+    obs_rows,
     OFFSETS: tl.constexpr,
     WORDS: tl.constexpr,
     STRIDES: tl.constexpr,
-    OF_OBS: tl.constexpr,
+    OBS_OFFSETS: tl.constexpr,
+    OBS_WORDS: tl.constexpr,
+    OBS_STRIDES: tl.constexpr,
     COMPARES: tl.constexpr,
     GIVES: tl.constexpr,
     KEEPS: tl.constexpr,
@@ -234,10 +243,9 @@ def _write(
     if COMPARES:
         here = at_of(memory, lane, LANES, DEPTH, TOGETHER)
         differing = 0
-        for o in tl.static_range(len(OF_OBS)):
-            f = OF_OBS[o]
-            begin = here * STRIDES[f] + OFFSETS[f]
-            differing += _differs(values[f], lane * WORDS[f], rows[f], begin, WORDS[f], BLOCK)
+        for o in tl.static_range(len(OBS_WORDS)):
+            begin = here * OBS_STRIDES[o] + OBS_OFFSETS[o]
+            differing += _differs(observed[o], lane * OBS_WORDS[o], obs_rows[o], begin, OBS_WORDS[o], BLOCK)
         closing = (active & holds & (differing != 0)) != 0
     begins = (active & ((opened == 0) | closing)) != 0
 
@@ -250,11 +258,11 @@ def _write(
         moved = 0
         other = 0
         last_at = at_of(last, lane, LANES, DEPTH, TOGETHER)
-        for o in tl.static_range(len(OF_OBS)):
-            f = OF_OBS[o]
-            final = newest * STRIDES[f] + OFFSETS[f]
-            moved += _differs(rows[f], last_at * STRIDES[f] + OFFSETS[f], rows[f], final, WORDS[f], BLOCK)
-            other += _differs(values[f], lane * WORDS[f], rows[f], final, WORDS[f], BLOCK)
+        for o in tl.static_range(len(OBS_WORDS)):
+            final_at = newest * OBS_STRIDES[o] + OBS_OFFSETS[o]
+            before_at = last_at * OBS_STRIDES[o] + OBS_OFFSETS[o]
+            moved += _differs(obs_rows[o], before_at, obs_rows[o], final_at, OBS_WORDS[o], BLOCK)
+            other += _differs(observed[o], lane * OBS_WORDS[o], obs_rows[o], final_at, OBS_WORDS[o], BLOCK)
         tl.store(c + _ENDS, tl.load(c + _ENDS) + tl.where(moved != 0, 1, 0))
         tl.store(c + _REPEATS, tl.load(c + _REPEATS) + tl.where((moved != 0) & (other == 0), 1, 0))
 
@@ -327,9 +335,9 @@ def _write(
     gone = tl.where(follows, tl.maximum(gone, head + 1 - DEPTH), gone)
     head = head + final.to(tl.int64)
     memory = tl.where(final, (memory + 1) % DEPTH, memory)
-    for o in tl.static_range(len(OF_OBS)):
-        f = OF_OBS[o]
-        _put(rows[f], at * STRIDES[f] + OFFSETS[f], nexts[o], lane * WORDS[f], follows, WORDS[f], BLOCK)
+    for o in tl.static_range(len(OBS_WORDS)):
+        begin = at * OBS_STRIDES[o] + OBS_OFFSETS[o]
+        _put(obs_rows[o], begin, nexts[o], lane * OBS_WORDS[o], follows, OBS_WORDS[o], BLOCK)
     tl.debug_barrier()
     tl.store(marks + at, (head * 0).to(tl.uint8), follows)
     held = tl.where(going, head, held)
@@ -359,7 +367,7 @@ def _write(
         tl.debug_barrier()
         raw = tl.load(given + come_at, came, 0.0)
         largest = tl.load(sums + _LARGEST)
-        largest = tl.where(largest > 0, largest, INITIAL)
+        largest = tl.where(largest > 0, largest, largest * 0.0 + INITIAL)  # a number alone becomes a float32
         raw = tl.where(raw.to(tl.int64, bitcast=True) < 0, -raw, largest)
         slot = come % ROWS * LANES + lane
         value = power(raw, ALPHA)
