@@ -33,6 +33,15 @@ def test_kernels_and_ops_agree() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_launches_of_a_turn() -> None:
+    """Adding, drawing, gathering and updating."""
+    done = run_python("import triton_kernels\ntriton_kernels.launches()", TRITON_INTERPRET="1")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found) == 4
+    assert max(found.values()) <= 10, found
+
+
 @pytest.fixture(scope="module", params=TARGETS, ids=lambda target: target[1])
 def code(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Code:
     """What every kernel becomes on a device, none of which is there."""

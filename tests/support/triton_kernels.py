@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from device_trees import CAPACITIES, leaves, ring_with_a_life, some_ids, twins
 from device_twins import Twins
+from no_wait import NoWait
 
 from relive import Anneal, DeviceBuffer, Prioritized, ReliveWarning, Transitions, Uniform
 from relive._ring import kernels_numpy
@@ -146,6 +147,30 @@ def buffers() -> None:
         both.assert_same_arrays()
         both.device.check()
         assert both.device.stats() == both.host.stats()
+
+
+def launches() -> None:
+    """Count what a turn starts on a device: Triton's kernels, and PyTorch's own."""
+    started = [0]
+
+    def count(*_: Any, **__: Any) -> None:
+        started[0] += 1
+
+    _triton_draw.launch = _triton_update.launch = _triton_write.launch = _triton_gather.launch = count
+    found = {}
+    for sampler in (Uniform(), Prioritized()):
+        both = Twins(64 * 50, 64, item=Transitions(n_step=3), sampler=sampler, kernels="triton")
+        step = both.step()[0]
+        step["next_obs"] = step.pop("final_obs", step["next_obs"])
+        for lanes, n in ((64, 256), (64, 4096)):
+            started[0] = 0
+            with NoWait() as mode:
+                both.device.add(**step)
+                batch = both.device.sample(n)
+                if sampler.prioritizes:
+                    both.device.update_priorities(batch.ids, batch.reward[:, None])
+            found[f"{type(sampler).__name__} {lanes} {n}"] = started[0] + mode.launches
+    json.dump(found, sys.stdout)
 
 
 def compiled(backend: str, arch: str, warp: str) -> None:

@@ -116,14 +116,14 @@ class Arguments:
         return found
 
     def td_errors(self, td_error: Any, ids: Tensor, at: str) -> Tensor:
-        """TD errors, one for each id, `[B]` or `[B, 1]`, as float64."""
+        """TD errors, one for each id, of `[B]` or `[B, 1]`; of any floating-point dtype."""
         found = self._tensor(td_error, at).detach()
         if found.shape == (len(ids), 1):
             found = found[:, 0]
         if found.shape != ids.shape or found.dtype not in _FLOATS:
             wanted = f"floating-point numbers of shape `({len(ids)},)`, one per id"
             raise ArgumentError(message(wanted, _described(found), at))
-        return found.double()
+        return found.contiguous()
 
     def beta(self, beta: Any) -> Tensor:
         """An exponent of weights, as a number of the device; a tensor may change while a graph is replayed."""
