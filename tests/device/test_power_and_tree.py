@@ -14,6 +14,7 @@ from needs import needs
 torch = needs("torch")
 
 from device_trees import CAPACITIES, Twins, leaves, ring_with_a_life, some_ids, twins, uniforms
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from relive import Anneal, Prioritized
 from relive._ring import kernels_numpy
@@ -116,6 +117,25 @@ def test_draws_with_weights(weights: str, beta: float | Anneal, stratified: bool
         np.testing.assert_array_equal(drawn.slots.numpy(), expected.slots)
         assert drawn.weights.numpy().tobytes() == np.asarray(expected.weights).tobytes()
         assert draws.tolist() == [call + 1, expected.beta]
+
+
+class DividedByTensors(TorchDispatchMode):
+    """Refuses a number as divisor: CUDA multiplies by its reciprocal, which no test on a CPU would show."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert not func._schema.name.startswith("aten::div") or isinstance(args[1], torch.Tensor)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("weights", SCALES)
+def test_divisors_are_tensors(weights: str) -> None:
+    settings, pair = Prioritized(beta=Anneal(0.4, 1.0, 7), weights=weights), twins(9, np.ones(9))
+    draws = torch.zeros(2, dtype=torch.float64)
+    with DividedByTensors():
+        drawn = _draw.prioritized(pair.tree, draws, *key_of(np.random.Philox(7)), 9, settings)
+        _tree.set_priorities(pair.tree, drawn.slots, torch.ones(9).double(), drawn.weights > 0, 0.6)
+        with pytest.raises(AssertionError):
+            draws / 3.0
 
 
 @pytest.mark.parametrize("weights", SCALES)
