@@ -16,7 +16,9 @@ import triton.language as tl
 from .._ring.kernels_numpy.power import EXP_TERMS, HIGHEST_EXPONENT, LOG_TERMS, LOWEST_EXPONENT
 from . import _power, _random
 
-SMALLEST_PROGRAM, WARP, MOST_WARPS = 128, 32, 16
+SMALLEST_PROGRAM = 128
+# As many threads as AMD has in a warp, so that no program has more threads than entries.
+WARP, MOST_WARPS = 64, 16
 
 _LOG = tl.constexpr(LOG_TERMS)
 _EXP = tl.constexpr(EXP_TERMS)
