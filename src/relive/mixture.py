@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import numpy as np
 
 from ._base import check
+from ._base.narrow import from_torch
 from .batch import Batch
 from .errors import ArgumentError, PriorityError, SchemaError, message
+
+if TYPE_CHECKING:
+    from .device import DeviceBuffer
 
 
 class Sampled(Protocol):
@@ -21,7 +25,7 @@ class Sampled(Protocol):
 
 
 class Mixture:
-    """Draw a share of every batch from one buffer and the rest from another: `ReplayBuffer`s or trajectories.
+    """Draw a share of every batch from one buffer and the rest from another: replay buffers or trajectories.
 
     Args:
         replay: The buffer that the agent fills.
@@ -31,7 +35,8 @@ class Mixture:
     Raises:
         ArgumentError: `share` is outside its limits, or a buffer has no `sample`.
 
-    Rows of `replay` come first. Fields that only one of the buffers has are left out.
+    Rows of `replay` come first. Fields that only one of the buffers has are left out. With a `DeviceBuffer` among them
+    a batch is of tensors on its device, where the items of an ordinary buffer are copied.
 
     Source: Ball et al. 2023 (RLPD) and RLinf's `ReplayBufferDataset`; both use a share of 0.5.
 
@@ -72,18 +77,23 @@ class Mixture:
         batches = [buffer.sample(count) for buffer, count in counts if count]
         if len(batches) == 1:
             return batches[0]
+        device = next((buffer.device for buffer in (self.replay, self.demonstrations) if _on_device(buffer)), None)
+        if device is not None:
+            batches = [batch if hasattr(batch["ids"], "detach") else batch.torch(device) for batch in batches]
         joined: Any = _joined(batches[0], batches[1], "$")
         return Batch(joined) if isinstance(batches[0], Batch) else joined  # a dict of tensors stays one
 
-    def update_priorities(self, ids: Any, td_error: Any) -> int:
+    def update_priorities(self, ids: Any, td_error: Any) -> int | None:
         """Set the priorities of a whole batch, in both buffers; one without priorities is passed over.
+
+        A `DeviceBuffer` gets its part without a wait. For the part of an ordinary buffer beside it the call waits.
 
         Args:
             ids: The ids of the batch, all of them and in its order: the first ones are those of `replay`.
             td_error: One number per id, of either sign, `[B]` or `[B, 1]`.
 
         Returns:
-            How many were applied.
+            How many were applied; None where a `DeviceBuffer` has some of the items.
 
         Raises:
             PriorityError: There are not as many TD errors as ids, or one of them is not finite. Nothing has changed.
@@ -91,18 +101,30 @@ class Mixture:
         """
         count = len(ids)
         first = count - int(count * self.share)
+        parts: Any = ((self.replay, slice(first)), (self.demonstrations, slice(first, None)))
+        parts = [(buffer, part) for buffer, part in parts if _prioritizes(buffer) and len(ids[part])]
+        if _on_device(self.replay) or _on_device(self.demonstrations):
+            for buffer, part in parts:
+                given = ids[part], td_error[part]
+                buffer.update_priorities(*(given if _on_device(buffer) else map(from_torch, given)))
+            return None
         detach = getattr(td_error, "detach", None)
         errors = np.asarray(detach() if callable(detach) else td_error)
         if len(errors) != count or not np.isfinite(errors).all():
             wanted, got = f"{count} finite TD errors, one per id", f"{np.isfinite(errors).sum()} of {len(errors)}"
             raise PriorityError(message(wanted, got, "$.td_error"))
-        applied = 0
-        for buffer, part in ((self.replay, slice(first)), (self.demonstrations, slice(first, None))):
-            sampler: Any = getattr(buffer, "sampler", None)
-            if sampler is not None and sampler.prioritizes and len(ids[part]):
-                update: Any = getattr(buffer, "update_priorities")  # noqa: B009 - not every buffer has it
-                applied += update(ids[part], errors[part])
-        return applied
+        return sum(int(buffer.update_priorities(ids[part], errors[part])) for buffer, part in parts)
+
+
+def _prioritizes(buffer: Any) -> bool:
+    """Whether a buffer has priorities; trajectories have no sampler."""
+    sampler = getattr(buffer, "sampler", None)
+    return sampler is not None and bool(sampler.prioritizes)
+
+
+def _on_device(buffer: Any) -> TypeGuard[DeviceBuffer]:
+    """Whether a buffer's batches are tensors of a device."""
+    return hasattr(buffer, "device")
 
 
 def _joined(first: Mapping[str, Any], second: Mapping[str, Any], at: str) -> dict[str, Any]:

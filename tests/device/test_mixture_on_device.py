@@ -1,0 +1,44 @@
+"""A mixture of a device buffer with another one, or with an ordinary one whose items are copied to the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import relive
+
+SCHEMA = relive.Schema(obs={"a": relive.Field((3,))}, action=relive.Field())
+
+
+def filled(value: float, *, device: bool, sampler: relive.samplers.Sampler) -> Any:
+    host = relive.ReplayBuffer(SCHEMA, 20, num_envs=2, sampler=sampler, seed=0)
+    obs = {"a": np.full((2, 3), value, np.float32)}
+    for _ in range(4):
+        step = {"obs": obs, "action": np.zeros(2), "reward": np.full(2, value), "next_obs": obs}
+        host.add(**step, terminated=[False] * 2, truncated=[False] * 2)
+    return relive.DeviceBuffer.of(host, device="cpu", seed=1) if device else host
+
+
+@pytest.mark.parametrize(("first", "second"), [(True, False), (False, True), (True, True)])
+def test_a_batch_and_its_priorities(first: bool, second: bool) -> None:
+    made = [filled(0.0, device=first, sampler=relive.Prioritized()),
+            filled(1.0, device=second, sampler=relive.Prioritized())]  # fmt: skip
+    mixture = relive.Mixture(*made)
+    batch = mixture.sample(6)
+    assert batch.reward.tolist() == [0, 0, 0, 1, 1, 1]
+    assert torch.equal(batch.obs.a[:, 0], batch.reward)
+    assert mixture.update_priorities(batch.ids, torch.full((6, 1), 4.0, requires_grad=True)) is None
+    for buffer, ids in zip(made, batch.ids.chunk(2), strict=True):
+        given = ids if isinstance(buffer, relive.DeviceBuffer) else ids.numpy()
+        assert np.allclose(buffer.priorities(given), 4.0)
+
+
+def test_one_without_priorities_is_passed_over() -> None:
+    made = filled(0.0, device=True, sampler=relive.Uniform()), filled(1.0, device=False, sampler=relive.Prioritized())
+    mixture = relive.Mixture(*made)
+    batch = mixture.sample(4)
+    mixture.update_priorities(batch.ids, torch.ones(4))
+    assert made[1].stats().updates == 2
