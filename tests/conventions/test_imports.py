@@ -50,6 +50,10 @@ def test_importing_and_using_a_buffer_loads_no_optional_package() -> None:
     assert loaded_after(use) == []
 
 
+def test_the_doctor_loads_no_library_of_tensors() -> None:
+    assert loaded_after("import relive.doctor") == ["gymnasium"]
+
+
 def test_meta_a_loaded_package_is_seen() -> None:
     assert loaded_after("import relive, rich") == ["rich"]
 

@@ -37,6 +37,13 @@ FAULTS = {
     "gives the TD errors in the wrong order": ("C", "reaches"),
     "ignores updates": ("C", "reaches"),
     "changes the others before it refuses": ("C", "NaN"),
+    "marks what it draws": ("D", "changes"),
+    "marks what it draws, and takes the marks back": ("D", "changes"),
+    "sums in float32": ("D", "mass"),
+    "sums in float32, one by one": ("D", "mass"),
+    "draws float32 numbers": ("D", "mass"),
+    "sums in float32 and draws from strata": ("D", "mass"),
+    "takes masses of 0 for 1": ("D", "mass"),
 }
 
 
@@ -65,6 +72,7 @@ class Planted:
             self._steps: list[dict[int, Any]] = [{} for _ in range(num_envs)]  # by slot
             self._heads, self._rows = [0] * num_envs, rows
             self._priority = np.zeros((num_envs, rows))
+            self._marks = np.zeros((num_envs, rows), np.int8)
         self._capacity = capacity
         envs = gymnasium.vector.SyncVectorEnv([make_env] * num_envs, autoreset_mode=autoreset_mode)
         obs, _ = envs.reset()
@@ -150,10 +158,27 @@ class Planted:
             at = np.minimum(np.searchsorted(bounds, self._rng.random(n) * bounds[-1], side="right"), len(mass) - 1)
             least = mass[[*self._filled()]].min()
             weights = least / mass[at] if "divides" in self.fault else 1.0 / (mass[at] * len(mass) / bounds[-1])
+        if "marks" in self.fault:
+            self._marks.ravel()[at] = 1
         items = [self._item(*divmod(int(i), self._rows)) for i in at]
+        if "takes the marks back" in self.fault:
+            self._marks[:] = 0
         for item, weight in zip(items, weights, strict=True):
             item.weight = weight
         return items
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"marks": self._marks}
+
+    def choose(self, masses: np.ndarray, n: int) -> np.ndarray:
+        kind = np.float32 if "sums in float32" in self.fault else np.float64
+        if "masses of 0" in self.fault:
+            masses = np.maximum(masses, 1.0)
+        sums = np.cumsum(masses, dtype=kind if "one by one" in self.fault else np.float64).astype(kind)
+        shares = self._rng.random(n, np.float32 if "float32 numbers" in self.fault else np.float64)
+        if "strata" in self.fault:
+            shares = (np.arange(n) + shares) / n
+        return np.minimum(np.searchsorted(sums, shares * sums[-1], side="right"), len(masses) - 1)
 
     def _filled(self) -> Iterator[int]:
         for lane, steps in enumerate(self._steps):

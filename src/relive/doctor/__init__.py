@@ -3,5 +3,6 @@
 from ._examine import examine
 from ._pipeline import Item, Pipeline
 from ._report import Finding, Report
+from ._tensors import TensorEnvs
 
-__all__ = ["Finding", "Item", "Pipeline", "Report", "examine"]
+__all__ = ["Finding", "Item", "Pipeline", "Report", "TensorEnvs", "examine"]

@@ -1,4 +1,4 @@
-"""The examination: tables A, B and C."""
+"""The examination: tables A to D."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from relive.errors import ArgumentError, message
 
+from ._draws import table_d
 from ._items import PROBES, REMEDIES, judge
 from ._pipeline import Patient, Pipeline, mode_of
 from ._priorities import table_c
@@ -35,10 +36,11 @@ def examine(
     * **A, items**: after 120 calls in two lanes, is each stored item the right n-step target for its observation?
     * **B, streams**: the same where the ring has wrapped, and where environments were reset in mid-episode.
     * **C, priorities**: late TD errors, NaN, infinite, negative and zero ones, and slots that were never filled.
+    * **D, draws**: does a draw leave the stored arrays alone, and are its sums fit for 42 million rows?
 
     Args:
-        pipeline: What to examine, or a function without arguments that makes it; each probe of table C then gets a new
-            one, so that what one NaN has spoilt does not hide what comes after.
+        pipeline: What to examine, or a function without arguments that makes it; each probe of tables C and D then gets
+            a new one, so that what one NaN has spoilt does not hide what comes after.
         n_steps: Steps of the targets, one or several.
         modes: Gymnasium's autoreset modes or their names, one or several; None: all that the pipeline knows.
         name: What to call it in the report; None: the name of its class or function.
@@ -77,7 +79,7 @@ def examine(
         checks = [check for mode in known for n in steps for check in _table_a(patient, mode, n)]
         # Where the loop is right, or has the fewest faults, and each call is a step: what follows is about the buffer.
         best = min(known, key=lambda mode: (_faults_in(mode, checks), mode is AutoresetMode.NEXT_STEP))
-        for table in (table_b, table_c):
+        for table in (table_b, table_c, table_d):
             found, left_out = table(patient, best, steps, checks)
             checks, skipped = checks + found, skipped + left_out
     return Report(word, tuple(checks), tuple(skipped))

@@ -27,8 +27,8 @@ _RESETS = (
 REMEDIES = {
     PHANTOM: _RESETS,
     AS_END: "bootstrap unless `terminated`: store `terminated` and `truncated` apart, never `terminated | truncated`",
-    NEXT_OBS: "store the final observation with the step that ends an episode (`infos['final_obs']` where lanes reset "
-    "at once), and end n-step windows there",
+    NEXT_OBS: "store the final observation with the step that ends an episode (`final_obs` in infos or extras where "
+    "lanes reset at once), and end n-step windows there",
     REWARD: "sum `gamma**k * r[t+k]` over the steps of one episode only, from the step where the item starts",
     DISCOUNT: "bootstrap with `gamma**m` for the m steps that the reward sums, fewer than n where the episode ends",
     TERMINAL: "discount 0 where any step of the window, the last one included, is `terminated`",

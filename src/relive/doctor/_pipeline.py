@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -11,16 +11,21 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from relive._base.types import Float64, Int64
 from relive.errors import ArgumentError, ReliveError, message
 
 from ._world import World
 
-LANES, GAMMA = 2, 0.5
+GAMMA = 0.5
+_MOST_LANES = 1000  # observations are exact in float32
+_BATCH = 8  # small, so that draws without replacement show what is likely
 MakeEnv = Callable[[], "gymnasium.Env[Any, Any]"]
 
 
 class Item(NamedTuple):
     """One stored item as a learner sees it: the target is `reward + bootstrap * V(next_obs)`.
+
+    `items` and `sample` may also return one `Item` of columns: arrays or tensors `[B, ...]`, on any device.
 
     Attributes:
         obs: The observation where it starts, a number or an array of one number.
@@ -52,7 +57,13 @@ class Pipeline(Protocol):
 
     Two further methods are for prioritized buffers, table C: `sample(n)` returns `n` items that have a `handle` (and a
     `weight`, where there are importance-sampling weights), and `update(handles, td_errors)` gives them TD errors.
-    An attribute `modes` names the autoreset modes that the loop knows, if not all three.
+
+    Two more are for table D: `arrays()` returns the arrays or tensors in which the buffer keeps its steps, by name, and
+    `choose(masses, n)` draws `n` positions in `masses`, a float64 array `[N]`, with the buffer's own sums and random
+    numbers, each in proportion to its mass.
+
+    An attribute `modes` names the autoreset modes that the loop knows, if not all three; `lanes` is the number of
+    environments that it wants, if not 2, and `batch` how many items it draws at a time, if not 8.
 
     >>> import gymnasium, numpy as np
     >>> from relive.doctor import examine
@@ -129,7 +140,13 @@ class Patient:
         names = inspect.signature(self.pipeline.run).parameters
         self.can_size, self.can_reset = "capacity" in names, "reset_at" in names
         self.prioritizes = all(callable(getattr(self.pipeline, name, None)) for name in ("sample", "update"))
+        self.can_look, self.can_choose = (callable(getattr(self.pipeline, name, None)) for name in ("arrays", "choose"))
         self.modes = tuple(mode_of(mode) for mode in getattr(self.pipeline, "modes", AutoresetMode))
+        self.lanes = int(getattr(self.pipeline, "lanes", 2))
+        self.batch = int(getattr(self.pipeline, "batch", _BATCH))
+        if not 1 <= self.lanes <= _MOST_LANES:
+            wanted = f"1 to {_MOST_LANES} environments"
+            raise ArgumentError(message(wanted, f"`{self.lanes}`", f"{self.name}.lanes"))
         self.world = World()
 
     def renew(self) -> None:
@@ -144,8 +161,8 @@ class Patient:
         """
         self.world = World()
         given = {name: value for name, value in choices.items() if value is not None}
-        with self._sound("run"):
-            self.pipeline.run(self.world.make_env, LANES, calls, n_step, GAMMA, autoreset_mode=mode, **given)
+        with self.sound("run"):
+            self.pipeline.run(self.world.make_env, self.lanes, calls, n_step, GAMMA, autoreset_mode=mode, **given)
         if not self.world.steps:
             remedy = "step the environments that `make_env` returns, in this process"
             raise ArgumentError(message("a run that steps its environments", "no step", f"{self.name}.run", remedy))
@@ -156,8 +173,8 @@ class Patient:
         Raises:
             ArgumentError: The pipeline raised, or returned something else.
         """
-        with self._sound("items"):
-            return list(self._read(self.pipeline.items(), "items"))
+        with self.sound("items"):
+            return self._read(self.pipeline.items(), "items")
 
     def sample(self, n: int) -> list[Stored]:
         """Draw items; whatever the pipeline raises passes.
@@ -166,7 +183,7 @@ class Patient:
             ArgumentError: It returned something else.
             WithoutHandle: It returned an item without a handle.
         """
-        items = list(self._read(self.pipeline.sample(n), "sample"))
+        items = self._read(self.pipeline.sample(n), "sample")
         if any(item.handle is None for item in items):
             raise WithoutHandle(message("items with a `handle`, for `update`", "one without", f"{self.name}.sample"))
         return items
@@ -175,12 +192,35 @@ class Patient:
         """Give drawn items TD errors; whatever the pipeline raises passes."""
         self.pipeline.update(handles, np.asarray(td_errors, np.float64))
 
-    def _sound(self, method: str) -> _Sound:
+    def arrays(self) -> dict[str, Any]:
+        """The arrays in which the steps are kept; what else the mapping has is left out.
+
+        Raises:
+            ArgumentError: The pipeline raised, or returned something else.
+        """
+        with self.sound("arrays"):
+            return {name: value for name, value in self.pipeline.arrays().items() if hasattr(value, "tolist")}
+
+    def choose(self, masses: Float64, n: int) -> Int64:
+        """Positions drawn in proportion to masses, `[n]`.
+
+        Raises:
+            ArgumentError: The pipeline raised, or returned something else.
+        """
+        with self.sound("choose"):
+            at = on_host(self.pipeline.choose(masses, n))
+        if at.shape != (n,) or at.dtype.kind not in "iu" or at.min() < 0 or at.max() >= len(masses):
+            got = f"{at.dtype} {list(at.shape)} from {at.min()} to {at.max()}" if at.size else "none"
+            raise ArgumentError(message(f"{n} positions below {len(masses)}", got, f"{self.name}.choose"))
+        return at.astype(np.int64)
+
+    def sound(self, method: str) -> _Sound:
+        """Turn what the pipeline raises in a block into an error that names the method."""
         return _Sound(f"{self.name}.{method}")
 
-    def _read(self, items: Iterable[Any], method: str) -> Iterator[Stored]:
-        for item in items:
-            yield stored(item, f"{self.name}.{method}")
+    def _read(self, items: Any, method: str) -> list[Stored]:
+        at = f"{self.name}.{method}"
+        return columns(items, at) if isinstance(items, Item) else [stored(item, at) for item in items]
 
 
 class WithoutHandle(ArgumentError):
@@ -223,11 +263,37 @@ def stored(item: Any, at: str) -> Stored:
         raise ArgumentError(message(wanted, f"`{type(item).__name__}` ({error})", at)) from None
 
 
+def columns(item: Item, at: str) -> list[Stored]:
+    """Items that come as one `Item` of columns.
+
+    Raises:
+        ArgumentError: They are no columns of one length.
+    """
+    try:
+        numbers = [_column(value) for value in item[:4]]
+        count = len(numbers[0])
+        handles = [None] * count if item.handle is None else getattr(item.handle, "tolist", lambda: item.handle)()
+        weights = _column(item.weight) if hasattr(item.weight, "__len__") else [_number(item.weight)] * count
+        return [Stored(*row) for row in zip(*numbers, handles, weights, strict=True)]
+    except (TypeError, ValueError, AttributeError) as error:
+        wanted = "an `Item` of columns, arrays or tensors `[B, ...]`"
+        raise ArgumentError(message(wanted, f"`{error}`", at)) from None
+
+
+def _column(values: Any) -> list[float]:
+    return [float(value) for value in values.reshape(len(values), -1)[:, -1].tolist()] if len(values) else []
+
+
+def on_host(value: Any) -> np.ndarray[Any, Any]:
+    """A NumPy array of an array, of a tensor on any device, or of numbers."""
+    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+
+
 def _number(value: Any) -> float:
     """A number, or the last one of an array, such as the newest frame of a stack."""
     if isinstance(value, int | float):
         return float(value)
-    flat = np.asarray(value).reshape(-1)
+    flat = np.asarray(value.tolist() if hasattr(value, "detach") else value).reshape(-1)
     return float(flat[-1]) if len(flat) else float("nan")
 
 

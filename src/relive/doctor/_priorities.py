@@ -10,11 +10,10 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from ._pipeline import LANES, Patient, Stored, WithoutHandle
+from ._pipeline import Patient, Stored, WithoutHandle
 from ._report import Finding
 
-_CALLS, _CAPACITY = 32, 40  # so that each run overwrites the one before, also where some calls only reset
-_BATCH = 8  # small, so that draws without replacement show what is likely
+_CALLS, _ROWS = 32, 20  # rows of a lane: so that each run overwrites the one before, also where some calls only reset
 _EACH = 40  # draws for each stored item
 _RUNS = 20  # until a ring is overwritten
 _LARGE = 8.0  # a TD error that shows in the draws, also with alpha 0.6
@@ -93,9 +92,9 @@ class _Ward:
     def __init__(self, patient: Patient, mode: AutoresetMode) -> None:
         self.patient, self._mode = patient, mode
 
-    def fill(self, capacity: int | None = _CAPACITY) -> Held:
-        """Fill the buffer; return what it holds."""
-        choices = {"capacity": capacity} if self.patient.can_size else {}
+    def fill(self, capacity: int = 0) -> Held:
+        """Fill the buffer, of `_ROWS` rows a lane unless its capacity is given; return what it holds."""
+        choices = {"capacity": capacity or self.patient.lanes * _ROWS} if self.patient.can_size else {}
         self.patient.run(_CALLS, 1, self._mode, **choices)
         return Counter(item.obs for item in self.patient.items())
 
@@ -114,7 +113,7 @@ class _Ward:
         drawn = Drawn(held)
         try:
             while len(drawn.items) < _EACH * held.total():
-                batch = self.patient.sample(_BATCH)
+                batch = self.patient.sample(self.patient.batch)
                 drawn.items += batch
                 if not batch:
                     drawn.raised = "nothing, but returns no items"
@@ -223,7 +222,7 @@ def _zeros(ward: _Ward) -> Verdict:
 
 
 def _unfilled(ward: _Ward) -> Verdict:
-    held = ward.fill(capacity=LANES * _CALLS + 37)
+    held = ward.fill(capacity=ward.patient.lanes * _CALLS + 37)
     known = {item[:4] for item in ward.patient.items()}
     drawn = ward.draw(held)
     ghosts = [item for item in drawn.items if item[:4] not in known]

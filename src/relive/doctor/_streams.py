@@ -8,12 +8,17 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from ._items import judge
-from ._pipeline import LANES, Patient
+from ._pipeline import Patient
 from ._report import Finding
 
 WRAPS = "ring wraps in mid-episode"
 RESETS = "reset in mid-episode"
-_WRAPPED = ((6, 23), (7, 30), (7, 41), (10, 60))  # steps that a lane holds, and calls: all end in mid-episode
+_WRAPPED = (
+    (6, 23),
+    (7, 30),
+    (7, 41),
+    (10, 60),
+)  # steps that a lane holds, and calls: two lanes end in mid-episode
 _CALLS, _RESET_AT = 30, (11, 26)
 _MOST_CALLS = 450  # an environment has 100 episodes
 _REMEDIES = {
@@ -56,7 +61,7 @@ def table_b(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known
 def _wrapping(patient: Patient) -> list[tuple[int, dict[str, Any]]]:
     if not patient.can_size:
         return [(_MOST_CALLS, {})]
-    return [(calls, {"capacity": LANES * ring}) for ring, calls in _WRAPPED]
+    return [(calls, {"capacity": patient.lanes * ring}) for ring, calls in _WRAPPED]
 
 
 def _resetting(patient: Patient) -> list[tuple[int, dict[str, Any]]]:

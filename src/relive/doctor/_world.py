@@ -32,8 +32,8 @@ class Place(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The length of its episode without an early reset."""
-        return LENGTHS[self.episode % len(LENGTHS)]
+        """The length of its episode without an early reset; of many lanes, some end at other times than others."""
+        return LENGTHS[(self.episode + self.lane // 3) % len(LENGTHS)]
 
     @property
     def terminates(self) -> bool:
@@ -42,8 +42,8 @@ class Place(NamedTuple):
 
     @property
     def reward(self) -> int:
-        """The reward of the step from here: of two lanes and 8 successive episodes each step has another one."""
-        return 1 + self.t + 8 * (self.episode % 8) + 64 * (self.lane % 2)
+        """The reward of the step from here: of 8 successive episodes of all lanes each step has another one."""
+        return 1 + self.t + 8 * (self.episode % 8) + 64 * self.lane
 
     def later(self, steps: int) -> Place:
         """The place so many steps later in the same episode."""

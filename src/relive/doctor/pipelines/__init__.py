@@ -14,6 +14,9 @@ from relive.errors import ArgumentError, ReliveError, message
 KNOWN = {
     "relive": "_relive.Recorded",
     "relive-by-hand": "_relive.ByHand",
+    "relive-device": "_device.Device",
+    "fasttd3": "_fasttd3.FastTD3",
+    "fasttd3-prioritized": "_fasttd3.Prioritized",
     "sb3": "_sb3.Loop",
     "sb3-learn": "_sb3.Learn",
     "sb3-memory": "_sb3.Memory",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import relive
+from relive._base.types import Float64
 
 from .._pipeline import Item
 from ._loops import calls_of
+
+BATCH = 2**16  # in a draw by masses: strata of a larger one would hide how they are rounded
 
 
 class Recorded:
@@ -81,6 +84,15 @@ class Recorded:
         """Update priorities."""
         self._buffer.update_priorities(np.array(handles, np.int64), td_errors)
 
+    def arrays(self) -> Mapping[str, Any]:
+        """Copies of what is stored: a draw is compared with what was there before it."""
+        return {name: self._buffer.column(name) for name in ("obs", "action", "reward", "terminated", "truncated")}
+
+    def choose(self, masses: Float64, n: int) -> Any:
+        """Draw steps of a buffer in which they have these priorities."""
+        buffer = weighed(masses)
+        return np.concatenate([buffer.sample(BATCH).ids for _ in range(n // BATCH)])
+
 
 class ByHand(Recorded):
     """The same buffer in a loop that adds every call, as if every autoreset mode were the same."""
@@ -92,6 +104,20 @@ class ByHand(Recorded):
             step = call._asdict()
             del step["reset"]  # the loop says nothing of it
             self._buffer.add(**step)
+
+
+def weighed(masses: Float64) -> relive.ReplayBuffer:
+    """A buffer of steps of which each has its position as its id and the mass there as its priority."""
+    lanes = 1024
+    rows = -(-len(masses) // lanes)
+    schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+    sampler = relive.Prioritized(alpha=1.0, eps=0.0)
+    buffer = relive.ReplayBuffer(schema, lanes * rows, num_envs=lanes, sampler=sampler, seed=0)
+    obs, never = np.zeros(lanes, np.float32), np.zeros(lanes, bool)
+    for _ in range(rows):
+        buffer.add(obs=obs, action=obs, reward=obs, next_obs=obs, terminated=never, truncated=never)
+    buffer.update_priorities(np.arange(lanes * rows), np.pad(masses, (0, lanes * rows - len(masses))))
+    return buffer
 
 
 def _items(batch: Any) -> list[Item]:

@@ -1,0 +1,234 @@
+"""Buffers of tensors under examination: each mistake of FastTD3's is found by itself, and none in a repaired one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from needs import needs
+
+import relive
+from relive.doctor import Item, Report, TensorEnvs, examine, pipelines
+from relive.doctor._world import Place, World
+from relive.errors import ArgumentError
+
+torch: Any = needs("torch")
+
+from relive.doctor.pipelines._device import Device
+from relive.doctor.pipelines._fasttd3 import REPAIRS, FastTD3, Prioritized
+
+NEXT_OBS, WRAPS, RESETS = "wrong next_obs bootstrapped", "ring wraps in mid-episode", "reset in mid-episode"
+CHANGES, MASSES = "a draw changes what is stored", "draws by mass at 42 million rows"
+LATE = {"late priorities", "late priorities, another draw in between"}
+# What the doctor says where one mistake is left: its probes for n = 3, and those for one step.
+FOUND: dict[str, tuple[set[str], set[str]]] = {
+    "final observation": ({NEXT_OBS}, {NEXT_OBS}),
+    "write head": ({WRAPS}, set()),
+    "reset": ({RESETS}, set()),
+    "write while drawing": ({CHANGES}, set()),
+    "late priorities": (set(), LATE),
+    "float32 sums": (set(), {MASSES}),
+}
+
+
+def found(report: Report, n_step: int) -> set[str]:
+    return {finding.probe for finding in report.findings if finding.n_step == n_step}
+
+
+def test_all_lanes_step_in_one_call_and_end_at_different_times() -> None:
+    lanes, calls = 6, 40
+    envs = TensorEnvs(World().make_env, lanes, torch.device("cpu"))
+    obs, world = envs.reset(), World()
+    singles = [world.make_env() for _ in range(lanes)]
+    assert obs.tolist() == [[float(env.reset()[0][0])] for env in singles]
+    patterns = set()
+    for _ in range(calls):
+        obs, reward, terminated, truncated, extras = envs.step()
+        kinds = [values.dtype for values in (obs, reward, terminated, truncated, extras["final_obs"])]
+        assert kinds == [torch.float32, torch.float32, torch.bool, torch.bool, torch.float32]
+        assert (obs.shape, reward.shape, extras["final_obs"].shape) == ((lanes, 1), (lanes,), (lanes, 1))
+        for lane, env in enumerate(singles):
+            final, got, *ends, _ = env.step(0)
+            assert (extras["final_obs"][lane].item(), reward[lane].item()) == (final[0], got)
+            assert [terminated[lane].item(), truncated[lane].item()] == ends
+            assert obs[lane].item() == (env.reset()[0][0] if any(ends) else final[0])
+        patterns.add(tuple((terminated | truncated).tolist()))
+    assert {(True,) * 3 + (False,) * 3, (False,) * 3 + (True,) * 3} <= patterns
+    # Every step of eight successive episodes has another reward.
+    steps = [Place(lane, episode, t) for lane in range(lanes) for episode in range(8) for t in range(7)]
+    assert len({place.reward for place in steps}) == len(steps)
+
+
+def test_tensors_are_made_on_the_device() -> None:
+    envs = TensorEnvs(World().make_env, 2, "meta")
+    obs, reward, terminated, truncated, extras = envs.reset(), *envs.step()[1:]
+    assert {value.device.type for value in (obs, reward, terminated, truncated, extras["final_obs"])} == {"meta"}
+
+
+def test_nothing_is_wrong_with_a_repaired_stand_in() -> None:
+    for kind, tables in ((FastTD3, "ABD"), (Prioritized, "ABCD")):
+        report = examine(lambda kind=kind: kind("cpu", REPAIRS))
+        assert report.right, report.findings
+        assert {check.table for check in report.checks} == set(tables)
+        of = {check.of for check in report.checks if check.probe == "phantom step" and check.n_step == 1}
+        assert of == {4 * 120}
+
+
+@pytest.mark.parametrize("mistake", REPAIRS)
+def test_each_mistake_is_found_by_itself_with_its_remedy(mistake: str) -> None:
+    several, one = FOUND[mistake]
+    kind = FastTD3 if several else Prioritized
+    report = examine(lambda: kind("cpu", {*REPAIRS} - {mistake}), n_steps=(1, 3) if several else 1)
+    assert (found(report, 3), found(report, 1)) == (several, one)
+    for finding in report.findings:
+        assert "obs" in finding.example or "items" in finding.example
+        assert finding.remedy
+
+
+def test_the_stand_in_makes_them_all() -> None:
+    report = examine(pipelines.named("fasttd3"))
+    assert (found(report, 1), found(report, 3)) == ({NEXT_OBS}, {NEXT_OBS, WRAPS, RESETS, CHANGES})
+    text = next(finding.example for finding in report.findings if finding.probe == CHANGES)
+    assert "`truncated` (_fasttd3.py, line " in text
+    assert "puts it back" in text
+    report = examine(pipelines.named("fasttd3-prioritized"), n_steps=1)
+    assert found(report, 1) == {NEXT_OBS, *LATE, MASSES}
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_a_truncated_newest_step_is_taken_for_an_end_in_a_full_ring(repaired: bool) -> None:
+    """Its mark is overwritten for the time of a draw by "not done", and a truncated step is done."""
+    world, buffer = World(), FastTD3("cpu", {"final observation", *(["write head"] if repaired else [])})
+    # One lane of four is truncated at call 41, after three steps.
+    buffer.run(world.make_env, 4, 41, 3, 0.5, autoreset_mode=None, capacity=28)
+    item = buffer.items()
+    places = [world.place(obs) for obs in item.obs[:, 0].tolist()]
+    newest = torch.tensor([place.episode == 8 and place.lane == 3 for place in places])
+    assert item.bootstrap[newest].tolist() == ([0.125, 0.25, 0.5] if repaired else [0.0] * 3)
+
+
+class Tensors:
+    """A `relive.ReplayBuffer` under the interface of `relive.DeviceBuffer`."""
+
+    def __init__(self, *args: Any, device: str, buffer: Any = None, **choices: Any) -> None:
+        self._buffer = relive.ReplayBuffer(*args, **choices) if buffer is None else buffer
+
+    @classmethod
+    def of(cls, buffer: relive.ReplayBuffer, device: str) -> Tensors:
+        return cls(device=device, buffer=buffer)
+
+    def add(self, *, final_obs: Any, next_obs: Any, terminated: Any, truncated: Any, **step: Any) -> Any:
+        last = torch.where((terminated | truncated)[:, None], final_obs, next_obs)
+        step |= {"next_obs": last, "terminated": terminated, "truncated": truncated}
+        return torch.tensor(self._buffer.add(**{name: value.numpy() for name, value in step.items()}))
+
+    def sample(self, n: int) -> Any:
+        return self._buffer.sample(n).torch()
+
+    def update_priorities(self, ids: Any, td_error: Any) -> None:
+        self._buffer.update_priorities(ids.numpy(), td_error.numpy())
+
+    def check(self) -> None: ...
+
+    def host(self) -> relive.ReplayBuffer:
+        return self._buffer
+
+    def __len__(self) -> int:
+        return len(self._buffer)
+
+
+class Adapted(Device):
+    def _class(self) -> Any:
+        return Tensors
+
+
+def everything_is_right(pipeline: type[Device]) -> None:
+    report = examine(lambda: pipeline("cpu"))
+    assert report.right, report.findings
+    assert not report.skipped
+    assert {check.table for check in report.checks} == {"A", "B", "C", "D"}
+
+
+def test_nothing_is_wrong_with_the_interface_of_a_device_buffer() -> None:
+    everything_is_right(Adapted)
+
+
+def test_nothing_is_wrong_with_a_device_buffer() -> None:
+    pytest.importorskip("relive.device")
+    everything_is_right(Device)
+
+
+@pytest.mark.parametrize(
+    ("change", "probes"),
+    [
+        ({"final_obs": "next_obs"}, {NEXT_OBS}),
+        ({"terminated": "truncated", "truncated": "terminated"}, {"truncation taken for an end"}),
+    ],
+)
+def test_a_wrong_word_to_a_device_buffer_is_found(change: dict[str, str], probes: set[str]) -> None:
+    class Wrong(Tensors):
+        def add(self, **step: Any) -> Any:
+            return super().add(**{**step, **{name: step[other] for name, other in change.items()}})
+
+    class Planted(Adapted):
+        def _class(self) -> Any:
+            return Wrong
+
+    assert found(examine(lambda: Planted("cpu"), n_steps=1), 1) >= probes
+
+
+class Columns:
+    """A pipeline of one item, in columns."""
+
+    lanes: Any = 2
+
+    def __init__(self, item: Any) -> None:
+        self._item = item
+
+    def run(self, make_env: Any, num_envs: int, calls: int, n_step: int, gamma: float, *, autoreset_mode: Any) -> None:
+        env = make_env()
+        env.reset()
+        env.step(0)
+
+    def items(self) -> Any:
+        return self._item
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        Item(torch.tensor([[0.0]]), torch.tensor([1.0]), torch.tensor([0.5], dtype=torch.float64), torch.tensor([[1]])),
+        Item(np.array([[9, 0.0]]), np.array([1]), np.array([0.5]), np.array([[9, 1]]), [(0, 0)], np.ones(1)),
+        [Item(torch.tensor(0), torch.tensor(1.0), torch.tensor([0.5]), torch.tensor([7, 1], dtype=torch.bfloat16))],
+    ],
+)
+def test_items_of_tensors_and_columns(item: Any) -> None:
+    report = examine(Columns(item), n_steps=1, modes="same_step")
+    assert report.right, report.findings
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        (Item(torch.zeros(2), torch.zeros(1), torch.zeros(2), torch.zeros(2)), "an `Item` of columns"),
+        (Item(1.0, 1.0, 1.0, 1.0), "an `Item` of columns"),
+    ],
+)
+def test_what_are_no_columns_is_refused(item: Any, text: str) -> None:
+    with pytest.raises(ArgumentError, match=r"Expected an `Item` of columns, .* - at `Columns.items`"):
+        examine(Columns(item), n_steps=1)
+
+
+def test_lanes_and_positions_outside_their_limits_are_refused() -> None:
+    pipeline = Columns(Item(np.zeros((1, 1)), np.ones(1), np.full(1, 0.5), np.ones((1, 1))))
+    pipeline.lanes = 0
+    with pytest.raises(ArgumentError, match=r"Expected 1 to 1000 environments, got `0` - at `Columns.lanes`"):
+        examine(pipeline)
+
+    class Few(Prioritized):
+        def choose(self, masses: Any, n: int) -> Any:
+            return super().choose(masses, n)[1:]
+
+    with pytest.raises(ArgumentError, match=r"Expected 1048576 positions below 1114113, got .* - at `Few.choose`"):
+        examine(Few("cpu"), n_steps=1)
