@@ -203,9 +203,9 @@ def test_an_unknown_or_broken_pipeline_has_status_2(
     assert text in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["stable_baselines3", "tianshou", "cpprb", "torchrl"])
+@pytest.mark.parametrize("name", ["stable_baselines3", "tianshou", "cpprb", "torchrl", "torch"])
 def test_a_missing_library_is_named(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    short = {"stable_baselines3": "sb3"}.get(name, name)
+    short = {"stable_baselines3": "sb3", "torch": "fasttd3"}.get(name, name)
     for loaded in [name, *(module for module in sys.modules if module.startswith(f"{name}."))]:
         monkeypatch.setitem(sys.modules, loaded, None)
     assert main(["doctor", short]) == 2

@@ -108,6 +108,18 @@ def test_a_truncated_newest_step_is_taken_for_an_end_in_a_full_ring(repaired: bo
     assert item.bootstrap[newest].tolist() == ([0.125, 0.25, 0.5] if repaired else [0.0] * 3)
 
 
+def test_a_write_that_is_put_back_within_a_line_is_seen_in_a_tensor() -> None:
+    class Quick(FastTD3):
+        def sample(self, n: int) -> Any:
+            self._stored["reward"].add_(1.0).sub_(1.0)
+            return super().sample(n)
+
+    report = examine(lambda: Quick("cpu", REPAIRS), n_steps=1)
+    assert [finding.example for finding in report.findings] == [
+        "while `sample` draws items it writes to `reward`, and puts it back"
+    ]
+
+
 class Tensors:
     """A `relive.ReplayBuffer` under the interface of `relive.DeviceBuffer`."""
 

@@ -112,6 +112,13 @@ def test_cpprb() -> None:
     drawn = prioritized.sample(1000)
     assert len(np.unique(drawn["obs"])) < 6
     assert not np.isfinite(drawn["weights"]).all()
+    # Sums are float32: of rows of mass 1 behind one of 2**24 some are drawn twice as often, the others never.
+    many = cpprb.PrioritizedReplayBuffer(2**16 + 1, {"obs": {}}, alpha=1.0, eps=0.0)
+    many.add(obs=np.zeros(2**16 + 1), priorities=np.array([2.0**24, *[1.0] * 2**16]))
+    at = many.sample(2**20)["indexes"]
+    counts = np.bincount(at[at > 0] % 4, minlength=4)
+    assert sorted(counts)[:2] == [0, 0]
+    assert min(sorted(counts)[2:]) > 1500
 
     _, loop = verdicts("cpprb", modes=["same_step"])
     one, three = only(loop, "same_step", 1), only(loop, "same_step", 3)
@@ -126,6 +133,7 @@ def test_cpprb() -> None:
         "one negative TD error among 8",
         "one infinite TD error among 8",
         "one NaN among 8",
+        "draws by mass at 42 million rows",
     }
     _, checked = verdicts("cpprb-check-for-update", modes=["same_step"], n_steps=[1])
     assert "late priorities" not in only(checked, "same_step", 1)

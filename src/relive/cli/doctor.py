@@ -43,8 +43,8 @@ def doctor(
     Example: relive doctor sb3 --n-step 3
 
     Args:
-        pipeline: `relive`, `sb3`, `tianshou`, `cpprb`, `torchrl` or one of their variants (an unknown name lists
-            them), or `module:function` for a function of yours that returns a pipeline; its code runs.
+        pipeline: `relive`, `sb3`, `tianshou`, `cpprb`, `torchrl`, `fasttd3` or one of their variants (an unknown name
+            lists them), or `module:function` for a function of yours that returns a pipeline; its code runs.
         n_step: Steps of the targets; 1 and 3 unless given.
         mode: Gymnasium's autoreset mode, one of `MODES`; all that the pipeline knows unless given.
         json: Print the verdict as JSON.
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
     text = inspect.cleandoc(str(doctor.__doc__)).partition("Args:")
     shown, wanted = (
         argparse.RawDescriptionHelpFormatter,
-        "relive, sb3, tianshou, cpprb, torchrl or one of their variants",
+        "relive, sb3, tianshou, cpprb, torchrl, fasttd3 or one of their variants",
     )
     parser = argparse.ArgumentParser("relive doctor", description=text[0], formatter_class=shown)
     parser.add_argument("pipeline", metavar="PIPELINE", help=f"{wanted}, or module:function for one of yours")

@@ -20,6 +20,7 @@ CHANGES = "a draw changes what is stored"
 MASSES = "draws by mass at 42 million rows"
 _CALLS, _ROWS = 32, 20  # a full ring, that has wrapped
 _DRAWS = 8
+BATCH = 2**16  # of draws by mass in relive's own pipelines: the strata of a larger one would hide rounding
 # Sums before a row know nothing of the number of rows: one mass stands for most of the 42 million.
 _TOTAL, _ONES, _ZEROS, _POSITIONS = 42_000_000, 2**20, 2**16, 2**20
 _REMEDIES = {

@@ -9,7 +9,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from relive._base.extras import needs
+from relive._base.types import Float64
 
+from .._draws import BATCH
 from .._pipeline import Item
 from ._loops import calls_of
 
@@ -86,6 +88,13 @@ class Loop:
             mine = [number for number, handle in enumerate(handles) if handle[0] == lane]
             if mine:
                 buffer.update_priorities(np.array([handles[number][1] for number in mine]), td_errors[mine])
+
+    def choose(self, masses: Float64, n: int) -> Any:
+        """Draw rows of a buffer of nothing else, which have these priorities."""
+        buffer = self._kinds.PrioritizedReplayBuffer(len(masses), {"obs": {}}, alpha=1.0, eps=0.0)
+        buffer.add(obs=np.zeros(len(masses)), priorities=masses)
+        # It uses the memory of indexes again.
+        return np.concatenate([np.array(buffer.sample(BATCH)["indexes"]) for _ in range(n // BATCH)])
 
     def _items(self, batch: Any) -> list[Item]:
         # It gives no discount with its n-step rewards; its documentation has the power of the longest window.

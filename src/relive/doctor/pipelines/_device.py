@@ -13,9 +13,10 @@ import relive
 from relive._base.extras import needs
 from relive._base.types import Float64
 
+from .._draws import BATCH
 from .._pipeline import Item
 from .._tensors import TensorEnvs
-from ._relive import BATCH, weighed
+from ._relive import columns, weighed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,18 +85,14 @@ class Device:
 
     def items(self) -> Item:
         """Every item: what many draws have given."""
-        drawn = self._drawn(_EACH * len(self._buffer))
+        drawn = self.sample(_EACH * len(self._buffer))
         _, first = np.unique(drawn.handle.cpu().numpy(), return_index=True)
         at = self._torch.as_tensor(first, device=self._device)
         return Item(*(column[at] for column in drawn))
 
     def sample(self, n: int) -> Item:
         """Draw items; a handle is an id."""
-        return self._drawn(n)
-
-    def _drawn(self, n: int) -> Item:
-        batch = self._buffer.sample(n)
-        return Item(batch.obs, batch.reward, batch.discount, batch.next_obs, batch.ids, batch.weights)
+        return columns(self._buffer.sample(n))
 
     def update(self, handles: list[int], td_errors: Float64) -> None:
         """Update priorities, and wait for what the device says of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import relive
 from relive._base.types import Float64
 
+from .._draws import BATCH
 from .._pipeline import Item
 from ._loops import calls_of
-
-BATCH = 2**16  # in a draw by masses: strata of a larger one would hide how they are rounded
 
 
 class Recorded:
@@ -64,7 +63,7 @@ class Recorded:
             if mode is AutoresetMode.DISABLED and ended.any():
                 envs.reset(options={"reset_mask": ended})
 
-    def items(self) -> Iterable[Item]:
+    def items(self) -> Item:
         """Every item that can be drawn."""
         ids = self._buffer.column("ids")
         drawable = []
@@ -74,11 +73,11 @@ class Recorded:
             except relive.StaleId:  # its window is not complete yet
                 continue
             drawable.append(number)
-        return _items(self._buffer.read(np.array(drawable, np.int64)))
+        return columns(self._buffer.read(np.array(drawable, np.int64)))
 
-    def sample(self, n: int) -> list[Item]:
+    def sample(self, n: int) -> Item:
         """Draw items; a handle is an id."""
-        return _items(self._buffer.sample(n))
+        return columns(self._buffer.sample(n))
 
     def update(self, handles: list[int], td_errors: Any) -> None:
         """Update priorities."""
@@ -120,6 +119,6 @@ def weighed(masses: Float64) -> relive.ReplayBuffer:
     return buffer
 
 
-def _items(batch: Any) -> list[Item]:
-    columns = (batch.obs, batch.reward, batch.discount, batch.next_obs, batch.ids.tolist(), batch.weights)
-    return [Item(*values) for values in zip(*columns, strict=True)]
+def columns(batch: Any) -> Item:
+    """The items of a batch of relive's."""
+    return Item(batch.obs, batch.reward, batch.discount, batch.next_obs, batch.ids, batch.weights)
