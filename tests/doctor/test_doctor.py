@@ -78,6 +78,8 @@ def test_a_planted_fault_is_found(fault: str) -> None:
         assert finding.wrong > 0
         assert "obs" in finding.example or "items" in finding.example
         assert finding.remedy
+    if probe == "changes":
+        assert ("puts it back" in found[0].example) == ("back" in fault)
 
 
 def test_without_the_optional_parts_the_tables_they_need_are_left_out() -> None:
