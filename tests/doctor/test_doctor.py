@@ -146,7 +146,13 @@ def test_what_is_no_pipeline_is_refused(pipeline: Any, choices: Any, text: str) 
 
 @pytest.mark.parametrize(
     ("name", "status", "tables"),
-    [("relive", 0, ""), ("relive-by-hand", 1, "A"), ("planted:Planted", 0, ""), ("user_pipeline:late", 1, "C")],
+    [
+        ("relive", 0, ""),
+        ("relive-by-hand", 1, "A"),
+        ("fasttd3", 1, "ABD"),
+        ("planted:Planted", 0, ""),
+        ("user_pipeline:late", 1, "C"),
+    ],
 )
 def test_the_command_says_it_by_its_status_and_in_json(
     name: str, status: int, tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any

@@ -52,6 +52,8 @@ def examine(
         ArgumentError: The pipeline is none, raises when it is run, or knows none of the modes; an argument outside its
             limits.
 
+    Buffers of tensors are examined by pipelines that step `TensorEnvs`.
+
     No global random generator is used or seeded: what libraries draw from them is put back.
 
     >>> from relive.doctor import pipelines
@@ -118,6 +120,7 @@ def _generators_kept() -> Iterator[None]:
     legacy, plain = np.random.get_state(), random.getstate()
     torch = sys.modules.get("torch")
     tensor = torch.get_rng_state() if torch else None
+    devices = torch.cuda.get_rng_state_all() if torch and torch.cuda.is_initialized() else None
     try:
         yield
     finally:
@@ -125,3 +128,5 @@ def _generators_kept() -> Iterator[None]:
         random.setstate(plain)
         if torch:
             torch.set_rng_state(tensor)
+        if torch and devices:
+            torch.cuda.set_rng_state_all(devices)

@@ -159,7 +159,7 @@ class FastTD3:
 
 
 class Prioritized(FastTD3):
-    """The same with priorities, as copies of it have them: a tensor of masses, summed anew for each draw."""
+    """The same with priorities: a tensor of masses, summed anew for each draw."""
 
     def _allocate(self, lanes: int, rows: int) -> None:
         super()._allocate(lanes, rows)
