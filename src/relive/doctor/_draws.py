@@ -22,7 +22,7 @@ _CALLS, _ROWS = 32, 20  # a full ring, that has wrapped
 _DRAWS = 8
 BATCH = 2**16  # of draws by mass in relive's own pipelines: the strata of a larger one would hide rounding
 # Sums before a row know nothing of the number of rows: one mass stands for most of the 42 million.
-_TOTAL, _ONES, _ZEROS, _POSITIONS = 42_000_000, 2**20, 2**16, 2**20
+_TOTAL, _ONES, _ZEROS, _POSITIONS = 42_000_000, 2**20, 2**16, 2**19
 _REMEDIES = {
     CHANGES: "change a copy: an exception in mid-draw, and another thread or stream, meet the changed values",
     MASSES: "sum masses in float64, and draw with 53 random bits: float32 has 24, and of more rows than 2**24 it draws "
@@ -114,8 +114,8 @@ class _Watch:
         return ""
 
 
-def _values(array: Any) -> str:
-    return str(array.tolist())
+def _values(array: Any) -> object:
+    return array.tobytes() if isinstance(array, np.ndarray) else str(array.tolist())
 
 
 def _version(array: Any) -> int:

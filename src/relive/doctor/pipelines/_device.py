@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -39,12 +38,9 @@ class Device:
             import torch
         self._torch = torch
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        self._kind = self._class()
+        self._kind = relive.DeviceBuffer
         self._buffer: Any = None
         self._capacity: int | None = None
-
-    def _class(self) -> Any:
-        return importlib.import_module("relive.device").DeviceBuffer
 
     def run(
         self,
