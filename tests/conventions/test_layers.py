@@ -43,6 +43,7 @@ LAYERS = {
     "relive.gymnasium": 6,
     "relive.minari": 6,
     "relive.device": 4,
+    "relive.simulators": 6,
     "relive.testing": 6,
     "relive.doctor": 7,
     "relive.cpprb": 6,
@@ -62,6 +63,7 @@ WITHOUT_CIRCLES = [
     "relive.doctor",
     "relive.ray",
     "relive.sb3",
+    "relive.simulators",
     "relive.trajectories",
     "relive_lab",
 ]

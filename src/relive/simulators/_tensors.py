@@ -1,0 +1,112 @@
+"""What is done with tensors here. None of it waits for a device; `mask_of` copies to one what is given on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import torch
+from numpy import ndarray
+from torch import Tensor
+
+from .._base.nests import mapped, zipped
+from .._schema.fields import Field, Tree
+from ..errors import ArgumentError, SchemaError, message
+
+Nest: TypeAlias = "Tensor | dict[str, Nest]"
+
+
+def fitted(nest: Any, tree: Tree, lanes: int, device: torch.device, at: str) -> Nest:
+    """The part of `nest` that the schema's `tree` names, and nothing else of it.
+
+    Args:
+        nest: Tensors `[L, ...]`, in mappings where `tree` has them.
+        tree: Fields of a schema.
+        lanes: L.
+        device: Where the tensors have to be.
+        at: The path of `nest` in error messages.
+
+    Raises:
+        SchemaError: A name is missing, mappings and tensors do not stand where `tree` has them, or a tensor is of
+            another shape, dtype or device.
+    """
+    names = sorted(map(str, nest.keys())) if hasattr(nest, "keys") else None
+    if isinstance(tree, Field):
+        if not isinstance(nest, Tensor):
+            got = f"`{type(nest).__name__}`" if names is None else f"a mapping of `{names}`"
+            remedy = f"name the parts in the schema: `{{{names[0]!r}: Field(...)}}`" if names else None
+            if isinstance(nest, ndarray):
+                remedy = "`relive.gymnasium.Recorder` is for environments of NumPy arrays"
+            raise SchemaError(message("a tensor", got, at, remedy))
+        shape = (lanes, *tree.full_shape)
+        if tuple(nest.shape) != shape or nest.dtype is not dtype_of(tree) or not same_device(nest.device, device):
+            wanted = f"`{tree.dtype.name}` of shape `{shape}` on `{device}`"
+            got = f"`{str(nest.dtype).removeprefix('torch.')}` of shape `{tuple(nest.shape)}` on `{nest.device}`"
+            raise SchemaError(message(wanted, got, at))
+        return nest
+    if names is None:
+        raise SchemaError(message(f"a mapping with `{sorted(tree)}`", f"`{type(nest).__name__}`", at))
+    missing = sorted(tree.keys() - set(names))
+    if missing:
+        raise SchemaError(message(f"`{missing[0]}`, as in the schema", f"only `{names}`", at))
+    return {name: fitted(nest[name], child, lanes, device, f"{at}.{name}") for name, child in tree.items()}
+
+
+def dtype_of(field: Field) -> torch.dtype | None:
+    """PyTorch's dtype of a field; None where it has none."""
+    found: torch.dtype | None = getattr(torch, field.dtype.name, None)
+    return found
+
+
+def same_device(one: torch.device, other: torch.device) -> bool:
+    """Whether these can be one device: `cuda` without a number may be any."""
+    return one.type == other.type and (one.index == other.index or None in (one.index, other.index))
+
+
+def held(nest: Nest) -> Nest:
+    """A copy, since simulators write into their tensors again."""
+    copy: Nest = mapped(torch.clone, nest)
+    return copy
+
+
+def scattered(rows: Any, ids: Tensor, like: Nest) -> Nest:
+    """A copy of `like`, `[L, ...]`, whose rows at `ids` are those of `rows`, `[K, ...]`; K is known on the host."""
+
+    def put(whole: Tensor, part: Tensor) -> Tensor:
+        return whole.index_copy(0, ids, part)
+
+    try:
+        filled: Nest = zipped(put, like, rows)
+    except (KeyError, TypeError, RuntimeError, IndexError) as error:
+        wanted = "final observations nested and shaped as observations are"
+        raise ArgumentError(message(wanted, f"`{type(error).__name__}: {error}`", "$.infos")) from None
+    return filled
+
+
+def flags(value: Any, lanes: int, device: torch.device, at: str) -> Tensor:
+    """One bool per lane, from bools, from numbers that are 0 where they say no, or from one flag for all lanes."""
+    if not isinstance(value, Tensor):
+        if isinstance(value, bool):
+            return torch.full((lanes,), value, device=device)
+        raise ArgumentError(message(f"a tensor of {lanes} flags", f"`{type(value).__name__}`", at))
+    if tuple(value.shape) != (lanes,):
+        raise ArgumentError(message(f"flags of shape `({lanes},)`", f"shape `{tuple(value.shape)}`", at))
+    return value if value.dtype is torch.bool else value != 0
+
+
+def mask_of(which: Any, lanes: int, device: torch.device, at: str) -> Tensor:
+    """A bool per lane: `which` is a mask, a slice, or ids of lanes."""
+    if isinstance(which, slice):
+        which = list(range(*which.indices(lanes)))
+    given = torch.as_tensor(which, device=device)
+    if given.dtype is torch.bool:
+        if tuple(given.shape) != (lanes,):
+            raise ArgumentError(message(f"a mask of shape `({lanes},)`", f"shape `{tuple(given.shape)}`", at))
+        return given
+    mask = torch.zeros(lanes, dtype=torch.bool, device=device)
+    return mask.index_fill_(0, given.reshape(-1).long(), True)
+
+
+def is_mapping(value: Any) -> bool:
+    """Whether it has named parts: a dict, a TensorDict, what JAX's libraries freeze."""
+    return isinstance(value, Mapping) or hasattr(value, "keys")

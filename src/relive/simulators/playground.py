@@ -1,0 +1,135 @@
+"""MuJoCo Playground and Brax: environments in JAX, whose step leads from a state to the next one."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
+
+from .._base.extras import needs
+from ._tensors import Nest, is_mapping
+from .simulator import Buffer, Simulator, Step, of_class
+
+_KEY = "AutoResetWrapper_final_obs"
+_RESETTING = ("BraxAutoResetWrapper", "AutoResetWrapper")
+
+
+class Playground(Simulator):
+    """Batched environments with Brax's interface, as `wrap_for_brax_training` makes them.
+
+    `reset(rng)` and `step(state, action)` are compiled with `jax.jit`, and the recorder keeps the state. `step` of the
+    recorder takes an action as a tensor and returns `(obs, reward, terminated, truncated, info)`, all but `info` as
+    tensors that share JAX's memory (DLPack).
+
+    Final observations come from `info["AutoResetWrapper_final_obs"]`. Where the release does not keep them, the
+    observation is taken from the step inside of the wrapper that resets.
+
+    Attributes:
+        state: The state after the last call.
+    """
+
+    name: ClassVar[str] = "MuJoCo Playground"
+    remedy: ClassVar[str] = f'keep the observation before a reset as `info["{_KEY}"]` in the wrapper that resets'
+
+    def __init__(self, env: Any, buffer: Buffer, mode: object = None) -> None:
+        super().__init__(env, buffer, mode)
+        with needs("jax", "Recorder(env)"):
+            import jax
+        inner, self._inside = _watched(env)
+        self._of_jax = jax.dlpack.from_dlpack
+        self._reset = jax.jit(env.reset)
+
+        def step(state: Any, action: Any) -> tuple[Any, Any]:
+            state = inner.step(state, action)
+            return state, self._inside.pop() if self._inside else None
+
+        self._step = jax.jit(step)
+        self.state: Any = None
+
+    @classmethod
+    def fits(cls, env: Any) -> bool:
+        """Whether `env` is of this kind."""
+        return hasattr(env, "observation_size") and hasattr(env, "action_size") and not hasattr(env, "num_envs")
+
+    @classmethod
+    def spaces_of(cls, env: Any) -> tuple[Any, Any]:
+        """Shapes of one lane's observation and action."""
+        return env.observation_size, env.action_size
+
+    @classmethod
+    def lanes_of(cls, env: Any) -> int | None:
+        """Known after the first reset: as many as keys were given."""
+        return None
+
+    def mode_of_env(self) -> object:
+        """The autoreset mode: SAME_STEP."""
+        return "SAME_STEP"
+
+    @property
+    def gives_finals(self) -> bool:
+        """Whether the wrapper that resets is the outermost one, so that the step inside of it is seen."""
+        return of_class(self.env, *_RESETTING) is self.env
+
+    def lanes_reset(self, choices: dict[str, Any]) -> Any:
+        """None: a reset is of all lanes."""
+        return None
+
+    def reset(self, *given: Any, **choices: Any) -> tuple[Nest, Any]:
+        """Reset all lanes; what the caller gets are the observation, as tensors, and the state's `info`."""
+        self.state = self._reset(*given, **choices)
+        obs = _tensors(self.state.obs)
+        return self.fitted(obs, "$.obs"), (obs, self.state.info)
+
+    def step(self, action: Any) -> Step:
+        """Step all lanes."""
+        self.state, before = self._step(self.state, self._of_jax(action.detach().contiguous()))
+        info = self.state.info
+        obs, reward = _tensors(self.state.obs), from_dlpack(self.state.reward)
+        over, stopped = from_dlpack(self.state.done) != 0, from_dlpack(info["truncation"]) != 0
+        ends, infos = over & ~stopped, dict(info)
+        if _KEY not in infos and before is not None:
+            infos[_KEY] = before
+        return self.parsed(obs, reward, ends, stopped, infos, (obs, reward, ends, stopped, info))
+
+    def finals_of(self, infos: Any, obs: Nest) -> tuple[Any, Tensor | None] | None:
+        """The observations before resets, of all lanes."""
+        return (_tensors(infos[_KEY]), None) if _KEY in infos else None
+
+
+class _Inner:
+    """The environment inside of the wrapper that resets; notes the observation that each of its steps led to.
+
+    The step is traced once, and what is noted is a value of that trace.
+    """
+
+    def __init__(self, env: Any, noted: list[Any]) -> None:
+        self._env, self._noted = env, noted
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_env", "_noted"):
+            raise AttributeError(name)
+        return getattr(self._env, name)
+
+    def step(self, state: Any, action: Any) -> Any:
+        state = self._env.step(state, action)
+        self._noted.append(state.obs)
+        return state
+
+
+def _watched(env: Any) -> tuple[Any, list[Any]]:
+    """A twin of the wrapper that resets, around a noting environment, and where it notes; any other as it is."""
+    noted: list[Any] = []
+    if of_class(env, *_RESETTING) is not env:
+        return env, noted
+    twin = object.__new__(type(env))
+    twin.__dict__.update(env.__dict__, env=_Inner(env.env, noted))
+    return twin, noted
+
+
+def _tensors(arrays: Any) -> Nest:
+    """JAX's arrays as tensors over the same memory."""
+    if is_mapping(arrays):
+        return {name: _tensors(arrays[name]) for name in arrays}
+    tensor: Tensor = from_dlpack(arrays)
+    return tensor
