@@ -105,7 +105,11 @@ class Groups:
     def reset(self, *, seed: Any = None, env_ids: Any = None, options: Any = None) -> tuple[Any, Any]:
         self.world.restart(self.world.mask(env_ids))
         self.idle[slice(None) if env_ids is None else env_ids] = False
-        return self.observed(self.obs_buf), self.extras
+        self.observed(self.obs_buf)
+        if env_ids is not None:  # all lanes are observed anew, with other noise
+            noise = torch.where(self.world.mask(env_ids), 0, 0.25)
+            self.obs_buf[self.groups[0]] += noise[:, None]
+        return self.obs_buf, self.extras
 
     def step(self, action: Tensor) -> tuple[Any, ...]:
         for buffer, value in zip(self.buffers, self.world.advance(~self.idle), strict=True):

@@ -194,19 +194,23 @@ def test_lanes_of_a_reset_in_every_form(env_ids: Any) -> None:
 
 
 def test_what_continues() -> None:
-    """Everything but the step after some lanes were reset, whose simulator observes all lanes anew."""
+    """Everything but the step after an environment was put back; the stand-in looks whether it is so."""
     recorder = recorder_of(IsaacLike())
     recorder.reset()
     for _ in range(2):
-        recorder.step(ACTION)
-    recorder.reset(env_ids=[2])
-    recorder.env.world.t += 1  # as noise would, in all lanes
-    recorder._obs = {name: part.clone() for name, part in recorder.env.observed().items() if name != "debug"}
-    for _ in range(2):
-        recorder.step(ACTION)
+        before, _, _, _, _ = recorder.step(ACTION)
+    before = {name: part.clone() for name, part in before.items()}
+    after, _ = recorder.reset(env_ids=[2])
+    others = [0, 1, 3, 4]
+    assert after.keys() == before.keys()
+    assert torch.equal(after["policy"][others], before["policy"][others])
+    assert not torch.equal(after["policy"][2], before["policy"][2])
+    after["policy"].zero_()  # it is the caller's
+    steps(recorder, 2)
     recorder.resume(recorder.env.obs_buf)
     recorder.step(ACTION)
-    assert [call["continues"] for call in recorder.buffer.calls] == [True, True, False, True, False]
+    assert [call["continues"] for call in recorder.buffer.calls] == [True, True, True, True, False]
+    assert recorder.buffer.twins[0].stats().cuts == 1
 
 
 @pytest.mark.parametrize("moved", [True, False])

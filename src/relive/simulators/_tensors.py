@@ -69,6 +69,23 @@ def held(nest: Nest) -> Nest:
     return copy
 
 
+def merged(mask: Tensor, ones: Nest, others: Nest) -> Nest:
+    """A new nest: where `mask`, bool `[L]`, the rows of `ones`, elsewhere those of `others`."""
+
+    def choose(one: Tensor, other: Tensor) -> Tensor:
+        return torch.where(mask.reshape(-1, *[1] * (one.ndim - 1)), one, other)
+
+    chosen: Nest = zipped(choose, ones, others)
+    return chosen
+
+
+def replaced(nest: Any, parts: Nest) -> Any:
+    """`nest` with these parts of it in their places."""
+    if isinstance(parts, Tensor):
+        return parts
+    return {**nest, **{name: replaced(nest[name], part) for name, part in parts.items()}}
+
+
 def scattered(rows: Any, ids: Tensor, like: Nest) -> Nest:
     """A copy of `like`, `[L, ...]`, whose rows at `ids` are those of `rows`, `[K, ...]`; K is known on the host."""
 

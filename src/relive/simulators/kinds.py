@@ -67,8 +67,8 @@ class MjLab(IsaacLab):
 
     name: ClassVar[str] = "mjlab"
     remedy: ClassVar[str] = (
-        "set `capture_terminal_observations=True` in the environment's configuration, or `auto_reset=False` and call "
-        "`Recorder.reset(env_ids=...)`"
+        "set `capture_terminal_observations=True` in the environment's configuration if the release has it, else "
+        "`auto_reset=False`, and call `Recorder.reset(env_ids=...)` for lanes that ended"
     )
     classes: ClassVar[tuple[str, ...]] = ("ManagerBasedRlEnv",)
 

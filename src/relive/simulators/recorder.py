@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError, ReliveWarning, message
 from ._lost import Lost
-from ._tensors import Nest, flags, held, mask_of, same_device
+from ._tensors import Nest, flags, held, mask_of, merged, replaced, same_device
 from .schemas import field_tree, kind_of, same_parts
 from .simulator import Buffer, Simulator, Step, attribute
 
@@ -99,11 +99,11 @@ class Recorder:
         Args:
             *given: As the environment wants it.
             **choices: Likewise. Some lanes alone are reset by `env_ids=` (Isaac Lab, mjlab), `options={"env_idx": ...}`
-                (ManiSkill) or `options={"reset_mask": ...}`. The step after that compares observations with those
-                before, since simulators observe all lanes anew; lanes in which they differ are cut, too.
+                (ManiSkill) or `options={"reset_mask": ...}`.
 
         Returns:
-            What the environment returned.
+            What the environment returned; lanes that were not reset keep the observation that they had. Simulators
+            observe these anew, with other noise, and what happens to a lane would not go on where it stood.
 
         Raises:
             ArgumentError: Some lanes before all have been reset, or after the environment itself raised.
@@ -112,18 +112,20 @@ class Recorder:
         which = self.simulator.lanes_reset(choices)
         at = "Recorder.reset"
         mask = None if which is None else mask_of(which, self.num_envs, self.simulator.device, at)
-        if mask is not None and self._obs is None:
+        before, waiting = self._obs, self._waiting
+        if mask is not None and before is None:
             raise ArgumentError(message("a reset of all lanes", "one of some lanes", at, self._why_reset()))
         self._obs = None
         obs, returned = self.simulator.reset(*given, **choices)
-        waiting = self._waiting
-        if mask is None or waiting is None:
-            self.buffer.cut(mask)
-        else:  # the others are in mid-episode no more
-            self.buffer.cut(mask & ~waiting)
-        self._waiting = None if mask is None or waiting is None else waiting & ~mask
-        self._continues = mask is None
-        self._obs, self._started = held(obs), True
+        if mask is None or before is None:
+            self.buffer.cut()
+            self._obs, self._waiting, self._continues = held(obs), None, True
+        else:
+            self.buffer.cut(mask if waiting is None else mask & ~waiting)  # the others are in mid-episode no more
+            obs = merged(mask, obs, before)
+            returned = (replaced(returned[0], held(obs)), *returned[1:])
+            self._obs, self._waiting = obs, None if waiting is None else waiting & ~mask
+        self._started = True
         return returned
 
     def resume(self, obs: Any, ended: Any = None) -> None:
