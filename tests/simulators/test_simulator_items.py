@@ -45,7 +45,7 @@ class Form:
     make: Callable[[bool], Any]
     groups: tuple[str, str] | None
     some: Callable[[Any], dict[str, Any]] | None
-    disabled: bool = False
+    wait: int = 0  # the caller resets lanes that ended, at every step or at every third one
     first: tuple[Any, ...] = ()
 
 
@@ -65,15 +65,15 @@ MODES = AutoresetMode
 FORMS = {
     "Isaac Lab": Form(IsaacLike, ("policy", "critic"), by_ids),
     "Isaac Lab, the caller resets": Form(
-        lambda _: IsaacLike(autoreset_mode=MODES.DISABLED), ("policy", "critic"), by_ids, disabled=True
+        lambda _: IsaacLike(autoreset_mode=MODES.DISABLED), ("policy", "critic"), by_ids, wait=3
     ),
     "mjlab": Form(MjLike, ("actor", "critic"), by_ids),
-    "mjlab, the caller resets": Form(lambda _: MjLike(auto_reset=False), ("actor", "critic"), by_ids, disabled=True),
+    "mjlab, the caller resets": Form(lambda _: MjLike(auto_reset=False), ("actor", "critic"), by_ids, wait=1),
     "ManiSkill": Form(ManiSkillVectorEnv, None, by_index),
-    "ManiSkill, the caller resets": Form(lambda _: ManiSkillVectorEnv(auto_reset=False), None, by_index, disabled=True),
+    "ManiSkill, the caller resets": Form(lambda _: ManiSkillVectorEnv(auto_reset=False), None, by_index, wait=3),
     "Gymnasium, SAME_STEP": Form(lambda finals: TensorEnvs(MODES.SAME_STEP, finals), None, by_mask),
     "Gymnasium, NEXT_STEP": Form(lambda _: TensorEnvs(MODES.NEXT_STEP), None, by_mask),
-    "Gymnasium, DISABLED": Form(lambda _: TensorEnvs(MODES.DISABLED), None, by_mask, disabled=True),
+    "Gymnasium, DISABLED": Form(lambda _: TensorEnvs(MODES.DISABLED), None, by_mask, wait=3),
     "Playground, kept": Form(
         lambda _: BraxAutoResetWrapper(BraxCounters(), True), ("state", "privileged_state"), None, first=(range(LANES),)
     ),
@@ -175,16 +175,16 @@ def test_every_stored_item_happened(name: str, finals: bool, monkeypatch: pytest
 def resets(form: Form, recorder: Recorder, happened: Happened, obs: Any, rng: Any, t: int) -> Any:
     """Now and then the caller resets: lanes that ended, where it has to, a few others, or all."""
     frames = plain(obs, form)
-    over = frames[:, 2] - 1 == length_of(*(frames[:, :2].T - 1))
+    over = frames[:, 2] - 1 >= length_of(*(frames[:, :2].T - 1))
     if t % 40 == 37:
         first = ([100 + t] * LANES,) if form.first else ()
         happened.cut(frames, np.ones(LANES, bool))
         return recorder.reset(*first)[0]
-    mask = over & form.disabled
+    mask = over & (form.wait > 0 and t % form.wait == 0)
     if form.some is None or not (mask.any() or t % 17 == 9):
         return obs
     if t % 17 == 9:
-        mask |= (rng.random(LANES) < 0.4) & (form.disabled | ~over)
+        mask |= (rng.random(LANES) < 0.4) & (~over | (form.wait > 0))
     if not mask.any():
         return obs
     happened.cut(frames, mask)
