@@ -243,10 +243,13 @@ class BraxCounters:
 
 
 class BraxAutoResetWrapper:
-    """Named as Playground's class: resets in the same step; releases that keep the last observation have `keeps`."""
+    """Named as Playground's class: resets in the same step.
 
-    def __init__(self, env: Any, keeps: bool) -> None:
-        self.env, self.keeps = env, keeps
+    `keeps` is for releases that keep the last observation. `full` makes the state's `info` that of the reset, too.
+    """
+
+    def __init__(self, env: Any, keeps: bool = False, full: bool = False) -> None:
+        self.env, self.keeps, self.full = env, keeps, full
 
     def __getattr__(self, name: str) -> Any:
         if name == "env":
@@ -261,7 +264,9 @@ class BraxAutoResetWrapper:
 
     def step(self, state: Any, action: Any) -> Any:
         state = self.env.step(state, action)
-        info = {**state.info, "AutoResetWrapper_final_obs": state.obs} if self.keeps else state.info
+        info = {**state.info, "AutoResetWrapper_final_obs": state.obs} if self.keeps else dict(state.info)
+        if self.full:
+            info["truncation"] = torch.zeros_like(info["truncation"])
         state.data.restart(state.done > 0)
         return SimpleNamespace(**{**vars(state), "obs": self.env.observed(state.data), "info": info})
 

@@ -61,6 +61,12 @@ def by_index(mask: Any) -> dict[str, Any]:
     return {"options": {"env_idx": mask.nonzero().squeeze(-1)}}
 
 
+def playground(**release: bool) -> Form:
+    keys = [3] * LANES  # the stand-in's first episode
+    make = lambda _: BraxAutoResetWrapper(BraxCounters(), **release)  # noqa: E731
+    return Form(make, ("state", "privileged_state"), None, first=(keys,))
+
+
 MODES = AutoresetMode
 FORMS = {
     "Isaac Lab": Form(IsaacLike, ("policy", "critic"), by_ids),
@@ -74,12 +80,9 @@ FORMS = {
     "Gymnasium, SAME_STEP": Form(lambda finals: TensorEnvs(MODES.SAME_STEP, finals), None, by_mask),
     "Gymnasium, NEXT_STEP": Form(lambda _: TensorEnvs(MODES.NEXT_STEP), None, by_mask),
     "Gymnasium, DISABLED": Form(lambda _: TensorEnvs(MODES.DISABLED), None, by_mask, wait=3),
-    "Playground, kept": Form(
-        lambda _: BraxAutoResetWrapper(BraxCounters(), True), ("state", "privileged_state"), None, first=(range(LANES),)
-    ),
-    "Playground": Form(
-        lambda _: BraxAutoResetWrapper(BraxCounters(), False), ("state", "privileged_state"), None, first=([3] * LANES,)
-    ),
+    "Playground, kept": playground(keeps=True),
+    "Playground": playground(),
+    "Playground, full_reset": playground(full=True),
 }
 WITHOUT = ["Isaac Lab", "mjlab", "Gymnasium, SAME_STEP"]
 CASES = [(name, True) for name in FORMS] + [(name, False) for name in WITHOUT]

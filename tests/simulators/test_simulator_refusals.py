@@ -309,7 +309,7 @@ def test_terminated_steps_without_a_final_observation_are_no_mistake() -> None:
 
 def test_playground_where_the_resetting_wrapper_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", JAX)
-    recorder = recorder_of(Around(BraxAutoResetWrapper(BraxCounters(), False)))
+    recorder = recorder_of(Around(BraxAutoResetWrapper(BraxCounters())))
     recorder.reset(range(LANES))
     with pytest.warns(ReliveWarning, match=r"AutoResetWrapper_final_obs"):
         steps(recorder, 60)

@@ -22,8 +22,8 @@ class Playground(Simulator):
     recorder takes an action as a tensor and returns `(obs, reward, terminated, truncated, info)`, all but `info` as
     tensors that share JAX's memory (DLPack).
 
-    Final observations come from `info["AutoResetWrapper_final_obs"]`. Where the release does not keep them, the
-    observation is taken from the step inside of the wrapper that resets.
+    Final observations come from `info["AutoResetWrapper_final_obs"]`. Where the release does not keep them, they are
+    taken from the step inside of the wrapper that resets, and so is `truncation`, which `full_reset=True` clears.
 
     Attributes:
         state: The state after the last call.
@@ -42,7 +42,7 @@ class Playground(Simulator):
 
         def step(state: Any, action: Any) -> tuple[Any, Any]:
             state = inner.step(state, action)
-            return state, self._inside.pop() if self._inside else None
+            return state, self._inside.pop() if self._inside else {}
 
         self._step = jax.jit(step)
         self.state: Any = None
@@ -83,13 +83,12 @@ class Playground(Simulator):
 
     def step(self, action: Any) -> Step:
         """Step all lanes."""
-        self.state, before = self._step(self.state, self._of_jax(action.detach().contiguous()))
+        self.state, inside = self._step(self.state, self._of_jax(action.detach().contiguous()))
         info = self.state.info
+        infos = {**info, **inside}
         obs, reward = _tensors(self.state.obs), from_dlpack(self.state.reward)
-        over, stopped = from_dlpack(self.state.done) != 0, from_dlpack(info["truncation"]) != 0
-        ends, infos = over & ~stopped, dict(info)
-        if _KEY not in infos and before is not None:
-            infos[_KEY] = before
+        over, stopped = from_dlpack(self.state.done) != 0, from_dlpack(infos["truncation"]) != 0
+        ends = over & ~stopped
         return self.parsed(obs, reward, ends, stopped, infos, (obs, reward, ends, stopped, info))
 
     def finals_of(self, infos: Any, obs: Nest) -> tuple[Any, Tensor | None] | None:
@@ -98,7 +97,7 @@ class Playground(Simulator):
 
 
 class _Inner:
-    """The environment inside of the wrapper that resets; notes the observation that each of its steps led to.
+    """The environment inside of the wrapper that resets; notes what each of its steps led to.
 
     The step is traced once, and what is noted is a value of that trace.
     """
@@ -113,7 +112,7 @@ class _Inner:
 
     def step(self, state: Any, action: Any) -> Any:
         state = self._env.step(state, action)
-        self._noted.append(state.obs)
+        self._noted.append({_KEY: state.obs, "truncation": state.info["truncation"]})
         return state
 
 
