@@ -24,6 +24,7 @@ FACES = [
     "relive.errors",
     "relive.gymnasium",
     "relive.minari",
+    "relive.simulators",
     "relive.testing",
     "relive.trajectories",
     "relive_lab",

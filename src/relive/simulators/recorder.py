@@ -55,6 +55,12 @@ class Recorder:
         ArgumentError: The environment is of another kind, lanes or devices differ, the autoreset mode is not known, or
             one was given that contradicts the environment.
         SchemaError: The schema names a part of observations that the environment lacks, or one of another shape.
+
+    >>> env = isaac_lab_environment()  # doctest: +SKIP
+    >>> buffer = relive.DeviceBuffer(schema_of(env), 10_000_000, num_envs=4096, device="cuda")  # doctest: +SKIP
+    >>> recorder = Recorder(env, buffer)  # doctest: +SKIP
+    >>> obs, _ = recorder.reset()  # doctest: +SKIP
+    >>> obs, reward, terminated, truncated, extras = recorder.step(policy(obs))  # doctest: +SKIP
     """
 
     def __init__(

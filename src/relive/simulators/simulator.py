@@ -54,6 +54,9 @@ class Step(NamedTuple):
         finals: The observations that episodes ended on, read in lanes that ended; None: `obs` has them.
         known: Bool: where such an observation is known; None: in every lane that ended.
         returned: What the caller of `Recorder.step` gets.
+
+    >>> Step._fields
+    ('obs', 'reward', 'terminated', 'truncated', 'finals', 'known', 'returned')
     """
 
     obs: Nest
