@@ -148,6 +148,23 @@ def _retire(mark, row, who, stored, ready_steps, ready, drawable, oldest, counte
 
 
 @triton.jit
+def _claim(
+    marks, who, lane, head, memory, gone, stored, ready_steps, ready, drawable, oldest, counted,
+    LANES: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr, TOGETHER: tl.constexpr,
+):  # fmt: skip
+    """Take the next row: what is left of the counters."""
+    row = head - ROWS
+    full = who & (row >= 0) & (row >= gone)
+    mark = tl.load(marks + at_of(row, lane, LANES, DEPTH, TOGETHER)).to(tl.int32)
+    stored, ready_steps, ready, drawable, oldest = _retire(
+        mark, row, full, stored, ready_steps, ready, drawable, oldest, counted
+    )
+    gone = tl.where(who, tl.maximum(gone, head + 1 - DEPTH), gone)
+    memory = tl.where(who, (memory + 1) % DEPTH, memory)
+    return head + who.to(tl.int64), memory, gone, stored, ready_steps, ready, drawable, oldest
+
+
+@triton.jit
 def _differs(one, begin, other, here_begin, WORDS: tl.constexpr, BLOCK: tl.constexpr):
     """Whether two stretches of words differ."""
     found = 0
@@ -170,49 +187,14 @@ def _put(to, begin, source, from_begin, who, WORDS: tl.constexpr, BLOCK: tl.cons
 
 @triton.jit
 def _write(
-    counters,
-    marks,
-    given,
-    priority,
-    nodes,
-    sums,
-    places,
-    ends,
-    flags,
-    ids,
-    slots,
-    masks,
-    values,
-    rows,
-    observed,
-    nexts,
-    obs_rows,
-    OFFSETS: tl.constexpr,
-    WORDS: tl.constexpr,
-    STRIDES: tl.constexpr,
-    OBS_OFFSETS: tl.constexpr,
-    OBS_WORDS: tl.constexpr,
-    OBS_STRIDES: tl.constexpr,
-    COMPARES: tl.constexpr,
-    GIVES: tl.constexpr,
-    KEEPS: tl.constexpr,
-    PRIORITIZED: tl.constexpr,
-    ALPHA: tl.constexpr,
-    INITIAL: tl.constexpr,
-    GIVEN_UP: tl.constexpr,
-    MOST_GONE: tl.constexpr,
-    MOST_READY: tl.constexpr,
-    SPAN: tl.constexpr,
-    STARTS: tl.constexpr,
-    KEPT: tl.constexpr,
-    LANES: tl.constexpr,
-    ROWS: tl.constexpr,
-    DEPTH: tl.constexpr,
-    TOGETHER: tl.constexpr,
-    GONE_BLOCK: tl.constexpr,
-    COME_BLOCK: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    counters, marks, given, priority, nodes, sums, places, ends, flags, ids, slots, masks, values, rows, observed,
+    nexts, obs_rows, OFFSETS: tl.constexpr, WORDS: tl.constexpr, STRIDES: tl.constexpr, OBS_OFFSETS: tl.constexpr,
+    OBS_WORDS: tl.constexpr, OBS_STRIDES: tl.constexpr, COMPARES: tl.constexpr, GIVES: tl.constexpr,
+    KEEPS: tl.constexpr, PRIORITIZED: tl.constexpr, ALPHA: tl.constexpr, INITIAL: tl.constexpr,
+    GIVEN_UP: tl.constexpr, MOST_GONE: tl.constexpr, MOST_READY: tl.constexpr, SPAN: tl.constexpr,
+    STARTS: tl.constexpr, KEPT: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr,
+    TOGETHER: tl.constexpr, GONE_BLOCK: tl.constexpr, COME_BLOCK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     lane = tl.program_id(0).to(tl.int64)
     c = counters + lane * _COUNTERS
     head, memory, ready, oldest = tl.load(c + _HEAD), tl.load(c + _MEMORY), tl.load(c + _READY), tl.load(c + _OLDEST)
@@ -269,32 +251,22 @@ def _write(
     # Close.
     tl.store(marks + newest, (mark | _CUT).to(tl.uint8), closing)
     tl.debug_barrier()
-    row = head - ROWS
-    full = closing & (row >= 0) & (row >= gone)
-    retired = tl.load(marks + at_of(row, lane, LANES, DEPTH, TOGETHER)).to(tl.int32)
-    stored, ready_steps, ready, drawable, oldest = _retire(
-        retired, row, full, stored, ready_steps, ready, drawable, oldest, counted
-    )
-    gone = tl.where(closing, tl.maximum(gone, head + 1 - DEPTH), gone)
-    head = head + closing.to(tl.int64)
-    memory = tl.where(closing, (memory + 1) % DEPTH, memory)
+    head, memory, gone, stored, ready_steps, ready, drawable, oldest = _claim(
+        marks, closing, lane, head, memory, gone, stored, ready_steps, ready, drawable, oldest, counted,
+        LANES, ROWS, DEPTH, TOGETHER,
+    )  # fmt: skip
     held = tl.where(closing, 0, held)
     ready = tl.where(closing, head, ready)
     ready_steps = tl.where(closing, steps, ready_steps)
     cuts = cuts + closing.to(tl.int64)
 
     # The step.
-    row = head - ROWS
-    full = active & (row >= 0) & (row >= gone)
-    retired = tl.load(marks + at_of(row, lane, LANES, DEPTH, TOGETHER)).to(tl.int32)
-    stored, ready_steps, ready, drawable, oldest = _retire(
-        retired, row, full, stored, ready_steps, ready, drawable, oldest, counted
-    )
-    gone = tl.where(active, tl.maximum(gone, head + 1 - DEPTH), gone)
     id = head * LANES + lane
     at = at_of(memory, lane, LANES, DEPTH, TOGETHER)
-    head = head + active.to(tl.int64)
-    memory = tl.where(active, (memory + 1) % DEPTH, memory)
+    head, memory, gone, stored, ready_steps, ready, drawable, oldest = _claim(
+        marks, active, lane, head, memory, gone, stored, ready_steps, ready, drawable, oldest, counted,
+        LANES, ROWS, DEPTH, TOGETHER,
+    )  # fmt: skip
     for f in tl.static_range(len(WORDS)):
         _put(rows[f], at * STRIDES[f] + OFFSETS[f], values[f], lane * WORDS[f], active, WORDS[f], BLOCK)
     if KEEPS:
@@ -326,15 +298,11 @@ def _write(
     final = (follows & ended) != 0
     going = (follows & (ended == 0)) != 0
     at = at_of(memory, lane, LANES, DEPTH, TOGETHER)
-    row = head - ROWS
-    full = final & (row >= 0) & (row >= gone)
-    retired = tl.load(marks + at_of(row, lane, LANES, DEPTH, TOGETHER)).to(tl.int32)
-    stored, ready_steps, ready, drawable, oldest = _retire(
-        retired, row, full, stored, ready_steps, ready, drawable, oldest, counted
-    )
-    gone = tl.where(follows, tl.maximum(gone, head + 1 - DEPTH), gone)
-    head = head + final.to(tl.int64)
-    memory = tl.where(final, (memory + 1) % DEPTH, memory)
+    gone = tl.where(going, tl.maximum(gone, head + 1 - DEPTH), gone)
+    head, memory, gone, stored, ready_steps, ready, drawable, oldest = _claim(
+        marks, final, lane, head, memory, gone, stored, ready_steps, ready, drawable, oldest, counted,
+        LANES, ROWS, DEPTH, TOGETHER,
+    )  # fmt: skip
     for o in tl.static_range(len(OBS_WORDS)):
         begin = at * OBS_STRIDES[o] + OBS_OFFSETS[o]
         _put(obs_rows[o], begin, nexts[o], lane * OBS_WORDS[o], follows, OBS_WORDS[o], BLOCK)
