@@ -70,6 +70,21 @@ def test_there_and_back(sampler: str, tmp_path: Path) -> None:
     assert twins.device.stats() == twins.host.stats()
 
 
+@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
+def test_later_saves_write_what_is_new(tmp_path: Path) -> None:
+    twins = Twins(64 * 500, 64)
+    for _ in range(200):
+        twins.add()
+    device, first = twins.device, twins.device.save(tmp_path)
+    for _ in range(2):
+        twins.add()
+        more = device.save(tmp_path)
+        assert more.bytes_written < first.bytes_written / 5
+        device = twins.device = relive.load(tmp_path, device="cpu")
+    assert more.number == first.number + 2
+    assert device.stats() == twins.host.stats()
+
+
 def test_a_step_that_waits_for_its_successor() -> None:
     """Ordinary buffers may have one in each lane; a device goes on from there, or drops it with a cut."""
     host = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 20, num_envs=2, seed=0)

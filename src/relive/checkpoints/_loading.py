@@ -151,7 +151,9 @@ def load(
         return loaded
     with importing:
         from ..device import DeviceBuffer
-    return DeviceBuffer.of(loaded, device=device)
+    made = DeviceBuffer.of(loaded, device=device)
+    made._tally = loaded._core.tally  # it goes on with these saves
+    return made
 
 
 def _opened(folder: Folder, number: int | None) -> OpenSave:

@@ -32,6 +32,7 @@ from ._state import State
 if TYPE_CHECKING:
     from typing import Self
 
+    from .._buffer.core import Tally
     from .._buffer.stats import Stats
     from ..buffer import ReplayBuffer
     from ..checkpoints._saving import Saved
@@ -160,6 +161,7 @@ class DeviceBuffer:
         self._done: Any = None
         self._added = False  # whether any step was added since the buffer was empty
         self._last: tuple[Tensor, Tensor] | None = None
+        self._tally: Tally | None = None  # of the host's copy that was saved last
 
     @property
     def _settings(self) -> Prioritized | None:
@@ -337,7 +339,12 @@ class DeviceBuffer:
 
         `relive.load(path, device="cuda")` brings it back, and `relive.load(path)` loads it into RAM.
         """
-        return self.host().save(path, **options)
+        host = self.host()
+        with self._lock:
+            if self._tally is not None:  # later saves go on where the last one ended
+                host._core.tally.identity, host._core.tally.saver = self._tally.identity, self._tally.saver
+            self._tally = host._core.tally
+        return host.save(path, **options)
 
     def stats(self) -> Stats:
         """A snapshot of what happened, as `ReplayBuffer.stats`; waits."""
