@@ -294,6 +294,23 @@ def test_as_an_error_it_refuses_a_step_that_changed_nothing() -> None:
     assert len(recorder.buffer.cuts) == 1
 
 
+@pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
+def test_in_inference_mode_and_out_of_it() -> None:
+    """Collectors step in it, learners draw outside of it."""
+    recorder = recorder_of(IsaacLike(False))
+    with torch.inference_mode():
+        recorder.reset()
+        steps(recorder, 3)
+    steps(recorder, 3)
+    with torch.inference_mode():
+        recorder.reset(env_ids=[0])
+        steps(recorder, 3)
+    steps(recorder, 3)
+    net = torch.nn.Linear(3, 1)
+    net(recorder.buffer.real.sample(8).obs["policy"]).sum().backward()
+    assert torch.isfinite(net.weight.grad).all()
+
+
 def test_terminated_steps_without_a_final_observation_are_no_mistake() -> None:
     """In a task of finite horizon the time limit is an end like others."""
     recorder = recorder_of(IsaacLike(False, is_finite_horizon=True))

@@ -65,7 +65,7 @@ def same_device(one: torch.device, other: torch.device) -> bool:
 
 def held(nest: Nest) -> Nest:
     """A copy, since simulators write into their tensors again."""
-    copy: Nest = mapped(torch.clone, nest)
+    copy: Nest = mapped(lambda tensor: tensor.detach().clone(), nest)
     return copy
 
 
