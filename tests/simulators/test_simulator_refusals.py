@@ -367,6 +367,8 @@ def test_schemas_of_spaces_and_of_observations() -> None:
     assert repr(schema) == repr(relive.Schema(obs=fields, action={"arm": F(2), "grip": F((), "int64")}, log_prob=F()))
     seen = schema_of(env, {"policy": torch.zeros(2, 5, dtype=torch.uint8)})
     assert repr(seen.tree["obs"]) == repr({"policy": F(5, "uint8")})
+    sizes = SimpleNamespace(observation_size={"state": np.int64(7), "map": (4, 4)}, action_size=2)
+    assert repr(schema_of(sizes)) == repr(relive.Schema(obs={"state": F(7), "map": F((4, 4))}, action=F(2)))
     with pytest.raises(SchemaError, match="Expected a space with a shape"):
         schema_of(SimpleNamespace(num_envs=2))
 

@@ -54,8 +54,8 @@ def field_tree(space: Any, at: str) -> Tree:
     parts = getattr(space, "spaces", space)
     if is_mapping(parts):
         return {str(name): field_tree(parts[name], f"{at}.{name}") for name in parts}
-    if isinstance(space, int | tuple):
-        return Field(space)
+    if isinstance(space, int | np.integer | tuple):
+        return Field(space if isinstance(space, tuple) else int(space))
     shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
     if shape is None:
         raise SchemaError(message("a space with a shape", f"`{space!r}`", at, "make the `relive.Schema` by hand"))
