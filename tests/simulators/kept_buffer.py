@@ -1,4 +1,4 @@
-"""A stand-in for `relive.DeviceBuffer`, and a mode that refuses what waits for a device."""
+"""A `relive.DeviceBuffer` that looks at what it is told, beside ordinary buffers that are told the same."""
 
 from __future__ import annotations
 
@@ -8,89 +8,74 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 import relive
-from relive._schema.fields import Tree
-from relive.errors import SchemaError
 
 GAMMA = 0.9
 
 
 class KeptBuffer:
-    """Keeps what `add` was given, and gives it to ordinary buffers on the CPU, one for each `n_step`."""
+    """Gives what `add` and `cut` are given to a device buffer, of three steps, and to ordinary ones of one and three.
 
-    def __init__(self, schema: relive.Schema, num_envs: int, device: str = "cpu", capacity: int = 4000) -> None:
-        self.schema, self.num_envs, self.device = schema, num_envs, torch.device(device)
-        items = [relive.Transitions(n_step=n, gamma=GAMMA) for n in (1, 3)]
-        self.twins = [
-            relive.ReplayBuffer(schema, capacity, num_envs=num_envs, seed=0, boundaries=1, item=item) for item in items
+    Attributes:
+        real: The device buffer.
+        twins: The ordinary ones.
+        calls: Of every `add`, what is not a field.
+        cuts: Of every `cut`, the lanes.
+    """
+
+    def __init__(self, schema: relive.Schema, num_envs: int) -> None:
+        self.schema, self.num_envs, self.device = schema, num_envs, torch.device("cpu")
+        choices: Any = [
+            {"num_envs": num_envs, "seed": 0, "boundaries": 1, "item": relive.Transitions(n_step=n, gamma=GAMMA)}
+            for n in (1, 3)
         ]
+        self.real = relive.DeviceBuffer(schema, 4000, device="cpu", kernels="ops", **choices[1])
+        self.twins = [relive.ReplayBuffer(schema, 4000, **each) for each in choices]
         self.calls: list[dict[str, Any]] = []
         self.cuts: list[Any] = []
-        self.open, self.last = np.zeros(num_envs, bool), None
+        self._open, self._last = np.zeros(num_envs, bool), None
 
-    def add(
-        self, *, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Tensor, truncated: Tensor,
-        final_obs: Any = None, final_mask: Tensor | None = None, mask: Tensor | None = None, continues: bool = False,
-        **extras: Any,
-    ) -> Tensor:  # fmt: skip
-        fields = {"obs": obs, "action": action, "reward": reward, **extras}
-        self.require(fields, {**self.schema.tree})
-        for more in (next_obs, final_obs):
-            if more is not None:
-                self.require(more, self.schema.tree["obs"])
-        for flag in (terminated, truncated, final_mask, mask):
-            if flag is not None and (flag.dtype is not torch.bool or tuple(flag.shape) != (self.num_envs,)):
-                raise SchemaError("flags")
-        self.calls.append({"final_obs": final_obs, "final_mask": final_mask, "mask": mask, "continues": continues})
+    def add(self, **step: Any) -> Tensor:
+        ids = self.real.add(**step)
         with _disable_current_modes(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what ordinary buffers have to say
-            every = torch.ones(self.num_envs, dtype=torch.bool)
-            ended, known = terminated | truncated, every if final_mask is None else final_mask
-            live, lost = every if mask is None else mask, ended & ~known
-            if final_obs is not None:
-                next_obs = joined(ended, final_obs, next_obs)
-            fields |= {"terminated": terminated, "truncated": truncated}
-            arrays, after = numbers(fields), numbers(next_obs)
-            if continues:
-                self.claimed(arrays["obs"], live.numpy())
-            ids = np.full(self.num_envs, -1)
-            for twin in self.twins:
-                for lanes, given in ((live & ~lost, {"next_obs": after}), (live & lost, {})):
-                    if lanes.any():
-                        which = np.flatnonzero(lanes.numpy())
-                        step = tree_map(lambda array, which=which: array[which], {**arrays, **given})
-                        ids[which] = twin.add(**step, env_ids=which)
-            self.open = np.where(live.numpy(), ~ended.numpy(), self.open)
-            self.last = after
-            return torch.from_numpy(ids)
+            assert ids.tolist() == self._add(**step)
+        return ids
+
+    def _add(
+        self, *, next_obs: Any, terminated: Tensor, truncated: Tensor, final_obs: Any, final_mask: Tensor | None,
+        mask: Tensor | None, continues: bool, **fields: Any,
+    ) -> Any:  # fmt: skip
+        self.calls.append({"final_obs": final_obs, "final_mask": final_mask, "mask": mask, "continues": continues})
+        every = torch.ones(self.num_envs, dtype=torch.bool)
+        ended, known = terminated | truncated, every if final_mask is None else final_mask
+        live, lost = every if mask is None else mask, ended & ~known
+        if final_obs is not None:
+            next_obs = joined(ended, final_obs, next_obs)
+        arrays, after = numbers({**fields, "terminated": terminated, "truncated": truncated}), numbers(next_obs)
+        if continues and self._last is not None:  # then it is so
+            for now, before in zip(tree_leaves(arrays["obs"]), tree_leaves(self._last), strict=True):
+                assert np.array_equal(now[self._open & live.numpy()], before[self._open & live.numpy()])
+        ids = np.full(self.num_envs, -1)
+        for twin in self.twins:
+            for lanes, given in ((live & ~lost, {"next_obs": after}), (live & lost, {})):
+                which = np.flatnonzero(lanes.numpy())
+                if len(which):
+                    ids[which] = twin.add(**tree_map(lambda a, at=which: a[at], {**arrays, **given}), env_ids=which)
+        self._open, self._last = np.where(live.numpy(), ~ended.numpy(), self._open), after
+        return ids.tolist()
 
     def cut(self, mask: Tensor | None = None) -> None:
+        self.real.cut(mask)
         with _disable_current_modes():
             lanes = np.arange(self.num_envs) if mask is None else np.flatnonzero(mask.numpy())
             for twin in self.twins if len(lanes) else ():
                 twin.cut(lanes)
-            self.open[lanes] = False
+            self._open[lanes] = False
             self.cuts.append(lanes.tolist())
-
-    def claimed(self, obs: Any, live: Any) -> None:
-        """Where `continues` was said, it is so."""
-        for now, before in zip(tree_leaves(obs), tree_leaves(self.last), strict=True) if self.last is not None else ():
-            assert np.array_equal(now[self.open & live], before[self.open & live])
-
-    def require(self, nest: Any, tree: Tree) -> None:
-        """As `DeviceBuffer` does: names, shapes, dtypes and devices of the schema."""
-        if isinstance(tree, dict):
-            if not isinstance(nest, dict) or nest.keys() != tree.keys():
-                raise SchemaError(f"names {sorted(tree)}")
-            for name, child in tree.items():
-                self.require(nest[name], child)
-            return
-        fits = isinstance(nest, Tensor) and nest.dtype is getattr(torch, tree.dtype.name)
-        if not fits or tuple(nest.shape) != (self.num_envs, *tree.shape) or nest.device != self.device:
-            raise SchemaError(f"{tree}")
 
 
 def numbers(nest: Any) -> Any:
@@ -99,27 +84,3 @@ def numbers(nest: Any) -> Any:
 
 def joined(where: Tensor, one: Any, other: Any) -> Any:
     return tree_map(lambda a, b: torch.where(where.reshape(-1, *[1] * (a.ndim - 1)), a, b), one, other)
-
-
-class NoWaits(TorchDispatchMode):
-    """Refuses what waits for a device: results whose value or shape the host needs, copies to another device."""
-
-    WAITS = frozenset(
-        {"_local_scalar_dense", "item", "nonzero", "masked_select", "masked_scatter", "masked_scatter_", "_unique2"}
-        | {"unique_dim", "unique_consecutive", "is_nonzero", "bincount", "repeat_interleave", "equal", "allclose"}
-        | {"argwhere", "lift_fresh"}
-    )
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func._schema.name.split("::")[1]
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        masks = name.startswith("index") and any(t.dtype in (torch.bool, torch.uint8) for t in indices(args))
-        moved = name == "_to_copy" and (kwargs or {}).get("device") is not None
-        if name in self.WAITS or masks or moved or len({tensor.device for tensor in tensors}) > 1:
-            raise RuntimeError(f"{func} waits for the device")
-        return func(*args, **(kwargs or {}))
-
-
-def indices(args: Any) -> list[Tensor]:
-    found = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else args[2:3]
-    return [index for index in found if isinstance(index, Tensor)]

@@ -36,9 +36,9 @@ def reward_of(lane: Any, episode: Any, t: Any) -> Any:
 class Counters:
     """Where every lane is."""
 
-    def __init__(self, lanes: int = LANES) -> None:
-        self.lane = torch.arange(lanes)
-        self.episode, self.t = torch.full((lanes,), -1), torch.zeros(lanes, dtype=torch.long)
+    def __init__(self, lanes: int = LANES, device: Any = "cpu") -> None:
+        self.lane = torch.arange(lanes, device=device)
+        self.episode, self.t = self.lane * 0 - 1, self.lane * 0
 
     def frames(self) -> Tensor:
         return torch.stack([self.lane, self.episode, self.t], 1).float() + 1

@@ -22,7 +22,7 @@ from typing import Any
 LONG = 300  # lines of code
 # Not part of replay proper. The last three names are those of modules that became `_adapters`.
 AROUND = {"lab", "cpprb", "sb3", "tianshou", "torchrl", "gymnasium", "minari", "_adapters", "ray", "checkpoints"}
-AROUND |= {"trajectories", "doctor", "cli", "testing", "_counted", "_episodes", "_offline"}
+AROUND |= {"simulators", "trajectories", "doctor", "cli", "testing", "_counted", "_episodes", "_offline"}
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from .._base.extras import needs
 from ._tensors import Nest, is_mapping
-from .simulator import Buffer, Simulator, Step, of_class
+from .simulator import Simulator, Step, of_class
+
+if TYPE_CHECKING:
+    from ..device import DeviceBuffer
 
 _KEY = "AutoResetWrapper_final_obs"
 _RESETTING = ("BraxAutoResetWrapper", "AutoResetWrapper")
@@ -32,7 +35,7 @@ class Playground(Simulator):
     name: ClassVar[str] = "MuJoCo Playground"
     remedy: ClassVar[str] = f'keep the observation before a reset as `info["{_KEY}"]` in the wrapper that resets'
 
-    def __init__(self, env: Any, buffer: Buffer, mode: object = None) -> None:
+    def __init__(self, env: Any, buffer: DeviceBuffer, mode: object = None) -> None:
         super().__init__(env, buffer, mode)
         with needs("jax", "Recorder(env)"):
             import jax

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,7 +12,10 @@ from ..errors import ArgumentError, ReliveWarning, message
 from ._lost import Lost
 from ._tensors import Nest, flags, held, mask_of, merged, replaced, same_device
 from .schemas import field_tree, kind_of, same_parts
-from .simulator import Buffer, Simulator, Step, attribute
+from .simulator import Simulator, Step, attribute
+
+if TYPE_CHECKING:
+    from ..device import DeviceBuffer
 
 # What the environment and the recorder say of a step; `step(**extras)` cannot replace it.
 _OWN = frozenset({"obs", "action", "reward", "next_obs", "terminated", "truncated"})
@@ -56,15 +59,30 @@ class Recorder:
             one was given that contradicts the environment.
         SchemaError: The schema names a part of observations that the environment lacks, or one of another shape.
 
-    >>> env = isaac_lab_environment()  # doctest: +SKIP
-    >>> buffer = relive.DeviceBuffer(schema_of(env), 10_000_000, num_envs=4096, device="cuda")  # doctest: +SKIP
-    >>> recorder = Recorder(env, buffer)  # doctest: +SKIP
-    >>> obs, _ = recorder.reset()  # doctest: +SKIP
-    >>> obs, reward, terminated, truncated, extras = recorder.step(policy(obs))  # doctest: +SKIP
+    >>> import relive, torch
+    >>> class Counting:  # in the place of a simulator
+    ...     num_envs, metadata = 2, {"autoreset_mode": "SAME_STEP"}
+    ...
+    ...     def reset(self, **_):
+    ...         self.t = torch.zeros(2, 1)
+    ...         return self.t, {}
+    ...
+    ...     def step(self, action):
+    ...         self.t = self.t + 1
+    ...         no = torch.zeros(2, dtype=torch.bool)
+    ...         return self.t, action[:, 0], no, no, {}
+    >>> schema = relive.Schema(obs=relive.Field((1,)), action=relive.Field((1,)))
+    >>> buffer = relive.DeviceBuffer(schema, 1000, num_envs=2, device="cpu", seed=0)
+    >>> recorder = Recorder(Counting(), buffer)
+    >>> obs, _ = recorder.reset()
+    >>> for _ in range(3):
+    ...     obs, *_ = recorder.step(torch.ones(2, 1))
+    >>> recorder.ids.tolist(), len(buffer)
+    ([4, 5], 6)
     """
 
     def __init__(
-        self, env: Any, buffer: Buffer, *, autoreset_mode: Any = None, simulator: type[Simulator] | None = None
+        self, env: Any, buffer: DeviceBuffer, *, autoreset_mode: Any = None, simulator: type[Simulator] | None = None
     ) -> None:
         kind = simulator or kind_of(env)
         if kind is None:
@@ -109,7 +127,7 @@ class Recorder:
 
         Returns:
             What the environment returned; lanes that were not reset keep the observation that they had. Simulators
-            observe these anew, with other noise, and what happens to a lane would not go on where it stood.
+            observe all lanes anew, with other noise: a second observation of a state that has one.
 
         Raises:
             ArgumentError: Some lanes before all have been reset, or after the environment itself raised.
@@ -153,14 +171,16 @@ class Recorder:
 
         Args:
             action: A tensor `[L, ...]`, or nested ones, as the environment and the schema have it.
-            **extras: Further fields of the schema, tensors `[L, ...]`.
+            **extras: Further fields of the schema, and `priority` if there is one, tensors `[L, ...]`.
 
         Returns:
             What the environment returned; for MuJoCo Playground `(obs, reward, terminated, truncated, info)`.
 
         Raises:
-            ArgumentError: `reset` has to be called first, or an extra has the name of what the environment returns.
-            SchemaError: As in `DeviceBuffer.add`; the environment has moved, and the streams are cut.
+            ArgumentError: `reset` has to be called first, or an extra has the name of what the environment returns; or
+                as in `DeviceBuffer.add`.
+            SchemaError: An observation is not as the schema says. If this or `add` raises, the environment has moved,
+                and the streams are cut.
         """
         self._require(extras)
         before, waiting, now, ended = self._obs, self._waiting, None, None

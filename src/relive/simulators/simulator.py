@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
 from .._schema.fields import Tree
 from ..errors import ArgumentError, message
-from ..schema import Schema
 from ._tensors import Nest, fitted, flags
+
+if TYPE_CHECKING:
+    from ..device import DeviceBuffer
 
 Mode: TypeAlias = Literal["NEXT_STEP", "SAME_STEP", "DISABLED"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -19,28 +21,6 @@ _FOUR = (
     "put the recorder around the simulator's own environment, inside of wrappers that merge the two flags into one "
     "(`RslRlVecEnvWrapper`, for example)"
 )
-
-
-class Buffer(Protocol):
-    """What a recorder asks of a `relive.DeviceBuffer`."""
-
-    @property
-    def schema(self) -> Schema:
-        """The fields of a step."""
-
-    @property
-    def num_envs(self) -> int:
-        """L."""
-
-    @property
-    def device(self) -> Any:
-        """Where its tensors are."""
-
-    def add(self, **step: Any) -> Tensor:
-        """Store a step of the lanes in `mask`; ids `[L]`."""
-
-    def cut(self, mask: Tensor | None = None) -> None:
-        """End the streams of all lanes, or of those in `mask`."""
 
 
 class Step(NamedTuple):
@@ -100,7 +80,7 @@ class Simulator:
     # How to make the simulator keep final observations, for the warning.
     remedy: ClassVar[str] = 'return them as `infos["final_obs"]`, of all lanes or with a mask `infos["_final_obs"]`'
 
-    def __init__(self, env: Any, buffer: Buffer, mode: object = None) -> None:
+    def __init__(self, env: Any, buffer: DeviceBuffer, mode: object = None) -> None:
         self.env = env
         self.lanes, self.device = buffer.num_envs, torch.device(buffer.device)
         self.fields: Tree = buffer.schema.tree["obs"]
