@@ -83,8 +83,9 @@ def __getattr__(name: str) -> _Any:
         return _importlib.import_module(".trajectories", __name__) if name == "trajectories" else _load(name)
 
 
-# For `from relive import *`.
-__all__ = [name for name in (*globals(), *_LATER) if name[0] != "_" and _LATER.get(name) != ".trajectories"]
+# For `from relive import *`, which neither imports SQLite nor PyTorch.
+_SLOW = (".trajectories", ".device")
+__all__ = [name for name in (*globals(), *_LATER) if name[0] != "_" and _LATER.get(name) not in _SLOW]
 
 
 def __dir__() -> list[str]:
