@@ -1,0 +1,254 @@
+"""TD3 (Fujimoto et al. 2018, arXiv:1802.09477) with hundreds of environments, all on one device, from top to bottom.
+
+    y = r + discount * min(Q1', Q2')(s', a')      a' = pi'(s') + clipped noise
+    critics:  mean of w * ((Q1 - y)^2 + (Q2 - y)^2)      w = 1 under uniform replay
+    actor:    mean of -Q1(s, pi(s)), every second update
+
+Environments, replay and nets are tensors; the loop reads none of them, so that it never waits for a GPU. There an
+update is captured in a CUDA graph and replayed.
+
+Settings, the agent with its update, and the loop.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import relive
+from relive_lab import checks
+from relive_lab.envs.tensors import Pendulum, Reach, TensorEnvs
+from relive_lab.nets import Perceptron, move_towards, step_apart
+from relive_lab.results import Progress, TrainResult
+
+ENVS: dict[str, type[TensorEnvs]] = {"pendulum": Pendulum, "reach": Reach}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TD3Config:
+    """Settings of TD3.
+
+    >>> TD3Config(env="reach", n_step=3).batch_size
+    512
+    """
+
+    env: str = "pendulum"
+    """`pendulum` or `reach`."""
+    limit: int = 200
+    """Steps of a training episode."""
+    final_obs: bool = True
+    """Whether an episode's final observation is stored; otherwise the next one's first stands for it."""
+    num_envs: int = 256
+    """Environments, stepped together."""
+    total_steps: int = 256_000
+    """Environment steps of the whole run, over all environments."""
+    seed: int = 0
+    """Decides initial weights, environments, noise and draws."""
+    device: str = "cpu"
+    """Where everything lives."""
+
+    buffer_capacity: int = 256_000
+    """Steps the replay buffer holds, over all environments."""
+    n_step: int = 1
+    """Rewards summed before the target bootstraps."""
+    use_per: bool = False
+    """Draw by TD error instead of uniformly."""
+    gamma: float = 0.99
+    """Discount per step."""
+
+    batch_size: int = 512
+    """Items per update."""
+    updates_per_step: int = 2
+    """Updates after each step of all environments, an even number: every second one moves the actor, too."""
+    start_steps: int = 2_560
+    """Steps of random actions before the first update."""
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers of actor and critics."""
+    learning_rate: float = 1e-3
+    """Adam step size."""
+    tau: float = 0.01
+    """Share by which the target nets follow after each second update."""
+    reward_scale: float = 1.0
+    """Factor on rewards in the targets; reported returns are never scaled."""
+    explore: float = 0.2
+    """Standard deviation of the noise on actions."""
+    smooth: float = 0.2
+    """Standard deviation of the noise on the target's actions, which is clipped at 2.5 times that."""
+
+    eval_every: int = 25_600
+    """Environment steps between two evaluations."""
+    eval_envs: int = 64
+    """Environments of an evaluation; their initial states are the same in every evaluation of every run."""
+    eval_length: int = 200
+    """Steps of an evaluation, which no time limit ends."""
+
+    def __post_init__(self) -> None:
+        checks.one_of(self.env, tuple(ENVS), "TD3Config.env")
+        fields = checks.Fields(self)
+        fields.integers("limit", "num_envs", "total_steps", "n_step", "batch_size", "eval_every", minimum=1)
+        fields.integers("updates_per_step", minimum=2)
+        if self.updates_per_step % 2:
+            raise fields.refusal("updates_per_step", "an even number")
+
+
+class TD3:
+    """The agent: how it acts, and what it learns from a batch."""
+
+    def __init__(self, config: TD3Config, obs_size: int, action_size: int) -> None:
+        self.config, device = config, torch.device(config.device)
+        source = torch.Generator().manual_seed(config.seed)
+        layers = (obs_size, *config.hidden_sizes, action_size)
+        judged = (obs_size + action_size, *config.hidden_sizes, 1)
+        self.actor, self.actor_target = (Perceptron(layers, 0, source).to(device) for _ in range(2))
+        self.critic, self.critic_target = (Perceptron(judged, 2, source).to(device) for _ in range(2))
+        self.actor_target.load_state_dict(self.actor.state_dict())
+        self.critic_target.load_state_dict(self.critic.state_dict())
+        self.weights = {net: list(net.parameters()) for net in (self.actor, self.critic)}
+        options = {"lr": config.learning_rate, "foreach": True, "capturable": device.type == "cuda"}
+        self.optimizers = {net: torch.optim.Adam(weights, **options) for net, weights in self.weights.items()}
+        self.generator = torch.Generator(device).manual_seed(config.seed)
+
+    @torch.no_grad()
+    def act(self, obs: Tensor, noise: float = 0.0, actor: Perceptron | None = None) -> Tensor:
+        """Return actions in [-1, 1], `[L, A]`, with noise of a standard deviation, clipped at 2.5 times that."""
+        action = torch.tanh((actor or self.actor)(obs))
+        if noise:
+            drawn = torch.randn(action.shape, generator=self.generator, device=action.device)
+            action = (action + noise * drawn.clamp(-2.5, 2.5)).clamp(-1.0, 1.0)
+        return action
+
+    def values(self, critic: Perceptron, obs: Tensor, action: Tensor) -> Tensor:
+        """Return both estimates of the value of each action, `[2, B]`."""
+        x = torch.cat((obs, action), 1)
+        found: Tensor = critic(x.expand(2, *x.shape)).squeeze(-1)
+        return found
+
+    def learn(self, batch: relive.Batch, actor_too: bool) -> Tensor:
+        """Do one update; return the TD errors, `[B]`."""
+        config = self.config
+        with torch.no_grad():
+            action = self.act(batch.next_obs, config.smooth, self.actor_target)
+            value = self.values(self.critic_target, batch.next_obs, action).amin(0)
+            target = config.reward_scale * batch.reward + batch.discount * value
+        error = self.values(self.critic, batch.obs, batch.action) - target
+        loss = (batch.weights * error.square()).sum(0).mean()
+        step_apart(self.optimizers[self.critic], self.weights[self.critic], loss)
+        if actor_too:
+            actions = torch.tanh(self.actor(batch.obs))
+            loss = -self.values(self.critic, batch.obs, actions)[0].mean()
+            step_apart(self.optimizers[self.actor], self.weights[self.actor], loss)
+            for target_net, net in ((self.actor_target, self.actor), (self.critic_target, self.critic)):
+                move_towards(list(target_net.parameters()), list(net.parameters()), config.tau)
+        return error.detach().abs().mean(0)
+
+
+def captured(update: Callable[[], None], generator: torch.Generator) -> Callable[[], None]:
+    """Return an update as a CUDA graph, which starts all of its kernels at once; three updates are done on the way."""
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(3):
+            update()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        update()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def train(config: TD3Config, progress: Callable[[Progress], object] | None = None) -> TrainResult:
+    """Train one agent.
+
+    Args:
+        config: All settings.
+        progress: Called after every evaluation; returning False ends the run there.
+
+    Returns:
+        What the run has seen; its evaluations alone, no training episodes.
+
+    >>> config = TD3Config(num_envs=16, total_steps=1_600, start_steps=800, eval_every=800, buffer_capacity=1_600)
+    >>> train(config).eval_returns.shape
+    (2, 64)
+    """
+    started, c, kind = time.perf_counter(), config, ENVS[config.env]
+    envs = kind(c.num_envs, limit=c.limit, device=c.device, seed=c.seed)
+    agent = TD3(c, kind.obs_size, kind.action_size)
+    schema = relive.Schema(obs=relive.Field((kind.obs_size,)), action=relive.Field((kind.action_size,)))
+    buffer = relive.DeviceBuffer(
+        schema,
+        c.buffer_capacity,
+        num_envs=c.num_envs,
+        item=relive.Transitions(n_step=c.n_step, gamma=c.gamma),
+        sampler=relive.Prioritized() if c.use_per else relive.Uniform(),
+        device=c.device,
+        seed=c.seed,
+    )
+
+    def update() -> None:
+        for number in range(c.updates_per_step):
+            batch = buffer.sample(c.batch_size)
+            td_error = agent.learn(batch, number % 2 == 1)
+            if c.use_per:
+                buffer.update_priorities(batch.ids, td_error)
+
+    replay: Callable[[], None] | None = None
+    steps, updates, eval_steps, returns = 0, 0, [], []
+    while steps < c.total_steps:
+        obs = envs.obs
+        if steps < c.start_steps:
+            action = envs.uniform(*[1.0] * kind.action_size)
+        else:
+            action = agent.act(obs, c.explore)
+        step = envs.step(action)
+        buffer.add(
+            obs=obs,
+            action=action,
+            reward=step.reward,
+            next_obs=step.next_obs,
+            final_obs=step.final_obs if c.final_obs else None,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            continues=True,
+        )
+        steps += c.num_envs
+        if steps > c.start_steps:
+            if replay is None:
+                replay = captured(update, agent.generator) if agent.generator.device.type == "cuda" else update
+            replay()
+            updates += c.updates_per_step
+        if steps // c.eval_every > len(eval_steps):
+            buffer.check()
+            eval_steps.append(steps)
+            returns.append(evaluate(agent, config))
+            mean = float(returns[-1].mean())
+            now = Progress(step=steps, total_steps=c.total_steps, episodes=0, updates=updates,
+                           train_return=float("nan"), eval_return=mean)  # fmt: skip
+            if progress is not None and progress(now) is False:
+                break
+    none = np.zeros(0)
+    return TrainResult(
+        eval_steps=np.array(eval_steps, np.int64),
+        eval_episodes=np.zeros(len(eval_steps), np.int64),
+        eval_returns=np.array(returns, np.float64).reshape(len(eval_steps), c.eval_envs),
+        episode_steps=none.astype(np.int64),
+        episode_returns=none,
+        steps=steps,
+        updates=updates,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def evaluate(agent: TD3, config: TD3Config) -> np.ndarray:
+    """Return what each of the evaluation's environments earns without noise, float64 `[eval_envs]`."""
+    envs = ENVS[config.env](config.eval_envs, limit=None, device=config.device, seed=1_000_000)
+    earned = torch.zeros(config.eval_envs, device=envs.device)
+    for _ in range(config.eval_length):
+        earned += envs.step(agent.act(envs.obs)).reward
+    return earned.cpu().double().numpy()
