@@ -28,6 +28,7 @@ COMMANDS = {
         "pendulum": "relive_lab.studies.pairs",
         "cliffwalk": "relive_lab.studies.cliffwalk",
         "tmaze": "relive_lab.studies.tmaze",
+        "final-observations": "relive_lab.studies.final_observations",
     },
 }
 
@@ -71,7 +72,7 @@ def _run(arguments: list[str]) -> int:
 
 def _entry(group: str, name: str) -> Callable[..., Any]:
     """Return a comparison's command, or what makes a trainer's from the rest of the line."""
-    found: Callable[..., Any] = getattr(importlib.import_module(COMMANDS[group][name]), name)
+    found: Callable[..., Any] = getattr(importlib.import_module(COMMANDS[group][name]), name.replace("-", "_"))
     return found
 
 

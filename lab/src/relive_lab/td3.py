@@ -15,8 +15,11 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
+from operator import itemgetter
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -26,6 +29,7 @@ from relive_lab.envs.tensors import Pendulum, Reach, TensorEnvs
 from relive_lab.nets import Perceptron, move_towards, step_apart
 from relive_lab.results import Progress, TrainResult
 
+Array = npt.NDArray[np.float64]
 ENVS: dict[str, type[TensorEnvs]] = {"pendulum": Pendulum, "reach": Reach}
 
 
@@ -33,16 +37,16 @@ ENVS: dict[str, type[TensorEnvs]] = {"pendulum": Pendulum, "reach": Reach}
 class TD3Config:
     """Settings of TD3.
 
-    >>> TD3Config(env="reach", n_step=3).batch_size
-    512
+    >>> TD3Config(n_step=3).batch_size
+    256
     """
 
-    env: str = "pendulum"
+    env: str = "reach"
     """`pendulum` or `reach`."""
-    limit: int = 200
+    limit: int = 30
     """Steps of a training episode."""
-    final_obs: bool = True
-    """Whether an episode's final observation is stored; otherwise the next one's first stands for it."""
+    ends: Literal["final", "reset", "none"] = "final"
+    """What an episode's last item bootstraps from: its final observation, the next episode's first, or nothing."""
     num_envs: int = 256
     """Environments, stepped together."""
     total_steps: int = 256_000
@@ -61,19 +65,19 @@ class TD3Config:
     gamma: float = 0.99
     """Discount per step."""
 
-    batch_size: int = 512
+    batch_size: int = 256
     """Items per update."""
-    updates_per_step: int = 2
+    updates_per_step: int = 4
     """Updates after each step of all environments, an even number: every second one moves the actor, too."""
     start_steps: int = 2_560
     """Steps of random actions before the first update."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of actor and critics."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """Adam step size."""
-    tau: float = 0.01
+    tau: float = 0.02
     """Share by which the target nets follow after each second update."""
-    reward_scale: float = 1.0
+    reward_scale: float = 0.1
     """Factor on rewards in the targets; reported returns are never scaled."""
     explore: float = 0.2
     """Standard deviation of the noise on actions."""
@@ -88,8 +92,9 @@ class TD3Config:
     """Steps of an evaluation, which no time limit ends."""
 
     def __post_init__(self) -> None:
-        checks.one_of(self.env, tuple(ENVS), "TD3Config.env")
         fields = checks.Fields(self)
+        fields.choice("env", *ENVS)
+        fields.choice("ends", "final", "reset", "none")
         fields.integers("limit", "num_envs", "total_steps", "n_step", "batch_size", "eval_every", minimum=1)
         fields.integers("updates_per_step", minimum=2)
         if self.updates_per_step % 2:
@@ -108,9 +113,14 @@ class TD3:
         self.critic, self.critic_target = (Perceptron(judged, 2, source).to(device) for _ in range(2))
         self.actor_target.load_state_dict(self.actor.state_dict())
         self.critic_target.load_state_dict(self.critic.state_dict())
-        self.weights = {net: list(net.parameters()) for net in (self.actor, self.critic)}
-        options = {"lr": config.learning_rate, "foreach": True, "capturable": device.type == "cuda"}
-        self.optimizers = {net: torch.optim.Adam(weights, **options) for net, weights in self.weights.items()}
+        nets = (self.actor, self.critic, self.actor_target, self.critic_target)
+        self.weights: dict[Perceptron, list[Tensor]] = {net: [*net.parameters()] for net in nets}
+        self.optimizers = {
+            net: torch.optim.Adam(
+                self.weights[net], lr=config.learning_rate, foreach=True, capturable=device.type == "cuda"
+            )
+            for net in (self.actor, self.critic)
+        }
         self.generator = torch.Generator(device).manual_seed(config.seed)
 
     @torch.no_grad()
@@ -143,13 +153,14 @@ class TD3:
             loss = -self.values(self.critic, batch.obs, actions)[0].mean()
             step_apart(self.optimizers[self.actor], self.weights[self.actor], loss)
             for target_net, net in ((self.actor_target, self.actor), (self.critic_target, self.critic)):
-                move_towards(list(target_net.parameters()), list(net.parameters()), config.tau)
-        return error.detach().abs().mean(0)
+                move_towards(self.weights[target_net], self.weights[net], config.tau)
+        found: Tensor = error.detach().abs().mean(0)
+        return found
 
 
 def captured(update: Callable[[], None], generator: torch.Generator) -> Callable[[], None]:
     """Return an update as a CUDA graph, which starts all of its kernels at once; three updates are done on the way."""
-    aside = torch.cuda.Stream()
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
         for _ in range(3):
@@ -192,33 +203,37 @@ def train(config: TD3Config, progress: Callable[[Progress], object] | None = Non
     )
 
     def update() -> None:
+        # One draw for all updates of a step: a draw costs more than a small net's update.
+        drawn = buffer.sample(c.batch_size * c.updates_per_step)
+        errors = []
         for number in range(c.updates_per_step):
-            batch = buffer.sample(c.batch_size)
-            td_error = agent.learn(batch, number % 2 == 1)
-            if c.use_per:
-                buffer.update_priorities(batch.ids, td_error)
+            part = slice(number * c.batch_size, (number + 1) * c.batch_size)
+            errors.append(agent.learn(drawn.map(itemgetter(part)), number % 2 == 1))
+        if c.use_per:
+            buffer.update_priorities(drawn.ids, torch.cat(errors))
 
     replay: Callable[[], None] | None = None
-    steps, updates, eval_steps, returns = 0, 0, [], []
+    steps, updates = 0, 0
+    eval_steps: list[int] = []
+    returns: list[Array] = []
     while steps < c.total_steps:
         obs = envs.obs
-        if steps < c.start_steps:
-            action = envs.uniform(*[1.0] * kind.action_size)
-        else:
-            action = agent.act(obs, c.explore)
+        learning = steps >= c.start_steps
+        action = agent.act(obs, c.explore) if learning else envs.uniform(*[1.0] * kind.action_size)
         step = envs.step(action)
         buffer.add(
             obs=obs,
             action=action,
             reward=step.reward,
             next_obs=step.next_obs,
-            final_obs=step.final_obs if c.final_obs else None,
+            final_obs=step.final_obs if c.ends == "final" else None,
+            final_mask=step.terminated if c.ends == "none" else None,
             terminated=step.terminated,
             truncated=step.truncated,
             continues=True,
         )
         steps += c.num_envs
-        if steps > c.start_steps:
+        if learning:
             if replay is None:
                 replay = captured(update, agent.generator) if agent.generator.device.type == "cuda" else update
             replay()
@@ -245,10 +260,11 @@ def train(config: TD3Config, progress: Callable[[Progress], object] | None = Non
     )
 
 
-def evaluate(agent: TD3, config: TD3Config) -> np.ndarray:
+def evaluate(agent: TD3, config: TD3Config) -> Array:
     """Return what each of the evaluation's environments earns without noise, float64 `[eval_envs]`."""
     envs = ENVS[config.env](config.eval_envs, limit=None, device=config.device, seed=1_000_000)
     earned = torch.zeros(config.eval_envs, device=envs.device)
     for _ in range(config.eval_length):
         earned += envs.step(agent.act(envs.obs)).reward
-    return earned.cpu().double().numpy()
+    found: Array = earned.cpu().double().numpy()
+    return found

@@ -56,9 +56,7 @@ class TensorEnvs(abc.ABC):
     obs_size: ClassVar[int]
     action_size: ClassVar[int]
 
-    def __init__(
-        self, num_envs: int, *, limit: int | None, device: torch.device | str = "cpu", seed: int = 0
-    ) -> None:
+    def __init__(self, num_envs: int, *, limit: int | None, device: torch.device | str = "cpu", seed: int = 0) -> None:
         name = type(self).__name__
         self.num_envs = checks.integer(num_envs, f"{name}(num_envs)", minimum=1)
         self.limit = None if limit is None else checks.integer(limit, f"{name}(limit)", minimum=1)
@@ -123,7 +121,7 @@ class Pendulum(TensorEnvs):
 
 
 class Reach(TensorEnvs):
-    """A sliding point that is to reach the origin and stay there; it starts at rest at a distance of 1.
+    """A sliding point in a square of width 4 that is to reach its centre and stay there; it starts 1 away, at rest.
 
     Observations are position and velocity, `[L, 4]`, and actions push. The reward is the negative distance.
     """
@@ -139,8 +137,8 @@ class Reach(TensorEnvs):
     def move(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Push for one step."""
         place, speed = state[:, :2], state[:, 2:]
-        speed = 0.95 * speed + 0.005 * action
-        place = place + speed
+        speed = 0.8 * speed + 0.02 * action
+        place = (place + speed).clamp(-2.0, 2.0)
         return torch.cat((place, speed), 1), -place.square().sum(1).sqrt()
 
     def observe(self, state: Tensor) -> Tensor:

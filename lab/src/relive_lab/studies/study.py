@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,11 @@ from relive_lab import statistics as st
 from relive_lab.statistics import Estimate
 from relive_lab.studies.arms import Arm
 from relive_lab.studies.conduct import Bar, at_least, conduct, new_figure, write_files
-from relive_lab.studies.runner import Outcome, Report
+from relive_lab.studies.runner import Outcome, Report, Work
 from relive_lab.studies.verdict import verdict
+
+if TYPE_CHECKING:
+    from relive_lab.td3 import TD3Config
 
 Array = npt.NDArray[np.float64]
 Evaluator = Callable[[Callable[[Any], Any]], Any]
@@ -63,7 +66,7 @@ class Job:
 
     arm: str
     seed: int
-    config: TrainerConfig
+    config: TrainerConfig | TD3Config
     evaluator: Evaluator | None = None
     diagnose: bool = False
 
@@ -78,7 +81,7 @@ class Job:
         return float(self.config.total_steps)
 
 
-def trainer_of(config: TrainerConfig) -> Any:
+def trainer_of(config: object) -> Any:
     """Return the class that trains by settings of this kind; PyTorch is loaded with it."""
     return getattr(lab, type(config).__name__.removesuffix("Config") + "Trainer")
 
@@ -108,7 +111,7 @@ def train(job: Job, report: Report) -> tuple[TrainResult, bool]:
 
 
 Measure = Callable[[Sequence[TrainResult]], tuple[Array, Array] | None]
-Configure = Callable[[str, int], TrainerConfig]
+Configure = Callable[[str, int], "TrainerConfig | TD3Config"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,14 +148,21 @@ class Study:
     explain: Mapping[str, Arm] = dataclasses.field(default_factory=dict)
     settings: dict[str, Any]
 
-    def run(self, runs: Runs, configure: Configure, out: Path, evaluator: Evaluator | None = None) -> int:
+    def run(
+        self,
+        runs: Runs,
+        configure: Configure,
+        out: Path,
+        evaluator: Evaluator | None = None,
+        work: Work[Job] = train,
+    ) -> int:
         """Run all arms under all seeds, report, and return the exit status; `configure` gives an arm's settings."""
         jobs = [
             Job(arm, seed, configure(arm, seed), evaluator, bool(self.explain) and arm == self.baseline)
             for seed in runs.chosen()
             for arm in self.arms
         ]
-        return conduct(self.title, jobs, train, runs.jobs, self.curves, out)
+        return conduct(self.title, jobs, work, runs.jobs, self.curves, out)
 
     def curves(self, outcomes: Sequence[Outcome[Job]]) -> Curves | None:
         """Return the curves of the seeds that every arm has: of whole runs, or else of what was reached."""
