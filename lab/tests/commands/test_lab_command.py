@@ -13,7 +13,10 @@ import relive_lab
 from relive_lab.cli import main
 
 GROUPS = [[], ["train"], ["compare"]]
-COMMANDS = [*(["train", name] for name in ("sac", "dqn", "r2d2")), ["compare", "pairs"], ["compare", "pendulum"]]
+COMMANDS = [
+    *(["train", name] for name in ("sac", "dqn", "r2d2")),
+    *(["compare", name] for name in ("pairs", "pendulum", "final-observations")),
+]
 
 
 @pytest.mark.parametrize("words", [*GROUPS, *COMMANDS], ids=" ".join)
