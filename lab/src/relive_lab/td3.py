@@ -13,6 +13,7 @@ Settings, the agent with its update, and the loop.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from operator import itemgetter
@@ -99,6 +100,8 @@ class TD3Config:
         fields.integers("updates_per_step", minimum=2)
         if self.updates_per_step % 2:
             raise fields.refusal("updates_per_step", "an even number")
+        if self.start_steps < self.n_step * self.num_envs:
+            raise fields.refusal("start_steps", f"at least n_step * num_envs ({self.n_step * self.num_envs})")
 
 
 class TD3:
@@ -117,7 +120,7 @@ class TD3:
         self.weights: dict[Perceptron, list[Tensor]] = {net: [*net.parameters()] for net in nets}
         self.optimizers = {
             net: torch.optim.Adam(
-                self.weights[net], lr=config.learning_rate, foreach=True, capturable=device.type == "cuda"
+                self.weights[net], lr=config.learning_rate, foreach=True, capturable=device.type != "cpu"
             )
             for net in (self.actor, self.critic)
         }
@@ -174,6 +177,67 @@ def captured(update: Callable[[], None], generator: torch.Generator) -> Callable
     return replay
 
 
+class Training:
+    """What a run is made of, and its two halves: a step of all environments, and the updates after it.
+
+    Attributes:
+        envs: The environments, one a lane.
+        agent: The nets.
+        buffer: The replay buffer.
+    """
+
+    def __init__(self, config: TD3Config) -> None:
+        self.config, kind = config, ENVS[config.env]
+        self.envs = kind(config.num_envs, limit=config.limit, device=config.device, seed=config.seed)
+        self.agent = TD3(config, kind.obs_size, kind.action_size)
+        self.buffer = relive.DeviceBuffer(
+            relive.Schema(obs=relive.Field((kind.obs_size,)), action=relive.Field((kind.action_size,))),
+            config.buffer_capacity,
+            num_envs=config.num_envs,
+            item=relive.Transitions(n_step=config.n_step, gamma=config.gamma),
+            sampler=relive.Prioritized() if config.use_per else relive.Uniform(),
+            device=config.device,
+            seed=config.seed,
+        )
+        self._replay: Callable[[], None] | None = None
+
+    def step(self, *, random: bool) -> None:
+        """Take one step in all environments, and store it."""
+        envs, ends, obs = self.envs, self.config.ends, self.envs.obs
+        action = envs.uniform(*[1.0] * envs.action_size) if random else self.agent.act(obs, self.config.explore)
+        step = envs.step(action)
+        self.buffer.add(
+            obs=obs,
+            action=action,
+            reward=step.reward,
+            next_obs=step.next_obs,
+            # Without it, `next_obs` is taken for the final observation.
+            final_obs=step.final_obs if ends == "final" else None,
+            # Known nowhere: discounts are 0.
+            final_mask=step.terminated if ends == "none" else None,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            continues=True,
+        )
+
+    def update(self) -> None:
+        """Do all updates that follow a step, with one draw: it costs more than the update of a small net."""
+        config, errors = self.config, []
+        drawn = self.buffer.sample(config.batch_size * config.updates_per_step)
+        for number in range(config.updates_per_step):
+            part = slice(number * config.batch_size, (number + 1) * config.batch_size)
+            errors.append(self.agent.learn(drawn.map(itemgetter(part)), number % 2 == 1))
+        if config.use_per:
+            self.buffer.update_priorities(drawn.ids, torch.cat(errors))
+
+    def learn(self) -> None:
+        """Do the same; on an NVIDIA GPU as a captured graph."""
+        if self._replay is None:
+            cuda = self.envs.device.type == "cuda"
+            self._replay = captured(self.update, self.agent.generator) if cuda else self.update
+        self._replay()
+
+
 def train(config: TD3Config, progress: Callable[[Progress], object] | None = None) -> TrainResult:
     """Train one agent.
 
@@ -182,78 +246,42 @@ def train(config: TD3Config, progress: Callable[[Progress], object] | None = Non
         progress: Called after every evaluation; returning False ends the run there.
 
     Returns:
-        What the run has seen; its evaluations alone, no training episodes.
+        What the run has seen: evaluations, and no training episodes.
 
-    >>> config = TD3Config(num_envs=16, total_steps=1_600, start_steps=800, eval_every=800, buffer_capacity=1_600)
+    >>> config = TD3Config(num_envs=16, total_steps=640, start_steps=320, eval_every=320, buffer_capacity=640)
     >>> train(config).eval_returns.shape
     (2, 64)
     """
-    started, c, kind = time.perf_counter(), config, ENVS[config.env]
-    envs = kind(c.num_envs, limit=c.limit, device=c.device, seed=c.seed)
-    agent = TD3(c, kind.obs_size, kind.action_size)
-    schema = relive.Schema(obs=relive.Field((kind.obs_size,)), action=relive.Field((kind.action_size,)))
-    buffer = relive.DeviceBuffer(
-        schema,
-        c.buffer_capacity,
-        num_envs=c.num_envs,
-        item=relive.Transitions(n_step=c.n_step, gamma=c.gamma),
-        sampler=relive.Prioritized() if c.use_per else relive.Uniform(),
-        device=c.device,
-        seed=c.seed,
-    )
-
-    def update() -> None:
-        # One draw for all updates of a step: a draw costs more than a small net's update.
-        drawn = buffer.sample(c.batch_size * c.updates_per_step)
-        errors = []
-        for number in range(c.updates_per_step):
-            part = slice(number * c.batch_size, (number + 1) * c.batch_size)
-            errors.append(agent.learn(drawn.map(itemgetter(part)), number % 2 == 1))
-        if c.use_per:
-            buffer.update_priorities(drawn.ids, torch.cat(errors))
-
-    replay: Callable[[], None] | None = None
-    steps, updates = 0, 0
+    started, training, steps, updates = time.perf_counter(), Training(config), 0, 0
     eval_steps: list[int] = []
     returns: list[Array] = []
-    while steps < c.total_steps:
-        obs = envs.obs
-        learning = steps >= c.start_steps
-        action = agent.act(obs, c.explore) if learning else envs.uniform(*[1.0] * kind.action_size)
-        step = envs.step(action)
-        buffer.add(
-            obs=obs,
-            action=action,
-            reward=step.reward,
-            next_obs=step.next_obs,
-            final_obs=step.final_obs if c.ends == "final" else None,
-            final_mask=step.terminated if c.ends == "none" else None,
-            terminated=step.terminated,
-            truncated=step.truncated,
-            continues=True,
-        )
-        steps += c.num_envs
-        if learning:
-            if replay is None:
-                replay = captured(update, agent.generator) if agent.generator.device.type == "cuda" else update
-            replay()
-            updates += c.updates_per_step
-        if steps // c.eval_every > len(eval_steps):
-            buffer.check()
+    while steps < config.total_steps:
+        random = steps < config.start_steps
+        training.step(random=random)
+        steps += config.num_envs
+        if not random:
+            training.learn()
+            updates += config.updates_per_step
+        if steps // config.eval_every > len(eval_steps):
+            training.buffer.check()
             eval_steps.append(steps)
-            returns.append(evaluate(agent, config))
-            mean = float(returns[-1].mean())
-            now = Progress(step=steps, total_steps=c.total_steps, episodes=0, updates=updates,
-                           train_return=float("nan"), eval_return=mean)  # fmt: skip
+            returns.append(evaluate(training.agent, config))
+            now = Progress(
+                step=steps,
+                total_steps=config.total_steps,
+                episodes=0,
+                updates=updates,
+                train_return=math.nan,
+                eval_return=float(returns[-1].mean()),
+            )
             if progress is not None and progress(now) is False:
                 break
-    none = np.zeros(0)
     return TrainResult(
         eval_steps=np.array(eval_steps, np.int64),
         eval_episodes=np.zeros(len(eval_steps), np.int64),
-        eval_returns=np.array(returns, np.float64).reshape(len(eval_steps), c.eval_envs),
-        episode_steps=none.astype(np.int64),
-        episode_returns=none,
+        eval_returns=np.array(returns, np.float64).reshape(len(eval_steps), config.eval_envs),
+        episode_steps=np.zeros(0, np.int64),
+        episode_returns=np.zeros(0),
         steps=steps,
         updates=updates,
         seconds=time.perf_counter() - started,

@@ -81,7 +81,7 @@ class TensorEnvs(abc.ABC):
     def uniform(self, *sizes: float) -> Tensor:
         """Return random numbers between -size and size, a column for each size, `[L, len(sizes)]`."""
         unit = torch.rand((self.num_envs, len(sizes)), generator=self.generator, device=self.device)
-        return (2.0 * unit - 1.0) * torch.tensor(sizes, device=self.device)
+        return torch.stack([size * (2.0 * column - 1.0) for size, column in zip(sizes, unit.T, strict=True)], 1)
 
     @abc.abstractmethod
     def fresh(self) -> Tensor:
@@ -143,4 +143,4 @@ class Reach(TensorEnvs):
 
     def observe(self, state: Tensor) -> Tensor:
         """Return positions, and velocities ten times enlarged, as the net sees both at one scale."""
-        return state * torch.tensor((1.0, 1.0, 10.0, 10.0), device=self.device)
+        return torch.cat((state[:, :2], 10.0 * state[:, 2:]), 1)
