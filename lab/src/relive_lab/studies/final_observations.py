@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import tyro
 
@@ -13,6 +13,9 @@ from relive_lab.studies.arms import Arm
 from relive_lab.studies.conduct import at_least
 from relive_lab.studies.runner import Report
 from relive_lab.studies.study import DEFAULT_RUNS, Job, Runs, Study, evaluations
+
+if TYPE_CHECKING:
+    from relive_lab.td3 import TD3Config
 
 ARMS = {
     "final observation": Arm("final observation", "the final observation", {"ends": "final"}),
@@ -65,11 +68,11 @@ def train(job: Job, report: Report) -> tuple[TrainResult, bool]:
     """Do one run; return its result, and whether it came to its end."""
     from relive_lab import td3  # loads PyTorch
 
-    assert isinstance(job.config, td3.TD3Config)
+    config = cast("TD3Config", job.config)
     result = td3.train(
-        job.config, lambda now: report(now.step / now.total_steps, f"return {now.eval_return:.3g} at {now.step} steps")
+        config, lambda now: report(now.step / now.total_steps, f"return {now.eval_return:.3g} at {now.step} steps")
     )
-    return result, result.steps >= job.config.total_steps
+    return result, result.steps >= config.total_steps
 
 
 def final_observations(
