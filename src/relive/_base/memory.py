@@ -78,11 +78,20 @@ def zeros(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
 def zeros_together(specs: Sequence[Spec]) -> list[NDArray[Any]]:
     """Arrays of zeros, as of `zeros`, that are kept and given up together: small ones share huge pages with large ones.
 
+    The last page, which they do not fill, is no huge one.
+
     Raises:
         MemoryError: If not even the addresses can be had.
     """
-    places, end = _places(specs)
-    return _carved(zeros(end, np.uint8), specs, places)
+    order = sorted(range(len(specs)), key=lambda number: _nbytes(*specs[number]))
+    ordered, end = _places([specs[number] for number in order])
+    places = [ordered[order.index(number)] for number in range(len(specs))]
+    block = zeros(end, np.uint8) if end < HUGE_PAGE else _pages(end, end // HUGE_PAGE * HUGE_PAGE)
+    return _carved(block, specs, places)
+
+
+def _nbytes(shape: Sequence[int], dtype: DTypeLike) -> int:
+    return math.prod(shape) * np.dtype(dtype).itemsize
 
 
 def _places(specs: Sequence[Spec]) -> tuple[list[int], int]:
@@ -90,7 +99,7 @@ def _places(specs: Sequence[Spec]) -> tuple[list[int], int]:
     places, end = [], 0
     for shape, dtype in specs:
         places.append(end)
-        end += -(-math.prod(shape) * np.dtype(dtype).itemsize // LINE) * LINE
+        end += -(-_nbytes(shape, dtype) // LINE) * LINE
     return places, end
 
 
