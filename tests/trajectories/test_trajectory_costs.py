@@ -66,7 +66,9 @@ def test_an_add_costs_the_same_at_any_size(options, folder, monkeypatch):
             costs.append(
                 (min(took), system.moved("write"), system.names(), [text.split("(")[0] for text in statements])
             )
-        assert costs[0] == costs[1]
+        (few, *others), (many, *others_later) = costs
+        assert many == pytest.approx(few, rel=0.02)  # a caller that has to wait makes some calls more
+        assert others == others_later
 
 
 @pytest.mark.slow
