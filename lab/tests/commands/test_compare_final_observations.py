@@ -18,7 +18,7 @@ def test_arms_differ_in_what_ends_bootstrap_from_alone() -> None:
     configs = {arm: TD3Config(**shared, **ARMS[arm].changes) for arm in ARMS}
     assert {arm: config.ends for arm, config in configs.items()} == {
         BASE: "final",
-        "reset observation": "reset",
+        "reset obs": "reset",
         "nothing": "none",
     }
     base = configs[BASE]
@@ -32,7 +32,7 @@ def test_from_the_command_to_the_picture(tmp_path: Path, capsys: pytest.CaptureF
     words = ["compare", "final-observations", "--seeds", "1", "--first-seed", "7", "--jobs", "1"]
     assert main([*words, "--steps", "3200", "--num-envs", "16", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    for text in ("TD3 on reach, episodes of 30 steps: 3 runs", "final return, difference", "against final observation"):
+    for text in ("TD3 on reach, episodes of 30 steps: 3 runs", "final return, IQM", "P(higher", "against final obs"):
         assert text in shown
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     found: dict[str, Any] = json.loads((tmp_path / "summary.json").read_text())

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from relive_lab.td3 import TD3Config
 
 ARMS = {
-    "final observation": Arm("final observation", "the final observation", {"ends": "final"}),
-    "reset observation": Arm("reset observation", "bootstrapping from the reset observation", {"ends": "reset"}),
+    "final obs": Arm("final obs", "the final observation", {"ends": "final"}),
+    "reset obs": Arm("reset obs", "bootstrapping from the reset observation", {"ends": "reset"}),
     "nothing": Arm("nothing", "taking a time limit for an end", {"ends": "none"}),
 }
-BASE = "final observation"
+BASE = "final obs"
 EVALUATIONS = 10
 LIMITS = {"reach": 30, "pendulum": 200}  # steps of a training episode
 THRESHOLDS = {"reach": -20.0, "pendulum": -200.0}
