@@ -16,10 +16,10 @@ compare() {
 compare cliffwalk cliffwalk
 compare tmaze tmaze
 compare pendulum pendulum --seeds 10 --first-seed 6400 --arms uniform td precision
-compare final-reach final-observations
-compare final-n3 final-observations --n-step 3
-compare final-per final-observations --use-per
-compare final-pendulum final-observations --env pendulum
+compare final-reach final-observations --first-seed 7000
+compare final-n3 final-observations --n-step 3 --first-seed 7000
+compare final-per final-observations --use-per --first-seed 7000
+compare final-pendulum final-observations --env pendulum --first-seed 7000
 compare break pairs --seeds 30 --first-seed 6000 --arms uniform td precision
 compare cost pairs --cost 1.5 --seeds 30 --first-seed 6100 --arms uniform td precision
 compare dislocation pairs --mode dislocation --loss huber --seeds 30 --first-seed 6300 --arms uniform td
