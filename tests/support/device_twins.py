@@ -77,7 +77,7 @@ class Twins:
         fields = {
             "obs": self.obs,
             "action": rng.standard_normal((lanes, 2)).astype(np.float32),
-            "reward": rng.standard_normal(lanes).astype(np.float32),
+            "reward": (rng.standard_normal(lanes) * (rng.random(lanes) < 0.8)).astype(np.float32),  # -0.0, too
             "log_prob": rng.standard_normal(lanes),
             "flag": rng.random(lanes) < 0.5,
             "terminated": terminated,

@@ -182,7 +182,7 @@ class _Call:
         newest = self.c[MEMORY] - 1
         self.mark(who, newest, (self.mark_at(newest) & FIRST) | LOST)
         seeking = who
-        for behind in range(2, min(self.layout.rows, 2 * self.layout.lookback + 3) + 1):
+        for behind in range(2, min(self.layout.rows, 3) + 1):
             seeking = seeking & (self.c[HEAD] >= behind)
             mark = self.mark_at(self.c[MEMORY] - behind)
             found = seeking & ((mark & STEP) > 0)
