@@ -250,18 +250,10 @@ def _write(
     lane = tl.program_id(0).to(tl.int64)
     c = counters + lane * _COUNTERS
     head, memory, ready, oldest = tl.load(c + _HEAD), tl.load(c + _MEMORY), tl.load(c + _READY), tl.load(c + _OLDEST)
-    held, steps, drawable, stored = (
-        tl.load(c + _HELD),
-        tl.load(c + _STEPS),
-        tl.load(c + _DRAWABLE),
-        tl.load(c + _STORED),
-    )
-    ready_steps, cuts, cleared, gone = (
-        tl.load(c + _READY_STEPS),
-        tl.load(c + _CUTS),
-        tl.load(c + _CLEARED),
-        tl.load(c + _GONE),
-    )
+    held, steps = tl.load(c + _HELD), tl.load(c + _STEPS)
+    drawable, stored = tl.load(c + _DRAWABLE), tl.load(c + _STORED)
+    ready_steps, cuts = tl.load(c + _READY_STEPS), tl.load(c + _CUTS)
+    cleared, gone = tl.load(c + _CLEARED), tl.load(c + _GONE)
     active = tl.load(masks[0] + lane) != 0
     terminated, truncated = tl.load(masks[2] + lane) != 0, tl.load(masks[3] + lane) != 0
     ended = (terminated | truncated) != 0
