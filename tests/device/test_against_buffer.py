@@ -21,6 +21,19 @@ SAMPLERS = {
 # Steps, lanes, n, boundaries: a wrap in mid-block, several blocks, lanes of a few rows, of one, more rows than steps.
 SHAPES = [(7 * 33, 7, 3, 1 / 16), (64 * 40, 64, 5, 1 / 16), (8, 1, 1, 0.0), (24, 3, 2, 1.0), (6, 2, 1, 0.0),
           (1, 1, 1, 1.0)]  # fmt: skip
+# Steps, lanes, boundaries, the item, the sampler, at how many steps a recurrent state is kept.
+CASES: list[tuple[int, int, float, relive.Transitions | relive.Sequences, str, int | None]] = [
+    (capacity, lanes, boundaries, relive.Transitions(n_step=n, gamma=0.9), sampler, 1 if n == 2 else None)
+    for capacity, lanes, n, boundaries in SHAPES
+    for sampler in SAMPLERS
+]
+CASES += [
+    (64 * 40, 64, 1 / 16, relive.Sequences(8, burn_in=3, n_step=3, gamma=0.9, starts=4), "prioritized", 2),
+    (7 * 33, 7, 1 / 16, relive.Sequences(5, time_major=True), "uniform", 1),
+    (3 * 6, 3, 1.0, relive.Sequences(3, n_step=3, starts=3, time_major=True), "of the buffer", 3),
+    (2 * 6, 2, 0.0, relive.Sequences(2, n_step=2, starts=2), "uniform", 2),
+    (4, 2, 0.0, relive.Sequences(1), "unscaled", None),
+]
 
 
 def program(twins: Twins, steps: int, every: int | None) -> None:
@@ -41,21 +54,28 @@ def program(twins: Twins, steps: int, every: int | None) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize(("capacity", "lanes", "n", "boundaries"), SHAPES)
-def test_arrays_and_draws(capacity: int, lanes: int, n: int, boundaries: float, sampler: str) -> None:
-    choices = {"item": relive.Transitions(n_step=n, gamma=0.9), "sampler": SAMPLERS[sampler]}
-    twins = Twins(capacity, lanes, boundaries=boundaries, **choices)
+@pytest.mark.parametrize(("capacity", "lanes", "boundaries", "item", "sampler", "every"), CASES)
+def test_arrays_and_draws(
+    capacity: int, lanes: int, boundaries: float, item: relive.Item, sampler: str, every: int | None
+) -> None:
+    twins = Twins(capacity, lanes, boundaries=boundaries, item=item, sampler=SAMPLERS[sampler], every=every)
     program(twins, 80, 20)
     twins.device.check()
     assert twins.device.stats() == twins.host.stats()
 
 
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
-@pytest.mark.parametrize("sampler", ["uniform", "prioritized"])
-def test_there_and_back(sampler: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sampler", "item", "every"),
+    [
+        ("uniform", relive.Transitions(n_step=3), None),
+        ("prioritized", relive.Transitions(n_step=3), None),
+        ("prioritized", relive.Sequences(4, burn_in=2, n_step=2, starts=2), 2),
+    ],
+)
+def test_there_and_back(sampler: str, item: relive.Item, every: int | None, tmp_path: Path) -> None:
     """Copied to the host, saved, loaded, copied to a device: every step of the way draws on as the others do."""
-    twins = Twins(7 * 33, 7, item=relive.Transitions(n_step=3), sampler=SAMPLERS[sampler])
+    twins = Twins(7 * 33, 7, item=item, sampler=SAMPLERS[sampler], every=every)
     program(twins, 100, 50)
     twins.host = twins.device.host()
     program(twins, 40, 20)
@@ -85,9 +105,11 @@ def test_later_saves_write_what_is_new(tmp_path: Path) -> None:
     assert device.stats() == twins.host.stats()
 
 
-def test_a_step_that_waits_for_its_successor() -> None:
+@pytest.mark.parametrize("item", [relive.Transitions(), relive.Sequences(2)])
+def test_a_step_that_waits_for_its_successor(item: relive.Item) -> None:
     """Ordinary buffers may have one in each lane; a device goes on from there, or drops it with a cut."""
-    host = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 20, num_envs=2, seed=0)
+    schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+    host = relive.ReplayBuffer(schema, 20, num_envs=2, item=item, seed=0)
     for t in range(3):
         fields = {"obs": np.full(2, t, np.float32), "action": np.zeros(2), "reward": np.full(2, t, np.float32)}
         host.add(**fields, terminated=[False] * 2, truncated=[False] * 2)
@@ -99,6 +121,7 @@ def test_a_step_that_waits_for_its_successor() -> None:
     step |= {"next_obs": np.full(2, 4, np.float32), "terminated": ~cut, "truncated": cut & ~cut}
     assert host.add(**step).tolist() == device.add(**tensors(step)).tolist()
     assert device.stats() == host.stats()
+    assert device._state.marks.tolist() == host._core.memory.memory.host("ring/marks").reshape(-1).tolist()
     ids = next(host.batches(100, shuffle=False)).ids
     assert_same(host.read(ids), device.host().read(ids).map(torch.from_numpy))
 

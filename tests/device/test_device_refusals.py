@@ -13,6 +13,7 @@ import torch
 import relive
 
 SCHEMA = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
+GOALS = relive.Schema(obs={"achieved_goal": relive.Field(), "desired_goal": relive.Field()}, action=relive.Field())
 
 
 def made(schema: relive.Schema = SCHEMA, **choices: Any) -> relive.DeviceBuffer:
@@ -32,7 +33,8 @@ def obs_of(**options: Any) -> relive.Schema:
 @pytest.mark.parametrize(
     ("choices", "text"),
     [
-        ({"item": relive.Sequences(2)}, "use `Transitions"),
+        ({"item": relive.Hindsight(reward=lambda *_: 0.0), "schema": GOALS}, "use `Transitions"),
+        ({"item": relive.Sequences(2, across_episodes=True)}, "leave `across_episodes` out"),
         ({"sampler": relive.Ranked()}, "use `Uniform\\(\\)` or `Prioritized"),
         ({"sampler": relive.Prioritized(replacement=False)}, "leave `replacement` out"),
         ({"sampler": relive.Uniform(over="episodes")}, "leave `over` out"),
@@ -148,6 +150,17 @@ def test_late_errors(mistake: str, told_by: str) -> None:
         buffer.add(**step(t))
     assert (buffer.sample(4).ids >= 0).all()
     buffer.check()
+
+
+@pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized()])
+def test_sequences_of_an_empty_buffer(sampler: relive.Sampler) -> None:
+    schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field(), carry=relive.Field((2,), every=2))
+    buffer = made(schema, item=relive.Sequences(3, n_step=2, starts=2), sampler=sampler)
+    buffer.add(**step(), carry=torch.ones(4, 2))
+    batch = buffer.sample(2)
+    assert batch.ids.tolist() == [-1, -1]
+    assert batch.all_obs.shape == (2, 5, 3)
+    assert not any(values.any() for name, values in batch.items() if name != "ids")
 
 
 def test_wild_ids_lead_nowhere() -> None:

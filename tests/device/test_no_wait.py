@@ -17,12 +17,19 @@ import relive
 
 LANES, N = 6, 16
 SAMPLERS = [relive.Uniform(), relive.Prioritized(beta=relive.Anneal(0.4, 1.0, 5)), relive.Prioritized(weights="none")]
+CASES: list[tuple[Any, Any]] = [(sampler, relive.Transitions(n_step=3)) for sampler in SAMPLERS]
+CASES += [
+    (SAMPLERS[0], relive.Sequences(3, time_major=True)),
+    (SAMPLERS[1], relive.Sequences(3, burn_in=1, n_step=2, starts=2)),
+]
 
 
-def buffer_on(device: Any, sampler: Any) -> relive.DeviceBuffer:
+def buffer_on(device: Any, sampler: Any, item: Any) -> relive.DeviceBuffer:
     obs = {"state": relive.Field((3,)), "image": relive.Field((4, 50), "uint8")}
-    choices = {"item": relive.Transitions(n_step=3), "sampler": sampler, "device": device, "seed": 0}
-    return relive.DeviceBuffer(relive.Schema(obs=obs, action=relive.Field((2,))), 40 * LANES, num_envs=LANES, **choices)
+    carry = relive.Field((3,), every=getattr(item, "starts", 1))
+    schema = relive.Schema(obs=obs, action=relive.Field((2,)), carry=carry)
+    choices = {"item": item, "sampler": sampler, "device": device, "seed": 0}
+    return relive.DeviceBuffer(schema, 40 * LANES, num_envs=LANES, **choices)
 
 
 def step_on(device: Any, t: int = 0) -> dict[str, Any]:
@@ -31,7 +38,8 @@ def step_on(device: Any, t: int = 0) -> dict[str, Any]:
 
     obs, nexts = ({"state": filled((3,), value=k), "image": filled((4, 50), torch.uint8, k)} for k in (t, t + 1))
     flags = {"terminated": filled((), torch.bool, t % 7 == 6), "truncated": filled((), torch.bool, t % 5 == 4)}
-    return {"obs": obs, "action": filled((2,)), "reward": filled((), value=t), "next_obs": nexts, **flags}
+    fields = {"obs": obs, "action": filled((2,)), "reward": filled((), value=t), "carry": filled((3,), value=t)}
+    return {**fields, "next_obs": nexts, **flags}
 
 
 def calls(buffer: relive.DeviceBuffer, device: Any) -> dict[str, Callable[[], Any]]:
@@ -57,12 +65,12 @@ def calls(buffer: relive.DeviceBuffer, device: Any) -> dict[str, Callable[[], An
     return found
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_no_call_waits(sampler: Any) -> None:
+@pytest.mark.parametrize(("sampler", "item"), CASES)
+def test_no_call_waits(sampler: Any, item: Any) -> None:
     """On a device without kernels, `item`, `tolist` and copies to the host raise."""
     device = fake_device()
     with FakeTensorMode():
-        buffer = buffer_on(device, sampler)
+        buffer = buffer_on(device, sampler, item)
         for name, call in [*calls(buffer, device).items(), ("clear", buffer.clear)]:
             with NoWait():
                 result = call()
@@ -81,8 +89,8 @@ def test_what_waits_is_seen(bad: Callable[[Tensor], Any]) -> None:
         bad(torch.ones(3, device=device))
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_one_graph(sampler: Any) -> None:
+@pytest.mark.parametrize(("sampler", "item"), [*CASES[:3], CASES[-1]])
+def test_one_graph(sampler: Any, item: Any) -> None:
     """A turn is traced once and replayed with other values: state, batches and ids are those of plain calls."""
 
     def turn(buffer: relive.DeviceBuffer, step: Any, errors: Tensor) -> list[Any]:
@@ -90,16 +98,16 @@ def test_one_graph(sampler: Any) -> None:
         batch = buffer.sample(N)
         if buffer.sampler.prioritizes:
             buffer.update_priorities(batch.ids, errors)
-        return [ids, *batch.obs.values(), batch.reward, batch.next_obs.state, batch.weights, batch.ids]
+        return [ids, *batch.obs.values(), batch.reward, batch.next_obs.state, batch.carry, batch.weights, batch.ids]
 
     rng = np.random.default_rng(0)
-    plain, traced = buffer_on("cpu", sampler), buffer_on("cpu", sampler)
-    for t in range(4):
+    plain, traced = buffer_on("cpu", sampler, item), buffer_on("cpu", sampler, item)
+    for t in range(6):
         for buffer in (plain, traced):
             buffer.add(**step_on("cpu", t))
-    graph = make_fx(lambda step, errors: turn(traced, step, errors))(step_on("cpu", 4), torch.ones(N))
-    turn(plain, step_on("cpu", 4), torch.ones(N))
-    for t in range(5, 105):
+    graph = make_fx(lambda step, errors: turn(traced, step, errors))(step_on("cpu", 6), torch.ones(N))
+    turn(plain, step_on("cpu", 6), torch.ones(N))
+    for t in range(7, 107 if isinstance(item, relive.Transitions) else 27):
         step, errors = step_on("cpu", t), torch.from_numpy(rng.standard_normal(N))
         for found, wanted in zip(graph(step, errors.float()), turn(plain, step, errors.float()), strict=True):
             assert torch.equal(found, wanted), t

@@ -20,14 +20,15 @@ from relive._ring.kernels_numpy.power import EXP_TERMS, LOG_TERMS
 
 TARGETS = [("cuda", "80", "32"), ("cuda", "90", "32"), ("hip", "gfx942", "64")]
 KERNELS = {"_draw", "_draw.whole", "_weigh", "_count.whole", "_choose", "_choose.whole"}
-KERNELS |= {"_update.whole", "_tag", "_put", "_hear", "_rebuild.whole", "_redo_level", "_write", "_gather"}
+KERNELS |= {"_update.whole", "_tag", "_put", "_hear", "_rebuild.whole", "_redo_level", "_write", "_gather", "_unroll"}
 POWERS = {"_draw.whole", "_weigh", "_update.whole", "_put", "_hear", "_write"}
 Code = dict[str, dict[str, str]]
 
 
 def test_kernels_and_ops_agree() -> None:
     """Interpreted, in one launch and in several; every result, and all that moves."""
-    calls = "prioritized_draws", "shared_prioritized_draws", "uniform_draws", "updates", "shared_updates", "buffers"
+    calls = ["prioritized_draws", "shared_prioritized_draws", "uniform_draws", "updates", "shared_updates", "buffers"]
+    calls += ["sequences"]
     code = "import triton_kernels as kernels\n" + "\n".join(f"kernels.{call}()" for call in calls)
     done = run_python(code, TRITON_INTERPRET="1")
     assert done.returncode == 0, done.stderr
@@ -38,7 +39,7 @@ def test_launches_of_a_turn() -> None:
     done = run_python("import triton_kernels\ntriton_kernels.launches()", TRITON_INTERPRET="1")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == 4
+    assert len(found) == 6
     assert max(found.values()) <= 10, found
 
 
@@ -73,7 +74,11 @@ def test_every_operation_is_rounded_once(code: Code) -> None:
 
 def test_literals_keep_all_their_bits(code: Code) -> None:
     """Triton makes float32 of some of them."""
-    for name, terms in {**dict.fromkeys(POWERS, (*LOG_TERMS, *EXP_TERMS)), "_gather": (0.9, 0.9**2)}.items():
+    for name, terms in {
+        **dict.fromkeys(POWERS, (*LOG_TERMS, *EXP_TERMS)),
+        "_gather": (0.9, 0.9**2),
+        "_unroll": (0.9,),
+    }.items():
         for term in (*terms, *((0.7,) if name == "_write" else ())):
             bits = struct.pack(">d", term).hex()
             assert re.search(rf"0[dx]{bits}|{re.escape(llvm(term))}", code[name]["llir"], re.IGNORECASE), (name, term)

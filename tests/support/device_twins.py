@@ -28,21 +28,31 @@ def tensors(nest: Any) -> Any:
 
 
 class Twins:
-    """Args: those of both buffers, but for their generators.
+    """Args: those of both buffers, but for their generators; with `every`, steps have a recurrent state, too.
 
     Attributes:
         device: The device buffer.
         host: The ordinary one.
     """
 
-    def __init__(self, capacity: int, lanes: int, *, seed: int = 7, kernels: str = "ops", **choices: Any) -> None:
-        schema = relive.Schema(**FIELDS)
+    def __init__(
+        self,
+        capacity: int,
+        lanes: int,
+        *,
+        seed: int = 7,
+        kernels: str = "ops",
+        every: int | None = None,
+        **choices: Any,
+    ) -> None:
+        carry = {"carry": {"h": relive.Field((3,), every=every), "age": relive.Field((), "int16", every=every)}}
+        schema = relive.Schema(**FIELDS, **(carry if every else {}))
         philox = np.random.Generator(np.random.Philox(seed))
         self.device = relive.DeviceBuffer(
             schema, capacity, num_envs=lanes, device="cpu", seed=seed, kernels=kernels, **choices
         )
         self.host = relive.ReplayBuffer(schema, capacity, num_envs=lanes, seed=philox, **choices)
-        self.rng, self.lanes = np.random.default_rng(seed), lanes
+        self.rng, self.lanes, self.every = np.random.default_rng(seed), lanes, every
         self.obs = self.observation()
         self.drawn: list[np.ndarray] = []
 
@@ -67,12 +77,15 @@ class Twins:
         fields = {
             "obs": self.obs,
             "action": rng.standard_normal((lanes, 2)).astype(np.float32),
-            "reward": rng.standard_normal(lanes).astype(np.float32),
+            "reward": (rng.standard_normal(lanes) * (rng.random(lanes) < 0.8)).astype(np.float32),  # -0.0, too
             "log_prob": rng.standard_normal(lanes),
             "flag": rng.random(lanes) < 0.5,
             "terminated": terminated,
             "truncated": truncated,
         }
+        if self.every:
+            h, age = rng.standard_normal((lanes, 3)).astype(np.float32), rng.integers(0, 99, lanes).astype(np.int16)
+            fields["carry"] = {"h": h, "age": age}
         nexts = self.chosen(terminated | truncated, reset, final)
         # As simulators that reset by themselves: the next observation is that of the next episode.
         given = {"next_obs": nexts, "final_obs": final} if rng.random() < 0.5 else {"next_obs": final}

@@ -17,7 +17,7 @@ from device_trees import CAPACITIES, leaves, ring_with_a_life, some_ids, twins
 from device_twins import Twins
 from no_wait import NoWait
 
-from relive import Anneal, DeviceBuffer, Prioritized, ReliveWarning, Transitions, Uniform
+from relive import Anneal, DeviceBuffer, Prioritized, ReliveWarning, Sequences, Transitions, Uniform
 from relive._ring import kernels_numpy
 from relive.device import (
     _draw,
@@ -25,6 +25,7 @@ from relive.device import (
     _triton_draw,
     _triton_gather,
     _triton_numbers,
+    _triton_sequences,
     _triton_update,
     _triton_write,
     _update,
@@ -149,6 +150,38 @@ def buffers() -> None:
         assert both.device.stats() == both.host.stats()
 
 
+def sequences() -> None:
+    """The same with sequences and recurrent state, also before there is an item."""
+    warnings.simplefilter("ignore", ReliveWarning)
+    for item, sampler, every, steps in (
+        (Sequences(2, burn_in=1, n_step=2, gamma=GAMMA, starts=2), Prioritized(), 2, 12),
+        (Sequences(2, time_major=True), Uniform(), 1, 6),
+    ):
+        empty, both = (
+            Twins(2 * 5, 2, item=item, sampler=sampler, boundaries=0.2, every=every, kernels="triton") for _ in range(2)
+        )
+        empty.device.add(**empty.step(ends=0.0)[0])
+        fields = empty.device._kernels.sample(1, None)
+        assert fields.pop(("ids",)).tolist() == [-1]
+        assert not any(value.any() for value in fields.values())
+        for i in range(steps):
+            both.add()
+            if i % 6 == 5:
+                both.sample(2)
+                if sampler.prioritizes:
+                    both.update()
+        assert both.drawn
+        both.assert_same_arrays()
+        both.device.check()
+        assert both.device.stats() == both.host.stats()
+
+
+def launch_by(call: Any) -> None:
+    """Have all kernels launched by a function."""
+    for module in (_triton_draw, _triton_update, _triton_write, _triton_gather, _triton_sequences):
+        module.launch = call
+
+
 def launches() -> None:
     """Count what a turn starts on a device: Triton's kernels, and PyTorch's own."""
     started = [0]
@@ -156,10 +189,14 @@ def launches() -> None:
     def count(*_: Any, **__: Any) -> None:
         started[0] += 1
 
-    _triton_draw.launch = _triton_update.launch = _triton_write.launch = _triton_gather.launch = count
+    launch_by(count)
     found = {}
-    for sampler in (Uniform(), Prioritized()):
-        both = Twins(64 * 50, 64, item=Transitions(n_step=3), sampler=sampler, kernels="triton")
+    for sampler, item, every in (
+        (Uniform(), Transitions(n_step=3), None),
+        (Prioritized(), Transitions(n_step=3), None),
+        (Prioritized(), Sequences(3, n_step=2, starts=2), 2),
+    ):
+        both = Twins(64 * 50, 64, item=item, sampler=sampler, every=every, kernels="triton")
         step = both.step()[0]
         step["next_obs"] = step.pop("final_obs", step["next_obs"])
         for lanes, n in ((64, 256), (64, 4096)):
@@ -168,8 +205,8 @@ def launches() -> None:
                 both.device.add(**step)
                 batch = both.device.sample(n)
                 if sampler.prioritizes:
-                    both.device.update_priorities(batch.ids, batch.reward[:, None])
-            found[f"{type(sampler).__name__} {lanes} {n}"] = started[0] + mode.launches
+                    both.device.update_priorities(batch.ids, batch.weights[:, None])
+            found[f"{type(item).__name__} {type(sampler).__name__} {lanes} {n}"] = started[0] + mode.launches
     json.dump(found, sys.stdout)
 
 
@@ -197,7 +234,7 @@ def compiled(backend: str, arch: str, warp: str) -> None:
             source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
             launched[name] = compile(source, target=target, options=_triton_numbers.options_of(block)).asm
 
-    _triton_draw.launch = _triton_update.launch = _triton_write.launch = _triton_gather.launch = note
+    launch_by(note)
     tree, (key, place) = twins(4097).tree, key_of(np.random.Philox(7))
     clock, late = torch.zeros(2, dtype=torch.float64), torch.zeros(4, dtype=torch.int64)
     for n in (1024, 5000):
@@ -211,6 +248,11 @@ def compiled(backend: str, arch: str, warp: str) -> None:
     twins_of_buffers = Twins(99 * 64, 64, item=Transitions(n_step=3, gamma=GAMMA), sampler=Prioritized(initial=INITIAL))
     buffer = DeviceBuffer.of(twins_of_buffers.host, device="cpu", kernels="triton")
     buffer.add(**twins_of_buffers.step()[0], priority=torch.ones(64))
+    buffer.sample(4)
+    item = Sequences(3, n_step=2, gamma=GAMMA, starts=2)
+    twins_of_buffers = Twins(99 * 64, 64, item=item, every=2)
+    buffer = DeviceBuffer.of(twins_of_buffers.host, device="cpu", kernels="triton")
+    buffer.add(**twins_of_buffers.step()[0])
     buffer.sample(4)
     parts = ("ttir", "ptx", "amdgcn", "llir")
     json.dump({name: {part: asm[part] for part in parts if part in asm} for name, asm in launched.items()}, sys.stdout)

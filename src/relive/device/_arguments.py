@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._buffer.choices import Choices
 from ..errors import ArgumentError, message
-from ..items import Transitions
+from ..items import Sequences, Transitions
 from ..samplers import Prioritized, Uniform
 from ._layout import Layout
 from ._ops_write import Step
@@ -25,9 +25,13 @@ def refuse(choices: Choices) -> None:
         ArgumentError: An item, a sampler or a field of another kind.
     """
     item, sampler = choices.item, choices.sampler
-    if type(item) is not Transitions:
-        remedy = "use `Transitions(...)`, or a `ReplayBuffer` and `prefetch(to=device)`"
+    if type(item) not in (Transitions, Sequences):
+        remedy = "use `Transitions(...)` or `Sequences(...)`, or a `ReplayBuffer` and `prefetch(to=device)`"
         raise ArgumentError(message("an item that a device buffer has", f"`{item!r}`", "DeviceBuffer(item)", remedy))
+    if isinstance(item, Sequences) and item.across_episodes:
+        remedy = "leave `across_episodes` out; or use a `ReplayBuffer` and `prefetch(to=device)`"
+        wanted = "sequences that end with their episode"
+        raise ArgumentError(message(wanted, f"`{item!r}`", "DeviceBuffer(item)", remedy))
     if type(sampler) not in (Uniform, Prioritized):
         remedy = "use `Uniform()` or `Prioritized(...)`, or a `ReplayBuffer` and `prefetch(to=device)`"
         raise ArgumentError(
@@ -43,10 +47,6 @@ def refuse(choices: Choices) -> None:
         if column.field.stack is not None:
             remedy = "store whole observations; or use a `ReplayBuffer` and `prefetch(to=device)`"
             got = f"`stack={column.field.stack}`"
-            raise ArgumentError(message("fields that a device buffer has", got, column.path, remedy))
-        if column.field.every is not None:
-            remedy = "leave `every` out, which stores it at each step; or use a `ReplayBuffer`"
-            got = f"`every={column.field.every}`"
             raise ArgumentError(message("fields that a device buffer has", got, column.path, remedy))
 
 

@@ -12,6 +12,7 @@ from .._base.frozen import Frozen
 from .._base.narrow import name_of
 from .._buffer.choices import Choices
 from .._ring.lanes import block_of, depth_of
+from .._ring.ring import slots_of_state
 from ..errors import ArgumentError, message
 from ..schema import Column
 
@@ -30,6 +31,7 @@ class Part(NamedTuple):
         dtype: Its elements.
         shape: Of one value.
         observed: Whether it is a part of the observation, which has a successor.
+        every: Its steps, where it is kept at every so many steps, in rows of its own; 0: it is kept at each.
     """
 
     keys: tuple[str, ...]
@@ -39,6 +41,7 @@ class Part(NamedTuple):
     dtype: torch.dtype
     shape: tuple[int, ...]
     observed: bool
+    every: int
 
 
 class Layout(Frozen):
@@ -51,6 +54,7 @@ class Layout(Frozen):
         block: K, rows of a lane that lie together.
         depth: Rows of a lane in memory, more than R.
         span: Steps of an item that have to be there before it can be drawn.
+        lookback: Rows before an item that have to be stored, too.
         starts: Items start at steps whose number in the lane is a multiple of this.
         parts: The fields, those of a tensor in the order of their bytes.
         widths: Bytes of a row of each tensor that has fields.
@@ -62,6 +66,7 @@ class Layout(Frozen):
     block: int
     depth: int
     span: int
+    lookback: int
     starts: int
     parts: tuple[Part, ...]
     widths: dict[str, int]
@@ -83,7 +88,8 @@ class Layout(Frozen):
             field = column.field
             widths.setdefault(array, field.nbytes)
             observed = column.keys[0] == "obs"
-            parts.append(Part(column.keys, array, offset, field.nbytes, _dtype_of(column), field.shape, observed))
+            dtype, every = _dtype_of(column), field.every or 0
+            parts.append(Part(column.keys, array, offset, field.nbytes, dtype, field.shape, observed, every))
         return cls(
             lanes=lanes,
             rows=rows,
@@ -91,6 +97,7 @@ class Layout(Frozen):
             block=block_of(lanes, rows),
             depth=depth_of(lanes, rows),
             span=window.span,
+            lookback=window.lookback,
             starts=window.starts,
             parts=tuple(sorted(parts, key=lambda part: (part.array, part.offset))),
             widths={array: width for array, width in widths.items() if width},
@@ -110,6 +117,20 @@ class Layout(Frozen):
     def most_ready(self) -> int:
         """Rows that one call can make ready in a lane: all that waited, a step, and the rows of two observations."""
         return min(self.span + 3, self.rows)
+
+    @property
+    def most_anchors(self) -> int:
+        """Items among these: they start at every `starts`-th step."""
+        return -(-self.most_ready // self.starts)
+
+    @property
+    def states(self) -> list[Part]:
+        """The fields that are kept at every so many steps."""
+        return [part for part in self.parts if part.every]
+
+    def kept(self, part: Part) -> int:
+        """Rows of a lane that such a field has."""
+        return slots_of_state(self.rows, part.every)
 
     def of_array(self, array: str) -> list[Part]:
         """The fields that a tensor has."""

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..items import Sequences
 from ._layout import Layout
-from ._ops_gather import Fields, transitions
+from ._ops_gather import Fields, Readable, Reader, ReadTransitions
 from ._ops_sampler import Anchors, Follower, Proportions
+from ._ops_sequences import ReadSequences
 from ._ops_write import Step, add, clear, cut, fit
 from ._state import DRAWN, EMPTY, State
 from ._update import locate
@@ -18,21 +20,28 @@ if TYPE_CHECKING:
     from ..samplers import Prioritized
 
 
+def _reader(layout: Layout, state: State, item: Readable) -> Reader:
+    if isinstance(item, Sequences):
+        return ReadSequences(layout, state, item)
+    return ReadTransitions(layout, state, item)
+
+
 class Ops:
     """See `Kernels`.
 
     Args:
         layout: The sizes.
         state: The tensors.
-        gammas: `gamma**0` to `gamma**n`.
+        item: What one draw expands to.
         settings: Of `Prioritized`; None: items are drawn uniformly.
         runs: Rows without a step that may follow each other in a lane.
     """
 
     def __init__(
-        self, layout: Layout, state: State, gammas: tuple[float, ...], settings: Prioritized | None, runs: int = 1
+        self, layout: Layout, state: State, item: Readable, settings: Prioritized | None, runs: int = 1
     ) -> None:
-        self._layout, self._state, self._gammas, self._runs = layout, state, gammas, runs
+        self._layout, self._state, self._runs = layout, state, runs
+        self._read = _reader(layout, state, item)
         self._sampler: Follower = Anchors(layout, state) if settings is None else Proportions(layout, state, settings)
 
     def add(self, step: Step) -> Tensor:
@@ -59,7 +68,7 @@ class Ops:
         slots, weights = self._sampler.draw(n, beta)
         state.flags[DRAWN] += n
         state.flags[EMPTY] += (~valid).long()
-        fields = transitions(self._layout, state, slots, self._gammas, valid)
+        fields = self._read(slots, valid)
         fields["weights",] = torch.where(valid, weights, 0.0)
         return fields
 

@@ -1,17 +1,36 @@
-"""Items read from the rows, in PyTorch's operations: windows of steps, sums of rewards, every field of a batch."""
+"""Items read from the rows, in PyTorch's operations: what all of them share, and transitions."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from .._base.types import Float64
 from .._ring.lanes import END, HEAD, LOST, TERMINATED, TRUNCATED
+from ..items import Sequences, Transitions
 from ._layout import Layout, Part
-from ._ops_write import storage
+from ._ops_write import storage, unit_at
 from ._state import State
 
 # A batch's fields by the keys that lead to them.
 Fields = dict[tuple[str, ...], Tensor]
+# The items that a device buffer has.
+Readable = Transitions | Sequences
+
+
+class Reader(Protocol):
+    """An item bound to the tensors of a buffer."""
+
+    def __call__(self, slots: Tensor, valid: Tensor) -> Fields:
+        """The items that start at `slots`, int64 `[B]`; all zeros, with the id -1, unless there are items: `valid`."""
+
+
+def powers_of(item: Readable) -> Float64:
+    """`gamma**0` to `gamma**n`."""
+    return np.asarray(item.gamma ** np.arange(item.n_step + 1, dtype=np.float64))
 
 
 def rows_at(layout: Layout, state: State, slots: Tensor) -> tuple[Tensor, Tensor]:
@@ -21,74 +40,75 @@ def rows_at(layout: Layout, state: State, slots: Tensor) -> tuple[Tensor, Tensor
     return lanes, heads - torch.where(behind > 0, behind, behind + layout.rows)
 
 
-def transitions(layout: Layout, state: State, slots: Tensor, gammas: tuple[float, ...], valid: Tensor) -> Fields:
-    """The transitions that start at `slots`; all zeros, with the id -1, where they are not `valid`.
+def value_of(part: Part, rows: Tensor) -> Tensor:
+    """A field's values `[..., *shape]` in rows of bytes `[..., width]`."""
+    found = rows[..., part.offset : part.offset + part.nbytes].contiguous().view(part.dtype)
+    return found.view(*rows.shape[:-1], *part.shape)
+
+
+def values_at(layout: Layout, state: State, at: Tensor, observed: bool | None = None) -> Fields:
+    """The fields of the rows `at`, of any shape: all, or those of the observation, or the others."""
+    found: Fields = {}
+    for array, data in state.rows.items():
+        parts = [part for part in layout.of_array(array) if observed is None or part.observed is observed]
+        if parts:
+            rows = data[at]
+            found |= {part.keys: value_of(part, rows) for part in parts}
+    return found
+
+
+def states_at(layout: Layout, state: State, rows: Tensor, lanes: Tensor, valid: Tensor) -> Fields:
+    """The fields that are kept at every so many steps, as they were at the rows of lanes; zeros without items."""
+    found: Fields = {}
+    for part in layout.states:
+        kept = state.states[part.array][torch.where(valid, unit_at(layout, part, rows, lanes), 0)]
+        found[part.keys] = value_of(part, torch.where(valid, kept, 0))
+    return found
+
+
+class ReadTransitions:
+    """Reads windows of steps, with sums of their rewards.
 
     Args:
         layout: The sizes.
         state: The tensors.
-        slots: Of drawable items, int64 `[B]`.
-        gammas: `gamma**0` to `gamma**n`.
-        valid: Whether there are items at all, or which of these are, bool.
+        item: Says how long windows are.
     """
-    lanes, rows = rows_at(layout, state, slots)
-    at = storage(layout, rows, lanes)
-    steps, mark = torch.ones_like(lanes), state.marks[at]
-    for _ in range(len(gammas) - 2):
-        going = (mark & END) == 0
-        steps = steps + going
-        mark = torch.where(going, state.marks[storage(layout, rows + steps - 1, lanes)], mark)
-    lost, terminated = (mark & LOST) > 0, (mark & TERMINATED) > 0
-    after = storage(layout, rows + steps - lost.long(), lanes)
-    fields = _columns(layout, state, at, after, valid)
-    if len(gammas) > 2:
-        fields["reward",] = _fold(layout, state, fields["reward",], rows, lanes, steps, gammas, valid)
-    fields["discount",] = torch.where(terminated | lost | ~valid, 0.0, state.discounts[steps])
-    fields["terminated",] = terminated & valid
-    fields["truncated",] = ((mark & TRUNCATED) > 0) & valid
-    fields["steps",] = torch.where(valid, steps, 0).to(torch.int32)
-    fields["ids",] = torch.where(valid, rows * layout.lanes + lanes, -1)
-    return fields
 
+    def __init__(self, layout: Layout, state: State, item: Transitions) -> None:
+        self._layout, self._state, self._gammas = layout, state, powers_of(item).tolist()
 
-def _columns(layout: Layout, state: State, at: Tensor, after: Tensor, valid: Tensor) -> Fields:
-    fields: Fields = {}
-    nexts: Fields = {}
-    zero = layout.total  # a row of zeros
-    here, there = torch.where(valid, at, zero), torch.where(valid, after, zero)
-    for array, data in state.rows.items():
-        parts = layout.of_array(array)
-        rows = data[here]
-        fields |= {part.keys: value_of(part, rows) for part in parts}
-        observed = [part for part in parts if part.observed]
-        if observed:
-            rows = data[there]
-            nexts |= {("next_obs", *part.keys[1:]): value_of(part, rows) for part in observed}
-    return fields | nexts
+    def __call__(self, slots: Tensor, valid: Tensor) -> Fields:
+        layout, state = self._layout, self._state
+        lanes, rows = rows_at(layout, state, slots)
+        at, zero = storage(layout, rows, lanes), layout.total  # a row of zeros
+        steps, mark = torch.ones_like(lanes), state.marks[at]
+        for _ in range(len(self._gammas) - 2):
+            going = (mark & END) == 0
+            steps = steps + going
+            mark = torch.where(going, state.marks[storage(layout, rows + steps - 1, lanes)], mark)
+        lost, terminated = (mark & LOST) > 0, (mark & TERMINATED) > 0
+        after = storage(layout, rows + steps - lost.long(), lanes)
+        fields = values_at(layout, state, torch.where(valid, at, zero))
+        nexts = values_at(layout, state, torch.where(valid, after, zero), observed=True)
+        fields |= {("next_obs", *keys[1:]): value for keys, value in nexts.items()}
+        fields |= states_at(layout, state, rows, lanes, valid)
+        if len(self._gammas) > 2:
+            fields["reward",] = self._fold(fields["reward",], rows, lanes, steps, valid)
+        fields["discount",] = torch.where(terminated | lost | ~valid, 0.0, state.discounts[steps])
+        fields["terminated",] = terminated & valid
+        fields["truncated",] = ((mark & TRUNCATED) > 0) & valid
+        fields["steps",] = torch.where(valid, steps, 0).to(torch.int32)
+        fields["ids",] = torch.where(valid, rows * layout.lanes + lanes, -1)
+        return fields
 
-
-def value_of(part: Part, rows: Tensor) -> Tensor:
-    """A field's values `[B, ...]` in rows of bytes `[B, width]`."""
-    found = rows[:, part.offset : part.offset + part.nbytes].contiguous().view(part.dtype)
-    return found.view(len(rows), *part.shape)
-
-
-def _fold(
-    layout: Layout,
-    state: State,
-    rewards: Tensor,
-    rows: Tensor,
-    lanes: Tensor,
-    steps: Tensor,
-    gammas: tuple[float, ...],
-    valid: Tensor,
-) -> Tensor:
-    """The discounted sums of the rewards of `steps` steps, in float64, in the rewards' dtype."""
-    part = layout.part("reward")
-    wide = (-1,) + (1,) * len(part.shape)
-    total = rewards.double()
-    for k in range(1, len(gammas) - 1):
-        more = value_of(part, state.rows[part.array][storage(layout, rows + k, lanes)]).double()
-        # Nothing is added behind a window: -0.0 stays what it is.
-        total = torch.where(((k < steps) & valid).view(wide), total + gammas[k] * more, total)
-    return total.to(part.dtype)
+    def _fold(self, rewards: Tensor, rows: Tensor, lanes: Tensor, steps: Tensor, valid: Tensor) -> Tensor:
+        """The discounted sums of the rewards of `steps` steps, in float64, in the rewards' dtype."""
+        layout, part = self._layout, self._layout.part("reward")
+        wide = (-1,) + (1,) * len(part.shape)
+        total = rewards.double()
+        for k in range(1, len(self._gammas) - 1):
+            more = value_of(part, self._state.rows[part.array][storage(layout, rows + k, lanes)]).double()
+            # Nothing is added behind a window: -0.0 stays what it is.
+            total = torch.where(((k < steps) & valid).view(wide), total + self._gammas[k] * more, total)
+        return total.to(part.dtype)

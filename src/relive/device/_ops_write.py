@@ -6,6 +6,7 @@ lane writes to rows of its own, so no two entries of an index are equal.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -36,7 +37,7 @@ from .._ring.lanes import (
     TRUNCATED,
     UNBOOTSTRAPPED,
 )
-from ._layout import Layout
+from ._layout import Layout, Part
 from ._state import UNFIT, State
 
 ANCHOR = STEP | START
@@ -140,17 +141,23 @@ class _Call:
 
     def retire(self, who: Tensor, rows: Tensor) -> None:
         """The first rows of lanes are stored no longer."""
-        mark = self.mark_at(rows)
-        step = who & ((mark & STEP) > 0)
+        step = who & ((self.mark_at(rows) & STEP) > 0)
         self.add(STORED, -step.long())
         late = who & (self.c[READY] == rows)
         self.add(READY_STEPS, (late & step).long())
         self.add(READY, late.long())
-        oldest = who & (self.c[OLDEST] == rows)
-        counted = (oldest & ((mark & ANCHOR) == ANCHOR) & (rows < self.ready)).long()
+        self.drop(who & (self.c[OLDEST] == rows))
+        for _ in range(self.layout.lookback):  # rows whose own older rows are gone, up to where a stream begins
+            oldest = self.c[OLDEST]
+            self.drop(who & (oldest <= rows + self.layout.lookback) & ((self.mark_at(oldest) & FIRST) == 0))
+
+    def drop(self, who: Tensor) -> None:
+        """The oldest row of lanes can no longer be drawn."""
+        oldest = self.c[OLDEST]
+        counted = (who & ((self.mark_at(oldest) & ANCHOR) == ANCHOR) & (oldest < self.ready)).long()
         self.add(DRAWABLE, -counted)
         self.dropped = self.dropped + counted
-        self.add(OLDEST, oldest.long())
+        self.add(OLDEST, who.long())
 
     def give_up(self, who: Tensor) -> None:
         """Retire the first rows of lanes that have as many steps as they keep, up to the oldest step."""
@@ -197,7 +204,10 @@ class _Call:
         marks = self.state.marks[storage(layout, come, self.lanes[:, None])]
         came = (come < c[READY][:, None]) & ((marks & ANCHOR) == ANCHOR)
         self.add(DRAWABLE, came.long().sum(1))
-        gone = self.oldest[:, None] + torch.arange(min(4 + self.runs, layout.rows), device=self.lanes.device)
+        if layout.starts > 1:
+            come, came = _first_ones(come, came, layout.most_anchors)
+        most_gone = min(4 + self.runs + layout.lookback, layout.rows)
+        gone = self.oldest[:, None] + torch.arange(most_gone, device=self.lanes.device)
         went = gone < torch.minimum(c[OLDEST], self.ready)[:, None]
         self.state.counters.copy_(torch.stack(c, 1))
         return Changed(gone, went, come, came, self.dropped)
@@ -215,7 +225,7 @@ def add(layout: Layout, state: State, step: Step, runs: int) -> tuple[Tensor, Ch
     call = _Call(layout, state, runs)
     c, active = call.c, step.active
     ended, holds = step.terminated | step.truncated, call.holds()
-    now, after = packed(layout, step.values, state), packed(layout, step.nexts, state)
+    now, after = packed(layout, step.values, state.columns), packed(layout, step.nexts, state.rows)
     if not step.continues:
         call.close(active & holds & _differs(state, call.at(c[MEMORY]), now))
     begins = active & ~call.open()
@@ -224,6 +234,8 @@ def add(layout: Layout, state: State, step: Step, runs: int) -> tuple[Tensor, Ch
     at = call.at(memory)
     for array, data in state.rows.items():
         data.index_copy_(0, at, torch.where(active[:, None], now[array], data[at]))
+    for part in layout.states:
+        _keep(call, part, rows, active & (c[STEPS] % part.every == 0), now[part.array])
     if len(state.given):
         given = torch.zeros_like(state.given[at])
         if step.priority is not None:
@@ -279,11 +291,11 @@ def clear(layout: Layout, state: State) -> None:
     state.marks.zero_()
 
 
-def packed(layout: Layout, values: dict[tuple[str, ...], Tensor], state: State) -> dict[str, Tensor]:
-    """Values as rows of bytes `[L, width]`; what is not given is zero."""
+def packed(layout: Layout, values: dict[tuple[str, ...], Tensor], arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Values as rows of bytes `[L, width]` for each of `arrays`; what is not given is zero."""
     found = {}
-    for array, width in layout.widths.items():
-        rows = torch.zeros((layout.lanes, width), dtype=torch.uint8, device=state.marks.device)
+    for array, data in arrays.items():
+        rows = torch.zeros((layout.lanes, layout.widths[array]), dtype=torch.uint8, device=data.device)
         for part in layout.of_array(array):
             value = values.get(part.keys)
             if value is not None and part.nbytes:
@@ -291,6 +303,28 @@ def packed(layout: Layout, values: dict[tuple[str, ...], Tensor], state: State) 
                 rows[:, part.offset : part.offset + part.nbytes] = as_bytes
         found[array] = rows
     return found
+
+
+def _keep(call: _Call, part: Part, rows: Tensor, who: Tensor, values: Tensor) -> None:
+    """Write a field that is kept at every so many steps, over the one that a lane had long before."""
+    layout, data, unit = call.layout, call.state.states[part.array], rows // part.every
+    call.make_room(who, (unit - layout.kept(part) + 1) * part.every - 1)
+    at = unit_at(layout, part, rows, call.lanes)
+    data.index_copy_(0, at, torch.where(who[:, None], values, data[at]))
+
+
+def unit_at(layout: Layout, part: Part, rows: Tensor, lanes: Tensor) -> Tensor:
+    """Where the tensor of a field that is kept at every so many steps has rows of lanes."""
+    return rows // part.every % layout.kept(part) * layout.lanes + lanes
+
+
+def _first_ones(rows: Tensor, mask: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """The rows of `mask` first, in their order, and others behind them: `most` distinct ones of each lane."""
+    here = mask.long()
+    count = here.sum(1, keepdim=True)
+    place = torch.where(mask, here.cumsum(1), count + (1 - here).cumsum(1)) - 1
+    found = torch.empty_like(rows).scatter_(1, place, rows)[:, :most]
+    return found, torch.arange(most, device=rows.device) < count
 
 
 def _differs(state: State, at: Tensor, now: dict[str, Tensor]) -> Tensor:

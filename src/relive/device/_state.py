@@ -33,6 +33,7 @@ class State(NamedTuple):
 
     Attributes:
         rows: For each array of fields uint8 `[depth * L + 1, bytes]`; the last row stays zero.
+        states: For each field that is kept at every k-th step uint8 `[kept * L, bytes]`.
         marks: uint8 `[depth * L]`.
         counters: int64 `[L, 16]`.
         clock: int64 `[2]`; the second entry says whether a priority was ever given.
@@ -51,6 +52,7 @@ class State(NamedTuple):
     """
 
     rows: dict[str, Tensor]
+    states: dict[str, Tensor]
     marks: Tensor
     counters: Tensor
     clock: Tensor
@@ -84,14 +86,17 @@ class State(NamedTuple):
             dtype = torch.float64 if wanted is None else getattr(torch, wanted.dtype.name)
             return torch.zeros(size, dtype=dtype, device=device)
 
+        def bytes_of(array: str, count: int) -> Tensor:
+            return torch.zeros((count, layout.widths[array]), dtype=torch.uint8, device=device)
+
+        states = {part.array: bytes_of(part.array, layout.kept(part) * layout.lanes) for part in layout.states}
+        in_rows = [array for array in layout.widths if array not in states]
         sums = zeros(TREE_STATE)
         if len(sums):
             sums[1] = torch.inf
         return cls(
-            rows={
-                array: torch.zeros((layout.total + 1, width), dtype=torch.uint8, device=device)
-                for array, width in layout.widths.items()
-            },
+            rows={array: bytes_of(array, layout.total + 1) for array in in_rows},
+            states=states,
             marks=zeros(MARKS),
             counters=zeros(ROW_COUNTERS).view(layout.lanes, COUNTERS),
             clock=zeros(CLOCK),
@@ -104,9 +109,14 @@ class State(NamedTuple):
             key=key.to(device),
             position=position.to(device),
             flags=torch.zeros(FLAGS, dtype=torch.int64, device=device),
-            observed={array: torch.from_numpy(layout.observed_bytes(array)).to(device) for array in layout.widths},
+            observed={array: torch.from_numpy(layout.observed_bytes(array)).to(device) for array in in_rows},
             discounts=torch.from_numpy(discounts).to(device),
         )
+
+    @property
+    def columns(self) -> dict[str, Tensor]:
+        """The tensors that have fields, by the names of their arrays."""
+        return {**self.rows, **self.states}
 
     @property
     def prioritized(self) -> bool:
@@ -116,7 +126,7 @@ class State(NamedTuple):
     def arrays(self) -> dict[str, Tensor]:
         """The tensors that are arrays of a storage, by their names there, flat but for the rows."""
         named = {
-            **self.rows,
+            **self.columns,
             MARKS: self.marks,
             ROW_COUNTERS: self.counters,
             CLOCK: self.clock,

@@ -1,6 +1,8 @@
-"""The items of a draw as one Triton kernel: windows, sums of rewards, and every field, one program an item."""
+"""The transitions of a draw as one Triton kernel: windows, sums of rewards, every field; one program an item."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import torch
 import triton
@@ -8,11 +10,12 @@ import triton.language as tl
 from torch import Tensor
 
 from .._ring.lanes import COUNTERS, END, LOST, TERMINATED, TRUNCATED
+from ..items import Transitions
 from ._layout import Layout
-from ._ops_gather import Fields
+from ._ops_gather import Fields, powers_of
 from ._state import DRAWN, EMPTY, State
 from ._triton_numbers import launch
-from ._triton_rows import Words, at_of, in_words, row_of, size_of
+from ._triton_rows import Words, at_of, copy, in_words, row_of, size_of, unit_of
 
 _COUNTERS = tl.constexpr(COUNTERS)
 _END, _LOST = tl.constexpr(END), tl.constexpr(LOST)
@@ -20,18 +23,25 @@ _TERMINATED, _TRUNCATED = tl.constexpr(TERMINATED), tl.constexpr(TRUNCATED)
 _DRAWN, _EMPTY = tl.constexpr(DRAWN), tl.constexpr(EMPTY)
 
 
-class Gather:
-    """Reads transitions as `_ops_gather.transitions` does.
+class Reader(Protocol):
+    """An item bound to the tensors of a buffer."""
 
-    Args:
-        layout: The sizes.
-        state: The tensors.
-        gammas: `gamma**0` to `gamma**n`.
-    """
+    def __call__(self, slots: Tensor, weights: Tensor | None, items: Tensor) -> Fields:
+        """The fields of the items at `slots`, and their weights.
 
-    def __init__(self, layout: Layout, state: State, gammas: tuple[float, ...]) -> None:
-        self._layout, self._state, self._gammas = layout, state, gammas
-        self._folds = len(gammas) > 2
+        Args:
+            slots: int64 `[B]`.
+            weights: float32 `[B]`; None: all are 1.
+            items: A number that is above 0 where there are items; else all fields are zeros, and ids -1.
+        """
+
+
+class GatherTransitions:
+    """Reads what `_ops_gather.ReadTransitions` does; arguments are the same."""
+
+    def __init__(self, layout: Layout, state: State, item: Transitions) -> None:
+        self._layout, self._state, self._gammas = layout, state, tuple(powers_of(item).tolist())
+        self._folds = item.n_step > 1
         reward = layout.part("reward")
         copied = [part for part in layout.parts if not (self._folds and part is reward)]
         observed = [part for part in layout.parts if part.observed]
@@ -43,13 +53,6 @@ class Gather:
         self._rewards = state.rows[reward.array].view(-1).view(reward.dtype)
 
     def __call__(self, slots: Tensor, weights: Tensor | None, items: Tensor) -> Fields:
-        """The fields of the items at `slots`, and their weights.
-
-        Args:
-            slots: int64 `[B]`.
-            weights: float32 `[B]`; None: all are 1.
-            items: A number that is above 0 where there are items; else all fields are zeros, and ids -1.
-        """
         n, layout, state, device = len(slots), self._layout, self._state, slots.device
 
         def made(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -87,6 +90,8 @@ class Gather:
             OFFSETS=self._words.offsets,
             WORDS=self._words.words,
             STRIDES=self._words.strides,
+            EVERY=self._words.every,
+            KEPT=self._words.kept,
             AFTER=self._after,
             GAMMAS=self._gammas,
             REWARD_OFFSET=reward.offset // itemsize,
@@ -128,6 +133,8 @@ def _gather(
     OFFSETS: tl.constexpr,
     WORDS: tl.constexpr,
     STRIDES: tl.constexpr,
+    EVERY: tl.constexpr,
+    KEPT: tl.constexpr,
     AFTER: tl.constexpr,
     GAMMAS: tl.constexpr,
     REWARD_OFFSET: tl.constexpr,
@@ -141,7 +148,7 @@ def _gather(
     BLOCK: tl.constexpr,
 ):
     item = tl.program_id(0).to(tl.int64)
-    valid = tl.load(items) > 0
+    valid = (tl.load(items) > 0).to(tl.int32) != 0  # a mask of whole numbers, also interpreted
     row, lane = row_of(counters, tl.load(slots + item), LANES, ROWS, _COUNTERS)
     at = at_of(row, lane, LANES, DEPTH, TOGETHER)
     mark = tl.load(marks + at).to(tl.int32)
@@ -158,11 +165,12 @@ def _gather(
     at = tl.where(valid, at, LANES * DEPTH)
     after = tl.where(valid, after, LANES * DEPTH)
     for f in tl.static_range(len(WORDS)):
-        begin = tl.where(AFTER[f] == 1, after, at) * STRIDES[f] + OFFSETS[f]
-        for start in range(0, WORDS[f], BLOCK):
-            i = start + tl.arange(0, BLOCK)
-            here = i < WORDS[f]
-            tl.store(copies[f] + item * WORDS[f] + i, tl.load(rows[f] + begin + i, here, 0), here)
+        if EVERY[f] > 0:
+            unit = unit_of(row, lane, LANES, EVERY[f], KEPT[f])
+            copy(rows[f] + unit * STRIDES[f], valid, copies[f] + item * WORDS[f], WORDS[f], BLOCK)
+        else:
+            begin = tl.where(AFTER[f] == 1, after, at) * STRIDES[f] + OFFSETS[f]
+            copy(rows[f] + begin, valid, copies[f] + item * WORDS[f], WORDS[f], BLOCK)
     for start in range(0, REWARDS, BLOCK):
         i = start + tl.arange(0, BLOCK)
         here = i < REWARDS

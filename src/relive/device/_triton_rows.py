@@ -28,23 +28,29 @@ class Words(NamedTuple):
         offsets: Its first word in a row.
         words: Its words.
         strides: Words of a row.
+        every: Of how many rows one is kept, in a tensor of their own; 0: all are in the rows.
+        kept: Rows of a lane in that tensor.
     """
 
     rows: tuple[Tensor, ...]
     offsets: tuple[int, ...]
     words: tuple[int, ...]
     strides: tuple[int, ...]
+    every: tuple[int, ...]
+    kept: tuple[int, ...]
 
     @classmethod
     def of(cls, layout: Layout, state: State, parts: Sequence[Part]) -> Words:
         """The fields `parts`."""
         sizes = [size_of(layout, part) for part in parts]
-        rows = [in_words(state.rows[part.array], size) for part, size in zip(parts, sizes, strict=True)]
+        rows = [in_words(state.columns[part.array], size) for part, size in zip(parts, sizes, strict=True)]
         return cls(
             tuple(rows),
             tuple(part.offset // size for part, size in zip(parts, sizes, strict=True)),
             tuple(part.nbytes // size for part, size in zip(parts, sizes, strict=True)),
             tuple(layout.widths[part.array] // size for part, size in zip(parts, sizes, strict=True)),
+            tuple(part.every for part in parts),
+            tuple(layout.kept(part) if part.every else 0 for part in parts),
         )
 
     @property
@@ -70,6 +76,21 @@ def at_of(row, lane, LANES: tl.constexpr, DEPTH: tl.constexpr, TOGETHER: tl.cons
     memory = row % DEPTH
     memory = tl.where(memory < 0, memory + DEPTH, memory)
     return (memory // TOGETHER * LANES + lane) * TOGETHER + memory % TOGETHER
+
+
+@triton.jit
+def copy(source, there, to, WORDS: tl.constexpr, BLOCK: tl.constexpr):
+    """Copy a field; zeros, where there is none."""
+    for start in range(0, WORDS, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        here = i < WORDS
+        tl.store(to + i, tl.load(source + i, (here & there) != 0, 0), here)
+
+
+@triton.jit
+def unit_of(row, lane, LANES: tl.constexpr, EVERY: tl.constexpr, KEPT: tl.constexpr):
+    """Where a field that is kept at every so many steps has rows of lanes; any number leads somewhere inside."""
+    return tl.maximum(row, 0) // EVERY % KEPT * LANES + lane
 
 
 @triton.jit

@@ -38,7 +38,7 @@ from ._ops_write import Step
 from ._state import COME_ANCHORS, GONE_ANCHORS, UNFIT, State
 from ._tree import COUNT, ITEMS, LARGEST
 from ._triton_numbers import launch, power
-from ._triton_rows import Words, at_of, in_words, size_of
+from ._triton_rows import Words, at_of, in_words, size_of, unit_of
 
 _STEP, _CUT, _LOST, _FIRST, _START = (tl.constexpr(mark) for mark in (STEP, CUT, LOST, FIRST, START))
 _TERMINATED, _TRUNCATED, _END = (tl.constexpr(mark) for mark in (TERMINATED, TRUNCATED, END))
@@ -66,7 +66,7 @@ class Write:
     def __init__(self, layout: Layout, state: State, alpha: float | None, initial: float, runs: int) -> None:
         self._layout, self._state, self._alpha, self._initial = layout, state, alpha, initial
         self._given_up = 1 + runs
-        self._most_gone = min(4 + runs, layout.rows)
+        self._most_gone = min(4 + runs + layout.lookback, layout.rows)
         self._observed = [part for part in layout.parts if part.observed]
         self._words = Words.of(layout, state, layout.parts)
         self._of_obs = Words.of(layout, state, self._observed)
@@ -74,7 +74,7 @@ class Write:
     @property
     def touched(self) -> int:
         """Leaves of a lane that a call may change."""
-        return self._most_gone + self._layout.most_ready
+        return self._most_gone + self._layout.most_anchors
 
     def __call__(self, step: Step) -> tuple[Tensor, Tensor]:
         """Write a step; its ids, and the slots `[L * touched]` whose leaves changed, -1 for others."""
@@ -112,6 +112,8 @@ class Write:
             OFFSETS=self._words.offsets,
             WORDS=self._words.words,
             STRIDES=self._words.strides,
+            EVERY=self._words.every,
+            HAS=self._words.kept,
             OBS_OFFSETS=self._of_obs.offsets,
             OBS_WORDS=self._of_obs.words,
             OBS_STRIDES=self._of_obs.strides,
@@ -124,6 +126,8 @@ class Write:
             GIVEN_UP=self._given_up,
             MOST_GONE=self._most_gone,
             MOST_READY=layout.most_ready,
+            MOST_ANCHORS=layout.most_anchors,
+            LOOKBACK=layout.lookback,
             SPAN=layout.span,
             STARTS=layout.starts,
             KEPT=layout.steps,
@@ -138,30 +142,27 @@ class Write:
 
 
 @triton.jit
-def _retire(mark, row, who, stored, ready_steps, ready, drawable, oldest, counted):
+def _retire(
+    marks, row, lane, who, stored, ready_steps, ready, drawable, oldest, counted, LOOKBACK: tl.constexpr,
+    LANES: tl.constexpr, DEPTH: tl.constexpr, TOGETHER: tl.constexpr,
+):  # fmt: skip
     """A row is stored no longer: what is left of the counters."""
+    mark = tl.load(marks + at_of(row, lane, LANES, DEPTH, TOGETHER)).to(tl.int32)
     step = (who & ((mark & _STEP) != 0)).to(tl.int64)
     late = (who & (ready == row)).to(tl.int64)
-    first = who & (oldest == row)
-    anchor = (first & ((mark & _ANCHOR) == _ANCHOR) & (row < counted)).to(tl.int64)
-    return stored - step, ready_steps + late * step, ready + late, drawable - anchor, oldest + first.to(tl.int64)
+    drawable, oldest = _drop(mark, who & (oldest == row), drawable, oldest, counted)
+    for _ in tl.static_range(LOOKBACK):
+        mark = tl.load(marks + at_of(oldest, lane, LANES, DEPTH, TOGETHER)).to(tl.int32)
+        orphan = who & (oldest <= row + LOOKBACK) & ((mark & _FIRST) == 0)
+        drawable, oldest = _drop(mark, orphan, drawable, oldest, counted)
+    return stored - step, ready_steps + late * step, ready + late, drawable, oldest
 
 
 @triton.jit
-def _claim(
-    marks, who, lane, head, memory, gone, stored, ready_steps, ready, drawable, oldest, counted,
-    LANES: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr, TOGETHER: tl.constexpr,
-):  # fmt: skip
-    """Take the next row: what is left of the counters."""
-    row = head - ROWS
-    full = who & (row >= 0) & (row >= gone)
-    mark = tl.load(marks + at_of(row, lane, LANES, DEPTH, TOGETHER)).to(tl.int32)
-    stored, ready_steps, ready, drawable, oldest = _retire(
-        mark, row, full, stored, ready_steps, ready, drawable, oldest, counted
-    )
-    gone = tl.where(who, tl.maximum(gone, head + 1 - DEPTH), gone)
-    memory = tl.where(who, (memory + 1) % DEPTH, memory)
-    return head + who.to(tl.int64), memory, gone, stored, ready_steps, ready, drawable, oldest
+def _drop(mark, who, drawable, oldest, counted):
+    """The oldest row, which has a mark, can no longer be drawn."""
+    anchor = (who & ((mark & _ANCHOR) == _ANCHOR) & (oldest < counted)).to(tl.int64)
+    return drawable - anchor, oldest + who.to(tl.int64)
 
 
 @triton.jit
@@ -188,28 +189,21 @@ def _put(to, begin, source, from_begin, who, WORDS: tl.constexpr, BLOCK: tl.cons
 @triton.jit
 def _write(
     counters, marks, given, priority, nodes, sums, places, ends, flags, ids, slots, masks, values, rows, observed,
-    nexts, obs_rows, OFFSETS: tl.constexpr, WORDS: tl.constexpr, STRIDES: tl.constexpr, OBS_OFFSETS: tl.constexpr,
-    OBS_WORDS: tl.constexpr, OBS_STRIDES: tl.constexpr, COMPARES: tl.constexpr, GIVES: tl.constexpr,
-    KEEPS: tl.constexpr, PRIORITIZED: tl.constexpr, ALPHA: tl.constexpr, INITIAL: tl.constexpr,
-    GIVEN_UP: tl.constexpr, MOST_GONE: tl.constexpr, MOST_READY: tl.constexpr, SPAN: tl.constexpr,
+    nexts, obs_rows, OFFSETS: tl.constexpr, WORDS: tl.constexpr, STRIDES: tl.constexpr, EVERY: tl.constexpr,
+    HAS: tl.constexpr, OBS_OFFSETS: tl.constexpr, OBS_WORDS: tl.constexpr, OBS_STRIDES: tl.constexpr,
+    COMPARES: tl.constexpr, GIVES: tl.constexpr, KEEPS: tl.constexpr, PRIORITIZED: tl.constexpr,
+    ALPHA: tl.constexpr, INITIAL: tl.constexpr, GIVEN_UP: tl.constexpr, MOST_GONE: tl.constexpr,
+    MOST_READY: tl.constexpr, MOST_ANCHORS: tl.constexpr, LOOKBACK: tl.constexpr, SPAN: tl.constexpr,
     STARTS: tl.constexpr, KEPT: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr,
     TOGETHER: tl.constexpr, GONE_BLOCK: tl.constexpr, COME_BLOCK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     lane = tl.program_id(0).to(tl.int64)
     c = counters + lane * _COUNTERS
     head, memory, ready, oldest = tl.load(c + _HEAD), tl.load(c + _MEMORY), tl.load(c + _READY), tl.load(c + _OLDEST)
-    held, steps, drawable, stored = (
-        tl.load(c + _HELD),
-        tl.load(c + _STEPS),
-        tl.load(c + _DRAWABLE),
-        tl.load(c + _STORED),
-    )
-    ready_steps, cuts, cleared, gone = (
-        tl.load(c + _READY_STEPS),
-        tl.load(c + _CUTS),
-        tl.load(c + _CLEARED),
-        tl.load(c + _GONE),
-    )
+    held, steps = tl.load(c + _HELD), tl.load(c + _STEPS)
+    drawable, stored = tl.load(c + _DRAWABLE), tl.load(c + _STORED)
+    ready_steps, cuts = tl.load(c + _READY_STEPS), tl.load(c + _CUTS)
+    cleared, gone = tl.load(c + _CLEARED), tl.load(c + _GONE)
     active = tl.load(masks[0] + lane) != 0
     terminated, truncated = tl.load(masks[2] + lane) != 0, tl.load(masks[3] + lane) != 0
     ended = (terminated | truncated) != 0
@@ -251,24 +245,39 @@ def _write(
     # Close.
     tl.store(marks + newest, (mark | _CUT).to(tl.uint8), closing)
     tl.debug_barrier()
-    head, memory, gone, stored, ready_steps, ready, drawable, oldest = _claim(
-        marks, closing, lane, head, memory, gone, stored, ready_steps, ready, drawable, oldest, counted,
-        LANES, ROWS, DEPTH, TOGETHER,
-    )  # fmt: skip
+    row = head - ROWS
+    full = closing & (row >= 0) & (row >= gone)
+    stored, ready_steps, ready, drawable, oldest = _retire(
+        marks, row, lane, full, stored, ready_steps, ready, drawable, oldest, counted, LOOKBACK, LANES, DEPTH, TOGETHER
+    )
+    gone = tl.where(closing, tl.maximum(gone, head + 1 - DEPTH), gone)
+    head = head + closing.to(tl.int64)
+    memory = tl.where(closing, (memory + 1) % DEPTH, memory)
     held = tl.where(closing, 0, held)
     ready = tl.where(closing, head, ready)
     ready_steps = tl.where(closing, steps, ready_steps)
     cuts = cuts + closing.to(tl.int64)
 
     # The step.
-    id = head * LANES + lane
+    row = head - ROWS
+    full = active & (row >= 0) & (row >= gone)
+    stored, ready_steps, ready, drawable, oldest = _retire(
+        marks, row, lane, full, stored, ready_steps, ready, drawable, oldest, counted, LOOKBACK, LANES, DEPTH, TOGETHER
+    )
+    gone = tl.where(active, tl.maximum(gone, head + 1 - DEPTH), gone)
+    row_of_step = head
     at = at_of(memory, lane, LANES, DEPTH, TOGETHER)
-    head, memory, gone, stored, ready_steps, ready, drawable, oldest = _claim(
-        marks, active, lane, head, memory, gone, stored, ready_steps, ready, drawable, oldest, counted,
-        LANES, ROWS, DEPTH, TOGETHER,
-    )  # fmt: skip
+    head = head + active.to(tl.int64)
+    memory = tl.where(active, (memory + 1) % DEPTH, memory)
     for f in tl.static_range(len(WORDS)):
-        _put(rows[f], at * STRIDES[f] + OFFSETS[f], values[f], lane * WORDS[f], active, WORDS[f], BLOCK)
+        if EVERY[f] > 0:
+            kept = (active & (steps % EVERY[f] == 0)) != 0
+            # The row that it is written over was that of a step long before.
+            gone = tl.where(kept, tl.maximum(gone, (row_of_step // EVERY[f] - HAS[f] + 1) * EVERY[f]), gone)
+            unit = unit_of(row_of_step, lane, LANES, EVERY[f], HAS[f])
+            _put(rows[f], unit * STRIDES[f], values[f], lane * WORDS[f], kept, WORDS[f], BLOCK)
+        else:
+            _put(rows[f], at * STRIDES[f] + OFFSETS[f], values[f], lane * WORDS[f], active, WORDS[f], BLOCK)
     if KEEPS:
         now = tl.load(sums + _LARGEST) * 0.0
         if GIVES:
@@ -284,9 +293,21 @@ def _write(
     for _ in tl.static_range(GIVEN_UP):
         over = active & (stored >= KEPT)
         row = tl.minimum(tl.maximum(tl.maximum(head - ROWS, cleared), gone), head)
-        retired = tl.load(marks + at_of(row, lane, LANES, DEPTH, TOGETHER)).to(tl.int32)
         stored, ready_steps, ready, drawable, oldest = _retire(
-            retired, row, over, stored, ready_steps, ready, drawable, oldest, counted
+            marks,
+            row,
+            lane,
+            over,
+            stored,
+            ready_steps,
+            ready,
+            drawable,
+            oldest,
+            counted,
+            LOOKBACK,
+            LANES,
+            DEPTH,
+            TOGETHER,
         )
         gone = tl.where(over, tl.maximum(gone, row + 1), gone)
     steps = steps + active.to(tl.int64)
@@ -298,11 +319,14 @@ def _write(
     final = (follows & ended) != 0
     going = (follows & (ended == 0)) != 0
     at = at_of(memory, lane, LANES, DEPTH, TOGETHER)
-    gone = tl.where(going, tl.maximum(gone, head + 1 - DEPTH), gone)
-    head, memory, gone, stored, ready_steps, ready, drawable, oldest = _claim(
-        marks, final, lane, head, memory, gone, stored, ready_steps, ready, drawable, oldest, counted,
-        LANES, ROWS, DEPTH, TOGETHER,
-    )  # fmt: skip
+    row = head - ROWS
+    full = final & (row >= 0) & (row >= gone)
+    stored, ready_steps, ready, drawable, oldest = _retire(
+        marks, row, lane, full, stored, ready_steps, ready, drawable, oldest, counted, LOOKBACK, LANES, DEPTH, TOGETHER
+    )
+    gone = tl.where(follows, tl.maximum(gone, head + 1 - DEPTH), gone)
+    head = head + final.to(tl.int64)
+    memory = tl.where(final, (memory + 1) % DEPTH, memory)
     for o in tl.static_range(len(OBS_WORDS)):
         begin = at * OBS_STRIDES[o] + OBS_OFFSETS[o]
         _put(obs_rows[o], begin, nexts[o], lane * OBS_WORDS[o], follows, OBS_WORDS[o], BLOCK)
@@ -330,7 +354,7 @@ def _write(
         before = tl.load(nodes + slot, went, 0.0)
         positive = -tl.sum((before > 0).to(tl.int64))
         tl.store(nodes + slot, before * 0.0, went)
-        out = slots + lane * (MOST_GONE + MOST_READY)
+        out = slots + lane * (MOST_GONE + MOST_ANCHORS)
         tl.store(out + k, tl.where(went, slot, -1), k < MOST_GONE)
         tl.debug_barrier()
         raw = tl.load(given + come_at, came, 0.0)
@@ -342,7 +366,9 @@ def _write(
         before = tl.load(nodes + slot, came, 0.0)
         positive += tl.sum((came & (value > 0)).to(tl.int64)) - tl.sum((before > 0).to(tl.int64))
         tl.store(nodes + slot, value, came)
-        tl.store(out + MOST_GONE + j, tl.where(came, slot, -1), j < MOST_READY)
+        number = tl.cumsum(came.to(tl.int64), 0) - 1
+        tl.store(out + MOST_GONE + number, slot, came)
+        tl.store(out + MOST_GONE + j, -1, ((j >= tl.sum(came.to(tl.int64))) & (j < MOST_ANCHORS)) != 0)
         # Whole numbers: exact in any order.
         tl.atomic_add(sums + _COUNT, positive.to(tl.float64))
         tl.atomic_add(sums + _ITEMS, (drawable - drawable_then).to(tl.float64))
@@ -366,4 +392,4 @@ def _write(
     tl.store(c + _GONE, gone)
     missed = (lost & truncated & (terminated == 0)).to(tl.int64)
     tl.store(c + _UNBOOTSTRAPPED, tl.load(c + _UNBOOTSTRAPPED) + missed)
-    tl.store(ids + lane, tl.where(active, id, -1))
+    tl.store(ids + lane, tl.where(active, row_of_step * LANES + lane, -1))

@@ -26,6 +26,7 @@ from ._arguments import Arguments, refuse
 from ._late import Late
 from ._layout import Layout
 from ._ops import Ops
+from ._ops_gather import powers_of
 from ._random import key_of
 from ._state import State
 
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
     from .._buffer.stats import Stats
     from ..buffer import ReplayBuffer
     from ..checkpoints._saving import Saved
-    from ..items import Item, Transitions
+    from ..items import Item
     from ..samplers import Sampler
     from ..schema import Schema
     from ._kernels import Kernels
+    from ._ops_gather import Readable
     from ._triton import Triton
 
 KERNELS = ("ops", "triton")
@@ -55,7 +57,7 @@ class DeviceBuffer:
         schema: The fields of a step; dtypes that PyTorch has, no stacks of frames.
         capacity: Steps that are kept, over all lanes (>= `num_envs`).
         num_envs: Lanes, one for each environment; every call is about all of them, with masks.
-        item: `Transitions(...)`.
+        item: `Transitions(...)`, or `Sequences(...)` that end with their episode.
         sampler: `Uniform()` or `Prioritized(...)`, with replacement.
         device: Where the tensors live: `"cuda"`, `"cuda:1"`, `"mps"`, `"cpu"`.
         seed: An integer, or a `numpy.random.Generator` of a `Philox` whose place in its stream is taken over; None for
@@ -146,15 +148,14 @@ class DeviceBuffer:
         self._choices, self.device = choices, device
         self.schema, self.item, self.sampler = choices.schema, choices.item, choices.sampler
         self.num_envs, self.boundaries = choices.num_envs, choices.boundaries
-        item: Transitions = choices.item  # type: ignore[assignment]
-        powers = item.gamma ** np.arange(item.n_step + 1, dtype=np.float64)
+        item: Readable = choices.item  # type: ignore[assignment]
         self._layout = Layout.of(choices)
         spec = choices.spec(choices.window, choices.sampler.keeps)
         key, position = key_of(philox)
-        self._state = State.new(self._layout, spec, powers.astype(np.float32), key, position, device)
+        self._state = State.new(self._layout, spec, powers_of(item).astype(np.float32), key, position, device)
         self.kernels = kernels or ("triton" if device.type == "cuda" and find_spec("triton") else "ops")
         made = Ops if self.kernels == "ops" else _triton_kernels()
-        self._kernels: Kernels = made(self._layout, self._state, tuple(powers.tolist()), self._settings, runs)
+        self._kernels: Kernels = made(self._layout, self._state, item, self._settings, runs)
         self._arguments, self._late = Arguments(self._layout, device), Late(self._state.flags)
         self._lock = threading.Lock()
         self._stream: Any = None
