@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from device_twins import Twins, assert_same, tensors
+from device_twins import Twins, assert_same, facts, tensors
 
 import relive
 
@@ -61,7 +61,7 @@ def test_arrays_and_draws(
     twins = Twins(capacity, lanes, boundaries=boundaries, item=item, sampler=SAMPLERS[sampler], every=every)
     program(twins, 80, 20)
     twins.device.check()
-    assert twins.device.stats() == twins.host.stats()
+    assert facts(twins.device) == facts(twins.host)
 
 
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
@@ -87,7 +87,7 @@ def test_there_and_back(sampler: str, item: relive.Item, every: int | None, tmp_
     program(twins, 40, None)
     twins.device = relive.DeviceBuffer.of(twins.host, device="cpu")
     program(twins, 40, 20)
-    assert twins.device.stats() == twins.host.stats()
+    assert facts(twins.device) == facts(twins.host)
 
 
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
@@ -102,7 +102,7 @@ def test_later_saves_write_what_is_new(tmp_path: Path) -> None:
         assert more.bytes_written < first.bytes_written / 5
         device = twins.device = relive.load(tmp_path, device="cpu")
     assert more.number == first.number + 2
-    assert device.stats() == twins.host.stats()
+    assert facts(device) == facts(twins.host)
 
 
 @pytest.mark.parametrize("item", [relive.Transitions(), relive.Sequences(2)])
@@ -120,7 +120,7 @@ def test_a_step_that_waits_for_its_successor(item: relive.Item) -> None:
     step = {"obs": np.full(2, 3, np.float32), "action": np.zeros(2, np.float32), "reward": np.ones(2, np.float32)}
     step |= {"next_obs": np.full(2, 4, np.float32), "terminated": ~cut, "truncated": cut & ~cut}
     assert host.add(**step).tolist() == device.add(**tensors(step)).tolist()
-    assert device.stats() == host.stats()
+    assert facts(device) == facts(host)
     assert device._state.marks.tolist() == host._core.memory.memory.host("ring/marks").reshape(-1).tolist()
     ids = next(host.batches(100, shuffle=False)).ids
     assert_same(host.read(ids), device.host().read(ids).map(torch.from_numpy))

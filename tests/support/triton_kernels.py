@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from device_trees import CAPACITIES, leaves, ring_with_a_life, some_ids, twins
-from device_twins import Twins
+from device_twins import Twins, facts
 from no_wait import NoWait
 
 from relive import Anneal, DeviceBuffer, Prioritized, ReliveWarning, Sequences, Transitions, Uniform
@@ -147,7 +147,7 @@ def buffers() -> None:
                     both.update()
         both.assert_same_arrays()
         both.device.check()
-        assert both.device.stats() == both.host.stats()
+        assert facts(both.device) == facts(both.host)
 
 
 def sequences() -> None:
@@ -173,7 +173,7 @@ def sequences() -> None:
         assert both.drawn
         both.assert_same_arrays()
         both.device.check()
-        assert both.device.stats() == both.host.stats()
+        assert facts(both.device) == facts(both.host)
 
 
 def launch_by(call: Any) -> None:
