@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor
 
 from ..errors import NotEnoughData, PriorityError, StaleId, event
+from ._seen import Seen
 from ._state import EMPTY, NOT_FINITE, UNFIT, UNKNOWN
 
 _WHY = "found on the device by an earlier call, and nothing was changed by it"
@@ -20,37 +18,24 @@ _ERRORS: dict[int, tuple[type[Exception], str, str]] = {
 
 
 class Late:
-    """Looks at the counts of errors without waiting, as far as the device allows it.
+    """Raises what the counts of errors say, once; of a device that does not tell by itself only in `check`.
 
-    A CUDA device copies them to pinned memory behind an event, and a later call sees what has come. On the CPU they are
-    there at once. Of any other device only `check` tells.
+    Args:
+        flags: The counts, int64 `[8]`.
     """
 
     def __init__(self, flags: Tensor) -> None:
-        self._flags, self._told = flags, [0] * len(flags)
-        self._copy: Tensor | None = None
-        self._event: Any = None
+        self._flags, self._seen, self._told = flags, Seen(flags), [0] * len(flags)
 
     def look(self) -> None:
-        """Raise an error that has become known, once; nothing is waited for.
+        """Raise an error that has become known; nothing is waited for.
 
         Raises:
             PriorityError, StaleId, NotEnoughData: A call before this one found it.
         """
-        kind = self._flags.device.type
-        if kind == "cpu":
-            if type(self._flags) is Tensor and not torch.compiler.is_compiling():
-                self._raise(self._flags.tolist())
-        elif kind == "cuda" and not torch.cuda.is_current_stream_capturing():
-            if self._copy is None or self._event is None:
-                self._copy = torch.empty(self._flags.shape, dtype=self._flags.dtype, pin_memory=True)
-                self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            elif not self._event.query():
-                return
-            else:
-                self._raise(self._copy.tolist())
-            self._copy.copy_(self._flags, non_blocking=True)
-            self._event.record()
+        counts = self._seen.look()
+        if counts is not None:
+            self._raise(counts)
 
     def check(self) -> list[int]:
         """Wait for the device; raise what it found. Returns the counts."""

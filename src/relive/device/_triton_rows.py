@@ -88,6 +88,28 @@ def copy(source, there, to, WORDS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def differs(one, begin, other, here_begin, WORDS: tl.constexpr, BLOCK: tl.constexpr):
+    """Whether two stretches of words differ."""
+    found = 0
+    for start in range(0, WORDS, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        here = i < WORDS
+        a = tl.load(one + begin + i, here, 0)
+        b = tl.load(other + here_begin + i, here, 0)
+        found += tl.sum((a != b).to(tl.int32))
+    return found
+
+
+@triton.jit
+def put(to, begin, source, from_begin, who, WORDS: tl.constexpr, BLOCK: tl.constexpr):
+    """Copy a field where `who` says so; elsewhere what stands there stays."""
+    for start in range(0, WORDS, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        here = ((i < WORDS) & who) != 0
+        tl.store(to + begin + i, tl.load(source + from_begin + i, here, 0), here)
+
+
+@triton.jit
 def unit_of(row, lane, LANES: tl.constexpr, EVERY: tl.constexpr, KEPT: tl.constexpr):
     """Where a field that is kept at every so many steps has rows of lanes; any number leads somewhere inside."""
     return tl.maximum(row, 0) // EVERY % KEPT * LANES + lane

@@ -38,7 +38,7 @@ from ._ops_write import Step
 from ._state import COME_ANCHORS, GONE_ANCHORS, UNFIT, State
 from ._tree import COUNT, ITEMS, LARGEST
 from ._triton_numbers import launch, power
-from ._triton_rows import Words, at_of, in_words, size_of, unit_of
+from ._triton_rows import Words, at_of, differs, in_words, put, size_of, unit_of
 
 _STEP, _CUT, _LOST, _FIRST, _START = (tl.constexpr(mark) for mark in (STEP, CUT, LOST, FIRST, START))
 _TERMINATED, _TRUNCATED, _END = (tl.constexpr(mark) for mark in (TERMINATED, TRUNCATED, END))
@@ -166,27 +166,6 @@ def _drop(mark, who, drawable, oldest, counted):
 
 
 @triton.jit
-def _differs(one, begin, other, here_begin, WORDS: tl.constexpr, BLOCK: tl.constexpr):
-    """Whether two stretches of words differ."""
-    found = 0
-    for start in range(0, WORDS, BLOCK):
-        i = start + tl.arange(0, BLOCK)
-        here = i < WORDS
-        a = tl.load(one + begin + i, here, 0)
-        b = tl.load(other + here_begin + i, here, 0)
-        found += tl.sum((a != b).to(tl.int32))
-    return found
-
-
-@triton.jit
-def _put(to, begin, source, from_begin, who, WORDS: tl.constexpr, BLOCK: tl.constexpr):
-    for start in range(0, WORDS, BLOCK):
-        i = start + tl.arange(0, BLOCK)
-        here = ((i < WORDS) & who) != 0
-        tl.store(to + begin + i, tl.load(source + from_begin + i, here, 0), here)
-
-
-@triton.jit
 def _write(
     counters, marks, given, priority, nodes, sums, places, ends, flags, ids, slots, masks, values, rows, observed,
     nexts, obs_rows, OFFSETS: tl.constexpr, WORDS: tl.constexpr, STRIDES: tl.constexpr, EVERY: tl.constexpr,
@@ -221,7 +200,7 @@ def _write(
         differing = 0
         for o in tl.static_range(len(OBS_WORDS)):
             begin = here * OBS_STRIDES[o] + OBS_OFFSETS[o]
-            differing += _differs(observed[o], lane * OBS_WORDS[o], obs_rows[o], begin, OBS_WORDS[o], BLOCK)
+            differing += differs(observed[o], lane * OBS_WORDS[o], obs_rows[o], begin, OBS_WORDS[o], BLOCK)
         closing = (active & holds & (differing != 0)) != 0
     begins = (active & ((opened == 0) | closing)) != 0
 
@@ -237,8 +216,8 @@ def _write(
         for o in tl.static_range(len(OBS_WORDS)):
             final_at = newest * OBS_STRIDES[o] + OBS_OFFSETS[o]
             before_at = last_at * OBS_STRIDES[o] + OBS_OFFSETS[o]
-            moved += _differs(obs_rows[o], before_at, obs_rows[o], final_at, OBS_WORDS[o], BLOCK)
-            other += _differs(observed[o], lane * OBS_WORDS[o], obs_rows[o], final_at, OBS_WORDS[o], BLOCK)
+            moved += differs(obs_rows[o], before_at, obs_rows[o], final_at, OBS_WORDS[o], BLOCK)
+            other += differs(observed[o], lane * OBS_WORDS[o], obs_rows[o], final_at, OBS_WORDS[o], BLOCK)
         tl.store(c + _ENDS, tl.load(c + _ENDS) + tl.where(moved != 0, 1, 0))
         tl.store(c + _REPEATS, tl.load(c + _REPEATS) + tl.where((moved != 0) & (other == 0), 1, 0))
 
@@ -275,9 +254,9 @@ def _write(
             # The row that it is written over was that of a step long before.
             gone = tl.where(kept, tl.maximum(gone, (row_of_step // EVERY[f] - HAS[f] + 1) * EVERY[f]), gone)
             unit = unit_of(row_of_step, lane, LANES, EVERY[f], HAS[f])
-            _put(rows[f], unit * STRIDES[f], values[f], lane * WORDS[f], kept, WORDS[f], BLOCK)
+            put(rows[f], unit * STRIDES[f], values[f], lane * WORDS[f], kept, WORDS[f], BLOCK)
         else:
-            _put(rows[f], at * STRIDES[f] + OFFSETS[f], values[f], lane * WORDS[f], active, WORDS[f], BLOCK)
+            put(rows[f], at * STRIDES[f] + OFFSETS[f], values[f], lane * WORDS[f], active, WORDS[f], BLOCK)
     if KEEPS:
         now = tl.load(sums + _LARGEST) * 0.0
         if GIVES:
@@ -329,7 +308,7 @@ def _write(
     memory = tl.where(final, (memory + 1) % DEPTH, memory)
     for o in tl.static_range(len(OBS_WORDS)):
         begin = at * OBS_STRIDES[o] + OBS_OFFSETS[o]
-        _put(obs_rows[o], begin, nexts[o], lane * OBS_WORDS[o], follows, OBS_WORDS[o], BLOCK)
+        put(obs_rows[o], begin, nexts[o], lane * OBS_WORDS[o], follows, OBS_WORDS[o], BLOCK)
     tl.debug_barrier()
     tl.store(marks + at, (head * 0).to(tl.uint8), follows)
     held = tl.where(going, head, held)
