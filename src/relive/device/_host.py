@@ -22,15 +22,17 @@ from ._state import ANCHORS_SEEN, DRAWN, SEEN, STALE, UPDATED, State
 _COUNTS = {"drawn": DRAWN, "updates": UPDATED, "stale_updates": STALE}
 
 
-def to_host(choices: Choices, state: State, last: tuple[Array, Array]) -> ReplayBuffer:
+def to_host(choices: Choices, state: State, last: tuple[Array, Array], *, values: bool = True) -> ReplayBuffer:
     """An ordinary buffer in RAM with copies of the arrays, which draws on as the device would.
 
     Args:
         choices: What the buffer is built from.
         state: The tensors.
         last: Ids and weights of the last batch.
+        values: Whether the steps' fields are copied; without them the buffer is good for its counts.
     """
-    arrays = {name: tensor.cpu().numpy() for name, tensor in state.arrays().items()}
+    left = () if values else state.columns
+    arrays = {name: tensor.cpu().numpy() for name, tensor in state.arrays().items() if name not in left}
     counters = arrays["ring/counters"]
 
     def fill(spec: Mapping[str, ArraySpec], memory: Memory) -> bool:

@@ -329,11 +329,14 @@ class DeviceBuffer:
 
         With it come `extend`, `read`, `follow`, `batches`, `column`, `save` and what else a `ReplayBuffer` has.
         """
+        return self._copied()
+
+    def _copied(self, *, values: bool = True) -> ReplayBuffer:
         with self._lock:
             last = (np.empty(0, np.int64), np.empty(0, np.float32))
             if self._last is not None:
                 last = self._last[0].cpu().numpy(), self._last[1].cpu().numpy()
-            return _host.to_host(self._choices, self._state, last)
+            return _host.to_host(self._choices, self._state, last, values=values)
 
     def save(self, path: Any, **options: Any) -> Saved:
         """Save all of it, as `ReplayBuffer.save` does with the same options; waits.
@@ -348,8 +351,8 @@ class DeviceBuffer:
         return host.save(path, **options)
 
     def stats(self) -> Stats:
-        """A snapshot of what happened, as `ReplayBuffer.stats`; waits."""
-        return self.host().stats()
+        """A snapshot of what happened, as `ReplayBuffer.stats`; waits, and copies no step."""
+        return self._copied(values=False).stats()
 
     @property
     def capacity(self) -> int:
