@@ -106,7 +106,7 @@ public:
         if (stacks_.empty())
             return gather_.copy_to(to, rows, npy_intp(n),
                                    [&](std::int64_t items, auto&& kernel) { owner_.read(behind, items, kernel); });
-        // Of stacks the older frames are looked for first, in rows that nobody may overwrite meanwhile.
+        // The older frames of stacks are found first, while no other call may overwrite their rows.
         const auto locked = [](std::int64_t items, auto&& kernel) { run(items, kernel); };
         gather_.copy_to(to, rows, npy_intp(n), locked);
         const std::vector<const std::int64_t*> shown = frames(rows, n, scratch + 2 * n);

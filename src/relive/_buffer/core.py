@@ -95,7 +95,7 @@ class Tally:
         return dict(zip(("drawn", "updates", "stale_updates"), self.numbers.tolist(), strict=True))
 
     def restore(self, counts: Mapping[str, int]) -> None:
-        """Go on from the counts of another buffer."""
+        """Continue the counts of another buffer."""
         self.numbers[:] = [counts.get(name, 0) for name in self.counts()]
 
 
