@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from depth import eventually
 from device_twins import Twins, assert_same, facts, tensors
 
 import relive
+from relive.device import _twin
 
 ANNEALED = relive.Prioritized(beta=relive.Anneal(0.4, 1.0, 10))
 SAMPLERS = {
@@ -103,6 +108,61 @@ def test_later_saves_write_what_is_new(tmp_path: Path) -> None:
         device = twins.device = relive.load(tmp_path, device="cpu")
     assert more.number == first.number + 2
     assert facts(device) == facts(twins.host)
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_saves_beside_a_learner(prioritized: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a thread saves is one instant, though the ring is written over many times while its rows are copied."""
+    monkeypatch.setattr(_twin, "PORTION", 1 << 9)
+    schema = relive.Schema(obs=relive.Field((4,), "int64"), action=relive.Field((), "int64"))
+    sampler = relive.Prioritized(alpha=1.0, eps=0.0) if prioritized else relive.Uniform()
+    buffer = relive.DeviceBuffer(schema, 4 * 32, num_envs=4, sampler=sampler, device="cpu", boundaries=0.25)
+    fetch = _twin._Transfer._fetched
+
+    def slowly(self: Any, *args: Any) -> Any:
+        time.sleep(0.004)
+        return fetch(self, *args)
+
+    monkeypatch.setattr(_twin._Transfer, "_fetched", slowly)
+    no, each, step = torch.zeros(4, dtype=torch.bool), torch.arange(4), 0
+    errors: list[BaseException] = []
+
+    def learn() -> None:
+        nonlocal step
+        try:
+            while step < 20_000 and not done.is_set():
+                obs = (step * 4 + each)[:, None].expand(4, 4)
+                ends = (no | True) if step % 7 == 6 else no
+                fields = {"obs": obs, "action": obs[:, 0], "reward": torch.ones(4), "next_obs": obs + 4}
+                ids = buffer.add(**fields, terminated=ends, truncated=no)
+                if prioritized:
+                    buffer.update_priorities(ids, torch.full((4,), step + 1.0))
+                step += 1
+        except BaseException as error:
+            errors.append(error)
+
+    done, learner = threading.Event(), threading.Thread(target=learn)
+    learner.start()
+    try:
+        eventually(lambda: step > 50)
+        began = step
+        for _ in range(5):
+            before, number = step, buffer.save(tmp_path, wait=False).wait().number
+            loaded = relive.load(tmp_path)
+            batch = next(loaded.batches(1000, shuffle=False))
+            newest = int(batch.action.max()) // 4
+            assert before - 1 <= newest <= step
+            assert len(loaded) == len(batch.ids) == 4 * 32
+            assert sorted(batch.action) == list(range((newest - 31) * 4, (newest + 1) * 4))
+            assert (batch.obs == batch.action[:, None]).all()
+            assert (batch.next_obs == batch.action[:, None] + 4).all()
+            if prioritized:
+                assert set(loaded.priorities(batch.ids) - 1) <= {*(batch.action // 4), newest - 1}
+        assert (number, step > began + 5) == (5, True)
+    finally:
+        done.set()
+        learner.join()
+    assert not errors
 
 
 @pytest.mark.parametrize("item", [relive.Transitions(), relive.Sequences(2)])

@@ -47,6 +47,7 @@ def obs_of(**options: Any) -> relive.Schema:
             "as another, such as `int64`",
         ),
         ({"device": "nothing"}, "a device of PyTorch's"),
+        ({"device": "mps"}, "that is there and has float64"),
         ({"kernels": "cuda"}, "one of `'ops'`, `'triton'`"),
         ({"seed": np.random.default_rng(0)}, "numpy.random.Philox"),
         ({"seed": -1}, "an integer >= 0"),

@@ -20,7 +20,8 @@ from relive._ring.kernels_numpy.power import EXP_TERMS, LOG_TERMS
 
 TARGETS = [("cuda", "80", "32"), ("cuda", "90", "32"), ("hip", "gfx942", "64")]
 KERNELS = {"_draw", "_draw.whole", "_weigh", "_count.whole", "_choose", "_choose.whole"}
-KERNELS |= {"_update.whole", "_tag", "_put", "_hear", "_rebuild.whole", "_redo_level", "_write", "_gather", "_unroll"}
+KERNELS |= {"_update.whole", "_tag", "_put", "_hear", "_rebuild.whole", "_redo_level", "_rebuild_from.whole"}
+KERNELS |= {"_write", "_gather", "_unroll"}
 POWERS = {"_draw.whole", "_weigh", "_update.whole", "_put", "_hear", "_write"}
 Code = dict[str, dict[str, str]]
 
@@ -39,7 +40,7 @@ def test_launches_of_a_turn() -> None:
     done = run_python("import triton_kernels\ntriton_kernels.launches()", TRITON_INTERPRET="1")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == 6
+    assert len(found) == 8
     assert max(found.values()) <= 10, found
 
 
@@ -95,6 +96,7 @@ def test_barriers_and_atomics(code: Code) -> None:
     for name, order in {
         "_update.whole": r"A\|L\|S\|L[LS]*\{L+[LS]+\|",
         "_rebuild.whole": r"L+\{L+[LS]+\|",
+        "_rebuild_from.whole": r"\{L+[LS]+\|",
         "_draw.whole": r".*\|[LS]+",
         "_choose.whole": r".*\|LS",
     }.items():

@@ -191,15 +191,16 @@ def launches() -> None:
 
     launch_by(count)
     found = {}
-    for sampler, item, every in (
-        (Uniform(), Transitions(n_step=3), None),
-        (Prioritized(), Transitions(n_step=3), None),
-        (Prioritized(), Sequences(3, n_step=2, starts=2), 2),
+    for sampler, item, every, lanes in (
+        (Uniform(), Transitions(n_step=3), None, 64),
+        (Prioritized(), Transitions(n_step=3), None, 64),
+        (Prioritized(), Sequences(3, n_step=2, starts=2), 2, 64),
+        (Prioritized(), Transitions(n_step=3), None, 4096),
     ):
-        both = Twins(64 * 50, 64, item=item, sampler=sampler, every=every, kernels="triton")
+        both = Twins(lanes * 250, lanes, item=item, sampler=sampler, every=every, kernels="triton")
         step = both.step()[0]
         step["next_obs"] = step.pop("final_obs", step["next_obs"])
-        for lanes, n in ((64, 256), (64, 4096)):
+        for n in (256, 4096):
             started[0] = 0
             with NoWait() as mode:
                 both.device.add(**step)

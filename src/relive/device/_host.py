@@ -1,55 +1,18 @@
-"""A device buffer as an ordinary one, and back: the same arrays, copied by their names."""
+"""An ordinary buffer as a device buffer: the same arrays, copied by their names."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 
 import numpy as np
 import torch
 
-from .._base.arrays import ArraySpec, Memory
-from .._base.types import Array
-from .._buffer.choices import Choices
-from .._buffer.core import Core, opened
-from .._ring.lanes import HEAD, OLDEST, READY, STEP, first_rows, ranges
+from .._buffer.core import Core
+from .._ring.lanes import HEAD, STEP, first_rows, ranges
 from ..buffer import ReplayBuffer
-from ..checkpoints._snapshot import Facts, restore
 from ..storage import Ram
-from ._random import philox_of
-from ._state import ANCHORS_SEEN, DRAWN, SEEN, STALE, UPDATED, State
-
-_COUNTS = {"drawn": DRAWN, "updates": UPDATED, "stale_updates": STALE}
-
-
-def to_host(choices: Choices, state: State, last: tuple[Array, Array], *, values: bool = True) -> ReplayBuffer:
-    """An ordinary buffer in RAM with copies of the arrays, which draws on as the device would.
-
-    Args:
-        choices: What the buffer is built from.
-        state: The tensors.
-        last: Ids and weights of the last batch.
-        values: Whether the steps' fields are copied; without them the buffer is good for its counts.
-    """
-    left = () if values else state.columns
-    arrays = {name: tensor.cpu().numpy() for name, tensor in state.arrays().items() if name not in left}
-    counters = arrays["ring/counters"]
-
-    def fill(spec: Mapping[str, ArraySpec], memory: Memory) -> bool:
-        for name, array in arrays.items():
-            to = memory.host(name)
-            to.reshape(-1).view(np.uint8)[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        for name in (SEEN, ANCHORS_SEEN):
-            if name in spec:
-                memory.host(name)[...] = counters[:, [OLDEST, READY, HEAD]]
-        return False
-
-    rng = np.random.Generator(philox_of(state.key, state.position))
-    core = opened(choices, Ram(), rng, fill)
-    core.writer.resume()
-    flags = state.flags.cpu().tolist()
-    restore(core, Facts(rng, {name: flags[number] for name, number in _COUNTS.items()} | {"slow_adds": 0}, *last))
-    return ReplayBuffer._of(core)
+from ._state import State
+from ._twin import COUNTS
 
 
 def of_host(buffer: ReplayBuffer) -> ReplayBuffer:
@@ -63,7 +26,7 @@ def fill(state: State, core: Core) -> None:
     for name, tensor in state.arrays().items():
         array = np.ascontiguousarray(core.memory.memory.host(name)).reshape(-1).view(np.uint8)
         tensor.view(-1).view(torch.uint8).copy_(torch.from_numpy(array))
-    for name, number in _COUNTS.items():
+    for name, number in COUNTS.items():
         state.flags[number] = core.tally.counts()[name]
 
 

@@ -119,6 +119,11 @@ class Layout(Frozen):
         return min(self.span + 3, self.rows)
 
     @property
+    def most_claimed(self) -> int:
+        """Rows that one call can claim in a lane: of a stream that is closed, a step, an episode's end."""
+        return 3
+
+    @property
     def most_anchors(self) -> int:
         """Items among these: they start at every `starts`-th step."""
         return -(-self.most_ready // self.starts)

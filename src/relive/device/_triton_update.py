@@ -1,4 +1,4 @@
-"""The updates of `_update.py` as Triton kernels: in one program, or in one launch a level where there are many ids.
+"""The updates of `_update.py` as Triton kernels: in one program, or in several where there are many ids.
 
 A mask that is the `&` of a block and a number ends with `!= 0`: the interpreter makes integers of the two.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .._ring.lanes import COUNTERS, HEAD, LOST, OLDEST, READY, START, STEP
 from . import _tree
-from ._tree import Tree
+from ._tree import FAN_OUT, Tree
 from ._triton_numbers import block_of, launch, node, power, programs_of
 
 # Up to so many entries one program takes all; beyond, programs of so many entries share them.
@@ -81,11 +81,15 @@ def rebuild(tree: Tree, slots: Tensor) -> None:
 
 
 def _rebuild_by_levels(tree: Tree, slots: Tensor) -> None:
+    """One launch for each level that has many nodes, then a program that recomputes all of the others."""
     n, levels = len(slots), len(tree.sums)
+    whole = (tree.nodes, tree.state, tree.offsets)
     for level in range(levels):
-        launch(
-            _redo_level, programs_of(n, SHARED), SHARED, tree.nodes, tree.state, tree.offsets, slots, n, levels, level
-        )
+        groups = len(tree.sums[level]) // FAN_OUT
+        if level and groups <= WHOLE:
+            launch(_rebuild_from, 1, block_of(groups, WHOLE), *whole, groups, levels, level)
+            return
+        launch(_redo_level, programs_of(n, SHARED), SHARED, *whole, slots, n, levels, level)
 
 
 @triton.jit
@@ -185,17 +189,16 @@ def _update(
     heard = keep & (tl.load(nodes + slot, keep, 0.0) == value)
     tl.store(state + _COUNT, tl.load(state + _COUNT) + (_count(won & (value > 0)) - positive).to(tl.float64))
     tl.store(state + _LARGEST, tl.maximum(tl.load(state + _LARGEST), tl.max(tl.where(heard, raw, 0.0))))
-    _climb(nodes, state, offsets, slot, keep, levels)
+    _climb(nodes, state, offsets, slot >> 3, keep, levels, 0)
 
 
 @triton.jit
-def _climb(nodes, state, offsets, slot, here, levels):
-    """One program: recompute what is above slots, level after level."""
-    group = slot >> 3
+def _climb(nodes, state, offsets, group, here, levels, lowest):
+    """One program: recompute what is above groups of the lowest level, level after level."""
     # The topmost entry is written by the first that is here.
-    i = tl.arange(0, slot.shape[0])
-    first = here & (i == tl.min(tl.where(here, i, slot.shape[0])))
-    for level in range(levels):
+    i = tl.arange(0, group.shape[0])
+    first = here & (i == tl.min(tl.where(here, i, group.shape[0])))
+    for level in range(lowest, levels):
         _redo(nodes, state, offsets, group, first, here, levels, level)
         tl.debug_barrier()
         group = group >> 3
@@ -205,7 +208,15 @@ def _climb(nodes, state, offsets, slot, here, levels):
 def _rebuild(nodes, state, offsets, slots, n, levels, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     slot = tl.load(slots + i, i < n, -1)
-    _climb(nodes, state, offsets, tl.maximum(slot, 0), slot >= 0, levels)
+    _climb(nodes, state, offsets, tl.maximum(slot, 0) >> 3, slot >= 0, levels, 0)
+
+
+@triton.jit
+def _rebuild_from(nodes, state, offsets, groups, levels, level, BLOCK: tl.constexpr):
+    """Recompute all that is above the entries of a level."""
+    group = tl.arange(0, BLOCK).to(tl.int64)
+    here = group < groups
+    _climb(nodes, state, offsets, tl.where(here, group, 0), here, levels, level)
 
 
 @triton.jit

@@ -29,6 +29,7 @@ from ._ops import Ops
 from ._ops_gather import powers_of
 from ._random import key_of
 from ._state import State
+from ._twin import Ahead, Twin
 
 if TYPE_CHECKING:
     from typing import Self
@@ -59,7 +60,7 @@ class DeviceBuffer:
         num_envs: Lanes, one for each environment; every call is about all of them, with masks.
         item: `Transitions(...)`, or `Sequences(...)` that end with their episode.
         sampler: `Uniform()` or `Prioritized(...)`, with replacement.
-        device: Where the tensors live: `"cuda"`, `"cuda:1"`, `"mps"`, `"cpu"`.
+        device: Where the tensors live: `"cuda"`, `"cuda:1"`, `"cpu"`, any that has float64; `"mps"` has not.
         seed: An integer, or a `numpy.random.Generator` of a `Philox` whose place in its stream is taken over; None for
             fresh entropy.
         boundaries: As in `ReplayBuffer`.
@@ -157,34 +158,45 @@ class DeviceBuffer:
         made = Ops if self.kernels == "ops" else _triton_kernels()
         self._kernels: Kernels = made(self._layout, self._state, item, self._settings, runs)
         self._arguments, self._late = Arguments(self._layout, device), Late(self._state.flags)
-        self._lock = threading.Lock()
+        self._lock = threading.Condition(threading.Lock())
+        self._copying = threading.Lock()
+        self._ahead = Ahead(self._layout, self._lock)
+        self._twin: Twin | None = None  # what was saved last
         self._stream: Any = None
         self._done: Any = None
         self._added = False  # whether any step was added since the buffer was empty
         self._last: tuple[Tensor, Tensor] | None = None
-        self._tally: Tally | None = None  # of the host's copy that was saved last
+        self._tally: Tally | None = None  # of what was saved last
+        self._saved: Saved | None = None
 
     @property
     def _settings(self) -> Prioritized | None:
         return self.sampler if isinstance(self.sampler, Prioritized) else None
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """One call at a time, behind the one before, whatever its stream. Errors that came in are raised first."""
+    def _turn(self, writes: bool = False, look: bool = True) -> Iterator[None]:
+        """One call at a time, behind the one before, whatever its stream. Errors that came in are raised first.
+
+        Args:
+            writes: Whether the call claims rows, which copies to the host may still have to read.
+            look: Whether the errors of earlier calls are raised.
+        """
         with self._lock:
-            capturing = self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-            if capturing or self.device.type != "cuda":
+            cuda = self.device.type == "cuda"
+            ordered = cuda and not torch.cuda.is_current_stream_capturing()
+            if writes and (ordered or not cuda):
+                self._ahead.write()
+            if ordered:
+                stream = torch.cuda.current_stream(self.device)
+                if self._done is not None and self._stream != stream:
+                    stream.wait_event(self._done)
+            if look:
                 self._late.look()
-                yield
-                return
-            stream = torch.cuda.current_stream(self.device)
-            if self._done is not None and self._stream != stream:
-                stream.wait_event(self._done)
-            self._late.look()
             yield
-            self._done = self._done or torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._done.record(stream)
-            self._stream = stream
+            if ordered:
+                self._done = self._done or torch.cuda.Event()  # type: ignore[no-untyped-call]
+                self._done.record(stream)
+                self._stream = stream
 
     def add(
         self,
@@ -230,7 +242,7 @@ class DeviceBuffer:
         )
         if priority is not None and self._settings is None:
             raise no_priorities(self.sampler, "$.priority")
-        with self._turn():
+        with self._turn(writes=True):
             self._added = True
             return self._kernels.add(step)
 
@@ -298,7 +310,7 @@ class DeviceBuffer:
             mask: Which lanes, bool `[L]`; None: all.
         """
         who = self._arguments.lanes(mask, "mask")
-        with self._turn():
+        with self._turn(writes=True):
             self._kernels.cut(who)
 
     def clear(self) -> None:
@@ -322,37 +334,50 @@ class DeviceBuffer:
         return self._added and bool(self._counter(DRAWABLE) > 0)
 
     def _counter(self, number: int) -> int:
-        return int(self._state.counters[:, number].sum().item())
+        with self._turn(look=False):
+            return int(self._state.counters[:, number].sum().item())
 
     def host(self) -> ReplayBuffer:
         """Return an ordinary buffer in RAM with a copy of everything, which draws on as this one would; waits.
 
         With it come `extend`, `read`, `follow`, `batches`, `column`, `save` and what else a `ReplayBuffer` has.
         """
-        return self._copied()
+        with self._copying:
+            return self._copied(Twin(self._choices, self._layout, self._state))
 
-    def _copied(self, *, values: bool = True) -> ReplayBuffer:
-        with self._lock:
-            last = (np.empty(0, np.int64), np.empty(0, np.float32))
-            if self._last is not None:
-                last = self._last[0].cpu().numpy(), self._last[1].cpu().numpy()
-            return _host.to_host(self._choices, self._state, last, values=values)
+    def _copied(self, twin: Twin) -> ReplayBuffer:
+        """A twin that took over what is new."""
+        with self._turn(look=False):
+            instant = twin.begin(self._last, self._ahead)
+        twin.follow(instant, self._ahead)
+        return twin.buffer(instant, self._tally if twin is self._twin else None)
 
     def save(self, path: Any, **options: Any) -> Saved:
-        """Save all of it, as `ReplayBuffer.save` does with the same options; waits.
+        """Save all of it, as `ReplayBuffer.save` does with the same options; waits until what is new is in RAM.
+
+        The first save makes a copy of the buffer in RAM, which later ones bring up to date: what they copy and write
+        are the steps that are new, and the priorities. Other threads go on adding and drawing meanwhile; what is saved
+        is this instant. With `wait=False` a thread writes the files.
+
+        Calls that a CUDA graph replays are unknown to a save: let the thread that replays it save.
 
         `relive.load(path, device="cuda")` brings it back, and `relive.load(path)` loads it into RAM.
         """
-        host = self.host()
-        with self._lock:
-            if self._tally is not None:  # later saves go on where the last one ended
-                host._core.tally.identity, host._core.tally.saver = self._tally.identity, self._tally.saver
-            self._tally = host._core.tally
-        return host.save(path, **options)
+        with self._copying:
+            if self._saved is not None:
+                self._saved._ended.wait()  # it may still read what the twin has
+            twin = self._twin = self._twin or Twin(self._choices, self._layout, self._state)
+            copied = self._copied(twin)
+            self._tally = copied._core.tally
+            self._saved = copied.save(path, **options)
+            return self._saved
 
     def stats(self) -> Stats:
         """A snapshot of what happened, as `ReplayBuffer.stats`; waits, and copies no step."""
-        return self._copied(values=False).stats()
+        twin = Twin(self._choices, self._layout, self._state)
+        with self._turn(look=False):
+            instant = twin.begin(self._last)
+        return twin.buffer(instant).stats()
 
     @property
     def capacity(self) -> int:
@@ -393,16 +418,12 @@ def _philox(seed: Any) -> np.random.Philox:
 
 
 def _device(given: Any) -> torch.device:
+    """The device that is meant, seen to be there and to have float64, in which priorities are summed."""
     try:
         device = torch.device(given)
-    except (RuntimeError, TypeError) as error:
-        raise ArgumentError(
-            message("a device of PyTorch's", f"`{given!r}`", "DeviceBuffer(device)", str(error).split("\n")[0])
-        ) from None
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            remedy = 'a device buffer runs on any: `device="cpu"`'
-            raise ArgumentError(message("a device that is there", f"`{given}`", "DeviceBuffer(device)", remedy))
-        if device.index is None:
-            device = torch.device("cuda", torch.cuda.current_device())
-    return device
+        there = torch.zeros(1, dtype=torch.float64, device=device).device
+    except (RuntimeError, TypeError, AssertionError) as error:
+        wanted, remedy = "a device of PyTorch's that is there and has float64", 'the same works on `"cpu"`'
+        why = str(error).split("\n")[0]
+        raise ArgumentError(message(wanted, f"`{given!r}` ({why})", "DeviceBuffer(device)", remedy)) from None
+    return there
