@@ -23,7 +23,6 @@ ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
     "JAX_PLATFORMS": "cpu",
-    "CUDA_VISIBLE_DEVICES": "",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
 ENOUGH = 12  # undisturbed chunks; where there are fewer, rounds are added, then all chunks count

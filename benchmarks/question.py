@@ -124,6 +124,8 @@ class Question:
     single: bool = False  # time every call by itself: the median and the 99th percentile of calls
     memory: str = ""  # the key of the setting at which `prepare` weighs the buffer
     growth: bool = False  # a last column: the last setting of a table over its first
+    gpu: bool = False  # the peers see a GPU
+    notice: Callable[[Answer], str] | None = None  # what the report says above the tables of the machine
     alone: bool = False  # one peer after another through all settings, where they have no room side by side
     unit: str = "µs"  # "": every label says its own
     unit_scale: float = 1.0  # from microseconds to the table's unit

@@ -18,6 +18,7 @@ NAMES = {
     "torchrl-shared": "TorchRL, uniform draws from shared memmaps",
     "reverb": "Reverb, in an environment of its own",
     "limit": "copy limit",
+    "tensors": "PyTorch by hand, for FastTD3's class",
     "rlinf": "RLinf",
     "torchsave": "`torch.save` by hand",
 }
@@ -42,7 +43,8 @@ def section(answer: Answer) -> list[str]:
     measured = [s for s in answer.settings if any(s.key in row.cells for row in answer.rows.values())]
     single = ": the median of single calls (their 99th percentile)" * question.single
     figures = f"Figures in {question.unit}" if question.unit else "Figures as the columns say"
-    lines = [f"## {question.title}", "", question.text, f"{figures}{single}."]
+    notice = ["", question.notice(answer), ""] if question.notice else []
+    lines = [f"## {question.title}", "", question.text, *notice, f"{figures}{single}."]
     for table in dict.fromkeys(s.table for s in measured):
         lines += ["", *([f"**{table}**", ""] if table else [])]
         lines += _table(answer, [s for s in measured if s.table == table])
@@ -147,6 +149,7 @@ def as_json(answers: Sequence[Answer], facts: dict[str, str]) -> dict[str, Any]:
             {
                 "name": a.question.name,
                 "title": a.question.title,
+                "notice": a.question.notice(a) if a.question.notice else "",
                 "scale": a.scale.name,
                 "settings": [{"key": s.key, "table": s.table, "label": s.label, "unit": s.unit} for s in a.settings],
                 "peers": {name: asdict(row) for name, row in a.rows.items()},

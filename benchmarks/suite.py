@@ -29,6 +29,7 @@ NAMES = (
     "trajectories",
     "threads",
     "processes",
+    "device",
     "memory",
     "saves",
     "import_time",

@@ -99,6 +99,8 @@ def attempt(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def open_session(question: str, name: str) -> tuple[Session | None, dict[str, Any]]:
     """Import the peer; without it there is no session but a reason."""
     asked = importlib.import_module(f"benchmarks.{question}").QUESTION
+    if not asked.gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before any library is imported
     try:
         peer = adapter(name, asked.kind)()
     except ImportError as error:

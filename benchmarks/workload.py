@@ -70,10 +70,10 @@ def endless_steps(several: int) -> Iterator[Step]:
     return cycle([Step(*(column[k : k + several] for column in whole)) for k in range(0, 64 * several, several)])
 
 
-def lane_steps(lanes: int, count: int, seed: int = 1) -> list[Step]:
+def lane_steps(lanes: int, count: int, seed: int = 1, obs_size: int = OBS_SIZE) -> list[Step]:
     """Return `count` steps of `lanes` environments side by side; the lanes' episodes end at different times."""
     rng = np.random.default_rng(seed)
-    obs = rng.standard_normal((count, lanes, OBS_SIZE), dtype=np.float32)
+    obs = rng.standard_normal((count, lanes, obs_size), dtype=np.float32)
     action = rng.uniform(-1, 1, (count, lanes, ACTION_SIZE)).astype(np.float32)
     reward = rng.standard_normal((count, lanes), dtype=np.float32)
     ends = rng.random((count, lanes)) < 1 / EPISODE

@@ -1,7 +1,7 @@
 """The replay buffers that stand side by side, one small adapter class each.
 
 A library's adapter for plain transitions has a file of its own; what it does with sequences, frames and trajectories
-stands in `sequences.py`, `frames.py`, `trajectories.py` and `shared.py`.
+stands in `sequences.py`, `frames.py`, `trajectories.py`, `shared.py` and `device.py`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,19 @@ ADAPTERS = {
         "trajectories": ("trajectories", "ReliveTrajectories"),
         "shared": ("shared", "ReliveShared"),
         "saves": ("saves", "ReliveSaves"),
+        "device": ("device", "ReliveOnDevice"),
     },
     "numpy": {
         "transitions": ("numpy_by_hand", "NumpyByHand"),
         "sequences": ("sequences", "NumpySequences"),
     },
     "numpy-out": {"transitions": ("numpy_by_hand", "NumpyReusedOutputs")},
-    "limit": {"frames": ("frames", "CopyLimit"), "saves": ("saves", "CopyOfBytes")},
+    "limit": {
+        "frames": ("frames", "CopyLimit"),
+        "saves": ("saves", "CopyOfBytes"),
+        "device": ("device", "CopyOnDevice"),
+    },
+    "tensors": {"device": ("device", "TensorsByHand")},
     "cpprb": {
         "transitions": ("cpprb", "Cpprb"),
         "sequences": ("sequences", "CpprbSequences"),
@@ -40,7 +46,11 @@ ADAPTERS = {
     },
     "flashbax": {"transitions": ("flashbax", "Flashbax"), "sequences": ("sequences", "FlashbaxSequences")},
     "torchrl": {"sequences": ("torchrl", "TorchrlSlices")},
-    "torchrl-plain": {"sequences": ("torchrl", "TorchrlPlainSlices"), "saves": ("saves", "TorchrlSaves")},
+    "torchrl-plain": {
+        "sequences": ("torchrl", "TorchrlPlainSlices"),
+        "saves": ("saves", "TorchrlSaves"),
+        "device": ("device", "TorchrlOnDevice"),
+    },
     "torchrl-shared": {"shared": ("shared", "TorchrlShared")},
     "reverb": {"shared": ("reverb", "ReverbShared")},
     "sb3": {
@@ -52,7 +62,7 @@ ADAPTERS = {
     "rlinf": {"trajectories": ("trajectories", "RlinfTrajectories")},
     "torchsave": {"trajectories": ("trajectories", "TorchSave")},
 }
-NO_LIBRARY = ("relive", "numpy", "numpy-out", "limit", "torchsave")
+NO_LIBRARY = ("relive", "numpy", "numpy-out", "limit", "tensors", "torchsave")
 WITHOUT_PRIORITIES = ("numpy", "numpy-out", "limit", "sb3", "torchrl-shared")
 
 __all__ = ["ADAPTERS", "NO_LIBRARY", "WITHOUT_PRIORITIES", "Peer", "Spec", "Unsupported", "adapter"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.workload import Array, Step
+from benchmarks.workload import OBS_SIZE, Array, Step
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Spec:
     length: int = 1
     starts: int = 1
     sampler: str = ""  # one of relive's own, for the question that compares them
+    obs_size: int = OBS_SIZE  # for peers on a device
 
 
 class Unsupported(Exception):

@@ -35,7 +35,7 @@ from relive.cli import bench
 from relive.errors import ArgumentError
 
 ROOT = Path(__file__).resolve().parents[2]
-PEERS = ("relive", "numpy", "numpy-out", "limit")
+PEERS = ("relive", "numpy", "numpy-out", "limit", "tensors")
 
 
 def peers_of() -> dict[str, tuple[str, ...]]:

@@ -28,6 +28,7 @@ QUESTIONS = (
     "trajectories",
     "threads",
     "processes",
+    "device",
     "memory",
     "saves",
     "import_time",

@@ -1,0 +1,155 @@
+"""The question about GPUs: its short form runs without one, its goals find their figures, its clock is the GPU's."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, nullcontext
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from benchmarks import device, report, worker
+from benchmarks.harness import run_question
+from benchmarks.peers import Spec, Unsupported, adapter
+from benchmarks.peers.device import TURNS, ReliveOnDevice, TensorsByHand, TorchrlOnDevice, gpu
+from benchmarks.question import TINY, Answer, Cell, Row
+from needs import needs
+
+torch = needs("torch")
+
+
+def test_the_short_form_runs_and_says_where() -> None:
+    answer = run_question(device.QUESTION, TINY, ["relive"])
+    assert set(answer.rows["relive"].cells) == {setting.key for setting in answer.settings}
+    text, name = report.markdown([answer], {}), gpu()
+    assert (f"On one {name}" if name else "**No GPU was there.**") in text
+    assert "asked of relive | asked | measured" in text
+
+
+@pytest.mark.parametrize("name", ["tensors", "limit"])
+def test_what_stands_beside_relive_runs(name: str) -> None:
+    peer, refused, memory = adapter(name, "device")(), [], None
+    for setting in device.columns(device.SMALL, on_gpu=False):
+        try:
+            device.prepare(peer, setting.values)(2)
+        except Unsupported:
+            refused.append(setting.key)
+        if setting.key == device.QUESTION.memory:
+            memory = peer.memory
+    copies = {"draw-17", "draw-235"}
+    assert refused == [] if name == "tensors" else copies.isdisjoint(refused)
+    assert memory == (4 * (2 * 235 + 6 + 1) + 2 * 8 if name == "tensors" else None)
+
+
+def on_a_gpu(torchrl: str) -> Answer:
+    """As if it had been measured there: relive 10 us, by hand 20, a copy 8, TorchRL 300; 500, 1,000 and no bytes."""
+    settings = device.columns(device.ON_GPU, on_gpu=True)
+    figures = {"relive": (10.0, 500), "tensors": (20.0, 1000), "limit": (8.0, None), "torchrl-plain": (300.0, 1000)}
+    rows = {}
+    for name, (figure, memory) in figures.items():
+        cells = {s.key: Cell(1.0, figure, chunks=1, calls=1, cpu=1.0) for s in settings}
+        rows[name] = Row(torchrl, "torch", cells, memory=memory)
+    return Answer(device.QUESTION, TINY, settings, rows)
+
+
+def test_goals_are_those_of_the_medians_of_captured_calls() -> None:
+    answer = on_a_gpu("0.14.1, CUDA tree")
+    assert len({setting.key for setting in answer.settings}) == len(answer.settings)
+    asked = {(v["at_least"], v["at_most"]): v["figure"] for v in report.target_figures(answer)}
+    assert asked == {
+        (None, 12): 10.0, (None, 15): 10.0, (None, 45): 10.0, (20, None): 30.0, (None, 1.3): 1.25, (None, 5): 10.0,
+        (None, 0.55): 0.5,
+    }  # fmt: skip
+    for row in answer.rows.values():
+        row.cells = {key: cell for key, cell in row.cells.items() if not key.endswith("captured")}
+    assert [v["at_most"] for v in report.target_figures(answer) if v["figure"] is not None] == [0.55]
+
+
+def test_a_tree_on_the_cpu_is_not_the_one_that_is_asked_about() -> None:
+    verdicts = report.target_figures(on_a_gpu("0.14.1, CPU tree"))
+    assert [v["figure"] for v in verdicts if "TorchRL" in v["text"]] == [None] * 3
+
+
+class FakeCuda:
+    """A clock that moves by a millisecond with every replay, or with what `work` says."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.captured: list[str] = []
+
+    def Event(self, enable_timing: bool) -> Any:
+        event = SimpleNamespace(at=-1.0, synchronize=lambda: None)
+        event.record = lambda: setattr(event, "at", self.now)
+        event.elapsed_time = lambda later: later.at - event.at
+        return event
+
+    def Stream(self) -> Any:
+        return SimpleNamespace(wait_stream=lambda other: None)
+
+    current_stream = Stream
+
+    def stream(self, stream: Any) -> Any:
+        return nullcontext()
+
+    def CUDAGraph(self) -> Any:
+        return SimpleNamespace(replay=lambda: setattr(self, "now", self.now + 1.0))
+
+    @contextmanager
+    def graph(self, graph: Any) -> Any:
+        self.captured.append("begin")
+        yield
+        self.captured.append("end")
+
+
+def test_a_gpus_events_count_and_a_replay_is_so_many_turns() -> None:
+    peer, cuda = ReliveOnDevice(), FakeCuda()
+    peer.torch, peer.device = SimpleNamespace(cuda=cuda), "cuda"
+
+    def work(turns: int) -> None:
+        cuda.captured.append(str(turns))
+        cuda.now += 2.0 * turns
+
+    assert peer.on_clock(work, captured=False)(5) == pytest.approx((10e-3, 10e-3))
+    del cuda.captured[:]
+    run = peer.on_clock(work, captured=True)
+    assert cuda.captured == [str(TURNS), "begin", str(TURNS), "end"]
+    assert run(2 * TURNS + 1) == pytest.approx(((2 * TURNS + 1) / TURNS * 1e-3,) * 2)
+    peer.no_graph = "it waits"
+    with pytest.raises(Unsupported, match="it waits"):
+        peer.on_clock(work, captured=True)
+
+
+def test_the_class_by_hand_draws_what_it_stored() -> None:
+    peer = TensorsByHand()
+    peer.ensure(Spec(4 * TURNS, num_envs=4, prioritized=True), fill=4 * TURNS)
+    index, fields, weights = peer.draw(500)
+    steps = list(islice(peer.steps, TURNS))
+    obs, after = (torch.cat([step[place] for step in steps]) for place in (0, 3))
+    matches = (fields[0][:, None] == obs).all(2)
+    assert matches.any(1).all()
+    assert fields[3].equal(after[matches.int().argmax(1)])
+    assert len(index.unique()) > 50
+    assert weights.eq(1).all()
+    everywhere = torch.arange(4 * TURNS, device=peer.device)
+    peer.update((everywhere,), torch.where(everywhere == 7, 1e9, 0.0))
+    assert peer.draw(100)[0].eq(7).all()
+
+
+def test_no_other_question_lets_its_peers_see_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for question, seen in (("device", "0"), ("n_step", "")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        worker.open_session(question, "relive")
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
+
+
+def test_torchrl_without_its_compiled_part_says_so() -> None:
+    needs("torchrl", "tensordict")
+    peer = TorchrlOnDevice()
+    if "tree" in peer.version():
+        pytest.skip("it is there")
+    with pytest.raises(Unsupported, match="compiled part"):
+        peer.ensure(Spec(64, num_envs=4, prioritized=True))
+    peer.ensure(Spec(64, num_envs=4), fill=64)
+    peer.sample(8, 2)
+    assert peer.nbytes() == 64 * (4 * (17 + 17 + 6 + 1) + 3)
