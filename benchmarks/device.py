@@ -15,6 +15,7 @@ from benchmarks.workload import ACTION_SIZE, EPISODE, OBS_SIZE, td_errors
 WIDE = 235  # numbers of a humanoid's observation
 GOALS = {256: 12, 4_096: 15, 65_536: 45}  # microseconds of a cycle, on an H200
 TORCHRL = "torchrl-plain"
+Measure = Callable[[Answer], float | None]
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def notice(answer: Answer) -> str:
     return f"On one {name}; what is asked in microseconds is meant for an H200."
 
 
-def middle(peer: str, key: str) -> Callable[[Answer], float | None]:
+def middle(peer: str, key: str) -> Measure:
     """Measure the median of a peer's chunks, in microseconds."""
 
     def measure(answer: Answer) -> float | None:
@@ -133,7 +134,7 @@ def middle(peer: str, key: str) -> Callable[[Answer], float | None]:
     return measure
 
 
-def over(top: Callable[[Answer], float | None], bottom: Callable[[Answer], float | None]) -> Any:
+def over(top: Measure, bottom: Measure) -> Measure:
     """Measure the ratio of two figures."""
 
     def measure(answer: Answer) -> float | None:
@@ -143,7 +144,7 @@ def over(top: Callable[[Answer], float | None], bottom: Callable[[Answer], float
     return measure
 
 
-def torchrl_tree(key: str) -> Callable[[Answer], float | None]:
+def torchrl_tree(key: str) -> Measure:
     """Measure TorchRL, if its tree was on the GPU."""
     figure = middle(TORCHRL, key)
 

@@ -120,20 +120,26 @@ def test_a_gpus_events_count_and_a_replay_is_so_many_turns() -> None:
         peer.on_clock(work, captured=True)
 
 
-def test_the_class_by_hand_draws_what_it_stored() -> None:
+@pytest.mark.parametrize("captured", [False, True])
+def test_the_class_by_hand_draws_what_it_stored(captured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: captured)
     peer = TensorsByHand()
-    peer.ensure(Spec(4 * TURNS, num_envs=4, prioritized=True), fill=4 * TURNS)
+    peer.ensure(Spec(4 * TURNS, num_envs=4, prioritized=True))
+    device, peer.device = peer.device, "cuda"  # rows are numbered there in a graph
+    peer.fill(4 * TURNS)
+    peer.device = device
     index, fields, weights = peer.draw(500)
     steps = list(islice(peer.steps, TURNS))
     obs, after = (torch.cat([step[place] for step in steps]) for place in (0, 3))
     matches = (fields[0][:, None] == obs).all(2)
     assert matches.any(1).all()
     assert fields[3].equal(after[matches.int().argmax(1)])
+    assert fields[0].equal(peer.columns[0].flatten(0, 1)[index])
     assert len(index.unique()) > 50
     assert weights.eq(1).all()
     everywhere = torch.arange(4 * TURNS, device=peer.device)
-    peer.update((everywhere,), torch.where(everywhere == 7, 1e9, 0.0))
-    assert peer.draw(100)[0].eq(7).all()
+    peer.update((everywhere,), 1e9 * ((everywhere == 7) | (everywhere == 63)))
+    assert set(peer.draw(100)[0].tolist()) == {7, 63}
 
 
 def test_no_other_question_lets_its_peers_see_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
