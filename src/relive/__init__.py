@@ -35,6 +35,7 @@ if _TYPE_CHECKING:
     from .checkpoints._loading import load as load
     from .checkpoints._saved_as import saved_as as saved_as
     from .checkpoints._saving import Saved as Saved
+    from .checkpoints.autosave import Autosave as Autosave
     from .device import DeviceBuffer as DeviceBuffer
     from .items import Hindsight as Hindsight
     from .items import Sequences as Sequences
@@ -55,6 +56,7 @@ if _TYPE_CHECKING:
 # Loaded when they are used: what a first buffer does not need, and what brings SQLite in.
 _LATER = {
     "Anneal": ".samplers",
+    "Autosave": ".checkpoints.autosave",
     "DeviceBuffer": ".device",
     "Hindsight": ".items",
     "Mapped": ".storage",

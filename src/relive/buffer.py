@@ -23,7 +23,7 @@ from ._ring import kernels
 from ._ring.lanes import BOUNDARIES, HEAD, STEPS
 from ._ring.plans import Followed
 from .batch import Batch
-from .errors import ArgumentError
+from .errors import ArgumentError, message
 from .samplers import Sampler, Share
 from .schema import Schema
 from .storage import Ram, Storage
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ._flow.limiter import RateLimiter
     from ._flow.prefetch import Prefetched
     from .checkpoints._saving import Saved
+    from .checkpoints.autosave import Autosave
     from .processes.writer import Writer
 
 
@@ -527,6 +528,43 @@ class ReplayBuffer:
 
         return save(self._core, path, keep, wait, verify)
 
+    def autosave(self, path: str | os.PathLike[str], *, every: float = 1.0, keep: int = 1) -> Autosave:
+        """Save what is new again and again, in a thread: a crash loses what came in the last interval.
+
+        Args:
+            path: The directory, as in `save`; a buffer that goes on with it comes from `relive.load(path)`.
+            every: Seconds from one save to the next, >= 0.1.
+            keep: As in `save`.
+
+        Returns:
+            What saves: it is closed by `with`, by its `close()` and with the buffer, and then writes a last save. Its
+            `stats()` are in `stats().autosave`, too.
+
+        Raises:
+            StorageError: The first save, which is made at once, could not be written.
+            ArgumentError: An argument outside these limits, or a `Shared` buffer.
+            ReliveError: The buffer has an autosave that goes on.
+
+        >>> import relive, tempfile
+        >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
+        >>> with buffer.autosave(tempfile.mkdtemp(), every=1.0) as saving:
+        ...     saving.stats().number
+        1
+        """
+        with importing:
+            from .checkpoints.autosave import begun
+
+        if type(self.storage) is storages.Shared:
+            wanted, remedy = "a buffer in `Ram` or `Mapped`", "`Mapped(path)` loses nothing when a process is killed"
+            raise ArgumentError(message(wanted, f"`{self.storage!r}`", "ReplayBuffer.autosave", remedy))
+        tally = self._core.tally
+        tally.autosave = begun(self, tally.autosave, os.fspath(path), every, keep)
+        return tally.autosave
+
+    def _changes(self) -> object:
+        core = self._core
+        return core.ring.counters.tobytes(), core.ring.clock.tobytes(), core.tally.numbers.tobytes()
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         # For `pickle` and `copy`: a copy in `Ram` that goes on like this buffer. `save` is faster, and smaller.
         with importing:
@@ -576,6 +614,8 @@ class ReplayBuffer:
         core = self._core
         if core is CLOSED:
             return
+        if core.tally.autosave is not None:
+            core.tally.autosave.close()
         if not core.access.forked:
             self.sync()
         forks.forget(self)

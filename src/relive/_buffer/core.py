@@ -29,6 +29,7 @@ from .notices import ALL, Notices
 if TYPE_CHECKING:
     from .._flow.limit import Limit
     from ..checkpoints._saving import Saver
+    from ..checkpoints.autosave import Autosave
 
 Add = Callable[..., Int64]
 Fill = Callable[[Mapping[str, ArraySpec], Memory], bool]
@@ -43,9 +44,10 @@ class Tally:
         last: The ids of the last batch, int64, and behind them its weights, float32.
         identity: Names the buffer and its copies in directories of saves.
         saver: Writes these saves; None: there is none yet.
+        autosave: Saves by itself; None: nothing does.
     """
 
-    __slots__ = ("identity", "last", "numbers", "rng", "saver")
+    __slots__ = ("autosave", "identity", "last", "numbers", "rng", "saver")
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -89,6 +91,7 @@ class Tally:
         """Be another buffer than that whose saves this one was loaded from."""
         self.identity = os.urandom(16).hex()
         self.saver: Saver | None = None
+        self.autosave: Autosave | None = None
 
     def counts(self) -> dict[str, int]:
         """What was drawn and updated, by the names that saves have."""

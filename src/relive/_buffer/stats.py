@@ -15,6 +15,7 @@ from ..samplers import Report
 
 if TYPE_CHECKING:
     from .._flow.limiter import LimiterStats
+    from ..checkpoints.autosave import AutosaveStats
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -50,6 +51,7 @@ class Stats(Frozen, kw_only=True):
             `Uniform`.
         age_quantiles: Rows of the same lane that are newer than the items of the last draw, at the same points.
         limiter: What the limiter counted; None without one.
+        autosave: What the autosave did; None without one.
 
     >>> import relive
     >>> buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field((3,)), action=relive.Field()), 1000)
@@ -76,6 +78,7 @@ class Stats(Frozen, kw_only=True):
     priority_quantiles: tuple[float, ...]
     age_quantiles: tuple[float, ...]
     limiter: LimiterStats | None
+    autosave: AutosaveStats | None = None
 
 
 def snapshot(
@@ -85,13 +88,14 @@ def snapshot(
     weights: Float32,
     counts: Mapping[str, int],
     limiter: LimiterStats | None = None,
+    autosave: AutosaveStats | None = None,
 ) -> Callable[[], Stats]:
     """Take the statistics of a buffer whose last draw returned `ids` with `weights`.
 
     What can be computed later is left to the function that is returned, which looks at the buffer no more.
     """
     known = {"capacity": ring.lanes * ring.steps, **counts}
-    return partial(_stats, ring.tally(), ring.ages(ids), weights, report, known, limiter)
+    return partial(_stats, ring.tally(), ring.ages(ids), weights, report, known, limiter, autosave)
 
 
 def _stats(
@@ -101,6 +105,7 @@ def _stats(
     report: Callable[[], Report],
     counts: Mapping[str, int],
     limiter: LimiterStats | None,
+    autosave: AutosaveStats | None,
 ) -> Stats:
     added = tally["added"]
     wide = weights.astype(np.float64)
@@ -122,5 +127,6 @@ def _stats(
         slow_adds=counts["slow_adds"],
         effective_sample_size=float(wide.sum() ** 2 / (wide**2).sum()) if len(wide) else 0.0,
         limiter=limiter,
+        autosave=autosave,
         **vars(report()),
     )

@@ -42,7 +42,15 @@ def stats(core: Core) -> Stats:
         tally = core.tally
         counts = {"nbytes": core.nbytes, **tally.counts(), "slow_adds": core.slow_adds}
         limiter = None if core.limit is None else core.limit.report()
-        compute = snapshot(core.ring, core.index.report(), tally.last_ids, tally.last_weights, counts, limiter)
+        compute = snapshot(
+            core.ring,
+            core.index.report(),
+            tally.last_ids,
+            tally.last_weights,
+            counts,
+            limiter,
+            None if tally.autosave is None else tally.autosave.stats(),
+        )
     return compute()
 
 

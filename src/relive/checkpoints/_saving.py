@@ -38,6 +38,7 @@ class Saved:
     Attributes:
         path: The directory.
         number: The save's number in it, from 1 on; `relive.load(path, number=...)` takes it.
+        stopped: Seconds for which other calls of the buffer had to wait.
 
     `bytes_written`, `bytes_total` and `seconds` wait for the save's end.
 
@@ -54,6 +55,7 @@ class Saved:
         self._error: BaseException | None = None
         self._told = False
         self._written, self._total, self._seconds = 0, 0, 0.0
+        self.stopped = 0.0
         forks.tell(self)
 
     def wait(self, timeout: float | None = None) -> Saved:
@@ -234,14 +236,17 @@ class _Task:
             basis = self._continued(found, basis)
             self._snapshot = Snapshot(core)
             with core.lock.alone():
+                begun = time.perf_counter()
                 self._snapshot.take()
                 generator = self._snapshot.generator()
                 self._kept, new = _planned(self._snapshot, basis)
                 # It lives as long as this task, whatever ends it.
                 self._guard = CopyOnOverwrite(core.schema, core.ring, new)
                 core.writer.watch(self._guard)
+                stopped = time.perf_counter() - begun
             self._new, self._generator = new, generator
             self.saved = Saved(folder.path, self._number)
+            self.saved.stopped = stopped
         except BaseException:
             folder.close()
             raise

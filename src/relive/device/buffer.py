@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ from .._buffer.arguments import no_priorities, readable
 from .._buffer.choices import Choices
 from .._ring.lanes import BOUNDARIES, DRAWABLE, STORED
 from ..batch import Batch
-from ..errors import ArgumentError, NotEnoughData, message
+from ..checkpoints.autosave import Autosave, begun
+from ..errors import ArgumentError, NotEnoughData, ReliveError, message
 from ..samplers import Prioritized
 from . import _host
 from ._arguments import Arguments, refuse
@@ -168,6 +170,9 @@ class DeviceBuffer:
         self._last: tuple[Tensor, Tensor] | None = None
         self._tally: Tally | None = None  # of what was saved last
         self._saved: Saved | None = None
+        self._autosave: Autosave | None = None
+        self._calls = 0
+        self._replayer: int | None = None  # the thread that captured calls in a graph
 
     @property
     def _settings(self) -> Prioritized | None:
@@ -182,9 +187,12 @@ class DeviceBuffer:
             look: Whether the errors of earlier calls are raised.
         """
         with self._lock:
-            cuda = self.device.type == "cuda"
-            ordered = cuda and not torch.cuda.is_current_stream_capturing()
-            if writes and (ordered or not cuda):
+            self._calls += look
+            captured = self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+            ordered = self.device.type == "cuda" and not captured
+            if captured:
+                self._replayer = threading.get_ident()
+            elif writes:
                 self._ahead.write()
             if ordered:
                 stream = torch.cuda.current_stream(self.device)
@@ -359,10 +367,16 @@ class DeviceBuffer:
         are the steps that are new, and the priorities. Other threads go on adding and drawing meanwhile; what is saved
         is this instant. With `wait=False` a thread writes the files.
 
-        Calls that a CUDA graph replays are unknown to a save: let the thread that replays it save.
-
         `relive.load(path, device="cuda")` brings it back, and `relive.load(path)` loads it into RAM.
+
+        Raises:
+            ReliveError: Another thread captured calls in a CUDA graph, whose replays no save sees; that one can save.
         """
+        if self._replayer not in (None, threading.get_ident()):
+            remedy = "a save does not see what a CUDA graph replays meanwhile"
+            raise ReliveError(
+                message("a save in the thread that replays", "one in another", "DeviceBuffer.save", remedy)
+            )
         with self._copying:
             if self._saved is not None:
                 self._saved._ended.wait()  # it may still read what the twin has
@@ -372,12 +386,26 @@ class DeviceBuffer:
             self._saved = copied.save(path, **options)
             return self._saved
 
+    def autosave(self, path: Any, *, every: float = 1.0, keep: int = 1) -> Autosave:
+        """Save what is new again and again, in a thread, as `ReplayBuffer.autosave` does with the same arguments.
+
+        Raises:
+            ReliveError: The buffer has an autosave that goes on. Once a CUDA graph has captured calls, its saves
+                fail, and `stats().autosave` says so: let the thread that replays save.
+        """
+        self._autosave = begun(self, self._autosave, os.fspath(path), every, keep)
+        return self._autosave
+
+    def _changes(self) -> object:
+        return self._calls
+
     def stats(self) -> Stats:
         """A snapshot of what happened, as `ReplayBuffer.stats`; waits, and copies no step."""
         twin = Twin(self._choices, self._layout, self._state)
         with self._turn(look=False):
             instant = twin.begin(self._last)
-        return twin.buffer(instant).stats()
+        found = twin.buffer(instant).stats()
+        return found if self._autosave is None else found.__replace__(autosave=self._autosave.stats())
 
     @property
     def capacity(self) -> int:

@@ -1,0 +1,135 @@
+"""A buffer that saves itself: what it says of saves and failures, what it costs, and how it ends."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from depth import eventually
+
+import relive
+from relive.checkpoints import _saving
+from relive.errors import ReliveError, StorageError
+
+SCHEMA = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
+
+
+def made(storage: Any = None) -> relive.ReplayBuffer:
+    return relive.ReplayBuffer(SCHEMA, 100, sampler=relive.Prioritized(), storage=storage, seed=0)
+
+
+def add(buffer: relive.ReplayBuffer, count: int = 1) -> None:
+    for i in range(count):
+        buffer.add(obs=[i] * 3, action=0, reward=i, next_obs=[i + 1] * 3, terminated=False, truncated=False)
+
+
+def test_statistics_and_last_save(tmp_path: Path) -> None:
+    buffer = made()
+    with buffer.autosave(tmp_path, every=0.1) as saving:
+        assert buffer.stats().autosave == saving.stats()
+        assert (saving.stats().number, saving.stats().age, saving.stats().errors) == (1, 0.0, 0)
+        add(buffer, 7)
+        assert saving.stats().age > 0
+        eventually(lambda: saving.stats().age == 0.0)
+        last = saving.stats()
+        assert last.saves == last.number >= 2
+        assert 0 < last.stopped < last.seconds * last.saves + 1
+        time.sleep(0.25)
+        assert saving.stats() == last, "nothing has changed, so nothing is written"
+        buffer.update_priorities(buffer.sample(4).ids, np.full(4, 9.0))
+        with pytest.raises(ReliveError, match="a buffer without an autosave"):
+            buffer.autosave(tmp_path / "other")
+        add(buffer)
+    assert saving.closed
+    assert saving.stats().number == saving.stats().saves > last.number
+    loaded = relive.load(tmp_path)
+    assert loaded.stats().autosave is None
+    assert (loaded.sample(16).ids == buffer.sample(16).ids).all()
+    saving.close()
+    with loaded.autosave(tmp_path) as going_on:  # it may be the next one's
+        add(loaded)
+    assert going_on.stats().number == saving.stats().number + 2
+
+
+def test_failures_are_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    buffer, fails = made(), True
+    run = _saving._Task.run
+
+    def failing(self: Any) -> Any:
+        if fails:
+            raise StorageError("the disk is full")
+        return run(self)
+
+    with buffer.autosave(tmp_path, every=0.1) as saving:
+        monkeypatch.setattr(_saving._Task, "run", failing)
+        add(buffer)
+        eventually(lambda: saving.stats().errors >= 2)
+        add(buffer)
+        assert "the disk is full" in saving.stats().error
+        assert saving.stats().age > 0
+        fails = False
+        eventually(lambda: not saving.stats().error)
+        assert saving.stats().errors >= 2
+    assert [record.levelname for record in caplog.records if "tried again" in record.getMessage()] == ["WARNING"]
+    assert len(relive.load(tmp_path)) == 2
+    fails = True
+    with pytest.raises(StorageError, match="full"), buffer.autosave(tmp_path):
+        pass
+
+
+def test_the_interval_grows_where_saves_stop_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer, stop = made(), 0.02
+    add(buffer)
+    take = _saving.Snapshot.take
+    monkeypatch.setattr(_saving.Snapshot, "take", lambda self: (take(self), time.sleep(stop)))
+    with buffer.autosave(tmp_path, every=0.1) as saving:
+        begun = time.monotonic()
+        while time.monotonic() < begun + 1.2:
+            buffer.sample(1)
+            time.sleep(0.01)
+        assert saving.stats().saves == 2, "2 s at least lie between the next two"
+    assert saving.stats().stopped >= 3 * stop
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    buffer = made()
+    for choices in ({"every": 0.05}, {"every": float("nan")}, {"keep": 0}):
+        with pytest.raises(relive.ArgumentError):
+            buffer.autosave(tmp_path / "new", **choices)
+    with made(relive.Shared()) as shared, pytest.raises(relive.ArgumentError, match="Mapped"):
+        shared.autosave(tmp_path / "new")
+    made().save(tmp_path / "taken")
+    with pytest.raises(StorageError, match="another buffer"):
+        buffer.autosave(tmp_path / "taken")
+    with buffer.autosave(tmp_path / "new"), made(relive.Mapped(tmp_path / "mapped")) as mapped:
+        mapped.autosave(tmp_path / "of it")
+        add(mapped)
+    assert len(relive.load(tmp_path / "of it")) == 1, "closing the buffer closes it"
+
+
+def test_it_ends_with_the_buffer(tmp_path: Path) -> None:
+    before, buffer = threading.active_count(), made()
+    buffer.autosave(tmp_path, every=0.1)
+    del buffer
+    gc.collect()
+    eventually(lambda: threading.active_count() == before)
+
+
+@pytest.mark.parametrize("end", ["pass", "raise SystemExit(3)", "raise KeyboardInterrupt", "os.fork() or os._exit(0)"])
+def test_the_end_of_a_program_saves(end: str, tmp_path: Path) -> None:
+    program = f"""
+import os, relive
+buffer = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 100)
+saving = buffer.autosave({str(tmp_path)!r}, every=60)
+buffer.add(obs=0, action=0, reward=1, next_obs=1, terminated=False, truncated=False)
+{end}
+"""
+    subprocess.run([sys.executable, "-c", program], check=False, stderr=subprocess.DEVNULL)
+    assert len(relive.load(tmp_path)) == 1

@@ -1,0 +1,132 @@
+"""A buffer that is saved by itself in a process of its own, which is killed; what a kill lost, and how old that was."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import relive
+from relive.checkpoints import _manifest
+
+EPISODE, LONGEST = 50, 2_000_000
+SAMPLERS = {"uniform": relive.Uniform(), "prioritized": relive.Prioritized(alpha=1.0, eps=0.0)}
+
+
+def steps_of(first: int, count: int) -> dict[str, Any]:
+    """The steps of these numbers: a counter whose episodes end after `EPISODE` steps."""
+    number = np.arange(first, first + count)
+    obs = np.repeat(number[:, None] + 0.5, 8, 1)
+    ends = number % EPISODE == EPISODE - 1
+    flags = {"terminated": ends, "truncated": np.zeros_like(ends)}
+    return {"obs": obs, "action": number, "reward": number, "next_obs": obs + 1, **flags}
+
+
+class Clock:
+    """When each step was added, in memory that outlives a process.
+
+    Attributes:
+        count: int64 `[1]`: steps added.
+        times: float64: of each its moment.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            path.touch()
+            os.truncate(path, 8 + 8 * LONGEST)
+        with path.open("r+b") as file:
+            mapped = mmap.mmap(file.fileno(), 0)
+        self.count, self.times = np.frombuffer(mapped, np.int64, 1), np.frombuffer(mapped, np.float64, offset=8)
+
+
+def live(folder: Path, sampler: str, rows: int, every: float, rate: float) -> None:
+    """Add steps, and draw now and then, until the process is killed; go on from what an earlier one saved."""
+    clock = Clock(folder / "clock")
+    if (folder / "steps").exists() and os.listdir(folder / "steps"):
+        buffer = relive.load(folder / "steps")
+    else:
+        schema = relive.Schema(obs=relive.Field((8,), "float64"), action=relive.Field((), "int64"))
+        buffer = relive.ReplayBuffer(schema, rows, sampler=SAMPLERS[sampler], seed=0)
+        buffer.extend(**steps_of(0, rows))
+        clock.times[:rows] = time.monotonic()
+    clock.count[0] = number = buffer.stats().added
+    saving = buffer.autosave(folder / "steps", every=every)
+    print("ready", flush=True)
+    begun, first = time.monotonic(), number
+    while number < LONGEST:
+        buffer.add(**{name: value[0] for name, value in steps_of(number, 1).items()})
+        clock.times[number] = time.monotonic()
+        clock.count[0] = number = number + 1
+        if number % 32 == 0:
+            batch = buffer.sample(64)
+            if buffer.sampler.prioritizes:
+                buffer.update_priorities(batch.ids, batch.ids + 1.0)
+        if rate:
+            time.sleep(max(0.0, begun + (number - first) / rate - time.monotonic()))
+    saving.close()
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What a kill lost: how many steps, how old the oldest of them was, and how many saves there had been."""
+
+    steps: int
+    age: float
+    saves: int
+
+
+def kill(folder: Path, sampler: str, rows: int, every: float, rate: float, after: float) -> Lost:
+    """Let a process live so many seconds, kill it, and look at what it left."""
+    arguments = [str(folder), sampler, str(rows), str(every), str(rate)]
+    child = subprocess.Popen([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(after)
+    finally:
+        now = time.monotonic()
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+    clock, buffer = Clock(folder / "clock"), relive.load(folder / "steps")
+    count, added = int(clock.count[0]), buffer.stats().added
+    check(buffer, rows, added)
+    # A step may be saved before the clock knows it.
+    numbers = os.listdir(folder / "steps")
+    saves = max(filter(None, map(_manifest.number_of, numbers)))
+    return Lost(count - added, now - clock.times[added] if added < count else 0.0, saves)
+
+
+def check(buffer: relive.ReplayBuffer, rows: int, added: int) -> None:
+    """All that is there is what was added, and nothing is missing between the oldest and the newest step."""
+    batch = next(buffer.batches(rows, shuffle=False))
+    number = batch.action.astype(np.int64)
+    assert len(buffer) == rows
+    assert sorted(number) == list(range(added - rows, added))
+    assert (batch.obs == (number + 0.5)[:, None]).all()
+    assert (batch.next_obs == (number + 1.5)[:, None]).all()
+    assert (batch.reward == number).all()
+    assert (batch.terminated == (number % EPISODE == EPISODE - 1)).all()
+    if buffer.sampler.prioritizes:
+        raw = buffer.priorities(batch.ids)
+        largest = np.unique(raw[raw != batch.ids + 1.0])
+        assert (np.isin(largest - 1, batch.ids) | (largest < batch.ids.min())).all(), "the largest so far, of new steps"
+
+
+def moments(seed: int, kills: int, longest: float) -> list[float]:
+    """When kills come, in seconds after the process is ready."""
+    rng = random.Random(seed)
+    return [rng.uniform(0, longest) for _ in range(kills)]
+
+
+if __name__ == "__main__":
+    live(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), float(sys.argv[5]))
