@@ -381,6 +381,44 @@ class ReplayBuffer:
         """
         return drawing.update_priorities(self._core, ids, td_error)
 
+    def write(self, ids: Any, **fields: Any) -> int:
+        """Write values back to stored steps, in fields that are `writable=True`: latents, states, values, rewards.
+
+        Args:
+            ids: Of steps, integers of any shape: `batch.ids`, or `batch.step_ids` of `Sequences(step_ids=True)`. -1 is
+                skipped, and ids that have been overwritten since are dropped.
+            **fields: For each field its values `[*ids.shape, *shape]`, nested as in the schema; the last of duplicates
+                wins. Fields with `every=k` take ids of steps at which items start.
+
+        Returns:
+            How many ids were written.
+
+        Raises:
+            StaleId: An id was never issued. Nothing has changed.
+            ArgumentError: A field is not writable, or not kept at one of the steps. Nothing has changed.
+            SchemaError: Values of another shape or dtype. Nothing has changed.
+            ReliveError: This process did not make the buffer; or it was stopped for so long that another one overwrote
+                a step meanwhile.
+
+        Batches that wait in a `prefetch` keep the values that they were drawn with.
+
+        >>> import numpy as np, relive
+        >>> latent = relive.Field((2,), writable=True)
+        >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field(), latent=latent)
+        >>> buffer = relive.ReplayBuffer(schema, 100, seed=0)
+        >>> step = dict(obs=0, action=0, reward=1, next_obs=1, terminated=True, truncated=False, latent=[0, 0])
+        >>> ids = buffer.add(**step)
+        >>> batch = buffer.sample(3)
+        >>> buffer.write(batch.ids, latent=np.full((3, 2), 0.5))
+        3
+        >>> buffer.read(ids).latent.tolist()
+        [[0.5, 0.5]]
+        """
+        with importing:
+            from ._buffer.writing import write
+
+        return write(self._core, ids, fields)
+
     def can_sample(self, batch_size: int) -> bool:
         """Whether `sample(batch_size)` would succeed; never raises. A signal handler may call it at any time."""
         try:
@@ -563,7 +601,8 @@ class ReplayBuffer:
 
     def _changes(self) -> object:
         core = self._core
-        return core.ring.counters.tobytes(), core.ring.clock.tobytes(), core.tally.numbers.tobytes()
+        tally = core.tally
+        return core.ring.counters.tobytes(), core.ring.clock.tobytes(), tally.numbers.tobytes(), tally.written
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # For `pickle` and `copy`: a copy in `Ram` that goes on like this buffer. `save` is faster, and smaller.

@@ -69,6 +69,9 @@ class Schema:
             if column.field.every is not None and column.keys[0] in ("obs", "action", "reward"):
                 wanted = "`every=` in extras only"
                 raise SchemaError(message(wanted, f"`{column.field!r}`", column.path))
+            if column.field.writable and column.keys[0] in ("obs", "action"):
+                wanted = "`writable=True` in extras and the reward only"
+                raise SchemaError(message(wanted, f"`{column.field!r}`", column.path))
 
     @property
     def tree(self) -> Mapping[str, Tree]:

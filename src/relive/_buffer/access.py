@@ -39,6 +39,7 @@ class Access(Protocol):
         alone: Whether no other process writes to the arrays.
         shares_sampler: Whether a forked child would write the sampler's arrays, too.
         forked: Whether this process is such a child.
+        may_write: Whether this process may change the values of stored steps.
     """
 
     window: Window
@@ -47,6 +48,13 @@ class Access(Protocol):
     alone: bool
     shares_sampler: bool
     forked: bool
+
+    @property
+    def may_write(self) -> bool: ...
+
+    def shared(self, lanes: Int64) -> Bool:
+        """Which of the lanes another process writes."""
+        ...
 
     def bind(self, ring: Ring) -> Claims | None:
         """Which lanes of `ring` this process may write; None: all."""
@@ -123,9 +131,13 @@ class Alone:
     busy: Sequence[int] = ()
     alone = True
     shares_sampler = forked = False
+    may_write = True
 
     def __init__(self, window: Window, keeps: Sequence[str]) -> None:
         self.window, self.keeps = window, keeps
+
+    def shared(self, lanes: Int64) -> Bool:
+        return lanes < 0
 
     def bind(self, ring: Ring) -> Claims | None:
         return None

@@ -41,18 +41,19 @@ class Tally:
     Attributes:
         rng: The generator of its draws.
         numbers: `drawn`, `updates` and `stale`, int64 `[3]`, which a native kernel counts in.
+        written: Values of steps that were written back by this process.
         last: The ids of the last batch, int64, and behind them its weights, float32.
         identity: Names the buffer and its copies in directories of saves.
         saver: Writes these saves; None: there is none yet.
         autosave: Saves by itself; None: nothing does.
     """
 
-    __slots__ = ("autosave", "identity", "last", "numbers", "rng", "saver")
+    __slots__ = ("autosave", "identity", "last", "numbers", "rng", "saver", "written")
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
         self.numbers: Int64 = np.zeros(3, np.int64)
-        self.last = b""
+        self.last, self.written = b"", 0
         self.renew()
 
     @property

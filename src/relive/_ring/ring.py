@@ -280,9 +280,13 @@ def slots_of_state(rows: int, every: int) -> int:
 
 
 def _recorded(schema: Schema, window: Window) -> list[Column]:
-    """The columns that lie in the record: small ones, but for rewards that are read over several steps at once."""
+    """The columns that lie in the record: small ones, but for rewards that are read over several steps at once.
+
+    Writable ones do not: a save copies them whole.
+    """
     apart = ("reward",) if window.span > 1 else None
-    kept = [column for column in schema.columns if column.field.every is None and column.keys != apart]
+    fixed = [column for column in schema.columns if not (column.field.writable or column.field.every)]
+    kept = [column for column in fixed if column.keys != apart]
     return [column for column in kept if column.field.nbytes <= _SMALL]
 
 

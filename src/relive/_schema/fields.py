@@ -31,10 +31,14 @@ class Field(Frozen):
         stack_axis: 0 for `[..., stack, *shape]`, -1 for `[..., *shape, stack]`.
         every: Store the field at every `every`-th step of a lane only, as for recurrent state. It is given at every
             step and drawn at an item's first step only. None: an ordinary field.
+        writable: Whether `ReplayBuffer.write` may change it later; for extras and the reward. It is then saved whole in
+            each save, as priorities are.
+        saved: False for a writable field that saves leave out: it is zero after a load.
 
     Raises:
         SchemaError: The shape has more than 62 axes or an axis that is not a positive integer, the dtype is of another
-            kind or is `longdouble`, or `stack` or `every` is not a positive integer.
+            kind or is `longdouble`, `stack` or `every` is not a positive integer, or a field that is not writable is
+            not to be saved.
         MissingExtra: `"bfloat16"`, and `ml_dtypes` is not installed.
 
     >>> Field((84, 84), "uint8", stack=4).nbytes
@@ -47,6 +51,8 @@ class Field(Frozen):
     pad: str
     stack_axis: int
     every: int | None
+    writable: bool
+    saved: bool
 
     def __init__(
         self,
@@ -57,6 +63,8 @@ class Field(Frozen):
         pad: str = "zero",
         stack_axis: int = 0,
         every: int | None = None,
+        writable: bool = False,
+        saved: bool = True,
     ) -> None:
         axes = _axes(shape)
         kind = _dtype(dtype)
@@ -64,6 +72,11 @@ class Field(Frozen):
             raise SchemaError(message("`'zero'` or `'first'`", f"`{pad!r}`", "Field(pad)"))
         if stack_axis not in (0, -1) or isinstance(stack_axis, bool):
             raise SchemaError(message("0 or -1", f"`{stack_axis!r}`", "Field(stack_axis)"))
+        for name, flag in (("writable", writable), ("saved", saved)):
+            if not isinstance(flag, bool):
+                raise SchemaError(message("True or False", f"`{flag!r}`", f"Field({name})"))
+        if not (saved or writable):
+            raise SchemaError(message("`writable=True` with `saved=False`", "`writable=False`", "Field(saved)"))
         frames = _count(stack, "Field(stack)")
         most = MAX_AXES if frames is None else MAX_AXES - 1
         if len(axes) > most:
@@ -75,6 +88,8 @@ class Field(Frozen):
         object.__setattr__(self, "pad", pad)
         object.__setattr__(self, "stack_axis", int(stack_axis))
         object.__setattr__(self, "every", _count(every, "Field(every)"))
+        object.__setattr__(self, "writable", writable)
+        object.__setattr__(self, "saved", saved)
 
     @property
     def nbytes(self) -> int:
@@ -97,7 +112,8 @@ class Field(Frozen):
         text = f"{self.shape}, {self.dtype.name!r}"
         if self.stack is not None:
             text += f", stack={self.stack}, pad={self.pad!r}" + (", stack_axis=-1" if self.stack_axis else "")
-        return f"Field({text}" + (f", every={self.every})" if self.every is not None else ")")
+        text += f", every={self.every}" if self.every is not None else ""
+        return f"Field({text}{', writable=True' * self.writable}{', saved=False' * (not self.saved)})"
 
 
 def _axes(shape: object) -> tuple[int, ...]:

@@ -79,11 +79,11 @@ class StepParser:
         """
         data = {**dict.fromkeys(_ORDER), **data}
         _reject_unknown(data, self._schema)
-        values = [_canonical(_leaf(data, column), column, lead, optional) for column in self._schema.columns]
-        flags = [_canonical(_leaf(data, column), column, lead, optional) for column in self._flags]
+        values = [canonical(_leaf(data, column), column, lead, optional) for column in self._schema.columns]
+        flags = [canonical(_leaf(data, column), column, lead, optional) for column in self._flags]
         later = None
         if data.get("next_obs") is not None:
-            later = [_canonical(_leaf(data, column), column, lead, optional) for column in self._next]
+            later = [canonical(_leaf(data, column), column, lead, optional) for column in self._next]
         return Step(values, later, *flags)
 
     def column(self, number: int, value: object, sizes: tuple[int, int], axes: int, optional: int) -> Array:
@@ -102,7 +102,7 @@ class StepParser:
         Raises:
             SchemaError: As in `step`.
         """
-        return _canonical(value, self._all[number], sizes[:axes], optional)
+        return canonical(value, self._all[number], sizes[:axes], optional)
 
     def lead(self, data: Mapping[str, object], lanes: int, time_major: bool) -> Lead:
         """The leading axes of the data of `lanes` lanes, as the reward has them.
@@ -177,7 +177,12 @@ def _as_array(value: object, at: str) -> Array:
         raise SchemaError(message("an array", f"`{type(value).__name__}`", at, str(error).split("\n")[0])) from None
 
 
-def _canonical(value: object, column: Column, lead: tuple[int, ...], optional: int) -> Array:
+def canonical(value: object, column: Column, lead: tuple[int, ...], optional: int) -> Array:
+    """One value with the leading axes `lead`, checked, in the column's dtype, contiguous; `optional` as in `step`.
+
+    Raises:
+        SchemaError: It has another shape, or another dtype that is not cast.
+    """
     field, at = column.field, column.path
     array = _as_array(value, at)
     full = (*lead, *field.full_shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -25,7 +26,7 @@ from .._ring import kernels
 from .._ring.lanes import BOUNDARIES, HEAD, distinct, rows_of
 from .._ring.plans import State
 from ..buffer import ReplayBuffer
-from ..errors import ArgumentError, CorruptionError, StorageError, event, message
+from ..errors import ArgumentError, CorruptionError, ReliveWarning, StorageError, event, message
 from ..items import Item, Transitions
 from ..samplers import Sampler, Uniform
 from ..storage import Ram, Storage
@@ -262,6 +263,10 @@ class Loading:
         rng = first.rng if alone and seed is None else generator(seed)
         core = opened(choices, self.storage, rng, self._fill_exactly if same else self._fill_ring)
         self._fill_columns(core)
+        left_out = [column.path for column in self.schema.columns if not column.field.saved]
+        if left_out:
+            what = f"{', '.join(f'`{path}`' for path in left_out)} of all steps is zero: `saved=False`"
+            warnings.warn(event(what, first.at, "write it anew"), ReliveWarning, stacklevel=4)
         core.writer.resume()
         if alone:
             arrays = first.arrays
@@ -306,15 +311,17 @@ class Loading:
         oldest = np.maximum(ring.counters[:, HEAD] - self.rows, 0)
         for save, chosen in zip(self._saves, self._chosen, strict=True):
             places = _places(save, chosen, begin)
-            for every in dict.fromkeys(column.field.every for column in self.schema.columns):
+            saved = [column for column in self.schema.columns if column.field.saved]
+            for every, writable in dict.fromkeys((column.field.every, column.field.writable) for column in saved):
                 columns = {
                     column: array[: -1 if every is None else None]
                     for column, array in zip(self.schema.columns, ring.columns, strict=True)
-                    if column.field.every == every
+                    if column in saved and (column.field.every, column.field.writable) == (every, writable)
                 }
                 block = ring.marks.shape[2] if every is None else 1
                 placed = partial(_placed, places=places, oldest=oldest // (every or 1))
-                alone = {c: array for c, array in columns.items() if ring.lanes == 1 and array.flags.c_contiguous}
+                one = ring.lanes == 1 and not writable
+                alone = {c: array for c, array in columns.items() if one and array.flags.c_contiguous}
                 for column, array in alone.items():
                     save.fill(column, placed, array)
                 others = {c: array for c, array in columns.items() if c not in alone}

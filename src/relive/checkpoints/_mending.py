@@ -20,9 +20,9 @@ from ..items._columns import lookback_of
 from . import _manifest
 from ._lanes import Lanes
 from ._manifest import File, damaged
+from ._names import name_of
 from ._reading import OpenSave
 from ._saving import Part
-from ._snapshot import name_of
 from ._steps import RANGES, in_units, since
 from ._tensors import TensorReader
 
@@ -72,6 +72,8 @@ class Mended(OpenSave):
         lost, blind = np.zeros((2, len(lanes.marks)), bool)
         lane_of_row, rows = lanes.rows()
         for number, column in enumerate(self.schema.columns):
+            if column.field.writable:  # beside the counters, which are sound
+                continue
             name, every = name_of(column.keys), column.field.every or 1
             begin, end = lanes.first // every, lanes.head // every
             ends = np.cumsum(end + 1 - begin)

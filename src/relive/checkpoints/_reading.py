@@ -19,10 +19,9 @@ from ..schema import Column, Schema
 from . import _manifest
 from ._lanes import Lanes, lanes_of
 from ._manifest import File, Manifest, damaged
-from ._names import COUNTERS, LAST_IDS, LAST_WEIGHTS, NEXT, WHOLE
+from ._names import COUNTERS, LAST_IDS, LAST_WEIGHTS, NEXT, VALUES, WHOLE, name_of
 from ._saving import Basis, Part
 from ._schemas import schema_of
-from ._snapshot import name_of
 from ._steps import RANGES, batches, clipped, in_units, ranges_of, rows_in
 from ._tensors import Tensor, TensorReader
 
@@ -102,7 +101,9 @@ class OpenSave:
         return Basis(self.manifest.token, self.lanes.head, tuple(part for part, _ in self.parts))
 
     def pieces(self, columns: Sequence[Column], named: Callable[[Int64], Int64] = _as_they_are) -> Iterator[Piece]:
-        """All units of columns that are kept at the same steps, piece by piece, the open ones last.
+        """All units of columns that are kept at the same steps, writable ones or others, piece by piece.
+
+        The open units come last.
 
         The values are overwritten when the next piece is asked for.
 
@@ -112,7 +113,10 @@ class OpenSave:
         """
         names, every = [name_of(column.keys) for column in columns], columns[0].field.every
         width = max(1, _PIECE // sum(column.field.nbytes for column in columns))
-        for part, reader in self.parts:
+        if columns[0].field.writable:
+            values = [_typed(self.arrays[VALUES + name], column) for name, column in zip(names, columns, strict=True)]
+            yield Piece(named(in_units(self._stored, every)), values)
+        for part, reader in () if columns[0].field.writable else self.parts:
             units = in_units(part.ranges, every)
             for name, column in zip(names, columns, strict=True):
                 self._check_shape(reader, name, column, rows_in(units))
@@ -148,6 +152,10 @@ class OpenSave:
     def value(self, column: Column, lane: int, row: int) -> Array:
         """What one row of a lane has in a column without `every`."""
         name = name_of(column.keys)
+        if column.field.writable:
+            before = (self.lanes.head - self.lanes.first)[:lane].sum()
+            written: Array = _typed(self.arrays[VALUES + name], column)[before + row - self.lanes.first[lane]]
+            return written
         for part, reader in self.parts:
             lanes, first, last = part.ranges.T
             found = np.flatnonzero((lanes == lane) & (first <= row) & (row < last))
@@ -156,6 +164,11 @@ class OpenSave:
                 value: Array = _typed(reader.rows(name, at, at + 1), column)[0]
                 return value
         raise KeyError(row)
+
+    @property
+    def _stored(self) -> Int64:
+        """All stored rows as ranges, those of no rows among them."""
+        return np.stack([np.arange(len(self.lanes)), self.lanes.first, self.lanes.head], axis=1)
 
     def damage(self) -> Iterator[str]:
         """Where data do not match their checksums, file by file; all of it is read."""
@@ -216,7 +229,8 @@ class OpenSave:
         if state.tensors[COUNTERS].shape[0] != lanes:
             raise ValueError("counters of other lanes")
         for column in self.schema.columns:
-            self._check_shape(state, NEXT + name_of(column.keys), column, lanes)
+            if column.field.saved:
+                self._check_shape(state, NEXT + name_of(column.keys), column, lanes)
         self.arrays = arrays = {name: state.rows(name) for name in state.tensors}
         ids, weights = arrays[LAST_IDS], arrays[LAST_WEIGHTS]
         rows = ids // lanes
@@ -229,6 +243,11 @@ class OpenSave:
             raise ValueError("ids of no step")
         if not found.fit():
             raise ValueError("counters that do not fit the rows")
+        self.lanes = found
+        for column in self.schema.columns:
+            if column.field.writable and column.field.saved:
+                count = rows_in(in_units(self._stored, column.field.every))
+                self._check_shape(state, VALUES + name_of(column.keys), column, count)
         return found
 
     def whole(self) -> dict[str, Array]:

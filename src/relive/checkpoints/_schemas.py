@@ -39,7 +39,8 @@ def schema_of(facts: Any) -> Schema:
 def _field(field: Field) -> list[Any]:
     stack = [] if field.stack is None else [{"stack": field.stack, "pad": field.pad, "stack_axis": field.stack_axis}]
     every = [] if field.every is None else [{"every": field.every}]
-    return [field.dtype.name, list(field.shape), *stack, *every]
+    writable = [{"writable": True, "saved": field.saved}] if field.writable else []
+    return [field.dtype.name, list(field.shape), *stack, *every, *writable]
 
 
 def _tree(facts: Any, depth: int) -> Any:

@@ -1,4 +1,4 @@
-"""The small arrays of a buffer at one instant: everything but the steps' fields.
+"""The small arrays of a buffer at one instant: everything but the steps' fields that never change.
 
 Copying them takes milliseconds, under the buffer's lock. They are put in order afterwards: what the ring and the
 sampler keep for each row is saved for the rows that are stored, lane by lane, whatever the capacity.
@@ -18,7 +18,9 @@ from .._buffer.core import Core
 from .._ring import kernels
 from .._ring.lanes import HEAD, LOADED, first_rows
 from ..errors import ArgumentError, message
-from ._names import CLOCK, COUNTERS, LAST_IDS, LAST_WEIGHTS, LIMITER, NEXT, ROWS, SLOTS, WHOLE
+from ..schema import Column
+from ._names import CLOCK, COUNTERS, LAST_IDS, LAST_WEIGHTS, LIMITER, NEXT, ROWS, SLOTS, VALUES, WHOLE, name_of
+from ._steps import in_units, rows_in
 
 
 class Facts(Frozen):
@@ -74,6 +76,11 @@ class Snapshot:
         self._whole = {
             name: _Copied(memory.host(name)) for name, each in spec.items() if each.saved == "whole" and each.nbytes
         }
+        self._values = [
+            (column, _Copied(array))
+            for column, array in zip(core.schema.columns, ring.columns, strict=True)
+            if column.field.writable and column.field.saved
+        ]
 
     def take(self) -> None:
         """Copy the arrays as they are now."""
@@ -85,7 +92,8 @@ class Snapshot:
         self._limiter = {} if core.limit is None else {LIMITER: core.limit.totals()}
         if self._clock[1] and ring.given is not None:
             self._rows.setdefault("given", _Copied(ring.given))
-        for each in (*self._rows.values(), *self._slots.values(), *self._whole.values()):
+        values = [copied for _, copied in self._values]
+        for each in (*self._rows.values(), *self._slots.values(), *self._whole.values(), *values):
             each.take()
         self.head = self._counters[:, HEAD]
         self.first: Int64 = first_rows(self._counters, ring.rows)
@@ -93,6 +101,7 @@ class Snapshot:
         self._next = {
             name_of(column.keys): array[ring.units(self.head, lanes, column.field.every)]
             for column, array in zip(core.schema.columns, ring.columns, strict=True)
+            if column.field.saved
         }
 
     def check(self) -> None:
@@ -124,6 +133,7 @@ class Snapshot:
         named |= {SLOTS + name: self._of_slots(each.copy) for name, each in self._slots.items()}
         named |= {WHOLE + name: each.copy for name, each in self._whole.items()}
         named |= {NEXT + name: array for name, array in self._next.items()}
+        named |= {VALUES + name_of(column.keys): self._of_units(column, each.copy) for column, each in self._values}
         facts = self.facts
         return {
             COUNTERS: self._counters,
@@ -141,6 +151,15 @@ class Snapshot:
         kernels.active().copy_ranges([blocks.reshape(-1)], lanes, block, stored, [found])
         return found
 
+    def _of_units(self, column: Column, values: Array) -> Array:
+        """The units of a column that files of steps would have."""
+        lanes, every = self._ring.lanes, column.field.every
+        units = in_units(np.stack([np.arange(lanes), self.first, self.head], axis=1), every)
+        found = np.empty((rows_in(units), *values.shape[1:]), values.dtype)
+        rows, block = (values[:-1], self._ring.marks.shape[2]) if every is None else (values, 1)
+        kernels.active().copy_ranges([rows], lanes, block, np.ascontiguousarray(units), [found])
+        return found
+
     def _of_slots(self, slots: Array) -> Array:
         return self._of_rows(slots.reshape(self._ring.rows, self._ring.lanes, 1))
 
@@ -154,8 +173,3 @@ class _Copied:
 
     def take(self) -> None:
         self.copy[...] = self._array
-
-
-def name_of(keys: tuple[str, ...]) -> str:
-    """The name of a field in a file."""
-    return ".".join(keys)

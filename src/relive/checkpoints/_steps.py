@@ -2,7 +2,7 @@
 
 A column has an entry for every row of a range; a field with `every=k` has one for every *unit* of k rows that begins in
 front of the range's end. Units that are still being written are not among them: a save has these beside the lanes'
-counters.
+counters. Neither are writable fields: a save has all of theirs there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .._base.types import Int64
 from .._ring import lanes
 from ..schema import Column, Schema
 from ._copy_on_overwrite import CopyOnOverwrite
-from ._snapshot import name_of
+from ._names import name_of
 from ._tensors import Tensor
 from ._writing import Portion, TensorWriter, portions_of
 
@@ -61,9 +61,10 @@ def steps_writer(schema: Schema, guard: CopyOnOverwrite, ranges: Int64) -> Tenso
     """The file of the rows in `ranges`."""
     tensors = {RANGES: Tensor(ranges.dtype, ranges.shape)}
     portions = [portions_of(RANGES, ranges)]
-    for every in dict.fromkeys(column.field.every for column in schema.columns):
+    fixed = {number: column for number, column in enumerate(schema.columns) if not column.field.writable}
+    for every in dict.fromkeys(column.field.every for column in fixed.values()):
         units = in_units(ranges, every)
-        columns = {number: c for number, c in enumerate(schema.columns) if c.field.every == every}
+        columns = {number: c for number, c in fixed.items() if c.field.every == every}
         for column in columns.values():
             field = column.field
             tensors[name_of(column.keys)] = Tensor.of(field.dtype, (rows_in(units), *field.shape))

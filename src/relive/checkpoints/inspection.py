@@ -22,9 +22,9 @@ from ..schema import Column, Schema
 from . import _manifest
 from ._lanes import Lanes
 from ._manifest import Manifest, damaged
+from ._names import name_of
 from ._reading import OpenSave
 from ._saved_as import built, text_of
-from ._snapshot import name_of
 from ._steps import since
 from ._tensors import TensorReader
 
@@ -270,7 +270,7 @@ def _draws(save: OpenSave, sampler: Sampler | None, items: Int64) -> tuple[Float
 
 def _field(save: OpenSave, column: Column) -> tuple[str, str, tuple[int, ...], int]:
     field, every = column.field, column.field.every or 1
-    units = int((save.lanes.head // every - save.lanes.first // every).sum())
+    units = int((save.lanes.head // every - save.lanes.first // every).sum()) * field.saved
     return name_of(column.keys), field.dtype.name, field.full_shape, units * field.nbytes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -89,6 +90,16 @@ class Joint:
                 owners[lane] = 0  # without an owner: another process that wants the lane waits
                 self._held.append(lane)
         self.busy: Sequence[int] = () if memory.fresh else sorted(set(range(about.lanes)) - set(self._held))
+
+    @property
+    def may_write(self) -> bool:
+        """As in `Access`."""
+        return self.memory.may_add and not self.forked
+
+    def shared(self, lanes: Int64) -> Bool:
+        """As in `Access`."""
+        owners = self.memory.host(OWNERS)[lanes]
+        return np.asarray((owners != 0) & (owners != os.getpid()))
 
     def bind(self, ring: Ring) -> Claims:
         """As in `Access`; lanes that no other process writes have been put right."""

@@ -1,0 +1,123 @@
+"""Values that are written back: latents, recurrent states, values and rewards that a learner computes anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._base.journal import Journal
+from .._base.narrow import as_array
+from .._base.types import Array, Bool, Int64
+from .._ring.lanes import GONE, anchors_in
+from .._ring.plans import State
+from .._schema.step_parser import canonical
+from ..errors import ArgumentError, ReliveError, message
+from ..schema import Column, Field, Schema
+from .arguments import integers, stale
+from .core import Core
+
+_AT = "ReplayBuffer.write"
+# Rows of a lane that the next writes of another process may take: values do not reach them.
+_MARGIN = 64
+
+
+class Value(NamedTuple):
+    """What a column gets: its number in the schema, the column, and a value for each id."""
+
+    number: int
+    column: Column
+    values: Array
+
+
+def write(core: Core, ids: Any, fields: Mapping[str, Any]) -> int:
+    """`ReplayBuffer.write`."""
+    given = as_array(ids)
+    values = parsed(core.schema, given.shape, fields)
+    which = integers(given.reshape(-1), f"{_AT}(ids)")
+    if not core.access.may_write:
+        raise ReliveError(message("the process that made the buffer", "another one", _AT))
+    with core.lock.alone():
+        core.access.look()
+        written = _stored(core, which)
+        if not written.all():
+            which = which[written]
+            values = [value._replace(values=value.values[written]) for value in values]
+        rows, lanes = np.divmod(which, core.ring.lanes)
+        for _, column, _ in values:
+            if column.field.every is not None:
+                _check_kept(core, which, column)
+        with Journal() as journal:
+            for number, column, array in values:
+                journal.put(core.ring.columns[number], core.ring.units(rows, lanes, column.field.every), array)
+            core.tally.written += len(which)
+        _check_still_there(core, which)
+        return len(which)
+
+
+def parsed(schema: Schema, lead: tuple[int, ...], fields: Mapping[str, Any]) -> list[Value]:
+    """The columns that are written, and what they get.
+
+    Raises:
+        ArgumentError: No field is given, or one that is not writable.
+        SchemaError: A value of another shape or dtype.
+    """
+    if not fields:
+        raise ArgumentError(message("a field to write", "none", _AT))
+    known = {column.keys: (number, column) for number, column in enumerate(schema.columns) if column.field.writable}
+    found = []
+    for keys, value in _leaves((), fields, schema.tree):
+        if keys not in known:
+            names = ", ".join(f"`{'.'.join(each)}`" for each in known) or "none"
+            at, remedy = f"{_AT}({'.'.join(keys)})", "declare it as `Field(..., writable=True)`"
+            raise ArgumentError(message(f"a writable field ({names})", f"`{'.'.join(keys)}`", at, remedy))
+        number, column = known[keys]
+        array = canonical(value, column, lead, 0)
+        found.append(Value(number, column, array if len(lead) == 1 else array.reshape(-1, *array.shape[len(lead) :])))
+    return found
+
+
+def _leaves(keys: tuple[str, ...], value: Any, tree: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each value with the keys that lead to it; mappings nest as the schema does."""
+    if not isinstance(value, Mapping) or isinstance(tree, Field):
+        yield keys, value
+        return
+    for name, child in value.items():
+        yield from _leaves((*keys, name), child, tree.get(name, {}) if isinstance(tree, Mapping) else {})
+
+
+def _stored(core: Core, ids: Int64) -> Bool:
+    """Which ids are those of stored steps; -1 is no id of any.
+
+    Raises:
+        StaleId: One was never issued.
+    """
+    stored = np.asarray(core.ring.kernel.follow(ids, np.zeros_like(ids)).ids >= 0)
+    if not stored.all():
+        _, states = core.ring.locate(ids)
+        unknown = np.zeros(len(ids), bool) if states is None else ~stored & (states == State.NEVER_ISSUED) & (ids != -1)
+        if states is not None and unknown.any():
+            raise stale(ids, states, unknown, _AT, "steps")
+    if not core.access.alone:
+        rows, lanes = np.divmod(ids, core.ring.lanes)
+        soon = rows < core.ring.counters[lanes, GONE] + min(_MARGIN, core.ring.rows // 4)
+        stored &= ~(soon & core.access.shared(lanes))
+    return stored
+
+
+def _check_kept(core: Core, ids: Int64, column: Column) -> None:
+    """Check that the steps are some at which the field is kept: those at which items start."""
+    kept = anchors_in(core.ring.marks[core.ring.at(*np.divmod(ids, core.ring.lanes))])
+    if not kept.all():
+        wanted = f"steps at which items start, as `{column.path}` is kept at every {column.field.every} steps"
+        got = f"`{ids[~kept][0]}` ({int((~kept).sum())} of {len(ids)})"
+        raise ArgumentError(message(wanted, got, f"{_AT}(ids)", "give `batch.ids`"))
+
+
+def _check_still_there(core: Core, ids: Int64) -> None:
+    gone = core.access.gone(ids)
+    if gone is not None and gone.any():
+        what = f"`{ids[gone][0]}` overwritten by another process ({int(gone.sum())} of {len(ids)})"
+        remedy = "its next step may have got the value; this process was stopped for long, or lanes have too few rows"
+        raise ReliveError(message("steps that stay while values are written", what, _AT, remedy))
