@@ -207,10 +207,11 @@ void bind_gather(nanobind::module_& m) {
         .def(
             "sequences",
             [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, std::int64_t length, In<float> discounts,
-               bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states) {
+               bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states,
+               bool step_ids) {
                 return sequences_within(nb::borrow(gather), nb::borrow(ring), length, discounts, time_major, shown,
-                                        summed, gammas, states);
+                                        summed, gammas, states, step_ids);
             },
             nb::arg("ring"), nb::arg("length"), nb::arg("discounts"), nb::arg("time_major"), nb::arg("shown"),
-            nb::arg("summed"), nb::arg("gammas"), nb::arg("states"));
+            nb::arg("summed"), nb::arg("gammas"), nb::arg("states"), nb::arg("step_ids"));
 }

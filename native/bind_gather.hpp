@@ -279,6 +279,7 @@ private:
 
 // Sequences for the native `sample`.
 nb::object sequences_within(nb::object gather, nb::object ring, std::int64_t length, In<float> discounts,
-                            bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states);
+                            bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states,
+                            bool step_ids);
 
 }  // namespace relive

@@ -43,11 +43,32 @@ private:
     std::vector<float> discounts_;
 };
 
+// The ids of the steps.
+class StepIds : public Later {
+public:
+    StepIds(size_t facts, size_t ids, std::int64_t length, std::int64_t lanes, bool time_major)
+        : facts_(facts), ids_(ids), length_(length), lanes_(lanes), time_major_(time_major) {}
+
+    void work_out(nb::handle items, npy_intp n, char* bytes) const override {
+        const auto* facts = reinterpret_cast<const Fact*>(Items::data(items, facts_));
+        const auto* ids = reinterpret_cast<const std::int64_t*>(Items::data(items, ids_));
+        auto* const to = reinterpret_cast<std::int64_t*>(bytes);
+        for (npy_intp b = 0; b < n; ++b)
+            for (std::int64_t i = 0; i < length_; ++i)
+                to[time_major_ ? i * n + b : b * length_ + i] = i < facts[b].steps ? ids[b] + i * lanes_ : -1;
+    }
+
+private:
+    size_t facts_, ids_;
+    std::int64_t length_, lanes_;
+    bool time_major_;
+};
+
 // Sequences within an episode, of single observations.
 class SequencesWithin : public Expansion {
 public:
     SequencesWithin(nb::object gather, nb::object ring, std::int64_t length, In<float> discounts, bool time_major,
-                    nb::list shown, std::int64_t summed, In<double> gammas, nb::list states)
+                    nb::list shown, std::int64_t summed, In<double> gammas, nb::list states, bool step_ids)
         : gather_(nb::cast<const PyGather&>(gather)),
           owner_(nb::cast<PyRing&>(ring)),
           length_(length),
@@ -55,6 +76,7 @@ public:
           discounts_(discounts.data, discounts.data + discounts.size),
           gammas_(gammas.data, gammas.data + gammas.size),
           summed_(summed),
+          step_ids_(step_ids),
           held_(nb::make_tuple(gather, ring)) {
         gather_.check_of(owner_, "relive._ring._native.Gather.sequences: columns of another ring");
         const Ring& rows = owner_.ring;
@@ -111,6 +133,10 @@ public:
         later("truncated", NPY_BOOL, &Unrolled::truncated);
         later("steps", NPY_INT32, &Unrolled::steps);
         later("mask", NPY_BOOL, &Unrolled::mask);
+        const size_t ids = layout.fields().size() + (step_ids_ ? 1 : 0);  // the last one
+        if (step_ids_)
+            layout.add_later("step_ids", NPY_INT64, {length}, axis,
+                             std::make_shared<StepIds>(facts_, ids, length_, owner_.ring.lanes, time_major_));
         ids_ = layout.add("ids", NPY_INT64);
     }
 
@@ -177,6 +203,7 @@ private:
     std::vector<double> gammas_;
     std::vector<std::vector<Part>> shown_;
     std::int64_t summed_;
+    bool step_ids_;
     nb::object held_;
     std::vector<State> states_;
     size_t facts_ = 0, sums_ = 0, ids_ = 0;
@@ -246,9 +273,10 @@ private:
 }  // namespace
 
 nb::object sequences_within(nb::object gather, nb::object ring, std::int64_t length, In<float> discounts,
-                            bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states) {
+                            bool time_major, nb::list shown, std::int64_t summed, In<double> gammas, nb::list states,
+                            bool step_ids) {
     Expansion* const made = new SequencesWithin(std::move(gather), std::move(ring), length, discounts, time_major,
-                                                std::move(shown), summed, gammas, std::move(states));
+                                                std::move(shown), summed, gammas, std::move(states), step_ids);
     return nb::cast(made, nb::rv_policy::take_ownership);
 }
 

@@ -14,6 +14,7 @@ from depth import LONG
 
 import relive
 from relive import Field
+from relive._ring import kernels
 from relive.errors import ArgumentError, SchemaError, StaleId
 
 LANES, EVERY = 3, 2
@@ -147,6 +148,7 @@ def test_programs(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
+@pytest.mark.skipif(not kernels.is_native(), reason="lanes are published by native kernels")
 @pytest.mark.parametrize("seed", range(4))
 def test_mapped_and_shared(seed: int, tmp_path: Path) -> None:
     """Mapped values are there when the file is opened again; a process that did not make the buffer writes nothing."""
@@ -262,3 +264,32 @@ def test_what_it_costs() -> None:
             times.append(time.perf_counter() - begun)
         print(n, fields, f"{np.median(times) * 1e6:.1f} us")
         assert min(times) < most
+
+
+@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
+@pytest.mark.parametrize("time_major", [False, True])
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("stack", [None, 3])
+def test_step_ids_are_those_of_the_steps(time_major: bool, across: bool, stack: int | None) -> None:
+    """Of batches as the native draw makes them and as `read` does, over a ring that wraps, with ends and cuts."""
+    item = relive.Sequences(5, burn_in=2, n_step=2, time_major=time_major, across_episodes=across, step_ids=True)
+    schema = relive.Schema(
+        obs=Field((2,), stack=stack), action=Field((), "int64"), value=Field((), "int64", writable=True)
+    )
+    buffer = relive.ReplayBuffer(schema, 200, num_envs=2, item=item, seed=0)
+    rng, zeros = np.random.default_rng(0), np.zeros((2, 2) if stack is None else (2, stack, 2))
+    for t in range(150):
+        ends, now = rng.random(2) < 0.15, np.array([2 * t, 2 * t + 1])
+        buffer.add(
+            obs=zeros, action=now, reward=[0, 0], value=-now, next_obs=zeros, terminated=ends, truncated=[False] * 2
+        )
+        if t % 40 == 39:
+            buffer.cut()
+    for batch in (drawn := buffer.sample(64), buffer.read(drawn.ids)):
+        assert ((batch.step_ids >= 0) == batch.mask).all()
+        assert ((batch.step_ids[0] if time_major else batch.step_ids[:, 0]) == batch.ids).all()
+        assert buffer.write(batch.step_ids, value=batch.action * 7) == batch.mask.sum()
+        again = buffer.read(batch.ids)
+        assert (again.value == batch.action * 7)[batch.mask].all()
+    with pytest.raises(ArgumentError, match="another name"):
+        relive.ReplayBuffer(relive.Schema(obs=Field(), action=Field(), step_ids=Field()), 20, item=item)

@@ -195,4 +195,5 @@ class Gather:
         summed: int,
         gammas: Float64,
         states: list[Kept],
+        step_ids: bool,
     ) -> Expansion | None: ...

@@ -118,6 +118,7 @@ class GatherKernel(Protocol):
         summed: int,
         gammas: Float64,
         states: list[Kept],
+        step_ids: bool,
     ) -> ExpansionKernel | None: ...
 
 

@@ -196,6 +196,11 @@ class Ring:
         blocks, _, within = self.at(rows, lane)
         return np.asarray((blocks * self.lanes + lane) * self.marks.shape[2] + within)
 
+    def memory_rows(self, storage: Int64) -> Int64:
+        """Which rows of their lanes' memory storage rows are."""
+        block = self.marks.shape[2]
+        return np.asarray(storage // block // self.lanes * block + storage % block)
+
     def blocks(self, column: Array) -> Array:
         """A column of one entry a row, by blocks, lanes and rows of a block, as `marks` is."""
         return column[:-1].reshape(*self.marks.shape, *column.shape[1:])

@@ -37,7 +37,8 @@ class Sequences(Frozen, Item):
       `terminated`, `truncated` (those of the last step of its window) and `steps`;
     * `prev_action`, `prev_reward`: what came before each observation, zero at an episode's first step; views of
       `all_prev_action`, `all_prev_reward`, which have T + `n_step` entries, too;
-    * `mask`: which steps exist.
+    * `mask`: which steps exist; with `step_ids=True` also `step_ids`, the steps' ids, -1 where there is none, for
+      `ReplayBuffer.write`.
 
     Fields with `every=k` (recurrent state) come as they were at the anchor, `[B, ...]`; `ids` and `weights` are `[B]`.
 
@@ -56,6 +57,7 @@ class Sequences(Frozen, Item):
         starts: Anchors are the steps whose number in their lane, counted from 0, is a multiple of this, >= 1.
         across_episodes: Whether sequences continue past an episode's end.
         time_major: Whether time is the first axis.
+        step_ids: Whether batches have the ids of all steps.
 
     Raises:
         ArgumentError: An argument outside these limits; more steps than a lane keeps, an integer reward with
@@ -76,6 +78,7 @@ class Sequences(Frozen, Item):
     starts: int = 1
     across_episodes: bool = False
     time_major: bool = False
+    step_ids: bool = False
 
     def __post_init__(self) -> None:
         for name, minimum in (("length", 1), ("burn_in", 0), ("n_step", 1), ("starts", 1)):
@@ -84,6 +87,7 @@ class Sequences(Frozen, Item):
         object.__setattr__(self, "gamma", check.real(self.gamma, "Sequences(gamma)", low=0.0, high=1.0))
         check.flag(self.across_episodes, "Sequences(across_episodes)")
         check.flag(self.time_major, "Sequences(time_major)")
+        check.flag(self.step_ids, "Sequences(step_ids)")
 
     @property
     def steps(self) -> int:
@@ -115,6 +119,9 @@ class Sequences(Frozen, Item):
         parts = f" ({self.steps} + {self.n_step - 1} steps, and {window.lookback} before them)"
         check_steps(window.span + window.lookback, steps, parts, "Sequences(length)")
         check_reward(schema, self.n_step)
+        if self.step_ids and "step_ids" in schema.tree:
+            wanted, got = "a schema without a field `step_ids`", "one with it"
+            raise ArgumentError(message(wanted, got, "Sequences(step_ids)", "give the field another name"))
         for column in schema.columns:
             every = column.field.every or 1
             if self.starts % every:
@@ -160,6 +167,7 @@ class _Sequences(Compiled):
                 [parts[0].keys for parts in shown].index(("reward",)) if item.n_step > 1 else -1,
                 self._gammas,
                 [Kept(column.keys, array, every) for column, array, every in states],
+                item.step_ids,
             )
 
     def _parts(self, keys: tuple[str, ...]) -> list[Part]:
@@ -176,7 +184,8 @@ class _Sequences(Compiled):
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the sequences that start at `slots`."""
-        item, listed = self._item, bool(self._frame_parts)
+        item = self._item
+        listed = bool(self._frame_parts) or (item.step_ids and item.across_episodes)
         positions = item.steps + item.n_step
         outs = self._outputs.of(len(slots) * positions)
         kernel = self._ring.kernel
@@ -191,8 +200,26 @@ class _Sequences(Compiled):
             found += states.of(self._ring.state_rows(plan.ids, every))
         fields = nested(found)
         fields.update(discount=plan.discount, terminated=plan.terminated, truncated=plan.truncated)
-        fields.update(steps=plan.steps, mask=plan.mask, ids=plan.ids)
+        fields.update(steps=plan.steps, mask=plan.mask)
+        if item.step_ids:
+            fields.update(step_ids=self._step_ids(plan))
+        fields.update(ids=plan.ids)
         return fields
+
+    def _step_ids(self, plan: Unrolled) -> Array:
+        """The ids of the steps, -1 where there is none; across episodes boundary rows lie between them."""
+        item, ring = self._item, self._ring
+        length, first = item.steps, plan.ids[:, None]
+        if item.time_major:
+            first = first.T
+        if item.across_episodes and plan.observed is not None:
+            observed = plan.observed[:length] if item.time_major else plan.observed[:, :length]
+            memory = ring.memory_rows(observed)
+            blocks, _, block = ring.marks.shape
+            rows = (memory - first // ring.lanes) % (blocks * block)
+        else:
+            rows = np.arange(length).reshape((-1, 1) if item.time_major else (1, -1))
+        return np.where(plan.mask, first + rows * ring.lanes, -1)
 
     def _observations(self, plain: list[Array], plan: Unrolled) -> list[Found]:
         """`all_obs`, and `obs` and `next_obs` as views of it; `next_obs` of its own where ends make it differ."""

@@ -71,6 +71,7 @@ class Gather:
         summed: int,
         gammas: Float64,
         states: Sequence[Kept],
+        step_ids: bool,
     ) -> None:
         """What the native `sample` expands sequences by that end with their episode: there is none here.
 
@@ -85,6 +86,7 @@ class Gather:
             summed: The column of rewards that are summed over steps, instead of the part that begins at 1; -1: none.
             gammas: As in `Ring.fold`.
             states: Columns that are kept at every so many steps.
+            step_ids: Whether the ids of all steps are shown.
         """
 
     def unroll(
