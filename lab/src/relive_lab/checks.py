@@ -6,6 +6,7 @@ import contextlib
 import math
 import operator
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -70,6 +71,12 @@ def needs(extra: str, at: str) -> Iterator[None]:
         raise MissingExtra(message(f"the package `{package}`", "none", at, remedy)) from error
 
 
+def seconds_of(text: str) -> float | None:
+    """Return the seconds of a time such as `1s`, `2.5min` or `1h`; None where it is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|min|h)", text)
+    return None if found is None else float(found[1]) * {"s": 1.0, "min": 60.0, "h": 3600.0}[found[2]]
+
+
 class Fields:
     """Checks the fields of one frozen dataclass.
 
@@ -98,6 +105,14 @@ class Fields:
         """Refuse all but finite numbers from `low` to `high`, or between `above` and `below`, which are left out."""
         for field in fields:
             self._store(field, real(getattr(self._owner, field), self.at(field), low, high, **ends))
+
+    def rhythm(self, field: str) -> None:
+        """Refuse all but a number of steps of at least 0, and a time of at least 0.1 s."""
+        given = getattr(self._owner, field)
+        if not isinstance(given, str):
+            self.integers(field, minimum=0)
+        elif (seconds_of(given) or 0.0) < 0.1:
+            raise self.refusal(field, "a number of steps, or a time such as `1s`, `30s` or `5min`")
 
     def flags(self, *fields: str) -> None:
         """Refuse all but True and False."""

@@ -91,8 +91,8 @@ class TrainerConfig:
     """Folder for TensorBoard events."""
     log_every: int = 1_000
     """Environment steps between two TensorBoard entries."""
-    save_every: int = 0
-    """Environment steps between two saves of the run; 0 saves it at its end alone."""
+    save_every: int | str = 0
+    """Environment steps between two saves of the run, or a time such as 1s or 5min; 0 saves it at its end alone."""
     device: str = "cpu"
     """PyTorch device of the nets."""
     torch_threads: int | None = None
@@ -103,7 +103,8 @@ class TrainerConfig:
         fields.integers("num_envs", "total_steps", "n_step", "buffer_capacity", "batch_size", minimum=1)
         fields.integers("update_every", "updates_per_step", "eval_episodes", "log_every", minimum=1)
         fields.integers("per_beta_anneal_steps", minimum=1)
-        fields.integers("seed", "start_steps", "eval_every", "save_every", "actors", minimum=0)
+        fields.integers("seed", "start_steps", "eval_every", "actors", minimum=0)
+        fields.rhythm("save_every")
         fields.numbers("per_alpha", "per_beta_start", "per_beta_end", "gamma", low=0.0, high=1.0)
         fields.numbers("learning_rate", "huber_threshold", above=0.0)
         fields.choice("critic_loss", "mse", "huber")

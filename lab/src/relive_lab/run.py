@@ -47,6 +47,7 @@ Reporter = Callable[[Progress], object]
 Folder = str | os.PathLike[str]
 
 REPORT_SECONDS = 0.2
+SHARE = 100  # of the clock, one part of which saves by the clock may stop training
 
 
 class Run(Generic[A]):
@@ -111,6 +112,9 @@ class Run(Generic[A]):
         if out is not None and self._home.path != Path(out).absolute():
             self.save(out)
         self._progress, self._out, self._reported, self._ended = progress, out, 0.0, False
+        every = self._config.save_every
+        self._pause = (checks.seconds_of(every) or 0.0) if isinstance(every, str) else None
+        self._next_save = time.perf_counter() + (self._pause or 0.0)
         with self._actors():
             self._pace = Pace(self._config, self.buffer, self.step, self.updates)
             self.log.start(self.step)
@@ -171,12 +175,17 @@ class Run(Generic[A]):
             self.log.write(self.step, self.buffer, {**self.agent.scalars(self.step), **of_actors})
         now = time.perf_counter()
         self.log.seconds += now - self._begun
-        if self._out is not None and self._passed(c.save_every) and self.step < c.total_steps:
+        if self._out is not None and self._save_due() and self.step < c.total_steps:
             self.save(self._out, wait=False)
+            self._next_save = now + max(self._pause or 0.0, SHARE * (time.perf_counter() - now))
         due = evaluated or now - self._reported > REPORT_SECONDS or self.step >= c.total_steps
         if self._progress is not None and due:
             self._reported = now
             self._ended = self._progress(self.log.progress(self.step, c.total_steps, self.updates)) is False
+
+    def _save_due(self) -> bool:
+        every = self._config.save_every
+        return self._passed(every) if isinstance(every, int) else time.perf_counter() >= self._next_save
 
     def _passed(self, every: int) -> bool:
         """Whether the last steps reached or crossed a multiple of `every`."""

@@ -41,8 +41,9 @@ class Saving:
     out: Path | None = None
     """Folder for the run (learner.safetensors and the replay buffer), curve.png and result.json; by default a new one
     in runs/, named after the run, or that of --resume."""
-    save_every: int | None = None
-    """Environment steps between two saves; the run is also saved at its end and on Ctrl-C."""
+    save_every: int | str | None = None
+    """Environment steps between two saves, or a time such as 1s or 5min, at most 1 % of which is spent on them; the run
+    is also saved at its end and on Ctrl-C."""
     resume: Path | None = None
     """Folder of a run to go on with, as if it had not ended; options that are given replace its settings."""
 
@@ -57,7 +58,8 @@ def _command(
     """Return the command that trains by settings of one kind; those that are not given are those of `start`."""
     # Checks are left to `kind`: raised while options are parsed, its refusals would not read as written.
     unchecked = {"__doc__": "Settings of the run.", "__post_init__": lambda self: None}
-    hidden = [("save_every", tyro.conf.Suppress[int], 0)]  # it is with the others on saving
+    suppressed: Any = tyro.conf.Suppress
+    hidden = [("save_every", suppressed[int | str], 0)]  # it is with the others on saving
     options = dataclasses.make_dataclass(
         "Options", hidden, bases=(kind,), namespace=unchecked, frozen=True, kw_only=True
     )

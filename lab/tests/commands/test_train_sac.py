@@ -8,12 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from depth import eventually
 
-from relive_lab import SACTrainer
+from relive_lab import SACConfig, SACTrainer
 from relive_lab.cli import main
 
 SHORT = ["--start-steps", "100", "--batch-size", "16", "--hidden-sizes", "8", "8", "--eval-episodes", "2"]
@@ -46,6 +47,23 @@ def test_a_run_goes_on_from_its_folder(tmp_path: Path, capsys: pytest.CaptureFix
     assert (trainer.updates, trainer.config.save_every) == (40, 150)
     assert main([*PENDULUM, "--total-steps", "200", "--out", out]) == 2
     assert "saves of another buffer" in capsys.readouterr().err
+
+
+def test_a_run_is_saved_by_the_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At most so often that a hundredth of the time goes into it."""
+    out, numbers = tmp_path / "run", set[int]()
+    trainer = SACTrainer(SACConfig(env_id="Pendulum-v1", hidden_sizes=(8,), total_steps=10**6, save_every="0.1s"))
+
+    def look(progress: object) -> bool:
+        numbers.update(int(path.stem.split("-")[1]) for path in (out / "buffer").glob("save-*.json"))
+        return max(numbers) < 4
+
+    begun = time.monotonic()
+    trainer.train(look, out=out)
+    assert 0.2 < time.monotonic() - begun < 60
+    assert SACTrainer.load(out).step == trainer.step
+    assert main([*PENDULUM, "--save-every", "0.01s", "--out", str(tmp_path / "other")]) == 2
+    assert "a time such as `1s`" in capsys.readouterr().err
 
 
 def test_a_run_gets_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
