@@ -7,13 +7,17 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+from depth import eventually
 
 import relive
 from relive._ring import kernels
+from relive.checkpoints.watching import SavesWatch
 from relive.cli import main
+from relive.cli.processes import _shown
 from relive.storage.shared import FOLDER, PREFIX
 
 pytestmark = pytest.mark.skipif(not kernels.is_native(), reason="only native kernels share")
@@ -48,6 +52,24 @@ def test_top_tells_what_happens_meanwhile(capsys: pytest.CaptureFixture[str]) ->
         assert main(["top", buffer.storage.name, "--json", "--interval", "0.05"]) == 0
         assert json.loads(capsys.readouterr().out)["added"] == 125
     assert main(["top", buffer.storage.name]) == 2
+
+
+def test_top_tells_how_old_a_save_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    buffer, watch = relive.ReplayBuffer(SCHEMA, 100, num_envs=2, seed=0), SavesWatch(tmp_path)
+    assert main(["top", str(tmp_path)]) == 2
+    assert "a complete save of a buffer" in capsys.readouterr().err
+    with buffer.autosave(tmp_path, every=0.1, keep=2):
+        first = watch.look()
+        fill(buffer, 20)
+        buffer.sample(3)
+        eventually(lambda: watch.look().number > first.number)
+        seen = watch.look()
+        assert (seen.saves, seen.drawn, seen.late) == (2, 3, False)
+        assert 0 < seen.interval < 10
+        assert main(["top", str(tmp_path), "--json", "--interval", "0.05"]) == 0
+        assert json.loads(capsys.readouterr().out)["number"] == seen.number
+    assert seen.__replace__(age=5 + 4 * seen.interval).late
+    assert "late" in str(_shown(seen.__replace__(age=60.0)))
 
 
 def test_shm_lists_and_removes_what_was_left(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`relive top`: a buffer that is shared or mapped, seen from outside."""
+"""`relive top`: a buffer that is shared or mapped, or the saves of one, seen from outside."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tyro
 from rich.live import Live
 from rich.text import Text
 
+from relive.checkpoints.watching import SavesSeen, SavesWatch
 from relive.cli.terminal import columns, console, interruptible, say
 from relive.processes.watching import Seen, Watch
 
@@ -24,16 +25,19 @@ def top(
 ) -> int:
     """Show a `Shared` or `Mapped` buffer that is in use: fill, rates, writers, priorities, ages, waits.
 
+    Of a directory of saves, which an autosave writes: how old the last one is, and whether the next one is late.
+
     It only looks; the buffer's processes do not notice. Ctrl-C ends it.
 
     Example: relive top run1
 
     Args:
-        name: The buffer's name, or the path of its file.
+        name: The buffer's name, the path of its file, or a directory of saves.
         interval: Seconds between two looks, over which rates are taken; at least 0.05.
         as_json: Print one line of JSON after one interval, and end.
     """
-    watch, screen, pause = Watch(name), console(), max(interval, 0.05)
+    watch = SavesWatch(name) if os.path.isdir(name) else Watch(name)
+    screen, pause = console(), max(interval, 0.05)
     seen = watch.look()
     with interruptible() as stop:
         if as_json:
@@ -44,17 +48,33 @@ def top(
             while not stop.wait(pause):
                 seen = watch.look()
                 live.update(_shown(seen), refresh=True)
-                if not os.path.exists(seen.file):
+                if isinstance(seen, Seen) and not os.path.exists(seen.file):
                     break
     return 0
 
 
-def _line(seen: Seen) -> str:
+def _line(seen: Seen | SavesSeen) -> str:
     return json.dumps(dataclasses.asdict(seen))
 
 
-def _shown(seen: Seen) -> Text:
+def _shown(seen: Seen | SavesSeen) -> Text:
     """As lines of text: tables of Rich's would take a percent of a core by themselves."""
+    return _of_saves(seen) if isinstance(seen, SavesSeen) else _of_buffer(seen)
+
+
+def _of_saves(seen: SavesSeen) -> Text:
+    late = "the next one is late: saves fail, or the process is gone" if seen.late else ""
+    every = f"every {seen.interval:.1f} s" if seen.interval else ""
+    facts = [
+        ("last save", f"number {seen.number:,}, {seen.age:.1f} s ago", late or every),
+        ("kept", f"{seen.saves:,} saves", f"{seen.nbytes / 1e6:,.1f} MB in the last one"),
+        ("by then", f"{seen.drawn:,} items drawn", f"{seen.updates:,} priorities updated"),
+    ]
+    text = Text(f"{seen.path}\n", style="bold")
+    return text.append(columns(facts, "<<<"), style="not bold")
+
+
+def _of_buffer(seen: Seen) -> Text:
     share = seen.stored / max(seen.capacity, 1)
     facts = [
         ("steps", f"{seen.stored:,} of {seen.capacity:,} ({share:.0%})", f"{seen.added:,} added"),

@@ -1,0 +1,285 @@
+"""What a kill costs: each library saves as its documentation says, is killed, and loads what is left.
+
+docs/crash.md has the table that this makes; run as a program, with tests/support on the path, this writes it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from needs import needs
+
+import relive
+
+PAGE = Path(__file__).parents[2] / "docs" / "crash.md"
+BEGIN, END = "<!-- kills -->\n", "<!-- end of kills -->\n"
+HEAD = "| | saves by | killed between two saves | killed inside a save |\n|---|---|---|---|\n"
+ROWS, WIDTH, BETWEEN, KILLS, MOST_KILLS = 4_000, 256, 100, 6, 60
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library's buffer.
+
+    Attributes:
+        call: How it saves.
+        needs: The modules.
+        make: A buffer, empty.
+        add: Adds the step of a number.
+        save: To a path, as documented.
+        load: The number of the newest step in what is at a path.
+    """
+
+    call: str
+    needs: tuple[str, ...]
+    make: Callable[[], Any]
+    add: Callable[[Any, int], object]
+    save: Callable[[Any, str], object]
+    load: Callable[[str], int]
+
+
+def obs_of(number: int) -> np.ndarray:
+    return np.full(WIDTH, number, np.float32)
+
+
+def relive_buffer(storage: Any = None) -> relive.ReplayBuffer:
+    schema = relive.Schema(obs=relive.Field((WIDTH,)), action=relive.Field())
+    return relive.ReplayBuffer(schema, ROWS, storage=storage, seed=0)
+
+
+def relive_add(buffer: Any, number: int) -> None:
+    flags = {"terminated": False, "truncated": False}
+    buffer.add(obs=obs_of(number), action=0, reward=number, next_obs=obs_of(number + 1), **flags)
+
+
+def newest(buffer: relive.ReplayBuffer) -> int:
+    return int(buffer.column("reward").max())
+
+
+def mapped(path: str) -> relive.ReplayBuffer:
+    return relive_buffer(relive.Mapped(path))
+
+
+def sb3_make() -> Any:
+    spaces, buffers = needs("gymnasium.spaces"), needs("stable_baselines3.common.buffers")
+    box = spaces.Box(-np.inf, np.inf, (WIDTH,), np.float32)
+    return buffers.ReplayBuffer(ROWS, box, spaces.Box(-1, 1, (1,)), handle_timeout_termination=False)
+
+
+def sb3_add(buffer: Any, number: int) -> None:
+    one = np.ones(1)
+    buffer.add(obs_of(number)[None], obs_of(number + 1)[None], one[None], one * number, one * 0, [{}])
+
+
+def sb3_load(path: str) -> int:
+    return int(needs("stable_baselines3.common.save_util").load_from_pkl(path).rewards.max())
+
+
+def tianshou_make() -> Any:
+    return needs("tianshou.data").ReplayBuffer(ROWS)
+
+
+def tianshou_add(buffer: Any, number: int) -> None:
+    flags = {"terminated": False, "truncated": False}
+    step = {"obs": obs_of(number), "act": 0.0, "rew": float(number), "obs_next": obs_of(number + 1), "info": {}}
+    buffer.add(needs("tianshou.data").Batch(**step, **flags))
+
+
+def tianshou_load(path: str) -> int:
+    return int(needs("tianshou.data").ReplayBuffer.load_hdf5(path).rew.max())
+
+
+def torchrl_make() -> Any:
+    data = needs("torchrl.data")
+    return data.ReplayBuffer(storage=data.LazyTensorStorage(ROWS), batch_size=1)
+
+
+def torchrl_add(buffer: Any, number: int) -> None:
+    torch, tensordict = needs("torch"), needs("tensordict")
+    step = {"observation": torch.full((1, WIDTH), float(number)), "reward": torch.full((1, 1), float(number))}
+    buffer.extend(tensordict.TensorDict({**step, "next": {"observation": step["observation"] + 1}}, [1]))
+
+
+def torchrl_load(path: str) -> int:
+    buffer = torchrl_make()
+    buffer.loads(path)
+    return int(buffer[:]["reward"].max())
+
+
+def cpprb_make() -> Any:
+    env = {"obs": {"shape": WIDTH}, "rew": {}, "next_obs": {"shape": WIDTH}, "done": {}}
+    return needs("cpprb").ReplayBuffer(ROWS, env)
+
+
+def cpprb_add(buffer: Any, number: int) -> None:
+    buffer.add(obs=obs_of(number), rew=number, next_obs=obs_of(number + 1), done=0)
+
+
+def cpprb_load(path: str) -> int:
+    buffer = cpprb_make()
+    buffer.load_transitions(path)
+    return int(buffer.get_all_transitions()["rew"].max())
+
+
+LIBRARIES = {
+    "relive": Library(
+        "`buffer.save(path)`", (), relive_buffer, relive_add, lambda b, p: b.save(p), lambda p: newest(relive.load(p))
+    ),
+    "Stable-Baselines3": Library(
+        "`model.save_replay_buffer(path)`", ("stable_baselines3",), sb3_make, sb3_add,
+        lambda b, p: needs("stable_baselines3.common.save_util").save_to_pkl(p, b), sb3_load,
+    ),
+    "Tianshou": Library(
+        "`buffer.save_hdf5(path)`", ("tianshou", "h5py"), tianshou_make, tianshou_add,
+        lambda b, p: b.save_hdf5(p), tianshou_load,
+    ),
+    "TorchRL": Library(
+        "`buffer.dumps(path)`", ("torchrl",), torchrl_make, torchrl_add, lambda b, p: b.dumps(p), torchrl_load
+    ),
+    "cpprb": Library(
+        "`buffer.save_transitions(path)`", ("cpprb",), cpprb_make, cpprb_add,
+        lambda b, p: b.save_transitions(f"{p}.npz"), lambda p: cpprb_load(f"{p}.npz"),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was left: how many steps had been saved when the last save that came to its end began, and what was loaded.
+
+    Attributes:
+        saved: The newest step of the last save that came to its end.
+        loaded: The newest step of what was loaded; None: it could not be loaded.
+    """
+
+    saved: int
+    loaded: int | None
+
+
+def kill(library: Library, path: str, inside: bool, share: float, seconds: float) -> Outcome:
+    """Save again and again in a fork, and kill it: that share into a save, or between two of them."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(reading)
+            buffer, number = library.make(), 0
+            while True:
+                for _ in range(BETWEEN if number else ROWS // 2):
+                    library.add(buffer, number)
+                    number += 1
+                os.write(writing, b"s")
+                library.save(buffer, path)
+                os.write(writing, b"d")
+        finally:
+            os._exit(1)
+    os.close(writing)
+    try:
+        saves, saved = 0, -1
+        while True:
+            what = os.read(reading, 1)
+            assert what, "the child has ended"
+            if what == b"s" and saves == 2 and inside:
+                time.sleep(share * seconds)
+                break
+            if what == b"d":
+                saves += 1
+                saved = ROWS // 2 + (saves - 1) * BETWEEN - 1
+                if saves == 3:
+                    time.sleep(share * 0.001)
+                    break
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    done = os.read(reading, 16)  # it may have come to its end
+    os.close(reading)
+    saved += BETWEEN * done.count(b"d")
+    try:
+        return Outcome(saved, library.load(path))
+    except Exception:
+        return Outcome(saved, None)
+
+
+def seconds_of(library: Library, path: str) -> float:
+    """How long a save takes that is not the first."""
+    buffer = library.make()
+    for number in range(ROWS // 2):
+        library.add(buffer, number)
+    for _ in range(2):
+        begun = time.perf_counter()
+        library.save(buffer, path)
+        taken = time.perf_counter() - begun
+    return taken
+
+
+def row(name: str, folder: Path) -> str:
+    """The table's row of a library."""
+    library, rng = LIBRARIES[name], random.Random(0)
+    for module in library.needs:
+        needs(module)
+    texts, seconds = [], seconds_of(library, str(folder / f"{name}-first"))
+    for inside in (False, True):
+        found, patient = list[Outcome](), inside and name != "relive"
+        while len(found) < KILLS or (patient and len(found) < MOST_KILLS and all(each.loaded for each in found)):
+            turn = len(found)
+            path = folder / f"{name}-{inside}-{turn}"
+            found.append(kill(library, str(path), inside, rng.uniform(0.1, 0.9), seconds))
+            shutil.rmtree(path, ignore_errors=True)
+        if any(each.loaded is None for each in found):
+            texts.append("**all steps**: what is left may not load")
+        elif all(each.loaded is not None and each.loaded >= each.saved for each in found):
+            texts.append("what came since the last save")
+        else:
+            texts.append(f"what is loaded is {found}")
+    return f"| {name} | {library.call} | {texts[0]} | {texts[1]} |\n"
+
+
+def test_mapped_loses_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "steps")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        buffer, number = mapped(path), 0
+        while True:
+            relive_add(buffer, number)
+            os.write(writing, number.to_bytes(8, "little"))
+            number += 1
+    os.close(writing)
+    for _ in range(500):
+        os.read(reading, 8)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    told = 499
+    while more := os.read(reading, 8):
+        told = int.from_bytes(more, "little")
+    os.close(reading)
+    with relive.open(path) as buffer:
+        assert newest(buffer) >= told
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_table(name: str, tmp_path: Path) -> None:
+    """The page says of each library what happens; of relive in every row that no save is lost."""
+    made = row(name, tmp_path)
+    assert made in PAGE.read_text(), made
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place:
+        rows = "".join(row(name, Path(place)) for name in LIBRARIES)
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(before + BEGIN + HEAD + rows + END + rest.partition(END)[2])
+    print(HEAD + rows)
