@@ -7,11 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from depth import eventually
-from device_twins import Twins, assert_same, facts, tensors
+from device_twins import STACKS, Twins, facts, step_that_waits
 
 import relive
 from relive.device import _twin
@@ -38,6 +37,16 @@ CASES += [
     (3 * 6, 3, 1.0, relive.Sequences(3, n_step=3, starts=3, time_major=True), "of the buffer", 3),
     (2 * 6, 2, 0.0, relive.Sequences(2, n_step=2, starts=2), "uniform", 2),
     (4, 2, 0.0, relive.Sequences(1), "unscaled", None),
+]
+
+
+STACKED: list[tuple[int, int, float, relive.Transitions | relive.Sequences, str, int | None]] = [
+    (7 * 33, 7, 1 / 16, relive.Transitions(n_step=3, gamma=0.9), "prioritized", None),
+    (64 * 20, 64, 1 / 16, relive.Transitions(), "uniform", 1),
+    (4, 1, 0.0, relive.Transitions(), "of the buffer", None),
+    (3 * 6, 3, 1.0, relive.Transitions(n_step=2), "uniform", None),
+    (2 * 12, 2, 0.2, relive.Sequences(4, burn_in=1, n_step=2, starts=2), "prioritized", 2),
+    (5 * 20, 5, 1 / 16, relive.Sequences(3, time_major=True), "uniform", None),
 ]
 
 
@@ -70,17 +79,32 @@ def test_arrays_and_draws(
 
 
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
+@pytest.mark.parametrize("stacks", STACKS)
+@pytest.mark.parametrize(("capacity", "lanes", "boundaries", "item", "sampler", "every"), STACKED)
+def test_stacks(
+    capacity: int, lanes: int, boundaries: float, item: relive.Item, sampler: str, every: int | None, stacks: Any
+) -> None:
+    """Of the same arrays, whose rows have a frame each."""
+    choices = {"boundaries": boundaries, "item": item, "sampler": SAMPLERS[sampler], "every": every}
+    twins = Twins(capacity, lanes, stacks=stacks, **choices)
+    program(twins, 80, 20)
+    twins.device.check()
+    assert facts(twins.device) == facts(twins.host)
+
+
+@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
 @pytest.mark.parametrize(
-    ("sampler", "item", "every"),
+    ("sampler", "item", "every", "stacks"),
     [
-        ("uniform", relive.Transitions(n_step=3), None),
-        ("prioritized", relive.Transitions(n_step=3), None),
-        ("prioritized", relive.Sequences(4, burn_in=2, n_step=2, starts=2), 2),
+        ("uniform", relive.Transitions(n_step=3), None, None),
+        ("prioritized", relive.Transitions(n_step=3), None, None),
+        ("prioritized", relive.Sequences(4, burn_in=2, n_step=2, starts=2), 2, None),
+        ("prioritized", relive.Transitions(n_step=2), 1, STACKS[1]),
     ],
 )
-def test_there_and_back(sampler: str, item: relive.Item, every: int | None, tmp_path: Path) -> None:
+def test_there_and_back(sampler: str, item: relive.Item, every: int | None, stacks: Any, tmp_path: Path) -> None:
     """Copied to the host, saved, loaded, copied to a device: every step of the way draws on as the others do."""
-    twins = Twins(7 * 33, 7, item=item, sampler=SAMPLERS[sampler], every=every)
+    twins = Twins(7 * 33, 7, item=item, sampler=SAMPLERS[sampler], every=every, stacks=stacks)
     program(twins, 100, 50)
     twins.host = twins.device.host()
     program(twins, 40, 20)
@@ -166,24 +190,9 @@ def test_saves_beside_a_learner(prioritized: bool, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("item", [relive.Transitions(), relive.Sequences(2)])
-def test_a_step_that_waits_for_its_successor(item: relive.Item) -> None:
-    """Ordinary buffers may have one in each lane; a device goes on from there, or drops it with a cut."""
-    schema = relive.Schema(obs=relive.Field(), action=relive.Field())
-    host = relive.ReplayBuffer(schema, 20, num_envs=2, item=item, seed=0)
-    for t in range(3):
-        fields = {"obs": np.full(2, t, np.float32), "action": np.zeros(2), "reward": np.full(2, t, np.float32)}
-        host.add(**fields, terminated=[False] * 2, truncated=[False] * 2)
-    device = relive.DeviceBuffer.of(host, device="cpu")
-    cut = np.array([True, False])
-    host.cut(np.flatnonzero(cut))
-    device.cut(torch.from_numpy(cut))
-    step = {"obs": np.full(2, 3, np.float32), "action": np.zeros(2, np.float32), "reward": np.ones(2, np.float32)}
-    step |= {"next_obs": np.full(2, 4, np.float32), "terminated": ~cut, "truncated": cut & ~cut}
-    assert host.add(**step).tolist() == device.add(**tensors(step)).tolist()
-    assert facts(device) == facts(host)
-    assert device._state.marks.tolist() == host._core.memory.memory.host("ring/marks").reshape(-1).tolist()
-    ids = next(host.batches(100, shuffle=False)).ids
-    assert_same(host.read(ids), device.host().read(ids).map(torch.from_numpy))
+@pytest.mark.parametrize("stack", [None, 2, 3])
+def test_a_step_that_waits_for_its_successor(item: relive.Item, stack: int | None) -> None:
+    step_that_waits(item, stack, "ops")
 
 
 def test_of_other_generators_and_storages(tmp_path: Path) -> None:

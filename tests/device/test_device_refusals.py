@@ -39,10 +39,6 @@ def obs_of(**options: Any) -> relive.Schema:
         ({"sampler": relive.Prioritized(replacement=False)}, "leave `replacement` out"),
         ({"sampler": relive.Uniform(over="episodes")}, "leave `over` out"),
         (
-            {"schema": obs_of(stack=3)},
-            "store whole observations",
-        ),
-        (
             {"schema": obs_of(dtype="uint32")},
             "as another, such as `int64`",
         ),

@@ -17,34 +17,40 @@ import relive
 
 LANES, N = 6, 16
 SAMPLERS = [relive.Uniform(), relive.Prioritized(beta=relive.Anneal(0.4, 1.0, 5)), relive.Prioritized(weights="none")]
-CASES: list[tuple[Any, Any]] = [(sampler, relive.Transitions(n_step=3)) for sampler in SAMPLERS]
+# A sampler, an item, and the frames of an image.
+CASES: list[tuple[Any, Any, int | None]] = [(sampler, relive.Transitions(n_step=3), None) for sampler in SAMPLERS]
 CASES += [
-    (SAMPLERS[0], relive.Sequences(3, time_major=True)),
-    (SAMPLERS[1], relive.Sequences(3, burn_in=1, n_step=2, starts=2)),
+    (SAMPLERS[0], relive.Sequences(3, time_major=True), 3),
+    (SAMPLERS[1], relive.Transitions(n_step=3), 3),
+    (SAMPLERS[1], relive.Sequences(3, burn_in=1, n_step=2, starts=2), None),
 ]
 
 
-def buffer_on(device: Any, sampler: Any, item: Any) -> relive.DeviceBuffer:
-    obs = {"state": relive.Field((3,)), "image": relive.Field((4, 50), "uint8")}
+def buffer_on(device: Any, sampler: Any, item: Any, stack: int | None) -> relive.DeviceBuffer:
+    obs = {"state": relive.Field((3,)), "image": relive.Field((4, 50), "uint8", stack=stack)}
     carry = relive.Field((3,), every=getattr(item, "starts", 1))
     schema = relive.Schema(obs=obs, action=relive.Field((2,)), carry=carry)
     choices = {"item": item, "sampler": sampler, "device": device, "seed": 0}
     return relive.DeviceBuffer(schema, 40 * LANES, num_envs=LANES, **choices)
 
 
-def step_on(device: Any, t: int = 0) -> dict[str, Any]:
+def step_on(device: Any, t: int = 0, stack: int | None = None) -> dict[str, Any]:
+    frames = (stack,) if stack else ()
+
     def filled(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, value: int = 0) -> Tensor:
         return torch.full((LANES, *shape), value, dtype=dtype, device=device)
 
-    obs, nexts = ({"state": filled((3,), value=k), "image": filled((4, 50), torch.uint8, k)} for k in (t, t + 1))
+    obs, nexts = (
+        {"state": filled((3,), value=k), "image": filled((*frames, 4, 50), torch.uint8, k)} for k in (t, t + 1)
+    )
     flags = {"terminated": filled((), torch.bool, t % 7 == 6), "truncated": filled((), torch.bool, t % 5 == 4)}
     fields = {"obs": obs, "action": filled((2,)), "reward": filled((), value=t), "carry": filled((3,), value=t)}
     return {**fields, "next_obs": nexts, **flags}
 
 
-def calls(buffer: relive.DeviceBuffer, device: Any) -> dict[str, Callable[[], Any]]:
+def calls(buffer: relive.DeviceBuffer, device: Any, stack: int | None) -> dict[str, Callable[[], Any]]:
     """Every call that promises not to wait, in all its forms."""
-    step, mask = step_on(device), torch.zeros(LANES, dtype=torch.bool, device=device)
+    step, mask = step_on(device, stack=stack), torch.zeros(LANES, dtype=torch.bool, device=device)
     ids = torch.zeros(N, dtype=torch.int64, device=device)
     found: dict[str, Callable[[], Any]] = {
         "add": lambda: buffer.add(**step),
@@ -65,13 +71,13 @@ def calls(buffer: relive.DeviceBuffer, device: Any) -> dict[str, Callable[[], An
     return found
 
 
-@pytest.mark.parametrize(("sampler", "item"), CASES)
-def test_no_call_waits(sampler: Any, item: Any) -> None:
+@pytest.mark.parametrize(("sampler", "item", "stack"), CASES)
+def test_no_call_waits(sampler: Any, item: Any, stack: int | None) -> None:
     """On a device without kernels, `item`, `tolist` and copies to the host raise."""
     device = fake_device()
     with FakeTensorMode():
-        buffer = buffer_on(device, sampler, item)
-        for name, call in [*calls(buffer, device).items(), ("clear", buffer.clear)]:
+        buffer = buffer_on(device, sampler, item, stack)
+        for name, call in [*calls(buffer, device, stack).items(), ("clear", buffer.clear)]:
             with NoWait():
                 result = call()
             for tensor in torch.utils._pytree.tree_leaves(result):
@@ -89,8 +95,8 @@ def test_what_waits_is_seen(bad: Callable[[Tensor], Any]) -> None:
         bad(torch.ones(3, device=device))
 
 
-@pytest.mark.parametrize(("sampler", "item"), [*CASES[:3], CASES[-1]])
-def test_one_graph(sampler: Any, item: Any) -> None:
+@pytest.mark.parametrize(("sampler", "item", "stack"), [*CASES[:3], *CASES[-2:]])
+def test_one_graph(sampler: Any, item: Any, stack: int | None) -> None:
     """A turn is traced once and replayed with other values: state, batches and ids are those of plain calls."""
 
     def turn(buffer: relive.DeviceBuffer, step: Any, errors: Tensor) -> list[Any]:
@@ -101,14 +107,14 @@ def test_one_graph(sampler: Any, item: Any) -> None:
         return [ids, *batch.obs.values(), batch.reward, batch.next_obs.state, batch.carry, batch.weights, batch.ids]
 
     rng = np.random.default_rng(0)
-    plain, traced = buffer_on("cpu", sampler, item), buffer_on("cpu", sampler, item)
+    plain, traced = (buffer_on("cpu", sampler, item, stack) for _ in range(2))
     for t in range(6):
         for buffer in (plain, traced):
-            buffer.add(**step_on("cpu", t))
-    graph = make_fx(lambda step, errors: turn(traced, step, errors))(step_on("cpu", 6), torch.ones(N))
-    turn(plain, step_on("cpu", 6), torch.ones(N))
-    for t in range(7, 107 if isinstance(item, relive.Transitions) else 27):
-        step, errors = step_on("cpu", t), torch.from_numpy(rng.standard_normal(N))
+            buffer.add(**step_on("cpu", t, stack))
+    graph = make_fx(lambda step, errors: turn(traced, step, errors))(step_on("cpu", 6, stack), torch.ones(N))
+    turn(plain, step_on("cpu", 6, stack), torch.ones(N))
+    for t in range(7, 107 if isinstance(item, relive.Transitions) and not stack else 27):
+        step, errors = step_on("cpu", t, stack), torch.from_numpy(rng.standard_normal(N))
         for found, wanted in zip(graph(step, errors.float()), turn(plain, step, errors.float()), strict=True):
             assert torch.equal(found, wanted), t
     for name, tensor in plain._state.arrays().items():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from device_trees import CAPACITIES, leaves, ring_with_a_life, some_ids, twins
-from device_twins import Twins, facts
+from device_twins import STACKS, Twins, facts, step_that_waits
 from no_wait import NoWait
 
 from relive import Anneal, DeviceBuffer, Prioritized, ReliveWarning, Sequences, Transitions, Uniform
@@ -130,13 +130,17 @@ def updates(sizes: tuple[int, ...] = (1, 200)) -> None:
 def buffers() -> None:
     """Whole buffers beside ordinary ones: rings of a few rows, which wrap in mid-call, and of blocks."""
     warnings.simplefilter("ignore", ReliveWarning)
-    for capacity, lanes, n, boundaries, sampler in (
-        (3 * 9, 3, 3, 1 / 16, Prioritized(initial=INITIAL)),
-        (3 * 9, 3, 3, 1 / 16, Uniform()),
-        (2, 2, 1, 1.0, Prioritized()),
+    for capacity, lanes, n, boundaries, sampler, stacks in (
+        (3 * 9, 3, 3, 1 / 16, Prioritized(initial=INITIAL), None),
+        (3 * 9, 3, 3, 1 / 16, Uniform(), None),
+        (2, 2, 1, 1.0, Prioritized(), None),
+        (2 * 4, 2, 1, 0.0, Prioritized(), STACKS[0]),
+        (2 * 5, 2, 2, 0.2, Uniform(), STACKS[1]),
     ):
         item = Transitions(n_step=n, gamma=GAMMA)
-        both = Twins(capacity, lanes, item=item, sampler=sampler, boundaries=boundaries, kernels="triton")
+        both = Twins(
+            capacity, lanes, item=item, sampler=sampler, boundaries=boundaries, kernels="triton", stacks=stacks
+        )
         for i in range(16):
             both.add(priority=sampler.prioritizes and i % 5 == 4)
             if i == 11:
@@ -145,21 +149,22 @@ def buffers() -> None:
                 both.sample(8)
                 if sampler.prioritizes:
                     both.update()
-        both.assert_same_arrays()
+                both.assert_same_arrays()
         both.device.check()
         assert facts(both.device) == facts(both.host)
+    step_that_waits(Transitions(), 3, "triton")
 
 
 def sequences() -> None:
     """The same with sequences and recurrent state, also before there is an item."""
     warnings.simplefilter("ignore", ReliveWarning)
-    for item, sampler, every, steps in (
-        (Sequences(2, burn_in=1, n_step=2, gamma=GAMMA, starts=2), Prioritized(), 2, 12),
-        (Sequences(2, time_major=True), Uniform(), 1, 6),
+    for item, sampler, every, steps, stacks in (
+        (Sequences(2, burn_in=1, n_step=2, gamma=GAMMA, starts=2), Prioritized(), 2, 12, None),
+        (Sequences(2, time_major=True), Uniform(), 1, 6, None),
+        (Sequences(2, n_step=2, time_major=True), Uniform(), None, 12, STACKS[2]),
     ):
-        empty, both = (
-            Twins(2 * 5, 2, item=item, sampler=sampler, boundaries=0.2, every=every, kernels="triton") for _ in range(2)
-        )
+        choices = {"item": item, "sampler": sampler, "boundaries": 0.2, "every": every, "stacks": stacks}
+        empty, both = (Twins(2 * 5, 2, kernels="triton", **choices) for _ in range(2))
         empty.device.add(**empty.step(ends=0.0)[0])
         fields = empty.device._kernels.sample(1, None)
         assert fields.pop(("ids",)).tolist() == [-1]
@@ -191,13 +196,14 @@ def launches() -> None:
 
     launch_by(count)
     found = {}
-    for sampler, item, every, lanes in (
-        (Uniform(), Transitions(n_step=3), None, 64),
-        (Prioritized(), Transitions(n_step=3), None, 64),
-        (Prioritized(), Sequences(3, n_step=2, starts=2), 2, 64),
-        (Prioritized(), Transitions(n_step=3), None, 4096),
+    for sampler, item, every, lanes, stacks in (
+        (Uniform(), Transitions(n_step=3), None, 64, None),
+        (Prioritized(), Transitions(n_step=3), None, 64, None),
+        (Prioritized(), Sequences(3, n_step=2, starts=2), 2, 64, None),
+        (Prioritized(), Transitions(), None, 64, STACKS[1]),
+        (Prioritized(), Transitions(n_step=3), None, 4096, None),
     ):
-        both = Twins(lanes * 250, lanes, item=item, sampler=sampler, every=every, kernels="triton")
+        both = Twins(lanes * 250, lanes, item=item, sampler=sampler, every=every, kernels="triton", stacks=stacks)
         step = both.step()[0]
         step["next_obs"] = step.pop("final_obs", step["next_obs"])
         for n in (256, 4096):
@@ -207,7 +213,7 @@ def launches() -> None:
                 batch = both.device.sample(n)
                 if sampler.prioritizes:
                     both.device.update_priorities(batch.ids, batch.weights[:, None])
-            found[f"{type(item).__name__} {type(sampler).__name__} {lanes} {n}"] = started[0] + mode.launches
+            found[f"{item} {type(sampler).__name__} {lanes} {n}"] = started[0] + mode.launches
     json.dump(found, sys.stdout)
 
 
@@ -231,6 +237,7 @@ def compiled(backend: str, arch: str, warp: str) -> None:
         types = list(map(kind, args))
         signature = dict(zip(kernel.arg_names, types, strict=False)) | dict.fromkeys(constants, "constexpr")
         name = f"{kernel.fn.__name__}{'' if programs > 1 or not constants.get('WHOLE', True) else '.whole'}"
+        name += ".stacks" if constants.get("HISTORY") else ""
         if name not in launched:
             source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
             launched[name] = compile(source, target=target, options=_triton_numbers.options_of(block)).asm
@@ -246,14 +253,15 @@ def compiled(backend: str, arch: str, warp: str) -> None:
         marks, counters = torch.zeros((4, 64, 32), dtype=torch.uint8), torch.zeros((64, 16), dtype=torch.int64)
         _triton_update.update(tree, marks, counters, 99, ids, td, late, 1e-6, 0.6)
         _triton_update.rebuild(tree, ids)
-    twins_of_buffers = Twins(99 * 64, 64, item=Transitions(n_step=3, gamma=GAMMA), sampler=Prioritized(initial=INITIAL))
-    buffer = DeviceBuffer.of(twins_of_buffers.host, device="cpu", kernels="triton")
-    buffer.add(**twins_of_buffers.step()[0], priority=torch.ones(64))
-    buffer.sample(4)
-    item = Sequences(3, n_step=2, gamma=GAMMA, starts=2)
-    twins_of_buffers = Twins(99 * 64, 64, item=item, every=2)
-    buffer = DeviceBuffer.of(twins_of_buffers.host, device="cpu", kernels="triton")
-    buffer.add(**twins_of_buffers.step()[0])
-    buffer.sample(4)
+    for stacks in (None, STACKS[1]):
+        item = Transitions(n_step=3, gamma=GAMMA)
+        both = Twins(99 * 64, 64, item=item, sampler=Prioritized(initial=INITIAL), stacks=stacks)
+        buffer = DeviceBuffer.of(both.host, device="cpu", kernels="triton")
+        buffer.add(**both.step()[0], priority=torch.ones(64))
+        buffer.sample(4)
+        both = Twins(99 * 64, 64, item=Sequences(3, n_step=2, gamma=GAMMA, starts=2), every=2, stacks=stacks)
+        buffer = DeviceBuffer.of(both.host, device="cpu", kernels="triton")
+        buffer.add(**both.step()[0])
+        buffer.sample(4)
     parts = ("ttir", "ptx", "amdgcn", "llir")
     json.dump({name: {part: asm[part] for part in parts if part in asm} for name, asm in launched.items()}, sys.stdout)

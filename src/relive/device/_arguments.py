@@ -22,7 +22,7 @@ def refuse(choices: Choices) -> None:
     """Refuse what a device buffer cannot do, naming what works instead.
 
     Raises:
-        ArgumentError: An item, a sampler or a field of another kind.
+        ArgumentError: An item or a sampler of another kind.
     """
     item, sampler = choices.item, choices.sampler
     if type(item) not in (Transitions, Sequences):
@@ -48,11 +48,6 @@ def refuse(choices: Choices) -> None:
     if isinstance(sampler, Uniform) and sampler.over != "steps":
         wanted, remedy = "draws over steps", "leave `over` out; or use a `ReplayBuffer`"
         raise ArgumentError(message(wanted, f"`{sampler!r}`", "DeviceBuffer(sampler)", remedy))
-    for column in choices.schema.columns:
-        if column.field.stack is not None:
-            remedy = "store whole observations; or use a `ReplayBuffer` and `prefetch(to=device)`"
-            got = f"`stack={column.field.stack}`"
-            raise ArgumentError(message("fields that a device buffer has", got, column.path, remedy))
 
 
 class Arguments:
@@ -169,10 +164,10 @@ class Arguments:
                 raise ArgumentError(message(f"a mapping with the key `{key}`", got, at))
             given, at = given[key], f"{at}.{key}"
         part, found = self._layout.part(*keys), self._tensor(given, at)
-        if found.dtype != part.dtype or found.shape != (self._layout.lanes, *part.shape):
-            wanted = f"`{part.dtype}` of shape `{(self._layout.lanes, *part.shape)}`"
+        if found.dtype != part.dtype or found.shape != (self._layout.lanes, *part.given):
+            wanted = f"`{part.dtype}` of shape `{(self._layout.lanes, *part.given)}`"
             raise ArgumentError(message(wanted, _described(found), at))
-        return found.detach()
+        return part.ordered(found.detach())
 
     def _flag(self, given: Any, name: str) -> Tensor:
         found = self._tensor(given, f"$.{name}")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .._base.frozen import Frozen
 from .._base.narrow import name_of
@@ -29,9 +30,12 @@ class Part(NamedTuple):
         offset: Its first byte in a row of that tensor.
         nbytes: Its bytes.
         dtype: Its elements.
-        shape: Of one value.
+        shape: Of one value; of a single frame where the field is stacked.
         observed: Whether it is a part of the observation, which has a successor.
         every: Its steps, where it is kept at every so many steps, in rows of its own; 0: it is kept at each.
+        stack: Frames that one value shows, each of which has a row; 0: values have no axis of frames.
+        repeats: Whether a stream's first frame stands for those before it; else zeros do.
+        behind: Whether frames are the last axis of what is given and drawn; else they are the first of a value.
     """
 
     keys: tuple[str, ...]
@@ -42,6 +46,32 @@ class Part(NamedTuple):
     shape: tuple[int, ...]
     observed: bool
     every: int
+    stack: int
+    repeats: bool
+    behind: bool
+
+    @property
+    def frames(self) -> int:
+        """Frames that one value shows; 1 without a stack."""
+        return max(self.stack, 1)
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """The shape of one value in here: the frames are its first axis."""
+        return (self.stack, *self.shape) if self.stack else self.shape
+
+    @property
+    def given(self) -> tuple[int, ...]:
+        """The shape of one value as it is given and drawn."""
+        return (*self.shape, self.stack) if self.behind else self.whole
+
+    def ordered(self, values: Tensor) -> Tensor:
+        """Given values `[L, ...]`, with frames first."""
+        return values.movedim(-1, 1) if self.behind else values
+
+    def shown(self, values: Tensor) -> Tensor:
+        """Values `[..., *whole]` as they are drawn."""
+        return values.movedim(-1 - len(self.shape), -1) if self.behind else values
 
 
 class Layout(Frozen):
@@ -56,6 +86,7 @@ class Layout(Frozen):
         span: Steps of an item that have to be there before it can be drawn.
         lookback: Rows before an item that have to be stored, too.
         starts: Items start at steps whose number in the lane is a multiple of this.
+        history: Older frames that an observation may bring, each of which takes a row where a stream begins.
         parts: The fields, those of a tensor in the order of their bytes.
         widths: Bytes of a row of each tensor that has fields.
     """
@@ -68,6 +99,7 @@ class Layout(Frozen):
     span: int
     lookback: int
     starts: int
+    history: int
     parts: tuple[Part, ...]
     widths: dict[str, int]
 
@@ -89,7 +121,8 @@ class Layout(Frozen):
             widths.setdefault(array, field.nbytes)
             observed = column.keys[0] == "obs"
             dtype, every = _dtype_of(column), field.every or 0
-            parts.append(Part(column.keys, array, offset, field.nbytes, dtype, field.shape, observed, every))
+            kind = dtype, field.shape, observed, every, field.stack or 0, field.pad == "first", bool(field.stack_axis)
+            parts.append(Part(column.keys, array, offset, field.nbytes, *kind))
         return cls(
             lanes=lanes,
             rows=rows,
@@ -99,6 +132,7 @@ class Layout(Frozen):
             span=window.span,
             lookback=window.lookback,
             starts=window.starts,
+            history=max(part.frames for part in parts) - 1,
             parts=tuple(sorted(parts, key=lambda part: (part.array, part.offset))),
             widths={array: width for array, width in widths.items() if width},
         )
@@ -116,22 +150,31 @@ class Layout(Frozen):
     @property
     def most_ready(self) -> int:
         """Rows that one call can make ready in a lane: all that waited, a step, and the rows of two observations."""
-        return min(self.span + 3, self.rows)
+        return min(self.span + 3 + 2 * self.history, self.rows)
 
     @property
     def most_claimed(self) -> int:
-        """Rows that one call can claim in a lane: of a stream that is closed, a step, an episode's end."""
-        return 3
+        """Rows that one call can claim in a lane: those of a cut, a step and an end, older frames."""
+        return 3 + 2 * self.history
 
     @property
     def most_anchors(self) -> int:
         """Items among these: they start at every `starts`-th step."""
-        return -(-self.most_ready // self.starts)
+        return -(-min(self.span + 3, self.rows) // self.starts)
+
+    def most_gone(self, runs: int) -> int:
+        """Rows that one call can make unfit for items, where up to `runs` rows without a step follow each other."""
+        return min(4 + runs + self.lookback + self.history, self.rows)
 
     @property
     def states(self) -> list[Part]:
         """The fields that are kept at every so many steps."""
         return [part for part in self.parts if part.every]
+
+    @property
+    def stacked(self) -> list[Part]:
+        """The fields whose values are stacks of frames."""
+        return [part for part in self.parts if part.stack]
 
     def kept(self, part: Part) -> int:
         """Rows of a lane that such a field has."""

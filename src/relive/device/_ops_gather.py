@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from .._base.types import Float64
-from .._ring.lanes import END, HEAD, LOST, TERMINATED, TRUNCATED
+from .._ring.lanes import END, HEAD, HISTORY, LOST, TERMINATED, TRUNCATED
 from ..items import Sequences, Transitions
 from ._layout import Layout, Part
-from ._ops_write import storage, unit_at
+from ._ops_call import storage
+from ._ops_stacks import frames_at, older
+from ._ops_write import unit_at
 from ._state import State
 
 # A batch's fields by the keys that lead to them.
@@ -42,19 +44,43 @@ def rows_at(layout: Layout, state: State, slots: Tensor) -> tuple[Tensor, Tensor
 
 def value_of(part: Part, rows: Tensor) -> Tensor:
     """A field's values `[..., *shape]` in rows of bytes `[..., width]`."""
-    found = rows[..., part.offset : part.offset + part.nbytes].contiguous().view(part.dtype)
-    return found.view(*rows.shape[:-1], *part.shape)
+    return typed(part, rows[..., part.offset : part.offset + part.nbytes])
 
 
-def values_at(layout: Layout, state: State, at: Tensor, observed: bool | None = None) -> Fields:
-    """The fields of the rows `at`, of any shape: all, or those of the observation, or the others."""
+def typed(part: Part, found: Tensor) -> Tensor:
+    """A field's values `[..., *shape]` from their bytes `[..., nbytes]`."""
+    return found.contiguous().view(part.dtype).view(*found.shape[:-1], *part.shape)
+
+
+def values_at(
+    layout: Layout, state: State, rows: Tensor, lanes: Tensor, valid: Tensor, observed: bool | None = None
+) -> Fields:
+    """The fields of rows of lanes, of any shape: all, or those of the observation, or the others.
+
+    Zeros where not `valid`; of stacks the frames are the first axis of a value.
+    """
     found: Fields = {}
+    at = torch.where(valid, storage(layout, rows, lanes), layout.total)
     for array, data in state.rows.items():
-        parts = [part for part in layout.of_array(array) if observed is None or part.observed is observed]
-        if parts:
-            rows = data[at]
-            found |= {part.keys: value_of(part, rows) for part in parts}
+        chosen = [part for part in layout.of_array(array) if observed is None or part.observed is observed]
+        if parts := [part for part in chosen if not part.stack]:
+            of_array = data[at]
+            found |= {part.keys: value_of(part, of_array) for part in parts}
+    if layout.stacked and observed is not False:
+        past = older(layout, state, rows, lanes)
+        for part in layout.stacked:
+            frames = frames_at(layout, state, part, rows, lanes, past, valid, part.stack)
+            found[part.keys] = typed(part, frames)
     return found
+
+
+def successors(layout: Layout, state: State, ends: Tensor, rows: Tensor, lanes: Tensor) -> Tensor:
+    """The rows of the observations that come after steps, where `rows` follow these, and `ends` are their marks."""
+    passing = ((ends & END) > 0) & ((ends & LOST) == 0)
+    for _ in range(layout.history):  # a final observation may have brought older frames of its own
+        passing = passing & ((state.marks[storage(layout, rows, lanes)] & HISTORY) > 0)
+        rows = rows + passing
+    return rows
 
 
 def states_at(layout: Layout, state: State, rows: Tensor, lanes: Tensor, valid: Tensor) -> Fields:
@@ -81,16 +107,15 @@ class ReadTransitions:
     def __call__(self, slots: Tensor, valid: Tensor) -> Fields:
         layout, state = self._layout, self._state
         lanes, rows = rows_at(layout, state, slots)
-        at, zero = storage(layout, rows, lanes), layout.total  # a row of zeros
-        steps, mark = torch.ones_like(lanes), state.marks[at]
+        steps, mark = torch.ones_like(lanes), state.marks[storage(layout, rows, lanes)]
         for _ in range(len(self._gammas) - 2):
             going = (mark & END) == 0
             steps = steps + going
             mark = torch.where(going, state.marks[storage(layout, rows + steps - 1, lanes)], mark)
         lost, terminated = (mark & LOST) > 0, (mark & TERMINATED) > 0
-        after = storage(layout, rows + steps - lost.long(), lanes)
-        fields = values_at(layout, state, torch.where(valid, at, zero))
-        nexts = values_at(layout, state, torch.where(valid, after, zero), observed=True)
+        after = successors(layout, state, mark, rows + steps - lost.long(), lanes)
+        fields = values_at(layout, state, rows, lanes, valid)
+        nexts = values_at(layout, state, after, lanes, valid, observed=True)
         fields |= {("next_obs", *keys[1:]): value for keys, value in nexts.items()}
         fields |= states_at(layout, state, rows, lanes, valid)
         if len(self._gammas) > 2:
@@ -100,6 +125,10 @@ class ReadTransitions:
         fields["truncated",] = ((mark & TRUNCATED) > 0) & valid
         fields["steps",] = torch.where(valid, steps, 0).to(torch.int32)
         fields["ids",] = torch.where(valid, rows * layout.lanes + lanes, -1)
+        for part in layout.stacked:
+            for name in ("obs", "next_obs"):
+                keys = (name, *part.keys[1:])
+                fields[keys] = part.shown(fields[keys])
         return fields
 
     def _fold(self, rewards: Tensor, rows: Tensor, lanes: Tensor, steps: Tensor, valid: Tensor) -> Tensor:

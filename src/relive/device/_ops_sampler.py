@@ -11,7 +11,7 @@ from .._ring.lanes import DRAWABLE
 from ..samplers import Prioritized
 from . import _draw, _update
 from ._layout import Layout
-from ._ops_write import Changed, storage
+from ._ops_call import Changed, storage
 from ._power import power
 from ._state import COME_ANCHORS, GONE_ANCHORS, STALE, UPDATED, State
 from ._tree import ITEMS, LARGEST, SMALLEST, Tree, put_distinct, rebuild

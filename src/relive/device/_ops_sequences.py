@@ -7,21 +7,21 @@ from torch import Tensor
 
 from .._ring.lanes import END, FIRST, LOST, STEP, TERMINATED, TRUNCATED
 from ..items import Sequences
-from ._layout import Layout
-from ._ops_gather import Fields, powers_of, rows_at, states_at, values_at
-from ._ops_write import storage
+from ._layout import Layout, Part
+from ._ops_call import storage
+from ._ops_gather import Fields, powers_of, rows_at, states_at, successors, values_at
 from ._state import State
 
 
-def shown(item: Sequences, keys: tuple[str, ...], values: Tensor) -> Fields:
+def shown(item: Sequences, part: Part, values: Tensor) -> Fields:
     """What a batch shows of a field, as views.
 
     Args:
         item: The item.
-        keys: Those of the field in a step.
+        part: The field.
         values: At all positions: of observations; of what else a step has, at the step before each position.
     """
-    (name, *rest), n, length = keys, item.n_step, item.steps
+    (name, *rest), n, length, values = part.keys, item.n_step, item.steps, part.shown(values)
     if name == "obs":
         parts = {"all_obs": (0, length + n), "obs": (0, length), "next_obs": (n, length)}
     else:
@@ -53,12 +53,12 @@ class ReadSequences:
         layout, state, length, n = self._layout, self._state, self._item.steps, self._item.n_step
         lanes, rows = rows_at(layout, state, slots)
         found, last = self._found(lanes, rows)
-        at, before = self._rows(lanes, rows, found, last, valid)
+        here, before, has = self._rows(lanes, rows, found, last, valid)
+        values = values_at(layout, state, here, self._wide(lanes), valid, observed=True)
+        values |= values_at(layout, state, before, self._wide(lanes), has, observed=False)
         fields: Fields = {}
-        for keys, value in values_at(layout, state, at, observed=True).items():
-            fields |= shown(self._item, keys, value)
-        for keys, value in values_at(layout, state, before, observed=False).items():
-            fields |= shown(self._item, keys, value)
+        for keys, value in values.items():
+            fields |= shown(self._item, layout.part(*keys), value)
         t = torch.arange(length, device=slots.device).unsqueeze(1 - self._time)
         left = self._wide(found) - t
         mask = (left > 0) & valid
@@ -87,17 +87,18 @@ class ReadSequences:
         found = torch.where((marks & END) > 0, positions, span).amin(1) + 1
         return found, self._state.marks[storage(self._layout, rows + found - 1, lanes)]
 
-    def _rows(self, lanes: Tensor, rows: Tensor, found: Tensor, last: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the observation of each position is, the final one behind the end, and the step before it, if any."""
-        layout, zero = self._layout, self._layout.total  # a row of zeros
+    def _rows(
+        self, lanes: Tensor, rows: Tensor, found: Tensor, last: Tensor, valid: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows of each position's observation, the final one behind the end; of the step before; where there is one."""
+        layout = self._layout
         i = torch.arange(layout.span + 1, device=rows.device).unsqueeze(1 - self._time)
-        stays = found - ((last & LOST) > 0).long()
-        at = storage(layout, self._wide(rows) + torch.minimum(i, self._wide(stays)), self._wide(lanes))
+        final = successors(layout, self._state, last, rows + found - ((last & LOST) > 0).long(), lanes)
+        here = torch.where(i < self._wide(found), self._wide(rows) + i, self._wide(final))
         marks = [self._state.marks[storage(layout, each, lanes)] for each in (rows, rows - 1)]
         preceded = ((marks[0] & FIRST) == 0) & ((marks[1] & STEP) > 0)
         has = valid & (i <= self._wide(found)) & ((i > 0) | self._wide(preceded))
-        before = storage(layout, self._wide(rows) + i - 1, self._wide(lanes))
-        return torch.where(valid, at, zero), torch.where(has, before, zero)
+        return here, self._wide(rows) + i - 1, has
 
     def _fold(self, rewards: Tensor, steps: Tensor) -> Tensor:
         """The discounted sums of `steps` rewards from each position on, in float64, in the rewards' dtype."""

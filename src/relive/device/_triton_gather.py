@@ -16,6 +16,7 @@ from ._ops_gather import Fields, powers_of
 from ._state import DRAWN, EMPTY, State
 from ._triton_numbers import launch
 from ._triton_rows import Words, at_of, copy, in_words, row_of, size_of, unit_of
+from ._triton_stacks import copy_stack, older, successor
 
 _COUNTERS = tl.constexpr(COUNTERS)
 _END, _LOST = tl.constexpr(END), tl.constexpr(LOST)
@@ -58,7 +59,7 @@ class GatherTransitions:
         def made(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
             return torch.empty((n, *shape), dtype=dtype, device=device)
 
-        fields: Fields = {keys: made(part.shape, part.dtype) for keys, part in self._jobs}
+        fields: Fields = {keys: made(part.whole, part.dtype) for keys, part in self._jobs}
         copies = tuple(in_words(fields[keys], size_of(layout, part)) for keys, part in self._jobs)
         reward, itemsize = self._reward, self._reward.dtype.itemsize
         if self._folds:
@@ -92,18 +93,21 @@ class GatherTransitions:
             STRIDES=self._words.strides,
             EVERY=self._words.every,
             KEPT=self._words.kept,
+            FRAMES=self._words.frames,
+            REPEATS=self._words.repeats,
             AFTER=self._after,
             GAMMAS=self._gammas,
             REWARD_OFFSET=reward.offset // itemsize,
             REWARD_STRIDE=layout.widths[reward.array] // itemsize,
             REWARDS=reward.nbytes // itemsize if self._folds else 0,
             FILLS=weights is None,
+            HISTORY=layout.history,
             LANES=layout.lanes,
             ROWS=layout.rows,
             DEPTH=layout.depth,
             TOGETHER=layout.block,
         )
-        return fields
+        return fields | {keys: part.shown(fields[keys]) for keys, part in self._jobs if part.stack}
 
 
 _FACTS = {
@@ -135,12 +139,15 @@ def _gather(
     STRIDES: tl.constexpr,
     EVERY: tl.constexpr,
     KEPT: tl.constexpr,
+    FRAMES: tl.constexpr,
+    REPEATS: tl.constexpr,
     AFTER: tl.constexpr,
     GAMMAS: tl.constexpr,
     REWARD_OFFSET: tl.constexpr,
     REWARD_STRIDE: tl.constexpr,
     REWARDS: tl.constexpr,
     FILLS: tl.constexpr,
+    HISTORY: tl.constexpr,
     LANES: tl.constexpr,
     ROWS: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -160,7 +167,12 @@ def _gather(
         mark = tl.where(going, later, mark)
     lost = (mark & _LOST) != 0
     terminated = (mark & _TERMINATED) != 0
-    after = at_of(row + steps - lost.to(tl.int64), lane, LANES, DEPTH, TOGETHER)
+    next_row = row + steps - lost.to(tl.int64)
+    if HISTORY > 0:
+        next_row = successor(marks, mark, next_row, lane, HISTORY, LANES, DEPTH, TOGETHER)
+        past = older(marks, row, lane, HISTORY, LANES, DEPTH, TOGETHER)
+        next_past = older(marks, next_row, lane, HISTORY, LANES, DEPTH, TOGETHER)
+    after = at_of(next_row, lane, LANES, DEPTH, TOGETHER)
     # The last row of each tensor is zero.
     at = tl.where(valid, at, LANES * DEPTH)
     after = tl.where(valid, after, LANES * DEPTH)
@@ -168,6 +180,23 @@ def _gather(
         if EVERY[f] > 0:
             unit = unit_of(row, lane, LANES, EVERY[f], KEPT[f])
             copy(rows[f] + unit * STRIDES[f], valid, copies[f] + item * WORDS[f], WORDS[f], BLOCK)
+        elif FRAMES[f] > 1:
+            copy_stack(
+                rows[f] + OFFSETS[f],
+                next_row if AFTER[f] == 1 else row,
+                next_past if AFTER[f] == 1 else past,
+                lane,
+                valid,
+                copies[f] + item * (FRAMES[f] * WORDS[f]),
+                STRIDES[f],
+                WORDS[f],
+                FRAMES[f],
+                REPEATS[f],
+                LANES,
+                DEPTH,
+                TOGETHER,
+                BLOCK,
+            )
         else:
             begin = tl.where(AFTER[f] == 1, after, at) * STRIDES[f] + OFFSETS[f]
             copy(rows[f] + begin, valid, copies[f] + item * WORDS[f], WORDS[f], BLOCK)

@@ -30,6 +30,8 @@ class Words(NamedTuple):
         strides: Words of a row.
         every: Of how many rows one is kept, in a tensor of their own; 0: all are in the rows.
         kept: Rows of a lane in that tensor.
+        frames: Frames that a value of it shows, each of so many words.
+        repeats: 1 where a stream's first frame stands for those before it, 0 where zeros do.
     """
 
     rows: tuple[Tensor, ...]
@@ -38,6 +40,8 @@ class Words(NamedTuple):
     strides: tuple[int, ...]
     every: tuple[int, ...]
     kept: tuple[int, ...]
+    frames: tuple[int, ...]
+    repeats: tuple[int, ...]
 
     @classmethod
     def of(cls, layout: Layout, state: State, parts: Sequence[Part]) -> Words:
@@ -51,6 +55,8 @@ class Words(NamedTuple):
             tuple(layout.widths[part.array] // size for part, size in zip(parts, sizes, strict=True)),
             tuple(part.every for part in parts),
             tuple(layout.kept(part) if part.every else 0 for part in parts),
+            tuple(part.frames for part in parts),
+            tuple(int(part.repeats) for part in parts),
         )
 
     @property

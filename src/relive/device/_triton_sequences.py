@@ -15,6 +15,7 @@ from ._ops_sequences import shown
 from ._state import DRAWN, EMPTY, State
 from ._triton_numbers import launch
 from ._triton_rows import Words, at_of, copy, in_words, row_of, size_of, unit_of
+from ._triton_stacks import copy_stack, older, successor
 
 _COUNTERS = tl.constexpr(COUNTERS)
 _STEP, _END, _LOST, _FIRST = (tl.constexpr(mark) for mark in (STEP, END, LOST, FIRST))
@@ -48,12 +49,12 @@ class GatherSequences:
 
         reward, itemsize, folds = self._reward, self._reward.dtype.itemsize, item.n_step > 1
         copied = {
-            part.keys: made(part.shape, part.dtype, 0 if part.every else layout.span + 1) for part in layout.parts
+            part.keys: made(part.whole, part.dtype, 0 if part.every else layout.span + 1) for part in layout.parts
         }
         fields = {part.keys: copied[part.keys] for part in layout.states}
         for part in layout.parts:
             if not part.every:
-                fields |= shown(item, part.keys, copied[part.keys])
+                fields |= shown(item, part, copied[part.keys])
         facts = {name: made((), dtype, item.steps) for name, dtype in _FACTS.items()}
         fields |= {(name,): fact for name, fact in facts.items()}
         fields["ids",] = made((), torch.int64)
@@ -83,6 +84,8 @@ class GatherSequences:
             STRIDES=self._words.strides,
             EVERY=self._words.every,
             KEPT=self._words.kept,
+            FRAMES=self._words.frames,
+            REPEATS=self._words.repeats,
             OBSERVED=tuple(int(part.observed) for part in layout.parts),
             GAMMAS=self._gammas,
             REWARD_OFFSET=reward.offset // itemsize,
@@ -93,6 +96,7 @@ class GatherSequences:
             SPAN=layout.span,
             SPAN_BLOCK=triton.next_power_of_2(layout.span),
             TIME_MAJOR=item.time_major,
+            HISTORY=layout.history,
             LANES=layout.lanes,
             ROWS=layout.rows,
             DEPTH=layout.depth,
@@ -122,6 +126,8 @@ def _unroll(
     STRIDES: tl.constexpr,
     EVERY: tl.constexpr,
     KEPT: tl.constexpr,
+    FRAMES: tl.constexpr,
+    REPEATS: tl.constexpr,
     OBSERVED: tl.constexpr,
     GAMMAS: tl.constexpr,
     REWARD_OFFSET: tl.constexpr,
@@ -132,6 +138,7 @@ def _unroll(
     SPAN: tl.constexpr,
     SPAN_BLOCK: tl.constexpr,
     TIME_MAJOR: tl.constexpr,
+    HISTORY: tl.constexpr,
     LANES: tl.constexpr,
     ROWS: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -154,7 +161,12 @@ def _unroll(
     preceded = ((mark & _FIRST) == 0) & ((earlier & _STEP) != 0)
 
     # The observation here, the final one behind the end; and the step before it, if any.
-    at = at_of(row + tl.minimum(t, found - lost.to(tl.int64)), lane, LANES, DEPTH, TOGETHER)
+    here_row = row + tl.minimum(t, found - lost.to(tl.int64))
+    if HISTORY > 0:
+        final = successor(marks, last, row + found - lost.to(tl.int64), lane, HISTORY, LANES, DEPTH, TOGETHER)
+        here_row = tl.where(t < found, row + t, final)
+        past = older(marks, here_row, lane, HISTORY, LANES, DEPTH, TOGETHER)
+    at = at_of(here_row, lane, LANES, DEPTH, TOGETHER)
     before = at_of(row + t - 1, lane, LANES, DEPTH, TOGETHER)
     has = valid & (t <= found) & ((t > 0) | preceded)
     place = program
@@ -165,6 +177,23 @@ def _unroll(
             if t == 0:
                 unit = unit_of(row, lane, LANES, EVERY[f], KEPT[f])
                 copy(rows[f] + unit * STRIDES[f], valid, copies[f] + item * WORDS[f], WORDS[f], BLOCK)
+        elif FRAMES[f] > 1:
+            copy_stack(
+                rows[f] + OFFSETS[f],
+                here_row,
+                past,
+                lane,
+                valid,
+                copies[f] + place * (FRAMES[f] * WORDS[f]),
+                STRIDES[f],
+                WORDS[f],
+                FRAMES[f],
+                REPEATS[f],
+                LANES,
+                DEPTH,
+                TOGETHER,
+                BLOCK,
+            )
         elif OBSERVED[f] == 1:
             begin = at * STRIDES[f] + OFFSETS[f]
             copy(rows[f] + begin, valid, copies[f] + place * WORDS[f], WORDS[f], BLOCK)

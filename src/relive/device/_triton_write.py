@@ -37,8 +37,10 @@ from ._layout import Layout
 from ._ops_write import Step
 from ._state import COME_ANCHORS, GONE_ANCHORS, UNFIT, State
 from ._tree import COUNT, ITEMS, LARGEST
+from ._triton_lanes import claim, forget_newest, retire
 from ._triton_numbers import launch, power
 from ._triton_rows import Words, at_of, differs, in_words, put, size_of, unit_of
+from ._triton_stacks import apart, store_older, strays
 
 _STEP, _CUT, _LOST, _FIRST, _START = (tl.constexpr(mark) for mark in (STEP, CUT, LOST, FIRST, START))
 _TERMINATED, _TRUNCATED, _END = (tl.constexpr(mark) for mark in (TERMINATED, TRUNCATED, END))
@@ -66,7 +68,7 @@ class Write:
     def __init__(self, layout: Layout, state: State, alpha: float | None, initial: float, runs: int) -> None:
         self._layout, self._state, self._alpha, self._initial = layout, state, alpha, initial
         self._given_up = 1 + runs
-        self._most_gone = min(4 + runs + layout.lookback, layout.rows)
+        self._most_gone = layout.most_gone(runs)
         self._observed = [part for part in layout.parts if part.observed]
         self._words = Words.of(layout, state, layout.parts)
         self._of_obs = Words.of(layout, state, self._observed)
@@ -114,9 +116,12 @@ class Write:
             STRIDES=self._words.strides,
             EVERY=self._words.every,
             HAS=self._words.kept,
+            FRAMES=self._words.frames,
             OBS_OFFSETS=self._of_obs.offsets,
             OBS_WORDS=self._of_obs.words,
             OBS_STRIDES=self._of_obs.strides,
+            OBS_FRAMES=self._of_obs.frames,
+            OBS_REPEATS=self._of_obs.repeats,
             COMPARES=not step.continues,
             GIVES=step.priority is not None,
             KEEPS=len(state.given) > 0,
@@ -128,6 +133,9 @@ class Write:
             MOST_READY=layout.most_ready,
             MOST_ANCHORS=layout.most_anchors,
             LOOKBACK=layout.lookback,
+            HISTORY=layout.history,
+            BEHIND=min(layout.rows, 2 * layout.history + 3) + 1,
+            AGES=min(layout.rows, layout.history + 2),
             SPAN=layout.span,
             STARTS=layout.starts,
             KEPT=layout.steps,
@@ -142,37 +150,15 @@ class Write:
 
 
 @triton.jit
-def _retire(
-    marks, row, lane, who, stored, ready_steps, ready, drawable, oldest, counted, LOOKBACK: tl.constexpr,
-    LANES: tl.constexpr, DEPTH: tl.constexpr, TOGETHER: tl.constexpr,
-):  # fmt: skip
-    """A row is stored no longer: what is left of the counters."""
-    mark = tl.load(marks + at_of(row, lane, LANES, DEPTH, TOGETHER)).to(tl.int32)
-    step = (who & ((mark & _STEP) != 0)).to(tl.int64)
-    late = (who & (ready == row)).to(tl.int64)
-    drawable, oldest = _drop(mark, who & (oldest == row), drawable, oldest, counted)
-    for _ in tl.static_range(LOOKBACK):
-        mark = tl.load(marks + at_of(oldest, lane, LANES, DEPTH, TOGETHER)).to(tl.int32)
-        orphan = who & (oldest <= row + LOOKBACK) & ((mark & _FIRST) == 0)
-        drawable, oldest = _drop(mark, orphan, drawable, oldest, counted)
-    return stored - step, ready_steps + late * step, ready + late, drawable, oldest
-
-
-@triton.jit
-def _drop(mark, who, drawable, oldest, counted):
-    """The oldest row, which has a mark, can no longer be drawn."""
-    anchor = (who & ((mark & _ANCHOR) == _ANCHOR) & (oldest < counted)).to(tl.int64)
-    return drawable - anchor, oldest + who.to(tl.int64)
-
-
-@triton.jit
 def _write(
     counters, marks, given, priority, nodes, sums, places, ends, flags, ids, slots, masks, values, rows, observed,
     nexts, obs_rows, OFFSETS: tl.constexpr, WORDS: tl.constexpr, STRIDES: tl.constexpr, EVERY: tl.constexpr,
-    HAS: tl.constexpr, OBS_OFFSETS: tl.constexpr, OBS_WORDS: tl.constexpr, OBS_STRIDES: tl.constexpr,
+    HAS: tl.constexpr, FRAMES: tl.constexpr, OBS_OFFSETS: tl.constexpr, OBS_WORDS: tl.constexpr,
+    OBS_STRIDES: tl.constexpr, OBS_FRAMES: tl.constexpr, OBS_REPEATS: tl.constexpr,
     COMPARES: tl.constexpr, GIVES: tl.constexpr, KEEPS: tl.constexpr, PRIORITIZED: tl.constexpr,
     ALPHA: tl.constexpr, INITIAL: tl.constexpr, GIVEN_UP: tl.constexpr, MOST_GONE: tl.constexpr,
-    MOST_READY: tl.constexpr, MOST_ANCHORS: tl.constexpr, LOOKBACK: tl.constexpr, SPAN: tl.constexpr,
+    MOST_READY: tl.constexpr, MOST_ANCHORS: tl.constexpr, LOOKBACK: tl.constexpr, HISTORY: tl.constexpr,
+    BEHIND: tl.constexpr, AGES: tl.constexpr, SPAN: tl.constexpr,
     STARTS: tl.constexpr, KEPT: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr,
     TOGETHER: tl.constexpr, GONE_BLOCK: tl.constexpr, COME_BLOCK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -200,12 +186,26 @@ def _write(
         differing = 0
         for o in tl.static_range(len(OBS_WORDS)):
             begin = here * OBS_STRIDES[o] + OBS_OFFSETS[o]
-            differing += differs(observed[o], lane * OBS_WORDS[o], obs_rows[o], begin, OBS_WORDS[o], BLOCK)
+            given_at = (lane * OBS_FRAMES[o] + OBS_FRAMES[o] - 1) * OBS_WORDS[o]
+            differing += differs(observed[o], given_at, obs_rows[o], begin, OBS_WORDS[o], BLOCK)
+        if HISTORY > 0:
+            astray = tl.where(opened, strays(
+                observed, obs_rows, marks, head - 1, lane, OBS_OFFSETS, OBS_WORDS, OBS_STRIDES, OBS_FRAMES, OBS_REPEATS,
+                HISTORY, LANES, DEPTH, TOGETHER, BLOCK,
+            ), 0)  # fmt: skip
+            differing += astray
+            if (active & opened & (holds == 0) & (astray != 0)) != 0:
+                forget_newest(marks, lane, head, memory, BEHIND, LANES, DEPTH, TOGETHER)
+                opened = opened & (head < 0)
+                ready, ready_steps, cuts, stored = head, steps, cuts + 1, stored - 1
         closing = (active & holds & (differing != 0)) != 0
     begins = (active & ((opened == 0) | closing)) != 0
 
     # Episodes whose final observation is a new one, and those whose next stream begins with it.
     last = tl.where((ROWS > 1) & (head > 1), memory - 2, memory - 1)
+    for age in tl.static_range(2, AGES):  # frames that the final one brought along
+        before_mark = tl.load(marks + at_of(last, lane, LANES, DEPTH, TOGETHER)).to(tl.int32)
+        last = tl.where(((before_mark & _STEP) == 0) & (head > age), last - 1, last)
     last_mark = tl.load(marks + at_of(last, lane, LANES, DEPTH, TOGETHER)).to(tl.int32)
     stands = begins & (closing == 0) & (head > 0) & ((mark & (_STEP | _LOST)) == 0)
     stands = stands & ((last_mark & (_TERMINATED | _TRUNCATED)) != 0)
@@ -217,37 +217,39 @@ def _write(
             final_at = newest * OBS_STRIDES[o] + OBS_OFFSETS[o]
             before_at = last_at * OBS_STRIDES[o] + OBS_OFFSETS[o]
             moved += differs(obs_rows[o], before_at, obs_rows[o], final_at, OBS_WORDS[o], BLOCK)
-            other += differs(observed[o], lane * OBS_WORDS[o], obs_rows[o], final_at, OBS_WORDS[o], BLOCK)
+            given_at = (lane * OBS_FRAMES[o] + OBS_FRAMES[o] - 1) * OBS_WORDS[o]
+            other += differs(observed[o], given_at, obs_rows[o], final_at, OBS_WORDS[o], BLOCK)
         tl.store(c + _ENDS, tl.load(c + _ENDS) + tl.where(moved != 0, 1, 0))
         tl.store(c + _REPEATS, tl.load(c + _REPEATS) + tl.where((moved != 0) & (other == 0), 1, 0))
 
     # Close.
     tl.store(marks + newest, (mark | _CUT).to(tl.uint8), closing)
     tl.debug_barrier()
-    row = head - ROWS
-    full = closing & (row >= 0) & (row >= gone)
-    stored, ready_steps, ready, drawable, oldest = _retire(
-        marks, row, lane, full, stored, ready_steps, ready, drawable, oldest, counted, LOOKBACK, LANES, DEPTH, TOGETHER
-    )
-    gone = tl.where(closing, tl.maximum(gone, head + 1 - DEPTH), gone)
-    head = head + closing.to(tl.int64)
-    memory = tl.where(closing, (memory + 1) % DEPTH, memory)
+    head, memory, gone, stored, ready_steps, ready, drawable, oldest = claim(
+        marks, lane, closing, head, memory, gone, stored, ready_steps, ready, drawable, oldest, counted, LOOKBACK,
+        LANES, ROWS, DEPTH, TOGETHER,
+    )  # fmt: skip
     held = tl.where(closing, 0, held)
     ready = tl.where(closing, head, ready)
     ready_steps = tl.where(closing, steps, ready_steps)
     cuts = cuts + closing.to(tl.int64)
 
+    # Older frames of a stream that begins.
+    if HISTORY > 0:
+        older, head, memory, gone, stored, ready_steps, ready, drawable, oldest = store_older(
+            begins, observed, obs_rows, marks, lane, head, memory, gone, stored, ready_steps, ready, drawable, oldest,
+            counted, OBS_OFFSETS, OBS_WORDS, OBS_STRIDES, OBS_FRAMES, OBS_REPEATS, LOOKBACK, LANES, ROWS, DEPTH,
+            TOGETHER, BLOCK,
+        )  # fmt: skip
+        begins = (begins & (older == 0)) != 0
+
     # The step.
-    row = head - ROWS
-    full = active & (row >= 0) & (row >= gone)
-    stored, ready_steps, ready, drawable, oldest = _retire(
-        marks, row, lane, full, stored, ready_steps, ready, drawable, oldest, counted, LOOKBACK, LANES, DEPTH, TOGETHER
-    )
-    gone = tl.where(active, tl.maximum(gone, head + 1 - DEPTH), gone)
     row_of_step = head
     at = at_of(memory, lane, LANES, DEPTH, TOGETHER)
-    head = head + active.to(tl.int64)
-    memory = tl.where(active, (memory + 1) % DEPTH, memory)
+    head, memory, gone, stored, ready_steps, ready, drawable, oldest = claim(
+        marks, lane, active, head, memory, gone, stored, ready_steps, ready, drawable, oldest, counted, LOOKBACK, LANES,
+        ROWS, DEPTH, TOGETHER,
+    )  # fmt: skip
     for f in tl.static_range(len(WORDS)):
         if EVERY[f] > 0:
             kept = (active & (steps % EVERY[f] == 0)) != 0
@@ -256,7 +258,8 @@ def _write(
             unit = unit_of(row_of_step, lane, LANES, EVERY[f], HAS[f])
             put(rows[f], unit * STRIDES[f], values[f], lane * WORDS[f], kept, WORDS[f], BLOCK)
         else:
-            put(rows[f], at * STRIDES[f] + OFFSETS[f], values[f], lane * WORDS[f], active, WORDS[f], BLOCK)
+            newest_frame = (lane * FRAMES[f] + FRAMES[f] - 1) * WORDS[f]
+            put(rows[f], at * STRIDES[f] + OFFSETS[f], values[f], newest_frame, active, WORDS[f], BLOCK)
     if KEEPS:
         now = tl.load(sums + _LARGEST) * 0.0
         if GIVES:
@@ -267,54 +270,56 @@ def _write(
         tl.store(given + at, now, active)
     flag = _STEP + terminated.to(tl.int32) * _TERMINATED + truncated.to(tl.int32) * _TRUNCATED
     flag += lost.to(tl.int32) * _LOST + begins.to(tl.int32) * _FIRST + (steps % STARTS == 0).to(tl.int32) * _START
+    follows = (active & (lost == 0)) != 0
+    over = ended
+    if HISTORY > 0:
+        goes_apart = (follows & (apart(observed, nexts, lane, OBS_WORDS, OBS_FRAMES, BLOCK) != 0)) != 0
+        cutting = (goes_apart & (ended == 0)) != 0
+        flag += cutting.to(tl.int32) * _CUT
+        cuts += cutting.to(tl.int64)
+        over = (ended | goes_apart) != 0
     tl.store(marks + at, flag.to(tl.uint8), active)
     tl.debug_barrier()
     for _ in tl.static_range(GIVEN_UP):
-        over = active & (stored >= KEPT)
+        too_many = active & (stored >= KEPT)
         row = tl.minimum(tl.maximum(tl.maximum(head - ROWS, cleared), gone), head)
-        stored, ready_steps, ready, drawable, oldest = _retire(
-            marks,
-            row,
-            lane,
-            over,
-            stored,
-            ready_steps,
-            ready,
-            drawable,
-            oldest,
-            counted,
-            LOOKBACK,
-            LANES,
-            DEPTH,
+        stored, ready_steps, ready, drawable, oldest = retire(
+            marks, row, lane, too_many, stored, ready_steps, ready, drawable, oldest, counted, LOOKBACK, LANES, DEPTH,
             TOGETHER,
-        )
-        gone = tl.where(over, tl.maximum(gone, row + 1), gone)
+        )  # fmt: skip
+        gone = tl.where(too_many, tl.maximum(gone, row + 1), gone)
     steps = steps + active.to(tl.int64)
     stored = stored + active.to(tl.int64)
     held = tl.where(active, 0, held)
 
     # The observation after it.
-    follows = (active & (lost == 0)) != 0
-    final = (follows & ended) != 0
-    going = (follows & (ended == 0)) != 0
+    final = (follows & over) != 0
+    going = (follows & (over == 0)) != 0
+    first = (head * 0).to(tl.int32)
+    if HISTORY > 0:
+        older, head, memory, gone, stored, ready_steps, ready, drawable, oldest = store_older(
+            goes_apart, nexts, obs_rows, marks, lane, head, memory, gone, stored, ready_steps, ready, drawable, oldest,
+            counted, OBS_OFFSETS, OBS_WORDS, OBS_STRIDES, OBS_FRAMES, OBS_REPEATS, LOOKBACK, LANES, ROWS, DEPTH,
+            TOGETHER, BLOCK,
+        )  # fmt: skip
+        first = (goes_apart & (older == 0)).to(tl.int32) * _FIRST
     at = at_of(memory, lane, LANES, DEPTH, TOGETHER)
-    row = head - ROWS
-    full = final & (row >= 0) & (row >= gone)
-    stored, ready_steps, ready, drawable, oldest = _retire(
-        marks, row, lane, full, stored, ready_steps, ready, drawable, oldest, counted, LOOKBACK, LANES, DEPTH, TOGETHER
-    )
-    gone = tl.where(follows, tl.maximum(gone, head + 1 - DEPTH), gone)
-    head = head + final.to(tl.int64)
-    memory = tl.where(final, (memory + 1) % DEPTH, memory)
+    room = tl.where(follows, tl.maximum(gone, head + 1 - DEPTH), gone)
+    head, memory, _, stored, ready_steps, ready, drawable, oldest = claim(
+        marks, lane, final, head, memory, gone, stored, ready_steps, ready, drawable, oldest, counted, LOOKBACK, LANES,
+        ROWS, DEPTH, TOGETHER,
+    )  # fmt: skip
+    gone = room
     for o in tl.static_range(len(OBS_WORDS)):
         begin = at * OBS_STRIDES[o] + OBS_OFFSETS[o]
-        put(obs_rows[o], begin, nexts[o], lane * OBS_WORDS[o], follows, OBS_WORDS[o], BLOCK)
+        newest_frame = (lane * OBS_FRAMES[o] + OBS_FRAMES[o] - 1) * OBS_WORDS[o]
+        put(obs_rows[o], begin, nexts[o], newest_frame, follows, OBS_WORDS[o], BLOCK)
     tl.debug_barrier()
-    tl.store(marks + at, (head * 0).to(tl.uint8), follows)
+    tl.store(marks + at, first.to(tl.uint8), follows)
     held = tl.where(going, head, held)
     holds = (held > 0) & (held == head)
     complete = tl.maximum(ready, head - SPAN + holds.to(tl.int64))
-    ready = tl.where(active, tl.where(ended, head, complete), ready)
+    ready = tl.where(active, tl.where(over, head, complete), ready)
     tl.debug_barrier()
 
     # What can be drawn now.

@@ -20,7 +20,8 @@ from ..buffer import ReplayBuffer
 from ..checkpoints._snapshot import Facts, restore
 from ..storage import Ram
 from ._layout import Layout
-from ._ops_write import storage, unit_at
+from ._ops_call import storage
+from ._ops_write import unit_at
 from ._random import philox_of
 from ._state import ANCHORS_SEEN, DRAWN, ROW_COUNTERS, SEEN, STALE, UPDATED, State
 

@@ -57,7 +57,7 @@ class DeviceBuffer:
     `numpy.random.Generator(numpy.random.Philox(seed))`: same ids, weights and fields, bit by bit.
 
     Args:
-        schema: The fields of a step; dtypes that PyTorch has, no stacks of frames.
+        schema: The fields of a step; dtypes that PyTorch has.
         capacity: Steps that are kept, over all lanes (>= `num_envs`).
         num_envs: Lanes, one for each environment; every call is about all of them, with masks.
         item: `Transitions(...)`, or `Sequences(...)` that end with their episode.
@@ -158,6 +158,7 @@ class DeviceBuffer:
         self._state = State.new(self._layout, spec, powers_of(item).astype(np.float32), key, position, device)
         self.kernels = kernels or ("triton" if device.type == "cuda" and find_spec("triton") else "ops")
         made = Ops if self.kernels == "ops" else _triton_kernels()
+        runs += 2 * self._layout.history  # with a final observation, and where a stream begins
         self._kernels: Kernels = made(self._layout, self._state, item, self._settings, runs)
         self._arguments, self._late = Arguments(self._layout, device), Late(self._state.flags)
         self._lock = threading.Condition(threading.Lock())
@@ -221,7 +222,8 @@ class DeviceBuffer:
     ) -> Tensor:
         """Add one step of every lane, or of those of `mask`; does not wait.
 
-        All are tensors on the buffer's device with the schema's dtypes and the leading axis `[L]`.
+        All are tensors on the buffer's device with the schema's dtypes and the leading axis `[L]`; stacked fields are
+        given as whole stacks, whose older frames take rows of their own where a stream begins otherwise than padded.
 
         Args:
             next_obs: Observations after the step, nested as in the schema.
