@@ -60,6 +60,8 @@ def program(twins: Twins, steps: int, every: int | None) -> None:
             twins.clear()
         if i % 3 == 0:
             twins.sample(32)
+        if i % 5 == 0:
+            twins.write()
         if twins.device.sampler.prioritizes and i % 4 == 0:
             twins.update()
             twins.sample(9, beta=0.7)

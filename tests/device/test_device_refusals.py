@@ -13,6 +13,10 @@ import torch
 import relive
 
 SCHEMA = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
+WRITABLE = relive.Schema(
+    obs=relive.Field((3,)), action=relive.Field(), value=relive.Field(writable=True),
+    state=relive.Field(every=2, writable=True),
+)  # fmt: skip
 GOALS = relive.Schema(obs={"achieved_goal": relive.Field(), "desired_goal": relive.Field()}, action=relive.Field())
 
 
@@ -147,6 +151,50 @@ def test_late_errors(mistake: str, told_by: str) -> None:
         buffer.add(**step(t))
     assert (buffer.sample(4).ids >= 0).all()
     buffer.check()
+
+
+@pytest.mark.parametrize(
+    ("ids", "fields", "text"),
+    [
+        ([0], {}, "a field to write"),
+        ([0], {"obs": torch.ones(1, 3)}, "a writable field \\(`state`, `value`\\)"),
+        ([0], {"value": torch.ones(2)}, "of shape `\\(1,\\)`"),
+        ([0], {"value": torch.ones(1, dtype=torch.float64)}, "torch.float32"),
+        ([0.5], {"value": torch.ones(1)}, "int64 ids"),
+        (["late"], {"value": torch.ones(1)}, "a tensor"),
+    ],
+)
+def test_values_that_are_not_written(ids: list[Any], fields: dict[str, Any], text: str) -> None:
+    buffer = made(WRITABLE, item=relive.Sequences(2, starts=2))
+    with pytest.raises(relive.ArgumentError, match=text):
+        buffer.write(ids if ids == ["late"] else torch.tensor(ids), **fields)
+
+
+@pytest.mark.parametrize(
+    ("ids", "name", "error", "text"),
+    [
+        ([0, 4000], "value", relive.StaleId, r"1 ids that no step ever had.*DeviceBuffer.write"),
+        ([0, -2], "value", relive.StaleId, "1 ids that no step ever had"),
+        ([0, 4], "state", relive.ArgumentError, "1 ids of steps at which a field is not kept"),
+    ],
+)
+def test_late_errors_of_writes(ids: list[int], name: str, error: type[Exception], text: str) -> None:
+    """All or nothing; of several values for one step the last one counts."""
+    buffer = made(WRITABLE, item=relive.Sequences(2, starts=2))
+    for t in range(4):
+        buffer.add(**step(t), value=torch.full((4,), float(t)), state=torch.full((4,), float(t)))
+    before = {name: tensor.clone() for name, tensor in buffer._state.arrays().items()}
+    buffer.write(torch.tensor(ids), **{name: torch.tensor([8.0, 9.0])})
+    assert all(torch.equal(before[name], tensor) for name, tensor in buffer._state.arrays().items())
+    with pytest.raises(error, match=text):
+        buffer.check()
+    buffer.check()
+    buffer.write(torch.tensor([[0, 8], [0, -1]]), **{name: torch.tensor([[5.0, 6.0], [7.0, 8.0]])})
+    buffer.write(torch.empty((0, 2), dtype=torch.int64), **{name: torch.empty(0, 2)})
+    buffer.check()
+    host = buffer.host()
+    found = dict(zip(*(host.column(each).reshape(-1).tolist() for each in ("ids", name)), strict=True))
+    assert (found[0], found[8]) == (7.0, 6.0)
 
 
 @pytest.mark.parametrize("sampler", [relive.Uniform(), relive.Prioritized()])

@@ -28,7 +28,7 @@ CASES += [
 
 def buffer_on(device: Any, sampler: Any, item: Any, stack: int | None) -> relive.DeviceBuffer:
     obs = {"state": relive.Field((3,)), "image": relive.Field((4, 50), "uint8", stack=stack)}
-    carry = relive.Field((3,), every=getattr(item, "starts", 1))
+    carry = relive.Field((3,), every=getattr(item, "starts", 1), writable=True)
     schema = relive.Schema(obs=obs, action=relive.Field((2,)), carry=carry)
     choices = {"item": item, "sampler": sampler, "device": device, "seed": 0}
     return relive.DeviceBuffer(schema, 40 * LANES, num_envs=LANES, **choices)
@@ -59,6 +59,7 @@ def calls(buffer: relive.DeviceBuffer, device: Any, stack: int | None) -> dict[s
         "sample": lambda: [*buffer.sample(N).values()],
         "cut": lambda: buffer.cut(mask),
         "priorities": lambda: buffer.priorities(ids),
+        "write": lambda: buffer.write(ids, carry=torch.ones((N, 3), device=device)),
     }
     if buffer.sampler.prioritizes:
         errors = torch.ones(N, dtype=torch.float32, device=device)
@@ -104,6 +105,7 @@ def test_one_graph(sampler: Any, item: Any, stack: int | None) -> None:
         batch = buffer.sample(N)
         if buffer.sampler.prioritizes:
             buffer.update_priorities(batch.ids, errors)
+        buffer.write(batch.ids, carry=batch.carry.reshape(N, -1)[:, :3] + 1)
         return [ids, *batch.obs.values(), batch.reward, batch.next_obs.state, batch.carry, batch.weights, batch.ids]
 
     rng = np.random.default_rng(0)

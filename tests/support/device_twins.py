@@ -16,6 +16,7 @@ FIELDS: dict[str, Any] = {
     "action": relive.Field((2,)),
     "log_prob": relive.Field((), "float64"),
     "flag": relive.Field((), "bool"),
+    "value": relive.Field((2,), writable=True),
 }
 ARRAYS = ("ring/marks", "ring/counters", "ring/clock", "ring/given", "sampler/priorities", "sampler/priorities.state",
           "sampler/priorities.draws")  # fmt: skip
@@ -55,7 +56,12 @@ class Twins:
         stacks: dict[str, dict[str, Any]] | None = None,
         **choices: Any,
     ) -> None:
-        carry = {"carry": {"h": relive.Field((3,), every=every), "age": relive.Field((), "int16", every=every)}}
+        carry = {
+            "carry": {
+                "h": relive.Field((3,), every=every, writable=True),
+                "age": relive.Field((), "int16", every=every),
+            }
+        }
         plain: dict[str, relive.Field] = FIELDS["obs"]
         self.stacked = {
             name: relive.Field(plain[name].shape, plain[name].dtype, **stack) for name, stack in (stacks or {}).items()
@@ -107,6 +113,7 @@ class Twins:
             "reward": (rng.standard_normal(lanes) * (rng.random(lanes) < 0.8)).astype(np.float32),  # -0.0, too
             "log_prob": rng.standard_normal(lanes),
             "flag": rng.random(lanes) < 0.5,
+            "value": rng.standard_normal((lanes, 2)).astype(np.float32),
             "terminated": terminated,
             "truncated": truncated,
         }
@@ -159,6 +166,16 @@ class Twins:
             errors = self.rng.standard_normal(len(ids)) * 10.0 ** self.rng.integers(-6, 6)
             self.host.update_priorities(ids, errors)
             self.device.update_priorities(torch.from_numpy(ids), torch.from_numpy(errors))
+
+    def write(self) -> None:
+        """Other values for items of the last batch and of an early one, some twice, some for no step."""
+        if self.drawn:
+            ids = np.concatenate((self.drawn[-1], self.drawn[-1][:8], self.drawn[max(0, len(self.drawn) - 9)], [-1]))
+            values = {"value": self.rng.standard_normal((len(ids), 2)).astype(np.float32)}
+            if self.every:
+                values["carry"] = {"h": self.rng.standard_normal((len(ids), 3)).astype(np.float32)}
+            self.host.write(ids, **values)
+            self.device.write(torch.from_numpy(ids), **tensors(values))
 
     def assert_same_arrays(self) -> None:
         """All of the ring's arrays and the sampler's, byte by byte; what stands behind the end of a lane, too."""

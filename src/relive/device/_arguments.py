@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .._base.nests import paths
 from .._buffer.choices import Choices
 from ..errors import ArgumentError, message
 from ..items import Sequences, Transitions
 from ..samplers import Prioritized, Uniform
-from ._layout import Layout
+from ._layout import Layout, Part
 from ._ops_write import Step
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -114,6 +116,32 @@ class Arguments:
         if found.dtype != torch.int64 or found.ndim != 1:
             raise ArgumentError(message("int64 ids of shape `(n,)`", _described(found), at))
         return found
+
+    def written(self, ids: Any, fields: Mapping[str, Any]) -> tuple[Tensor, list[tuple[Part, Tensor]]]:
+        """Ids, int64 `[n]`, and for each field that is to be written its values as bytes `[n, bytes]`.
+
+        Raises:
+            ArgumentError: A field is not writable, or a tensor has another shape or dtype, or is elsewhere.
+        """
+        which, at = self._tensor(ids, "$.ids"), "DeviceBuffer.write"
+        if which.dtype != torch.int64:
+            raise ArgumentError(message("int64 ids", _described(which), "$.ids"))
+        parts, found = {part.keys: part for part in self._layout.parts if part.writable}, []
+        names = ", ".join(f"`{'.'.join(keys)}`" for keys in parts) or "none"
+        for keys, value in paths(fields):
+            if keys not in parts:
+                wanted, remedy = f"a writable field ({names})", "declare it as `Field(..., writable=True)`"
+                raise ArgumentError(message(wanted, f"`{'.'.join(keys)}`", at, remedy))
+            part, given = parts[keys], self._tensor(value, f"$.{'.'.join(keys)}").detach()
+            shape = (*which.shape, *part.shape)
+            if given.dtype != part.dtype or given.shape != shape:
+                wanted = f"`{part.dtype}` of shape `{tuple(shape)}`"
+                raise ArgumentError(message(wanted, _described(given), f"$.{'.'.join(keys)}"))
+            count = which.numel()
+            found.append((part, given.reshape(count, math.prod(part.shape)).view(torch.uint8).view(count, part.nbytes)))
+        if not found:
+            raise ArgumentError(message("a field to write", "none", at))
+        return which.reshape(-1), found
 
     def td_errors(self, td_error: Any, ids: Tensor, at: str) -> Tensor:
         """TD errors, one for each id, of `[B]` or `[B, 1]`; of any floating-point dtype."""

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ._layout import Part
 from ._ops_gather import Fields
 from ._ops_write import Step
 
@@ -27,6 +28,9 @@ class Kernels(Protocol):
 
     def update(self, ids: Tensor, td_error: Tensor) -> None:
         """Set priorities, all or nothing."""
+
+    def write(self, ids: Tensor, values: list[tuple[Part, Tensor]]) -> None:
+        """Write values, bytes `[n, bytes]`, to the steps with these ids, all or nothing."""
 
     def priorities(self, ids: Tensor) -> Tensor:
         """Raw priorities, float64 `[B]`; NaN where an item cannot be drawn."""

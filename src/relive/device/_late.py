@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..errors import NotEnoughData, PriorityError, StaleId, event
+from ..errors import ArgumentError, NotEnoughData, PriorityError, StaleId, event
 from ._seen import Seen
-from ._state import EMPTY, NOT_FINITE, UNFIT, UNKNOWN
+from ._state import EMPTY, MISPLACED, NOT_FINITE, UNFIT, UNKNOWN, UNWRITTEN
 
 _WHY = "found on the device by an earlier call, and nothing was changed by it"
 _ERRORS: dict[int, tuple[type[Exception], str, str]] = {
     UNKNOWN: (StaleId, "ids that no step ever had", "DeviceBuffer.update_priorities(ids)"),
     NOT_FINITE: (PriorityError, "TD errors that are not finite", "DeviceBuffer.update_priorities(td_error)"),
     EMPTY: (NotEnoughData, "draws from a buffer without items", "DeviceBuffer.sample"),
+    UNWRITTEN: (StaleId, "ids that no step ever had", "DeviceBuffer.write(ids)"),
+    MISPLACED: (ArgumentError, "ids of steps at which a field is not kept", "DeviceBuffer.write(ids)"),
     UNFIT: (PriorityError, "priorities that are negative or not finite", "DeviceBuffer.add(priority)"),
 }
 
@@ -21,7 +23,7 @@ class Late:
     """Raises what the counts of errors say, once; of a device that does not tell by itself only in `check`.
 
     Args:
-        flags: The counts, int64 `[8]`.
+        flags: The counts, int64 `[9]`.
     """
 
     def __init__(self, flags: Tensor) -> None:
@@ -31,7 +33,7 @@ class Late:
         """Raise an error that has become known; nothing is waited for.
 
         Raises:
-            PriorityError, StaleId, NotEnoughData: A call before this one found it.
+            PriorityError, StaleId, NotEnoughData, ArgumentError: A call before this one found it.
         """
         counts = self._seen.look()
         if counts is not None:

@@ -36,6 +36,7 @@ class Part(NamedTuple):
         stack: Frames that one value shows, each of which has a row; 0: values have no axis of frames.
         repeats: Whether a stream's first frame stands for those before it; else zeros do.
         behind: Whether frames are the last axis of what is given and drawn; else they are the first of a value.
+        writable: Whether it may be written back. Then it has an array of its own.
     """
 
     keys: tuple[str, ...]
@@ -49,6 +50,7 @@ class Part(NamedTuple):
     stack: int
     repeats: bool
     behind: bool
+    writable: bool
 
     @property
     def frames(self) -> int:
@@ -122,7 +124,7 @@ class Layout(Frozen):
             observed = column.keys[0] == "obs"
             dtype, every = _dtype_of(column), field.every or 0
             kind = dtype, field.shape, observed, every, field.stack or 0, field.pad == "first", bool(field.stack_axis)
-            parts.append(Part(column.keys, array, offset, field.nbytes, *kind))
+            parts.append(Part(column.keys, array, offset, field.nbytes, *kind, field.writable))
         return cls(
             lanes=lanes,
             rows=rows,
@@ -170,6 +172,11 @@ class Layout(Frozen):
     def states(self) -> list[Part]:
         """The fields that are kept at every so many steps."""
         return [part for part in self.parts if part.every]
+
+    @property
+    def writable(self) -> set[str]:
+        """The arrays of fields that may be written back."""
+        return {part.array for part in self.parts if part.writable}
 
     @property
     def stacked(self) -> list[Part]:

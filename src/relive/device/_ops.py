@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from ..items import Sequences
-from ._layout import Layout
+from ._layout import Layout, Part
 from ._ops_gather import Fields, Readable, Reader, ReadTransitions
 from ._ops_sampler import Anchors, Follower, Proportions
 from ._ops_sequences import ReadSequences
+from ._ops_values import write
 from ._ops_write import Step, add, clear, cut, fit
 from ._state import DRAWN, EMPTY, State
 from ._update import locate
@@ -74,6 +75,10 @@ class Ops:
 
     def update(self, ids: Tensor, td_error: Tensor) -> None:
         self._sampler.update(ids, td_error)
+
+    def write(self, ids: Tensor, values: list[tuple[Part, Tensor]]) -> None:
+        if len(ids):
+            write(self._layout, self._state, ids, values)
 
     def priorities(self, ids: Tensor) -> Tensor:
         marks = self._state.marks.view(-1, self._layout.lanes, self._layout.block)

@@ -15,8 +15,8 @@ from .._ring.lanes import COUNTERS
 from ._layout import Layout
 
 # What the entries of `flags` count, which the host reads later.
-DRAWN, STALE, UNKNOWN, NOT_FINITE, UPDATED, EMPTY, UNFIT = range(7)
-FLAGS = 8
+DRAWN, STALE, UNKNOWN, NOT_FINITE, UPDATED, EMPTY, UNFIT, UNWRITTEN, MISPLACED = range(9)
+FLAGS = 9
 
 MARKS, ROW_COUNTERS, CLOCK, GIVEN = "ring/marks", "ring/counters", "ring/clock", "ring/given"
 TREE, TREE_STATE, DRAWS = "sampler/priorities", "sampler/priorities.state", "sampler/priorities.draws"
@@ -46,7 +46,7 @@ class State(NamedTuple):
         ends: int64 `[L, 4]`: anchors that ever went, and that ever came.
         key: int64 `[2]`, of the random numbers.
         position: int64 `[1]`: random words used so far.
-        flags: int64 `[8]`.
+        flags: int64 `[9]`.
         observed: For each array of fields uint8 `[bytes]`: 255 for bytes of the observation.
         discounts: float32 `[n + 1]`: powers of gamma.
     """

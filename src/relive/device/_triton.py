@@ -37,6 +37,7 @@ class Triton:
         self._layout, self._state, self._settings = layout, state, settings
         self._ops = Ops(layout, state, item, settings, runs)
         self.cut, self.clear, self.priorities = self._ops.cut, self._ops.clear, self._ops.priorities
+        self.write = self._ops.write
         alpha, initial = (None, 1.0) if settings is None else (settings.alpha, settings.initial)
         self._write, self._read = Write(layout, state, alpha, initial, runs), _reader(layout, state, item)
         self._tree = None if settings is None else Tree.of(layout.slots, state.tree, state.sums)

@@ -34,7 +34,7 @@ class Instant(NamedTuple):
     """All that changes in place, as it was at one instant: copies on the device. Rows that are stored stay as they are.
 
     Attributes:
-        arrays: All but the fields of the steps, by their names in a storage.
+        arrays: All but the fields of the steps that are never written back, by their names in a storage.
         next: For each array of fields what stands behind the newest step of each lane, uint8 `[L, bytes]`.
         flags: int64 `[8]`.
         key: int64 `[2]`.
@@ -57,8 +57,12 @@ class Instant(NamedTuple):
         if last is None:
             last = torch.zeros(0, dtype=torch.int64, device=device), torch.zeros(0, device=device)
         return cls(
-            arrays={name: array.clone() for name, array in state.arrays().items() if name not in state.columns},
-            next={array: data[at] for array, data in state.rows.items()},
+            arrays={
+                name: array.clone()
+                for name, array in state.arrays().items()
+                if name not in state.columns or name in layout.writable
+            },
+            next={array: data[at] for array, data in state.rows.items() if array not in layout.writable},
             flags=state.flags.clone(),
             key=state.key.clone(),
             position=state.position.clone(),
@@ -161,9 +165,11 @@ class Twin:
         layout, state = self._layout, self._state
         of_lanes, of_rows = torch.from_numpy(lanes), torch.from_numpy(rows)
         at = storage(layout, of_rows, of_lanes)
-        for array, data in state.rows.items():
-            self._bytes_of(array)[at.numpy()] = self._from.rows(data, at)
+        for array in state.rows.keys() - layout.writable:
+            self._bytes_of(array)[at.numpy()] = self._from.rows(state.rows[array], at)
         for part in layout.states:
+            if part.writable:
+                continue
             units = torch.unique(unit_at(layout, part, of_rows, of_lanes))
             self._bytes_of(part.array)[units.numpy()] = self._from.rows(state.states[part.array], units)
 

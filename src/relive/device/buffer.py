@@ -72,7 +72,7 @@ class DeviceBuffer:
     Raises:
         ArgumentError: A choice of another kind, or one that a device buffer lacks; the message says what works.
 
-    `add`, `sample`, `update_priorities`, `cut`, `clear` and `priorities` never wait; `check`, `len`, `stats`,
+    `add`, `sample`, `update_priorities`, `write`, `cut`, `clear` and `priorities` never wait; `check`, `len`, `stats`,
     `can_sample`, `host`, `save` and `repr` do. Mistakes in values that only the device sees (TD errors that are not
     finite, ids that no step had, a draw when there are no items) change nothing; a later call raises them, once, and
     `check()` at once.
@@ -313,6 +313,22 @@ class DeviceBuffer:
         with self._turn():
             return self._kernels.priorities(which)
 
+    def write(self, ids: Any, **fields: Any) -> None:
+        """Write values back to stored steps, as `ReplayBuffer.write` does; does not wait.
+
+        Late ids and -1 are left out; of several for one step the last one counts.
+
+        Args:
+            ids: Of steps, int64 of any shape.
+            **fields: Values `[*ids.shape, *shape]` of fields that are `writable=True`, in their dtypes.
+
+        Raises:
+            ArgumentError: A field is not writable, or a tensor has another shape or dtype, or is elsewhere.
+        """
+        which, values = self._arguments.written(ids, fields)
+        with self._turn():
+            self._kernels.write(which, values)
+
     def cut(self, mask: Any = None) -> None:
         """End the streams of lanes, as a reset by hand does; does not wait.
 
@@ -333,7 +349,7 @@ class DeviceBuffer:
         """Wait for the device, and raise what it found.
 
         Raises:
-            PriorityError, StaleId, NotEnoughData: A call before this one found it.
+            PriorityError, StaleId, NotEnoughData, ArgumentError: A call before this one found it.
         """
         with self._lock:
             self._late.check()
