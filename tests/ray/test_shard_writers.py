@@ -170,6 +170,36 @@ def test_updates_go_with_the_next_draw_which_sees_them() -> None:
     assert (shards.sample(100).ids <= 2).sum() > 80
 
 
+def test_values_are_written_back_to_their_steps() -> None:
+    """By ids of steps of sequences, over all shards; a shard that is dead drops its own."""
+    schema = relive.Schema(
+        obs=relive.Field((2,), "int64"), action=relive.Field(), value=relive.Field((3,), "int64", writable=True)
+    )
+    item = relive.Sequences(4, step_ids=True)
+    shards, lines = local_shards(schema, 64 * LANES, num_envs=LANES, shards=3, item=item, save_dir=None)
+    envs = Counting()
+    with shards.writer() as writer:
+        for _ in range(40):
+            writer.add(**envs.step(np.arange(LANES)), value=np.zeros((LANES, 3), np.int64))
+    batch = shards.sample(64)
+    assert (batch.step_ids[:, 0] == batch.ids).all()
+    number = batch.obs[..., :1] + 100 * batch.obs[..., 1:]
+    assert shards.write(batch.step_ids, value=np.repeat(number, 3, axis=2)) == batch.mask.sum()
+    for _ in range(4):
+        again = shards.sample(64)
+        written = np.isin(again.step_ids, batch.step_ids) & again.mask
+        assert written.any()
+        assert (again.value == (again.obs[..., :1] + 100 * again.obs[..., 1:]) * written[..., None]).all()
+    assert shards.write([-1, 2**40], value=np.zeros((2, 3), np.int64)) == 0
+    with pytest.raises(relive.ArgumentError, match="a writable field"):
+        shards.write(batch.ids, action=batch.ids * 1.0)
+    with pytest.raises(relive.SchemaError, match="shape"):
+        shards.write(batch.ids, value=batch.ids)
+    lines.kill(1)
+    of_others = (batch.ids % LANES % 3 != 1).sum()
+    assert shards.write(batch.ids, value=np.zeros((64, 3), np.int64)) == of_others
+
+
 def test_what_was_dropped_leaves_a_cut() -> None:
     """Without `next_obs` only a cut tells that the step before a gap is not followed by the one behind it."""
     shards, lines = made(shards=1, save_dir=None)

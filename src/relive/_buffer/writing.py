@@ -24,10 +24,9 @@ _MARGIN = 64
 
 
 class Value(NamedTuple):
-    """What a column gets: its number in the schema, the column, and a value for each id."""
+    """What a column gets: its number in the schema, and a value for each id."""
 
     number: int
-    column: Column
     values: Array
 
 
@@ -38,6 +37,11 @@ def write(core: Core, ids: Any, fields: Mapping[str, Any]) -> int:
     which = integers(given.reshape(-1), f"{_AT}(ids)")
     if not core.access.may_write:
         raise ReliveError(message("the process that made the buffer", "another one", _AT))
+    return put(core, which, values)
+
+
+def put(core: Core, which: Int64, values: list[Value]) -> int:
+    """Write values to the steps with these ids, `[n]`; how many were written."""
     with core.lock.alone():
         core.access.look()
         written = _stored(core, which)
@@ -45,11 +49,12 @@ def write(core: Core, ids: Any, fields: Mapping[str, Any]) -> int:
             which = which[written]
             values = [value._replace(values=value.values[written]) for value in values]
         rows, lanes = np.divmod(which, core.ring.lanes)
-        for _, column, _ in values:
+        columns = [core.schema.columns[value.number] for value in values]
+        for column in columns:
             if column.field.every is not None:
                 _check_kept(core, which, column)
         with Journal() as journal:
-            for number, column, array in values:
+            for column, (number, array) in zip(columns, values, strict=True):
                 journal.put(core.ring.columns[number], core.ring.units(rows, lanes, column.field.every), array)
             core.tally.written += len(which)
         _check_still_there(core, which)
@@ -74,7 +79,7 @@ def parsed(schema: Schema, lead: tuple[int, ...], fields: Mapping[str, Any]) -> 
             raise ArgumentError(message(f"a writable field ({names})", f"`{'.'.join(keys)}`", at, remedy))
         number, column = known[keys]
         array = canonical(value, column, lead, 0)
-        found.append(Value(number, column, array if len(lead) == 1 else array.reshape(-1, *array.shape[len(lead) :])))
+        found.append(Value(number, array if len(lead) == 1 else array.reshape(-1, *array.shape[len(lead) :])))
     return found
 
 

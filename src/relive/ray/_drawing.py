@@ -12,6 +12,7 @@ import numpy as np
 
 from .._base.capabilities import completed
 from .._base.types import Bool, Float64, Int64
+from .._buffer.writing import Value
 from ..batch import Batch
 from ..errors import NotEnoughData, StorageError, event, message
 from ..samplers import Sampler
@@ -310,14 +311,25 @@ class Drawer:
             else:
                 self._held.setdefault(shard, []).append((ids[chosen], td_error[chosen]))
         if wait:
-            return self._applied(self._sent(), ALONE)
+            return self._applied(self._sent(), ALONE, stale=True)
         if any(len(updates) > _UPDATES for updates in self._held.values()):
             self.settle()
         return None
 
     def settle(self) -> None:
         """Send the updates that wait for a draw, and wait for them."""
-        self._applied(self._sent(), 0.0)
+        self._applied(self._sent(), 0.0, stale=True)
+
+    def write(self, ids: Int64, values: list[Value]) -> int:
+        """Write values back to steps; how many were written."""
+        shards, sent = ids % self._plan.num_envs % self._plan.shards, []
+        for shard in np.unique(shards).tolist():
+            chosen = shards == shard
+            if not self.health.missing[shard]:
+                parts = [value._replace(values=value.values[chosen]) for value in values]
+                promise = self._transport.call(shard, "write", ids[chosen], parts, self.health.largest)
+                sent.append((shard, int(chosen.sum()), promise))
+        return self._applied(sent, ALONE, stale=False)
 
     def _sent(self) -> list[tuple[int, int, Any]]:
         """The updates that wait, sent: shard, how many, and the promise."""
@@ -329,7 +341,8 @@ class Drawer:
         self._held.clear()
         return sent
 
-    def _applied(self, sent: list[tuple[int, int, Any]], alone: float) -> int:
+    def _applied(self, sent: list[tuple[int, int, Any]], alone: float, stale: bool) -> int:
+        """How many were applied of what was sent; `stale`: what was not is counted."""
         shards, promises = [shard for shard, _, _ in sent], [promise for _, _, promise in sent]
         ready, applied = self._kept(promises, shards, self.clock() + alone) if sent else [], 0
         for (shard, count, promise), done in zip(sent, ready, strict=True):
@@ -341,7 +354,7 @@ class Drawer:
                 applied += number
             except ShardUnavailable as error:
                 self.health.miss(shard, str(error), error.final)
-                self.stale += count
+                self.stale += count * stale
         return applied
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .._base.types import Array, Float64, Int64
+from .._buffer.writing import Value, put
 from .._schema.step_parser import Step
 from ..buffer import ReplayBuffer
 from ..checkpoints._saving import Saved
@@ -48,7 +49,7 @@ class Shard:
 
     def __init__(self, plan: Plan, number: int, ledger: Ledger) -> None:
         self._plan, self._number = plan, number
-        self._added = self._kept = self._stale = self._updated = 0
+        self._added = self._kept = self._stale = self._updated = self._written = 0
         self._largest = 0.0  # that other shards were heard to have
         # Of each writer, the last block that came; of each lane, the writer that wrote last.
         self._seen: dict[str, int] = {}
@@ -138,6 +139,9 @@ class Shard:
             fields = packed(self._plan.item, dict(batch._fields))
             del fields["weights"]
             fields["ids"] = self.ids.outer(fields["ids"])
+            if "step_ids" in fields:
+                inner = fields["step_ids"]
+                fields["step_ids"] = np.where(inner < 0, -1, self.ids.outer(np.maximum(inner, 0)))
             return Drawn(fields, masses), self._status(share)
 
     def update(self, ids: Int64, td_error: Float64, largest: float) -> tuple[int, ShardStatus]:
@@ -145,6 +149,14 @@ class Shard:
         with self._call(largest):
             applied = self._update(ids, td_error)
             return applied, self._status(self.buffer.share())
+
+    def write(self, ids: Int64, values: list[Value], largest: float) -> tuple[int, ShardStatus]:
+        """Write values back to steps; how many were written. Ids of steps that were lost or overwritten are dropped."""
+        with self._call(largest):
+            own, known = self.ids.inner(ids, self.buffer.next_rows)
+            ours = [value._replace(values=value.values[known]) for value in values]
+            self._written += (written := put(self.buffer._core, own, ours) if len(own) else 0)
+            return written, self._status(self.buffer.share())
 
     def _update(self, ids: Int64, td_error: Float64) -> int:
         own, known = self.ids.inner(ids, self.buffer.next_rows)
@@ -231,7 +243,7 @@ class Shard:
     def save_by_clock(self) -> None:
         """Save into `save_dir` if anything changed, and wait for the end."""
         with self._lock:
-            mark = (self._added, len(self.buffer), self._updated)
+            mark = (self._added, len(self.buffer), self._updated, self._written)
             saved = self._keeper.save_if_changed(mark, self.buffer, self.ids, self._seen)
         if saved is not None:
             saved.wait()

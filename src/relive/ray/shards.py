@@ -10,8 +10,10 @@ import numpy as np
 
 from .._base import check
 from .._base.capabilities import completed
+from .._base.narrow import as_array
 from .._base.priorities import check_errors
-from .._buffer.arguments import generator, ids_of, lanes_of, no_priorities, td_errors
+from .._buffer.arguments import generator, ids_of, integers, lanes_of, no_priorities, td_errors
+from .._buffer.writing import parsed
 from .._flow.limiter import RateLimiter, checked
 from .._flow.prefetch import converter
 from .._ring.lanes import BOUNDARIES
@@ -231,6 +233,28 @@ class Shards:
         check_errors(errors, sampler.eps)
         with self._draws.lock:
             return self._drawer.update(numbers, errors, wait=not self._draws.prefetching)
+
+    def write(self, ids: Any, **fields: Any) -> int:
+        """Write values back to stored steps, as `ReplayBuffer.write` does.
+
+        Ids whose step was overwritten or lost with its shard are dropped, as are those of a shard that does not answer.
+
+        Returns:
+            How many were written.
+
+        Raises:
+            SchemaError: Values of another shape or dtype. Nothing was sent.
+            ArgumentError: A field is not writable. Nothing was sent.
+        """
+        given = as_array(ids)
+        values = parsed(self._running().schema, given.shape, fields)
+        which = integers(given.reshape(-1), "Shards.write(ids)")
+        named = which >= 0
+        if not named.all():
+            which = which[named]
+            values = [value._replace(values=value.values[named]) for value in values]
+        with self._draws.lock:
+            return self._drawer.write(which, values)
 
     def prefetch(
         self, batch_size: int, *, depth: int = 4, to: str | None = None, device: Any = None, beta: float | None = None
