@@ -126,7 +126,8 @@ class _Changed(Batch):
 
     def _changed(self, name: str) -> Any:
         value = self._fields[name]
-        changed = _Changed(value, self._change) if type(value) is dict else self._change(value)
+        nests = type(value) is dict or isinstance(value, Batch)
+        changed = _Changed(value, self._change) if nests else self._change(value)
         # Where another thread was faster both have what it made.
         return changed if name in _METHODS else self.__dict__.setdefault(name, changed)
 

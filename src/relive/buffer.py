@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from ._flow.limiter import RateLimiter
     from ._flow.prefetch import Prefetched
+    from ._flow.transform import Change
     from .checkpoints._saving import Saved
     from .checkpoints.autosave import Autosave
     from .processes.writer import Writer
@@ -299,6 +300,7 @@ class ReplayBuffer:
         to: str | None = None,
         device: Any = None,
         beta: float | None = None,
+        transform: Change | None = None,
     ) -> Prefetched:
         """Draw in a background thread, so that the next batches are there when the learner asks for them.
 
@@ -314,14 +316,19 @@ class ReplayBuffer:
                 or `"numpy"`: they stay as they are.
             device: Where tensors or JAX's arrays go.
             beta: As in `sample`.
+            transform: A function `f(batch, rng)` that returns the batch to hand out. The thread calls it, before `to`
+                converts, so it has NumPy arrays, which it may change. `rng` is a `numpy.random.Generator` of this batch
+                alone, `default_rng(copy.deepcopy(buffer.rng).integers(2**32, size=8, dtype=np.uint32))` just before
+                the draw: a loaded buffer repeats it, and the draws are those without a function.
 
         Returns:
             An iterator of batches, which belong to the caller, and a context manager, whose end stops the thread. What
-            a draw raises, such as `NotEnoughData`, is raised in place of its batch, and ends the iteration. With a
-            limiter the thread waits as `sample` would; leaving the `with` block ends that.
+            a draw or `transform` raises, such as `NotEnoughData`, is raised in place of its batch, and ends the
+            iteration. With a limiter the thread waits as `sample` would; leaving the `with` block ends that.
 
         Raises:
-            ArgumentError: An argument outside these limits, `beta` without priorities, or a `device` without tensors.
+            ArgumentError: An argument outside these limits, `beta` without priorities, a `device` without tensors, or
+                a `transform` that is no function. In place of a batch: it returned something else than a `Batch`.
             MissingExtra: The package that `to` names is not installed.
 
         >>> import numpy as np, relive
@@ -335,11 +342,16 @@ class ReplayBuffer:
         ...         assert batch.reward.tolist() == [1.0, 1.0, 1.0, 1.0]
         >>> buffer.stats().drawn
         12
+        >>> def noisy(batch, rng):
+        ...     return relive.Batch({**batch, "obs": batch.obs + 0.01 * rng.standard_normal(batch.obs.shape)})
+        >>> with buffer.prefetch(4, transform=noisy) as batches:
+        ...     next(batches).obs.std() > 0
+        np.True_
         """
         with importing:
             from ._buffer.prefetching import prefetched
 
-        return prefetched(self._core, batch_size, depth, to, device, beta)
+        return prefetched(self._core, batch_size, depth, to, device, beta, transform)
 
     def read(self, ids: Any) -> Batch:
         """Expand the items of given ids, without drawing; weights are 1 and no statistic moves.

@@ -29,6 +29,7 @@ LAYERS = {
     "relive._buffer": 4,
     "relive._flow.pacing": 4,
     "relive._flow.prefetch": 4,
+    "relive._flow.transform": 4,
     "relive.batch": 4,
     "relive.buffer": 4,
     "relive.checkpoints": 4,

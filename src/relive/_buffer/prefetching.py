@@ -7,6 +7,7 @@ from typing import Any
 
 from .._base import check
 from .._flow.prefetch import Prefetched, converter
+from .._flow.transform import Change, Transform
 from ..batch import Batch
 from .arguments import no_priorities, too_many
 from .core import Core
@@ -15,7 +16,15 @@ from .drawing import count, draw
 _AT = "ReplayBuffer.prefetch"
 
 
-def prefetched(core: Core, batch_size: int, depth: int, to: str | None, device: Any, beta: float | None) -> Prefetched:
+def prefetched(
+    core: Core,
+    batch_size: int,
+    depth: int,
+    to: str | None,
+    device: Any,
+    beta: float | None,
+    transform: Change | None,
+) -> Prefetched:
     """`ReplayBuffer.prefetch`."""
     size = check.integer(batch_size, f"{_AT}(batch_size)", minimum=1)
     ahead = check.integer(depth, f"{_AT}(depth)", minimum=1)
@@ -25,7 +34,7 @@ def prefetched(core: Core, batch_size: int, depth: int, to: str | None, device: 
         beta = check.real(beta, f"{_AT}(beta)", low=0.0)
         if not core.sampler.prioritizes:
             raise no_priorities(core.sampler, f"{_AT}(beta)")
-    convert = converter(to, device)
+    change, convert = Transform(transform, f"{_AT}(transform)"), converter(to, device)
     lock, limit = core.lock, core.limit
     account = None if limit is None else limit.drawing_ahead()
 
@@ -34,12 +43,13 @@ def prefetched(core: Core, batch_size: int, depth: int, to: str | None, device: 
         while True:
             with lock.alone():
                 if limit is None or limit.can_sample(size):
+                    seed = change.seed(core.tally.rng)
                     batch = draw(core, size, beta)
                     if account is not None:
                         account.items += size
                     break
             since = limit.wait_to_sample(size, since, stopped)
-        return convert(batch)
+        return convert(change(batch, seed))
 
     def handed_out() -> None:
         with lock.reentrant:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
+from .._base.types import UInt32
+from .._flow.transform import Transform
 from ..batch import Batch
 from ..errors import NotEnoughData, StorageError
 from ._drawing import Drawer, Request
 from ._pace import Pace
+
+# A batch that was asked for, and what its `rng` starts from.
+Asked: TypeAlias = tuple[Request, UInt32]
 
 
 class Draws:
@@ -38,25 +44,30 @@ class Draws:
                 self.pace.wait(size, "Shards.sample")
             return self._collected(self.drawer.ask(size, beta))
 
-    def next_of(self, requests: deque[Request], size: int, depth: int, beta: float | None) -> Batch:
-        """The next of some batches that were asked for, of which there are `depth` afterwards."""
+    def next_of(
+        self, requests: deque[Asked], size: int, depth: int, beta: float | None, transform: Transform
+    ) -> tuple[Batch, UInt32]:
+        """The next of some batches that were asked for, of which there are `depth` afterwards, and its seed."""
         with self.lock:
             if not requests:
                 if self.pace is not None:
                     self.pace.wait(size, "Shards.prefetch")
-                requests.append(self.drawer.ask(size, beta))
-            self._fill(requests, size, depth, beta)
-            batch = self._collected(requests.popleft())
-            self._fill(requests, size, depth, beta)
-            return batch
+                seed = transform.seed(self.drawer.rng)
+                requests.append((self.drawer.ask(size, beta), seed))
+            self._fill(requests, size, depth, beta, transform)
+            request, seed = requests.popleft()
+            batch = self._collected(request)
+            self._fill(requests, size, depth, beta, transform)
+            return batch, seed
 
-    def _fill(self, requests: deque[Request], size: int, depth: int, beta: float | None) -> None:
+    def _fill(self, requests: deque[Asked], size: int, depth: int, beta: float | None, transform: Transform) -> None:
         """Ask for as many as may be; what stands in the way of more is an error only when there is none."""
         while len(requests) < depth:
             if self.pace is not None and not self.pace.may(size * (len(requests) + 1)):
                 return
+            seed = transform.seed(self.drawer.rng)
             try:
-                requests.append(self.drawer.ask(size, beta, alone=0.0))
+                requests.append((self.drawer.ask(size, beta, alone=0.0), seed))
             except (NotEnoughData, StorageError):
                 return
 
@@ -77,14 +88,22 @@ class Ahead(Iterator[Batch]):
         size: Items of a batch.
         depth: How many are asked for ahead.
         beta: As in `Shards.sample`.
-        convert: What is made of them.
+        transform: What a caller makes of them.
+        convert: What is made of these.
     """
 
     def __init__(
-        self, draws: Draws, size: int, depth: int, beta: float | None, convert: Callable[[Batch], Batch]
+        self,
+        draws: Draws,
+        size: int,
+        depth: int,
+        beta: float | None,
+        transform: Transform,
+        convert: Callable[[Batch], Batch],
     ) -> None:
-        self._draws, self._size, self._depth, self._beta, self._convert = draws, size, depth, beta, convert
-        self._requests: deque[Request] = deque()
+        self._draws, self._size, self._depth, self._beta = draws, size, depth, beta
+        self._transform, self._convert = transform, convert
+        self._requests: deque[Asked] = deque()
         self._begun = self._closed = self._looked = False
 
     def __iter__(self) -> Ahead:
@@ -95,14 +114,14 @@ class Ahead(Iterator[Batch]):
             raise StopIteration
         self._begin()
         try:
-            batch = self._draws.next_of(self._requests, self._size, self._depth, self._beta)
+            batch, seed = self._draws.next_of(self._requests, self._size, self._depth, self._beta, self._transform)
             if not self._looked:
                 self._looked = True
                 self._draws.drawer.check_store(batch, self._depth)
+            return self._convert(self._transform(batch, seed))
         except BaseException:
             self.close()
             raise
-        return self._convert(batch)
 
     def __enter__(self) -> Ahead:
         self._begin()

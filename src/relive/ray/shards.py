@@ -16,6 +16,7 @@ from .._buffer.arguments import generator, ids_of, integers, lanes_of, no_priori
 from .._buffer.writing import parsed
 from .._flow.limiter import RateLimiter, checked
 from .._flow.prefetch import converter
+from .._flow.transform import Change, Transform
 from .._ring.lanes import BOUNDARIES
 from ..batch import Batch
 from ..errors import ArgumentError, ReliveError, message
@@ -257,7 +258,14 @@ class Shards:
             return self._drawer.write(which, values)
 
     def prefetch(
-        self, batch_size: int, *, depth: int = 4, to: str | None = None, device: Any = None, beta: float | None = None
+        self,
+        batch_size: int,
+        *,
+        depth: int = 4,
+        to: str | None = None,
+        device: Any = None,
+        beta: float | None = None,
+        transform: Change | None = None,
     ) -> Ahead:
         """Ask for batches before they are needed, so that the shards work while the learner does.
 
@@ -268,6 +276,8 @@ class Shards:
             to: `"torch"` or `"jax"`: what batches are made into; None or `"numpy"`: they stay as they are.
             device: Where tensors or JAX's arrays go.
             beta: As in `sample`.
+            transform: As in `ReplayBuffer.prefetch`, but called when the batch is asked for: there is no thread. `rng`
+                starts from the numbers of this handle's `rng` just before the shards are asked.
 
         Returns:
             An iterator, and a context manager. While it is open, updates of priorities go with the next draws, which
@@ -279,7 +289,8 @@ class Shards:
         at = "Shards.prefetch"
         size, beta = self._checked(batch_size, beta, at)
         ahead = check.integer(depth, f"{at}(depth)", minimum=1)
-        return Ahead(self._draws, size, ahead, beta, converter(to, device))
+        change = Transform(transform, f"{at}(transform)")
+        return Ahead(self._draws, size, ahead, beta, change, converter(to, device))
 
     # Looking, keeping, ending.
 

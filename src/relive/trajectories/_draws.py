@@ -20,10 +20,14 @@ class Draws:
         generator: NumPy's or PyTorch's.
         seed: The seed to write into RLinf's checkpoints; None: the generator's own, if it has at most 32 bits.
         drawn: Whether anything has been drawn.
+
+    Attributes:
+        generator: As above.
+        seed: As above.
     """
 
     def __init__(self, generator: Any, seed: int | None = None, *, drawn: bool = False) -> None:
-        self._generator, self._drawn = generator, drawn
+        self.generator, self._drawn = generator, drawn
         self.seed = _seed_of(generator) if seed is None else seed
 
     @classmethod
@@ -43,17 +47,17 @@ class Draws:
     def integers(self, below: int, n: int) -> Int64:
         """`n` integers in `[0, below)`."""
         self._drawn = True
-        if isinstance(self._generator, np.random.Generator):
-            return self._generator.integers(0, below, n)
+        if isinstance(self.generator, np.random.Generator):
+            return self.generator.integers(0, below, n)
         import torch
 
-        drawn: Int64 = torch.randint(0, below, (n,), generator=self._generator).numpy()
+        drawn: Int64 = torch.randint(0, below, (n,), generator=self.generator).numpy()
         return drawn
 
     def state(self) -> str:
         """The generator's state as JSON, with the seed and whether anything has been drawn."""
-        numpys = isinstance(self._generator, np.random.Generator)
-        state = state_of(self._generator) if numpys else bytes(self._generator.get_state().tolist()).hex()
+        numpys = isinstance(self.generator, np.random.Generator)
+        state = state_of(self.generator) if numpys else bytes(self.generator.get_state().tolist()).hex()
         facts = {"kind": "numpy" if numpys else "torch", "seed": self.seed, "drawn": self._drawn}
         return json.dumps({**facts, "state": state})
 

@@ -142,6 +142,11 @@ class TrajectoryReplayBuffer(Access):
         samples, size = self._store.index.samples, self._store.index.nbytes
         return f"TrajectoryReplayBuffer({len(self)} trajectories, {samples} chunk-steps, {size:,} bytes, {where})"
 
+    @property
+    def rng(self) -> Any:
+        """The generator of draws: NumPy's, or PyTorch's after RLinf's checkpoint was loaded."""
+        return self._draws.generator
+
     def add_trajectories(self, trajectories: Iterable[Any]) -> None:
         """Add trajectories: `Trajectory`s, mappings of fields, or RLinf's own.
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .._base import check
 from .._flow.prefetch import Prefetched
+from .._flow.transform import Change, Transform
+from ..batch import Batch
 from ..errors import ArgumentError, message
-from ..mixture import Sampled
+from ..mixture import Mixture, Sampled
 
 
 class Prefetch(Prefetched):
@@ -16,12 +20,16 @@ class Prefetch(Prefetched):
         batch_size: Rows of a batch.
         batches: How many batches to draw; None draws until `close`.
         ahead: How many batches to draw in advance, >= 1.
+        transform: As in `ReplayBuffer.prefetch`. A batch's generator starts from the numbers of `source.rng`; of a
+            `Mixture`, from those of its `replay` and behind them those of its `demonstrations`. Nothing else may draw
+            from them meanwhile, if batches are to be repeated.
 
     If a draw fails, its error is raised in place of its batch, and the iteration ends. Leaving a `with` block, or
     `close`, stops the thread and the iteration.
 
     Raises:
-        ArgumentError: An argument is outside its limits, or `source` has no `sample`.
+        ArgumentError: An argument is outside its limits, `source` has no `sample`, or with `transform` no generator of
+            NumPy's.
 
     >>> import numpy as np
     >>> from relive.trajectories import Trajectory, TrajectoryReplayBuffer
@@ -32,11 +40,33 @@ class Prefetch(Prefetched):
     [(4, 1), (4, 1), (4, 1)]
     """
 
-    def __init__(self, source: Sampled, batch_size: int, *, batches: int | None = None, ahead: int = 2) -> None:
+    def __init__(
+        self,
+        source: Sampled,
+        batch_size: int,
+        *,
+        batches: int | None = None,
+        ahead: int = 2,
+        transform: Change | None = None,
+    ) -> None:
         if not callable(getattr(source, "sample", None)):
             got = f"`{type(source).__name__}`"
             raise ArgumentError(message("something with `sample`", got, "Prefetch(source)"))
         size = check.integer(batch_size, "Prefetch(batch_size)", minimum=1)
         left = None if batches is None else check.integer(batches, "Prefetch(batches)", minimum=0)
         depth = check.integer(ahead, "Prefetch(ahead)", minimum=1)
-        super().__init__(lambda _: source.sample(size), depth, batches=left, at="Prefetch")
+        change = Transform(transform, "Prefetch(transform)")
+        change.seed(*_generators(source))  # refuses a source without
+
+        def draw(stopped: Callable[[], bool]) -> Batch:
+            seed = change.seed(*_generators(source))
+            return change(source.sample(size), seed)
+
+        super().__init__(draw, depth, batches=left, at="Prefetch")
+
+
+def _generators(source: Sampled) -> list[object]:
+    """The generators of a source's draws."""
+    if isinstance(source, Mixture):
+        return _generators(source.replay) + _generators(source.demonstrations)
+    return [getattr(source, "rng", source)]
