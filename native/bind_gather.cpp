@@ -1,8 +1,8 @@
 // Transitions as the native `sample` expands them, and the bindings of what copies rows.
 #include "bind_gather.hpp"
 
+#include "chunks.hpp"
 #include "draw.hpp"
-#include "fold.hpp"
 
 namespace relive {
 namespace {
@@ -25,13 +25,15 @@ struct FrameKind {
 class Transitions : public Expansion {
 public:
     Transitions(nb::object gather, nb::object ring, In<float> discounts, nb::list keys, nb::list stacks,
-                nb::object reward, In<double> gammas)
+                nb::object reward, In<double> gammas, std::optional<nb::list> chunks)
         : gather_(nb::cast<const PyGather&>(gather)),
           owner_(nb::cast<PyRing&>(ring)),
           discounts_(discounts.data, discounts.data + discounts.size),
           gammas_(gammas.data, gammas.data + gammas.size),
           keys_(keys),
           reward_(std::move(reward)),
+          chunked_(chunks.has_value()),
+          chunks_(chunks ? nb::tuple(*chunks) : nb::tuple()),
           held_(nb::make_tuple(gather, ring, nb::tuple(stacks))) {
         gather_.check_of(owner_, "relive._ring._native.Gather.transitions: columns of another ring");
         require(keys_.size() == gather_.size() && gammas.size == discounts.size && discounts.size >= 2 &&
@@ -45,15 +47,21 @@ public:
                     "relive._ring._native.Gather.transitions: rewards have to be floats");
         }
         for (nb::handle stack : held_[2]) stacks_.push_back(checked(stack));
+        for (nb::handle chunk : chunks_) {
+            columns_.emplace_back(chunk[1]);
+            require(columns_.back().rows == owner_.ring.zero_row() + 1,
+                    "relive._ring._native.Gather.transitions: chunks of another ring");
+        }
+        for (const RowArray& rows : columns_) runs_.emplace_back(owner_.ring, rows.column, longest());
         Layout layout;
         lay_out(layout);  // whose keys are looked at here
     }
 
     void lay_out(Layout& layout) override {
-        const auto add = [&](nb::tuple keys, nb::handle column, std::int64_t frames = 0) {
+        const auto add = [&](nb::tuple keys, nb::handle column, std::int64_t rows = 0) {
             const npy_intp* shape = PyArray_DIMS(array(column));
             std::vector<npy_intp> item(shape + 1, shape + PyArray_NDIM(array(column)));
-            if (frames) item.insert(item.begin(), npy_intp(frames));
+            if (rows) item.insert(item.begin(), npy_intp(rows));
             return layout.add(std::move(keys), nb::borrow(reinterpret_cast<PyObject*>(PyArray_DESCR(array(column)))),
                               std::move(item));
         };
@@ -64,10 +72,12 @@ public:
         for (const std::size_t place : {0, 1})
             for (const Stacked& stack : stacks_) layout.add_part(stack.keys[place], field++, nb::none(), stack.behind);
         if (rewards_) add(nb::make_tuple(nb::str("reward")), reward_);
+        for (nb::handle chunk : chunks_) add(named(chunk[0]), chunk[1], longest());
         layout.add("discount", NPY_FLOAT);
         layout.add("terminated", NPY_BOOL);
         layout.add("truncated", NPY_BOOL);
         layout.add("steps", NPY_INT32);
+        if (chunked_) layout.add("mask", NPY_BOOL, {npy_intp(longest())});
         layout.add("ids", NPY_INT64);
     }
 
@@ -83,24 +93,30 @@ public:
         within(slots, n, ring.slots(), "relive._ring._native.sampling: a sampler of another ring");
         std::int64_t *at = scratch, *after = scratch + n;
         const std::size_t sums = gather_.size() + 4 * stacks_.size();  // the field of rewards that are summed
-        char* const* next = to + sums + (rewards_ ? 1 : 0);
-        const Windows out{reinterpret_cast<std::int64_t*>(next[4]),
+        char* const* const runs = to + sums + (rewards_ ? 1 : 0);
+        char* const* const next = runs + runs_.size();
+        const Windows out{reinterpret_cast<std::int64_t*>(next[chunked_ ? 5 : 4]),
                           at,
                           after,
                           reinterpret_cast<std::int32_t*>(next[3]),
                           reinterpret_cast<float*>(next[0]),
                           reinterpret_cast<std::uint8_t*>(next[1]),
                           reinterpret_cast<std::uint8_t*>(next[2])};
-        const auto longest = std::int64_t(discounts_.size()) - 1;
         std::int64_t behind = 0;
-        // Rewards are summed before the rows may be overwritten: others make their calls while the last copy is made.
+        // What lies in a window is read before its rows may be overwritten: others make their calls while the last copy
+        // is made.
         run(n, [&] {
-            if (!rewards_)
-                behind = ring.windows(slots, n, longest, discounts_.data(), out);
-            else if (rewards_->type == NPY_FLOAT)
-                behind = summed<float>(slots, n, out, to[sums]);
+            if (!rewards_ && !chunked_)
+                behind = ring.windows(slots, n, longest(), discounts_.data(), out);
+            else if (rewards_ && rewards_->type == NPY_DOUBLE)
+                behind = walked<double>(slots, n, out, to[sums], runs);
             else
-                behind = summed<double>(slots, n, out, to[sums]);
+                behind = walked<float>(slots, n, out, to[sums], runs);
+            if (!chunked_) return;
+            std::memset(next[4], 1, std::size_t(n * longest()));  // windows that were cut short are few
+            for (std::int64_t i = 0; i < n; ++i)
+                if (const std::int64_t steps = out.steps[i]; steps < longest())
+                    std::memset(next[4] + i * longest() + steps, 0, std::size_t(longest() - steps));
         });
         const std::int64_t* rows[2] = {at, after};
         if (stacks_.empty())
@@ -123,10 +139,18 @@ private:
     std::vector<float> discounts_;
     std::vector<double> gammas_;
     nb::list keys_;
-    nb::object reward_, held_;
+    nb::object reward_;
+    bool chunked_;
+    nb::tuple chunks_;
+    nb::object held_;
     std::optional<RowArray> rewards_;
     std::vector<Stacked> stacks_;
     std::vector<FrameKind> kinds_;
+    std::vector<RowArray> columns_;  // of chunks
+    std::vector<Chunks> runs_;       // their values
+
+    // The longest window.
+    std::int64_t longest() const { return std::int64_t(discounts_.size()) - 1; }
 
     Stacked checked(nb::handle stack) {
         const auto of = [&](const char* name) { return stack.attr(name); };
@@ -166,16 +190,23 @@ private:
         return keys;
     }
 
-    // Windows, and the sums of their rewards.
+    // Windows, the sums of their rewards, and their chunks.
     template <typename T>
-    std::int64_t summed(const std::int64_t* slots, std::int64_t n, const Windows& out, char* to) const {
-        const auto longest = std::int64_t(discounts_.size()) - 1;
-        const Rewards<T> rewards(owner_.ring, rewards_->column, gammas_.data(), longest);
-        const std::size_t width = rewards_->column.row;
+    std::int64_t walked(const std::int64_t* slots, std::int64_t n, const Windows& out, char* sums,
+                        char* const* runs) const {
+        std::optional<Rewards<T>> rewards;
+        if (rewards_) rewards.emplace(owner_.ring, rewards_->column, gammas_.data(), longest());
+        const std::size_t width = rewards_ ? rewards_->column.row : 0;
         return owner_.ring.windows(
-            slots, n, longest, discounts_.data(), out, [&](std::int64_t row) { rewards.prefetch(row); },
+            slots, n, longest(), discounts_.data(), out,
+            [&](std::int64_t row) {
+                if (rewards) rewards->prefetch(row);
+                for (const Chunks& chunk : runs_) chunk.prefetch(row);
+            },
             [&](std::int64_t i, const Window& window) {
-                rewards.sum(window.at, window.steps, reinterpret_cast<T*>(to + std::size_t(i) * width));
+                if (rewards) rewards->sum(window.at, window.steps, reinterpret_cast<T*>(sums + std::size_t(i) * width));
+                for (std::size_t c = 0; c < runs_.size(); ++c)
+                    runs_[c].copy(window.at, window.steps, runs[c] + std::size_t(i) * runs_[c].bytes());
             });
     }
 };
@@ -197,13 +228,13 @@ void bind_gather(nanobind::module_& m) {
         .def(
             "transitions",
             [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, In<float> discounts, nb::list keys,
-               nb::list stacks, nb::object reward, In<double> gammas) {
-                Expansion* const made =
-                    new Transitions(nb::borrow(gather), nb::borrow(ring), discounts, keys, stacks, reward, gammas);
+               nb::list stacks, nb::object reward, In<double> gammas, std::optional<nb::list> chunks) {
+                Expansion* const made = new Transitions(nb::borrow(gather), nb::borrow(ring), discounts, keys, stacks,
+                                                        reward, gammas, chunks);
                 return nb::cast(made, nb::rv_policy::take_ownership);
             },
             nb::arg("ring"), nb::arg("discounts"), nb::arg("keys"), nb::arg("stacks"), nb::arg("reward").none(),
-            nb::arg("gammas"))
+            nb::arg("gammas"), nb::arg("chunks").none())
         .def(
             "sequences",
             [](nb::handle_t<PyGather> gather, nb::handle_t<PyRing> ring, std::int64_t length, In<float> discounts,

@@ -170,8 +170,8 @@ size_t Layout::add(nb::tuple keys, nb::object dtype, std::vector<npy_intp> shape
     return put({std::move(keys), std::move(dtype), std::move(shape), row, axis, 0, {}, false, {}});
 }
 
-size_t Layout::add(const char* name, int type) {
-    return add(keys_of(name), nb::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(type))), {});
+size_t Layout::add(const char* name, int type, std::vector<npy_intp> shape) {
+    return add(keys_of(name), nb::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(type))), std::move(shape));
 }
 
 void Layout::add_part(nb::tuple keys, size_t whole, nb::object part, bool turned) {

@@ -1,7 +1,7 @@
 // What is read off a ring, as plans: the part of PyRing that changes nothing.
 #include "bind_ring.hpp"
 #include "checks.hpp"
-#include "fold.hpp"
+#include "chunks.hpp"
 #include "hindsight.hpp"
 
 namespace relive {
@@ -178,6 +178,25 @@ nb::object PyRing::fold(nb::handle column, In<int64_t> starts, In<int32_t> steps
             relive::fold(ring, rows.column, starts.data, steps.data, n, gammas.data, count, static_cast<float*>(to));
         else
             relive::fold(ring, rows.column, starts.data, steps.data, n, gammas.data, count, static_cast<double*>(to));
+    });
+    return out;
+}
+
+nb::object PyRing::chunks(nb::handle column, In<int64_t> starts, In<int32_t> steps, int64_t length) const {
+    const RowArray rows(column);
+    require(rows.rows == ring.zero_row() + 1 && steps.size == starts.size && length >= 1 && length <= ring.rows,
+            "relive._ring._native.Ring.chunks: shapes differ");
+    within(starts.data, starts.size, ring.zero_row(), "relive._ring._native.Ring.chunks: a row outside the ring");
+    check_steps(steps.data, steps.size, length + 1);
+    std::vector<npy_intp> shape(PyArray_DIMS(array(column)), PyArray_DIMS(array(column)) + PyArray_NDIM(array(column)));
+    shape[0] = npy_intp(length);
+    shape.insert(shape.begin(), npy_intp(starts.size));
+    nb::object out = fresh(rows.type, shape);
+    char* const to = PyArray_BYTES(array(out));
+    const Chunks chunks(ring, rows.column, length);
+    run(starts.size, [&] {
+        for (int64_t i = 0; i < starts.size; ++i)
+            chunks.copy(starts.data[i], steps.data[i], to + size_t(i) * chunks.bytes());
     });
     return out;
 }

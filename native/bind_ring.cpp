@@ -252,6 +252,7 @@ void bind_ring(nanobind::module_& m) {
         .def("relabelled", &PyRing::relabelled, nb::arg("slots"), nb::arg("where"), nb::arg("n_step"),
              nb::arg("strategy"))
         .def("fold", &PyRing::fold, nb::arg("column"), nb::arg("starts"), nb::arg("steps"), nb::arg("gammas"))
+        .def("chunks", &PyRing::chunks, nb::arg("column"), nb::arg("starts"), nb::arg("steps"), nb::arg("length"))
         .def_static("fold_sequences", &fold_given, nb::arg("rewards"), nb::arg("steps"), nb::arg("gammas"),
                     nb::arg("time_major"));
 }

@@ -48,6 +48,7 @@ public:
     nb::object relabelled(In<int64_t> slots, In<double> where, int64_t n_step, int64_t strategy) const;
     nb::object stacks(In<int64_t, 0> newest, int64_t frames, bool repeat) const;
     nb::object fold(nb::handle column, In<int64_t> starts, In<int32_t> steps, In<double> gammas) const;
+    nb::object chunks(nb::handle column, In<int64_t> starts, In<int32_t> steps, int64_t length) const;
 
     // The windows at checked slots, as a plan; `at` and `after` are the lists of storage rows in it, and no anchor lies
     // by more than `behind` rows behind its lane's head.

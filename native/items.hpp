@@ -38,7 +38,7 @@ public:
 
     // A field behind the others; returns its number.
     size_t add(nb::tuple keys, nb::object dtype, std::vector<npy_intp> shape, int axis = 0);
-    size_t add(const char* name, int type);
+    size_t add(const char* name, int type, std::vector<npy_intp> shape = {});
     void add_part(nb::tuple keys, size_t whole, nb::object part, bool turned = false);
     void add_later(const char* name, int type, std::vector<npy_intp> shape, int axis, std::shared_ptr<const Later> by);
 

@@ -52,7 +52,11 @@ SAMPLERS = {
     "distinct": relive.Prioritized(replacement=False, stratified=False),
     "ranked": relive.Ranked(),
 }
-TRANSITIONS = {"one step": relive.Transitions(), "three steps": relive.Transitions(n_step=3)}
+TRANSITIONS = {
+    "one step": relive.Transitions(),
+    "three steps": relive.Transitions(n_step=3),
+    "chunks": relive.Transitions(n_step=5, chunk=True),
+}
 ITEMS = {
     **TRANSITIONS,
     "sequences": relive.Sequences(7, burn_in=2, gamma=0.9, starts=2),

@@ -26,8 +26,8 @@ def reward(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray
     return np.stack([one, -one], axis=-1)
 
 
-def hindsight(n_step: int, strategy: str) -> relive.Hindsight:
-    item = relive.Transitions(n_step=n_step, gamma=0.5)
+def hindsight(n_step: int, strategy: str, chunk: bool = False) -> relive.Hindsight:
+    item = relive.Transitions(n_step=n_step, gamma=0.5, chunk=chunk)
     return relive.Hindsight(
         item=item, achieved="goals.achieved", desired="goals.desired", reward=reward, strategy=strategy
     )
@@ -42,9 +42,10 @@ class HindsightModel:
     rows: int = 32  # of a lane of 16 steps
     starts: int = 1
     older: int = 0
+    chunk: bool = False
 
     def expand(self, anchor: Anchor) -> dict[str, object] | None:
-        fields = TransitionsModel(self.n, 0.5).expand(anchor)
+        fields = TransitionsModel(self.n, 0.5, chunk=self.chunk).expand(anchor)
         if fields is None:
             return None
         steps, position = anchor.episode.steps, anchor.position
@@ -71,6 +72,10 @@ STATE = relive.Schema(**SCHEMAS["flat"].tree, state=relive.Field((3,), every=2))
 ITEMS = {
     "transitions": (relive.Transitions(), "nested", TransitionsModel(1, 0.99), None),
     "n-step transitions": (relive.Transitions(n_step=4, gamma=0.5), "flat", TransitionsModel(4, 0.5), None),
+    "chunks": (
+        relive.Transitions(n_step=4, gamma=0.5, chunk=True), "nested", TransitionsModel(4, 0.5, chunk=True), None,
+    ),
+    "chunks of one": (relive.Transitions(chunk=True), "flat", TransitionsModel(1, 0.99, chunk=True), None),
     "stacks": (relive.Transitions(n_step=4, gamma=0.5), "stacked", None, None),
     "sequences": (
         relive.Sequences(4, burn_in=2, gamma=0.9), "nested", SequencesModel(6, 1, 0.9), None,
@@ -85,6 +90,9 @@ ITEMS = {
     ),
     "hindsight": (hindsight(1, "future"), "goals", HindsightModel(1, "future"), None),
     "n-step hindsight": (hindsight(3, "future"), "goals", HindsightModel(3, "future"), None),
+    "hindsight with chunks": (
+        hindsight(3, "future", chunk=True), "goals", HindsightModel(3, "future", chunk=True), None,
+    ),
     "hindsight from the end": (hindsight(3, "final"), "goals", HindsightModel(3, "final"), None),
     "hindsight over episodes": (hindsight(2, "episode"), "goals", HindsightModel(2, "episode"), None),
 }  # fmt: skip

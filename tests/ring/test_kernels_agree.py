@@ -83,14 +83,15 @@ def is_ids(result: Any) -> bool:
 
 @pytest.mark.parametrize(("lanes", "rows"), [(1, 70), (3, 70), (2, 260)])
 @pytest.mark.parametrize("n_step", [1, 3, 8, 9, 40])
-def test_both_back_ends_find_the_same_windows(lanes: int, rows: int, n_step: int) -> None:
+@pytest.mark.parametrize("chunk", [False, True])
+def test_both_back_ends_find_the_same_windows(lanes: int, rows: int, n_step: int, chunk: bool) -> None:
     """Whether the marks of a window are read together or one by one: at ends, blocks' borders and after laps."""
     schema = relive.Schema(obs=relive.Field((), np.float64), action=relive.Field())
     batches = []
     for back_end in BACK_ENDS:
         rng = np.random.default_rng(n_step)
         with kernels.use(back_end):
-            item = relive.Transitions(n_step=n_step, gamma=0.9)
+            item = relive.Transitions(n_step=n_step, gamma=0.9, chunk=chunk)
             buffer = relive.ReplayBuffer(schema, lanes * rows, num_envs=lanes, item=item, seed=0)
             for length in (rows // 2, rows, rows):
                 ends = rng.random((2, lanes, length)) < rng.choice([0.0, 0.02, 0.2], (2, lanes, 1))

@@ -36,6 +36,7 @@ class Config:
     storage: str = "ram"  # whatever it is, nothing else changes
     ranked: bool = False
     boundaries: float = 0.0
+    chunk: bool = False  # of Transitions
 
     @property
     def rows(self) -> int:
@@ -57,12 +58,13 @@ class Config:
 
     def build(self) -> relive.ReplayBuffer:
         """The buffer; its capacity leaves a remainder that no lane uses."""
-        windows = {"n_step": self.n_step, "gamma": self.gamma}
+        windows: dict[str, Any] = {"n_step": self.n_step, "gamma": self.gamma}
+        transitions = relive.Transitions(**windows, chunk=self.chunk)
         return relive.ReplayBuffer(
             self.fields,
             capacity=self.steps * self.num_envs + self.num_envs - 1,
             num_envs=self.num_envs,
-            item=relive.Sequences(**self.sequences, **windows) if self.sequences else relive.Transitions(**windows),
+            item=relive.Sequences(**self.sequences, **windows) if self.sequences else transitions,
             sampler=self.choice(),
             storage=storages.new(self.storage),
             seed=self.seed,
@@ -78,7 +80,7 @@ class Config:
     def oracle(self) -> OracleBuffer:
         """The model of the same buffer."""
         initial = 1.0 if self.sampler is None else self.sampler["initial"]
-        item: Any = TransitionsModel(self.n_step, self.gamma)
+        item: Any = TransitionsModel(self.n_step, self.gamma, chunk=self.chunk)
         if self.sequences:
             choice = self.sequences
             item = SequencesModel(
@@ -154,4 +156,5 @@ def configs(draw: st.DrawFn) -> Config:
         over=draw(st.sampled_from(OVER)),
         storage=draw(st.sampled_from(STORAGES)),
         boundaries=draw(st.sampled_from([0.0, 1.0])),
+        chunk=choice is None and draw(st.booleans()),
     )

@@ -28,12 +28,23 @@ class Window(Frozen, kw_only=True):
         lookback: Older rows of the anchor's stream that are read, too, where the stream has them.
         starts: Anchors are the steps whose number in their lane is a multiple of this.
         across: Whether items continue past an episode's end, so that only a cut ends them.
+        actions: Whether the actions of several of these steps are read together: they then lie in arrays of their own.
     """
 
     span: int
     lookback: int = 0
     starts: int = 1
     across: bool = False
+    actions: bool = False
+
+    def __repr__(self) -> str:
+        facts = self.facts  # in the order of `vars`, which is another one
+        return f"Window({', '.join(f'{name}={facts[name]!r}' for name in self._kinds if name in facts)})"
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """What saves and mapped files have: not `actions` where it is False, which earlier versions do not know."""
+        return {name: value for name, value in vars(self).items() if value or name != "actions"}
 
 
 class ColumnLayout(Frozen):

@@ -87,6 +87,8 @@ class Ring:
     * `windows(slots, discounts)`: the windows of `n` steps or fewer that start there, a `Windows`; `discounts` is
       float32 `[n + 1]`, `gamma**0` to `gamma**n`. Index columns with its `at` and `after`.
     * `stacks(rows, frames, repeat)`: the storage rows of the `frames` newest frames at `rows`, `[B, frames]`.
+    * `chunks(column, rows, steps, length)`: the first `steps` rows of a column from each of `rows` on, and zeros behind
+      them, `[B, length, ...]`.
     """
 
     def __init__(
@@ -139,7 +141,7 @@ class Ring:
         self.write, self.cut, self.changes = kernel.write, kernel.cut, kernel.changes
         self.ids, self.locate, self.stacks = kernel.ids, kernel.locate, kernel.stacks
         self.windows = kernel.windows
-        self.fold, self.fold_sequences = kernel.fold, kernel.fold_sequences
+        self.fold, self.fold_sequences, self.chunks = kernel.fold, kernel.fold_sequences, kernel.chunks
 
     @staticmethod
     def spec(schema: Schema, window: Window, lanes: int, rows: int, keeps: Sequence[str]) -> dict[str, ArraySpec]:
@@ -285,13 +287,13 @@ def slots_of_state(rows: int, every: int) -> int:
 
 
 def _recorded(schema: Schema, window: Window) -> list[Column]:
-    """The columns that lie in the record: small ones, but for rewards that are read over several steps at once.
+    """The columns that lie in the record: small ones, but for those that are read over several steps at once.
 
     Writable ones do not: a save copies them whole.
     """
-    apart = ("reward",) if window.span > 1 else None
+    apart = {"reward": window.span > 1, "action": window.actions}
     fixed = [column for column in schema.columns if not (column.field.writable or column.field.every)]
-    kept = [column for column in fixed if column.keys != apart]
+    kept = [column for column in fixed if not apart.get(column.keys[0])]
     return [column for column in kept if column.field.nbytes <= _SMALL]
 
 

@@ -24,6 +24,8 @@ _NAMES: dict[type, str] = {}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
 _DEEPEST = 30
 _REMEDY = "without `saved_as` the whole object is given to `load` again"
+# Fields that earlier versions do not know: saves have them only where they are not as here.
+_SINCE = {("Transitions", "chunk"): False}
 _LIST = "[]"  # the kind of a list, which no class can have as its name; tuples are lists in JSON
 
 
@@ -122,9 +124,14 @@ def described(choice: object, depth: int = 0) -> dict[str, Any]:
     if kind not in _NAMES:
         return {"kind": _path(kind), "text": repr(choice)}
     name = _NAMES[kind]
+    values = {key: getattr(choice, key) for key in _fields(kind)}
     return {
         "kind": name,
-        **{key: _described(getattr(choice, key), f"{name}({key})", depth + 1) for key in _fields(kind)},
+        **{
+            key: _described(value, f"{name}({key})", depth + 1)
+            for key, value in values.items()
+            if _SINCE.get((name, key), ...) != value
+        },
     }
 
 

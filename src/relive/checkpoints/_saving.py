@@ -345,7 +345,7 @@ def choices_of(core: Core) -> dict[str, object]:
         "sampler": described(core.sampler),
         "storage": described(core.storage),
         **limiter,
-        "window": dict(vars(core.ring.window)),
+        "window": core.ring.window.facts,
         "digest": choices.identity.hex(),
     }
 

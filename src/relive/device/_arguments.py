@@ -30,6 +30,9 @@ def refuse(choices: Choices) -> None:
     if type(item) not in (Transitions, Sequences):
         remedy = "use `Transitions(...)` or `Sequences(...)`, or a `ReplayBuffer` and `prefetch(to=device)`"
         raise ArgumentError(message("an item that a device buffer has", f"`{item!r}`", "DeviceBuffer(item)", remedy))
+    if isinstance(item, Transitions) and item.chunk:
+        wanted, remedy = "items of one action", "leave `chunk` out; or use a `ReplayBuffer` and `prefetch(to=device)`"
+        raise ArgumentError(message(wanted, f"`{item!r}`", "DeviceBuffer(item)", remedy))
     if isinstance(item, Sequences) and item.across_episodes:
         remedy = "leave `across_episodes` out; or use a `ReplayBuffer` and `prefetch(to=device)`"
         wanted = "sequences that end with their episode"

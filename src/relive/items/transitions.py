@@ -33,33 +33,52 @@ class Transitions(Frozen, Item, kw_only=True):
     * `discount` is `gamma**m`, or 0 if step t+m-1 terminated (or was truncated without a final observation),
     * `steps` is m, and `terminated` and `truncated` are those of step t+m-1.
 
-    Every other field is the anchor's own. An anchor can be drawn as soon as its window is complete, and until a row
+    Every other field is the anchor's own. `chunk=True` is for policies that act in chunks: `action` is then
+    `[B, n_step, ...]`, the actions of all steps of the window, and `mask`, bool `[B, n_step]`, says which of them are
+    there. Behind a window that was cut short actions are zeros, and `mask` is False. All else is as without.
+
+    An anchor can be drawn as soon as its window is complete, and until a row
     that it needs, older frames of its observation included, has been overwritten.
 
     Args:
         n_step: Longest window, in steps (>= 1). At most as many as a lane keeps, less the older frames of a stack.
         gamma: Discount per step, in [0, 1].
+        chunk: Whether `action` has the actions of all steps of the window.
 
     Raises:
         ArgumentError: An argument outside these limits; an integer reward with `n_step` > 1, or a field that is kept at
             every k-th step only, when the buffer is built.
 
-    Source: Sutton 1988 for n-step returns; the truncation rule follows Pardo et al. 2018.
+    Source: Sutton 1988 for n-step returns; the truncation rule follows Pardo et al. 2018; chunks as in Li et al.,
+    "Reinforcement Learning with Action Chunking" (Q-chunking), 2025.
 
     >>> Transitions(n_step=3, gamma=0.99)
     Transitions(n_step=3, gamma=0.99)
+    >>> import numpy as np, relive
+    >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
+    >>> buffer = relive.ReplayBuffer(schema, 100, item=Transitions(n_step=3, chunk=True))
+    >>> time, no = np.arange(4.0), np.zeros(4, bool)
+    >>> ids = buffer.extend(obs=time, action=time, reward=time, next_obs=time + 1, terminated=time == 3, truncated=no)
+    >>> batch = buffer.read(ids[1:3])
+    >>> batch.action.tolist(), batch.mask.tolist()
+    ([[1.0, 2.0, 3.0], [2.0, 3.0, 0.0]], [[True, True, True], [True, True, False]])
     """
 
     n_step: int = 1
     gamma: float = 0.99
+    chunk: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_step", check.integer(self.n_step, "Transitions(n_step)", minimum=1))
         object.__setattr__(self, "gamma", check.real(self.gamma, "Transitions(gamma)", low=0.0, high=1.0))
+        check.flag(self.chunk, "Transitions(chunk)")
+
+    def __repr__(self) -> str:
+        return f"Transitions(n_step={self.n_step}, gamma={self.gamma}{', chunk=True' if self.chunk else ''})"
 
     def window(self, schema: Schema) -> Window:
         """Any step whose `n_step` steps are stored; the older frames of its observation are needed, too."""
-        return Window(span=self.n_step, lookback=lookback_of(schema))
+        return Window(span=self.n_step, lookback=lookback_of(schema), actions=self.chunk and self.n_step > 1)
 
     def check(self, schema: Schema, steps: int) -> None:
         """Refuse windows longer than a lane, integer rewards, and state that is not kept at every step."""
@@ -89,12 +108,15 @@ class _Transitions(Compiled):
         self._reward = ring.reward
         self._folds = item.n_step > 1
         self._states = [(c.keys, array) for c, array in columns if c.field.every]
+        self._chunks = [(c.keys, array) for c, array in columns if item.chunk and c.keys[0] == "action"]
+        self._ahead = np.arange(item.n_step)
         stacked = [(c, array) for c, array in columns if c.field.stack]
+        chunked = [keys for keys, _ in self._chunks]
         # A column's keys in the batch, its array, and whether it is read at the anchor (0) or at the successor (1).
         jobs = [
             (c.keys, array, 0)
             for c, array in columns
-            if not (c.field.every or c.field.stack or (self._folds and c.keys == ("reward",)))
+            if not (c.field.every or c.field.stack or (self._folds and c.keys == ("reward",)) or c.keys in chunked)
         ]
         jobs += [(("next_obs", *c.keys[1:]), array, 1) for c, array in columns[: schema.num_obs] if not c.field.stack]
         self._outputs = Outputs([array for _, array, _ in jobs], arena)
@@ -102,7 +124,7 @@ class _Transitions(Compiled):
         self._frames = Frames([c for c, _ in stacked], [array for _, array in stacked], ring, arena, 2)
         self._stacked = bool(stacked)
         # Rows that are read again after the copy must not be overwritten in between.
-        self._last = not (self._folds or self._states or stacked)
+        self._last = not (self._folds or self._states or stacked or item.chunk)
         self._keys = [keys for keys, _, _ in jobs] + [keys for keys, _ in self._states]
         for name in ("obs", "next_obs") if stacked else ():
             self._keys += [(name, *c.keys[1:]) for c, _ in stacked]
@@ -111,7 +133,10 @@ class _Transitions(Compiled):
         if not self._states:
             keys, reward = [keys for keys, _, _ in jobs], self._reward if self._folds else None
             stacks = self._frames.compiled()
-            self.kernel = self._gather.transitions(ring.kernel, self._discounts, keys, stacks, reward, self._gammas)
+            chunks = self._chunks if item.chunk else None
+            self.kernel = self._gather.transitions(
+                ring.kernel, self._discounts, keys, stacks, reward, self._gammas, chunks
+            )
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
         """Return the transitions that start at `slots`."""
@@ -126,9 +151,14 @@ class _Transitions(Compiled):
         fields: Fields = dict(zip(self._names, copies)) if self._flat else nested(zip(self._keys, copies))  # noqa: B905
         if self._folds:
             fields["reward"] = self._ring.fold(self._reward, at, steps, self._gammas)
+        if self._chunks:
+            length = len(self._ahead)
+            fields |= nested((keys, self._ring.chunks(array, at, steps, length)) for keys, array in self._chunks)
         fields["discount"] = discount
         fields["terminated"] = terminated
         fields["truncated"] = truncated
         fields["steps"] = steps
+        if self._chunks:
+            fields["mask"] = self._ahead < steps[:, None]
         fields["ids"] = ids
         return fields

@@ -84,7 +84,7 @@ class BufferDescription(Frozen):
             "rows": self.rows,
             "steps": self.steps,
             "boundaries": self.boundaries,
-            "window": vars(self.window),
+            "window": self.window.facts,
             "item": described(self.item),
             "sampler": described(self.sampler),
             "limiter": None if self.limiter is None else described(self.limiter),

@@ -112,7 +112,7 @@ class Joint:
     def seen(self, schema: Schema, window: Window, ring: Ring) -> Ring:
         """As in `Access`."""
         self._seen = ring
-        if window != ring.window:
+        if window.__replace__(actions=ring.window.actions) != ring.window:
             with importing:
                 from ._view import View
 

@@ -48,6 +48,7 @@ class TransitionsModel:
     gamma: float
     starts: int = 1
     older: int = 0
+    chunk: bool = False
 
     def expand(self, anchor: Anchor) -> dict[str, Nested] | None:
         """The n-step item that starts at `anchor`, or None while its window is not complete."""
@@ -60,15 +61,18 @@ class TransitionsModel:
             successor = episode.final
         else:
             return None
+        actions = [step.action for step in window] + [_zeros(first.action)] * (self.n - len(window))
+        chunk = {"mask": np.arange(self.n) < len(window)} if self.chunk else {}
         return {
             "obs": first.obs,
-            "action": first.action,
+            "action": stacked(actions) if self.chunk else first.action,
             "reward": sum(self.gamma**k * step.reward for k, step in enumerate(window)),
             "next_obs": last.obs if successor is None else successor,
             "discount": 0.0 if last.terminated or successor is None else self.gamma ** len(window),
             "terminated": last.terminated,
             "truncated": last.truncated,
             "steps": len(window),
+            **chunk,
             **first.extras,
         }
 

@@ -49,6 +49,7 @@ class Gather:
         stacks: Sequence[Stacked],
         reward: Array | None,
         gammas: Float64,
+        chunks: Sequence[tuple[tuple[str, ...], Array]] | None,
     ) -> None:
         """What the native `sample` expands transitions by: there is none here.
 
@@ -59,6 +60,7 @@ class Gather:
             stacks: Columns beside these, whose frames are stacked; their fields are behind the others.
             reward: The column of rewards that are summed over steps; None: they are among the columns.
             gammas: As in `Ring.fold`.
+            chunks: Columns beside these that are shown at every step of a window, and their keys; None: without a mask.
         """
 
     def sequences(

@@ -287,6 +287,13 @@ class Rows:
             np.add(total, gammas[k] * column[rows], out=total, where=(k < steps).reshape(wide))
         return total.astype(column.dtype)
 
+    def chunks(self, column: Array, starts: Int64, steps: Int32, length: int) -> Array:
+        """`[B, length, ...]`: the `steps` rows of `column` from storage rows `starts` on; zeros behind them."""
+        memory, lanes = self.memory_of(starts)
+        ahead = np.arange(length)
+        rows = self.storage(memory[:, None] + ahead, lanes[:, None])
+        return column[np.where(ahead < steps[:, None], rows, self.zero_row)]
+
     @staticmethod
     def fold_sequences(rewards: Array, steps: Int32, gammas: Float64, time_major: bool) -> Array:
         """The discounted sums over `steps` entries of `rewards` from each position on, in its dtype.
