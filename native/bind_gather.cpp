@@ -21,6 +21,12 @@ struct FrameKind {
     bool repeat;
 };
 
+// A column that is shown at every step of a window.
+struct Chunk {
+    nb::tuple keys;
+    nb::object column;
+};
+
 // Transitions whose columns are copied as they are, but for stacks, and for rewards that are summed over several steps.
 class Transitions : public Expansion {
 public:
@@ -33,7 +39,6 @@ public:
           keys_(keys),
           reward_(std::move(reward)),
           chunked_(chunks.has_value()),
-          chunks_(chunks ? nb::tuple(*chunks) : nb::tuple()),
           held_(nb::make_tuple(gather, ring, nb::tuple(stacks))) {
         gather_.check_of(owner_, "relive._ring._native.Gather.transitions: columns of another ring");
         require(keys_.size() == gather_.size() && gammas.size == discounts.size && discounts.size >= 2 &&
@@ -47,8 +52,9 @@ public:
                     "relive._ring._native.Gather.transitions: rewards have to be floats");
         }
         for (nb::handle stack : held_[2]) stacks_.push_back(checked(stack));
-        for (nb::handle chunk : chunks_) {
-            columns_.emplace_back(chunk[1]);
+        for (nb::handle chunk : chunks ? nb::tuple(*chunks) : nb::tuple()) {
+            chunks_.push_back({named(chunk[0]), nb::borrow(chunk[1])});
+            columns_.emplace_back(chunks_.back().column);
             require(columns_.back().rows == owner_.ring.zero_row() + 1,
                     "relive._ring._native.Gather.transitions: chunks of another ring");
         }
@@ -72,7 +78,7 @@ public:
         for (const std::size_t place : {0, 1})
             for (const Stacked& stack : stacks_) layout.add_part(stack.keys[place], field++, nb::none(), stack.behind);
         if (rewards_) add(nb::make_tuple(nb::str("reward")), reward_);
-        for (nb::handle chunk : chunks_) add(named(chunk[0]), chunk[1], longest());
+        for (const Chunk& chunk : chunks_) add(chunk.keys, chunk.column, longest());
         layout.add("discount", NPY_FLOAT);
         layout.add("terminated", NPY_BOOL);
         layout.add("truncated", NPY_BOOL);
@@ -141,7 +147,7 @@ private:
     nb::list keys_;
     nb::object reward_;
     bool chunked_;
-    nb::tuple chunks_;
+    std::vector<Chunk> chunks_;
     nb::object held_;
     std::optional<RowArray> rewards_;
     std::vector<Stacked> stacks_;

@@ -39,6 +39,7 @@ def transitions_arguments() -> tuple[Any, dict[str, Any]]:
         "stacks": [Stacked(frames, ("shown",), ("next_obs",), 2, True, False)],
         "reward": columns[1],
         "gammas": guard(powers, np.float64),
+        "chunks": [(("nest", "chunk"), columns[0])],
     }
 
 
@@ -68,6 +69,15 @@ def make_transitions() -> Call:
         "stacks": spoilers.lists(broken_stacks()),
         "reward": spoilers.arrays(),
         "gammas": spoilers.numbers(),
+        "chunks": spoilers.lists(
+            {
+                "a number": lambda a: 1,
+                "no array": lambda a: (("chunk",), 1),
+                "no names": lambda a: ((), a[0][1]),
+                "text": lambda a: ("chunk", a[0][1]),
+                "another ring's": lambda a: (("chunk",), np.zeros(3)),
+            }
+        ),
     }
     chooser = choosers()["Queue"][0](replacement=True)
 

@@ -120,6 +120,15 @@ def ring_call(name: str) -> Call:
             {"column": reward, "starts": guard([1, 2, 8]), **folds},
             {"column": spoilers.arrays(), "starts": rows, "steps": counted, "gammas": spoilers.numbers()},
         ),
+        "chunks": (
+            {"column": reward, "starts": guard([1, 2, 8]), "steps": folds["steps"], "length": 4},
+            {
+                "column": spoilers.arrays(),
+                "starts": rows,
+                "steps": counted,
+                "length": spoilers.whole_numbers(-1, 0, 1, 11, 2**62, 2**64),
+            },
+        ),
         "fold_sequences": (
             {
                 "rewards": guard(np.ones((2, 8)), np.float32),

@@ -111,4 +111,5 @@ def use(ring: Any) -> None:
         ring.locate(np.arange(-5, 200))
         ring.ids(slots)
         ring.fold(np.zeros(STORAGE + 1), np.arange(STORAGE), np.full(STORAGE, 3, np.int32), np.ones(4))
+        ring.chunks(np.zeros((STORAGE + 1, 2)), np.arange(STORAGE), np.full(STORAGE, 3, np.int32), 4)
         ring.changes(np.zeros((LANES, 3), np.int64))
