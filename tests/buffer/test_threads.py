@@ -82,7 +82,8 @@ def assert_whole(batch: relive.Batch) -> None:
     lane, serial = batch.obs[:, 0, 0], batch.obs[:, 0, 1]
     assert (batch.obs == batch.obs[:, :1]).all()
     assert (batch.ids % LANES == lane).all()
-    assert (batch.action == serial[:, None]).all()
+    actions = batch.action.reshape(len(serial), -1, 8)  # of one step, or of a chunk
+    assert (actions == (serial[:, None] + np.arange(actions.shape[1]))[..., None]).all()
     assert (batch.next_obs[:, :, 0] == lane[:, None]).all()
     assert (batch.next_obs[:, :, 1] == (serial + batch.steps)[:, None]).all()
     assert (batch.reward == batch.steps * (serial + (batch.steps - 1) / 2)).all()
@@ -232,6 +233,7 @@ def steps_of_all_lanes(serial: int, length: int) -> dict[str, np.ndarray]:
     ("rows", "item"),
     [
         *((rows, relive.Transitions()) for rows in (ROWS, 3000)), (ROWS, THREE_STEPS),
+        (ROWS, relive.Transitions(n_step=3, gamma=1.0, chunk=True)),
         *((rows, relive.Sequences(12, n_step=2, gamma=1.0)) for rows in (ROWS, 500)),
     ],
 )  # fmt: skip

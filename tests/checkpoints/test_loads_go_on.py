@@ -15,7 +15,12 @@ from whole_rows import native
 import relive
 
 SCHEMA = relive.Schema(obs=relive.Field((), "int64", stack=2), action=relive.Field((), "int64"))
-ITEMS = [relive.Transitions(), relive.Transitions(n_step=3), relive.Sequences(3, burn_in=1, starts=2)]
+ITEMS = [
+    relive.Transitions(),
+    relive.Transitions(n_step=3),
+    relive.Transitions(n_step=2, chunk=True),
+    relive.Sequences(3, burn_in=1, starts=2),
+]
 LANES = 2
 pytestmark = native  # which `Shared` needs
 NEXT, TERMINATED, TRUNCATED, JUMP = 1, 2, 4, 8

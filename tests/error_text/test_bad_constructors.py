@@ -180,6 +180,8 @@ BUFFERS = [
      "Expected an integer >= 1 and < 2**63, got `1180591620717411303424` - at `ReplayBuffer(num_envs)`"),
     ("Sequences, starts beyond 64 bits", ArgumentError, lambda b: relive.Sequences(4, starts=2**63),
      "Expected an integer >= 1 and < 2**63, got `9223372036854775808` - at `Sequences(starts)`"),
+    ("Transitions, chunk no flag", ArgumentError, lambda b: relive.Transitions(n_step=3, chunk=3),
+     "Expected `True` or `False`, got `3` - at `Transitions(chunk)`"),
     ("Transitions, n_step beyond 64 bits", ArgumentError, lambda b: relive.Transitions(n_step=2**63),
      "Expected an integer >= 1 and < 2**63, got `9223372036854775808` - at `Transitions(n_step)`"),
     ("Anneal, over beyond 64 bits", ArgumentError, lambda b: relive.Anneal(0.4, 1.0, over=2**63),

@@ -19,6 +19,8 @@ T, S = relive.Transitions, relive.Sequences
 VIEWS = [
     (T(), T(n_step=3)),
     (T(n_step=4), T()),
+    (T(n_step=3), T(n_step=3, chunk=True)),
+    (T(n_step=4, chunk=True), T(n_step=2)),
     (T(), S(4, burn_in=1)),
     (S(4, burn_in=2), S(3, n_step=2)),
     (T(), S(5, across_episodes=True)),

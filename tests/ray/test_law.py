@@ -31,6 +31,7 @@ RECURRENT = relive.Schema(obs={"a": relive.Field((3,)), "b": relive.Field((), "i
 ITEMS: dict[str, tuple[relive.Schema, Any]] = {
     "flat": (SCHEMAS["flat"], relive.Transitions()),
     "n-step": (SCHEMAS["nested"], relive.Transitions(n_step=3, gamma=0.9)),
+    "chunks": (SCHEMAS["nested"], relive.Transitions(n_step=3, gamma=0.9, chunk=True)),
     "stacked": (SCHEMAS["stacked"], relive.Transitions(n_step=2)),
     "wide": (SCHEMAS["wide"], relive.Transitions()),
     "sequences": (SCHEMAS["stacked"], relive.Sequences(3, burn_in=1, n_step=2)),
