@@ -113,6 +113,10 @@ def test_saves_of_other_items_are_what_they_were(tmp_path: Path) -> None:
     assert single["window"].keys() == {"span", "lookback", "starts", "across"}
     assert chunks["item"] == {**single["item"], "chunk": True}
     assert chunks["window"] == {**single["window"], "actions": True}
+    for item, new in ((SINGLE, False), (CHUNKS, True)):
+        with make(item, storage=relive.Mapped(tmp_path / f"ring {new}")):
+            words = (tmp_path / f"ring {new}").read_bytes()
+        assert (b'"chunk"' in words, b'"actions"' in words) == (new, new)
 
 
 @pytest.mark.parametrize(("saved", "loaded"), [(CHUNKS, None), (SINGLE, CHUNKS), (CHUNKS, SINGLE)])
