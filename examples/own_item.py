@@ -1,5 +1,7 @@
 """An item of one's own: the next k actions of a step, for policies that act in chunks (Zhao et al. 2023).
 
+`relive.Transitions(n_step=k, chunk=True)` is this item, ready made; here it is what an item of your own looks like.
+
 python examples/own_item.py --k 4
 """
 
