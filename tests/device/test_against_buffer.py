@@ -40,11 +40,17 @@ CASES += [
 ]
 
 
+CHUNKS = [
+    (7 * 33, 7, 1 / 16, relive.Transitions(n_step=4, gamma=0.9, chunk=True), "prioritized", None),
+    (3 * 6, 3, 1.0, relive.Transitions(n_step=2, chunk=True), "uniform", 1),
+    (6, 2, 0.0, relive.Transitions(chunk=True), "of the buffer", None),
+]
+CASES += CHUNKS
 STACKED: list[tuple[int, int, float, relive.Transitions | relive.Sequences, str, int | None]] = [
     (7 * 33, 7, 1 / 16, relive.Transitions(n_step=3, gamma=0.9), "prioritized", None),
     (64 * 20, 64, 1 / 16, relive.Transitions(), "uniform", 1),
     (4, 1, 0.0, relive.Transitions(), "of the buffer", None),
-    (3 * 6, 3, 1.0, relive.Transitions(n_step=2), "uniform", None),
+    (3 * 6, 3, 1.0, relive.Transitions(n_step=2, chunk=True), "uniform", None),
     (2 * 12, 2, 0.2, relive.Sequences(4, burn_in=1, n_step=2, starts=2), "prioritized", 2),
     (5 * 20, 5, 1 / 16, relive.Sequences(3, time_major=True), "uniform", None),
 ]

@@ -21,7 +21,7 @@ from relive._ring.kernels_numpy.power import EXP_TERMS, LOG_TERMS
 TARGETS = [("cuda", "80", "32"), ("cuda", "90", "32"), ("hip", "gfx942", "64")]
 KERNELS = {"_draw", "_draw.whole", "_weigh", "_count.whole", "_choose", "_choose.whole"}
 KERNELS |= {"_update.whole", "_tag", "_put", "_hear", "_rebuild.whole", "_redo_level", "_rebuild_from.whole"}
-KERNELS |= {"_write", "_gather", "_unroll", "_write.stacks", "_gather.stacks", "_unroll.stacks"}
+KERNELS |= {"_write", "_gather", "_unroll", "_gather.chunks", "_write.stacks", "_gather.stacks", "_unroll.stacks"}
 POWERS = {"_draw.whole", "_weigh", "_update.whole", "_put", "_hear", "_write", "_write.stacks"}
 Code = dict[str, dict[str, str]]
 
@@ -79,6 +79,7 @@ def test_literals_keep_all_their_bits(code: Code) -> None:
         **dict.fromkeys(POWERS, (*LOG_TERMS, *EXP_TERMS)),
         "_gather": (0.9, 0.9**2),
         "_unroll": (0.9,),
+        "_gather.chunks": (0.9, 0.9**2),
         "_gather.stacks": (0.9, 0.9**2),
         "_unroll.stacks": (0.9,),
     }.items():

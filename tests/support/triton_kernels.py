@@ -130,14 +130,14 @@ def updates(sizes: tuple[int, ...] = (1, 200)) -> None:
 def buffers() -> None:
     """Whole buffers beside ordinary ones: rings of a few rows, which wrap in mid-call, and of blocks."""
     warnings.simplefilter("ignore", ReliveWarning)
-    for capacity, lanes, n, boundaries, sampler, stacks in (
-        (3 * 9, 3, 3, 1 / 16, Prioritized(initial=INITIAL), None),
-        (3 * 9, 3, 3, 1 / 16, Uniform(), None),
-        (2, 2, 1, 1.0, Prioritized(), None),
-        (2 * 4, 2, 1, 0.0, Prioritized(), STACKS[0]),
-        (2 * 5, 2, 2, 0.2, Uniform(), STACKS[1]),
+    for capacity, lanes, n, boundaries, sampler, stacks, chunk in (
+        (3 * 9, 3, 3, 1 / 16, Prioritized(initial=INITIAL), None, False),
+        (3 * 9, 3, 3, 1 / 16, Uniform(), None, True),
+        (2, 2, 1, 1.0, Prioritized(), None, False),
+        (2 * 4, 2, 1, 0.0, Prioritized(), STACKS[0], True),
+        (2 * 5, 2, 2, 0.2, Uniform(), STACKS[1], False),
     ):
-        item = Transitions(n_step=n, gamma=GAMMA)
+        item = Transitions(n_step=n, gamma=GAMMA, chunk=chunk)
         both = Twins(
             capacity, lanes, item=item, sampler=sampler, boundaries=boundaries, kernels="triton", stacks=stacks
         )
@@ -238,6 +238,7 @@ def compiled(backend: str, arch: str, warp: str) -> None:
         signature = dict(zip(kernel.arg_names, types, strict=False)) | dict.fromkeys(constants, "constexpr")
         name = f"{kernel.fn.__name__}{'' if programs > 1 or not constants.get('WHOLE', True) else '.whole'}"
         name += ".stacks" if constants.get("HISTORY") else ""
+        name += ".chunks" if constants.get("CHUNK") else ""
         if name not in launched:
             source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
             launched[name] = compile(source, target=target, options=_triton_numbers.options_of(block)).asm
@@ -253,8 +254,8 @@ def compiled(backend: str, arch: str, warp: str) -> None:
         marks, counters = torch.zeros((4, 64, 32), dtype=torch.uint8), torch.zeros((64, 16), dtype=torch.int64)
         _triton_update.update(tree, marks, counters, 99, ids, td, late, 1e-6, 0.6)
         _triton_update.rebuild(tree, ids)
-    for stacks in (None, STACKS[1]):
-        item = Transitions(n_step=3, gamma=GAMMA)
+    for stacks, chunk in ((None, False), (None, True), (STACKS[1], False)):
+        item = Transitions(n_step=3, gamma=GAMMA, chunk=chunk)
         both = Twins(99 * 64, 64, item=item, sampler=Prioritized(initial=INITIAL), stacks=stacks)
         buffer = DeviceBuffer.of(both.host, device="cpu", kernels="triton")
         buffer.add(**both.step()[0], priority=torch.ones(64))

@@ -28,13 +28,12 @@ def refuse(choices: Choices) -> None:
     """
     item, sampler = choices.item, choices.sampler
     if type(item) not in (Transitions, Sequences):
-        remedy = "use `Transitions(...)` or `Sequences(...)`, or a `ReplayBuffer` and `prefetch(to=device)`"
+        remedy = (
+            'use `Transitions(...)` or `Sequences(...)`, or a `ReplayBuffer` and `prefetch(n, to="torch", device=...)`'
+        )
         raise ArgumentError(message("an item that a device buffer has", f"`{item!r}`", "DeviceBuffer(item)", remedy))
-    if isinstance(item, Transitions) and item.chunk:
-        wanted, remedy = "items of one action", "leave `chunk` out; or use a `ReplayBuffer` and `prefetch(to=device)`"
-        raise ArgumentError(message(wanted, f"`{item!r}`", "DeviceBuffer(item)", remedy))
     if isinstance(item, Sequences) and item.across_episodes:
-        remedy = "leave `across_episodes` out; or use a `ReplayBuffer` and `prefetch(to=device)`"
+        remedy = 'leave `across_episodes` out; or use a `ReplayBuffer` and `prefetch(n, to="torch", device=...)`'
         wanted = "sequences that end with their episode"
         raise ArgumentError(message(wanted, f"`{item!r}`", "DeviceBuffer(item)", remedy))
     if isinstance(item, Sequences) and item.step_ids:
@@ -43,7 +42,7 @@ def refuse(choices: Choices) -> None:
             message("sequences without the ids of their steps", f"`{item!r}`", "DeviceBuffer(item)", remedy)
         )
     if type(sampler) not in (Uniform, Prioritized):
-        remedy = "use `Uniform()` or `Prioritized(...)`, or a `ReplayBuffer` and `prefetch(to=device)`"
+        remedy = 'use `Uniform()` or `Prioritized(...)`, or a `ReplayBuffer` and `prefetch(n, to="torch", device=...)`'
         raise ArgumentError(
             message("a sampler that a device buffer has", f"`{sampler!r}`", "DeviceBuffer(sampler)", remedy)
         )

@@ -179,6 +179,11 @@ class Layout(Frozen):
         return {part.array for part in self.parts if part.writable}
 
     @property
+    def actions(self) -> list[Part]:
+        """The fields of an action."""
+        return [part for part in self.parts if part.keys[0] == "action"]
+
+    @property
     def stacked(self) -> list[Part]:
         """The fields whose values are stacks of frames."""
         return [part for part in self.parts if part.stack]

@@ -103,6 +103,7 @@ class ReadTransitions:
 
     def __init__(self, layout: Layout, state: State, item: Transitions) -> None:
         self._layout, self._state, self._gammas = layout, state, powers_of(item).tolist()
+        self._chunk = item.chunk
 
     def __call__(self, slots: Tensor, valid: Tensor) -> Fields:
         layout, state = self._layout, self._state
@@ -124,6 +125,12 @@ class ReadTransitions:
         fields["terminated",] = terminated & valid
         fields["truncated",] = ((mark & TRUNCATED) > 0) & valid
         fields["steps",] = torch.where(valid, steps, 0).to(torch.int32)
+        if self._chunk:
+            ahead = torch.arange(len(self._gammas) - 1, device=slots.device)
+            fields["mask",] = there = (ahead < steps[:, None]) & valid
+            at = torch.where(there, storage(layout, rows[:, None] + ahead, lanes[:, None]), layout.total)
+            for part in layout.actions:
+                fields[part.keys] = value_of(part, state.rows[part.array][at])
         fields["ids",] = torch.where(valid, rows * layout.lanes + lanes, -1)
         for part in layout.stacked:
             for name in ("obs", "next_obs"):

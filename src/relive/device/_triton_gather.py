@@ -15,7 +15,7 @@ from ._layout import Layout
 from ._ops_gather import Fields, powers_of
 from ._state import DRAWN, EMPTY, State
 from ._triton_numbers import launch
-from ._triton_rows import Words, at_of, copy, in_words, row_of, size_of, unit_of
+from ._triton_rows import Words, at_of, copy, copy_chunk, in_words, row_of, size_of, unit_of
 from ._triton_stacks import copy_stack, older, successor
 
 _COUNTERS = tl.constexpr(COUNTERS)
@@ -42,13 +42,14 @@ class GatherTransitions:
 
     def __init__(self, layout: Layout, state: State, item: Transitions) -> None:
         self._layout, self._state, self._gammas = layout, state, tuple(powers_of(item).tolist())
-        self._folds = item.n_step > 1
+        self._folds, self._chunk = item.n_step > 1, item.n_step if item.chunk else 0
         reward = layout.part("reward")
         copied = [part for part in layout.parts if not (self._folds and part is reward)]
         observed = [part for part in layout.parts if part.observed]
         self._jobs = [(part.keys, part) for part in copied]
         self._jobs += [(("next_obs", *part.keys[1:]), part) for part in observed]
         self._after = (0,) * len(copied) + (1,) * len(observed)
+        self._several = tuple(self._chunk if part in layout.actions else 0 for _, part in self._jobs)
         self._words = Words.of(layout, state, [part for _, part in self._jobs])
         self._reward = reward
         self._rewards = state.rows[reward.array].view(-1).view(reward.dtype)
@@ -59,13 +60,18 @@ class GatherTransitions:
         def made(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
             return torch.empty((n, *shape), dtype=dtype, device=device)
 
-        fields: Fields = {keys: made(part.whole, part.dtype) for keys, part in self._jobs}
+        fields: Fields = {
+            keys: made((several, *part.whole) if several else part.whole, part.dtype)
+            for (keys, part), several in zip(self._jobs, self._several, strict=True)
+        }
         copies = tuple(in_words(fields[keys], size_of(layout, part)) for keys, part in self._jobs)
         reward, itemsize = self._reward, self._reward.dtype.itemsize
         if self._folds:
             fields["reward",] = made(reward.shape, reward.dtype)
         for name, dtype in _FACTS.items():
             fields[name,] = made((), dtype)
+        if self._chunk:
+            fields["mask",] = made((self._chunk,), torch.bool)
         drawn = made((), torch.float32) if weights is None else weights
         fields["weights",] = drawn
         launch(
@@ -87,6 +93,7 @@ class GatherTransitions:
             copies,
             self._rewards,
             fields["reward",].view(-1),
+            fields["mask",].view(torch.uint8) if self._chunk else state.marks,
             n,
             OFFSETS=self._words.offsets,
             WORDS=self._words.words,
@@ -96,6 +103,8 @@ class GatherTransitions:
             FRAMES=self._words.frames,
             REPEATS=self._words.repeats,
             AFTER=self._after,
+            SEVERAL=self._several,
+            CHUNK=self._chunk,
             GAMMAS=self._gammas,
             REWARD_OFFSET=reward.offset // itemsize,
             REWARD_STRIDE=layout.widths[reward.array] // itemsize,
@@ -133,6 +142,7 @@ def _gather(
     copies,
     rewards,
     reward_out,
+    mask,
     n,
     OFFSETS: tl.constexpr,
     WORDS: tl.constexpr,
@@ -142,6 +152,8 @@ def _gather(
     FRAMES: tl.constexpr,
     REPEATS: tl.constexpr,
     AFTER: tl.constexpr,
+    SEVERAL: tl.constexpr,
+    CHUNK: tl.constexpr,
     GAMMAS: tl.constexpr,
     REWARD_OFFSET: tl.constexpr,
     REWARD_STRIDE: tl.constexpr,
@@ -197,6 +209,22 @@ def _gather(
                 TOGETHER,
                 BLOCK,
             )
+        elif SEVERAL[f] > 0:
+            copy_chunk(
+                rows[f] + OFFSETS[f],
+                row,
+                lane,
+                steps,
+                valid,
+                copies[f] + item * (SEVERAL[f] * WORDS[f]),
+                STRIDES[f],
+                WORDS[f],
+                SEVERAL[f],
+                LANES,
+                DEPTH,
+                TOGETHER,
+                BLOCK,
+            )
         else:
             begin = tl.where(AFTER[f] == 1, after, at) * STRIDES[f] + OFFSETS[f]
             copy(rows[f] + begin, valid, copies[f] + item * WORDS[f], WORDS[f], BLOCK)
@@ -210,6 +238,8 @@ def _gather(
             more = tl.load(from_here + place * REWARD_STRIDE, here, 0).to(tl.float64)
             total = tl.where(valid & (k < steps), total + more * GAMMAS[k], total)
         tl.store(reward_out + item * REWARDS + i, total.to(reward_out.dtype.element_ty), here)
+    for ahead in range(CHUNK):
+        tl.store(mask + item * CHUNK + ahead, (valid & (ahead < steps)).to(tl.uint8))
     discount = tl.load(discounts + steps)
     tl.store(facts[0] + item, tl.where(terminated | lost | (valid == 0), 0.0, discount))
     tl.store(facts[1] + item, (terminated & valid).to(tl.uint8))

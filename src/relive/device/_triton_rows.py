@@ -94,6 +94,28 @@ def copy(source, there, to, WORDS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def copy_chunk(
+    source,
+    row,
+    lane,
+    steps,
+    there,
+    to,
+    STRIDE: tl.constexpr,
+    WORDS: tl.constexpr,
+    SEVERAL: tl.constexpr,
+    LANES: tl.constexpr,
+    DEPTH: tl.constexpr,
+    TOGETHER: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Copy a field of `steps` rows of a lane; zeros behind them."""
+    for ahead in range(SEVERAL):
+        place = at_of(row + ahead, lane, LANES, DEPTH, TOGETHER)
+        copy(source + place * STRIDE, there & (ahead < steps), to + ahead * WORDS, WORDS, BLOCK)
+
+
+@triton.jit
 def differs(one, begin, other, here_begin, WORDS: tl.constexpr, BLOCK: tl.constexpr):
     """Whether two stretches of words differ."""
     found = 0

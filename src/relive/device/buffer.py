@@ -60,7 +60,7 @@ class DeviceBuffer:
         schema: The fields of a step; dtypes that PyTorch has.
         capacity: Steps that are kept, over all lanes (>= `num_envs`).
         num_envs: Lanes, one for each environment; every call is about all of them, with masks.
-        item: `Transitions(...)`, or `Sequences(...)` that end with their episode.
+        item: `Transitions(...)`, with chunks or without, or `Sequences(...)` that end with their episode.
         sampler: `Uniform()` or `Prioritized(...)`, with replacement.
         device: Where the tensors live: `"cuda"`, `"cuda:1"`, `"cpu"`, any that has float64; `"mps"` has not.
         seed: An integer, or a `numpy.random.Generator` of a `Philox` whose place in its stream is taken over; None for
