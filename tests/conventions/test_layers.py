@@ -48,6 +48,7 @@ LAYERS = {
     "relive.testing": 6,
     "relive.doctor": 7,
     "relive.cpprb": 6,
+    "relive.lerobot": 6,
     "relive.tianshou": 6,
     "relive.torchrl": 6,
     "relive.ray": 6,

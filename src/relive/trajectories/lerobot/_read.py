@@ -19,6 +19,7 @@ from ..._base.nests import nested
 from ...errors import ReliveWarning, SchemaError, StorageError, event, message
 from ..trajectory import Trajectory
 from ._names import COUNTED, INFO, TASKS, VERSION, path_of
+from ._videos import Videos, is_video
 
 _MOST_JSON = 64 << 20
 _ROWS = 1024  # frames that are read at once
@@ -38,21 +39,32 @@ def count(path: str | os.PathLike[str]) -> int:
     return int(_info(Folder(path))["total_episodes"])
 
 
-def from_lerobot(path: str | os.PathLike[str], *, next_obs: bool = False) -> Iterator[Trajectory]:
+def frames(path: str | os.PathLike[str]) -> int:
+    """The number of frames of a data set.
+
+    Raises:
+        StorageError: It is not of format v3, or damaged.
+    """
+    return int(_info(Folder(path))["total_frames"])
+
+
+def from_lerobot(path: str | os.PathLike[str], *, next_obs: bool = False, videos: bool = False) -> Iterator[Trajectory]:
     """Read a data set of LeRobot's, one episode at a time: a trajectory `[T, 1, ...]` each.
 
     `observation.X` becomes `curr_obs["X"]`, `action` `actions`, `next.reward` `rewards`, `next.done` `dones`,
     `next.success` `success`; other features keep their names. The task is kept as the text `task`. Images `[H, W, C]`
-    are decoded to uint8.
+    are decoded to uint8, and so are frames of videos.
 
     Args:
         path: The data set's directory, which has `meta/info.json`.
         next_obs: Make `next_obs` of the following frame's observation; the last frame of an episode is then left out.
+        videos: Decode videos, through PyAV, frame by frame; each must be within 1e-4 s of its time stamp. All frames
+            of an episode are in memory at once.
 
     Raises:
-        SchemaError: The data set has videos: relive decodes none.
-        StorageError: It is not of format v3, or damaged.
-        MissingExtra: PyArrow is not installed; or Pillow, for images.
+        SchemaError: The data set has videos, and `videos` is not set; or a video of depths.
+        StorageError: It is not of format v3, or damaged, or a video lacks a frame.
+        MissingExtra: PyArrow is not installed; or Pillow, for images; or PyAV, for videos.
 
     >>> for episode in from_lerobot("data/cups", next_obs=True):  # doctest: +SKIP
     ...     demonstrations.add_trajectories([episode])
@@ -60,10 +72,10 @@ def from_lerobot(path: str | os.PathLike[str], *, next_obs: bool = False) -> Ite
     folder = Folder(check.path(path, "from_lerobot(path)"))
     info = _info(folder)
     features = info["features"]
-    videos = [name for name, feature in features.items() if feature["dtype"] == "video"]
-    if videos:
-        remedy = "write the data set with images instead (`use_videos=False`)"
-        raise SchemaError(message("images or numbers", "a video, which relive cannot decode", f"$.{videos[0]}", remedy))
+    filmed = [name for name, feature in features.items() if is_video(feature)]
+    if filmed and not videos:
+        remedy = "`videos=True` decodes them"
+        raise SchemaError(message("images or numbers", "a video", f"$.{filmed[0]}", remedy))
     with needs("lerobot", "from_lerobot"):
         import pyarrow.parquet as parquet
     left_out = [name for name, feature in features.items() if feature["dtype"] == "language"]
@@ -72,16 +84,21 @@ def from_lerobot(path: str | os.PathLike[str], *, next_obs: bool = False) -> Ite
         warnings.warn(
             event(f"Left out {names}", str(folder), "relive has no such columns"), ReliveWarning, stacklevel=2
         )
-    return _read(parquet, folder, features, next_obs)
+    return _read(parquet, folder, features, next_obs, Videos(folder, features) if filmed else None)
 
 
-def _read(parquet: Any, folder: Folder, features: Mapping[str, Any], next_obs: bool) -> Iterator[Trajectory]:
+def _read(
+    parquet: Any, folder: Folder, features: Mapping[str, Any], next_obs: bool, videos: Videos | None
+) -> Iterator[Trajectory]:
     try:
         tasks = _tasks(parquet, folder)
         for table in _episodes(parquet, folder):
-            yield _trajectory(table, features, tasks, next_obs)
+            yield _trajectory(table, features, tasks, next_obs, videos)
     except (ValueError, KeyError, TypeError, OSError, NotImplementedError) as error:  # Arrow's are ValueErrors
         raise StorageError(event(f"Invalid LeRobot data set ({str(error)[:80]})", str(folder))) from None
+    finally:
+        if videos is not None:
+            videos.close()
 
 
 def _info(folder: Folder) -> Any:
@@ -139,11 +156,17 @@ def _episodes(parquet: Any, folder: Folder) -> Iterator[Any]:
         yield pyarrow.Table.from_batches(parts)
 
 
-def _trajectory(table: Any, features: Mapping[str, Any], tasks: Mapping[int, str], next_obs: bool) -> Trajectory:
+def _trajectory(
+    table: Any, features: Mapping[str, Any], tasks: Mapping[int, str], next_obs: bool, videos: Videos | None
+) -> Trajectory:
     length = table.num_rows
     fields: dict[tuple[str, ...], Any] = {}
+    if videos is not None:
+        times = _numbers(table.column("timestamp"), "float64")
+        found = videos.frames(table.column("episode_index")[0].as_py(), times)
+        fields |= {path_of(name): frames for name, frames in found.items()}
     for name, feature in features.items():
-        if name in COUNTED or feature["dtype"] == "language":
+        if name in COUNTED or feature["dtype"] in ("language", "video"):
             continue
         column = table.column(name)
         if column.null_count:

@@ -1,0 +1,23 @@
+"""LeRobot's `ReplayBuffer` on relive, and its learner made safe against kills.
+
+`python -m relive.lerobot learner --config_path=train.json` is LeRobot's own learner with this buffer in it.
+"""
+
+from __future__ import annotations
+
+from .._base.extras import needs
+
+with needs("torch", "relive.lerobot"):
+    from ._batches import BatchTransition as BatchTransition
+    from ._batches import concatenate_batch_transitions as concatenate_batch_transitions
+    from ._batches import random_crop_vectorized as random_crop_vectorized
+    from ._batches import random_shift as random_shift
+    from ._buffer import ReplayBuffer as ReplayBuffer
+
+__all__ = [
+    "BatchTransition",
+    "ReplayBuffer",
+    "concatenate_batch_transitions",
+    "random_crop_vectorized",
+    "random_shift",
+]

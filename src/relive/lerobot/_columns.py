@@ -1,0 +1,61 @@
+"""Stored steps by their place, as LeRobot's arrays have them: read-only, and made when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from operator import index as whole
+
+import numpy as np
+from torch import Tensor
+
+from .._base.types import Int64
+from ..errors import StaleId, message
+from ._batches import BatchTransition
+
+Read = Callable[[Int64], BatchTransition]
+
+
+class Column:
+    """A part of all stored steps: `column[place]` or `column[first:last]` is a tensor on the CPU.
+
+    The step that was added as the n-th, from 0, is at the place `n % capacity`. A tensor is a copy: writing to it
+    changes nothing.
+
+    Args:
+        size: How many steps are stored.
+        read: Steps of given places.
+        pick: The part of them that this is.
+    """
+
+    def __init__(self, size: Callable[[], int], read: Read, pick: Callable[[BatchTransition], Tensor]) -> None:
+        self._size, self._read, self._pick = size, read, pick
+
+    def __len__(self) -> int:
+        return self._size()
+
+    def __getitem__(self, place: int | slice) -> Tensor:
+        if isinstance(place, slice):
+            return self._pick(self._read(np.arange(len(self))[place]))
+        number, size = whole(place), len(self)
+        if not -size <= number < size:
+            raise StaleId(message(f"a place below {size}", f"{number}", "ReplayBuffer"))
+        return self._pick(self._read(np.array([number % size])))[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[place] for place in range(len(self)))
+
+
+class Columns(Mapping[str, Column]):
+    """Columns by key."""
+
+    def __init__(self, columns: dict[str, Column]) -> None:
+        self._columns = columns
+
+    def __getitem__(self, key: str) -> Column:
+        return self._columns[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)

@@ -1,0 +1,196 @@
+"""The way from and to LeRobot's data sets."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from .._base import check
+from .._base.extras import needs
+from ..errors import SchemaError, message
+from ..trajectories.lerobot import frames as count_frames
+from ..trajectories.lerobot import from_lerobot
+from ..trajectories.lerobot._names import feature_of
+from ._batches import BatchTransition
+from ._layout import Step, Value, is_image
+
+Frame: TypeAlias = "Mapping[str, Tensor]"
+Feature: TypeAlias = "dict[str, str | tuple[int, ...]]"
+_REWARD, _DONE, _EPISODE, _INFO = "next.reward", "next.done", "episode_index", "complementary_info."
+_AT = "ReplayBuffer.from_lerobot_dataset"
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """A `LeRobotDataset`, as it is read: frames in order."""
+
+    def __len__(self) -> int:
+        """How many frames it has."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Frame:
+        """A frame."""
+        ...
+
+
+class _Directory:
+    """A data set that is read without LeRobot, episode by episode."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __len__(self) -> int:
+        return count_frames(self._path)
+
+    def __iter__(self) -> Iterator[Frame]:
+        for number, episode in enumerate(from_lerobot(self._path, videos=True)):
+            columns = {feature_of(path): torch.from_numpy(array[:, 0]) for path, array in episode.arrays.items()}
+            for place in range(episode.length):
+                frame = {name: _image(name, values[place]) for name, values in columns.items()}
+                yield {**frame, _EPISODE: torch.tensor(number)}
+
+
+def _image(name: str, value: Tensor) -> Tensor:
+    """Images are floats in [0, 1] with their channels first; other values are as they are."""
+    if not is_image(name) or value.ndim != 3:
+        return value
+    return value.permute(2, 0, 1).float() / 255 if value.dtype == torch.uint8 else value.permute(2, 0, 1)
+
+
+class Frames:
+    """The frames of a data set, each read once and in order.
+
+    Args:
+        source: A data set, or its directory.
+    """
+
+    def __init__(self, source: Dataset | str | os.PathLike[str]) -> None:
+        if isinstance(source, Dataset) and not isinstance(source, str):
+            self._count, self._frames = len(source), self._items(source)
+        else:
+            directory = _Directory(Path(check.path(source, f"{_AT}(lerobot_dataset)")))
+            self._count, self._frames = len(directory), iter(directory)
+
+    @staticmethod
+    def _items(dataset: Dataset) -> Iterator[Frame]:
+        return (dataset[index] for index in range(len(dataset)))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self._frames
+
+
+def steps_of(frames: Iterable[Frame], keys: Sequence[str]) -> Iterator[Step]:
+    """Steps of frames: the state after a step is that of the following frame.
+
+    Raises:
+        SchemaError: A frame lacks a key, the action or the reward.
+    """
+    waiting: Step | None = None
+    for frame, after in _pairs(frames):
+        follows = after is not None and int(after[_EPISODE]) == int(frame[_EPISODE])
+        done = bool(frame[_DONE]) if _DONE in frame else not follows
+        if done or follows:
+            if waiting is not None:
+                yield waiting
+            # Those of the frame itself where nothing is bootstrapped, as LeRobot has it.
+            later = frame if done or after is None else after
+            waiting = _step(frame, later, keys, done)
+        elif waiting is not None:  # what came after this frame is not in the data set, so that it is no step
+            yield waiting if waiting.done else waiting._replace(truncated=True)
+            waiting = None
+    if waiting is not None:
+        yield waiting
+
+
+def _pairs(frames: Iterable[Frame]) -> Iterator[tuple[Frame, Frame | None]]:
+    before: Frame | None = None
+    for frame in frames:
+        if before is not None:
+            yield before, frame
+        before = frame
+    if before is not None:
+        yield before, None
+
+
+def _step(frame: Frame, later: Frame, keys: Sequence[str], done: bool) -> Step:
+    for key in (*keys, "action", _REWARD):
+        if key not in frame:
+            known = ", ".join(f"`{name}`" for name in frame)
+            raise SchemaError(message(f"the feature `{key}`", known, _AT))
+    state, after = ({key: which[key][None] for key in keys} for which in (frame, later))
+    info: dict[str, Value] = {k.removeprefix(_INFO): v[None] for k, v in frame.items() if k.startswith(_INFO)}
+    reward = float(frame[_REWARD].item())
+    return Step(state, frame["action"][None], reward, after, done, False, info or None)
+
+
+def written(
+    parts: Iterator[BatchTransition], repo_id: str, fps: int, root: str | os.PathLike[str] | None, task: str
+) -> Dataset:
+    """Write batches of steps that follow each other as a data set, beside `root`, and rename it.
+
+    Raises:
+        FileExistsError: `root` exists.
+        MissingExtra: LeRobot is not installed.
+    """
+    with needs("lerobot", "ReplayBuffer.to_lerobot_dataset"):
+        from lerobot.datasets.lerobot_dataset import LeRobotDataset
+        from lerobot.utils.constants import HF_LEROBOT_HOME
+    target = Path(HF_LEROBOT_HOME) / repo_id if root is None else Path(root)
+    if target.exists():
+        raise FileExistsError(f"{target} exists")
+    beside = target.with_name(target.name + ".unfinished")
+    shutil.rmtree(beside, ignore_errors=True)
+    dataset, pending = None, False
+    for part in parts:
+        columns = _columns(part)
+        if dataset is None:
+            features = {name: _feature(values) for name, values in columns.items()}
+            dataset = LeRobotDataset.create(repo_id, fps, features, root=beside, use_videos=True)
+            # A method of the data set in LeRobot 0.4, and of its writer since.
+            images = dataset if hasattr(dataset, "start_image_writer") else dataset.writer
+            images.start_image_writer(num_processes=0, num_threads=3)
+        ends = (part["done"] + part["truncated"]).bool().tolist()
+        for place, end in enumerate(ends):
+            frame = {name: _pixels(values[place]) for name, values in columns.items()}
+            dataset.add_frame({**frame, "task": task})
+            if end:
+                dataset.save_episode()
+            pending = not end
+    if dataset is not None:
+        if pending:
+            dataset.save_episode()
+        images.stop_image_writer()
+        dataset.finalize()
+    beside.rename(target)
+    opened: Dataset = LeRobotDataset(repo_id, root=target)
+    return opened
+
+
+def _columns(part: BatchTransition) -> dict[str, Tensor]:
+    """The features of frames; numbers alone have an axis of one."""
+    found = dict(part["state"])
+    found["action"], found[_REWARD], found[_DONE] = part["action"], part["reward"], part["done"].bool()
+    found |= {_INFO + key: values for key, values in (part["complementary_info"] or {}).items()}
+    return {name: values[:, None] if values.ndim == 1 else values for name, values in found.items()}
+
+
+def _feature(values: Tensor) -> Feature:
+    shape = tuple(values.shape[1:])
+    kind = "image" if len(shape) == 3 and shape[0] in (1, 3) else "bool" if values.dtype == torch.bool else "float32"
+    return {"dtype": kind, "shape": shape}
+
+
+def _pixels(value: Tensor) -> object:
+    """An image as the nearest of 256 levels, where LeRobot would cut off what is behind the point; else the value."""
+    if value.ndim == 3 and value.shape[0] in (1, 3) and float(value.min()) >= 0 and float(value.max()) <= 1:
+        return (value * 255).round().to(torch.uint8).numpy()
+    return value
