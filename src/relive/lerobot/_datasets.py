@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from .._base import check
-from .._base.extras import needs
 from ..errors import SchemaError, message
 from ..trajectories.lerobot import frames as count_frames
 from ..trajectories.lerobot import from_lerobot
 from ..trajectories.lerobot._names import feature_of
 from ._batches import BatchTransition
+from ._installed import lerobot
 from ._layout import Step, Value, is_image
 
 Frame: TypeAlias = "Mapping[str, Tensor]"
@@ -141,10 +141,9 @@ def written(
         FileExistsError: `root` exists.
         MissingExtra: LeRobot is not installed.
     """
-    with needs("lerobot", "ReplayBuffer.to_lerobot_dataset"):
-        from lerobot.datasets.lerobot_dataset import LeRobotDataset
-        from lerobot.utils.constants import HF_LEROBOT_HOME
-    target = Path(HF_LEROBOT_HOME) / repo_id if root is None else Path(root)
+    at = "ReplayBuffer.to_lerobot_dataset"
+    opening = lerobot("datasets.lerobot_dataset", at).LeRobotDataset
+    target = Path(lerobot("utils.constants", at).HF_LEROBOT_HOME) / repo_id if root is None else Path(root)
     if target.exists():
         raise FileExistsError(f"{target} exists")
     beside = target.with_name(target.name + ".unfinished")
@@ -154,7 +153,7 @@ def written(
         columns = _columns(part)
         if dataset is None:
             features = {name: _feature(values) for name, values in columns.items()}
-            dataset = LeRobotDataset.create(repo_id, fps, features, root=beside, use_videos=True)
+            dataset = opening.create(repo_id=repo_id, fps=fps, features=features, root=beside, use_videos=True)
             # A method of the data set in LeRobot 0.4, and of its writer since.
             images = dataset if hasattr(dataset, "start_image_writer") else dataset.writer
             images.start_image_writer(num_processes=0, num_threads=3)
@@ -171,7 +170,7 @@ def written(
         images.stop_image_writer()
         dataset.finalize()
     beside.rename(target)
-    opened: Dataset = LeRobotDataset(repo_id, root=target)
+    opened: Dataset = opening(repo_id, root=target)
     return opened
 
 

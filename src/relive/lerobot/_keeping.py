@@ -38,9 +38,9 @@ class Keeping:
         Raises:
             CorruptionError: The save is damaged.
         """
-        if is_saved(self._beside):
+        if self._beside.is_dir() and is_saved(self._beside):
             self._move()
-        if not is_saved(self._path):
+        if not (self._path.is_dir() and is_saved(self._path)):
             return None
         return load(self._path, capacity=capacity, boundaries=boundaries, seed=seed)
 

@@ -1,0 +1,71 @@
+"""The stand-in for LeRobot as an installed package, and demonstrations for its learner."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+STAND_IN = Path(__file__).parent / "stand_in"
+LAYOUTS = ("0.4.4", "main")
+DEMONSTRATION = 150_000  # the number of its first step
+
+
+@contextmanager
+def installed(layout: str, monkeypatch: Any) -> Iterator[None]:
+    """`import lerobot` finds the stand-in, of this layout."""
+    monkeypatch.setenv("STAND_IN_LAYOUT", layout)
+    monkeypatch.syspath_prepend(str(STAND_IN))
+    forget()
+    yield
+    forget()
+
+
+def forget() -> None:
+    """Have it imported anew."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "lerobot"]:
+        del sys.modules[name]
+
+
+def demonstrations(root: Path, episodes: int = 3, length: int = 5, *, end: bool = True) -> Any:
+    """A data set of the stand-in's; with `end` the last frame of an episode is `next.done`."""
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+    from lerobot.rl.arm import state_of
+
+    features: dict[str, Any] = {
+        "observation.state": {"dtype": "float32", "shape": [3]},
+        "observation.images.top": {"dtype": "image", "shape": [3, 4, 4]},
+        "action": {"dtype": "float32", "shape": [2]},
+        "next.reward": {"dtype": "float32", "shape": [1]},
+        "next.done": {"dtype": "bool", "shape": [1]},
+    }
+    dataset = LeRobotDataset.create(repo_id="stand/in", fps=10, features=features, root=root, use_videos=True)
+    for episode in range(episodes):
+        for place in range(length):
+            number = DEMONSTRATION + episode * (length + 1) + place
+            state = {key: values[0] for key, values in state_of(number).items()}
+            state["observation.images.top"] = np.full((3, 4, 4), number % 256, np.uint8)
+            reward, done = np.array([number], np.float32), np.array([end and place == length - 1])
+            frame = {**state, "action": np.full(2, number, np.float32), "next.reward": reward, "next.done": done}
+            dataset.add_frame({**frame, "task": "demonstrate"})
+        dataset.save_episode()
+    dataset.finalize()
+    return LeRobotDataset("stand/in", root=root)
+
+
+def configuration(folder: Path, **policy: Any) -> Path:
+    """The configuration of a run in `folder / "run"` with demonstrations, written to a file."""
+    demonstrations(folder / "demonstrations")
+    given = {
+        "output_dir": str(folder / "run"),
+        "policy": policy,
+        "dataset": {"repo_id": "stand/in", "root": str(folder / "demonstrations")},
+    }
+    path = folder / "train.json"
+    path.write_text(json.dumps(given))
+    return path
