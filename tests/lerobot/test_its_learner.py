@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from needs import needs
 from standing_in import DEMONSTRATION, LAYOUTS, configuration, demonstrations, installed
 
 torch = needs("torch")
+from relive.checkpoints import autosave
 from relive.errors import ArgumentError, MissingExtra, ReliveError, ReliveWarning, StorageError
 from relive.lerobot import ReplayBuffer
 from relive.lerobot import __main__ as command
@@ -58,15 +58,19 @@ def lived(arguments: list[str], die_at: int | None = None, after: float | None =
             lerobot.instants.reached = reached
             status = command.main(["learner", *OWN, *arguments])
             gc.collect()
+            autosave._end()  # as at the end of an interpreter
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(status)
-    killing = threading.Timer(after or 60.0, os.kill, (child, signal.SIGKILL))
-    killing.start()
-    _, ended = os.waitpid(child, 0)
-    killing.cancel()
-    return os.waitstatus_to_exitcode(ended)
+    until, ended = time.monotonic() + (after or 60.0), (0, 0)
+    while not ended[0] and time.monotonic() < until:
+        time.sleep(0.002)
+        ended = os.waitpid(child, os.WNOHANG)
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+        ended = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(ended[1])
 
 
 def command_for(folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .._base import check
+from .._base.types import Array
 from ..errors import SchemaError, message
 from ..trajectories.lerobot import frames as count_frames
 from ..trajectories.lerobot import from_lerobot
@@ -50,10 +51,15 @@ class _Directory:
 
     def __iter__(self) -> Iterator[Frame]:
         for number, episode in enumerate(from_lerobot(self._path, videos=True)):
-            columns = {feature_of(path): torch.from_numpy(array[:, 0]) for path, array in episode.arrays.items()}
+            columns = {feature_of(path): torch.from_numpy(_own(array[:, 0])) for path, array in episode.arrays.items()}
             for place in range(episode.length):
                 frame = {name: _image(name, values[place]) for name, values in columns.items()}
                 yield {**frame, _EPISODE: torch.tensor(number)}
+
+
+def _own(array: Array) -> Array:
+    """An array that can be written to, which Arrow's cannot and tensors have to."""
+    return array if array.flags.writeable else array.copy()
 
 
 def _image(name: str, value: Tensor) -> Tensor:

@@ -75,13 +75,14 @@ class Layout:
     ) -> Layout:
         """The layout of steps like this one, with images as `"exact"`, `"rounded"` or `"float32"` says."""
         values = {key: value.squeeze(0) for key, value in state.items()}
+        for keys in (values, named(info or {})):
+            _distinct([*keys])
         code = images == "rounded" or (images == "exact" and all(_codes(v) is not None for v in _images(values)))
         obs = nested((_path(key), Field(tuple(v.shape), _dtype(key, v, code))) for key, v in values.items())
         extras = {}
         if info:
             fields = ((_path(key), Field(tuple(_tensor(value).shape))) for key, value in named(info).items())
             extras["complementary_info"] = nested(fields)
-        _distinct([*values, *named(info or {})])
         schema = Schema(obs=obs, action=Field(tuple(action.squeeze(0).shape)), **extras)
         return cls(schema, rounded=images == "rounded")
 
