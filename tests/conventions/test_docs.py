@@ -37,6 +37,7 @@ EXAMPLES: dict[str, list[str] | None] = {
 }
 # Pages and examples whose code needs a library that may not be there.
 NEEDED = {
+    "from-lerobot.md": "torch",
     "from-rllib.md": "ray.rllib",
     "pairs_trading.md": "skfolio",
     "reaching_sb3.py": "stable_baselines3",

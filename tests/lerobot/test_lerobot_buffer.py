@@ -72,8 +72,7 @@ def test_every_item_is_as_it_was_added(kind: str, tmp_path: Path) -> None:
     for number in range(170):
         buffer.add(**step_of(number, kind))
         if number == 100:
-            assert buffer.relive is not None
-            buffer.relive.close()
+            buffer.close()
             buffer = ReplayBuffer(50, "cpu", use_drq=False, **where)
         if number % 10 == 0 or LONG:
             batch = buffer.sample(600 if LONG else 256)
@@ -101,8 +100,7 @@ def test_an_image_that_is_not_exact_makes_all_of_them_floats(tmp_path: Path) -> 
         buffer.add(**step_of(20, "float32"))
     for again in (False, True):
         if again:
-            assert buffer.relive is not None
-            buffer.relive.close()
+            buffer.close()
             # A kill while the directory was removed, whose place the new one was to take.
             path.rename(tmp_path / "replay.float32")
             path.mkdir()

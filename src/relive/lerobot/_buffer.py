@@ -174,7 +174,7 @@ class ReplayBuffer:
         if self._drops:
             self._say(layout.unknown(step.complementary_info))
         arguments = layout.arguments(step, self._drops)
-        buffer = self.relive or self._made(layout)
+        buffer = self._made(layout) if self.relive is None else self.relive
         buffer.add(**arguments)
         if self.relive is None:
             self.relive, self._layout = buffer, layout
@@ -405,6 +405,12 @@ class ReplayBuffer:
             return self._column(lambda batch: batch[part][key])
 
         return Columns({key: column(key) for key in keys})
+
+    @one_at_a_time
+    def close(self) -> None:
+        """Write a last save if there is a `path`, and free the memory. A second call does nothing."""
+        if self.relive is not None:
+            self.relive.close()
 
     @property
     def states(self) -> Columns:

@@ -63,7 +63,7 @@ class Layout:
         self._shapes = {path: field.shape for path, field in columns.items()}
         self.images = [key for key in self._state if is_image(key)]
         self._codes = {key for key in self._state if columns["obs", *self._state[key]].dtype == np.uint8}
-        self._last: dict[str, tuple[Tensor, int, Array]] = {}
+        self._last: dict[str, tuple[Tensor, Array]] = {}
 
     @classmethod
     def of(
@@ -81,7 +81,7 @@ class Layout:
         obs = nested((_path(key), Field(tuple(v.shape), _dtype(key, v, code))) for key, v in values.items())
         extras = {}
         if info:
-            fields = ((_path(key), Field(tuple(_tensor(value).shape))) for key, value in named(info).items())
+            fields = ((_path(key), Field(np.shape(_number(value)))) for key, value in named(info).items())
             extras["complementary_info"] = nested(fields)
         schema = Schema(obs=obs, action=Field(tuple(action.squeeze(0).shape)), **extras)
         return cls(schema, rounded=images == "rounded")
@@ -99,7 +99,7 @@ class Layout:
         """
         return {
             "obs": self._observed(step.state, "state"),
-            "action": from_torch(step.action.squeeze(0).float()),
+            "action": _array(step.action),
             "reward": float(step.reward),
             "next_obs": None if step.next_state is None else self._observed(step.next_state, "next_state"),
             "terminated": bool(step.done),
@@ -119,25 +119,25 @@ class Layout:
             if key not in state:
                 raise SchemaError(message(f"the key `{key}`, which the first one had", _keys(state), f"$.{at}"))
             value = state[key]
-            array = self._coded(key, value) if key in self._codes else from_torch(value.squeeze(0).float())
-            found.append((path, array))
+            found.append((path, self._coded(key, value) if key in self._codes else _array(value)))
         return nested(found)
 
     def _coded(self, key: str, image: Tensor) -> Array:
         """An image as uint8. Most come twice, as the state after a step and as the one before the next."""
         last = self._last.get(key)
-        if last is not None and last[0] is image and last[1] == image._version:
-            return last[2]
+        if last is not None and last[0].device == image.device and torch.equal(last[0], image):
+            return last[1]
         codes = _nearest(image.squeeze(0)) if self._rounded else _codes(image.squeeze(0))
         if codes is None:
             raise Inexact
         array = from_torch(codes)
-        self._last[key] = image, image._version, array
+        self._last[key] = image.clone(), array
         return array
 
     def _extras(self, info: Mapping[str, Value] | None, drop: bool) -> Nest:
         """`complementary_info` as an extra of the schema."""
-        given, known = named(info or {}), self.info or {}
+        known = self.info or {}
+        given = info if info is not None and info.keys() == known.keys() else named(info or {})
         missing = [key for key in known if key not in given]
         if missing:
             wanted = f"the key `{missing[0]}`, which the first step had"
@@ -149,8 +149,7 @@ class Layout:
             raise SchemaError(message(wanted, f"`{new[0]}`", f"$.complementary_info.{new[0]}", remedy))
         if not known:
             return {}
-        found = ((path, from_torch(_tensor(given[key]))) for key, path in known.items())
-        return {"complementary_info": nested(found)}
+        return {"complementary_info": nested((path, _number(given[key])) for key, path in known.items())}
 
     def unknown(self, info: Mapping[str, Value] | None) -> set[str]:
         """The keys of `complementary_info` that the first step had not."""
@@ -179,8 +178,8 @@ class Layout:
         """A batch as LeRobot's: float32 on `device`."""
         info = None
         if self.info is not None:
-            columns = dict(paths(batch.complementary_info))
-            info = {key: _floats(columns[path], device) for key, path in self.info.items()}
+            extras = batch.complementary_info
+            info = {key: _floats(_at(extras, path), device) for key, path in self.info.items()}
         return BatchTransition(
             state=self._named(batch.obs, device),
             action=_floats(batch.action, device),
@@ -192,12 +191,12 @@ class Layout:
         )
 
     def _named(self, obs: Nest, device: torch.device) -> dict[str, Tensor]:
-        columns = dict(paths(obs))
         found: dict[str, Tensor] = {}
         for key, path in self._state.items():
+            values = _at(obs, path)
             # Codes are smaller, so these go to the device.
-            values = torch.from_numpy(columns[path]).to(device)
-            found[key] = _decoded(values) if key in self._codes else values.float()
+            coded = key in self._codes
+            found[key] = _decoded(torch.from_numpy(values).to(device)) if coded else _floats(values, device)
         return found
 
 
@@ -234,12 +233,20 @@ def _keys(keys: Iterable[str]) -> str:
     return ", ".join(f"`{key}`" for key in keys) or "none"
 
 
-def _tensor(value: Value) -> Tensor:
-    """A value of `complementary_info`, without the leading axis of a batch of one."""
+def _array(value: Tensor) -> Array:
+    """A value without the leading axis of a batch of one, float32."""
+    if value.dtype != torch.float32 or value.requires_grad or value.device.type != "cpu":
+        value = value.detach().float().cpu()
+    array: Array = value.numpy()
+    return array[0, ...] if array.shape[:1] == (1,) else array
+
+
+def _number(value: Value) -> Array | float:
+    """A value of `complementary_info`, likewise."""
     if isinstance(value, Tensor):
-        return value.squeeze(0).float()
+        return _array(value)
     if isinstance(value, bool | int | float):
-        return torch.tensor(float(value))
+        return float(value)
     raise SchemaError(message("a tensor or a number", f"`{type(value).__name__}`", "$.complementary_info"))
 
 
@@ -260,4 +267,14 @@ def _decoded(codes: Tensor) -> Tensor:
 
 
 def _floats(values: Array, device: torch.device) -> Tensor:
-    return torch.from_numpy(values).to(device).float()
+    tensor = torch.from_numpy(values)
+    if device.type != "cpu":
+        tensor = tensor.to(device)
+    return tensor if tensor.dtype == torch.float32 else tensor.float()
+
+
+def _at(nest: Any, path: Path) -> Array:
+    for name in path:
+        nest = nest[name]
+    array: Array = nest
+    return array
