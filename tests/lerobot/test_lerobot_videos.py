@@ -133,7 +133,9 @@ def test_videos_that_are_refused(tmp_path: Path) -> None:
     filmed(tmp_path / "large", [[4, 4]])
     film(tmp_path / f"large/videos/{TOP}/chunk-000/file-000.mp4", frames_of(8, 64), "libx264")
     filmed(tmp_path / "list", [[4, 4]])
-    (tmp_path / f"list/videos/{TOP}/chunk-000/file-000.mp4").write_text("ffconcat version 1.0\nfile /etc/passwd\n")
+    listed = tmp_path / f"list/videos/{TOP}/chunk-000/file-000.mp4"
+    listed.rename(listed.with_name("other.mp4"))
+    listed.write_text("ffconcat version 1.0\nfile other.mp4\n")
     for folder, text in [
         ("late", "no frame at"),
         ("short", "ends before"),
