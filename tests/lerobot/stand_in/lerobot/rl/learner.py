@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 from lerobot.instants import instant
 from lerobot.rl.arm import Arm
