@@ -164,6 +164,16 @@ def test_torchrl() -> None:
     assert found == {("bootstraps from a terminal state", "disabled", 3): 48}
 
 
+def test_lerobot() -> None:
+    """`tests/lerobot/test_real_lerobot.py` compares the stand-in with LeRobot's class, where it is installed."""
+    _, found = verdicts("lerobot", n_steps=[1])
+    assert found == {("wrong next_obs bootstrapped", "disabled", 1): 13}
+    needs("torch")
+    report, found = verdicts("relive.lerobot", n_steps=[1])
+    assert found == {}
+    assert {check.probe for check in report.checks} >= {"ring wraps in mid-episode", "reset in mid-episode"}
+
+
 @pytest.mark.parametrize(
     ("name", "library", "modes"),
     [

@@ -9,9 +9,11 @@ import pytest
 from needs import needs
 
 theirs = needs("lerobot.rl.buffer")
+import numpy as np
 import torch
 
 import relive.lerobot as ours
+from relive.doctor.pipelines._lerobot import OptimizeMemory
 from relive.lerobot._learner import Options, Safe
 
 METHODS = ("__init__", "add", "sample", "get_iterator", "from_lerobot_dataset", "to_lerobot_dataset")
@@ -44,6 +46,28 @@ def test_batches(lead: tuple[int, ...], info: Any) -> None:
         both = each.concatenate_batch_transitions(buffer.sample(5), buffer.sample(2))
         found.append((shapes(buffer.sample(5)), shapes(both)))
     assert found[0] == found[1]
+
+
+def test_the_stand_in_of_the_doctor_is_as_its_buffer() -> None:
+    """The items that `optimize_memory=True` may draw; step 4 was truncated."""
+    buffer = theirs.ReplayBuffer(20, "cpu", optimize_memory=True, use_drq=False)
+    stand_in = OptimizeMemory()
+    stand_in._make(20)
+    stand_in._gamma = 1.0
+    for number in range(12):
+        obs, after, truncated = (
+            np.array([float(number)]),
+            np.array([number + (50.0 if number == 4 else 1.0)]),
+            number == 4,
+        )
+        stand_in._add(obs, None, number, after, False, truncated)
+        states = ({"observation.state": torch.from_numpy(value)[None].float()} for value in (obs, after))
+        buffer.add(next(states), torch.zeros(1, 1), number, next(states), False, truncated)
+    drawn = [buffer.sample(12) for _ in range(100)]
+    rows = [zip(*(b[name]["observation.state"][:, 0].tolist() for name in ("state", "next_state"))) for b in drawn]
+    found = {row for each in rows for row in each}
+    assert found == {(item.obs, item.next_obs) for item in stand_in.items()}
+    assert (4.0, 5.0) in found, "and not 54"
 
 
 def test_the_learner_is_recognised() -> None:

@@ -29,6 +29,7 @@ KNOWN = {
     "cpprb-next-of": "_cpprb.NextOf",
     "cpprb-check-for-update": "_cpprb.Checked",
     "torchrl": "_torchrl.Collected",
+    "lerobot": "_lerobot.OptimizeMemory",
     "relive.sb3": "_adapters.SB3",
     "relive.sb3-learn": "_adapters.SB3Learn",
     "relive.sb3-cleanrl": "_adapters.CleanRL",
@@ -36,9 +37,10 @@ KNOWN = {
     "relive.tianshou-collector": "_adapters.TianshouCollected",
     "relive.cpprb": "_adapters.Cpprb",
     "relive.torchrl": "_adapters.TorchRL",
+    "relive.lerobot": "_adapters.LeRobot",
 }
 # They have no n-step targets.
-ONE_STEP = frozenset({"sb3-memory", "cpprb-next-of"})
+ONE_STEP = frozenset({"sb3-memory", "cpprb-next-of", "lerobot", "relive.lerobot"})
 
 
 def named(name: str) -> Callable[[], Any]:

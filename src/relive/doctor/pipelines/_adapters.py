@@ -10,7 +10,7 @@ import numpy as np
 import relive
 
 from .._pipeline import Item
-from . import _cpprb, _sb3, _tianshou, _torchrl
+from . import _cpprb, _lerobot, _sb3, _tianshou, _torchrl
 
 # So many draws that an item of some 240 is missing from all of them once in 10^17 times.
 _DRAWS = 10_000
@@ -126,3 +126,35 @@ class TorchRL(_torchrl.Collected):
     def update(self, handles: list[int], td_errors: Any) -> None:
         """Update priorities."""
         self._buffer.update_priority(np.array(handles), td_errors)
+
+
+class LeRobot(_lerobot.OptimizeMemory):
+    """`relive.lerobot.ReplayBuffer` in the loop of `lerobot`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import torch
+
+        import relive.lerobot
+
+        self._torch, self._kinds = torch, relive.lerobot
+        self._buffer: Any = None
+
+    def _make(self, capacity: int) -> None:
+        self._buffer = self._kinds.ReplayBuffer(capacity, "cpu", optimize_memory=True)
+
+    def _add(self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: bool, truncated: bool) -> None:
+        tensor = self._torch.from_numpy
+        state, after = ({"observation.state": tensor(value)[None].float()} for value in (obs, next_obs))
+        self._buffer.add(state, tensor(action.reshape(1)), float(reward), after, bool(terminated), bool(truncated))
+
+    def items(self) -> Iterable[Item]:
+        """Every item: what many draws have given."""
+        draws = -(-_DRAWS // len(self._buffer))
+        return dict.fromkeys(item for _ in range(draws) for item in self._drawn())
+
+    def _drawn(self) -> list[Item]:
+        drawn = self._buffer.sample(len(self._buffer))
+        obs, after = (drawn[name]["observation.state"][:, 0] for name in ("state", "next_state"))
+        columns = (obs, drawn["reward"], self._gamma * (1 - drawn["done"]), after)
+        return [Item(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
