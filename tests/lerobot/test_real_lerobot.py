@@ -55,17 +55,14 @@ def test_the_stand_in_of_the_doctor_is_as_its_buffer() -> None:
     stand_in._make(20)
     stand_in._gamma = 1.0
     for number in range(12):
-        obs, after, truncated = (
-            np.array([float(number)]),
-            np.array([number + (50.0 if number == 4 else 1.0)]),
-            number == 4,
-        )
+        truncated = number == 4
+        obs, after = np.array([float(number)]), np.array([number + (50.0 if truncated else 1.0)])
         stand_in._add(obs, None, number, after, False, truncated)
         states = ({"observation.state": torch.from_numpy(value)[None].float()} for value in (obs, after))
         buffer.add(next(states), torch.zeros(1, 1), number, next(states), False, truncated)
     drawn = [buffer.sample(12) for _ in range(100)]
-    rows = [zip(*(b[name]["observation.state"][:, 0].tolist() for name in ("state", "next_state"))) for b in drawn]
-    found = {row for each in rows for row in each}
+    columns = [torch.cat([b[name]["observation.state"][:, 0] for b in drawn]) for name in ("state", "next_state")]
+    found = {*zip(*(column.tolist() for column in columns), strict=True)}
     assert found == {(item.obs, item.next_obs) for item in stand_in.items()}
     assert (4.0, 5.0) in found, "and not 54"
 
