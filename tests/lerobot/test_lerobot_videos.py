@@ -18,7 +18,7 @@ import pyarrow
 from pyarrow import parquet
 
 from relive.errors import SchemaError, StorageError
-from relive.trajectories import Trajectory, from_lerobot, to_lerobot
+from relive.trajectories import Trajectory, convert, from_lerobot, to_lerobot
 
 CODECS = {"libx264": {"crf": "20"}, "libsvtav1": {"preset": "12", "crf": "30"}, "libvpx-vp9": {"deadline": "realtime"}}
 FPS, TOP, WRIST = 10, "observation.images.top", "observation.images.wrist"
@@ -94,6 +94,10 @@ def test_every_frame_is_what_pyav_decodes(codec: str, tmp_path: Path) -> None:
             wanted += np.split(np.stack(frames), np.cumsum(parts)[:-1])
         for episode, frames in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(episode.curr_obs[name.removeprefix("observation.")][:, 0], frames)
+    convert(tmp_path, tmp_path / "images", "lerobot")  # which writes images
+    for episode, again in zip(found, from_lerobot(tmp_path / "images"), strict=True):
+        for path, array in episode.arrays.items():
+            np.testing.assert_array_equal(again.arrays[path], array)
 
 
 def test_a_buffer_of_a_directory(tmp_path: Path) -> None:

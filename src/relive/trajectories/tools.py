@@ -42,7 +42,7 @@ def convert(
     """Write a copy of a directory of trajectories, or of one of LeRobot's data sets, in any of these layouts.
 
     Ids and the order of draws are kept between relive's layout and RLinf's. `to_lerobot` and `from_lerobot` say what
-    becomes of fields and episodes.
+    becomes of fields and episodes; videos are decoded.
 
     Args:
         source: Directory to read.
@@ -76,7 +76,8 @@ def convert(
     if lerobot.is_lerobot(source):
         count = lerobot.count(source)
         if kind == "lerobot":
-            return lerobot.to_lerobot(lerobot.from_lerobot(source), target, fps=fps, progress=_of(progress, count))
+            episodes = lerobot.from_lerobot(source, videos=True)
+            return lerobot.to_lerobot(episodes, target, fps=fps, progress=_of(progress, count))
         _write(_episodes(source), target, kind, count, None, _of(progress, count))
         return count
     with _opened([source], allow_pickle) as (found,):
@@ -248,7 +249,7 @@ def _of(progress: Progress | None, total: int) -> Callable[[int], None]:
 def _episodes(source: Directory) -> Iterator[tuple[int, Stored]]:
     """The episodes of one of LeRobot's data sets."""
     arena = Arena()
-    for number, trajectory in enumerate(lerobot.from_lerobot(source)):
+    for number, trajectory in enumerate(lerobot.from_lerobot(source, videos=True)):
         block = packed(trajectory, arena, number)
         yield number, Stored(block.entry, None, block)
 
