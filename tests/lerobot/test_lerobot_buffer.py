@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import cache
@@ -211,6 +213,23 @@ def test_adding_beside_a_thread_that_draws() -> None:
     finally:
         over.set()
         thread.join()
+
+
+def test_the_end_of_a_program_writes_a_last_save(tmp_path: Path) -> None:
+    code = """
+import sys, torch
+from relive.lerobot import ReplayBuffer
+buffer = ReplayBuffer(1000, "cpu", path=sys.argv[1], every=60.0, use_drq=False)
+state = {"observation.state": torch.zeros(1, 3)}
+for number in range(100):
+    buffer.add(state, torch.zeros(1, 2), float(number), state, False, False)
+batches = buffer.get_iterator(8)
+next(batches)
+"""
+    path = str(tmp_path / "replay")
+    ended = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(ReplayBuffer(1000, "cpu", path=path)) == 100
 
 
 def test_two_batches_as_one() -> None:

@@ -50,6 +50,7 @@ class Keeping:
         buffer.autosave(self._path, every=self._every)
         # What is saved last has to be there then, so this holds the buffer, and is held by the adapter alone.
         self._end = weakref.finalize(self, buffer.close)
+        self._end.atexit = False  # then the autosave has written it, and no call is let in any more
 
     def replace(self, buffer: ReplayBuffer) -> None:
         """Save this one, which has all steps of the one before, in its place; that one is closed."""
