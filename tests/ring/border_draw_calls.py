@@ -103,6 +103,7 @@ def make_sequences() -> Call:
         "summed": 2,
         "gammas": guard(powers, np.float64),
         "states": [(("nest", "state"), state, 2)],
+        "step_ids": True,
     }
     keys = {"text": "1", "no names": (), "a number": 1}
     limits = (-1, 6, 2**62, 2**64, None, "1")
@@ -121,6 +122,7 @@ def make_sequences() -> Call:
             **{f"begin {value}": second(("a",), value, 4) for value in limits},
             **{f"end {value}": second(("a",), 0, value) for value in limits},
         },
+        "step_ids": spoilers.flags(),
         "summed": spoilers.whole_numbers(-2, 0, 1, 3, 2**62, 2**64),
         "gammas": spoilers.numbers(),
         "states": {
@@ -136,7 +138,9 @@ def make_sequences() -> Call:
     def then(expansion: Any) -> None:
         for n in (40, 4000):
             batch = sample_with(chooser, expansion)(n)
-            if batch is not None and not all(batch[name].size for name in ("obs", "mask", "reward", "discount")):
+            if batch is not None and not all(
+                batch[name].size for name in ("obs", "mask", "reward", "discount", "step_ids")
+            ):
                 raise SystemError("a field without values")
 
     return Call(gather.sequences, given, spoilt, then)
