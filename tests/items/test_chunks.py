@@ -111,6 +111,8 @@ def test_saves_of_other_items_are_what_they_were(tmp_path: Path) -> None:
     single, chunks = facts_of(tmp_path / "single"), facts_of(tmp_path / "chunks")
     assert single["item"] == {"kind": "Transitions", "n_step": K, "gamma": 0.5}
     assert single["window"].keys() == {"span", "lookback", "starts", "across"}
+    lived(relive.Sequences(3)).save(tmp_path / "sequences")
+    assert "step_ids" not in facts_of(tmp_path / "sequences")["item"]
     assert chunks["item"] == {**single["item"], "chunk": True}
     assert chunks["window"] == {**single["window"], "actions": True}
     for item, new in ((SINGLE, False), (CHUNKS, True)):
