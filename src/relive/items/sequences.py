@@ -104,6 +104,9 @@ class Sequences(Frozen, Item):
             "prev_reward": View("all_prev_reward", 0, self.steps),
         }
 
+    def __repr__(self) -> str:
+        return super().__repr__().replace(", step_ids=False", "")
+
     def window(self, schema: Schema) -> Window:
         """Every `starts`-th step; the step before it, and the older frames of its observation, are needed, too."""
         return Window(
