@@ -132,7 +132,6 @@ def make_sequences() -> Call:
                for name, spoil in spoilers.arrays().items()},
             **{f"every {value}": lambda a, value=value: [(*a[0][:2], value)] for value in (-1, 0, 1, 3, 2**64, None)},
         },
-        "step_ids": spoilers.flags(),
     }  # fmt: skip
     chooser = choosers()["Queue"][0](replacement=True)
 
