@@ -12,6 +12,7 @@ import pytest
 from depth import eventually
 from local import local_shards
 from test_prefetch_buffer import ITEMS, SAMPLERS, WIDTH, extend, make
+from whole_rows import native
 
 import relive
 from relive._flow.transform import Transform
@@ -187,6 +188,7 @@ def test_the_converted_batch_is_the_one_that_was_transformed() -> None:
         assert all(isinstance(x, torch.Tensor) for x in (batch.obs.a, batch["next_obs"]["b"], batch.noise))
 
 
+@native
 def test_readers_of_a_shared_buffer_have_their_own() -> None:
     storage = relive.Shared()
     with (
