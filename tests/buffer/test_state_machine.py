@@ -186,7 +186,7 @@ class ReplayMachine(RuleBasedStateMachine):
     def check_items(self, batch, items):
         """Fields, the dtypes of what is computed, and arrays that are parts of others rather than copies."""
         assert_items(batch, items, self.config.whole)
-        if "mask" in batch:
+        if "all_obs" in batch:
             assert (batch.mask.dtype, batch.discount.dtype, batch.steps.dtype) == (bool, np.float32, np.int32)
             for name in ("obs", "prev_action", "prev_reward"):
                 for part, all_of_it in zip(leaves(batch[name]), leaves(batch[f"all_{name}"]), strict=True):
