@@ -181,6 +181,10 @@ def kill(library: Library, path: str, inside: bool, share: float, seconds: float
                 os.write(writing, b"s")
                 library.save(buffer, path)
                 os.write(writing, b"d")
+                if not inside and number > ROWS // 2 + BETWEEN:
+                    library.add(buffer, number)  # and no further save begins
+                    os.write(writing, b"p")
+                    signal.pause()
         finally:
             os._exit(1)
     os.close(writing)
@@ -192,12 +196,11 @@ def kill(library: Library, path: str, inside: bool, share: float, seconds: float
             if what == b"s" and saves == 2 and inside:
                 time.sleep(share * seconds)
                 break
+            if what == b"p":
+                break
             if what == b"d":
                 saves += 1
                 saved = ROWS // 2 + (saves - 1) * BETWEEN - 1
-                if saves == 3:
-                    time.sleep(share * 0.001)
-                    break
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
