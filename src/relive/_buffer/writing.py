@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import partial
+from operator import call, setitem
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._base.journal import Journal
 from .._base.narrow import as_array
 from .._base.types import Array, Bool, Int64
-from .._ring.lanes import GONE, anchors_in
+from .._ring.lanes import GONE, anchors_in, items_of
 from .._ring.plans import State
 from .._schema.step_parser import canonical
 from ..errors import ArgumentError, ReliveError, message
@@ -53,10 +55,18 @@ def put(core: Core, which: Int64, values: list[Value]) -> int:
         for column in columns:
             if column.field.every is not None:
                 _check_kept(core, which, column)
-        with Journal() as journal:
-            for column, (number, array) in zip(columns, values, strict=True):
-                journal.put(core.ring.columns[number], core.ring.units(rows, lanes, column.field.every), array)
-            core.tally.written += len(which)
+        jobs = [
+            partial(
+                setitem,
+                items_of(core.ring.columns[number], 1),
+                core.ring.units(rows, lanes, column.field.every),
+                items_of(np.ascontiguousarray(array), 1),
+            )
+            for column, (number, array) in zip(columns, values, strict=True)
+        ]
+        # One call into C, which no signal handler can interrupt: all fields are written, or none.
+        deque(map(call, jobs), maxlen=0)
+        core.tally.written += len(which)
         _check_still_there(core, which)
         return len(which)
 
