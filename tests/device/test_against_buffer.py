@@ -142,6 +142,25 @@ def test_later_saves_write_what_is_new(tmp_path: Path) -> None:
     assert facts(device) == facts(twins.host)
 
 
+def test_an_interrupted_copy_holds_no_call_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    twins = Twins(4 * 8, 4)
+    for _ in range(20):
+        twins.add()
+    with monkeypatch.context() as patched:
+        patched.setattr(_twin.Twin, "follow", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            twins.device.save(tmp_path)
+    thread = threading.Thread(target=lambda: [twins.device.cut() for _ in range(9)], daemon=True)
+    thread.start()
+    thread.join(20.0)
+    assert not thread.is_alive()
+    twins.device.save(tmp_path)
+    assert facts(relive.load(tmp_path)) == facts(twins.device)
+
+
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_saves_beside_a_learner(prioritized: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a thread saves is one instant, though the ring is written over many times while its rows are copied."""

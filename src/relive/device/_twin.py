@@ -135,10 +135,7 @@ class Twin:
     def follow(self, instant: Instant, ahead: Ahead) -> None:
         """Take over the steps that are new at an instant; waits for the device."""
         layout, claimed = self._layout, ahead.begun
-        try:
-            head = self._take_new(instant, ahead)
-        finally:
-            ahead.allow(None)
+        head = self._take_new(instant, ahead)
         lanes = torch.arange(layout.lanes)
         behind = storage(layout, torch.from_numpy(head), lanes).numpy()
         for array, tensor in instant.next.items():

@@ -373,9 +373,12 @@ class DeviceBuffer:
 
     def _copied(self, twin: Twin) -> ReplayBuffer:
         """A twin that took over what is new."""
-        with self._turn(look=False):
-            instant = twin.begin(self._last, self._ahead)
-        twin.follow(instant, self._ahead)
+        try:
+            with self._turn(look=False):
+                instant = twin.begin(self._last, self._ahead)
+            twin.follow(instant, self._ahead)
+        finally:  # whatever came of it, an interrupt before the first row included, no call waits any more
+            self._ahead.allow(None)
         return twin.buffer(instant, self._tally if twin is self._twin else None)
 
     def save(self, path: Any, **options: Any) -> Saved:
