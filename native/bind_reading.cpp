@@ -59,6 +59,12 @@ nb::object PyRing::snapshot() const {
     return counters.array;
 }
 
+nb::object PyRing::standing(In<int64_t> ids) const {
+    Out<std::int64_t> rows(ids.size);
+    run(ids.size, [&] { ring.standing(ids.data, ids.size, rows.data); });
+    return rows.array;
+}
+
 nb::object PyRing::follow(In<int64_t> ids, In<int64_t> steps) const {
     require(ids.size == steps.size, "relive._ring._native.Ring.follow: shapes differ");
     Out<std::int64_t> reached(ids.size), made(ids.size);

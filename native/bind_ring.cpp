@@ -246,6 +246,7 @@ void bind_ring(nanobind::module_& m) {
         .def("changes", &PyRing::changes, nb::arg("seen"))
         .def("ids", &PyRing::ids, nb::arg("slots"))
         .def("locate", &PyRing::locate, nb::arg("ids"))
+        .def("standing", &PyRing::standing, nb::arg("ids"))
         .def("follow", &PyRing::follow, nb::arg("ids"), nb::arg("steps"))
         .def("stacks", &PyRing::stacks, nb::arg("newest"), nb::arg("frames"), nb::arg("repeat"))
         .def("windows", &PyRing::windows, nb::arg("slots"), nb::arg("discounts"))

@@ -43,6 +43,7 @@ public:
     nb::object changes(In<int64_t, 2> seen) const;
     nb::object ids(In<int64_t> slots) const;
     nb::object locate(In<int64_t> ids) const;
+    nb::object standing(In<int64_t> ids) const;
     nb::object follow(In<int64_t> ids, In<int64_t> steps) const;
     nb::object windows(In<int64_t> slots, In<float> discounts) const;
     nb::object relabelled(In<int64_t> slots, In<double> where, int64_t n_step, int64_t strategy) const;

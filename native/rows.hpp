@@ -173,6 +173,17 @@ public:
         }
     }
 
+    // The storage rows of stored steps; -1 for ids that no stored step has.
+    void standing(const int64_t* ids, int64_t n, int64_t* out) const {
+        constexpr int64_t DEEP = 32;
+        looking([=, this](auto look) {
+            for (int64_t i = 0; i < n; ++i) {
+                if (i + DEEP < n && ids[i + DEEP] >= 0) prefetch_mark_of(ids[i + DEEP], look);
+                out[i] = standing(ids[i], look);
+            }
+        });
+    }
+
     // Walks as many steps on (back, where negative) in the stream of a stored step, no further than it goes. Returns
     // the id it comes to, and sets `made` to the steps it took; -1 and 0 where `id` is not that of a stored step.
     // `seen` holds the position of each lane at its first id: a writer may add rows before the next id.
@@ -335,6 +346,17 @@ private:
         if (row >= look.ready(number)) return INCOMPLETE;
         slot = lane_slot_of(now, row) * lanes + number;
         return DRAWABLE;
+    }
+
+    template <typename Look>
+    int64_t standing(int64_t id, Look look) const {
+        if (id < 0) return -1;
+        int64_t row, number;
+        split(id, row, number);
+        const Position now = look(number);
+        if (row < first_row(number, now.head) || row >= now.head) return -1;
+        const int64_t at = storage_row(number, memory_of(now, row));
+        return mark_at(at) & STEP ? at : -1;
     }
 
     template <typename Look>

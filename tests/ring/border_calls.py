@@ -126,7 +126,7 @@ def makers() -> dict[str, Callable[[], Call]]:
     functions = ["simd", "ending", "away", "power", "mass", "weights", "smallest", "order_size"]
     functions += ["checksums", "copy_steps", "scatter_rows", "copy_ranges", "set_ranges", "read_rows"]
     ring = ["write", "cut", "limit", "allow", "look", "overtaken", "changes", "ids", "locate"]
-    ring += ["follow", "stacks", "windows", "relabelled", "fold", "fold_sequences", "chunks"]
+    ring += ["standing", "follow", "stacks", "windows", "relabelled", "fold", "fold_sequences", "chunks"]
     ring += ["watched", "enough_ends", "snapshot", "asked"]
     tree = [
         "get",

@@ -98,6 +98,7 @@ def ring_call(name: str) -> Call:
         ),
         "ids": ({"slots": slots}, {"slots": spoilers.indices(LANES * ROWS)}),
         "locate": ({"ids": guard([5, 6, 40])}, {"ids": rows}),
+        "standing": ({"ids": guard([5, 6, 40])}, {"ids": rows}),
         "follow": ({"ids": guard([5, 6, 40]), "steps": guard([2, -2, 0])}, {"ids": rows, "steps": rows}),
         "stacks": (
             {"newest": guard([1, 2, 3]), "frames": 3, "repeat": True},

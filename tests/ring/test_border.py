@@ -82,6 +82,12 @@ LEGAL = [
     ("fewer lanes", "Ring.cut", "lanes", "one fewer, one fewer across, empty"),
     ("any number of slots", "Ring.ids", "slots", LENGTHS),
     ("any number of ids, issued or not", "Ring.locate", "ids", f"{LENGTHS}, -1, 27, {2**62}, {2**63 - 1}, {-(2**63)}"),
+    (
+        "any number of ids, issued or not",
+        "Ring.standing",
+        "ids",
+        f"{LENGTHS}, -1, 27, {2**62}, {2**63 - 1}, {-(2**63)}",
+    ),
     ("any ids, issued or not", "Ring.follow", "ids", f"-1, 27, {2**62}, {2**63 - 1}, {-(2**63)}"),
     ("any number of steps", "Ring.follow", "steps", f"-1, 27, {2**62}, {2**63 - 1}, {-(2**63)}"),
     ("rows of any shape", "Ring.stacks", "newest", f"{LENGTHS}, one axis more, 0-d"),

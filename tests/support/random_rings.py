@@ -86,6 +86,18 @@ class Life:
         for ids in results[1:]:
             np.testing.assert_array_equal(ids, results[0])
         self.stream_of.update(zip(results[0].ravel().tolist(), streams.ravel().tolist(), strict=True))
+        self._check_standing(results[0].ravel(), obs.ravel())
+
+    def _check_standing(self, ids: np.ndarray, obs: np.ndarray) -> None:
+        """Every ring finds the steps just written, those that a walk of no steps finds, and no others."""
+        ring = self.rings[0]
+        around = np.arange(-3, (int(ring.counters[:, 0].max()) + 2) * ring.lanes)
+        rows = ring.kernel.standing(around)
+        np.testing.assert_array_equal(rows >= 0, ring.kernel.follow(around, np.zeros_like(around)).ids >= 0)
+        for other in self.rings[1:]:
+            np.testing.assert_array_equal(other.kernel.standing(around), rows)
+        kept = rows[ids + 3]
+        np.testing.assert_array_equal(ring.observations[0][kept[kept >= 0]], obs[kept >= 0])
 
     def drawable(self) -> list[int]:
         """The ids that can be drawn, lane by lane, oldest first."""

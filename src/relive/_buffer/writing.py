@@ -16,7 +16,7 @@ from .._ring.lanes import GONE, anchors_in, items_of
 from .._ring.plans import State
 from .._schema.step_parser import canonical
 from ..errors import ArgumentError, ReliveError, message
-from ..schema import Column, Field, Schema
+from ..schema import Field, Schema
 from .arguments import integers, stale
 from .core import Core
 
@@ -26,9 +26,10 @@ _MARGIN = 64
 
 
 class Value(NamedTuple):
-    """What a column gets: its number in the schema, and a value for each id."""
+    """What a column gets: its number in the schema, at which steps it is kept, and a value for each id."""
 
     number: int
+    every: int | None
     values: Array
 
 
@@ -46,23 +47,22 @@ def put(core: Core, which: Int64, values: list[Value]) -> int:
     """Write values to the steps with these ids, `[n]`; how many were written."""
     with core.lock.alone():
         core.access.look()
-        written = _stored(core, which)
-        if not written.all():
-            which = which[written]
+        rows = core.ring.kernel.standing(which)
+        if not core.access.alone:
+            rows[_soon_overwritten(core, which)] = -1
+        if rows.min(initial=0) < 0:
+            written = rows >= 0
+            _check_issued(core, which, written)
+            which, rows = which[written], rows[written]
             values = [value._replace(values=value.values[written]) for value in values]
-        rows, lanes = np.divmod(which, core.ring.lanes)
-        columns = [core.schema.columns[value.number] for value in values]
-        for column in columns:
-            if column.field.every is not None:
-                _check_kept(core, which, column)
         jobs = [
             partial(
                 setitem,
                 items_of(core.ring.columns[number], 1),
-                core.ring.units(rows, lanes, column.field.every),
-                items_of(np.ascontiguousarray(array), 1),
+                rows if every is None else _kept(core, which, number, every),
+                items_of(array, 1),
             )
-            for column, (number, array) in zip(columns, values, strict=True)
+            for number, every, array in values
         ]
         # One call into C, which no signal handler can interrupt: all fields are written, or none.
         deque(map(call, jobs), maxlen=0)
@@ -89,45 +89,50 @@ def parsed(schema: Schema, lead: tuple[int, ...], fields: Mapping[str, Any]) -> 
             raise ArgumentError(message(f"a writable field ({names})", f"`{'.'.join(keys)}`", at, remedy))
         number, column = known[keys]
         array = canonical(value, column, lead, 0)
-        found.append(Value(number, array if len(lead) == 1 else array.reshape(-1, *array.shape[len(lead) :])))
+        each = array if len(lead) == 1 else array.reshape(-1, *array.shape[len(lead) :])
+        found.append(Value(number, column.field.every, each))
     return found
 
 
 def _leaves(keys: tuple[str, ...], value: Any, tree: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Each value with the keys that lead to it; mappings nest as the schema does."""
-    if not isinstance(value, Mapping) or isinstance(tree, Field):
+    if isinstance(tree, Field) or not isinstance(value, Mapping):
         yield keys, value
         return
     for name, child in value.items():
         yield from _leaves((*keys, name), child, tree.get(name, {}) if isinstance(tree, Mapping) else {})
 
 
-def _stored(core: Core, ids: Int64) -> Bool:
-    """Which ids are those of stored steps; -1 is no id of any.
+def _soon_overwritten(core: Core, ids: Int64) -> Bool:
+    """Which steps other processes may overwrite during this call."""
+    rows, lanes = np.divmod(ids, core.ring.lanes)
+    soon = rows < core.ring.counters[lanes, GONE] + min(_MARGIN, core.ring.rows // 4)
+    return np.asarray(soon & core.access.shared(lanes))
+
+
+def _check_issued(core: Core, ids: Int64, written: Bool) -> None:
+    """Check that ids without a stored step are those of overwritten ones, or -1."""
+    _, states = core.ring.locate(ids)
+    if states is not None:
+        unknown = ~written & (states == State.NEVER_ISSUED) & (ids != -1)
+        if unknown.any():
+            raise stale(ids, states, unknown, _AT, "steps")
+
+
+def _kept(core: Core, ids: Int64, number: int, every: int) -> Int64:
+    """Where a field that is kept at every `every`-th step has these steps.
 
     Raises:
-        StaleId: One was never issued.
+        ArgumentError: At one of them no item starts, so that the field is not kept.
     """
-    stored = np.asarray(core.ring.kernel.follow(ids, np.zeros_like(ids)).ids >= 0)
-    if not stored.all():
-        _, states = core.ring.locate(ids)
-        unknown = np.zeros(len(ids), bool) if states is None else ~stored & (states == State.NEVER_ISSUED) & (ids != -1)
-        if states is not None and unknown.any():
-            raise stale(ids, states, unknown, _AT, "steps")
-    if not core.access.alone:
-        rows, lanes = np.divmod(ids, core.ring.lanes)
-        soon = rows < core.ring.counters[lanes, GONE] + min(_MARGIN, core.ring.rows // 4)
-        stored &= ~(soon & core.access.shared(lanes))
-    return stored
-
-
-def _check_kept(core: Core, ids: Int64, column: Column) -> None:
-    """Check that the steps are some at which the field is kept: those at which items start."""
-    kept = anchors_in(core.ring.marks[core.ring.at(*np.divmod(ids, core.ring.lanes))])
+    rows, lanes = np.divmod(ids, core.ring.lanes)
+    kept = anchors_in(core.ring.marks[core.ring.at(rows, lanes)])
     if not kept.all():
-        wanted = f"steps at which items start, as `{column.path}` is kept at every {column.field.every} steps"
+        path = core.schema.columns[number].path
+        wanted = f"steps at which items start, as `{path}` is kept at every {every} steps"
         got = f"`{ids[~kept][0]}` ({int((~kept).sum())} of {len(ids)})"
         raise ArgumentError(message(wanted, got, f"{_AT}(ids)", "give `batch.ids`"))
+    return core.ring.units(rows, lanes, every)
 
 
 def _check_still_there(core: Core, ids: Int64) -> None:

@@ -111,6 +111,13 @@ class Rows:
         states[(ids < 0) | (rows >= self.counters[lanes, HEAD])] = State.NEVER_ISSUED
         return Located(ids % (self.num_lanes * self.rows), states if states.any() else None)
 
+    def standing(self, ids: Int64) -> Int64:
+        """The storage rows of stored steps; -1 for ids that no stored step has."""
+        rows, lanes = np.divmod(ids, self.num_lanes)
+        head, first = self.counters[lanes, HEAD], first_rows(self.counters, self.rows)[lanes]
+        stored = (ids >= 0) & (rows >= first) & (rows < head) & ((self.marks[self.at(rows, lanes)] & STEP) > 0)
+        return np.where(stored, self.storage(rows, lanes), -1)
+
     def follow(self, ids: Int64, steps: Int64) -> Followed:
         """The steps that many steps later (earlier, where negative) in the same stream, no further than it goes.
 
@@ -118,7 +125,7 @@ class Rows:
         """
         rows, lanes = np.divmod(ids, self.num_lanes)
         head, first = self.counters[lanes, HEAD], first_rows(self.counters, self.rows)[lanes]
-        stored = (ids >= 0) & (rows >= first) & (rows < head) & ((self.marks[self.at(rows, lanes)] & STEP) > 0)
+        stored = self.standing(ids) >= 0
         made, going = np.zeros(len(ids), np.int64), stored & (steps != 0)
         while going.any():
             earlier = rows + made - (steps < 0)  # of the two rows that the next step goes between
