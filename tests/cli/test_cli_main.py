@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from depth import some
 
 import relive
 from relive import trajectories
+from relive._ring import kernels
 from relive.cli import main
 
 COMMANDS = [[], ["inspect"], ["convert"], ["shm"]]
@@ -32,6 +35,15 @@ def test_help_shows_an_example(words: list[str], capsys: pytest.CaptureFixture[s
 def test_the_version() -> None:
     run = subprocess.run([sys.executable, "-m", "relive", "--version"], capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stdout, run.stderr) == (0, f"relive {relive.__version__}\n", "")
+
+
+def test_what_to_put_into_a_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relive.cli.version.PACKAGES", ("numpy", "no-such-package"))
+    assert main(["--version", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["relive"], found["packages"]) == (relive.__version__, {"numpy": np.__version__})
+    assert found["kernels"].split(", ")[0] in kernels.active().__name__
+    assert found["processor"]
 
 
 @pytest.mark.parametrize("words", [["fly"], ["shm", "fly"], ["inspect", "a", "--wings", "2"], ["inspect"], []])

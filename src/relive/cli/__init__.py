@@ -13,7 +13,8 @@ from relive._base.extras import needs
 from relive.cli.terminal import INTERRUPTED, READER_GONE
 from relive.errors import MissingExtra, ReliveError, message
 
-DESCRIPTION = """Experience replay for reinforcement learning; --version prints which.
+DESCRIPTION = """Experience replay for reinforcement learning; --version prints which, --version --json
+what to put into a report of a bug.
 
 Example: relive inspect runs/agent/buffer"""
 # Commands of the trainers and their comparisons, which are a distribution of its own.
@@ -57,6 +58,11 @@ def ended(name: str, run: Callable[[], int]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if arguments == ["--version", "--json"]:
+        from relive.cli.version import report
+
+        sys.stdout.write(f"{report()}\n")
+        return 0
     if arguments == ["--version"]:
         import relive
 
