@@ -5,6 +5,7 @@ Leaving out any of its syncs is found. The normal run looks at some hundred dire
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 from collections.abc import Sequence
@@ -47,18 +48,21 @@ class Saves(Explorer):
         super().__init__(folder, limit, seed)
         self.loaded: dict[tuple[bytes | None, ...], int] = {}
 
-    def record(self, keep: int, saves: int = 3) -> list[Event]:
-        """The events of its life."""
-        with recorded(recorder := Recorder(self._place(), self.archive)):
-            self.live(recorder, build(), keep, 0, saves)
+    def record(self, keep: int, saves: int = 3, auto: bool = False) -> list[Event]:
+        """The events of its life; `auto`: its autosave saves it."""
+        with recorded(recorder := Recorder(self._place(), self.archive)), contextlib.ExitStack() as ended:
+            buffer, path, saving = build(), recorder.root / NAME, None
+            for serial in range(saves):
+                live(buffer, serial)
+                recorder.note("want", NAME, (Newer(serial, serial + 1),))
+                if not auto:
+                    buffer.save(path, keep=keep)
+                elif saving is None:
+                    saving = ended.enter_context(buffer.autosave(path, every=3600, keep=keep))
+                else:
+                    saving._again()  # what its thread calls
+                recorder.note("want", NAME, (Newer(serial + 1, serial + 1),))
         return recorder.events
-
-    def live(self, recorder: Recorder, buffer: Any, keep: int, rounds: int, saves: int) -> None:
-        for serial in range(rounds, rounds + saves):
-            live(buffer, serial)
-            recorder.note("want", NAME, (Newer(serial, serial + 1),))
-            buffer.save(recorder.root / NAME, keep=keep)
-            recorder.note("want", NAME, (Newer(serial + 1, serial + 1),))
 
     def seen(self, name: str, path: Path) -> tuple[int, ...]:
         """How many rounds each save is of; sometimes the buffer goes on, and is saved again."""
@@ -144,10 +148,10 @@ def moments(events: Sequence[Event]) -> list[int]:
     return [k for k, event in enumerate(events, 1) if event[:2] == ("names", NAME)]
 
 
-@pytest.mark.parametrize("keep", [1, 2])
-def test_power_is_lost_once(keep: int, folder: Path, record_property: Any) -> None:
+@pytest.mark.parametrize(("keep", "auto"), [(1, False), (2, False), (1, True)])
+def test_power_is_lost_once(keep: int, auto: bool, folder: Path, record_property: Any) -> None:
     explorer = Saves(folder, 16 if LONG else 6)
-    explorer.explore(explorer.record(keep))
+    explorer.explore(explorer.record(keep, auto=auto))
     assert len(explorer.found) > (80 if LONG else 40)
     record_property("cases", len(explorer.found))
     assert explorer.archive.unharmed(), "a finished file was written to"
@@ -170,7 +174,7 @@ def test_power_is_lost_in_a_varied_life(folder: Path, record_property: Any) -> N
 def test_power_is_lost_in_many_ways(seed: int, folder: Path, record_property: Any) -> None:
     """The same moments again and again, with other bytes of each file on the disk."""
     explorer = Saves(folder, 100, seed)
-    events = explorer.record(1 + seed % 2, 4)
+    events = explorer.record(1 + seed % 2, 4, auto=seed >= 2)
     for _ in range(50):
         explorer.explore(events)
     assert len(explorer.found) > 1000
