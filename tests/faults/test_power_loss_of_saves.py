@@ -170,7 +170,7 @@ def test_power_is_lost_in_a_varied_life(folder: Path, record_property: Any) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_power_is_lost_in_many_ways(seed: int, folder: Path, record_property: Any) -> None:
     """The same moments again and again, with other bytes of each file on the disk."""
     explorer = Saves(folder, 100, seed)
