@@ -31,6 +31,19 @@ from .schema import Schema as Schema
 from .storage import Ram as Ram
 
 if _TYPE_CHECKING:
+    from . import cpprb as cpprb
+    from . import doctor as doctor
+    from . import gymnasium as gymnasium
+    from . import lerobot as lerobot
+    from . import minari as minari
+    from . import ray as ray
+    from . import reward_noise as reward_noise
+    from . import sb3 as sb3
+    from . import simulators as simulators
+    from . import testing as testing
+    from . import tianshou as tianshou
+    from . import torchrl as torchrl
+    from . import trajectories as trajectories
     from ._flow.limiter import RateLimiter as RateLimiter
     from .checkpoints._loading import load as load
     from .checkpoints._saved_as import saved_as as saved_as
@@ -77,12 +90,28 @@ _LATER = {
     "saved_as": ".checkpoints._saved_as",
     "sequence_priority": ".items",
 }
+# So that `relive.sb3.ReplayBuffer` needs no import but relive's.
+_MODULES = (
+    "cpprb",
+    "doctor",
+    "gymnasium",
+    "lerobot",
+    "minari",
+    "ray",
+    "reward_noise",
+    "sb3",
+    "simulators",
+    "testing",
+    "tianshou",
+    "torchrl",
+    "trajectories",
+)
 _load = _later(__name__, _LATER)
 
 
 def __getattr__(name: str) -> _Any:
     with _importing:
-        return _importlib.import_module(".trajectories", __name__) if name == "trajectories" else _load(name)
+        return _importlib.import_module(f".{name}", __name__) if name in _MODULES else _load(name)
 
 
 # For `from relive import *`, which neither imports SQLite nor PyTorch.
@@ -91,7 +120,7 @@ __all__ = [name for name in (*globals(), *_LATER) if name[0] != "_" and _LATER.g
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_LATER, *_MODULES})
 
 
 __version__ = "0.1.0"

@@ -32,8 +32,15 @@ CASES: list[tuple[int, int, float, relive.Transitions | relive.Sequences, str, i
     for sampler in SAMPLERS
 ]
 CASES += [
-    (64 * 40, 64, 1 / 16, relive.Sequences(8, burn_in=3, n_step=3, gamma=0.9, starts=4), "prioritized", 2),
-    (7 * 33, 7, 1 / 16, relive.Sequences(5, time_major=True), "uniform", 1),
+    (
+        64 * 40,
+        64,
+        1 / 16,
+        relive.Sequences(8, burn_in=3, n_step=3, gamma=0.9, starts=4, step_ids=True),
+        "prioritized",
+        2,
+    ),
+    (7 * 33, 7, 1 / 16, relive.Sequences(5, time_major=True, step_ids=True), "uniform", 1),
     (3 * 6, 3, 1.0, relive.Sequences(3, n_step=3, starts=3, time_major=True), "of the buffer", 3),
     (2 * 6, 2, 0.0, relive.Sequences(2, n_step=2, starts=2), "uniform", 2),
     (4, 2, 0.0, relive.Sequences(1), "unscaled", None),

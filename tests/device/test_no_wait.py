@@ -20,7 +20,7 @@ SAMPLERS = [relive.Uniform(), relive.Prioritized(beta=relive.Anneal(0.4, 1.0, 5)
 # A sampler, an item, and the frames of an image.
 CASES: list[tuple[Any, Any, int | None]] = [(sampler, relive.Transitions(n_step=3), None) for sampler in SAMPLERS]
 CASES += [
-    (SAMPLERS[0], relive.Sequences(3, time_major=True), 3),
+    (SAMPLERS[0], relive.Sequences(3, time_major=True, step_ids=True), 3),
     (SAMPLERS[1], relive.Transitions(n_step=3, chunk=True), 3),
     (SAMPLERS[1], relive.Sequences(3, burn_in=1, n_step=2, starts=2), None),
 ]

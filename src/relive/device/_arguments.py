@@ -36,11 +36,6 @@ def refuse(choices: Choices) -> None:
         remedy = 'leave `across_episodes` out; or use a `ReplayBuffer` and `prefetch(n, to="torch", device=...)`'
         wanted = "sequences that end with their episode"
         raise ArgumentError(message(wanted, f"`{item!r}`", "DeviceBuffer(item)", remedy))
-    if isinstance(item, Sequences) and item.step_ids:
-        remedy = "leave `step_ids` out; or use a `ReplayBuffer` and `prefetch(to=device)`"
-        raise ArgumentError(
-            message("sequences without the ids of their steps", f"`{item!r}`", "DeviceBuffer(item)", remedy)
-        )
     if type(sampler) not in (Uniform, Prioritized):
         remedy = 'use `Uniform()` or `Prioritized(...)`, or a `ReplayBuffer` and `prefetch(n, to="torch", device=...)`'
         raise ArgumentError(

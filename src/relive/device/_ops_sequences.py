@@ -32,6 +32,13 @@ def shown(item: Sequences, part: Part, values: Tensor) -> Fields:
     return {(part, *rest): values.narrow(time, begin, count) for part, (begin, count) in parts.items()}
 
 
+def ids_of_steps(item: Sequences, layout: Layout, fields: Fields) -> Tensor:
+    """The ids of all steps, shaped as the mask, -1 where there is no step: within an episode rows follow each other."""
+    time = 0 if item.time_major else 1
+    t = torch.arange(item.steps, device=fields["ids",].device).unsqueeze(1 - time)
+    return torch.where(fields["mask",], fields["ids",].unsqueeze(time) + t * layout.lanes, -1)
+
+
 class ReadSequences:
     """Reads sequences that end with their episode, all positions at once.
 
@@ -73,6 +80,8 @@ class ReadSequences:
         fields["truncated",] = ends & self._wide((last & TRUNCATED) > 0)
         fields["steps",], fields["mask",] = steps.to(torch.int32), mask
         fields["ids",] = torch.where(valid, rows * layout.lanes + lanes, -1)
+        if self._item.step_ids:
+            fields["step_ids",] = ids_of_steps(self._item, layout, fields)
         return fields
 
     def _wide(self, of_items: Tensor) -> Tensor:

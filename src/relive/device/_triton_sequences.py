@@ -11,7 +11,7 @@ from .._ring.lanes import COUNTERS, END, FIRST, LOST, STEP, TERMINATED, TRUNCATE
 from ..items import Sequences
 from ._layout import Layout
 from ._ops_gather import Fields, powers_of
-from ._ops_sequences import shown
+from ._ops_sequences import ids_of_steps, shown
 from ._state import DRAWN, EMPTY, State
 from ._triton_numbers import launch
 from ._triton_rows import Words, at_of, copy, in_words, row_of, size_of, unit_of
@@ -102,6 +102,8 @@ class GatherSequences:
             DEPTH=layout.depth,
             TOGETHER=layout.block,
         )
+        if item.step_ids:
+            fields["step_ids",] = ids_of_steps(item, layout, fields)
         return fields
 
 
