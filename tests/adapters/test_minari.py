@@ -175,9 +175,9 @@ def test_an_environment_gives_the_spaces() -> None:
 
 
 def test_the_page_about_offline_data_is_right(capsys: Any) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "offline.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "trajectories.md").read_text(encoding="utf-8")
     block = page.split("<!-- no-run -->\n```python\n")[1].split("```")[0]
-    exec(compile(block, "offline.md", "exec"), {})
+    exec(compile(block, "trajectories.md", "exec"), {})
 
 
 def test_an_unknown_last_observation_is_told() -> None:
