@@ -39,7 +39,6 @@ EXAMPLES: dict[str, list[str] | None] = {
 NEEDED = {
     "from-lerobot.md": "torch",
     "from-rllib.md": "ray.rllib",
-    "pairs_trading.md": "skfolio",
     "reaching_sb3.py": "stable_baselines3",
     "from-stable-baselines3.md": "stable_baselines3",
     "from-tianshou.md": "tianshou",
