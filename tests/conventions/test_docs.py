@@ -45,7 +45,7 @@ NEEDED = {
     "from-torchrl.md": "torchrl",
 }
 # Other tests cover what these do, and they take seconds.
-LONGER = {"prioritize.md", "reaching_sb3.py"}
+LONGER = {"reaching_sb3.py"}
 WITH_CODE = [page for page in PAGES if any(block.language == "python" for block in blocks(read(page)))]
 
 

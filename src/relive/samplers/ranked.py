@@ -53,9 +53,9 @@ class Ranked(Frozen, Sampler, kw_only=True):
 
     Cost: O(batch * log N) for a draw and O(m log N) for m changed priorities or added steps, with no call that takes
     many times longer than the others: steps are ranked while they are added, some thousand at once. With batches of
-    256, a draw and its update take about 1.7 times as long as with `Prioritized` at 10**4 items, and 2.4 times at
-    10**6. Memory: 56 to 64 bytes per row of capacity (priority 8, order of setting 8, arrival 8, order of ranks 22 to
-    29, tree 10.3), 8 more once `priority=` has been used. A buffer has fewer than 2**31 rows.
+    256, a draw and its update take about four times as long as with `Prioritized`, at 10**4 and at 10**6 items.
+    Memory: 56 to 64 bytes per row of capacity (priority 8, order of setting 8, arrival 8, order of ranks 22 to 29,
+    tree 10.3), 8 more once `priority=` has been used. A buffer has fewer than 2**31 rows.
 
     >>> Ranked(alpha=0.7, beta=Anneal(0.5, 1.0, over=200_000)).alpha
     0.7
