@@ -34,7 +34,7 @@ def shards() -> Any:
 
 
 def by_hand(source: Any, n: int, *rngs: np.random.Generator) -> relive.Batch:
-    """The next transformed batch, by the rule of docs/flow.md."""
+    """The next transformed batch, by the rule of docs/prefetch.md."""
     numbers = [copy.deepcopy(rng).integers(2**32, size=8, dtype=np.uint32) for rng in rngs]
     rng = np.random.default_rng(np.concatenate(numbers))
     return noisy(source.sample(n), rng)
