@@ -1,6 +1,6 @@
 """What a kill costs: each library saves as its documentation says, is killed, and loads what is left.
 
-docs/crash.md has the table that this makes; run as a program, with tests/support on the path, this writes it.
+docs/saving.md has the table that this makes; run as a program, with tests/support on the path, this writes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from needs import needs
 
 import relive
 
-PAGE = Path(__file__).parents[2] / "docs" / "crash.md"
+PAGE = Path(__file__).parents[2] / "docs" / "saving.md"
 BEGIN, END = "<!-- kills -->\n", "<!-- end of kills -->\n"
 HEAD = "| | saves by | killed between two saves | killed inside a save |\n|---|---|---|---|\n"
 ROWS, WIDTH, BETWEEN, KILLS, MOST_KILLS = 4_000, 256, 100, 6, 60
