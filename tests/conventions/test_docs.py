@@ -40,7 +40,7 @@ NEEDED = {
     "from-lerobot.md": "torch",
     "from-rllib.md": "ray.rllib",
     "reaching_sb3.py": "stable_baselines3",
-    "from-stable-baselines3.md": "stable_baselines3",
+    "stable-baselines3.md": "stable_baselines3",
     "from-tianshou.md": "tianshou",
     "from-torchrl.md": "torchrl",
 }
