@@ -1,4 +1,4 @@
-"""The port that docs/from-cleanrl.md shows, on a loop of CleanRL's shape and on the files of a checkout."""
+"""The port that docs/switch.md shows, on a loop of CleanRL's shape and on the files of a checkout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from needs import needs
 needs("stable_baselines3")
 from counter import GAMMA, Counting, wrong
 
-PAGE = (Path(__file__).parents[2] / "docs" / "from-cleanrl.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "switch.md").read_text(encoding="utf-8")
+SECTION = PAGE.partition("\n## CleanRL\n")[2].partition("\n## ")[0]
 CLEANRL = os.environ.get("RELIVE_CLEANRL")  # a checkout of today's CleanRL
 
 # Lines that change are those of CleanRL's files; what lies between them is ours.
@@ -53,9 +54,9 @@ def run():
 
 
 def port() -> list[tuple[str, str]]:
-    """What goes and what comes, from the page's diffs."""
+    """What goes and what comes, from the diffs of the page's section."""
     pairs: list[tuple[list[str], list[str]]] = []
-    for block in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL):
+    for block in re.findall(r"```diff\n(.*?)```", SECTION, re.DOTALL):
         for line in block.splitlines():
             if line[0] == "-":
                 pairs.append(([], []))

@@ -12,7 +12,7 @@ _GLOBS = ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "lab/*.md")
 PAGES = sorted(path for pattern in _GLOBS for path in ROOT.glob(pattern))
 
 _FENCE = re.compile(
-    r"^(?:<!-- (?P<mark>[\w-]+) -->\n+)?^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^(?:<!-- (?P<mark>[\w.-]+) -->\n+)?^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 _INLINE = re.compile(r"`([^`\n]+)`")
 
