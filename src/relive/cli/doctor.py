@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from relive.doctor import Report
 
 MODES = ("next_step", "same_step", "disabled")
-TITLES = {"A": "A. Items", "B": "B. Streams", "C": "C. Priorities", "D": "D. Draws"}
+TITLES = {"A": "A. Items", "B": "B. Streams", "C": "C. Priorities", "D": "D. Draws", "E": "E. Threads"}
 NOTES = {
     "A": "Wrong items, of those stored after 120 calls in two environments.",
     "B": "Wrong items where the ring has wrapped, and where environments were reset in mid-episode.",
     "C": "What late and bad TD errors, and slots that were never filled, do to the draws.",
     "D": "Whether a draw leaves the stored arrays alone, and whether its sums are fit for 42 million rows.",
+    "E": "Draws that gave a wrong item because another thread added at the same time.",
 }
 
 

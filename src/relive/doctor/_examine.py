@@ -1,4 +1,4 @@
-"""The examination: tables A to D."""
+"""The examination: tables A to E."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ._pipeline import Patient, Pipeline, mode_of
 from ._priorities import table_c
 from ._report import Finding, Report
 from ._streams import table_b
+from ._threads import table_e
 
 CALLS = 120
 
@@ -37,9 +38,10 @@ def examine(
     * **B, streams**: the same where the ring has wrapped, and where environments were reset in mid-episode.
     * **C, priorities**: late TD errors, NaN, infinite, negative and zero ones, and slots that were never filled.
     * **D, draws**: does a draw leave the stored arrays alone, and are its sums fit for 42 million rows?
+    * **E, threads**: are items whole that one thread draws while another one adds?
 
     Args:
-        pipeline: What to examine, or a function without arguments that makes it; each probe of tables C and D then gets
+        pipeline: What to examine, or a function without arguments that makes it; each probe of tables C to E then gets
             a new one, so that what one NaN has spoilt does not hide what comes after.
         n_steps: Steps of the targets, one or several.
         modes: Gymnasium's autoreset modes or their names, one or several; None: all that the pipeline knows.
@@ -81,7 +83,7 @@ def examine(
         checks = [check for mode in known for n in steps for check in _table_a(patient, mode, n)]
         # Where the loop is right, or has the fewest faults, and each call is a step: what follows is about the buffer.
         best = min(known, key=lambda mode: (_faults_in(mode, checks), mode is AutoresetMode.NEXT_STEP))
-        for table in (table_b, table_c, table_d):
+        for table in (table_b, table_c, table_d, table_e):
             found, left_out = table(patient, best, steps, checks)
             checks, skipped = checks + found, skipped + left_out
     return Report(word, tuple(checks), tuple(skipped))

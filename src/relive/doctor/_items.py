@@ -50,7 +50,7 @@ def judge(items: Sequence[Stored], world: World, n_step: int) -> list[Fault]:
     """Every fault of the items that a run has stored; an item may have several."""
     faults = []
     for item in items:
-        faults += [Fault(probe, text) for probe, text in _faults_of(item, world, n_step)]
+        faults += [Fault(probe, text) for probe, text in faults_of(item, world, n_step)]
     places = [place for place in (world.place(item.obs) for item in items) if place and place.t < place.length]
     faults += [
         Fault(TWICE, f"obs {place.code} ({place}): {n} items start here")
@@ -63,7 +63,8 @@ def judge(items: Sequence[Stored], world: World, n_step: int) -> list[Fault]:
     return faults
 
 
-def _faults_of(item: Stored, world: World, n_step: int) -> Iterator[tuple[str, str]]:
+def faults_of(item: Stored, world: World, n_step: int) -> Iterator[tuple[str, str]]:
+    """Each fault of an item: the probe that it fails, and the item in words."""
     place = world.place(item.obs)
     if place is None:
         yield NO_STEP, f"obs {item.obs:g}, which the environment never returned: {item}"

@@ -62,6 +62,9 @@ class Pipeline(Protocol):
     `choose(masses, n)` draws `n` positions in `masses`, a float64 array `[N]`, with the buffer's own sums and random
     numbers, each in proportion to its mass.
 
+    With an attribute `threads = True`, of a buffer to which one thread adds while another one draws, `sample` is called
+    from another thread while `run` adds, and `run` goes on in another thread while `sample` draws: table E.
+
     An attribute `modes` names the autoreset modes that the loop knows, if not all three; `lanes` is the number of
     environments that it wants, if not 2, and `batch` how many items it draws at a time, if not 8.
 
@@ -144,6 +147,7 @@ class Patient:
         self.modes = tuple(mode_of(mode) for mode in getattr(self.pipeline, "modes", AutoresetMode))
         self.lanes = int(getattr(self.pipeline, "lanes", 2))
         self.batch = int(getattr(self.pipeline, "batch", _BATCH))
+        self.threaded = bool(getattr(self.pipeline, "threads", False))
         if not 1 <= self.lanes <= _MOST_LANES:
             wanted = f"1 to {_MOST_LANES} environments"
             raise ArgumentError(message(wanted, f"`{self.lanes}`", f"{self.name}.lanes"))
@@ -153,13 +157,15 @@ class Patient:
         """Go on with a new pipeline, where one can be made."""
         self.pipeline = self.make()
 
-    def run(self, calls: int, n_step: int, mode: AutoresetMode, **choices: Any) -> None:
-        """Run the pipeline in new environments.
+    def run(
+        self, calls: int, n_step: int, mode: AutoresetMode, gate: Callable[[], None] = lambda: None, **choices: Any
+    ) -> None:
+        """Run the pipeline in new environments, which call `gate` before each step.
 
         Raises:
             ArgumentError: It raised, or did not step the environments.
         """
-        self.world = World()
+        self.world = World(gate)
         given = {name: value for name, value in choices.items() if value is not None}
         with self.sound("run"):
             self.pipeline.run(self.world.make_env, self.lanes, calls, n_step, GAMMA, autoreset_mode=mode, **given)
@@ -176,6 +182,14 @@ class Patient:
         with self.sound("items"):
             return self._read(self.pipeline.items(), "items")
 
+    def draw(self, n: int) -> list[Stored]:
+        """Draw items, whether they have handles or not; whatever the pipeline raises passes.
+
+        Raises:
+            ArgumentError: It returned something else.
+        """
+        return self._read(self.pipeline.sample(n), "sample")
+
     def sample(self, n: int) -> list[Stored]:
         """Draw items; whatever the pipeline raises passes.
 
@@ -183,7 +197,7 @@ class Patient:
             ArgumentError: It returned something else.
             WithoutHandle: It returned an item without a handle.
         """
-        items = self._read(self.pipeline.sample(n), "sample")
+        items = self.draw(n)
         if any(item.handle is None for item in items):
             raise WithoutHandle(message("items with a `handle`, for `update`", "one without", f"{self.name}.sample"))
         return items

@@ -12,7 +12,7 @@ class Finding:
 
     Attributes:
         probe: What was looked for, such as `"phantom step"`.
-        table: `"A"` (items), `"B"` (streams), `"C"` (priorities) or `"D"` (draws).
+        table: `"A"` (items), `"B"` (streams), `"C"` (priorities), `"D"` (draws) or `"E"` (threads).
         autoreset_mode: `"next_step"`, `"same_step"` or `"disabled"`.
         n_step: Steps of the n-step target.
         wrong: How many were wrong; 0: the probe passes.
@@ -74,7 +74,7 @@ class Report:
         """The titles and the rows of a table; in A a cell has a number for each n, as `0 / 52`.
 
         Args:
-            name: `"A"` to `"D"`.
+            name: `"A"` to `"E"`.
         """
         checks = [check for check in self.checks if check.table == name]
         if name != "A":

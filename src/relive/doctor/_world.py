@@ -6,6 +6,7 @@ computed from its observation alone. Nothing here uses relive's own arithmetic.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -70,9 +71,14 @@ class Target:
 
 
 class World:
-    """The environments of one run, and a record of the steps taken in them."""
+    """The environments of one run, and a record of the steps taken in them.
 
-    def __init__(self) -> None:
+    Args:
+        gate: Called before each step of an environment, in the thread that takes it.
+    """
+
+    def __init__(self, gate: Callable[[], None] = lambda: None) -> None:
+        self.gate = gate
         self.taken: dict[tuple[int, int], int] = {}  # steps, by lane and episode
         self._lanes = 0
 
@@ -136,6 +142,7 @@ class Counter(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step; the action does not matter."""
+        self._world.gate()
         before = self._place
         if before.episode < 0 or before.t >= before.length:
             remedy = "reset an environment before its first step, and after `terminated` or `truncated`"

@@ -30,6 +30,7 @@ KNOWN = {
     "cpprb-check-for-update": "_cpprb.Checked",
     "torchrl": "_torchrl.Collected",
     "lerobot": "_lerobot.OptimizeMemory",
+    "lerobot-next-states": "_lerobot.NextStates",
     "relive.sb3": "_adapters.SB3",
     "relive.sb3-learn": "_adapters.SB3Learn",
     "relive.sb3-cleanrl": "_adapters.CleanRL",
@@ -40,7 +41,7 @@ KNOWN = {
     "relive.lerobot": "_adapters.LeRobot",
 }
 # They have no n-step targets.
-ONE_STEP = frozenset({"sb3-memory", "cpprb-next-of", "lerobot", "relive.lerobot"})
+ONE_STEP = frozenset({"sb3-memory", "cpprb-next-of", "lerobot", "lerobot-next-states", "relive.lerobot"})
 
 
 def named(name: str) -> Callable[[], Any]:

@@ -133,28 +133,9 @@ class LeRobot(_lerobot.OptimizeMemory):
 
     def __init__(self) -> None:
         super().__init__()
-        import torch
-
         import relive.lerobot
 
-        self._torch, self._kinds = torch, relive.lerobot
-        self._buffer: Any = None
+        self._kinds = relive.lerobot
 
     def _make(self, capacity: int) -> None:
         self._buffer = self._kinds.ReplayBuffer(capacity, "cpu", optimize_memory=True)
-
-    def _add(self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: bool, truncated: bool) -> None:
-        tensor = self._torch.from_numpy
-        state, after = ({"observation.state": tensor(value)[None].float()} for value in (obs, next_obs))
-        self._buffer.add(state, tensor(action.reshape(1)), float(reward), after, bool(terminated), bool(truncated))
-
-    def items(self) -> Iterable[Item]:
-        """Every item: what many draws have given."""
-        draws = -(-_DRAWS // len(self._buffer))
-        return dict.fromkeys(item for _ in range(draws) for item in self._drawn())
-
-    def _drawn(self) -> list[Item]:
-        drawn = self._buffer.sample(len(self._buffer))
-        obs, after = (drawn[name]["observation.state"][:, 0] for name in ("state", "next_state"))
-        columns = (obs, drawn["reward"], self._gamma * (1 - drawn["done"]), after)
-        return [Item(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

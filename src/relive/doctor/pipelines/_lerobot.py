@@ -1,29 +1,84 @@
-"""A stand-in for LeRobot's buffer as its learner makes it, and the loop of its actor.
+"""LeRobot's buffer as its learner makes it, and the loop of its actor.
 
-LeRobot wants an older PyTorch than other libraries. This one does the same in other words: with `optimize_memory=True`,
-as in the learner, the next observation is that of the next place.
+LeRobot wants an older PyTorch than other libraries. Where it is not installed, `StandIn` does the same as its version
+0.4.4 in other words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import importlib
+from collections.abc import Collection, Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from .._pipeline import Item
 from ._loops import calls_of
 
+Array = np.ndarray[Any, Any]
+State = Mapping[str, Array]
+
+_KEY = "observation.state"
+# So many draws that an item of some 240 is missing from all of them once in 10^17 times.
+_DRAWS = 10_000
+
+
+class StandIn:
+    """Columns that are written and read one after the other, without a lock.
+
+    Args:
+        capacity: Steps that are kept.
+        optimize_memory: The next observation is that of the next place, and is not stored.
+    """
+
+    def __init__(self, capacity: int, optimize_memory: bool) -> None:
+        self._capacity, self._optimizes = capacity, optimize_memory
+        self._rng, self._position, self._size = np.random.default_rng(0), 0, 0
+        self._states, self._next_states, self._actions, self._rewards = np.empty((4, capacity), np.float32)
+        self._dones, self._truncateds = np.empty((2, capacity), bool)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, state: State, action: Array, reward: float, next_state: State, done: bool, truncated: bool) -> None:
+        """Write a step, and then move on."""
+        at = self._position
+        self._states[at] = state[_KEY].item()
+        if not self._optimizes:
+            self._next_states[at] = next_state[_KEY].item()
+        self._actions[at] = action.item()
+        self._rewards[at] = reward
+        self._dones[at] = done
+        self._truncateds[at] = truncated
+        self._position = (at + 1) % self._capacity
+        self._size = min(self._size + 1, self._capacity)
+
+    def sample(self, batch_size: int) -> dict[str, Any]:
+        """Draw items: all but the newest, and that one, too, when the buffer is full."""
+        high = self._size - 1 if self._optimizes and self._size < self._capacity else self._size
+        at = self._rng.integers(high, size=min(batch_size, self._size))
+        state = self._states[at]
+        if self._optimizes:
+            next_state = self._states[(at + 1) % self._capacity]
+        else:
+            next_state = self._next_states[at]
+        reward = self._rewards[at]
+        done = self._dones[at].astype(np.float32)
+        states = {_KEY: state[:, None]}, {_KEY: next_state[:, None]}
+        return {"state": states[0], "reward": reward, "done": done, "next_state": states[1]}
+
 
 class OptimizeMemory:
-    """The buffer, and one robot, which the actor resets itself."""
+    """The buffer as the learner makes it, and one robot, which the actor resets itself."""
 
-    modes, lanes = (AutoresetMode.DISABLED,), 1
+    modes, lanes, threads = (AutoresetMode.DISABLED,), 1, True
+    optimizes = True
 
     def __init__(self) -> None:
-        self._capacity = self._added = 0
         self._gamma = 0.0
-        self._stored: dict[int, tuple[float, float, bool]] = {}
+        self._buffer: Any = None
 
     def run(
         self,
@@ -41,20 +96,42 @@ class OptimizeMemory:
         self._gamma = gamma
         self._make(capacity or 2 * calls)
         for call in calls_of(make_env, num_envs, calls, autoreset_mode, reset_at):
-            columns = (call.obs, call.action, call.reward, call.next_obs, call.terminated, call.truncated)
-            self._add(*(column[0] for column in columns))
+            self._add(*map(itemgetter(0), call[:6]))
 
     def _make(self, capacity: int) -> None:
-        self._capacity, self._added, self._stored = capacity, 0, {}
+        try:
+            kind = importlib.import_module("lerobot.rl.buffer").ReplayBuffer
+        except ImportError:
+            self._buffer = StandIn(capacity, self.optimizes)
+        else:
+            self._buffer = kind(capacity, "cpu", [_KEY], _same, use_drq=False, optimize_memory=self.optimizes)
 
     def _add(self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: bool, truncated: bool) -> None:
-        self._stored[self._added % self._capacity] = float(obs[0]), float(reward), bool(terminated)
-        self._added += 1
+        values = np.array([obs.item(), next_obs.item(), action], np.float32).reshape(3, 1, 1)
+        columns = values if isinstance(self._buffer, StandIn) else importlib.import_module("torch").from_numpy(values)
+        state, after = {_KEY: columns[0]}, {_KEY: columns[1]}
+        self._buffer.add(state, columns[2], float(reward), after, bool(terminated), bool(truncated))
 
     def items(self) -> Iterable[Item]:
-        """Every item that it may draw: all but the newest, and that one, too, when the buffer is full."""
-        size = min(self._added, self._capacity)
-        for place in range(size if size == self._capacity else size - 1):
-            obs, reward, done = self._stored[place]
-            after, _, _ = self._stored[(place + 1) % self._capacity]
-            yield Item(obs, reward, 0.0 if done else self._gamma, after)
+        """Every item: what many draws have given."""
+        return dict.fromkeys(self.sample(_DRAWS))
+
+    def sample(self, n: int) -> list[Item]:
+        """Draw at least so many items; a batch has no more of them than there are steps."""
+        found = list[Item]()
+        while len(found) < n:
+            drawn = self._buffer.sample(n)
+            obs, after = drawn["state"][_KEY], drawn["next_state"][_KEY]
+            columns = obs[:, 0].tolist(), drawn["reward"].tolist(), drawn["done"].tolist(), after[:, 0].tolist()
+            found += [Item(*row) for row in zip(*columns, strict=True)]
+        return [item._replace(bootstrap=self._gamma * (1 - item.bootstrap)) for item in found]
+
+
+class NextStates(OptimizeMemory):
+    """The same with `optimize_memory=False`, its default: next observations are stored."""
+
+    optimizes = False
+
+
+def _same(images: Any) -> Any:
+    return images

@@ -19,6 +19,8 @@ from ._loops import calls_of
 class Recorded:
     """A prioritized `relive.ReplayBuffer` behind `relive.gymnasium.Recorder`."""
 
+    threads = True
+
     def __init__(self) -> None:
         self._buffer: Any = None
         self._capacity: int | None = None
