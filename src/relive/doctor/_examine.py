@@ -56,7 +56,7 @@ def examine(
 
     Buffers of tensors are examined by pipelines that step `TensorEnvs`.
 
-    No global random generator is used or seeded: what libraries draw from them is put back.
+    What libraries draw from global random generators is put back.
 
     >>> from relive.doctor import pipelines
     >>> examine(pipelines.named("relive"), modes=["same_step"]).right

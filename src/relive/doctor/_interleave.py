@@ -86,12 +86,12 @@ class Beside:
         Returns:
             Whether it has arrived there.
         """
-        if self._idle.is_set():
-            if self._ended:
-                return False
+        if self._ended:
+            return False
+        if self._waiting is None:
             self._idle.clear()
             self._go.release()
-        elif self._waiting == self._state():
+        elif not self._idle.is_set() and self._waiting == self._state():
             return False
         self._waiting, same, before = None, 0, list[str]()
         while not self._idle.wait(_LOOK):
@@ -112,6 +112,7 @@ class Beside:
         if not self._idle.wait(_PATIENCE):
             got = f"one that goes on for {_PATIENCE:g} s"
             raise ArgumentError(message("calls that end while no other call is made", got, "relive.doctor"))
+        self._waiting = None
         if self._error is not None:
             raise self._error
 

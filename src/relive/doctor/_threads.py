@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from ._interleave import Beside, Lines
@@ -44,10 +47,20 @@ def table_e(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known
     found = []
     for probe, examine in ((IN_ADD, _draws_in_adds), (IN_DRAW, _adds_in_draws)):
         patient.renew()
+        _seed()
         wrong, of, example = examine(patient, mode, old)
         shown = (example, _REMEDIES[probe]) if wrong else ("", "")
         found.append(Finding(probe, "E", mode.name.lower(), 1, wrong, of, *shown))
     return found, []
+
+
+def _seed() -> None:
+    """Let libraries that draw from global generators draw the same items each time; the examination puts them back."""
+    np.random.seed(0)  # noqa: NPY002 - the one that they draw from
+    random.seed(0)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(0)
 
 
 class _Draws:
@@ -104,7 +117,8 @@ def _draws_in_adds(patient: Patient, mode: AutoresetMode, old: set[str]) -> tupl
 
     def pause() -> None:
         nonlocal made
-        made += learner.turn()
+        if made < _MOST_DRAWS:
+            made += learner.turn()
 
     def gate() -> None:
         """Before a step of an environment nothing is being added."""

@@ -73,7 +73,7 @@ class StandIn:
 class OptimizeMemory:
     """The buffer as the learner makes it, and one robot, which the actor resets itself."""
 
-    modes, lanes, threads = (AutoresetMode.DISABLED,), 1, True
+    modes, lanes, batch, threads = (AutoresetMode.DISABLED,), 1, 4, True
     optimizes = True
 
     def __init__(self) -> None:
