@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ import numpy as np
 import torch
 
 import relive.lerobot as ours
-from relive.doctor.pipelines._lerobot import OptimizeMemory
+from relive.doctor import examine
+from relive.doctor.pipelines._lerobot import NextStates, OptimizeMemory, StandIn
 from relive.lerobot._learner import Options, Safe
 
 METHODS = ("__init__", "add", "sample", "get_iterator", "from_lerobot_dataset", "to_lerobot_dataset")
@@ -52,7 +54,7 @@ def test_the_stand_in_of_the_doctor_is_as_its_buffer() -> None:
     """The items that `optimize_memory=True` may draw; step 4 was truncated."""
     buffer = theirs.ReplayBuffer(20, "cpu", optimize_memory=True, use_drq=False)
     stand_in = OptimizeMemory()
-    stand_in._make(20)
+    stand_in._buffer = StandIn(20, True)
     stand_in._gamma = 1.0
     for number in range(12):
         truncated = number == 4
@@ -65,6 +67,21 @@ def test_the_stand_in_of_the_doctor_is_as_its_buffer() -> None:
     found = {*zip(*(column.tolist() for column in columns), strict=True)}
     assert found == {(item.obs, item.next_obs) for item in stand_in.items()}
     assert (4.0, 5.0) in found, "and not 54"
+
+
+@pytest.mark.parametrize("setting", [OptimizeMemory, NextStates])
+def test_what_the_doctor_says_of_its_threads(setting: type[OptimizeMemory], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 0.4.4 has no lock, and is as the stand-in; later ones have one, and are clean."""
+    report, again = examine(setting, n_steps=1), examine(setting, n_steps=1)
+    assert report.checks == again.checks
+    locked = hasattr(theirs.ReplayBuffer(1), "_lock")
+    monkeypatch.setitem(sys.modules, "lerobot.rl.buffer", None)
+    stand_in = examine(setting, n_steps=1)
+    found, expected = ({each.probe for each in its.findings if each.table == "E"} for its in (report, stand_in))
+    assert len(expected) == 2
+    assert found == (set() if locked else expected)
+    example = next((each.example for each in report.findings if each.table == "E"), "of buffer.py")
+    assert "of buffer.py" in example
 
 
 def test_the_learner_is_recognised() -> None:

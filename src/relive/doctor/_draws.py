@@ -60,7 +60,7 @@ def _finding(probe: str, mode: AutoresetMode, n_step: int, wrong: int, of: int, 
 
 def _changes(patient: Patient, n_step: int, mode: AutoresetMode) -> tuple[int, str]:
     """How many of the draws wrote to stored arrays, and what the first of them did."""
-    choices = {"capacity": patient.lanes * _ROWS} if patient.can_size else {}
+    choices: dict[str, Any] = {"capacity": patient.lanes * _ROWS} if patient.can_size else {}
     patient.run(_CALLS, n_step, mode, **choices)
     wrong, example = 0, ""
     for _ in range(_DRAWS):

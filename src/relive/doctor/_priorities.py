@@ -94,7 +94,7 @@ class _Ward:
 
     def fill(self, capacity: int = 0) -> Held:
         """Fill the buffer, of `_ROWS` rows a lane unless its capacity is given; return what it holds."""
-        choices = {"capacity": capacity or self.patient.lanes * _ROWS} if self.patient.can_size else {}
+        choices: dict[str, Any] = {"capacity": capacity or self.patient.lanes * _ROWS} if self.patient.can_size else {}
         self.patient.run(_CALLS, 1, self._mode, **choices)
         return Counter(item.obs for item in self.patient.items())
 

@@ -15,7 +15,7 @@ from ._items import faults_of
 from ._pipeline import Patient, Stored
 from ._report import Finding
 
-IN_ADD = "a draw in mid-add"
+IN_ADD = "draws in mid-add"
 IN_DRAW = "adds in mid-draw"
 _ROWS = 5  # rows of a lane: the fewest in which each of 5 calls overwrites another one
 _FULL = 11  # calls after which the ring has wrapped, and is full even if some calls only reset
@@ -56,7 +56,7 @@ def table_e(patient: Patient, mode: AutoresetMode, n_steps: Sequence[int], known
 
 def _seed() -> None:
     """Let libraries that draw from global generators draw the same items each time; the examination puts them back."""
-    np.random.seed(0)  # noqa: NPY002 - the one that they draw from
+    np.random.seed(0)
     random.seed(0)
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -148,15 +148,14 @@ def _draws_in_adds(patient: Patient, mode: AutoresetMode, old: set[str]) -> tupl
 
 def _adds_in_draws(patient: Patient, mode: AutoresetMode, old: set[str]) -> tuple[int, int, str]:
     """Draw a batch for each line of a draw, at which the pipeline, in another thread, overwrites the whole ring."""
-    draws, chosen, at = _Draws(patient), 0, ""
+    draws, chosen, left, at = _Draws(patient), 0, 0, ""
 
     def overwrite() -> None:
-        nonlocal at
+        nonlocal left, at
         if lines.passed == chosen:
-            at = lines.at
-            for _ in range(patient.lanes * (_ROWS + 1)):
-                if not collector.turn():
-                    return  # it waits for the draw, as it should
+            left, at = patient.lanes * (_ROWS + 1), lines.at
+        while left and collector.turn():  # else it waits for the draw, as it should
+            left -= 1
 
     def run(ready: Callable[[], None]) -> None:
         patient.run(_CALLS, 1, mode, gate=ready, **_choices(patient))
@@ -168,7 +167,8 @@ def _adds_in_draws(patient: Patient, mode: AutoresetMode, old: set[str]) -> tupl
         with lines:
             old.update(_kinds(patient, patient.batch))
         many = lines.passed
-        for chosen in range(1, many + 1, max(1, -(-many // _MOST_LINES))):
+        for number in range(1, many + 1, max(1, -(-many // _MOST_LINES))):
+            chosen, left = number, 0
             lines = Lines(overwrite)
             with lines:
                 draws.make(patient.batch, lambda: f"drawn while the ring is overwritten, {at}")

@@ -60,10 +60,7 @@ class StandIn:
         high = self._size - 1 if self._optimizes and self._size < self._capacity else self._size
         at = self._rng.integers(high, size=min(batch_size, self._size))
         state = self._states[at]
-        if self._optimizes:
-            next_state = self._states[(at + 1) % self._capacity]
-        else:
-            next_state = self._next_states[at]
+        next_state = self._states[(at + 1) % self._capacity] if self._optimizes else self._next_states[at]
         reward = self._rewards[at]
         done = self._dones[at].astype(np.float32)
         states = {_KEY: state[:, None]}, {_KEY: next_state[:, None]}

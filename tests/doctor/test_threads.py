@@ -1,0 +1,198 @@
+"""The doctor finds items that two threads have mixed, in every run the same, and nothing where a lock is right."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from relive._ring import kernels
+from relive.doctor import Item, Report, _interleave, _threads, examine, pipelines
+from relive.doctor._interleave import Beside
+from relive.errors import ArgumentError
+
+NAMES = ("obs", "reward", "bootstrap", "next_obs")
+IN_ADD, IN_DRAW = "draws in mid-add", "adds in mid-draw"
+# Where the buffer has its lock, and what is wrong then.
+LOCKS = {
+    "whole calls": set(),
+    "whole calls, which may be nested": set(),
+    "nowhere": {IN_ADD, IN_DRAW},
+    "each write and read": {IN_ADD, IN_DRAW},
+    "adds alone": {IN_ADD, IN_DRAW},
+    "adds and drawn positions": {IN_DRAW},
+}
+
+
+class Columns:
+    """Arrays that are written one after the other, and read likewise."""
+
+    modes, lanes, threads = ("same_step",), 2, True
+
+    def __init__(self, locks: str) -> None:
+        lock = threading.RLock() if "nested" in locks else threading.Lock()
+        open_, whole = contextlib.nullcontext(), "whole" in locks
+        self._add = lock if whole or "adds" in locks else open_
+        self._draw = lock if whole else open_
+        self._choose = lock if "positions" in locks else open_
+        self._each = lock if "each" in locks else open_
+        self._rng = np.random.default_rng(0)
+
+    def run(
+        self, make_env: Any, num_envs: int, calls: int, *_: Any, autoreset_mode: Any, capacity: int | None = None
+    ) -> None:
+        self._capacity, self._count = capacity or 2 * num_envs * calls, 0
+        self._stored = {name: np.zeros(self._capacity) for name in NAMES}
+        envs = gymnasium.vector.SyncVectorEnv([make_env] * num_envs, autoreset_mode=autoreset_mode)
+        obs, _ = envs.reset()
+        for _ in range(calls):
+            after, reward, terminated, truncated, infos = envs.step(np.zeros(num_envs, int))
+            for lane in range(num_envs):
+                final = infos["final_obs"][lane] if terminated[lane] or truncated[lane] else after[lane]
+                self.add(obs[lane], reward[lane], 0.5 * ~terminated[lane], final)
+            obs = after
+
+    def add(self, *step: Any) -> None:
+        with self._add:
+            for name, value in zip(NAMES, step, strict=True):
+                with self._each:
+                    self._stored[name][self._count % self._capacity] = np.ravel(value)[0]
+            self._count += 1
+
+    def items(self) -> Item:
+        filled = np.arange(min(self._count, self._capacity))
+        return Item(*(self._stored[name][filled] for name in NAMES))
+
+    def sample(self, n: int) -> Item:
+        with self._draw:
+            with self._choose:
+                at = self._rng.integers(min(self._count, self._capacity), size=n)
+            found = []
+            for name in NAMES:
+                with self._each:
+                    found.append(self._stored[name][at])
+            return Item(*found)
+
+
+def torn(report: Report) -> dict[str, str]:
+    return {finding.probe: finding.example for finding in report.findings if finding.table == "E"}
+
+
+@pytest.mark.parametrize("locks", LOCKS)
+def test_mixed_items_are_found_in_each_run(locks: str) -> None:
+    report, again = (examine(lambda: Columns(locks), n_steps=1) for _ in range(2))
+    assert torn(report).keys() == LOCKS[locks]
+    assert len(report.findings) == len(LOCKS[locks])
+    assert report.checks == again.checks
+    assert {check.probe for check in report.checks if check.table == "E"} == {IN_ADD, IN_DRAW}
+    for finding in report.findings:
+        assert "lock" in finding.remedy
+        assert "before line" in finding.example
+        assert "test_threads.py: obs" in finding.example
+
+
+def test_an_exception_of_a_draw_in_mid_add_is_found() -> None:
+    class Moving(Columns):
+        def add(self, *step: Any) -> None:
+            kept, self._stored = self._stored, {}
+            self._stored = kept
+            super().add(*step)
+
+    report = examine(lambda: Moving("whole calls"), n_steps=1)
+    assert "`sample` raises `KeyError: 'obs'`" in torn(report)[IN_ADD]
+
+
+def test_faults_that_need_no_threads_do_not_count() -> None:
+    class Wrong(Columns):
+        def items(self) -> Item:
+            found = super().items()
+            return found._replace(next_obs=found.next_obs + 1)
+
+        def sample(self, n: int) -> Item:
+            found = super().sample(n)
+            return found._replace(next_obs=found.next_obs + 1)
+
+    report = examine(lambda: Wrong("whole calls"), n_steps=1)
+    assert {finding.table for finding in report.findings} >= {"A"}
+    assert not torn(report)
+    assert torn(examine(lambda: Wrong("nowhere"), n_steps=1)).keys() == {IN_ADD, IN_DRAW}
+
+
+def test_the_table_is_for_buffers_that_are_used_from_threads() -> None:
+    class Alone(Columns):
+        threads = False
+
+    class Drawless(Columns):
+        sample = None
+
+    assert {check.table for check in examine(lambda: Alone("nowhere"), n_steps=1).checks} == {"A", "B"}
+    report = examine(lambda: Drawless("nowhere"), n_steps=1)
+    assert {check.table for check in report.checks} == {"A", "B"}
+    assert any("table E: give the pipeline `sample(n)`" in reason for reason in report.skipped)
+
+
+class Open:
+    """A lock that lets everyone in."""
+
+    def __enter__(self) -> bool:
+        return True
+
+    def __exit__(self, *raised: object) -> None: ...
+
+    def taken(self) -> bool:
+        return False
+
+    def attempt(self) -> bool:
+        return True
+
+    still = attempt
+
+    def forked(self) -> None: ...
+
+
+@pytest.mark.parametrize("locked", [True, False])
+def test_a_buffer_of_relive_is_whole_because_of_its_lock(locked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With NumPy kernels, whose lines another thread can come between."""
+
+    class Recorded(pipelines.named("relive")):
+        update = arrays = choose = None
+
+    monkeypatch.setattr(_threads, "_MOST_LINES", 12)
+    with kernels.use("numpy"):
+        if not locked:
+            monkeypatch.setattr(kernels.active(), "Lock", Open)
+        report = examine(Recorded, n_steps=1, modes="same_step")
+    assert {check.probe for check in report.checks if check.table == "E"} == {IN_ADD, IN_DRAW}
+    assert torn(report).keys() == (set() if locked else {IN_DRAW})
+
+
+def test_a_thread_that_does_not_come_back_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def work(ready: Any) -> None:
+        ready()
+        over.wait(60)
+
+    monkeypatch.setattr(_interleave, "_PATIENCE", 0.05)
+    with Beside(work) as other:
+        assert not other.turn()
+        assert not other.turn()
+        with pytest.raises(ArgumentError, match="Expected calls that end while no other call is made, got one that"):
+            other.finish()
+        over.set()
+
+
+def test_what_a_thread_raises_is_raised_by_the_one_that_waits_for_it() -> None:
+    def work(ready: Any) -> None:
+        ready()
+        raise KeyError("here")
+
+    with Beside(work) as other:
+        other.turn()
+        with pytest.raises(KeyError, match="here"):
+            other.finish()
+        assert not other.turn()
