@@ -92,7 +92,7 @@ def test_mixed_items_are_found_in_each_run(locks: str) -> None:
     for finding in report.findings:
         assert "lock" in finding.remedy
         assert "before line" in finding.example
-        assert "test_threads.py: obs" in finding.example
+        assert "test_beside_threads.py: obs" in finding.example
 
 
 def test_an_exception_of_a_draw_in_mid_add_is_found() -> None:
