@@ -2,159 +2,36 @@
 
 from __future__ import annotations
 
-import copy
 import signal
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from depth import LONG
+import storages
+from depth import MEMORY
+from hypothesis import given
+from hypothesis import strategies as st
+from written import ITEMS, Written
 
 import relive
 from relive import Field
-from relive._ring import kernels
 from relive.errors import ArgumentError, SchemaError, StaleId
 
-LANES, EVERY = 3, 2
-SCHEMA = relive.Schema(
-    obs=Field((2,)),
-    action=Field((), "int64"),
-    reward=Field(writable=True),
-    value=Field((), "float64", writable=True),
-    nest={"latent": Field((3,), writable=True), "scratch": Field((40,), "int16", writable=True, saved=False)},
-    state=Field((2,), every=EVERY, writable=True),
+
+@given(
+    item=st.sampled_from(sorted(ITEMS)),
+    storage=st.sampled_from(storages.NAMES),
+    steps=st.integers(6, 30),
+    calls=st.integers(1, 60),
+    seed=st.integers(0, 2**63),
 )
-WIDTHS = {("reward",): (), ("value",): (), ("nest", "latent"): (3,), ("nest", "scratch"): (40,), ("state",): (2,)}
-
-
-class Model:
-    """A buffer, and what each of its steps has by id: written twice, once as a user does and once into a dictionary."""
-
-    def __init__(self, seed: int, storage: Any = None, path: Path | None = None) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.every = bool(self.rng.integers(2))
-        item = relive.Sequences(2, starts=EVERY) if self.every else relive.Transitions()
-        schema = SCHEMA if self.every else relive.Schema(**{k: v for k, v in SCHEMA.tree.items() if k != "state"})
-        self.buffer = relive.ReplayBuffer(
-            schema, LANES * int(self.rng.integers(6, 30)), num_envs=LANES, item=item, storage=storage, seed=0,
-            sampler=relive.Prioritized(),
-        )  # fmt: skip
-        self.path, self.values, self.next = path, {key: {} for key in self.keys}, np.zeros((LANES, 2), np.float32)
-
-    @property
-    def keys(self) -> list[tuple[str, ...]]:
-        return [key for key in WIDTHS if self.every or key != ("state",)]
-
-    def drawn(self, keys: tuple[str, ...], *lead: int) -> np.ndarray:
-        values = self.rng.integers(-100, 100, (*lead, *WIDTHS[keys]))
-        return values.astype(np.int16 if keys[-1] == "scratch" else np.float64 if keys == ("value",) else np.float32)
-
-    def nested(self, values: dict[tuple[str, ...], np.ndarray]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for keys, each in values.items():
-            place = found
-            for key in keys[:-1]:
-                place = place.setdefault(key, {})
-            place[keys[-1]] = each
-        return found
-
-    def add(self) -> None:
-        given = {keys: self.drawn(keys, LANES) for keys in self.keys}
-        obs, self.next = self.next, self.rng.standard_normal((LANES, 2)).astype(np.float32)
-        ends = self.rng.random(LANES) < 0.1
-        ids = self.buffer.add(
-            obs=obs, action=np.arange(LANES), next_obs=self.next, terminated=ends, truncated=np.zeros(LANES, bool),
-            **self.nested(given),
-        )  # fmt: skip
-        self.next = np.where(ends[:, None], np.float32(0), self.next)
-        for keys, each in given.items():
-            self.values[keys].update(zip(ids.tolist(), each, strict=True))
-
-    def write(self) -> None:
-        """Ids of every state and shape, some of them several times; some of the fields."""
-        every = np.array(sorted(self.values["reward",]))
-        size = (int(self.rng.integers(1, 5)), int(self.rng.integers(1, 6)))
-        ids = every[np.maximum(len(every) - 1 - self.rng.geometric(0.02, size), 0)]
-        if self.every:  # those at which items start, for the state that is kept there alone
-            starts = self.starts
-            ids = starts[self.rng.integers(len(starts), size=size)] if len(starts) else ids[:0]
-        ids = np.where(self.rng.random(ids.shape) < 0.2, -1, ids)
-        chosen = [keys for keys in self.keys if self.rng.random() < 0.6] or self.keys[:1]
-        given = {keys: self.drawn(keys, *ids.shape) for keys in chosen}
-        there = self.there
-        assert self.buffer.write(ids, **self.nested(given)) == np.isin(ids, there).sum()
-        for keys, each in given.items():
-            for id_, value in zip(ids.reshape(-1).tolist(), each.reshape(-1, *WIDTHS[keys]), strict=True):
-                if id_ >= 0:
-                    self.values[keys][id_] = value
-
-    @property
-    def there(self) -> np.ndarray:
-        """The ids of all stored steps."""
-        ids = self.buffer.column("ids")
-        return ids[ids >= 0]
-
-    @property
-    def starts(self) -> np.ndarray:
-        """Those of them at which items may start: at every other step of a lane, which cuts and ends do not move."""
-        there = self.there
-        lanes = [
-            np.array(sorted(each for each in self.values["reward",] if each % LANES == lane)) for lane in range(LANES)
-        ]
-        return np.intersect1d(there, np.concatenate([lane[::EVERY] for lane in lanes]))
-
-    def check(self) -> None:
-        """Every stored step has what the model has."""
-        ids = self.buffer.column("ids")
-        for keys in self.keys:
-            column, of = self.buffer.column(".".join(keys)), self.values[keys]
-            known = np.isin(ids, self.starts) if keys == ("state",) else ids >= 0
-            assert (
-                column[known] == np.array([of[each] for each in ids[known].tolist()]).reshape(-1, *WIDTHS[keys])
-            ).all(), keys
-
-    def live(self, steps: int) -> None:
-        for _ in range(steps):
-            self.add()
-            if self.rng.random() < 0.5:
-                self.write()
-            if self.rng.random() < 0.05:
-                self.buffer.cut()
-                self.next = self.next + 1
-        self.check()
-
-    def reload(self) -> None:
-        """Through a save, which leaves one field out; or through a copy, which leaves out none."""
-        if self.path is None or self.rng.random() < 0.3:
-            self.buffer = copy.deepcopy(self.buffer)
-            return
-        self.buffer.save(self.path)
-        with pytest.warns(relive.ReliveWarning, match=r"nest\.scratch.*zero"):
-            self.buffer = relive.load(self.path)
-        for each in self.values["nest", "scratch"]:
-            self.values["nest", "scratch"][each] = np.zeros(40, np.int16)
-
-
-@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
-@pytest.mark.parametrize("seed", range(300 if LONG else 12))
-def test_programs(seed: int, tmp_path: Path) -> None:
-    model = Model(seed, path=tmp_path / "saves")
-    for _ in range(3):
-        model.live(40)
-        model.reload()
-        model.check()
-
-
-@pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
-@pytest.mark.skipif(not kernels.is_native(), reason="lanes are published by native kernels")
-@pytest.mark.parametrize("seed", range(4))
-def test_mapped_and_shared(seed: int, tmp_path: Path) -> None:
-    """Mapped values are there when the file is opened again; a process that did not make the buffer writes nothing."""
-    model = Model(seed, relive.Mapped(tmp_path / "steps") if seed % 2 else relive.Shared())
-    with model.buffer:
-        model.live(60)
+def test_programs(item: str, storage: str, steps: int, calls: int, seed: int) -> None:
+    """Rings that wrap, late and repeated ids, every item and storage, through saves, loads, copies and reopened files."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        Written(item, storage, steps, seed, Path(folder)).live(calls)
 
 
 def small(**choices: Any) -> relive.ReplayBuffer:
@@ -198,6 +75,37 @@ def test_late_ids_are_dropped_and_steps_that_wait_are_written() -> None:
     assert buffer.write([[0, 1], [2, 5]], value=[[10, 11], [12, 15]]) == 2
     assert values_of(buffer) == {2: 12, 3: 3, 4: 4, 5: 15}
     assert buffer.write(np.empty((0, 3), np.int64), value=np.empty((0, 3))) == 0
+
+
+def test_one_id_without_a_list() -> None:
+    buffer = small()
+    assert buffer.write(4, value=14.0) == 1
+    assert buffer.write(np.int64(0), value=np.float32(10)) == 0
+    assert values_of(buffer) == {2: 2, 3: 3, 4: 14, 5: 5}
+
+
+def test_late_ids_land_on_no_other_step() -> None:
+    """A hundred thousand ids of steps that were overwritten, some laps ago or just now."""
+    buffer = relive.ReplayBuffer(
+        relive.Schema(obs=Field(), action=Field(), value=Field((), "int64", writable=True)), 1000, num_envs=4, seed=0
+    )
+    rng, late = np.random.default_rng(0), 0
+    for begun in range(0, 32_000, 80):
+        numbers, flags = 4 * np.arange(begun, begun + 80) + np.arange(4)[:, None], np.zeros((4, 80), bool)
+        ids = buffer.extend(
+            obs=numbers, action=numbers, reward=numbers, value=numbers, next_obs=numbers + 4, terminated=flags,
+            truncated=flags,
+        )  # fmt: skip
+        assert (ids == numbers).all()
+        there = buffer.column("ids")
+        gone = int(there[there >= 0].min())
+        if gone:
+            wrong = gone - 1 - rng.integers(0, np.where(rng.random(300) < 0.5, min(gone, 2000), gone))
+            wrong = wrong[~np.isin(wrong, there)]
+            assert buffer.write(wrong, value=np.full(len(wrong), -1)) == 0
+            late += len(wrong)
+        assert (buffer.column("value")[there >= 0] == there[there >= 0]).all()
+    assert late > 1e5
 
 
 @pytest.mark.parametrize(
