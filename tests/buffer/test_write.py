@@ -29,7 +29,7 @@ from relive.errors import ArgumentError, SchemaError, StaleId
     seed=st.integers(0, 2**63),
 )
 def test_programs(item: str, storage: str, steps: int, calls: int, seed: int) -> None:
-    """Rings that wrap, late and repeated ids, every item and storage, through saves, loads, copies and reopened files."""
+    """Rings that wrap, late and repeated ids, every item and storage, through saves, loads, copies, reopened files."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         Written(item, storage, steps, seed, Path(folder)).live(calls)
 

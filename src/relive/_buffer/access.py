@@ -53,7 +53,7 @@ class Access(Protocol):
     def may_write(self) -> bool: ...
 
     def shared(self, lanes: Int64) -> Bool:
-        """Which of the lanes another process writes."""
+        """Which of the lanes a `Writer` has, of another process or of this one, which writes meanwhile."""
         ...
 
     def bind(self, ring: Ring) -> Claims | None:

@@ -99,7 +99,7 @@ class Joint:
     def shared(self, lanes: Int64) -> Bool:
         """As in `Access`."""
         owners = self.memory.host(OWNERS)[lanes]
-        return np.asarray((owners != 0) & (owners != os.getpid()))
+        return np.asarray((owners != 0) & (self.claims.allowed[lanes] == 0))
 
     def bind(self, ring: Ring) -> Claims:
         """As in `Access`; lanes that no other process writes have been put right."""
