@@ -55,6 +55,7 @@ class Written:
         fields = {name: field for name, field in SCHEMA.tree.items() if self.sequences or name != "state"}
         schema = relive.Schema(**fields)
         self.fields = {each.keys: each.field for each in schema.columns if each.field.writable}
+        self.saves = None if folder is None else self.unused("saves")
         self.path, place = self.place(storage)
         self.buffer = relive.ReplayBuffer(
             schema, LANES * steps, num_envs=LANES, item=ITEMS[item], storage=place, seed=seed,
@@ -71,8 +72,13 @@ class Written:
         """A new storage, and the file in which it can be opened again."""
         if storage != "mapped" or self.folder is None:
             return None, storages.new(storage)
-        path = self.folder / f"ring{self.rng.integers(2**62)}"
+        path = self.unused("ring")
         return path, relive.Mapped(path)
+
+    def unused(self, name: str) -> Path:
+        """A path where nothing is yet."""
+        assert self.folder is not None
+        return self.folder / f"{name}{self.rng.integers(2**62)}"
 
     def drawn(self, keys: Keys, *lead: int) -> np.ndarray:
         field = self.fields[keys]
@@ -201,24 +207,28 @@ class Written:
             self.buffer.close()
             self.buffer = relive.open(self.path, seed=0)
             self.next = self.next + 1  # streams are cut
+            self.saves = self.unused("saves")
         elif self.storage == "shared" and kind % 2:
             with relive.open(self.buffer.storage.name, seed=0) as reader:
                 self.check(reader)
                 with pytest.raises(relive.ReliveError, match="process"):
                     reader.write([-1], value=[0.0])
-        elif self.folder and kind:
-            self.buffer.save(self.folder / "saves")
+        elif self.saves and kind:
+            self.buffer.save(self.saves)
             old = self.buffer
             steps = old.capacity // LANES
             choices = {"capacity": LANES * int(self.rng.integers(max(steps - 3, 5), steps + 3))} if kind == 1 else {}
             self.storage = str(self.rng.choice(storages.NAMES))
             self.path, place = self.place(self.storage)
             with pytest.warns(ReliveWarning, match=r"nest\.scratch.*zero"):
-                self.buffer = relive.load(self.folder / "saves", storage=place, **choices)
+                self.buffer = relive.load(self.saves, storage=place, **choices)
             old.close()
+            if choices:
+                self.saves = self.unused("saves")
             self.tables["nest", "scratch"][:] = 0
         elif self.storage == "ram":
-            self.buffer = copy.deepcopy(self.buffer)
+            self.buffer = copy.deepcopy(self.buffer)  # another buffer to a directory of saves
+            self.saves = self.saves and self.unused("saves")
 
     def live(self, calls: int) -> None:
         """So many calls, and a look at everything now and then."""
