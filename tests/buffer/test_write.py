@@ -154,7 +154,7 @@ def test_an_interrupt_leaves_all_or_nothing() -> None:
 
 @pytest.mark.slow
 def test_what_it_costs() -> None:
-    """256 numbers, 1,024 rows of 2 KB, and those of 16 sequences of 64 steps, some of which end before; the best of many."""
+    """256 numbers, 1,024 rows of 2 KB, and those of 16 sequences, some of which are short; the best of many."""
     schema = relive.Schema(obs=Field(), action=Field(), value=Field(writable=True), wide=Field((512,), writable=True))
     buffer = relive.ReplayBuffer(schema, 100_000, seed=0)
     zeros = np.zeros(50_000, np.float32)
