@@ -37,7 +37,7 @@ class Grid:
 class ReplayMachine(RuleBasedStateMachine):
     """One buffer, its model, and the environments that feed both."""
 
-    @initialize(config=configs(), data=st.data())
+    @initialize(config=configs(writable=True), data=st.data())
     def build(self, config, data):
         self.config = config
         self.buffer, self.oracle, self.envs = config.build(), config.oracle(), config.envs()
@@ -138,6 +138,28 @@ class ReplayMachine(RuleBasedStateMachine):
         if items:
             ids = data.draw(st.lists(st.sampled_from(sorted(items)), min_size=1, max_size=9))
             self.check_items(self.buffer.read(ids), [items[i] for i in ids])
+
+    @precondition(lambda self: self.config.writable and self.seen)
+    @rule(data=st.data())
+    def write(self, data):
+        """Some of the fields, at steps of every state, the same several times; -1 stands for padding."""
+        recent = sorted(set(self.seen))[-3 * self.config.rows * self.config.num_envs :]
+        ids = np.array(data.draw(st.lists(st.just(-1) | st.sampled_from(recent), max_size=12)), np.int64)
+        anchors, starts = self.oracle.anchors(), self.oracle.item.starts
+        kept = [key for key in ids.tolist() if key not in anchors or anchors[key].step.number % starts == 0]
+        names = [name for name in self.config.fields.tree if name not in ("obs", "action")]
+        chosen = data.draw(st.sets(st.sampled_from(names), min_size=1))
+        if "state" in chosen:
+            ids = np.array(kept, np.int64)
+        rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+        values = {
+            name: mapped(
+                lambda field: rng.integers(-99, 99, (len(ids), *field.shape)).astype(field.dtype),
+                self.config.fields.tree[name],
+            )
+            for name in chosen
+        }
+        assert self.buffer.write(ids, **values) == self.oracle.write(ids.tolist(), values)
 
     @precondition(lambda self: self.config.sampler is not None and self.seen)
     @rule(data=st.data())

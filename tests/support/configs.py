@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from wild_envs import SCHEMAS, WildEnvs
 
 import relive
+from relive._base.nests import mapped
 from relive._ring.lanes import rows_of
 from relive.testing import OracleBuffer, SequencesModel, TransitionsModel
 from relive.testing.streams import most_frames, stacks_of
@@ -37,6 +38,7 @@ class Config:
     ranked: bool = False
     boundaries: float = 0.0
     chunk: bool = False  # of Transitions
+    writable: bool = False  # all fields that can be
 
     @property
     def rows(self) -> int:
@@ -47,9 +49,13 @@ class Config:
     def fields(self) -> relive.Schema:
         """The schema, with the state that sequences may start from."""
         schema = SCHEMAS[self.schema]
-        if self.every is None:
-            return schema
-        return relive.Schema(**schema.tree, state=relive.Field((3,), every=self.every))
+        tree = {"reward": relive.Field(), **schema.tree}
+        if self.every is not None:
+            tree["state"] = relive.Field((3,), every=self.every)
+        if self.writable:
+            changing = {name: mapped(_writable, nest) for name, nest in tree.items() if name not in ("obs", "action")}
+            tree |= changing
+        return relive.Schema(**tree)
 
     @property
     def whole(self) -> tuple[str, ...] | None:
@@ -104,6 +110,10 @@ class Config:
         return np.where(raw > 0, np.power(np.where(raw > 0, raw, 1.0), alpha), 0.0)
 
 
+def _writable(field: relive.Field) -> relive.Field:
+    return relive.Field(field.shape, field.dtype, every=field.every, writable=True)
+
+
 prioritized = st.fixed_dictionaries(
     {
         "alpha": st.sampled_from([0.0, 0.3, 0.6, 1.0, 1.5]),
@@ -134,8 +144,8 @@ def sequences(draw: st.DrawFn) -> tuple[dict[str, Any], int | None]:
 
 
 @st.composite
-def configs(draw: st.DrawFn) -> Config:
-    """Small buffers, so that a few dozen steps make several laps."""
+def configs(draw: st.DrawFn, writable: bool = False) -> Config:
+    """Small buffers, so that a few dozen steps make several laps; every other one has `writable` fields."""
     n_step = draw(st.integers(1, 7))
     schema = draw(st.sampled_from(sorted(SCHEMAS)))
     choice, every = draw(st.one_of(st.just((None, None)), st.just((None, 1)), sequences()))
@@ -157,4 +167,5 @@ def configs(draw: st.DrawFn) -> Config:
         storage=draw(st.sampled_from(STORAGES)),
         boundaries=draw(st.sampled_from([0.0, 1.0])),
         chunk=choice is None and draw(st.booleans()),
+        writable=writable and draw(st.booleans()),
     )

@@ -157,6 +157,20 @@ class OracleBuffer:
         self.stale += len(ids) - len(applied)
         return len(applied)
 
+    def write(self, ids: Iterable[int], values: dict[str, Any]) -> int:
+        """Give the steps that are stored new values, `[n, ...]` by field; the last of several counts.
+
+        Returns how many were given.
+        """
+        anchors, written = self.anchors(), 0
+        for place, key in enumerate(ids):
+            if key in anchors:
+                step, given = anchors[key].step, mapped(lambda value, at=place: value[at], values)
+                step.reward = np.asarray(given.pop("reward", step.reward), np.float64)
+                step.extras = {**step.extras, **given}
+                written += 1
+        return written
+
     def by_slot(self) -> list[int]:
         """Drawable ids in the order of draws: by slot in the lane's ring, then by lane."""
         return sorted(self.priority, key=lambda i: (i // self.num_envs % self.rows_per_lane, i % self.num_envs))
