@@ -90,7 +90,7 @@ def test_late_ids_land_on_no_other_step() -> None:
         relive.Schema(obs=Field(), action=Field(), value=Field((), "int64", writable=True)), 1000, num_envs=4, seed=0
     )
     rng, late = np.random.default_rng(0), 0
-    for begun in range(0, 32_000, 80):
+    for begun in range(0, 4_000, 80):
         numbers, flags = 4 * np.arange(begun, begun + 80) + np.arange(4)[:, None], np.zeros((4, 80), bool)
         ids = buffer.extend(
             obs=numbers, action=numbers, reward=numbers, value=numbers, next_obs=numbers + 4, terminated=flags,
@@ -100,7 +100,7 @@ def test_late_ids_land_on_no_other_step() -> None:
         there = buffer.column("ids")
         gone = int(there[there >= 0].min())
         if gone:
-            wrong = gone - 1 - rng.integers(0, np.where(rng.random(300) < 0.5, min(gone, 2000), gone))
+            wrong = gone - 1 - rng.integers(0, np.where(rng.random(3000) < 0.5, min(gone, 2000), gone))
             wrong = wrong[~np.isin(wrong, there)]
             assert buffer.write(wrong, value=np.full(len(wrong), -1)) == 0
             late += len(wrong)
