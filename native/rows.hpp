@@ -148,7 +148,8 @@ public:
         ready.known.settle();
     }
     bool overtaken(const Ready& ready, const int64_t* ids, int64_t n, uint8_t* bad) const {
-        std::atomic_thread_fence(std::memory_order_acquire);
+        // Behind a write of values it is a store that has to be visible before the look.
+        std::atomic_thread_fence(std::memory_order_seq_cst);
         uint8_t any = 0;
         for (int64_t i = 0; i < n; ++i) {
             int64_t row, number;

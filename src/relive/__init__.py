@@ -40,7 +40,6 @@ if _TYPE_CHECKING:
     from . import reward_noise as reward_noise
     from . import sb3 as sb3
     from . import simulators as simulators
-    from . import testing as testing
     from . import tianshou as tianshou
     from . import torchrl as torchrl
     from . import trajectories as trajectories
@@ -101,7 +100,6 @@ _MODULES = (
     "reward_noise",
     "sb3",
     "simulators",
-    "testing",
     "tianshou",
     "torchrl",
     "trajectories",

@@ -136,7 +136,7 @@ def test_steps_that_are_overwritten_in_mid_call(
         monkeypatch.setattr(Joint, "shared", stopped_for_long)
         batch = everything(buffer)
         if raises:
-            with pytest.raises(ReliveError, match=rf"overwritten by another process \({meanwhile - MARGIN} of"):
+            with pytest.raises(ReliveError, match=rf"overwritten by a writer \({meanwhile - MARGIN} of"):
                 buffer.write(batch.ids, value=values(batch.number, 7))
             return
         written = buffer.write(batch.ids, value=values(batch.number, 7))

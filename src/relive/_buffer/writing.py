@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -89,7 +90,7 @@ def parsed(schema: Schema, lead: tuple[int, ...], fields: Mapping[str, Any]) -> 
             raise ArgumentError(message(f"a writable field ({names})", f"`{'.'.join(keys)}`", at, remedy))
         number, column = known[keys]
         array = canonical(value, column, lead, 0)
-        each = array if len(lead) == 1 else array.reshape(-1, *array.shape[len(lead) :])
+        each = array.reshape(math.prod(lead), *column.field.shape)
         found.append(Value(number, column.field.every, each))
     return found
 
@@ -138,6 +139,6 @@ def _kept(core: Core, ids: Int64, number: int, every: int) -> Int64:
 def _check_still_there(core: Core, ids: Int64) -> None:
     gone = core.access.gone(ids)
     if gone is not None and gone.any():
-        what = f"`{ids[gone][0]}` overwritten by another process ({int(gone.sum())} of {len(ids)})"
+        what = f"`{ids[gone][0]}` overwritten by a writer ({int(gone.sum())} of {len(ids)})"
         remedy = "its next step may have got the value; this process was stopped for long, or lanes have too few rows"
         raise ReliveError(message("steps that stay while values are written", what, _AT, remedy))
