@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from depth import eventually
+from depth import eventually, pairs
 from device_twins import STACKS, Twins, facts, step_that_waits
 
 import relive
@@ -94,12 +94,10 @@ def test_arrays_and_draws(
 
 
 @pytest.mark.filterwarnings("ignore::relive.ReliveWarning")
-@pytest.mark.parametrize("stacks", STACKS)
-@pytest.mark.parametrize(("capacity", "lanes", "boundaries", "item", "sampler", "every"), STACKED)
-def test_stacks(
-    capacity: int, lanes: int, boundaries: float, item: relive.Item, sampler: str, every: int | None, stacks: Any
-) -> None:
+@pytest.mark.parametrize(("case", "stacks"), pairs(STACKED, STACKS))
+def test_stacks(case: tuple[int, int, float, relive.Item, str, int | None], stacks: Any) -> None:
     """Of the same arrays, whose rows have a frame each."""
+    capacity, lanes, boundaries, item, sampler, every = case
     choices = {"boundaries": boundaries, "item": item, "sampler": SAMPLERS[sampler], "every": every}
     twins = Twins(capacity, lanes, stacks=stacks, **choices)
     program(twins, 80, 20)
