@@ -121,4 +121,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_LATER, *_MODULES})
 
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
