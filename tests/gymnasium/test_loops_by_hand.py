@@ -1,4 +1,4 @@
-"""The loops on the page about Gymnasium by hand store what the recorder stores."""
+"""The loops by hand on the page about boundaries store what the recorder stores."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from gymnasium.vector import AutoresetMode
 import relive
 from relive.gymnasium import Recorder
 
-PAGE = Path(__file__).parents[2] / "docs" / "gymnasium-by-hand.md"
-MODES = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP}
-MODES |= {"disabled": AutoresetMode.DISABLED, "single": None}
+PAGE = Path(__file__).parents[2] / "docs" / "boundaries.md"
+MODES = {mode.name.lower(): mode for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)}
 STEPS, ROWS = 150, 600
 
 
@@ -30,12 +29,10 @@ def loop_of(name: str) -> Any:
 
 def environment(name: str) -> tuple[Any, relive.ReplayBuffer]:
     kwargs = {"vectorization_mode": "sync", "vector_kwargs": {"autoreset_mode": MODES[name]}}
-    env = gymnasium.make("CartPole-v1") if name == "single" else gymnasium.make_vec("CartPole-v1", num_envs=3, **kwargs)
-    env.action_space.seed(0)
-    lanes = getattr(env, "num_envs", 1)
-    single = env if name == "single" else gymnasium.make("CartPole-v1")
-    schema = relive.Schema.from_spaces(single.observation_space, single.action_space)
-    return env, relive.ReplayBuffer(schema, ROWS * lanes, num_envs=lanes, item=relive.Transitions(n_step=3))
+    envs = gymnasium.make_vec("CartPole-v1", num_envs=3, **kwargs)
+    envs.action_space.seed(0)
+    schema = relive.Schema.from_spaces(envs.single_observation_space, envs.single_action_space)
+    return envs, relive.ReplayBuffer(schema, ROWS * 3, num_envs=3, item=relive.Transitions(n_step=3))
 
 
 def with_recorder(env: Any, buffer: relive.ReplayBuffer, steps: int) -> None:
@@ -44,8 +41,8 @@ def with_recorder(env: Any, buffer: relive.ReplayBuffer, steps: int) -> None:
     for _ in range(steps):
         _, _, terminated, truncated, _ = recorder.step(env.action_space.sample())
         ended = np.logical_or(terminated, truncated)
-        if ended.any() and env.metadata.get("autoreset_mode") in (None, AutoresetMode.DISABLED):
-            recorder.reset(options={"reset_mask": ended} if ended.ndim else None)
+        if ended.any() and env.metadata["autoreset_mode"] == AutoresetMode.DISABLED:
+            recorder.reset(options={"reset_mask": ended})
 
 
 def items(name: str, loop: Any) -> relive.Batch:
