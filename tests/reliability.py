@@ -1,4 +1,4 @@
-"""Runs the tests behind each promise about failures, and writes the table in docs/reliability.md, row by row.
+"""Runs the tests behind each promise about failures, and writes the tables of guarantees.md and measurements.md.
 
 python tests/reliability.py               # as the normal run has them: minutes of one core
 python tests/reliability.py --long        # with all that takes long: hours
@@ -13,23 +13,25 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
-HEAD = """\
-| promise | cases | failures | seconds | run | a fault that turns them red |
-|---|---|---|---|---|---|
-"""
+COLUMNS = {
+    "guarantees.md": ("promise", "about", "cases", "failures", "run"),
+    "measurements.md": ("promise", "seconds", "a fault that turns the tests red"),
+}
+Row = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What is promised, which tests hold it to that, and a fault that turns these red."""
+    """A promise, what it is about, the tests of it, and a fault that turns these red."""
 
+    about: str
     text: str
     tests: tuple[str, ...]
     proof: str
@@ -38,140 +40,166 @@ class Promise:
 FAULTS, PROCESSES, CHECKPOINTS = "tests/faults", "tests/processes", "tests/checkpoints"
 PROMISES = [
     Promise(
-        "A trajectory that was flushed survives a kill; a save is the old or the new one",
-        (f"{FAULTS}/test_kill.py",),
-        "`test_meta_a_save_that_is_acknowledged_too_early_is_found`",
-    ),
-    Promise(
-        "What is durable survives a loss of power; no sync of a save can be left out",
-        (f"{FAULTS}/test_power_loss.py", f"{FAULTS}/test_power_loss_of_saves.py"),
-        "`test_every_sync_is_needed`",
-    ),
-    Promise(
-        "Every flipped bit and every cut of a save is found",
-        (f"{FAULTS}/test_damaged_saves.py",),
-        "`test_meta_a_load_that_compares_nothing_is_found`",
-    ),
-    Promise(
-        "Any call of the file system may fail: an error, and nothing acknowledged is lost",
-        (f"{FAULTS}/test_failing_calls.py", f"{FAULTS}/test_failing_saves.py", f"{FAULTS}/test_failing_loads.py"),
-        "`test_meta_a_failed_sync_that_is_passed_over_is_found`",
-    ),
-    Promise(
-        "Whichever allocation of a call fails, the buffer goes on",
-        (f"{FAULTS}/test_out_of_memory.py",),
-        "by hand: `sample` moves the generator before anything can fail",
-    ),
-    Promise(
-        "Ctrl-C at any line of any call leaves a buffer that goes on right",
-        (f"{FAULTS}/test_interrupts.py", f"{FAULTS}/test_reentry.py"),
-        "`test_meta_half_a_change_is_found`",
-    ),
-    Promise(
-        "A loaded buffer draws what the saved one would have drawn, to the bit",
-        (f"{CHECKPOINTS}/test_saving.py", "tests/golden/test_golden_saves.py"),
-        "by hand: a save without its guard",
-    ),
-    Promise(
-        "Salvage gives back what is sound, and only that",
-        (f"{CHECKPOINTS}/test_salvage.py",),
-        "by hand: a stream that does not end before a gap",
-    ),
-    Promise(
-        "A hostile directory is refused by name, at once, and runs no code",
-        ("tests/attacks",),
-        "`test_good_directories_are_read`",
-    ),
-    Promise(
+        "call",
         "A refused call changes nothing",
         ("tests/error_text", "tests/buffer/test_odd_calls.py"),
         "`test_meta_a_refusal_that_has_changed_something_is_found`",
     ),
     Promise(
-        "Both back ends agree to the bit; the native border refuses what is wrong",
-        ("tests/ring/test_kernels_agree.py", "tests/ring/test_border.py"),
-        "the table of legal calls is exact",
+        "call",
+        "Ctrl-C at any line of any call leaves a buffer that goes on right",
+        (f"{FAULTS}/test_interrupts.py", f"{FAULTS}/test_reentry.py"),
+        "`test_meta_half_a_change_is_found`",
     ),
     Promise(
-        "Any program of calls does what the model does",
+        "call",
+        "A failed allocation in any call leaves a buffer that goes on right",
+        (f"{FAULTS}/test_out_of_memory.py",),
+        "by hand: `sample` moves the generator before anything can fail",
+    ),
+    Promise(
+        "call",
+        "Any program of calls gives what a simple model gives",
         ("tests/buffer/test_state_machine.py",),
         "by hand: a dropped step whose stream is not cut before it",
     ),
     Promise(
-        "No torn row is drawn from shared memory",
-        (f"{PROCESSES}/test_torn_rows.py",),
-        "`test_meta_without_the_check_rows_are_torn`; by hand: a look that comes too late",
+        "call",
+        "C++ and NumPy kernels agree to the bit and refuse the same mistakes",
+        ("tests/ring/test_kernels_agree.py", "tests/ring/test_border.py"),
+        "the table of legal calls is exact",
     ),
     Promise(
-        "A killed writer blocks nobody; nothing is left behind",
-        (f"{PROCESSES}/test_shared.py", f"{PROCESSES}/test_shared_kills.py", f"{PROCESSES}/test_processes.py"),
-        "by hand: a lane that nobody puts right",
-    ),
-    Promise(
-        "Readers with other items see what a buffer of their own would",
-        (f"{PROCESSES}/test_views.py",),
-        "by hand: rows that were overwritten before they were copied",
-    ),
-    Promise(
+        "draw",
         "Draws follow their law",
         ("tests/samplers/test_draws.py", "tests/samplers/test_ranked.py", "tests/items/test_hindsight.py"),
         "`test_meta_uniform_draws_of_the_positive_ones_are_found`",
     ),
     Promise(
-        "Threads lose nothing and do not starve each other",
+        "thread",
+        "Threads lose no step and do not starve each other",
         ("tests/buffer/test_threads.py", f"{CHECKPOINTS}/test_add_during_save.py", "tests/flow"),
-        "by hand: a lock that lets everybody in",
+        "by hand: a lock that several threads hold",
     ),
     Promise(
-        "A child that is forked at any moment works or refuses, and never waits for a thread that it does not have",
+        "thread",
+        "A batch of an adapter shows one moment beside threads that add",
+        ("tests/adapters/test_adapter_threads.py",),
+        "by hand: calls without the lock",
+    ),
+    Promise(
+        "thread",
+        "A waiting call ends with an error when its buffer is closed or its creator has died",
+        ("tests/flow/test_limiter_waits.py",),
+        "by hand: a `close` that ends no wait",
+    ),
+    Promise(
+        "save",
+        "A load goes on as in RAM, in every storage: the same ids, no cuts",
+        (f"{CHECKPOINTS}/test_loads_go_on.py",),
+        "by hand: a load that cuts every lane",
+    ),
+    Promise(
+        "save",
+        "A loaded buffer draws what the saved one would have drawn, to the bit",
+        (f"{CHECKPOINTS}/test_saving.py", "tests/golden/test_golden_saves.py"),
+        "by hand: a save without its guard",
+    ),
+    Promise(
+        "save",
+        "A kill leaves the old save or the new one, and every flushed trajectory",
+        (f"{FAULTS}/test_kill.py",),
+        "`test_meta_a_save_that_is_acknowledged_too_early_is_found`",
+    ),
+    Promise(
+        "save",
+        "A loss of power leaves what is durable; every sync of a save is needed",
+        (f"{FAULTS}/test_power_loss.py", f"{FAULTS}/test_power_loss_of_saves.py"),
+        "`test_every_sync_is_needed`",
+    ),
+    Promise(
+        "save",
+        "A failing call of the file system is an error, and acknowledged data stay",
+        (f"{FAULTS}/test_failing_calls.py", f"{FAULTS}/test_failing_saves.py", f"{FAULTS}/test_failing_loads.py"),
+        "`test_meta_a_failed_sync_that_is_passed_over_is_found`",
+    ),
+    Promise(
+        "save",
+        "Every flipped bit and every cut of a save is found",
+        (f"{FAULTS}/test_damaged_saves.py",),
+        "`test_meta_a_load_that_compares_nothing_is_found`",
+    ),
+    Promise(
+        "save",
+        "A save upon a damaged one finds the damage and is whole",
+        (f"{FAULTS}/test_saves_upon_damage.py",),
+        "by hand: a save that compares sizes only",
+    ),
+    Promise(
+        "save",
+        "Salvage gives back all sound steps, and only those",
+        (f"{CHECKPOINTS}/test_salvage.py",),
+        "by hand: a stream that does not end before a gap",
+    ),
+    Promise(
+        "save",
+        "A hostile directory is refused by name, at once, and runs no code",
+        ("tests/attacks",),
+        "`test_good_directories_are_read`",
+    ),
+    Promise(
+        "process",
+        "No torn row is drawn from shared memory",
+        (f"{PROCESSES}/test_torn_rows.py",),
+        "`test_meta_without_the_check_rows_are_torn`; by hand: a check that comes too late",
+    ),
+    Promise(
+        "process",
+        "A read beside writers shows one moment, without overwritten steps",
+        (f"{PROCESSES}/test_reading_beside_writers.py",),
+        "by hand: a read that checks once",
+    ),
+    Promise(
+        "process",
+        "A reader with another item sees what a buffer of its own would hold",
+        (f"{PROCESSES}/test_views.py",),
+        "by hand: rows that were overwritten before they were copied",
+    ),
+    Promise(
+        "process",
+        "A killed writer blocks no other process and leaves nothing behind",
+        (f"{PROCESSES}/test_shared.py", f"{PROCESSES}/test_shared_kills.py", f"{PROCESSES}/test_processes.py"),
+        "by hand: a lane that is not repaired",
+    ),
+    Promise(
+        "process",
+        "A child that is forked at any moment works or refuses, and never hangs",
         (f"{FAULTS}/test_forks.py",),
         "by hand: a child that keeps its parent's locks",
     ),
     Promise(
+        "process",
         "A process that ends while its threads are in a call is not aborted",
         (f"{FAULTS}/test_exits.py",),
         "by hand: an end that does not wait for native calls",
     ),
     Promise(
-        "A call that waits ends with an error where its buffer is closed, or its creator has died",
-        ("tests/flow/test_limiter_waits.py",),
-        "by hand: a `close` that tells nobody",
-    ),
-    Promise(
-        "A save upon a damaged one finds that, and is whole",
-        (f"{FAULTS}/test_saves_upon_damage.py",),
-        "by hand: a save that believes sizes only",
-    ),
-    Promise(
-        "A load goes on as in RAM, in every storage: nothing is cut, ids are the same",
-        (f"{CHECKPOINTS}/test_loads_go_on.py",),
-        "by hand: a load that cuts every lane",
-    ),
-    Promise(
-        "What is read beside writers is of one moment, without what was overwritten",
-        (f"{PROCESSES}/test_reading_beside_writers.py",),
-        "by hand: a read that looks once",
-    ),
-    Promise(
-        "Steps reach their shards or are counted; a save of shards that is refused or fails replaces nothing",
+        "Ray",
+        "Steps reach their shards or are counted; a failed save of shards replaces nothing",
         ("tests/ray/test_shard_writers.py", "tests/ray/test_shard_faults.py"),
         "by hand: a writer that ends without its last block",
     ),
     Promise(
-        "A lost shard, node, raylet or head costs what was on it since its last save",
+        "Ray",
+        "A lost shard, node, raylet or head costs its steps since the last save",
         ("tests/ray/test_shards_on_ray.py",),
         "by hand: a writer without an actor's shutdown",
-    ),
-    Promise(
-        "A batch of an adapter is of one moment beside threads that add",
-        ("tests/adapters/test_adapter_threads.py",),
-        "by hand: calls that do not take their turn",
     ),
 ]
 
 
-def run(promise: Promise, long: bool) -> str:
-    """One row of the table."""
+def run(promise: Promise, long: bool) -> Row:
+    """The cells of a promise's rows, by column."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"} | (
         {"RELIVE_LONG": "1", "RELIVE_EXAMPLES": "5000"} if long else {}
     )
@@ -186,7 +214,15 @@ def run(promise: Promise, long: bool) -> str:
     failed = sum(int(suite.get(name, 0)) for suite in suites for name in ("failures", "errors"))
     failures = failed or int(done.returncode != 0)
     date = f"{time.strftime('%Y-%m-%d')}, {'long' if long else 'normal'}"
-    return f"| {promise.text} | {cases:,} | {failures} | {seconds:.0f} | {date} | {promise.proof} |"
+    return {
+        "promise": promise.text,
+        "about": promise.about,
+        "cases": f"{cases:,}",
+        "failures": str(failures),
+        "seconds": f"{seconds:.0f}",
+        "run": date,
+        "a fault that turns the tests red": promise.proof,
+    }
 
 
 def counted(test: ElementTree.Element) -> int:
@@ -205,21 +241,26 @@ def main() -> int:
     for promise in PROMISES:
         if not given.words or any(word in promise.text for word in given.words):
             row = run(promise, given.long)
-            print(row)
-            failed |= row.split("|")[3].strip() != "0"
-            written(promise, row)
+            print(line(row, row))
+            failed |= row["failures"] != "0"
+            for page in COLUMNS:
+                written(page, row)
     return int(failed)
 
 
-def written(promise: Promise, row: str) -> None:
-    """Put a row into the page; those of other promises stay."""
-    page = PAGE.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
+def written(name: str, row: Row) -> None:
+    """Put a row into a page; those of other promises stay."""
+    page, columns = ROOT / "docs" / name, COLUMNS[name]
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
     table, after = rest.split(END)
-    rows = {line.split("|")[1].strip(): line for line in table.splitlines() if line.startswith("| ")}
-    rows |= {promise.text: row}
-    found = [rows[each.text] for each in PROMISES if each.text in rows]
-    PAGE.write_text(f"{before}{BEGIN}{HEAD}{chr(10).join(found)}\n{END}{after}", encoding="utf-8")
+    rows = {each.split("|")[1].strip(): each for each in table.splitlines()[2:]} | {row["promise"]: line(row, columns)}
+    head = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    found = head + [rows[each.text] for each in PROMISES if each.text in rows]
+    page.write_text(before + BEGIN + "\n".join(found) + "\n" + END + after, encoding="utf-8")
+
+
+def line(row: Row, columns: Iterable[str]) -> str:
+    return "| " + " | ".join(row[name] for name in columns) + " |"
 
 
 if __name__ == "__main__":
