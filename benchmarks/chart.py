@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.question import Answer, Setting
 from benchmarks.report import NAMES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 RELIVE, OTHERS, INK = "#D55E00", "#9A9A9A", "#2B2B2B"
 
@@ -15,7 +21,6 @@ def draw(answer: Answer, out: Path) -> None:
 
     Bars are the 20th percentile of the chunks, as in the tables; a name carries its version.
     """
-    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -25,18 +30,36 @@ def draw(answer: Answer, out: Path) -> None:
     scale = answer.question.unit_scale if setting.scale is None else setting.scale
     values = [rows[name].cells[setting.key].figure * scale for name in order]
     labels = [f"{NAMES.get(name, name)} {rows[name].version}".strip() for name in order]
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "relive", "font.family": "sans-serif"}):
+    with style():
         figure = Figure(figsize=(7.2, 0.9 + 0.34 * len(order)), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots()
-        bars = axes.barh(labels, values, color=[RELIVE if name == "relive" else OTHERS for name in order], height=0.66)
-        axes.bar_label(bars, [f"{value:,.0f} {answer.question.unit}" for value in values], padding=4, color=INK)
-        axes.set_xlim(0, 1.16 * max(values))
+        bars(axes, labels, values, answer.question.unit)
         axes.set_title(f"{answer.question.title} ({setting.table.lower()}, {setting.label})", fontsize=10, loc="left")
-        axes.xaxis.set_visible(False)
-        axes.spines[:].set_visible(False)
-        axes.tick_params(length=0, colors=INK)
         figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
+
+
+def style() -> AbstractContextManager[None]:
+    """Text as text, in the reader's font, and the same file for the same figures."""
+    from matplotlib import rc_context
+
+    return rc_context({"svg.fonttype": "none", "svg.hashsalt": "relive", "font.family": "sans-serif"})
+
+
+def bars(axes: Axes, labels: Sequence[str], values: Sequence[float], unit: str) -> None:
+    """Draw a bar with its figure for each label; relive's has its colour."""
+    colours = [RELIVE if each.startswith("relive") else OTHERS for each in labels]
+    drawn = axes.barh(labels, values, color=colours, height=0.66)
+    axes.bar_label(drawn, [shown(value, unit) for value in values], padding=4, color=INK)
+    axes.set_xlim(0, 1.16 * max(values))
+    axes.xaxis.set_visible(False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, colors=INK)
+
+
+def shown(value: float, unit: str) -> str:
+    """A bar's label: with two digits where it is small."""
+    return f"{value:,.{0 if value >= 10 else 1}f} {unit}"
 
 
 def chosen(answer: Answer) -> Setting:
