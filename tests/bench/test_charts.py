@@ -5,8 +5,8 @@ from __future__ import annotations
 from needs import needs
 
 needs("matplotlib")
-from benchmarks import charts  # noqa: E402
-from benchmarks.chart import shown  # noqa: E402
+from benchmarks import charts
+from benchmarks.chart import shown
 
 
 def test_the_bars_are_those_of_the_tables() -> None:
