@@ -59,7 +59,7 @@ PROMISES = [
     ),
     Promise(
         "call",
-        "Any program of calls gives what a simple model gives",
+        "Any program of calls gives the results of a simple model",
         ("tests/buffer/test_state_machine.py",),
         "by hand: a dropped step whose stream is not cut before it",
     ),
@@ -101,7 +101,7 @@ PROMISES = [
     ),
     Promise(
         "save",
-        "A loaded buffer draws what the saved one would have drawn, to the bit",
+        "A loaded buffer draws the saved one's next batches, to the bit",
         (f"{CHECKPOINTS}/test_saving.py", "tests/golden/test_golden_saves.py"),
         "by hand: a save without its guard",
     ),
@@ -113,13 +113,13 @@ PROMISES = [
     ),
     Promise(
         "save",
-        "A loss of power leaves what is durable; every sync of a save is needed",
+        "A loss of power leaves all durable data; every sync of a save is needed",
         (f"{FAULTS}/test_power_loss.py", f"{FAULTS}/test_power_loss_of_saves.py"),
         "`test_every_sync_is_needed`",
     ),
     Promise(
         "save",
-        "A failing call of the file system is an error, and acknowledged data stay",
+        "A failing call of the file system is an error; acknowledged data stay",
         (f"{FAULTS}/test_failing_calls.py", f"{FAULTS}/test_failing_saves.py", f"{FAULTS}/test_failing_loads.py"),
         "`test_meta_a_failed_sync_that_is_passed_over_is_found`",
     ),
@@ -161,7 +161,7 @@ PROMISES = [
     ),
     Promise(
         "process",
-        "A reader with another item sees what a buffer of its own would hold",
+        "A reader with another item sees the items of a buffer of its own",
         (f"{PROCESSES}/test_views.py",),
         "by hand: rows that were overwritten before they were copied",
     ),
