@@ -41,11 +41,11 @@ settings.load_profile("relive")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is marked `slow` belongs to the long mode, or to those who ask for it by its mark."""
-    if not LONG and "slow" not in config.option.markexpr:
-        slow = [item for item in items if item.get_closest_marker("slow")]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in {*slow}]
+    """What is marked `slow` or `site` belongs to the long mode, or to those who ask for it by its mark."""
+    marks = [mark for mark in ("slow", "site") if not LONG and mark not in config.option.markexpr]
+    slow = [item for item in items if any(map(item.get_closest_marker, marks))]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if item not in {*slow}]
 
 
 def pytest_collection_finish() -> None:

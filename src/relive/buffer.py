@@ -129,7 +129,7 @@ class ReplayBuffer:
 
     @property
     def capacity(self) -> int:
-        """The most steps that are stored: `num_envs * (capacity // num_envs)`."""
+        """The most steps that are stored, `num_envs * (capacity // num_envs)`."""
         return self._core.choices.num_envs * self._core.choices.steps
 
     def __len__(self) -> int:
@@ -587,7 +587,7 @@ class ReplayBuffer:
             keep: As in `save`.
 
         Returns:
-            What saves: it is closed by `with`, by its `close()` and with the buffer, and then writes a last save. Its
+            The autosave. It is closed by `with`, by its `close()` and with the buffer, and then writes a last save. Its
             `stats()` are in `stats().autosave`, too.
 
         Raises:

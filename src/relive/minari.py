@@ -186,9 +186,9 @@ def to_minari(
     Returns:
         The `minari.MinariDataset`.
 
-    Without `env` and spaces, spaces follow the schema: unbounded `Box`es, for booleans `MultiBinary`. Episodes are what
-    lies between ends, cuts and what was overwritten, with the flags as they are stored. Where a last observation is not
-    known, the one before it stands in its place, and a warning says how often.
+    Without `env` and spaces, spaces follow the schema: `Box` without bounds, for booleans `MultiBinary`. Episodes are
+    what lies between ends, cuts and what was overwritten, with the flags as they are stored. Where a last observation
+    is not known, the one before it stands in its place, and a warning says how often.
 
     Raises:
         ArgumentError: The buffer is empty or is no `ReplayBuffer`.

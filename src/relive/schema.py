@@ -86,7 +86,7 @@ class Schema:
 
     @property
     def nbytes(self) -> int:
-        """Bytes per step: every field once, and one byte each for `terminated` and `truncated`.
+        """Bytes per step, of every field once, and one byte each for `terminated` and `truncated`.
 
         A stacked field counts one frame; a field with `every=k` counts a k-th of its bytes, rounded up.
         """

@@ -170,7 +170,7 @@ class SumTree:
                 the last positive leaf.
 
         Returns:
-            The leaf's index: an `int` for a number, else int64 of the shape of `prefix`. Its leaf is never 0.
+            The leaf's index, an `int` for a number, else int64 of the shape of `prefix`. Its leaf is never 0.
 
         Raises:
             NotEnoughData: If every leaf is 0.

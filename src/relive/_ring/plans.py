@@ -43,7 +43,7 @@ class Window(Frozen, kw_only=True):
 
     @property
     def facts(self) -> dict[str, int]:
-        """What saves and mapped files have: not `actions` where it is False, which earlier versions do not know."""
+        """The entries of saves and mapped files, without an `actions` of False, which earlier versions do not know."""
         return {name: value for name, value in vars(self).items() if value or name != "actions"}
 
 

@@ -93,12 +93,12 @@ class Field(Frozen):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one stored value: of a single frame where the field is stacked."""
+        """Bytes of one stored value, of a single frame where the field is stacked."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def frames(self) -> int:
-        """Frames that one value shows: `stack`, or 1."""
+        """Frames that one value shows, `stack` or 1."""
         return self.stack or 1
 
     @property

@@ -38,7 +38,7 @@ class SavesSeen(Frozen, kw_only=True):
 
     @property
     def late(self) -> bool:
-        """Whether the next save has been missing for long: saves fail, or the process is gone."""
+        """Whether the next save has been missing for long, since saves fail or the process is gone."""
         return self.interval > 0 and self.age > 5.0 + 3 * self.interval
 
 

@@ -80,7 +80,7 @@ class Item(Protocol):
 
     @property
     def time_major(self) -> bool | None:
-        """Whether time is the first axis of the fields that have one, or the second; None: they have no time axis.
+        """Whether time is the first axis of the fields that have one, or the second; None where they have no time axis.
 
         Of an item with a time axis, fields that are kept at every k-th step, `ids` and `weights` have none.
         """

@@ -91,7 +91,7 @@ class Sequences(Frozen, Item):
 
     @property
     def steps(self) -> int:
-        """Steps of one item: `burn_in + length`."""
+        """Steps of one item, `burn_in + length`."""
         return self.burn_in + self.length
 
     @property

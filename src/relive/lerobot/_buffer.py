@@ -414,7 +414,7 @@ class ReplayBuffer:
 
     @property
     def states(self) -> Columns:
-        """Stored states by key, then by place: read-only copies."""
+        """Stored states by key, then by place, as read-only copies."""
         return self._columns("state")
 
     @property
@@ -424,7 +424,7 @@ class ReplayBuffer:
 
     @property
     def actions(self) -> Column:
-        """Stored actions by place: read-only copies."""
+        """Stored actions by place, as read-only copies."""
         return self._column(lambda batch: batch["action"])
 
     @property

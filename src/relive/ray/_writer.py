@@ -121,7 +121,7 @@ class Writer:
             timeout: Seconds after which to give up; None: never.
 
         Returns:
-            How many steps are not in their shard: 0 where all is well; else those for shards that do not answer, or
+            How many steps are not in their shard, 0 where all is well; else those for shards that do not answer, or
             did not in time.
         """
         return self._sender.flush(None if timeout is None else check.real(timeout, "Writer.flush(timeout)", low=0.0))
@@ -133,7 +133,7 @@ class Writer:
 
     @property
     def gaps(self) -> int:
-        """How often a shard may have lost steps between two of the writer's: it died, or blocks were dropped."""
+        """How often a shard may have lost steps between two of the writer's, since it died, or blocks were dropped."""
         return sum(queue.gaps for queue, _, _ in self._queues)
 
     def lane_steps(self) -> Int64:

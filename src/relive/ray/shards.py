@@ -147,7 +147,7 @@ class Shards:
 
     @property
     def capacity(self) -> int:
-        """The most steps that are stored: `num_envs * (capacity // num_envs)`."""
+        """The most steps that are stored, `num_envs * (capacity // num_envs)`."""
         return self._plan.num_envs * self._plan.steps
 
     @property
@@ -219,7 +219,7 @@ class Shards:
         does not answer.
 
         Returns:
-            How many were applied; None while batches are prefetched: updates then go with the next draws.
+            How many were applied; None while batches are prefetched, since updates then go with the next draws.
 
         Raises:
             PriorityError: A TD error is NaN or infinite, or there are not as many as ids. Nothing was sent.

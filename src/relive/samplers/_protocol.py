@@ -190,7 +190,7 @@ class Sampler(Protocol):
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """What the ring records for every row: `"given"` priorities, `"arrival"` (when the row became ready)."""
+        """What the ring records for every row, of `"given"` (priorities) and `"arrival"` (when rows became ready)."""
         return ()
 
     def spec(self, lanes: int, rows: int) -> dict[str, ArraySpec]:
@@ -218,7 +218,7 @@ class Sampler(Protocol):
 
     @property
     def indivisible(self) -> str | None:
-        """Why draws cannot be divided among shards; None: they can, where the index has `share` and `draw_at`."""
+        """Why draws cannot be divided among shards; None where they can, if the index has `share` and `draw_at`."""
         return (
             None if self.replacement else "a draw would depend on what all shards drew before; use `replacement=True`"
         )

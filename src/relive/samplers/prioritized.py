@@ -30,7 +30,7 @@ class Prioritized(Frozen, Sampler, kw_only=True):
         alpha: How strongly priorities count, >= 0; 0 draws uniformly. Applied exactly once.
         beta: Exponent of the importance-sampling correction, >= 0: a number, or an `Anneal` that moves by one at every
             `sample`.
-        eps: Added to |td_error|, >= 0, so that every item keeps a nonzero probability.
+        eps: Added to `|td_error|`, >= 0, so that every item keeps a nonzero probability.
         weights: What the weights `(N * P(i))**-beta` are divided by: the largest in the batch (`"batch"`), the largest
             in the buffer (`"buffer"`), or nothing (`"none"`). Three scales of the learning rate. With batches of one,
             `"batch"` makes every weight 1.

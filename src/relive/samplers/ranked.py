@@ -37,7 +37,7 @@ class Ranked(Frozen, Sampler, kw_only=True):
             practically every time. Applied exactly once.
         beta: Exponent of the importance-sampling correction, >= 0: a number, or an `Anneal` that moves by one at every
             `sample`.
-        eps: Added to |td_error|, >= 0; with 0, an item whose error was 0 is not drawn again until it is updated.
+        eps: Added to `|td_error|`, >= 0; with 0, an item whose error was 0 is not drawn again until it is updated.
         weights: What the weights `(N * P(i))**-beta` are divided by: the largest in the batch (`"batch"`), the largest
             in the buffer (`"buffer"`), or nothing (`"none"`). With batches of one, `"batch"` makes every weight 1.
         stratified: One draw in each of `batch` equal slices of the total, in the order of ranks; else independent

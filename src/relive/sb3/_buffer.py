@@ -236,7 +236,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
             td_errors: TD errors `[B]` or `[B, 1]`, a tensor on the CPU or an array.
 
         Returns:
-            How many were applied: those of steps that have been overwritten since are dropped.
+            How many were applied; those of steps that have been overwritten since are dropped.
         """
         return self.relive.update_priorities(ids, td_errors)
 

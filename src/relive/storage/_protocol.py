@@ -33,7 +33,7 @@ class Joint(Storage, Protocol):
 
     @property
     def address(self) -> str:
-        """What they open it by: a name, or a path."""
+        """The name or the path by which they open it."""
         ...
 
     @property

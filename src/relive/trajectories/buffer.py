@@ -144,11 +144,11 @@ class TrajectoryReplayBuffer(Access):
 
     @property
     def rng(self) -> Any:
-        """The generator of draws: NumPy's, or PyTorch's after RLinf's checkpoint was loaded."""
+        """The generator of draws, NumPy's, or PyTorch's after RLinf's checkpoint was loaded."""
         return self._draws.generator
 
     def add_trajectories(self, trajectories: Iterable[Any]) -> None:
-        """Add trajectories: `Trajectory`s, mappings of fields, or RLinf's own.
+        """Add trajectories: those of `Trajectory`, mappings of fields, or RLinf's own.
 
         They are copied, and written in the background: the call waits for the disk only while the queue is full.
 

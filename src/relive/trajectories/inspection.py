@@ -213,7 +213,7 @@ def salvage(
         progress: Called after each trajectory with the number of them so far, and of all.
 
     Returns:
-        What is damaged: a message for each file that is left out, and one for the index.
+        A message for each file that is damaged and left out, and one for the index.
 
     Raises:
         StorageError: There are no trajectories, or `target` is not empty or cannot be written. Nothing is left in it.

@@ -157,7 +157,7 @@ def split(
         progress: Called with the number of trajectories written so far, and of all.
 
     Returns:
-        How many trajectories were written: `n`.
+        How many trajectories were written, `n`.
 
     Raises:
         ArgumentError: Fewer than `n` trajectories, an unknown format, or `pkl` files without `allow_pickle`.

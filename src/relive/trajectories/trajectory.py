@@ -126,7 +126,7 @@ class Trajectory(Mapping[str, Any]):
 
     @property
     def num_samples(self) -> int:
-        """Chunk-steps of all environments: T * B."""
+        """Chunk-steps of all environments, T * B."""
         return self.length * self.width
 
     @property

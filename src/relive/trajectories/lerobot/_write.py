@@ -43,7 +43,7 @@ def to_lerobot(
     warning.
 
     Args:
-        trajectories: `Trajectory`s, mappings, or RLinf's own, all with the same fields.
+        trajectories: Those of `Trajectory`, mappings, or RLinf's own, all with the same fields.
         path: A directory, new or empty.
         fps: Frames per second, which LeRobot needs for its time stamps.
         progress: Called with the number of trajectories written so far.

@@ -1,0 +1,166 @@
+"""The site in a browser: quiet pages, links that lead somewhere, search, narrow screens, contrast.
+
+``RELIVE_SITE=FOLDER`` tests a site that is already built; ``RELIVE_SHOTS=FOLDER`` takes pictures of six pages there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+import pytest
+from site_in_browser import axe, build, opened, served
+
+pytest.importorskip("furo", reason="no Sphinx: pip install '.[docs]'")
+soup = pytest.importorskip("bs4").BeautifulSoup
+pytestmark = pytest.mark.site
+
+# What a reader searches for, and the pages of which one has to be among the first three results.
+SEARCHES = {
+    "truncated": "boundaries",
+    "save": "saving reference/saves",
+    "gpu": "gpu reference/device",
+    "Isaac Lab": "gpu",
+    "PER": "choices glossary reference/samplers",
+    "n-step": "boundaries choices reference/items",
+    "autoreset": "boundaries",
+    "crash": "saving",
+    "LeRobot": "lerobot reference/lerobot",
+    "Stable-Baselines3": "stable-baselines3",
+    "CleanRL": "switch reference/sb3",
+    "Ray": "cluster reference/shards",
+    "R2D2": "sequences training",
+    "shared memory": "processes",
+    "NaN": "choices reference/errors guarantees",
+    "hindsight": "choices reference/items",
+    "Minari": "trajectories reference/minari",
+    "frame stack": "sequences",
+    "seed": "choices reference/buffer saving",
+    "priority": "choices reference/samplers",
+}
+SHOWN = ["index", "start", "boundaries", "benchmarks", "reference/buffer", "reference/commands"]
+WIDTHS = {"narrow": 360, "wide": 1280}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    given = os.environ.get("RELIVE_SITE")
+    return Path(given).resolve() if given else build(tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    with served(site) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with opened() as found:
+        yield found
+
+
+def pages(site: Path) -> list[str]:
+    return sorted(str(path.relative_to(site)) for path in site.rglob("*.html"))
+
+
+def test_every_link_and_anchor_leads_somewhere(site: Path) -> None:
+    parsed = {name: soup((site / name).read_text("utf-8"), "html.parser") for name in pages(site)}
+    anchors = {name: {tag["id"] for tag in page.select("[id]")} for name, page in parsed.items()}
+    broken = []
+    for name, page in parsed.items():
+        for tag in page.select("[href], [src]"):
+            target, anchor = urldefrag(urljoin(f"/{name}", unquote(tag.get("href") or tag["src"])))
+            file = urlsplit(target).path.lstrip("/") or "index.html"
+            if urlsplit(target).scheme or tag.get("rel") == ["canonical"]:
+                continue
+            if not (site / file).is_file() or (anchor and file in anchors and anchor not in anchors[file]):
+                broken.append(f"{name}: {tag.get('href') or tag['src']}")
+    assert not broken
+
+
+def test_pages_are_quiet_and_fit_a_narrow_screen(site: Path, address: str, browser: Any) -> None:
+    """No error in the console, no failed request, none to elsewhere; no scrolling sideways at 360 pixels."""
+    page = browser.new_page(viewport={"width": 360, "height": 740})
+    faults: list[str] = []
+    page.on("console", lambda said: faults.append(f"{page.url}: {said.text}") if said.type == "error" else None)
+    page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
+    page.on("requestfailed", lambda request: faults.append(f"{page.url}: {request.url} failed"))
+    page.on("request", lambda asked: None if local(asked.url, address) else faults.append(f"{page.url}: {asked.url}"))
+    for name in pages(site):
+        page.goto(f"{address}/{name}")
+        width = page.evaluate("document.documentElement.scrollWidth")
+        faults += [f"{name}: {width} pixels wide"] if width > 360 else []
+    page.close()
+    assert not faults
+
+
+def local(url: str, address: str) -> bool:
+    return url.startswith((address, "data:", "blob:"))
+
+
+@pytest.mark.parametrize("words", SEARCHES)
+def test_search_finds_the_page_among_the_first_three(words: str, address: str, browser: Any) -> None:
+    page = browser.new_page()
+    page.goto(f"{address}/search.html?q={words}")
+    page.wait_for_function("document.querySelector('#search-results p.search-summary')?.innerText.match(/found|not/)")
+    links = page.eval_on_selector_all("#search-results ul.search > li > a", "all => all.map(a => a.href)")
+    page.close()
+    found = [urlsplit(link).path.removeprefix("/docs/").removesuffix(".html") for link in links[:3]]
+    assert {*found} & {*SEARCHES[words].split()}, found
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return axe(tmp_path_factory.mktemp("axe"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast(scheme: str, address: str, browser: Any, script: str) -> None:
+    page = browser.new_page(color_scheme=scheme)
+    faults = []
+    for name in SHOWN:
+        page.goto(f"{address}/docs/{name}.html")
+        page.evaluate(script)
+        found = page.evaluate("axe.run({runOnly: ['color-contrast']})")
+        faults += [
+            f"{name}: {node['html'][:120]}: {node['any'][0]['message']}"
+            for rule in found["violations"]
+            for node in rule["nodes"]
+        ]
+    page.close()
+    assert not faults
+
+
+@pytest.mark.parametrize("releases", [["0.2", "0.1"], None])
+def test_the_choice_of_releases(releases: list[str] | None, site: Path, browser: Any, tmp_path: Path) -> None:
+    """It shows only in the folder of a release that stands beside `versions.json`, and leads to the same page."""
+    for name in ("0.1", "0.2"):
+        (tmp_path / name).symlink_to(site)
+    if releases:
+        (tmp_path / "versions.json").write_text(json.dumps(releases))
+    with served(tmp_path) as address:
+        page = browser.new_page()
+        page.goto(f"{address}/0.1/docs/reference/errors.html", wait_until="networkidle")
+        choice = page.locator("select.versions")
+        assert choice.count() == bool(releases)
+        if releases:
+            assert (choice.input_value(), choice.locator("option").all_inner_texts()) == ("0.1", releases)
+            choice.select_option("0.2")
+            page.wait_for_url(f"{address}/0.2/docs/reference/errors.html")
+        page.close()
+
+
+@pytest.mark.skipif("RELIVE_SHOTS" not in os.environ, reason="RELIVE_SHOTS=FOLDER takes pictures")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pictures(width: str, scheme: str, address: str, browser: Any) -> None:
+    page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTHS[width], "height": 900})
+    for name in SHOWN:
+        page.goto(f"{address}/docs/{name}.html")
+        page.screenshot(path=Path(os.environ["RELIVE_SHOTS"]) / f"{name.replace('/', '-')}-{width}-{scheme}.png")
+    page.close()

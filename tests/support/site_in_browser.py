@@ -1,0 +1,72 @@
+"""The built site, served to a browser on this machine."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage"]
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a server of this folder."""
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def build(target: Path) -> Path:
+    """Build the site as CONTRIBUTING says; a warning is an error."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-b", "html", "-c", "docs", "."]
+    done = subprocess.run([*command, str(target)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+@contextmanager
+def opened() -> Iterator[Any]:
+    """Debian's Chromium, driven by Playwright."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install '.[docs]'")
+    chromium = os.environ.get("RELIVE_CHROMIUM") or shutil.which("chromium")
+    if not chromium:
+        pytest.skip("no Chromium: apt-get install chromium, or RELIVE_CHROMIUM=/path/to/it")
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def axe(folder: Path) -> str:
+    """The script of axe-core, from its npm package."""
+    if not shutil.which("npm"):
+        pytest.skip("no npm, which brings axe-core")
+    packed = subprocess.run(["npm", "pack", "--silent", "axe-core@4"], cwd=folder, capture_output=True, text=True)
+    if packed.returncode:
+        pytest.skip(f"npm cannot fetch axe-core: {packed.stderr.strip()[-200:]}")
+    with tarfile.open(folder / packed.stdout.split()[-1]) as archive:
+        member = archive.extractfile("package/axe.min.js") or io.BytesIO()
+        return member.read().decode("utf-8")
