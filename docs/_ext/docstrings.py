@@ -1,0 +1,59 @@
+"""Names and types of docstrings, as this repository writes them."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from sphinx import addnodes
+from sphinx.domains.python import PyObject
+from sphinx.ext.autodoc.mock import _MockObject
+
+_complete: set[str] = set()
+
+
+def complete(app: Any, obj: Any, bound_method: bool) -> None:
+    """Run the imports that modules have for type checkers alone, so that annotations can be evaluated."""
+    for name, module in [*sys.modules.items()]:
+        file = Path(getattr(module, "__file__", None) or "")
+        if name.partition(".")[0] == "relive" and name not in _complete and file.suffix == ".py":
+            _complete.add(name)
+            for node in ast.parse(file.read_text("utf-8")).body:
+                if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                    with contextlib.suppress(ImportError):
+                        exec(compile(ast.Module(node.body, []), str(file), "exec"), vars(module))
+
+
+def find(app: Any, env: Any, node: Any, contnode: Any) -> Any:
+    """Resolve a name with its arguments, as in `Ram()`, or without its module.
+
+    What stands between backticks in a docstring need not be a name, unless it begins with `relive.`. Names in
+    annotations exist, as mypy checks.
+    """
+    kind, name = node.get("reftype"), node["reftarget"].partition("(")[0]
+    if node.get("refdomain") != "py" or kind not in ("obj", "class", "exc"):
+        return None
+    domain, last = env.domains.python_domain, name.rpartition(".")[2]
+    if name.startswith("relive.") or (name == last and last[:1].isupper()):
+        known = [full for full in domain.objects if full.endswith(f".{last}")]
+        if known:
+            full = name if name in known else min(known, key=len)
+            return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", full, node, contnode)
+    above = node
+    while above is not None and not isinstance(above, addnodes.desc_signature):
+        above = above.parent
+    return contnode if above or (kind == "obj" and not name.startswith("relive.")) else None
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Connect what is above."""
+    del _MockObject.__new__  # it would stand for the signature of a class that inherits from a mocked one
+    for field in PyObject.doc_field_types:
+        if field.name == "variable":
+            field.label = "Attributes"
+    app.connect("autodoc-before-process-signature", complete)
+    app.connect("missing-reference", find)
+    return {"parallel_read_safe": True}

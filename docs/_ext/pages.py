@@ -1,0 +1,69 @@
+"""Pages that a code host shows, too: links to files that the site lacks, words to search for, texts of commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.util.docutils import SphinxDirective
+
+ROOT = Path(__file__).resolve().parents[2]
+# Words that readers search for, by the page that answers them; they are in the index, too.
+KEYWORDS = {
+    "docs/choices": ["hindsight", "NaN", "PER", "priority", "seed"],
+    "docs/boundaries": ["autoreset", "n-step", "truncated"],
+    "docs/cluster": ["Ray"],
+    "docs/gpu": ["GPU", "Isaac Lab"],
+    "docs/lerobot": ["LeRobot"],
+    "docs/processes": ["shared memory"],
+    "docs/saving": ["crash", "save"],
+    "docs/sequences": ["frame stack", "R2D2"],
+    "docs/stable-baselines3": ["Stable-Baselines3"],
+    "docs/switch": ["CleanRL"],
+    "docs/trajectories": ["Minari"],
+}
+
+
+def front(app: Any, name: str, source: list[str]) -> None:
+    """On the site, docs/index.md stands for the README."""
+    source[0] = re.sub(r"\]\((\.\./)*README\.md[^)]*", "](/docs/index.md", source[0])
+
+
+def read(app: Any, tree: Any) -> None:
+    """Leave no link to a file that the site lacks, such as an example, and enter the words."""
+    for link in [*tree.findall(addnodes.download_reference)]:
+        link.replace_self(link.children)
+    words = KEYWORDS.get(app.env.docname, [])
+    if words:
+        title = next(tree.findall(nodes.section))["ids"][0]
+        tree.insert(0, addnodes.index(entries=[("single", word, title, "main", None) for word in words]))
+
+
+class Help(SphinxDirective):
+    """What a command prints when it is asked for help."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """The text, 80 columns wide."""
+        settings = os.environ | {"COLUMNS": "80", "NO_COLOR": "1", "PYTHONPATH": str(ROOT / "src")}
+        command = [sys.executable, "-m", *self.arguments[0].split(), "--help"]
+        said = subprocess.run(command, env=settings, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        text = "\n".join(textwrap.fill(line, 80) if len(line) > 80 else line for line in said.strip().splitlines())
+        return [nodes.literal_block(text, text, language="text")]
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Connect what is above."""
+    app.add_directive("help", Help)
+    app.connect("source-read", front)
+    app.connect("doctree-read", read)
+    return {"parallel_read_safe": True}
