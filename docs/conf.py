@@ -28,6 +28,7 @@ myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"relive {release}"
 html_static_path = ["_static"]
+html_favicon = "_static/icon.svg"
 html_css_files = ["custom.css"]
 html_js_files = [("versions.js", {"defer": "defer"})]
 html_search_scorer = str(ROOT / "docs" / "_static" / "scorer.js")
@@ -44,6 +45,7 @@ default_role = "py:obj"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 python_maximum_signature_line_length = 80
+toc_object_entries_show_parents = "hide"
 python_use_unqualified_type_names = True
 # Types of attributes: Python's and other projects', and the aliases that reference/index.md explains.
 nitpick_ignore_regex = [

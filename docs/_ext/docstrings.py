@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import operator
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sphinx import addnodes
 from sphinx.domains.python import PyObject
 from sphinx.ext.autodoc.mock import _MockObject
+from sphinx.ext.napoleon import GoogleDocstring
 
+_FIELD = type(NamedTuple("Pair", [("first", int)]).first)  # of a named tuple
 _complete: set[str] = set()
 
 
@@ -27,6 +30,25 @@ def complete(app: Any, obj: Any, bound_method: bool) -> None:
                         exec(compile(ast.Module(node.body, []), str(file), "exec"), vars(module))
 
 
+def skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:
+    """Leave out the fields of a tuple, which its docstring describes."""
+    getter = getattr(obj, "fget", obj)
+    return True if type(getter) in (operator.itemgetter, _FIELD) else None
+
+
+def sign(app: Any, what: str, name: str, obj: Any, options: Any, signature: str, returns: str) -> Any:
+    """A tuple takes its fields, in order."""
+    fields = getattr(obj, "_fields", None)
+    return (f"({', '.join(fields)})", returns) if what == "class" and issubclass(obj, tuple) and fields else None
+
+
+def whole(docstring: Any) -> list[str]:
+    """Read the docstring of a property like others: what stands before a colon is no type."""
+    docstring._what = "method"
+    docstring._parse()
+    return []
+
+
 def find(app: Any, env: Any, node: Any, contnode: Any) -> Any:
     """Resolve a name with its arguments, as in `Ram()`, or without its module.
 
@@ -37,7 +59,7 @@ def find(app: Any, env: Any, node: Any, contnode: Any) -> Any:
     if node.get("refdomain") != "py" or kind not in ("obj", "class", "exc"):
         return None
     domain, last = env.domains.python_domain, name.rpartition(".")[2]
-    if name.startswith("relive.") or (name == last and last[:1].isupper()):
+    if (name.startswith("relive.") and not node.get("page")) or (name == last and last[:1].isupper()):
         known = [full for full in domain.objects if full.endswith(f".{last}")]
         if known:
             full = name if name in known else min(known, key=len)
@@ -45,7 +67,8 @@ def find(app: Any, env: Any, node: Any, contnode: Any) -> Any:
     above = node
     while above is not None and not isinstance(above, addnodes.desc_signature):
         above = above.parent
-    return contnode if above or (kind == "obj" and not name.startswith("relive.")) else None
+    code = kind == "obj" and (node.get("page") or not name.startswith("relive."))
+    return contnode if above or code else None
 
 
 def setup(app: Any) -> dict[str, bool]:
@@ -54,6 +77,9 @@ def setup(app: Any) -> dict[str, bool]:
     for field in PyObject.doc_field_types:
         if field.name == "variable":
             field.label = "Attributes"
+    GoogleDocstring._parse_attribute_docstring = whole
+    app.connect("autodoc-skip-member", skip)
+    app.connect("autodoc-process-signature", sign)
     app.connect("autodoc-before-process-signature", complete)
     app.connect("missing-reference", find)
     return {"parallel_read_safe": True}

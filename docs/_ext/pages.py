@@ -37,7 +37,12 @@ def front(app: Any, name: str, source: list[str]) -> None:
 
 
 def read(app: Any, tree: Any) -> None:
-    """Leave no link to a file that the site lacks, such as an example, and enter the words."""
+    """Link the names of the reference, no file that the site lacks, such as an example, and enter the words."""
+    for code in [*tree.findall(nodes.literal)]:
+        name = re.fullmatch(r"(relive(?:\.\w+)+)(?:\(.*\))?", code.astext())
+        if name and not isinstance(code.parent, nodes.title | nodes.reference | addnodes.pending_xref):
+            target = {"refdomain": "py", "reftype": "obj", "reftarget": name[1], "refdoc": app.env.docname}
+            code.replace_self(addnodes.pending_xref("", code.deepcopy(), **target, refwarn=False, page=True))
     for link in [*tree.findall(addnodes.download_reference)]:
         link.replace_self(link.children)
     words = KEYWORDS.get(app.env.docname, [])

@@ -459,7 +459,7 @@ class ReplayBuffer:
             steps: How many steps on, an int or integers `[B]`; negative ones go back.
 
         Returns:
-            `Followed(ids, steps)`, two int64 arrays `[B]`: where each walk ended, and how many steps it made, negative
+            `Followed(ids, steps)`, two int64 arrays `[B]` with the end of each walk, and how many steps it made, negative
             where it went back.
 
         Raises:

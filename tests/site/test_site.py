@@ -88,7 +88,7 @@ def test_pages_are_quiet_and_fit_a_narrow_screen(site: Path, address: str, brows
     """No error in the console, no failed request, none to elsewhere; no scrolling sideways at 360 pixels."""
     page = browser.new_page(viewport={"width": 360, "height": 740})
     faults: list[str] = []
-    page.on("console", lambda said: faults.append(f"{page.url}: {said.text}") if said.type == "error" else None)
+    page.on("console", lambda said: faults.append(f"{said.location}: {said.text}") if said.type == "error" else None)
     page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
     page.on("requestfailed", lambda request: faults.append(f"{page.url}: {request.url} failed"))
     page.on("request", lambda asked: None if local(asked.url, address) else faults.append(f"{page.url}: {asked.url}"))

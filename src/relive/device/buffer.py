@@ -264,7 +264,7 @@ class DeviceBuffer:
             beta: Exponent of the weights, a number or a tensor of one number; None: the sampler's.
 
         Returns:
-            A `Batch` of tensors with the fields of a `ReplayBuffer`'s batch. Where there are no items: zeros with ids
+            A `Batch` of tensors with the fields of a `ReplayBuffer`'s batch. Where there are no items, zeros with ids
             of -1, weights and discounts of 0, and a later call raises the error.
 
         Raises:

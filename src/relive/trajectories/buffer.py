@@ -184,7 +184,7 @@ class TrajectoryReplayBuffer(Access):
             **rules: Arguments of `Selection`, such as `max_staleness=2`; they replace the buffer's `select`.
 
         Returns:
-            A mapping nested like the fields, of arrays `[num_chunks, ...]` owned by the caller: a `Batch`, or with
+            A mapping nested like the fields, of arrays `[num_chunks, ...]` owned by the caller, a `Batch`, or with
             `output="torch"` a dict of tensors.
 
         Raises:
