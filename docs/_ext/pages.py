@@ -70,5 +70,5 @@ def setup(app: Any) -> dict[str, bool]:
     """Connect what is above."""
     app.add_directive("help", Help)
     app.connect("source-read", front)
-    app.connect("doctree-read", read)
+    app.connect("doctree-read", read, priority=400)  # before files to download are collected
     return {"parallel_read_safe": True}
