@@ -459,8 +459,8 @@ class ReplayBuffer:
             steps: How many steps on, an int or integers `[B]`; negative ones go back.
 
         Returns:
-            `Followed(ids, steps)`, two int64 arrays `[B]` with the end of each walk, and how many steps it made, negative
-            where it went back.
+            `Followed(ids, steps)`, two int64 arrays `[B]`, with the end of each walk, and how many steps it made,
+            negative where it went back.
 
         Raises:
             StaleId: An id names no stored step: overwritten, dropped by a cut, or never issued.

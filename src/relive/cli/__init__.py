@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments after the program's name; None takes those of the process.
 
     Returns:
-        The exit status, 0 done, 1 a run failed, 2 a wrong argument or a missing package, 130 ended by Ctrl-C or SIGTERM,
-        141 the reader of the output ended first, as in `relive ... | head`.
+        The exit status, 0 done, 1 a run failed, 2 a wrong argument or a missing package, 130 ended by Ctrl-C or
+        SIGTERM, 141 the reader of the output ended first, as in `relive ... | head`.
 
     >>> main(["--version"])
     relive 0.2.0
