@@ -99,12 +99,14 @@ def distinct(numbers: Int64) -> Int64:
 
     `np.unique` lets go of the interpreter inside of C++: a daemon thread that is in it when a process ends aborts that.
     """
-    return np.flatnonzero(np.bincount(numbers))
+    return np.flatnonzero(np.bincount(numbers.astype(np.intp, copy=False))).astype(np.int64, copy=False)
 
 
 def ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:
     """The rows `[first, last)` of every lane, one lane after the other: lanes and rows."""
-    counts = np.maximum(last - first, 0)
+    counts = np.maximum(last - first, 0).astype(
+        np.intp, copy=False
+    )  # what NumPy counts with, also where it has 32 bits
     lanes = np.repeat(np.arange(len(counts)), counts)
     return lanes, np.repeat(first, counts) + np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)
 

@@ -35,6 +35,7 @@ def doctor(
     mode: str | None = None,
     json: bool = False,
     html: Path | None = None,
+    trace: bool = False,
 ) -> int:
     """Examine a replay buffer with the loop that fills it: phantom steps, wrong targets, poisoned priorities.
 
@@ -50,17 +51,21 @@ def doctor(
         mode: Gymnasium's autoreset mode, one of `MODES`; all that the pipeline knows unless given.
         json: Print the verdict as JSON.
         html: Also write the verdict to this file, as a page that needs nothing but itself.
+        trace: Print three short episodes instead, and every item that is stored of them, as JSON: what the boundary
+            explorer in the documentation shows. For n = 1, 3 and 5 unless `n_step` is given.
     """
     with needs("gymnasium", "relive doctor"):
-        from relive.doctor import examine, pipelines
+        import relive.doctor as examining
+        from relive.doctor import pipelines
 
-    default = (1,) if pipeline in pipelines.ONE_STEP else (1, 3)
-    report = examine(
-        pipelines.named(pipeline),
-        n_steps=default if n_step is None else (n_step,),
-        modes=None if mode is None else (mode,),
-        name=pipeline,
-    )
+    default = (1,) if pipeline in pipelines.ONE_STEP else (1, 3, 5) if trace else (1, 3)
+    n_steps, modes = default if n_step is None else (n_step,), None if mode is None else (mode,)
+    made = pipelines.named(pipeline)
+    if trace:
+        traced = examining.trace(made, n_steps=n_steps, modes=modes, name=pipeline)
+        sys.stdout.write(plain.dumps(traced.to_dict()) + "\n")
+        return int(any(state.wrong or state.missing for state in traced.states))
+    report = examining.examine(made, n_steps=n_steps, modes=modes, name=pipeline)
     if html:
         html.write_text(_as_page(report), encoding="utf-8")
     if json:
@@ -81,10 +86,11 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser = argparse.ArgumentParser("relive doctor", description=text[0], formatter_class=shown)
     parser.add_argument("pipeline", metavar="PIPELINE", help=f"{wanted}, or module:function for one of yours")
-    parser.add_argument("--n-step", type=int, help="steps of the targets (default: 1 and 3)")
+    parser.add_argument("--n-step", type=int, help="steps of the targets (default: 1 and 3; 1, 3 and 5 with --trace)")
     parser.add_argument("--mode", choices=MODES, help="autoreset mode (default: all that the pipeline knows)")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the verdict as a page")
+    parser.add_argument("--trace", action="store_true", help="print the items of three short episodes as JSON instead")
     return doctor(**vars(parser.parse_args(arguments)))
 
 

@@ -4,5 +4,17 @@ from ._examine import examine
 from ._pipeline import Item, Pipeline
 from ._report import Finding, Report
 from ._tensors import TensorEnvs
+from ._trace import Trace, TracedItem, TracedState, trace
 
-__all__ = ["Finding", "Item", "Pipeline", "Report", "TensorEnvs", "examine"]
+__all__ = [
+    "Finding",
+    "Item",
+    "Pipeline",
+    "Report",
+    "TensorEnvs",
+    "Trace",
+    "TracedItem",
+    "TracedState",
+    "examine",
+    "trace",
+]

@@ -62,23 +62,8 @@ def examine(
     >>> examine(pipelines.named("relive"), modes=["same_step"]).right
     True
     """
-    word = name or str(getattr(pipeline, "__name__", type(pipeline).__name__))
-    makes: Any = pipeline if _makes(pipeline) else lambda: pipeline
-    patient = Patient(makes, word)
-    steps = [_step(n) for n in ([n_steps] if isinstance(n_steps, int) else n_steps)]
-    given = patient.modes if modes is None else [modes] if isinstance(modes, str | AutoresetMode) else modes
-    wanted = [mode_of(mode) for mode in given]
-    known = [mode for mode in dict.fromkeys(wanted) if mode in patient.modes]
-    if not known or not steps:
-        what = f"at least one of {', '.join(f'`{mode.name.lower()}`' for mode in patient.modes)}"
-        got = ", ".join(f"`{mode.name.lower()}`" for mode in wanted) or "none"
-        raise ArgumentError(message(what if steps else "at least one n", got if steps else "none", f"{word}(modes)"))
-    skipped = [
-        f"autoreset mode {mode.name.lower()}: the pipeline does not know it"
-        for mode in dict.fromkeys(wanted)
-        if mode not in known
-    ]
-    with _generators_kept(), warnings.catch_warnings():
+    patient, steps, known, skipped = admit(pipeline, n_steps, modes, name, "examine")
+    with generators_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the report says what is wrong
         checks = [check for mode in known for n in steps for check in _table_a(patient, mode, n)]
         # Where the loop is right, or has the fewest faults, and each call is a step: what follows is about the buffer.
@@ -86,7 +71,30 @@ def examine(
         for table in (table_b, table_c, table_d, table_e):
             found, left_out = table(patient, best, steps, checks)
             checks, skipped = checks + found, skipped + left_out
-    return Report(word, tuple(checks), tuple(skipped))
+    return Report(patient.name, tuple(checks), tuple(skipped))
+
+
+def admit(
+    pipeline: Any, n_steps: Any, modes: Any, name: str | None, at: str
+) -> tuple[Patient, list[int], list[AutoresetMode], list[str]]:
+    """The pipeline as a patient, each n, the modes that it knows of those asked for, and what is left out.
+
+    Raises:
+        ArgumentError: The pipeline is none, or knows none of the modes; an argument outside its limits.
+    """
+    word = name or str(getattr(pipeline, "__name__", type(pipeline).__name__))
+    makes: Any = pipeline if _makes(pipeline) else lambda: pipeline
+    patient = Patient(makes, word)
+    steps = [_step(n, at) for n in ([n_steps] if isinstance(n_steps, int) else n_steps)]
+    given = patient.modes if modes is None else [modes] if isinstance(modes, str | AutoresetMode) else modes
+    wanted = list(dict.fromkeys(mode_of(mode) for mode in given))
+    known = [mode for mode in wanted if mode in patient.modes]
+    if not known or not steps:
+        what = f"at least one of {', '.join(f'`{mode.name.lower()}`' for mode in patient.modes)}"
+        got = ", ".join(f"`{mode.name.lower()}`" for mode in wanted) or "none"
+        raise ArgumentError(message(what if steps else "at least one n", got if steps else "none", f"{word}(modes)"))
+    left = [mode.name.lower() for mode in wanted if mode not in known]
+    return patient, steps, known, [f"autoreset mode {mode}: the pipeline does not know it" for mode in left]
 
 
 def _table_a(patient: Patient, mode: AutoresetMode, n_step: int) -> Iterator[Finding]:
@@ -110,14 +118,14 @@ def _makes(pipeline: Any) -> bool:
     return callable(pipeline) and (isinstance(pipeline, type) or not isinstance(pipeline, Pipeline))
 
 
-def _step(n: Any) -> int:
+def _step(n: Any, at: str) -> int:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= 50:
-        raise ArgumentError(message("integers from 1 to 50", f"`{n}`", "examine(n_steps)"))
+        raise ArgumentError(message("integers from 1 to 50", f"`{n}`", f"{at}(n_steps)"))
     return int(n)
 
 
 @contextlib.contextmanager
-def _generators_kept() -> Iterator[None]:
+def generators_kept() -> Iterator[None]:
     """Put the states of the global generators back, which some libraries draw from."""
     legacy, plain = np.random.get_state(), random.getstate()
     torch = sys.modules.get("torch")

@@ -58,7 +58,7 @@ def judge(items: Sequence[Stored], world: World, n_step: int) -> list[Fault]:
         if n > 1
     ]
     faults += [
-        Fault(MISSING, f"obs {place.code} ({place}): no item starts here") for place in _holes(places, world, n_step)
+        Fault(MISSING, f"obs {place.code} ({place}): no item starts here") for place in holes(places, world, n_step)
     ]
     return faults
 
@@ -75,7 +75,7 @@ def faults_of(item: Stored, world: World, n_step: int) -> Iterator[tuple[str, st
     if place.t >= world.lived(place):
         yield NO_STEP, f"obs {item.obs:g} ({place}), where no step was taken: {item}"
         return
-    targets = _allowed(place, world, n_step)
+    targets = targets_of(place, world, n_step)
     wrong = [_differences(item, target) for target in targets]
     if all(wrong):
         text = f"obs {item.obs:g} ({place}): {item}; right: {targets[0]}"
@@ -83,7 +83,7 @@ def faults_of(item: Stored, world: World, n_step: int) -> Iterator[tuple[str, st
             yield probe, text
 
 
-def _allowed(place: Place, world: World, n_step: int) -> list[Target]:
+def targets_of(place: Place, world: World, n_step: int) -> list[Target]:
     """The right targets, the longest first: shorter windows are right only where the stream went no further."""
     rest = world.lived(place) - place.t
     longest = min(n_step, rest)
@@ -106,12 +106,12 @@ def _differences(item: Stored, target: Target) -> list[str]:
     return found
 
 
-def _holes(places: Sequence[Place], world: World, n_step: int) -> list[Place]:
+def holes(places: Sequence[Place], world: World, n_step: int) -> list[Place]:
     """Steps at which no item starts, though older ones of their lane are stored and a window from them is complete."""
     known, holes = set(places), list[Place]()
     for lane in sorted({lane for lane, _ in world.taken}):
         lived = sorted((episode, steps) for (at, episode), steps in world.taken.items() if at == lane)
-        taken = [Place(lane, episode, t) for episode, steps in lived for t in range(steps)]
+        taken = [Place(lane, episode, t, world.course) for episode, steps in lived for t in range(steps)]
         # The newest may wait for steps that never came, and so may those before a reset in mid-episode.
         waiting = {place for place in taken if place.length > world.lived(place) <= place.t + n_step}
         waiting |= set(taken[-n_step:])

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from relive._base.types import Float64, Int64
 from relive.errors import ArgumentError, ReliveError, message
 
-from ._world import World
+from ._world import COURSE, Course, World
 
 GAMMA = 0.5
 _MOST_LANES = 1000  # observations are exact in float32
@@ -124,10 +124,12 @@ class Patient:
     Attributes:
         make: Returns the pipeline: a new one at each call, where one was given that can be made anew.
         name: What it is called.
+        course: How the episodes of its environments go on and end.
     """
 
     make: Callable[[], Any]
     name: str
+    course: Course = COURSE
 
     def __post_init__(self) -> None:
         try:
@@ -151,7 +153,7 @@ class Patient:
         if not 1 <= self.lanes <= _MOST_LANES:
             wanted = f"1 to {_MOST_LANES} environments"
             raise ArgumentError(message(wanted, f"`{self.lanes}`", f"{self.name}.lanes"))
-        self.world = World()
+        self.world = World(self.course)
 
     def renew(self) -> None:
         """Go on with a new pipeline, where one can be made."""
@@ -165,7 +167,7 @@ class Patient:
         Raises:
             ArgumentError: It raised, or did not step the environments.
         """
-        self.world = World(gate)
+        self.world = World(self.course, gate)
         given = {name: value for name, value in choices.items() if value is not None}
         with self.sound("run"):
             self.pipeline.run(self.world.make_env, self.lanes, calls, n_step, GAMMA, autoreset_mode=mode, **given)

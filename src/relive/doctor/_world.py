@@ -15,8 +15,24 @@ import numpy as np
 
 from relive.errors import ArgumentError, message
 
-LENGTHS = (5, 3, 7, 4)
 _LANE, _EPISODE = 10_000, 100
+
+
+class Course(NamedTuple):
+    """How episodes go on and end.
+
+    Attributes:
+        lengths: Their lengths, in turn.
+        terminates: Whether all of them terminate, or none; None: every second one does.
+        alone: Whether every environment is lane 0, since one alone is stepped; others are asked for their spaces.
+    """
+
+    lengths: tuple[int, ...] = (5, 3, 7, 4)
+    terminates: bool | None = None
+    alone: bool = False
+
+
+COURSE = Course()
 
 
 class Place(NamedTuple):
@@ -25,6 +41,7 @@ class Place(NamedTuple):
     lane: int
     episode: int
     t: int
+    course: Course = COURSE
 
     @property
     def code(self) -> int:
@@ -34,12 +51,12 @@ class Place(NamedTuple):
     @property
     def length(self) -> int:
         """The length of its episode without an early reset; of many lanes, some end at other times than others."""
-        return LENGTHS[(self.episode + self.lane // 3) % len(LENGTHS)]
+        return self.course.lengths[(self.episode + self.lane // 3) % len(self.course.lengths)]
 
     @property
     def terminates(self) -> bool:
         """Whether its episode ends in a terminal state; the others are truncated."""
-        return self.episode % 2 == 1
+        return self.episode % 2 == 1 if self.course.terminates is None else self.course.terminates
 
     @property
     def reward(self) -> int:
@@ -74,18 +91,19 @@ class World:
     """The environments of one run, and a record of the steps taken in them.
 
     Args:
+        course: When episodes end.
         gate: Called before each step of an environment, in the thread that takes it.
     """
 
-    def __init__(self, gate: Callable[[], None] = lambda: None) -> None:
-        self.gate = gate
+    def __init__(self, course: Course = COURSE, gate: Callable[[], None] = lambda: None) -> None:
+        self.course, self.gate = course, gate
         self.taken: dict[tuple[int, int], int] = {}  # steps, by lane and episode
         self._lanes = 0
 
     def make_env(self) -> gymnasium.Env[Any, Any]:
         """Make the environment of the next lane."""
         self._lanes += 1
-        return Counter(self, self._lanes - 1)
+        return Counter(self, 0 if self.course.alone else self._lanes - 1)
 
     @property
     def steps(self) -> int:
@@ -97,7 +115,7 @@ class World:
         if not np.isfinite(obs) or obs != int(obs) or obs < 0:
             return None
         code = int(obs)
-        place = Place(code // _LANE, code % _LANE // _EPISODE, code % _EPISODE)
+        place = Place(code // _LANE, code % _LANE // _EPISODE, code % _EPISODE, self.course)
         return place if place.t <= self.taken.get(place[:2], -1) else None
 
     def lived(self, place: Place) -> int:
@@ -114,14 +132,14 @@ class World:
 
 
 class Counter(gymnasium.Env[Any, Any]):
-    """Observations count lane, episode and step; episodes of 5, 3, 7 and 4 steps, truncated and terminated in turn."""
+    """Observations count lane, episode and step; episodes go as the world's course says."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as Gymnasium declares it
     observation_space: Any = gymnasium.spaces.Box(0.0, 1e7, (1,), np.float32)
     action_space: Any = gymnasium.spaces.Discrete(2)
 
     def __init__(self, world: World, lane: int) -> None:
-        self._world, self._place = world, Place(lane, -1, 0)
+        self._world, self._place = world, Place(lane, -1, 0, world.course)
         self.observation_space = gymnasium.spaces.Box(0.0, 1e7, (1,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(2)
 
@@ -131,12 +149,12 @@ class Counter(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin the next episode; of two resets in a row the second changes nothing."""
         del seed, options  # nothing here is random
-        lane, episode, t = self._place
+        lane, episode, t, course = self._place
         if t > 0 or episode < 0:
             if episode + 1 >= _LANE // _EPISODE:
                 at = "make_env().reset"
                 raise ArgumentError(message("at most 100 episodes", "one more", at, "make `calls` steps, not more"))
-            self._place = Place(lane, episode + 1, 0)
+            self._place = Place(lane, episode + 1, 0, course)
             self._world.taken[self._place[:2]] = 0
         return self._obs(), {}
 
