@@ -36,6 +36,18 @@ REMEDIES = {
     MISSING: "store every step, also the last one of an episode; flush shortened windows at its end",
     TWICE: "store every step once; a step that is stored twice is drawn twice as often",
 }
+# The value of an item that is wrong; `obs`: the item itself.
+CELLS = {
+    PHANTOM: "obs",
+    AS_END: "discount",
+    NEXT_OBS: "next_obs",
+    REWARD: "reward",
+    DISCOUNT: "discount",
+    TERMINAL: "discount",
+    NO_STEP: "obs",
+    MISSING: "obs",
+    TWICE: "obs",
+}
 
 
 @dataclass(frozen=True)
