@@ -30,7 +30,7 @@
     made.append(...children);
     return made;
   };
-  const number = (value) => (value === null ? "not a number" : String(Math.round(value * 1e4) / 1e4));
+  const number = (value) => (value === null ? "not a number" : String(Math.round(value * 1e5) / 1e5));
   const episode = (obs) => (obs === null ? 3 : Math.min(3, Math.floor(obs / 100)));
   const many = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
   const code = (text) => text.split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part));
