@@ -17,7 +17,7 @@ project = "relive"
 author = copyright = "The relive authors"
 version = release = relive.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "pages"]
-extensions += ["boundary_explorer"]
+extensions += ["boundary_explorer", "playground"]
 
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**.md", "lab/README.md"]
