@@ -45,7 +45,7 @@ SHOWN = {
         "stable-baselines3",
     ),
     "sb3-cleanrl": Shown(
-        "Stable-Baselines3's buffer in CleanRL's loop",
+        "CleanRL, Stable-Baselines3's buffer",
         "The loop of CleanRL: dones are the terminations, and the infos say nothing of time limits. CleanRL itself has "
         "SAME_STEP and one-step targets; for n = 3 and n = 5 NStepReplayBuffer takes the buffer's place.",
         "stable-baselines3",

@@ -76,11 +76,10 @@
   const chip = (obs) => el("span", { class: `ex-chip ex-e${episode(obs)}` }, number(obs));
   const cell = (name, value, wrong, right, unused) => {
     const shown = name.endsWith("obs") ? chip(value) : el("span", {}, number(value));
-    const made = el("td", wrong ? { class: "ex-wrong" } : {});
-    if (wrong) {
-      made.append(el("span", { class: "ex-mark", "aria-hidden": "true" }, "✕ "), el("span", { class: "ex-hidden" }, "wrong: "));
-    }
-    made.append(shown);
+    const line = el("span", { class: "ex-value" });
+    if (wrong) line.append(el("span", { class: "ex-mark", "aria-hidden": "true" }, "✕ "), el("span", { class: "ex-hidden" }, "wrong: "));
+    line.append(shown);
+    const made = el("td", wrong ? { class: "ex-wrong" } : {}, line);
     if (unused) made.append(el("small", {}, "not used"));
     if (wrong && right !== undefined) made.append(el("small", { class: "ex-right" }, `right: ${number(right)}`));
     return made;
