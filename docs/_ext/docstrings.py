@@ -20,10 +20,11 @@ _complete: set[str] = set()
 
 def complete(app: Any, obj: Any, bound_method: bool) -> None:
     """Run the imports that modules have for type checkers alone, so that annotations can be evaluated."""
-    for name, module in [*sys.modules.items()]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "relive" and name not in _complete]:
+        _complete.add(name)
+        module = sys.modules[name]
         file = Path(getattr(module, "__file__", None) or "")
-        if name.partition(".")[0] == "relive" and name not in _complete and file.suffix == ".py":
-            _complete.add(name)
+        if file.suffix == ".py":
             for node in ast.parse(file.read_text("utf-8")).body:
                 if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
                     with contextlib.suppress(ImportError):

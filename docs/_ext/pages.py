@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-ROOT = Path(__file__).resolve().parents[2]
+import relive.cli
+
 # Words that readers search for, by the page that answers them; they are in the index, too.
 KEYWORDS = {
     "docs/choices": ["hindsight", "NaN", "PER", "priority", "seed"],
@@ -59,10 +60,13 @@ class Help(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The text, 80 columns wide."""
-        settings = os.environ | {"COLUMNS": "80", "NO_COLOR": "1", "PYTHONPATH": str(ROOT / "src")}
-        command = [sys.executable, "-m", *self.arguments[0].split(), "--help"]
-        said = subprocess.run(command, env=settings, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        text = "\n".join(textwrap.fill(line, 80) if len(line) > 80 else line for line in said.strip().splitlines())
+        _, *words = self.arguments[0].split()
+        settings = mock.patch.dict(os.environ, COLUMNS="80", NO_COLOR="1")
+        with settings, contextlib.redirect_stdout(io.StringIO()) as page, contextlib.suppress(SystemExit):
+            relive.cli.main([*words, "--help"])
+        text = "\n".join(
+            textwrap.fill(line, 80) if len(line) > 80 else line for line in page.getvalue().strip().splitlines()
+        )
         return [nodes.literal_block(text, text, language="text")]
 
 

@@ -82,7 +82,7 @@ def test_every_link_and_anchor_leads_somewhere(site: Path) -> None:
                 continue
             if not (site / file).is_file() or (anchor and file in anchors and anchor not in anchors[file]):
                 broken.append(f"{name}: {tag.get('href') or tag['src']}")
-    assert not broken
+    assert not broken, "\n".join(broken)
 
 
 def test_pages_are_quiet_and_fit_a_narrow_screen(site: Path, address: str, browser: Any) -> None:
@@ -102,7 +102,7 @@ def test_pages_are_quiet_and_fit_a_narrow_screen(site: Path, address: str, brows
     page.goto(address)
     page.wait_for_url(f"{address}/docs/index.html")
     page.close()
-    assert not faults
+    assert not faults, "\n".join(faults)
 
 
 def local(url: str, address: str) -> bool:
@@ -139,7 +139,7 @@ def test_text_has_contrast(scheme: str, address: str, browser: Any, script: str)
             for node in rule["nodes"]
         ]
     page.close()
-    assert not faults
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize("releases", [["0.2", "0.1"], None])
