@@ -64,9 +64,8 @@ class Help(SphinxDirective):
         settings = mock.patch.dict(os.environ, COLUMNS="80", NO_COLOR="1")
         with settings, contextlib.redirect_stdout(io.StringIO()) as page, contextlib.suppress(SystemExit):
             relive.cli.main([*words, "--help"])
-        text = "\n".join(
-            textwrap.fill(line, 80) if len(line) > 80 else line for line in page.getvalue().strip().splitlines()
-        )
+        lines = (line.rstrip() for line in page.getvalue().strip().splitlines())
+        text = "\n".join(textwrap.fill(line, 80) if len(line) > 80 else line for line in lines)
         return [nodes.literal_block(text, text, language="text")]
 
 
