@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sphinx import addnodes
-from sphinx.domains.python import PyObject
+from sphinx.domains.python import PyObject, PyXRefRole
 from sphinx.ext.autodoc.mock import _MockObject
 from sphinx.ext.napoleon import GoogleDocstring
 
@@ -38,9 +38,22 @@ def skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) 
 
 
 def sign(app: Any, what: str, name: str, obj: Any, options: Any, signature: str, returns: str) -> Any:
-    """A tuple takes its fields, in order."""
+    """A tuple takes its fields, in order; a protocol is not called."""
+    if what != "class":
+        return None
+    if getattr(obj, "_is_protocol", False):
+        return "", returns
     fields = getattr(obj, "_fields", None)
-    return (f"({', '.join(fields)})", returns) if what == "class" and issubclass(obj, tuple) and fields else None
+    return (f"({', '.join(fields)})", returns) if issubclass(obj, tuple) and fields else None
+
+
+class Code(PyXRefRole):
+    """Text between backticks: shown as it is, a dot at its beginning included."""
+
+    def process_link(self, env: Any, refnode: Any, has_explicit_title: bool, title: str, target: str) -> Any:
+        """The text, and the name to look for."""
+        super().process_link(env, refnode, has_explicit_title, title, target)
+        return title, target
 
 
 def whole(docstring: Any) -> list[str]:
@@ -78,6 +91,7 @@ def setup(app: Any) -> dict[str, bool]:
     for field in PyObject.doc_field_types:
         if field.name == "variable":
             field.label = "Attributes"
+    app.add_role_to_domain("py", "obj", Code(), override=True)
     GoogleDocstring._parse_attribute_docstring = whole
     app.connect("autodoc-skip-member", skip)
     app.connect("autodoc-process-signature", sign)
