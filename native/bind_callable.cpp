@@ -35,7 +35,7 @@ void destroy(PyObject* self) {
     PyObject_GC_UnTrack(self);
     Py_XDECREF(callable_of(self).attributes);
     delete callable_of(self).call;
-    type->tp_free(self);
+    PyObject_GC_Del(self);
     Py_DECREF(type);
 }
 
@@ -62,7 +62,7 @@ PyTypeObject* callable_type = nullptr;
 }  // namespace
 
 nb::object callable(std::unique_ptr<Call> call_of) {
-    nb::object made = nb::steal(callable_type->tp_alloc(callable_type, 0));
+    nb::object made = nb::steal(PyType_GenericAlloc(callable_type, 0));
     if (!made.is_valid()) nb::raise_python_error();
     callable_of(made.ptr()).vectorcall = call;
     callable_of(made.ptr()).call = call_of.release();

@@ -66,10 +66,11 @@ public:
           tally_(std::move(tally)),
           batch_(std::move(batch)),
           fields_(batch_.attr("__dict__")["_fields"]),
+          set_fields_(reinterpret_cast<descrsetfunc>(PyType_GetSlot(Py_TYPE(fields_.ptr()), Py_tp_descr_set))),
           fallback_(std::move(fallback)),
           held_(nb::make_tuple(lock, chooser, expansion, counts.object, notices.object)) {
         require(counts.size == 3 && notices.size == 2, "relive._ring._native.sampling: counts of another shape");
-        if (!PyType_Check(batch_.ptr()) || !Py_TYPE(fields_.ptr())->tp_descr_set || !PyCallable_Check(fallback_.ptr()))
+        if (!PyType_Check(batch_.ptr()) || !set_fields_ || !PyCallable_Check(fallback_.ptr()))
             throw nb::type_error("relive._ring._native.sampling: no batch, or nothing that can be called");
         auto layout = std::make_shared<Layout>();
         expansion_.lay_out(*layout);
@@ -102,7 +103,9 @@ private:
     Expansion& expansion_;
     int64_t *counts_, *notices_;
     int64_t first_notice_, most_;
-    nb::object tally_, batch_, fields_, fallback_, held_;
+    nb::object tally_, batch_, fields_;
+    descrsetfunc set_fields_;
+    nb::object fallback_, held_;
     std::vector<nb::object> names_;  // interned
     std::shared_ptr<const Layout> layout_;
     size_t ids_ = 0;
@@ -115,8 +118,8 @@ private:
     bool read(PyObject* const* arguments, Py_ssize_t given, PyObject* names, int64_t& n, std::optional<double>& beta) {
         PyObject *size = given == 1 ? arguments[0] : nullptr, *exponent = nullptr;
         if (given > 1) return false;
-        for (Py_ssize_t k = 0; names && k < PyTuple_GET_SIZE(names); ++k) {
-            PyObject* const text = PyTuple_GET_ITEM(names, k);
+        for (Py_ssize_t k = 0; names && k < Py_SIZE(names); ++k) {
+            PyObject* const text = tuple_item(names, k);
             if (text == name(2).ptr() && !size)
                 size = arguments[given + k];
             else if (text == name(3).ptr())
@@ -130,7 +133,7 @@ private:
         if (n < 1 || n > most_) return false;
         if (!exponent || exponent == Py_None) return true;
         if (!PyFloat_CheckExact(exponent) || !chooser_.prioritizes()) return false;
-        beta = PyFloat_AS_DOUBLE(exponent);
+        beta = float_of(exponent);
         return *beta >= 0.0 && std::isfinite(*beta);
     }
 
@@ -143,8 +146,8 @@ private:
 
         // All memory first: behind the draw from the generator nothing fails.
         const nb::object items = Items::make(layout_, npy_intp(n));
-        nb::object batch = nb::steal(as_type(batch_)->tp_alloc(as_type(batch_), 0));
-        if (!batch.is_valid() || Py_TYPE(fields_.ptr())->tp_descr_set(fields_.ptr(), batch.ptr(), items.ptr()) < 0 ||
+        nb::object batch = nb::steal(PyType_GenericAlloc(as_type(batch_), 0));
+        if (!batch.is_valid() || set_fields_(fields_.ptr(), batch.ptr(), items.ptr()) < 0 ||
             PyObject_GenericSetDict(batch.ptr(), Items::attributes(items).ptr(), nullptr) < 0)
             nb::raise_python_error();
         nb::object last = nb::steal(PyBytes_FromStringAndSize(nullptr, n * 12));
@@ -166,15 +169,13 @@ private:
         const double exponent = chooser_.begin(beta ? &*beta : nullptr);
         run(n, [&] { chooser_.choose(u, n, exponent, slots, values, weights); });
         expansion_.expand(slots, n, to.data(), reinterpret_cast<int64_t*>(values + n));
-        std::memcpy(PyBytes_AS_STRING(last.ptr()), to[ids_], size_t(n) * 8);
-        std::memcpy(PyBytes_AS_STRING(last.ptr()) + n * 8, weights, size_t(n) * 4);
+        std::memcpy(PyBytes_AsString(last.ptr()), to[ids_], size_t(n) * 8);
+        std::memcpy(PyBytes_AsString(last.ptr()) + n * 8, weights, size_t(n) * 4);
         nb::setattr(tally_, name(1), last);
         counts_[DRAWN] += n;
         if (watched) ++notices_[DRAWS];
         return batch;
     }
-
-    static PyTypeObject* as_type(const nb::object& type) { return reinterpret_cast<PyTypeObject*>(type.ptr()); }
 };
 
 class Update : public Call {
@@ -215,12 +216,12 @@ private:
     // Whether there are two arguments, by position or by name.
     static bool read(PyObject* const* arguments, Py_ssize_t given, PyObject* names, nb::handle& ids,
                      nb::handle& td_error) {
-        const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+        const Py_ssize_t named = names ? Py_SIZE(names) : 0;
         if (given + named != 2) return false;
         if (given > 0) ids = arguments[0];
         if (given > 1) td_error = arguments[1];
         for (Py_ssize_t k = 0; k < named; ++k) {
-            PyObject* const text = PyTuple_GET_ITEM(names, k);
+            PyObject* const text = tuple_item(names, k);
             if (PyUnicode_CompareWithASCIIString(text, "td_error") == 0)
                 td_error = arguments[given + k];
             else if (!ids && PyUnicode_CompareWithASCIIString(text, "ids") == 0)

@@ -118,7 +118,7 @@ void drop(PyObject* self) {
     Mapping& items = mapping_of(self);
     for (Py_ssize_t f = 0; f < Py_SIZE(self); ++f) Py_XDECREF(items.arrays[f]);
     items.layout.~shared_ptr();
-    type->tp_free(self);
+    PyObject_Free(self);
     Py_DECREF(type);
 }
 
@@ -204,7 +204,7 @@ nb::object Items::make(const std::shared_ptr<const Layout>& layout, npy_intp n) 
     constexpr npy_intp FEW = 64 << 10, LARGE = 16 << 10;
     const auto& fields = layout->fields();
     const bool lends = layout->bytes(n) > FEW;
-    nb::object made = nb::steal(mapping_type->tp_alloc(mapping_type, Py_ssize_t(fields.size())));
+    nb::object made = nb::steal(PyType_GenericAlloc(mapping_type, Py_ssize_t(fields.size())));
     if (!made.is_valid()) nb::raise_python_error();
     Mapping& items = mapping_of(made.ptr());
     new (&items.layout) std::shared_ptr<const Layout>(layout);

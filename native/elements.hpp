@@ -2,11 +2,9 @@
 // meanwhile, each element that is looked at is a reference of one's own.
 #pragma once
 
-#include <nanobind/nanobind.h>
+#include "python_api.hpp"
 
 namespace relive {
-
-namespace nb = nanobind;
 
 #if defined(Py_GIL_DISABLED)
 
@@ -19,7 +17,7 @@ class Elements {
 public:
     explicit Elements(PyObject* of) : of_(of) {}
     Element operator[](Py_ssize_t i) const {
-        if (PyTuple_Check(of_)) return nb::borrow(PyTuple_GET_ITEM(of_, i));
+        if (PyTuple_Check(of_)) return nb::borrow(tuple_item(of_, i));
         Element found = nb::steal(PyList_GetItemRef(of_, i));
         if (!found.is_valid()) PyErr_Clear();
         return found;
@@ -42,6 +40,20 @@ using Element = nb::handle;
 
 inline Element kept(PyObject* object) { return object; }
 
+#if defined(Py_LIMITED_API)
+
+class Elements {
+public:
+    explicit Elements(PyObject* of) : of_(of), item_(PyTuple_Check(of) ? PyTuple_GetItem : PyList_GetItem) {}
+    Element operator[](Py_ssize_t i) const { return item_(of_, i); }
+
+private:
+    PyObject* of_;
+    PyObject* (*item_)(PyObject*, Py_ssize_t);
+};
+
+#else
+
 class Elements {
 public:
     explicit Elements(PyObject* of) : items_(PySequence_Fast_ITEMS(of)) {}
@@ -50,6 +62,8 @@ public:
 private:
     PyObject** items_;
 };
+
+#endif
 
 inline PyObject* element_of(PyObject* dict, PyObject* key) { return Py_XNewRef(PyDict_GetItemWithError(dict, key)); }
 

@@ -62,6 +62,7 @@ public:
         given_.resize(names_.size());
         for (size_t at = 0; at < names_.size(); ++at) numbers_of_names_[names_[at]] = at;
         mapping_ = nb::object(nb::module_::import_("collections.abc").attr("Mapping"));
+        ordered_ = nb::object(nb::module_::import_("collections").attr("OrderedDict"));
     }
 
     size_t bytes_of(size_t column) const { return values_[column].row(); }
@@ -129,7 +130,7 @@ private:
     Value lanes_{Number::I64, sizeof(int64_t)}, priority_{Number::F64, sizeof(double)};
     std::vector<int64_t> numbers_, called_;
     std::vector<double> priorities_;
-    nb::object mapping_, known_mapping_;  // Python's abstract class, and a type that is one
+    nb::object ordered_, mapping_, known_mapping_;  // Python's classes, the second abstract, and a type that is one
     size_t columns_ = 0, reward_ = 0;
     int64_t n_ = 0, calls_ = 0;
     Lead lead_;
@@ -148,11 +149,11 @@ private:
     // had it.
     bool place(PyObject* const* arguments, PyObject* names, bool several) {
         std::fill(given_.begin(), given_.end(), nullptr);
-        const Py_ssize_t count = names ? PyTuple_GET_SIZE(names) : 0;
+        const Py_ssize_t count = names ? Py_SIZE(names) : 0;
         order_.resize(std::max(order_.size(), size_t(count)));
         for (Py_ssize_t i = 0; i < count; ++i) {
             size_t& at = order_[size_t(i)];
-            if (!find_name(PyTuple_GET_ITEM(names, i), at) || (at == TIME_MAJOR && !several)) return false;
+            if (!find_name(tuple_item(names, i), at) || (at == TIME_MAJOR && !several)) return false;
             given_[at] = arguments[i] == Py_None && at != TIME_MAJOR ? nullptr : arguments[i];
         }
         return true;
@@ -192,12 +193,12 @@ private:
     }
 
     PyObject* child_of(PyObject* node, const Key& key) {
-        if (PyDict_CheckExact(node) || PyODict_CheckExact(node)) {
-            if (key.siblings >= 0 && PyDict_GET_SIZE(node) != key.siblings) return nullptr;
+        if (PyDict_CheckExact(node) || Py_IS_TYPE(node, as_type(ordered_))) {
+            if (key.siblings >= 0 && PyDict_Size(node) != key.siblings) return nullptr;
             return element_of(node, key.name.ptr());
         }
         if (PyTuple_Check(node) || PyList_Check(node)) {
-            const bool there = key.position >= 0 && key.position < PySequence_Fast_GET_SIZE(node);
+            const bool there = key.position >= 0 && key.position < Py_SIZE(node);
             return there ? nb::borrow(Elements(node)[key.position]).release().ptr() : nullptr;
         }
         if (!is_mapping(node) || (key.siblings >= 0 && PyObject_Size(node) != key.siblings)) return nullptr;

@@ -131,10 +131,10 @@ inline nb::object listed_of(const std::vector<std::int64_t>& values) {
 // Results with names: an instance of one of the named tuples in relive/_plans.py.
 template <typename... Parts>
 nb::object plan(PyTypeObject* type, const Parts&... parts) {
-    PyObject* made = type->tp_alloc(type, sizeof...(Parts));
+    PyObject* made = PyType_GenericAlloc(type, sizeof...(Parts));
     if (!made) nb::raise_python_error();
     Py_ssize_t i = 0;
-    (PyTuple_SET_ITEM(made, i++, nb::handle(parts).inc_ref().ptr()), ...);
+    (PyTuple_SetItem(made, i++, nb::handle(parts).inc_ref().ptr()), ...);
     return nb::steal(made);
 }
 

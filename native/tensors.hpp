@@ -36,7 +36,7 @@ public:
     PyObject* exported(PyObject* tensor) const {
         const Torch& torch = *torch_.load(std::memory_order_acquire);
         return answers_no(tensor, torch.requires_grad, false) && answers_no(tensor, torch.is_neg, true)
-                   ? PyObject_CallOneArg(torch.to_dlpack, tensor)
+                   ? PyObject_Vectorcall(torch.to_dlpack, &tensor, 1, nullptr)
                    : nullptr;
     }
 
@@ -44,8 +44,7 @@ public:
     PyObject* detached(PyObject* object) {
         if (!is(object)) return Py_NewRef(object);
         const Torch& torch = *torch_.load(std::memory_order_acquire);
-        return answers_no(object, torch.requires_grad, false) ? Py_NewRef(object)
-                                                              : PyObject_CallMethodNoArgs(object, torch.detach);
+        return answers_no(object, torch.requires_grad, false) ? Py_NewRef(object) : method(object, torch.detach);
     }
 
     // Null where its memory is not the processor's.
@@ -71,7 +70,9 @@ private:
     std::atomic<const Torch*> torch_{nullptr};  // once a tensor was seen; it lives as long as the process
 
     bool discover(PyObject* object) {
-        if (std::strcmp(Py_TYPE(object)->tp_name, "Tensor") != 0) return false;
+        const nb::object name = nb::steal(PyType_GetName(Py_TYPE(object)));
+        if (!name.is_valid() || PyUnicode_CompareWithASCIIString(name.ptr(), "Tensor") != 0)
+            return PyErr_Clear(), false;
         PyObject* module = PyImport_ImportModule("torch");
         PyObject* type = module ? PyObject_GetAttrString(module, "Tensor") : nullptr;
         PyObject* utils = module ? PyImport_ImportModule("torch.utils.dlpack") : nullptr;
@@ -94,8 +95,12 @@ private:
         return found;
     }
 
-    static bool answers_no(PyObject* tensor, PyObject* name, bool method) {
-        PyObject* answer = method ? PyObject_CallMethodNoArgs(tensor, name) : PyObject_GetAttr(tensor, name);
+    static PyObject* method(PyObject* tensor, PyObject* name) {
+        return PyObject_VectorcallMethod(name, &tensor, 1, nullptr);
+    }
+
+    static bool answers_no(PyObject* tensor, PyObject* name, bool called) {
+        PyObject* answer = called ? method(tensor, name) : PyObject_GetAttr(tensor, name);
         Py_XDECREF(answer);
         return answer == Py_False;
     }

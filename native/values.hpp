@@ -76,13 +76,13 @@ public:
         }
         PyObject* made = PyArray_FromAny(given, nullptr, 0, 0, 0, nullptr);
         if (!made) return NO;
-        Py_SETREF(held_, made);
+        replace(held_, made);
         return take_array(made);
     }
 
     // The array that Python made of it; a reference of its own.
     bool accept(PyObject* made, npy_intp count) {
-        Py_SETREF(held_, made);
+        replace(held_, made);
         array_ = nullptr;
         ready_ = PyArray_Check(made) && PyArray_ISCARRAY_RO(array(made)) && type_ != Number::NONE &&
                  number(array(made)) == type_ && size_t(PyArray_NBYTES(array(made))) == size_t(count) * row();
@@ -253,7 +253,7 @@ private:
     bool take_number(PyObject* given) {
         Number found = Number::NONE;
         if (PyFloat_CheckExact(given)) {
-            number_[0] = std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(given));
+            number_[0] = std::bit_cast<int64_t>(float_of(given));
             found = Number::F64;
         } else if (PyBool_Check(given)) {
             *reinterpret_cast<uint8_t*>(number_) = given == Py_True;
@@ -271,7 +271,7 @@ private:
             if (found == Number::BF16) {  // whose bytes are another library's
                 PyObject* wide = PyNumber_Float(given);
                 if (!wide) return PyErr_Clear(), false;
-                number_[0] = std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(wide));
+                number_[0] = std::bit_cast<int64_t>(float_of(wide));
                 found = Number::F64;
                 Py_DECREF(wide);
             } else if (found != Number::NONE) {
@@ -286,7 +286,7 @@ private:
     bool flatten(PyObject* list) {
         int axes = 0;
         for (Element node = kept(list); is_list(node); node = Elements(node.ptr())[0]) {
-            const Py_ssize_t n = PySequence_Fast_GET_SIZE(node.ptr());
+            const Py_ssize_t n = Py_SIZE(node.ptr());
             if (!n || axes == MOST_AXES) return false;
             own_lengths_[axes++] = n;
         }
@@ -304,7 +304,7 @@ private:
 
     bool fill(PyObject* list, int axis, int axes) {
         if (!is_list(list)) return false;
-        const Py_ssize_t n = PySequence_Fast_GET_SIZE(list);
+        const Py_ssize_t n = Py_SIZE(list);
         if (n != own_lengths_[axis]) return false;
         const Elements items(list);
         for (Py_ssize_t i = 0; i < n; ++i) {
@@ -325,7 +325,7 @@ private:
                 for (int64_t& word : words_) word = std::bit_cast<int64_t>(double(word));
             floats_ = true;
             flags_ = false;
-            words_.push_back(std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(number)));
+            words_.push_back(std::bit_cast<int64_t>(float_of(number)));
             return true;
         }
         if (!PyLong_Check(number) || !(PyBool_Check(number) || PyLong_CheckExact(number))) return false;
@@ -343,7 +343,7 @@ private:
             Py_XDECREF(capsule);
             return PyErr_Occurred() ? NO : ASK;
         }
-        Py_SETREF(held_, capsule);
+        replace(held_, capsule);
         std::copy_n(tensor->lengths, tensor->axes, own_lengths_);
         describe(static_cast<const char*>(tensor->data) + tensor->offset, Tensors::number_of(*tensor), tensor->axes);
         npy_intp whole = npy_intp(size_of(given_));
