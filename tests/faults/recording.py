@@ -17,6 +17,7 @@ from unittest import mock
 
 from power import Archive, Event, World
 
+from relive._base import system
 from relive._disk import files
 from relive.trajectories._catalog import NAME, Catalog
 
@@ -186,6 +187,7 @@ def recorded(recorder: Recorder) -> Iterator[None]:
     indexes = Indexes(recorder)
     with (
         mock.patch.object(files, "os", recorder),
+        mock.patch.object(system, "os", recorder),
         mock.patch.object(
             Catalog, "__init__", lambda catalog, *args, **options: indexes.open(catalog, *args, **options)
         ),

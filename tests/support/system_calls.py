@@ -1,7 +1,7 @@
 """A seam between the package and the system: every call on trajectory files is counted, and may fail or be cut short.
 
-`relive._disk.files` makes these calls, and the NumPy kernels read rows; both name the module `os`, which this
-puts itself in place of.
+`relive._disk.files` makes these calls, or has `relive._base.system` make them, which the NumPy kernels read rows with
+too; both name the module `os`, which this puts itself in place of.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from unittest import mock
 
 import pytest
 
+from relive._base import system as systems
 from relive._disk import files
 from relive._ring import kernels as _kernels
-from relive._ring.kernels_numpy import files as kernels
 
 CALLS = ["open", "write", "fsync", "rename", "unlink", "link", "pread", "preadv", "read", "scandir", "close", "fstat"]
 
@@ -115,7 +115,7 @@ class System:
 def watched(back_end: str = "numpy") -> Iterator[System]:
     """Watch all calls, those of reading rows among them: native kernels make these by themselves."""
     system = System()
-    with _kernels.use(back_end), mock.patch.object(files, "os", system), mock.patch.object(kernels, "os", system):
+    with _kernels.use(back_end), mock.patch.object(files, "os", system), mock.patch.object(systems, "os", system):
         yield system
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import logging
 import os
-import resource
 import stat
 import tempfile
 import threading
@@ -21,7 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, BinaryIO
 
-from .._base import check, forks
+from .._base import check, forks, system
+from .._base.system import AT_ONCE, PLAIN
 from ..errors import StorageError, event, message
 
 TEMPORARY = ".tmp-"
@@ -39,7 +38,7 @@ class Folder:
         try:
             if create:
                 _make(self.path)
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._fd = _opened(self.path)
         except OSError as error:
             raise StorageError(message("a directory", f"`{error.strerror}`", self.path)) from error
         self._lock: int | None = None
@@ -49,10 +48,9 @@ class Folder:
 
         A forked child neither holds the lock nor keeps it from other processes.
         """
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
-            self._lock = os.open("lock", flags, _MODE, dir_fd=self._fd)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = self._open("lock", os.O_RDWR | os.O_CREAT | AT_ONCE)
+            system.lock(self._lock)
         except OSError as error:
             what = f"Could not lock the directory ({error.strerror})"
             raise StorageError(event(what, self.path, remedy)) from error
@@ -66,7 +64,7 @@ class Folder:
         """Close the directory and release its lock."""
         if self._lock is not None:
             with contextlib.suppress(OSError):  # closing is not enough while a child has it, which C code may fork
-                fcntl.flock(self._lock, fcntl.LOCK_UN)
+                system.unlock(self._lock)
             forks.forget(self)
         self._close()
 
@@ -78,13 +76,20 @@ class Folder:
         for fd in (self._lock, self._fd):
             if fd is not None and fd >= 0:
                 let_go(fd)
-        self._lock, self._fd = None, -1
+        self._lock, self._fd = None, -1 if system.DIRECTORIES_OPEN else None
+
+    def _at(self, name: str) -> str:
+        """The name as calls take it: within the open directory, or else with its path."""
+        return os.path.join(self.path, name) if self._fd is None else name
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(self._at(name), flags | PLAIN, _MODE, dir_fd=self._fd)
 
     def sizes(self) -> dict[str, int]:
         """The sizes of all regular files, by name."""
         found = {}
         with reported(self.path, "list the directory"):
-            with os.scandir(self._fd) as listed:
+            with os.scandir(self.path if self._fd is None else self._fd) as listed:
                 entries = list(listed)
             for entry in entries:
                 try:
@@ -98,7 +103,7 @@ class Folder:
         """The size of a regular file, None if there is none of this name."""
         with reported(f"{self.path}/{name}", "look at the file"):
             try:
-                found = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+                found = os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
             except FileNotFoundError:
                 return None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
@@ -152,29 +157,28 @@ class Folder:
 
     def _created(self, name: str) -> int:
         self.remove(TEMPORARY + name)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(TEMPORARY + name, flags, _MODE, dir_fd=self._fd)
+        return self._open(TEMPORARY + name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
     def mark(self, name: str) -> None:
         """Make an empty file, unless it is there, and its name durable: nothing written later is there without it."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         if self.size(name) is None:
             with reported(f"{self.path}/{name}", "write the file"):
-                os.close(os.open(name, flags, _MODE, dir_fd=self._fd))
+                os.close(self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         self.sync()
 
     def sync(self, file: str | None = None) -> None:
         """Make the directory's names durable; before that the contents of `file`, if it exists."""
         if file is not None and self.size(file) is not None:
-            with self.reading(file) as fd:
-                os.fsync(fd)
-        with reported(self.path, "sync the directory"):
-            os.fsync(self._fd)
+            with self.reading(file, os.O_RDWR if system.WINDOWS else os.O_RDONLY) as fd:
+                system.sync(fd)
+        if self._fd is not None:
+            with reported(self.path, "sync the directory"):
+                system.sync(self._fd)
 
     def remove(self, name: str) -> None:
         """Delete a file if it exists."""
         with reported(f"{self.path}/{name}", "delete the file"), contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=self._fd)
+            os.unlink(self._at(name), dir_fd=self._fd)
 
     def discard(self, name: str) -> None:
         """Delete a file that is of no use any more. Where the system refuses to, that is logged and nothing else."""
@@ -186,15 +190,16 @@ class Folder:
     def link(self, source: Folder, name: str, target: str) -> bool:
         """Hard-link a file of another folder into this one; False where that is impossible, as across devices."""
         try:
-            os.link(name, target, src_dir_fd=source._fd, dst_dir_fd=self._fd, follow_symlinks=False)
-        except OSError:
+            ends = source._at(name), self._at(target)
+            os.link(*ends, src_dir_fd=source._fd, dst_dir_fd=self._fd, follow_symlinks=False)
+        except (OSError, NotImplementedError):
             return False
         return True
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file, replacing any file of the new name."""
         with reported(f"{self.path}/{old}", f"rename the file to `{new}`"):
-            os.rename(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            system.rename(self._at(old), self._at(new), self._fd)
 
     def copy(self, source: Folder, name: str, target: str | None = None) -> None:
         """Copy a file of another folder into this one, under the name `target` if given."""
@@ -207,20 +212,19 @@ class Folder:
             self.copy(source, name, target)
 
     @contextlib.contextmanager
-    def reading(self, name: str) -> Iterator[int]:
+    def reading(self, name: str, mode: int = os.O_RDONLY) -> Iterator[int]:
         """A regular file, open inside the `with` block; errors of reading it name the file."""
-        fd = self.open(name)
+        fd = self.open(name, mode)
         try:
             with reported(f"{self.path}/{name}", "read the file"):
                 yield fd
         finally:
             let_go(fd)
 
-    def open(self, name: str) -> int:
+    def open(self, name: str, mode: int = os.O_RDONLY) -> int:
         """Open a regular file for reading; links, pipes and devices are refused."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with reported(f"{self.path}/{name}", "open the file"):
-            fd = os.open(name, flags, dir_fd=self._fd)
+            fd = self._open(name, mode | AT_ONCE)
             try:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     raise StorageError(message("a regular file", "something else", f"{self.path}/{name}"))
@@ -247,17 +251,25 @@ def empty_folder(path: str | os.PathLike[str]) -> Iterator[Folder]:
 
 def at_once() -> int:
     """How many files a call may have open at the same time."""
-    return min(max(_descriptors() // 8, 4), 256)
+    return min(max(system.most_open_files() // 8, 4), 256)
 
 
 def kept_open() -> int:
-    """The number of files that may stay open for a later call."""
-    return min(_descriptors() // 4, 1024)
+    """The number of files that may stay open for a later call; none where an open one cannot be deleted."""
+    return 0 if system.WINDOWS else min(system.most_open_files() // 4, 1024)
 
 
-def _descriptors() -> int:
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 20 if limit == resource.RLIM_INFINITY else limit
+def _opened(path: str) -> int | None:
+    """A descriptor of a directory; None where they have none.
+
+    Raises:
+        OSError: There is no such directory.
+    """
+    if system.DIRECTORIES_OPEN:
+        return os.open(path, os.O_RDONLY | system.DIRECTORY)
+    if not os.path.isdir(path):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    return None
 
 
 def _synced(fds: Sequence[int]) -> tuple[int, OSError | None]:
@@ -274,7 +286,7 @@ def _synced(fds: Sequence[int]) -> tuple[int, OSError | None]:
             while True:
                 number, fd = left.popleft()
                 try:
-                    os.fsync(fd)
+                    system.sync(fd)
                 except OSError as error:
                     failed.append((number, error))
 
@@ -295,7 +307,7 @@ def _reserve(fd: int, nbytes: int) -> None:
 
     In memory there is no room to be found, and all pages would be touched once more.
     """
-    if nbytes >= _WORTH_RESERVING and not _in_memory(fd):
+    if system.LINUX and nbytes >= _WORTH_RESERVING and not _in_memory(fd):
         with contextlib.suppress(OSError):  # the writes will say what is wrong
             os.posix_fallocate(fd, 0, nbytes)
 
@@ -333,7 +345,7 @@ def replacing(path: str) -> Iterator[BinaryIO]:
         with open(fd, "w+b") as file:
             yield file
             file.flush()
-            os.fsync(fd)
+            system.sync(fd)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -352,9 +364,11 @@ def _make(path: str) -> None:
     for parent in reversed(above):
         # Other file systems are not ours to sync, and a directory that cannot be read cannot be synced.
         if os.stat(parent).st_dev == os.stat(path).st_dev and os.access(parent, os.R_OK):
-            fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = _opened(parent)
+            if fd is None:
+                return
             try:
-                os.fsync(fd)
+                system.sync(fd)
             finally:
                 let_go(fd)
 
@@ -397,16 +411,11 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return facts
 
 
-def has_hole(fd: int, first: int, last: int) -> bool:
-    """Whether a page within `[first, last)` of an open file was never written."""
-    return os.lseek(fd, first, os.SEEK_HOLE) < last
-
-
 def read_into(fd: int, offset: int, targets: Sequence[memoryview]) -> bool:
     """Fill `targets` one after the other with the bytes from `offset` on; False if the file ends before."""
     rest = deque(target for target in targets if len(target))
     while rest:
-        got = os.preadv(fd, list(islice(rest, _MOST_TARGETS)), offset)
+        got = system.read_into(fd, list(islice(rest, _MOST_TARGETS)), offset)
         if not got:
             return False
         offset += got
@@ -421,7 +430,7 @@ def read_at(fd: int, offset: int, count: int) -> bytes:
     """Read `count` bytes from `offset` on, fewer at the end of the file."""
     parts = []
     while count > 0:
-        part = os.pread(fd, count, offset)
+        part = system.read_at(fd, count, offset)
         if not part:
             break
         parts.append(part)

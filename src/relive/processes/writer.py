@@ -10,6 +10,7 @@ import numpy as np
 
 from .._base import forks
 from .._base.forks import importing
+from .._base.system import require_linux
 from .._base.types import Int64
 from .._buffer.adding import Adding
 from .._buffer.arguments import lanes_of
@@ -219,6 +220,7 @@ def file_of(name: str | os.PathLike[str]) -> str:
 
 def attached(file: str) -> Any:
     """The segment in a file."""
+    require_linux(file)
     with importing:
         from ..storage._segment import Segment
 

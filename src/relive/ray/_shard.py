@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import threading
 from typing import Any, Protocol
 
@@ -112,7 +113,7 @@ class Shard:
         Raises:
             ReliveError: It could not be started.
         """
-        return self.share(0.0), os.uname().nodename, os.getpid()
+        return self.share(0.0), platform.node(), os.getpid()
 
     def share(self, largest: float) -> ShardStatus:
         """What the shard has now; `largest`: the largest priority that was set in any shard."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import os
 import struct
 
 from .._base import forks
 from ..errors import StorageError, message
+
+with contextlib.suppress(ImportError):  # where there is none, none of these locks is taken
+    import fcntl
 
 _RECORD = "hhqqi4x"  # struct flock
 

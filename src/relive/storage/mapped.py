@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from .._base import check
 from .._base.arrays import ArraySpec
 from .._base.frozen import Frozen
+from .._base.system import require_linux
 from ._segment import Segment
 
 
@@ -22,7 +23,7 @@ class Mapped(Frozen):
             may read it. It is never deleted by relive. It belongs on a local disk.
 
     Raises:
-        ArgumentError: `path` is not a path.
+        ArgumentError: `path` is not a path, or the system is not Linux.
 
     A loss of power may tear what was not synced; `ReplayBuffer.save` is what survives that.
 
@@ -54,5 +55,6 @@ class Mapped(Frozen):
 
     def open(self, spec: Mapping[str, ArraySpec], identity: bytes) -> Segment:
         """Return zeroed arrays for every name of `spec`; see `Storage.open`."""
+        require_linux("Mapped")
         remedy = "open that buffer with `relive.open(path)`, or delete the file"
         return Segment.create(self.file, spec, identity, remedy)

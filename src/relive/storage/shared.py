@@ -13,6 +13,7 @@ from pathlib import Path
 from .._base import forks
 from .._base.arrays import ArraySpec
 from .._base.frozen import Frozen
+from .._base.system import require_linux
 from .._ring import kernels
 from ..errors import ArgumentError, message
 from ._segment import Segment
@@ -36,7 +37,8 @@ class Shared(Frozen):
     ends, however it ends.
 
     Raises:
-        ArgumentError: Another kind of name, or the NumPy kernels, which cannot order what processes see.
+        ArgumentError: Another kind of name, another system than Linux, or the NumPy kernels, which cannot order what
+            processes see.
 
     >>> import relive
     >>> schema = relive.Schema(obs=relive.Field((3,)), action=relive.Field())
@@ -70,6 +72,7 @@ class Shared(Frozen):
 
     def open(self, spec: Mapping[str, ArraySpec], identity: bytes) -> Segment:
         """Return zeroed arrays for every name of `spec`; see `Storage.open`."""
+        require_linux("Shared")
         require_native("Shared")
         made = Segment.create(self.file, spec, identity, _IN_USE)
         _clean_up(made)

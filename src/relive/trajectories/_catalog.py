@@ -17,6 +17,7 @@ from urllib.parse import quote
 import numpy as np
 
 from .._base import forks
+from .._base.system import AT_ONCE, PLAIN
 from ..errors import StorageError, event, message
 from ._index import RECORD, Table
 from ._layout import MOST_ID, MOST_WEIGHTS, Entry, Layout, Plan, columns_json, layout_from
@@ -57,9 +58,8 @@ class Catalog:
     def __init__(self, folder: str, name: str = NAME, *, journal: str = "WAL") -> None:
         self._path = os.path.join(folder, name)
         self._lock = threading.Lock()
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         with _named(self._path):
-            os.close(os.open(self._path, flags, 0o600))
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | PLAIN | AT_ONCE, 0o600))
             _check_files(self._path, 1)
             self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             try:

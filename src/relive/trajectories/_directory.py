@@ -15,8 +15,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from .._base import system
 from .._base.memory import Arena
-from .._disk.files import TEMPORARY, Folder, has_hole, read_at
+from .._disk.files import TEMPORARY, Folder, read_at
 from ..checkpoints._manifest import number_of
 from ..errors import StorageError, event, message
 from . import rlinf
@@ -119,7 +120,7 @@ def entry_of(folder: Folder, id_: int) -> Entry | None:
         with folder.reading(name) as fd:
             entry = read_header(fd, name, id_).entry
             table, mark, checksum = entry.start + entry.plan.table, entry.start + entry.plan.mark, entry.checksum
-            if has_hole(fd, table, mark):  # whose bytes would take as long to read as real ones
+            if system.has_hole(fd, table, mark):  # whose bytes would take as long to read as real ones
                 return None
             for offset in range(table, mark, _CHUNK):
                 checksum = zlib.crc32(read_at(fd, offset, min(_CHUNK, mark - offset)), checksum)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..._base import system
 from ..._base.types import Array, Int64
 from ..lanes import get_rows, items_of, set_rows
 from ..plans import RowsRead
@@ -92,7 +92,7 @@ def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRe
     failed = -1
     for i, (file, offset, place) in enumerate(zip(files.tolist(), offsets.tolist(), places.tolist(), strict=True)):
         target = memoryview(data[place])
-        if os.preadv(file, [target], offset) == len(target):
+        if system.read_into(file, [target], offset) == len(target):
             sums[i] = zlib.crc32(target)
         elif failed < 0:
             failed = i
