@@ -1,10 +1,16 @@
 // Rows between files, blocks in memory and batches. Knows bytes and integers, no Python object.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <cstdio>
+#include <mutex>
 #include <vector>
+
+#if defined(_WIN32)
+#include <io.h>
+#else
+#include <unistd.h>
+#endif
 
 #include "crc32.hpp"
 #include "lanes.hpp"
@@ -139,6 +145,18 @@ inline void set_ranges(std::vector<Filled>& columns, const Lanes& in, const Rang
     }
 }
 
+// Read from a place in an open file; how many bytes there were, negative where that fails.
+inline int64_t read_at(int file, char* to, size_t n, int64_t offset) {
+#if defined(_WIN32)
+    static std::mutex seeking;  // the file has one position for all threads
+    const std::lock_guard held(seeking);
+    if (_lseeki64(file, offset, SEEK_SET) < 0) return -1;
+    return _read(file, to, unsigned(std::min<size_t>(n, 1 << 30)));
+#else
+    return pread(file, to, n, off_t(offset));
+#endif
+}
+
 // Rows that follow each other both in their file and in memory are read at once, but no more bytes than stay in the
 // cache until they have got their checksums.
 constexpr size_t READ_AT_ONCE = 256 << 10;
@@ -158,7 +176,7 @@ inline int64_t read_rows(const int64_t* files, const int64_t* offsets, const int
         const size_t wanted = size_t(end - i) * out.row;
         size_t got = 0;
         while (got < wanted) {
-            const ssize_t count = pread(int(files[i]), to + got, wanted - got, off_t(offsets[i]) + off_t(got));
+            const int64_t count = read_at(int(files[i]), to + got, wanted - got, offsets[i] + int64_t(got));
             if (count <= 0) break;
             got += size_t(count);
         }

@@ -16,6 +16,7 @@ import mmap
 import os
 import platform
 import resource
+import shutil
 import sqlite3
 import sys
 import tempfile
@@ -151,12 +152,14 @@ def run(folder: Path) -> None:
     with TrajectoryReplayBuffer(folder / "run", seed=0, max_trajectories=4, enable_cache=False) as rollouts:
         for _ in range(3):
             rollouts.add_trajectories([rollout, rollout])
-            rollouts.flush()
+            rollouts.sync()
             rollouts.sample(16)
+        shutil.copytree(folder / "run", folder / "killed")
         rollouts.save_checkpoint(folder / "checkpoint")
         rollouts.save_checkpoint(folder / "checkpoint")
+    assert len([*(folder / "run").glob("trajectory*")]) == 4  # none is left because a draw had it open
     os.unlink(folder / "run" / "index.sqlite")
-    for place in ("run", "checkpoint"):
+    for place in ("run", "killed", "checkpoint"):
         with TrajectoryReplayBuffer(folder / place, seed=0) as rollouts:
             assert len(rollouts) == 4
             rollouts.load_checkpoint(folder / "checkpoint") if place == "run" else rollouts.clear()

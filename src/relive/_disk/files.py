@@ -255,8 +255,8 @@ def at_once() -> int:
 
 
 def kept_open() -> int:
-    """The number of files that may stay open for a later call; none where an open one cannot be deleted."""
-    return 0 if system.WINDOWS else min(system.most_open_files() // 4, 1024)
+    """The number of files that may stay open for a later call."""
+    return min(system.most_open_files() // 4, 1024)
 
 
 def _opened(path: str) -> int | None:
