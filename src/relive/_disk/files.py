@@ -1,7 +1,7 @@
 """Every system call on the files of a directory that relive writes: trajectories, or saves of a buffer.
 
-Names are relative to an open directory; symbolic links are never followed. New files are written under a temporary
-name, synced and renamed; only their owner can read them.
+Names are relative to an open directory, and symbolic links are never followed, on systems that have both. New files are
+written under a temporary name, synced and renamed; only their owner can read them.
 """
 
 from __future__ import annotations
