@@ -93,8 +93,8 @@ def warn_once() -> None:
         return
     _warned = True
     warnings.warn(
-        "relive runs on its NumPy kernels, many times slower than the native ones: no C++ compiler was found when it "
-        f"was installed. Install one and reinstall relive, or set {VARIABLE}=numpy to accept this.",
+        "relive runs on its NumPy kernels, many times slower than the native ones, which were not installed with it. "
+        f"Reinstall it from a wheel that has them, or where a C++ compiler is; {VARIABLE}=numpy accepts this.",
         ReliveWarning,
         stacklevel=3,
     )
