@@ -103,13 +103,13 @@ def test_a_buffer_that_its_own_thread_collects(folder):
     """A collection of garbage may begin anywhere, and the thread that writes must not wait for itself."""
     done = run(
         """
-        from relive._disk import files
+        from relive._base import system
         real = os.fsync
         class System:
             def __getattr__(self, name): return getattr(os, name)
             def fsync(self, fd): gc.collect(); real(fd)
         gc.disable()
-        files.os = System()
+        system.os = System()
         buffer = TrajectoryReplayBuffer(sys.argv[1])
         buffer.itself = buffer
         buffer.add_trajectories([one(k) for k in range(3)])
