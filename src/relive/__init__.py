@@ -89,7 +89,8 @@ _LATER = {
     "saved_as": ".checkpoints._saved_as",
     "sequence_priority": ".items",
 }
-# So that `relive.sb3.ReplayBuffer` needs no import but relive's.
+# So that `relive.sb3.ReplayBuffer` needs no import but relive's. `dir` does not list them: `inspect.getmembers`
+# would import every library.
 _MODULES = (
     "cpprb",
     "doctor",
@@ -118,7 +119,7 @@ __all__ = [name for name in (*globals(), *_LATER) if name[0] != "_" and _LATER.g
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER, *_MODULES})
+    return sorted({*globals(), *_LATER})
 
 
 __version__ = "0.2.0"
