@@ -69,4 +69,4 @@ def test_a_directory_without_trajectories_is_said(command, tmp_path, capsys):
     assert main([command, str(tmp_path)]) == 2
     assert "Expected an index, got none" in capsys.readouterr().err
     assert main([command, str(tmp_path / "nowhere")]) == 2
-    assert "No such file or directory" in capsys.readouterr().err
+    assert "Expected a directory, got none" in capsys.readouterr().err

@@ -86,7 +86,7 @@ def lanes_error(got: str) -> str:
 # The call gets the buffer and the directory; `@` in a text stands for the directory.
 PLACES: list[tuple[str, type[Exception], Callable[[Any, Path], object], str]] = [
     ("load, a directory that is not there", StorageError, lambda b, p: relive.load(p / "none"),
-     "Expected a directory, got `No such file or directory` - at `@/none`"),
+     "Expected a directory, got none - at `@/none`"),
     ("load, a file", StorageError, lambda b, p: relive.load(p / "file"),
      "Expected a directory, got `Not a directory` - at `@/file`"),
     ("load, an empty directory", StorageError, lambda b, p: relive.load(p / "empty"),

@@ -40,7 +40,8 @@ class Folder:
                 _make(self.path)
             self._fd = _opened(self.path)
         except OSError as error:
-            raise StorageError(message("a directory", f"`{error.strerror}`", self.path)) from error
+            got = "none" if error.errno == errno.ENOENT else f"`{error.strerror}`"
+            raise StorageError(message("a directory", got, self.path)) from error
         self._lock: int | None = None
 
     def lock(self, remedy: str) -> None:
