@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
+import weakref
 from typing import Any
 
 import gymnasium
@@ -12,7 +14,7 @@ import pytest
 
 from relive._ring import kernels
 from relive.doctor import Item, Report, _interleave, _threads, examine, pipelines
-from relive.doctor._interleave import Beside
+from relive.doctor._interleave import Beside, Lines
 from relive.errors import ArgumentError
 
 NAMES = ("obs", "reward", "bootstrap", "next_obs")
@@ -93,6 +95,27 @@ def test_mixed_items_are_found_in_each_run(locks: str) -> None:
         assert "lock" in finding.remedy
         assert "before line" in finding.example
         assert "test_beside_threads.py: obs" in finding.example
+
+
+def test_finalizers_that_the_garbage_collector_calls_do_not_count() -> None:
+    class Old:
+        pass
+
+    def passed(garbage: bool) -> int:
+        gc.collect()
+        if garbage:
+            old = Old()
+            old.itself = old
+            weakref.finalize(old, lambda: [1 for _ in range(9)])
+            del old
+        kept = []
+        with Lines(lambda: None) as lines:
+            for _ in range(5_000):
+                kept.append([])
+        return lines.passed
+
+    assert passed(garbage=True) == passed(garbage=False)
+    assert gc.isenabled()
 
 
 def test_an_exception_of_a_draw_in_mid_add_is_found() -> None:

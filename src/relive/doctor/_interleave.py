@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 import threading
@@ -139,12 +140,15 @@ class Lines:
         self._pause, self.on, self.passed, self.at = pause, True, 0, ""
 
     def __enter__(self) -> Lines:
-        self._outer = sys.gettrace()
+        self._outer, self._collects = sys.gettrace(), gc.isenabled()
+        gc.disable()  # finalizers of other objects would run here, and their lines would count
         sys.settrace(self._trace)
         return self
 
     def __exit__(self, *raised: object) -> None:
         sys.settrace(self._outer)
+        if self._collects:
+            gc.enable()
 
     def _trace(self, frame: FrameType, event: str, value: Any) -> Any:
         return self._line if _stores(frame.f_code.co_filename) else None
