@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from relive._disk.files import Folder
+from relive._disk.tensor_writer import TensorWriter, portions_of
+from relive._disk.tensors import TABLE, Tensor, TensorReader
 from relive.checkpoints import _manifest
-from relive.checkpoints._tensors import TABLE, Tensor, TensorReader
-from relive.checkpoints._writing import TensorWriter, portions_of
 
 MANIFEST, STATE, STEPS = (make(2) for make in (_manifest.manifest_name, _manifest.state_name, _manifest.steps_name))
 Arrays = dict[str, np.ndarray]

@@ -18,7 +18,7 @@ from programs import Call, attempt, programs
 from wild_envs import CUTS
 
 import relive
-from relive.checkpoints import _tensors
+from relive._disk import tensors
 from relive.checkpoints.salvage import salvage
 from relive.testing.agreement import assert_same_batch, is_refused
 from relive.testing.strategies import scripts
@@ -66,7 +66,7 @@ def assert_other_items_are_whole(longest: int, sound: Path, salvaged: Path) -> N
 def test_what_is_salvaged_is_what_it_was(program: tuple[Config, list[Call]], data: st.DataObject) -> None:
     config, calls = program
     buffer = run(config, calls)
-    with tempfile.TemporaryDirectory() as name, mock.patch.multiple(_tensors, CHUNK=CHUNK, _STAGE=16 * CHUNK):
+    with tempfile.TemporaryDirectory() as name, mock.patch.multiple(tensors, CHUNK=CHUNK, _STAGE=16 * CHUNK):
         source, target = Path(name) / "source", Path(name) / "target"
         buffer.save(source)
         places = data.draw(st.lists(st.floats(0, 1, exclude_max=True), max_size=4))
@@ -122,7 +122,7 @@ def test_any_one_chunk_can_be_lost(name: str, stack: int | None, tmp_path: Path)
         values = {"obs": obs if stack else obs[0], "next_obs": after if stack else after[0], "reward": t + 1}
         buffer.add(**values, action=t + 1, terminated=t % 7 == 6, truncated=False)
     items = [key for key in range(40) if not is_refused(buffer, key)]
-    with mock.patch.multiple(_tensors, CHUNK=32, _STAGE=512):
+    with mock.patch.multiple(tensors, CHUNK=32, _STAGE=512):
         buffer.save(tmp_path / "sound")
         (file,) = (tmp_path / "sound").glob("steps-*")
         raw = file.read_bytes()

@@ -12,7 +12,7 @@ import pytest
 from saved_lives import build, live, numbers, rounds_of
 
 import relive
-from relive.checkpoints import _tensors
+from relive._disk import tensors
 from relive.errors import CorruptionError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::relive.errors.ReliveWarning")
 @pytest.fixture
 def saved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two saves, of 2 and of 3 rounds; the second one has two files of steps. Checksums are of 256 bytes each."""
-    monkeypatch.setattr(_tensors, "CHUNK", 256)
-    monkeypatch.setattr(_tensors, "_STAGE", 1024)
+    monkeypatch.setattr(tensors, "CHUNK", 256)
+    monkeypatch.setattr(tensors, "_STAGE", 1024)
     buffer = build()
     for serial in range(3):
         if serial == 2:
@@ -99,13 +99,13 @@ def test_cut_files(stride: int, saved: Path, record_property: Any) -> None:
 
 
 def test_meta_a_load_that_compares_nothing_is_found(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = _tensors.TensorReader._differing
+    read = tensors.TensorReader._differing
 
     def careless(self: Any, begin: int, part: Any) -> list[int]:
         read(self, begin, part)
         return []
 
-    monkeypatch.setattr(_tensors.TensorReader, "_differing", careless)
+    monkeypatch.setattr(tensors.TensorReader, "_differing", careless)
     with pytest.raises((AssertionError, RuntimeError)):  # no state of the buffer's life
         list(flips(saved, 701))
 

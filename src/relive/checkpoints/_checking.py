@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .._disk import safetensors
+from .._disk import safetensors, tensors
 from .._disk.files import Folder, read_at, size_of
 from ..errors import CorruptionError, StorageError, event, message
-from . import _tensors
 from ._manifest import File
 
 _SAMPLED = 4  # chunks of the data that a save reads
@@ -36,7 +35,7 @@ class Checks:
 
     def wrong(self, files: Sequence[tuple[str, File]]) -> str | None:
         """Check files; what is wrong with one of them, None if nothing is seen."""
-        new = [(name, file, -(-file.nbytes // _tensors.CHUNK)) for name, file in files if file not in self._sound]
+        new = [(name, file, -(-file.nbytes // tensors.CHUNK)) for name, file in files if file not in self._sound]
         windows = -(-sum(count for _, _, count in new) // _SAMPLED)
         # As good as random. In steps of equal width the place could keep up with what is written, and miss others.
         begin = (zlib.crc32(b"%d" % self._number) * windows >> 32) * _SAMPLED
@@ -72,14 +71,14 @@ def _check(folder: Folder, name: str, file: File, first: int, last: int) -> None
         head = read_at(fd, 0, min(_HEAD, size))
         start = min(8 + int.from_bytes(head[:8], "little"), 8 + safetensors.MOST_HEADER, size)
         head = head[:start] if start <= len(head) else read_at(fd, 0, start)
-        chunks = -(-(size - start) // (_tensors.CHUNK + 4))  # the table has four bytes for each
+        chunks = -(-(size - start) // (tensors.CHUNK + 4))  # the table has four bytes for each
         end = size - 4 * chunks
         raw = read_at(fd, end, 4 * chunks)
         if zlib.crc32(raw, zlib.crc32(head)) != file.checksum:
             raise CorruptionError(event("The header or the table of checksums does not match its checksum", at))
         table = np.frombuffer(raw, np.uint32)
         for begin in range(first, min(last, chunks), _MOST):
-            offset, until = start + begin * _tensors.CHUNK, min(begin + _MOST, last, chunks)
-            data = read_at(fd, offset, min(start + until * _tensors.CHUNK, end) - offset)
-            if not np.array_equal(_tensors.checksums(np.frombuffer(data, np.uint8)), table[begin:until]):
+            offset, until = start + begin * tensors.CHUNK, min(begin + _MOST, last, chunks)
+            data = read_at(fd, offset, min(start + until * tensors.CHUNK, end) - offset)
+            if not np.array_equal(tensors.checksums(np.frombuffer(data, np.uint8)), table[begin:until]):
                 raise CorruptionError(event(f"The data from offset {offset} on do not match their checksums", at))

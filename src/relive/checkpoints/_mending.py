@@ -12,6 +12,7 @@ import numpy as np
 
 from .._base.types import Bool
 from .._disk.files import Folder
+from .._disk.tensors import TensorReader
 from .._ring.lanes import CUTS, HELD, STEP, distinct
 from .._ring.plans import Window
 from .._ring.recount import Stored, drop_rows, steps_in
@@ -24,7 +25,6 @@ from ._names import name_of
 from ._reading import OpenSave
 from ._saving import Part
 from ._steps import RANGES, in_units, since
-from ._tensors import TensorReader
 
 
 class Mended(OpenSave):

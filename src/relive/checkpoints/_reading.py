@@ -11,6 +11,7 @@ from .._base.generators import generator_of
 from .._base.priorities import valid
 from .._base.types import Array, Int64
 from .._disk.files import Folder
+from .._disk.tensors import Tensor, TensorReader
 from .._ring import kernels
 from .._ring.lanes import HEAD, sizes_in
 from .._ring.plans import Window
@@ -23,7 +24,6 @@ from ._names import COUNTERS, LAST_IDS, LAST_WEIGHTS, NEXT, VALUES, WHOLE, name_
 from ._saving import Basis, Part
 from ._schemas import schema_of
 from ._steps import RANGES, batches, clipped, in_units, ranges_of, rows_in
-from ._tensors import Tensor, TensorReader
 
 _PIECE = 2 << 20  # bytes that are read at once: they are still in the processor's cache when they are copied
 

@@ -17,6 +17,8 @@ from .._base.frozen import Frozen
 from .._base.types import Int64
 from .._buffer.core import Core
 from .._disk.files import TEMPORARY, Folder
+from .._disk.tensor_writer import TensorWriter, portions_of
+from .._disk.tensors import Tensor
 from ..errors import CorruptionError, ReliveError, StorageError, event, message
 from . import _manifest
 from ._checking import Checks
@@ -26,8 +28,6 @@ from ._saved_as import described
 from ._schemas import fields_of
 from ._snapshot import Snapshot
 from ._steps import clipped, ranges_of, rows_in, steps_writer
-from ._tensors import Tensor
-from ._writing import TensorWriter, portions_of
 
 STATE_FORMAT = "relive.state.1"
 

@@ -15,12 +15,12 @@ from itertools import chain
 import numpy as np
 
 from .._base.types import Int64
+from .._disk.tensor_writer import Portion, TensorWriter, portions_of
+from .._disk.tensors import Tensor
 from .._ring import lanes
 from ..schema import Column, Schema
 from ._copy_on_overwrite import CopyOnOverwrite
 from ._names import name_of
-from ._tensors import Tensor
-from ._writing import Portion, TensorWriter, portions_of
 
 RANGES = "relive/ranges"
 FORMAT = "relive.steps.1"

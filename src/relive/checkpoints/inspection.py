@@ -13,6 +13,7 @@ from .._base.capabilities import completed
 from .._base.frozen import Frozen
 from .._base.types import Array, Float64, Int64
 from .._disk.files import TEMPORARY, Folder
+from .._disk.tensors import TensorReader
 from .._ring.lanes import CUTS, END, FIRST, HISTORY, LOST, STEP, STEPS, TERMINATED, TRUNCATED
 from .._ring.recount import steps_in
 from .._schema.fields import is_image
@@ -26,7 +27,6 @@ from ._names import name_of
 from ._reading import OpenSave
 from ._saved_as import built, text_of
 from ._steps import since
-from ._tensors import TensorReader
 
 Progress = Callable[[int, int], None]
 _EXAMPLES = 12

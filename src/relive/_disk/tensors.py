@@ -12,10 +12,10 @@ import numpy as np
 from .._base.frozen import Frozen
 from .._base.narrow import dtype_of
 from .._base.types import Array, Bool
-from .._disk import safetensors
-from .._disk.files import Folder, let_go, read_at, read_into, reported, size_of
 from .._ring import kernels
 from ..errors import CorruptionError, StorageError, event, message
+from . import safetensors
+from .files import Folder, let_go, read_at, read_into, reported, size_of
 
 CHUNK = 1 << 16  # bytes that have one checksum
 TABLE = "relive/crc32"

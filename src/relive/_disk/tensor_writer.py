@@ -11,10 +11,9 @@ import numpy as np
 
 from .._base.frozen import Frozen
 from .._base.types import Array, Bytes
-from .._disk import safetensors
 from ..errors import ArgumentError, message
-from . import _tensors
-from ._tensors import TABLE, Tensor, checksums, entry_of, table_of
+from . import safetensors
+from .tensors import CHUNK, TABLE, Tensor, checksums, entry_of, table_of
 
 _STAGE = 1 << 20  # bytes of an array that are written at once
 
@@ -88,15 +87,15 @@ class TensorWriter:
             portion.fill([stream.room(count) for stream, count in zip(several, portion.nbytes, strict=True)])
             for stream in several:
                 for begin, data in stream.chunks():
-                    sums[begin // _tensors.CHUNK :][: len(data) // _tensors.CHUNK] = checksums(data)
+                    sums[begin // CHUNK :][: len(data) // CHUNK] = checksums(data)
                     yield start + begin, data
         for name, stream in streams.items():
             if stream.end() != self._spans[name][1]:
                 raise RuntimeError(f"other bytes of `{name}` were given than it has")
         for number, chunk in edges.items():
-            data = chunk[: self._data - number * _tensors.CHUNK]
+            data = chunk[: self._data - number * CHUNK]
             sums[number] = zlib.crc32(data.data)
-            yield start + number * _tensors.CHUNK, data
+            yield start + number * CHUNK, data
         yield start + self._data, sums
         self.checksum = zlib.crc32(sums.tobytes(), zlib.crc32(self._header))
 
@@ -112,23 +111,23 @@ class _Stream:
     def __init__(self, begin: int, edges: dict[int, Bytes]) -> None:
         self._edges = edges
         self._stage: Bytes = np.empty(0, np.uint8)
-        self._begin = begin // _tensors.CHUNK * _tensors.CHUNK  # of the stage in the data
+        self._begin = begin // CHUNK * CHUNK  # of the stage in the data
         self._others = self._used = begin - self._begin  # bytes of the stage: those of other arrays, all
 
     def room(self, nbytes: int) -> Bytes:
         """Where the next bytes are to be put."""
         used, self._used = self._used, self._used + nbytes
         if self._used > len(self._stage):
-            old, self._stage = self._stage, np.empty(_tensors.CHUNK + nbytes, np.uint8)
+            old, self._stage = self._stage, np.empty(CHUNK + nbytes, np.uint8)
             self._stage[self._others : used] = old[self._others : used]
         return self._stage[used : self._used]
 
     def chunks(self) -> Iterator[tuple[int, Bytes]]:
         """The chunks that are whole by now, and where they begin; they are overwritten afterwards."""
-        whole = self._used // _tensors.CHUNK * _tensors.CHUNK
+        whole = self._used // CHUNK * CHUNK
         if not whole:
             return
-        first = _tensors.CHUNK if self._others else 0
+        first = CHUNK if self._others else 0
         self._add_to_edge(first)
         if first < whole:
             yield self._begin + first, self._stage[first:whole]
@@ -142,5 +141,5 @@ class _Stream:
 
     def _add_to_edge(self, end: int) -> None:
         if self._others < end:
-            chunk = self._edges.setdefault(self._begin // _tensors.CHUNK, np.zeros(_tensors.CHUNK, np.uint8))
+            chunk = self._edges.setdefault(self._begin // CHUNK, np.zeros(CHUNK, np.uint8))
             chunk[self._others : end] = self._stage[self._others : end]
