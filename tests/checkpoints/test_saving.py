@@ -28,9 +28,10 @@ from system_calls import watched
 from wild_envs import CUTS
 
 import relive
+from relive._disk import tensor_writer, tensors
 from relive._disk.files import Folder
 from relive._ring import kernels as _kernels
-from relive.checkpoints import _copy_on_overwrite, _steps, _tensors, _writing
+from relive.checkpoints import _copy_on_overwrite, _steps
 from relive.testing import GO, STAY, OracleBuffer, Script, assert_same_buffer
 from relive.testing._lives import BACK_ENDS
 from relive.testing.agreement import assert_items, assert_same_batch, is_refused
@@ -109,7 +110,7 @@ def test_what_is_saved_is_one_instant(name: str, program: tuple[Config, list[Cal
     rounds = [("extend", envs.rollout(lanes, config.rows + 2, UNEVENTFUL)) for _ in range(3)]
     calls = [*calls[:moment], *rounds, *calls[moment:]]
     with tempfile.TemporaryDirectory() as path, watched(name) as system, contextlib.ExitStack() as small:
-        for module, constant, value in ((_tensors, "CHUNK", 64), (_writing, "_STAGE", 128), (_steps, "_PIECE", 1)):
+        for module, constant, value in ((tensors, "CHUNK", 64), (tensor_writer, "_STAGE", 128), (_steps, "_PIECE", 1)):
             small.enter_context(mock.patch.object(module, constant, value))
         small.enter_context(mock.patch.object(_copy_on_overwrite, "_PIECE", data.draw(st.sampled_from([1, 500]))))
         buffer, alone = config.build(), config.build()
@@ -144,20 +145,20 @@ def test_a_file_is_its_arrays_whatever_order_their_bytes_come_in(sizes: list[int
     arrays = {f"x{number}": random.randbytes(size) for number, size in enumerate(sizes)}
     left = {name: memoryview(data) for name, data in arrays.items()}
 
-    def portions() -> Iterator[_writing.Portion]:
+    def portions() -> Iterator[tensor_writer.Portion]:
         while any(left.values()):
             names = tuple(name for name in left if random.random() < 0.7)
             parts = [left[name][: random.randint(0, most)] for name in names]
             left.update((name, left[name][len(part) :]) for name, part in zip(names, parts, strict=True))
-            yield _writing.Portion(names, tuple(map(len, parts)), lambda outs, parts=parts: filled(outs, parts))
+            yield tensor_writer.Portion(names, tuple(map(len, parts)), lambda outs, parts=parts: filled(outs, parts))
 
     def filled(outs: Sequence[Any], parts: list[memoryview]) -> None:
         for out, part in zip(outs, parts, strict=True):
             out[:] = np.frombuffer(part, np.uint8)
 
-    with mock.patch.object(_tensors, "CHUNK", 64), tempfile.TemporaryDirectory() as path:
-        tensors = {name: _tensors.Tensor(np.dtype(np.uint8), (len(data),)) for name, data in arrays.items()}
-        writer, folder = _writing.TensorWriter(tensors, portions(), {}), Folder(path)
+    with mock.patch.object(tensors, "CHUNK", 64), tempfile.TemporaryDirectory() as path:
+        kinds = {name: tensors.Tensor(np.dtype(np.uint8), (len(data),)) for name, data in arrays.items()}
+        writer, folder = tensor_writer.TensorWriter(kinds, portions(), {}), Folder(path)
         folder.write("file", writer.parts())
         folder.close()
         written, data = (Path(path) / "file").read_bytes(), b"".join(arrays.values())
@@ -171,7 +172,11 @@ def test_a_file_is_its_arrays_whatever_order_their_bytes_come_in(sizes: list[int
 def test_a_thread_adds_while_another_writes(name: str) -> None:
     """Native writes run beside the copies that a slow save makes: every row is that of its step all the same."""
     schema = relive.Schema(obs=relive.Field((2000,)), action=relive.Field((), "int64"))
-    with tempfile.TemporaryDirectory() as path, watched(name) as system, mock.patch.object(_writing, "_STAGE", 1 << 16):
+    with (
+        tempfile.TemporaryDirectory() as path,
+        watched(name) as system,
+        mock.patch.object(tensor_writer, "_STAGE", 1 << 16),
+    ):
         buffer, ended = relive.ReplayBuffer(schema, 400, num_envs=2, seed=0), threading.Event()
 
         def extend(steps: int = 30) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 from .._base.frozen import Frozen
 from .._base.types import Array, Bytes
 from ..errors import ArgumentError, message
-from . import safetensors
-from .tensors import CHUNK, TABLE, Tensor, checksums, entry_of, table_of
+from . import safetensors, tensors
+from .tensors import TABLE, Tensor, checksums, entry_of, table_of
 
 _STAGE = 1 << 20  # bytes of an array that are written at once
 
@@ -87,15 +87,15 @@ class TensorWriter:
             portion.fill([stream.room(count) for stream, count in zip(several, portion.nbytes, strict=True)])
             for stream in several:
                 for begin, data in stream.chunks():
-                    sums[begin // CHUNK :][: len(data) // CHUNK] = checksums(data)
+                    sums[begin // tensors.CHUNK :][: len(data) // tensors.CHUNK] = checksums(data)
                     yield start + begin, data
         for name, stream in streams.items():
             if stream.end() != self._spans[name][1]:
                 raise RuntimeError(f"other bytes of `{name}` were given than it has")
         for number, chunk in edges.items():
-            data = chunk[: self._data - number * CHUNK]
+            data = chunk[: self._data - number * tensors.CHUNK]
             sums[number] = zlib.crc32(data.data)
-            yield start + number * CHUNK, data
+            yield start + number * tensors.CHUNK, data
         yield start + self._data, sums
         self.checksum = zlib.crc32(sums.tobytes(), zlib.crc32(self._header))
 
@@ -111,23 +111,23 @@ class _Stream:
     def __init__(self, begin: int, edges: dict[int, Bytes]) -> None:
         self._edges = edges
         self._stage: Bytes = np.empty(0, np.uint8)
-        self._begin = begin // CHUNK * CHUNK  # of the stage in the data
+        self._begin = begin // tensors.CHUNK * tensors.CHUNK  # of the stage in the data
         self._others = self._used = begin - self._begin  # bytes of the stage: those of other arrays, all
 
     def room(self, nbytes: int) -> Bytes:
         """Where the next bytes are to be put."""
         used, self._used = self._used, self._used + nbytes
         if self._used > len(self._stage):
-            old, self._stage = self._stage, np.empty(CHUNK + nbytes, np.uint8)
+            old, self._stage = self._stage, np.empty(tensors.CHUNK + nbytes, np.uint8)
             self._stage[self._others : used] = old[self._others : used]
         return self._stage[used : self._used]
 
     def chunks(self) -> Iterator[tuple[int, Bytes]]:
         """The chunks that are whole by now, and where they begin; they are overwritten afterwards."""
-        whole = self._used // CHUNK * CHUNK
+        whole = self._used // tensors.CHUNK * tensors.CHUNK
         if not whole:
             return
-        first = CHUNK if self._others else 0
+        first = tensors.CHUNK if self._others else 0
         self._add_to_edge(first)
         if first < whole:
             yield self._begin + first, self._stage[first:whole]
@@ -141,5 +141,5 @@ class _Stream:
 
     def _add_to_edge(self, end: int) -> None:
         if self._others < end:
-            chunk = self._edges.setdefault(self._begin // CHUNK, np.zeros(CHUNK, np.uint8))
+            chunk = self._edges.setdefault(self._begin // tensors.CHUNK, np.zeros(tensors.CHUNK, np.uint8))
             chunk[self._others : end] = self._stage[self._others : end]
