@@ -212,7 +212,6 @@ class Oracle:
             assert fields.keys() == wanted.keys()
             assert all(array.tobytes() == wanted[name].tobytes() for name, array in fields.items()), f"{serial} is torn"
             found.append(serial)
-        snapshot.release()
         end = found[-1] + 1 if found else 0
         assert found == list(range(end - len(found), end)), found
         assert least <= end <= self.handed + 3 or not exact, (least, end, self.handed)

@@ -74,7 +74,6 @@ def contents(buffer: TrajectoryReplayBuffer, known: Found = frozenset()) -> Foun
         serial = int(fields["code"][0, 0, 0])
         assert {name: array.tobytes() for name, array in fields.items()} == bytes_of(serial), f"{serial} is torn"
         found.append((id_, serial))
-    snapshot.release()
     assert found == sorted(found, key=lambda pair: pair[1]), "in the order in which they were added"
     return frozenset(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -18,7 +19,8 @@ from depth import LONG, some
 from rollouts import leaves, simple
 from system_calls import watched
 
-from relive.errors import NotEnoughData, ReliveWarning, StorageError
+from relive._disk.files import Folder
+from relive.errors import ArgumentError, NotEnoughData, ReliveWarning, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, _writer
 from relive.trajectories._source import SafetensorsSource
 
@@ -138,69 +140,105 @@ def test_a_trajectory_larger_than_the_queue_is_taken(folder):
         assert buffer.sync() == (5, 5, 5)
 
 
-def slow_reading(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Semaphore, threading.Semaphore]:
-    """Readings stop before they open a file; one semaphore says that one has come, the other lets one go on."""
+def stopping(monkeypatch: pytest.MonkeyPatch, method: str) -> tuple[threading.Semaphore, threading.Semaphore]:
+    """A method of a source stops before it begins; one semaphore says that it has come, the other lets it go on."""
     come, go = threading.Semaphore(0), threading.Semaphore(0)
-    real = SafetensorsSource.read
+    real = getattr(SafetensorsSource, method)
 
-    def read(self: SafetensorsSource, requests: Any, outs: Any) -> None:
+    def stopped(*args: Any) -> None:
         come.release()
         assert go.acquire(timeout=60)
-        real(self, requests, outs)
+        real(*args)
 
-    monkeypatch.setattr(SafetensorsSource, "read", read)
+    monkeypatch.setattr(SafetensorsSource, method, stopped)
     return come, go
 
 
-def test_files_stay_while_a_reader_needs_them(folder, monkeypatch):
-    """Retention forgets a trajectory at once, and deletes its file when the readings that began before are over."""
-    come, go = slow_reading(monkeypatch)
-    with TrajectoryReplayBuffer(folder, max_trajectories=3, enable_cache=False, seed=0) as buffer:
-        buffer.add_trajectories([simple(k) for k in range(3)])
-        buffer.sync()
-        first, drawn = start(lambda: buffer.sample(30))
-        assert come.acquire(timeout=20)
-        buffer.add_trajectories([simple(k) for k in range(3, 6)])
-        buffer.sync()
-        assert len(buffer) == 3
-        later, drawn_later = start(lambda: buffer.sample(30))
-        assert come.acquire(timeout=20)
-        assert len(list(folder.glob("trajectory*"))) == 6
-        go.release()
-        first.join(20) if not later.join(0) else None
-        # Either may have been let go; the files go with the one that began first, though the other still reads.
-        if not drawn:
-            assert len(list(folder.glob("trajectory*"))) == 6
-            go.release()
-            first.join(20)
-        assert_whole(drawn[0], {0, 1, 2})
-        assert len(list(folder.glob("trajectory*"))) == 3
-        go.release()
-        later.join(20)
-        assert_whole(drawn_later[0], {3, 4, 5})
+def deleted_files() -> list[str]:
+    """Files that this process has open although they are deleted."""
+    links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+    return [target for link in links if os.path.islink(link) and "(deleted)" in (target := os.readlink(link))]
 
 
-def test_a_load_waits_for_who_reads(folder, monkeypatch):
-    """Old files and new ones have the same names, which must not change hands under a reader."""
+@pytest.mark.parametrize("loads", [False, True])
+@pytest.mark.parametrize(("method", "old"), [("read", False), ("_fill", True)])
+def test_a_draw_reads_deleted_files_that_it_has_opened_and_else_is_repeated(loads, method, old, folder, monkeypatch):
+    """Retention and a load, whose new files have the names of the old ones, wait for no reader."""
+    new = [simple(k) for k in range(10, 13)]
     with TrajectoryReplayBuffer() as source:
-        source.add_trajectories([simple(k) for k in range(10, 13)])
+        source.add_trajectories(new)
         source.save_checkpoint(folder / "saved")
-    come, go = slow_reading(monkeypatch)
-    with TrajectoryReplayBuffer(folder / "own", enable_cache=False, seed=0) as buffer:
+    come, go = stopping(monkeypatch, method)
+    own, before = folder / "own", deleted_files()
+    with TrajectoryReplayBuffer(own, max_trajectories=3, enable_cache=False, seed=0) as buffer:
         buffer.add_trajectories([simple(k) for k in range(3)])
         buffer.sync()
         reading, drawn = start(lambda: buffer.sample(30))
         assert come.acquire(timeout=20)
-        loading, told = start(lambda: buffer.load_checkpoint(folder / "saved"))
-        loading.join(0.2)
-        assert loading.is_alive()
-        go.release()
+        buffer.load_checkpoint(folder / "saved") if loads else buffer.add_trajectories(new)
+        buffer.sync()
+        assert len(list(own.glob("trajectory*"))) == 3
+        for _ in range(2):
+            go.release()
         reading.join(20)
-        loading.join(20)
-        assert told == [None]
-        assert_whole(drawn[0], {0, 1, 2})
+        assert_whole(drawn[0], {0, 1, 2} if old else {10, 11, 12})
         go.release()
         assert_whole(buffer.sample(30), {10, 11, 12})
+        assert deleted_files() == before
+
+
+def test_a_save_keeps_the_files_that_it_copies(folder, monkeypatch):
+    """What retention removes meanwhile is deleted when the save is over."""
+    come, go = threading.Event(), threading.Event()
+    real = Folder.link_or_copy
+
+    def stopped(*args: Any) -> None:
+        come.set()
+        assert go.wait(60)
+        real(*args)
+
+    monkeypatch.setattr(Folder, "link_or_copy", stopped)
+    with TrajectoryReplayBuffer(folder / "own", max_trajectories=3, enable_cache=False) as buffer:
+        buffer.add_trajectories([simple(k) for k in range(3)])
+        buffer.sync()
+        saving, told = start(lambda: buffer.save_checkpoint(folder / "saved"))
+        assert come.wait(20)
+        buffer.add_trajectories([simple(k) for k in range(3, 6)])
+        buffer.sync()
+        assert len(list((folder / "own").glob("trajectory*"))) == 6
+        go.set()
+        saving.join(20)
+        assert told == [None]
+        assert len(list((folder / "own").glob("trajectory*"))) == 3
+    saved = TrajectoryReplayBuffer()
+    saved.load_checkpoint(folder / "saved")
+    assert saved.list_trajectory_ids() == [0, 1, 2]
+    assert_whole(saved.sample(30), {0, 1, 2})
+
+
+def test_draws_beside_endless_retention(folder):
+    """Each add deletes the oldest file of few, from which most draws are about to read."""
+    over = threading.Event()
+    with TrajectoryReplayBuffer(folder, max_trajectories=3, cache_size=0, seed=0) as buffer:
+        buffer.add_trajectories([simple(0)])
+
+        def add() -> None:
+            code = 1
+            while not over.is_set():
+                buffer.add_trajectories([simple(code % 100)])
+                code += 1
+
+        adding, added = start(add)
+        try:
+            until = time.monotonic() + (5 if LONG else 0.5)
+            while time.monotonic() < until:
+                assert_whole(buffer.sample(30), set(range(100)))
+                with contextlib.suppress(ArgumentError):  # it is gone by now
+                    buffer.load_trajectory(buffer.list_trajectory_ids()[-1])
+        finally:
+            over.set()
+        adding.join(20)
+        assert added == [None]
 
 
 def test_who_asks_for_one_trajectory_waits_for_a_load(folder):

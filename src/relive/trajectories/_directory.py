@@ -27,7 +27,7 @@ from ._draws import Draws, restored
 from ._index import Table
 from ._layout import MOST_ID, Entry, file_name, id_of
 from ._source import SafetensorsSource, Source
-from ._store import Snapshot, Store, Stored
+from ._store import Store, Stored
 from ._writer import Writer
 
 HALF_LOADED = "half_loaded"  # the fact that staged files still have to be renamed
@@ -142,9 +142,10 @@ def save(store: Store, writer: Writer | None, path: str | os.PathLike[str], draw
     Raises:
         StorageError: The directory holds something else, or cannot be written to.
     """
-    with store.settled():
-        snapshot, counter, state = Snapshot(store), store.counter, draws.state()
-    with snapshot, contextlib.closing(Folder(path, create=True)) as target:
+    with contextlib.ExitStack() as held:
+        with store.settled():
+            snapshot, counter, state = held.enter_context(store.saving()), store.counter, draws.state()
+        target = held.enter_context(contextlib.closing(Folder(path, create=True)))
         _refuse_saves(target)
         if kind != "pt":
             _refuse_rlinfs(target, "save to another directory, or with `trajectory_format='pt'`")
@@ -331,7 +332,6 @@ def _take_in(store: Store, writer: Writer, staged: Iterable[Entry]) -> None:
         table = Table.of(staged)
         folder.sync()
         writer.sync()
-        store.wait_for_readers()  # the old and new files share names
         catalog.add(table, {"counter": max(table.ids, default=-1) + 1, HALF_LOADED: "1"}, anew=True)
     except BaseException:
         with contextlib.suppress(StorageError):  # report the first failure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -53,8 +52,7 @@ class Infos:
             if key == known:
                 return ids, masses
             snapshot = Snapshot(self._store, slice(first, None))
-        with snapshot:
-            infos = self.of(snapshot)
+        infos = self.of(snapshot)
         ids, masses = snapshot.table.records["id"], selection.masses(infos) if infos else np.empty(0)
         self._masses = key, ids, masses
         return ids, masses
@@ -111,42 +109,41 @@ def draw(
     """
     if selection is not None:
         ids, masses = infos.masses(selection, window)
-    with ExitStack() as reading:
-        with store.settled():
-            first, before, total, nbytes = store.index.window(window)
-            if not total:
-                raise NotEnoughData(message("at least 1 trajectory", "0", _AT, "add trajectories first"))
-            records, columns = store.index.records, store.columns or ()
-            if selection is None:
-                positions, rows = store.index.locate(before + draws.integers(total, n), first)
-            else:
-                now = records["id"][first:]
-                if not np.array_equal(now, ids):  # some have come or gone meanwhile
-                    known = dict(zip(ids.tolist(), masses.tolist(), strict=True))
-                    masses = np.array([known.get(id_, 0.0) for id_ in now.tolist()])
-                if not masses.any():
-                    raise NotEnoughData(message("at least 1 trajectory that may be drawn", "none", _AT))
-                positions, rows = selection.draw(n, draws, masses, store.index.take(slice(first, None)).rows)
-                positions = positions + first
-            store.check_alike(positions)
-            drawn_from = records[["id", "width"]][positions] if metadata else None
-            alike = [np.arange(n)]
-            if store.fill is not None:  # trajectories with the same fields are read together
-                layouts = records["layout"][positions]
-                alike = [np.flatnonzero(layouts == layout) for layout in distinct(layouts)]
-            keep = store.cache.fits(len(store.index) - first, nbytes)  # then the window is read whole, once
-            reads = []
-            for part in alike:
-                drawn, which = np.unique(positions[part], return_inverse=True)
-                reads.append((reading.enter_context(Snapshot(store, drawn)), which, rows[part]))
-        found = [snapshot.read(which, rows_there, keep=keep) for snapshot, which, rows_there in reads]
-        fields: dict[Path, Any] = found[0]
-        if len(found) > 1 or len(found[0]) < len(columns):
-            fields = {column.path: _filled(column, alike, found, store.fill, n) for column in columns}
-        if drawn_from is not None:
-            known = {info["trajectory_id"]: info for snapshot, _, _ in reads for info in infos.of(snapshot)}
-            ids = drawn_from["id"].copy()
-            fields = {**_metadata_rows(ids, rows % drawn_from["width"], known), **fields, ("trajectory_ids",): ids}
+    with store.settled():
+        first, before, total, nbytes = store.index.window(window)
+        if not total:
+            raise NotEnoughData(message("at least 1 trajectory", "0", _AT, "add trajectories first"))
+        records, columns = store.index.records, store.columns or ()
+        if selection is None:
+            positions, rows = store.index.locate(before + draws.integers(total, n), first)
+        else:
+            now = records["id"][first:]
+            if not np.array_equal(now, ids):  # some have come or gone meanwhile
+                known = dict(zip(ids.tolist(), masses.tolist(), strict=True))
+                masses = np.array([known.get(id_, 0.0) for id_ in now.tolist()])
+            if not masses.any():
+                raise NotEnoughData(message("at least 1 trajectory that may be drawn", "none", _AT))
+            positions, rows = selection.draw(n, draws, masses, store.index.take(slice(first, None)).rows)
+            positions = positions + first
+        store.check_alike(positions)
+        drawn_from = records[["id", "width"]][positions] if metadata else None
+        alike = [np.arange(n)]
+        if store.fill is not None:  # trajectories with the same fields are read together
+            layouts = records["layout"][positions]
+            alike = [np.flatnonzero(layouts == layout) for layout in distinct(layouts)]
+        keep = store.cache.fits(len(store.index) - first, nbytes)  # then the window is read whole, once
+        reads = []
+        for part in alike:
+            drawn, which = np.unique(positions[part], return_inverse=True)
+            reads.append((Snapshot(store, drawn), which, rows[part]))
+    found = [snapshot.read(which, rows_there, keep=keep) for snapshot, which, rows_there in reads]
+    fields: dict[Path, Any] = found[0]
+    if len(found) > 1 or len(found[0]) < len(columns):
+        fields = {column.path: _filled(column, alike, found, store.fill, n) for column in columns}
+    if drawn_from is not None:
+        known = {info["trajectory_id"]: info for snapshot, _, _ in reads for info in infos.of(snapshot)}
+        ids = drawn_from["id"].copy()
+        fields = {**_metadata_rows(ids, rows % drawn_from["width"], known), **fields, ("trajectory_ids",): ids}
     return fields
 
 

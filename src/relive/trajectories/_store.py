@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -62,9 +62,17 @@ class Store:
         source: What reads the files of trajectories that are not in memory; None if there are none.
         owned: Whether these files are in the buffer's own directory, where everything that is added gets one.
         columns: The fields of the first trajectory, which all others must have; with `fill` those of all.
+        removals: How often trajectories were removed.
+
+    Args:
+        cache: What of the directory is in memory, too.
+        fill: As of the buffer.
+        most: Largest number of trajectories.
+        most_bytes: Largest number of their bytes.
     """
 
-    def __init__(self, cache: Cache, fill: Fill = None) -> None:
+    def __init__(self, cache: Cache, fill: Fill = None, most: int | None = None, most_bytes: int | None = None) -> None:
+        self._most, self._most_bytes = most, most_bytes
         self.lock = threading.RLock()
         self._loaded = threading.Condition(self.lock)
         self.index, self.cache, self.arena = Index(), cache, Arena(keep=64, keep_bytes=_SPARE)
@@ -77,10 +85,8 @@ class Store:
         self.columns: Sequence[Column] | None = None
         self.fill = fill
         self._alike: set[int] = set()  # layouts with these fields
-        # Every read takes a ticket. A file that is to be deleted waits for all reads with an older ticket.
-        self._gate, self._ticket = threading.Condition(), 0
-        self._readers: set[int] = set()
-        self._to_delete: deque[tuple[int, int]] = deque()
+        self.removals = 0
+        self._saves, self._doomed = 0, list[int]()  # saves that go on, and what is deleted when they are over
 
     @contextlib.contextmanager
     def settled(self) -> Iterator[None]:
@@ -91,16 +97,23 @@ class Store:
 
     @contextlib.contextmanager
     def exchanging(self) -> Iterator[None]:
-        """Wait for current reads, and let draws and saves wait until the block is left. Needs no lock."""
+        """Let draws and saves wait until the block is left. Needs no lock."""
         with self.lock:
             self.loading = True
         try:
-            self.wait_for_readers()
             yield
         finally:
             with self.lock:
                 self.loading = False
                 self._loaded.notify_all()
+
+    def removed_since(self, removals: int) -> bool:
+        """Whether trajectories were removed or replaced since `removals` was read, once no load goes on.
+
+        What a call could not read then is no damage: it may be one of their files.
+        """
+        with self.settled():
+            return self.removals != removals
 
     def close(self) -> None:
         """Close the directory."""
@@ -181,8 +194,16 @@ class Store:
             for dropped in self.cache.put(id_, block.nbytes):
                 self.blocks.pop(dropped, None)
 
+    def trim(self) -> list[int]:
+        """Remove the oldest trajectories beyond the limits, as `remove_oldest` does."""
+        extra = 0 if self._most is None else max(len(self.index) - self._most, 0)
+        if self._most_bytes is not None:
+            extra = max(extra, self.index.excess(self._most_bytes))
+        return self.remove_oldest(extra)
+
     def remove_oldest(self, count: int) -> list[int]:
         """Remove trajectories from memory and index; returns those that have a file in the buffer's own directory."""
+        self.removals += count > 0
         gone = self.index.records[:count]
         files: list[int] = gone["id"][gone["filed"]].tolist()
         for id_ in gone["id"].tolist():
@@ -210,39 +231,39 @@ class Store:
             check_alike(self.columns, columns, f"trajectory {id_}, $", remedy, self.fill)
             self._alike.add(number)
 
-    def begin_reading(self) -> int:
-        """Keep all current files until `done_reading` is called with the returned ticket."""
-        with self._gate:
-            self._readers.add(self._ticket)
-            self._ticket += 1
-            return self._ticket - 1
-
-    def done_reading(self, ticket: int) -> None:
-        """End a read. Needs no lock."""
-        with self._gate:
-            self._readers.discard(ticket)
-            self._unlink()
-            self._gate.notify_all()
-
-    def wait_for_readers(self) -> None:
-        """Wait until current reads are over. Needs no lock."""
-        with self._gate:
-            now = self._ticket
-            self._gate.wait_for(lambda: min(self._readers, default=now) >= now)
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[Snapshot]:
+        """All trajectories as they are now; no file of them is deleted until the block is left. Needs no lock."""
+        with self.settled():
+            self._saves += 1
+            snapshot = Snapshot(self)
+        try:
+            yield snapshot
+        finally:
+            with self.lock:
+                self._saves -= 1
+                doomed, self._doomed = (self._doomed, []) if not self._saves else ([], self._doomed)
+            self._delete(doomed)
 
     def discard(self, ids: Sequence[int]) -> None:
-        """Delete files of the buffer's own directory, once no read needs them. Needs no lock."""
-        with self._gate:
-            self._to_delete += [(self._ticket, id_) for id_ in ids]
-            self._unlink()
-            self._gate.wait_for(lambda: not self._to_delete, 0.05)  # what is written next may need the space
+        """Delete files of the buffer's own directory, after current saves. Needs no lock.
 
-    def _unlink(self) -> None:
-        oldest = min(self._readers, default=self._ticket)
-        while self._to_delete and self._to_delete[0][0] <= oldest and self.source is not None:
-            _, id_ = self._to_delete.popleft()
-            self.source.forget(id_)
-            self.source.folder.discard(file_name(id_))
+        A draw that has opened one can still read it; one that has not is repeated.
+        """
+        with self.lock:
+            if self._saves:
+                self._doomed += ids
+                return
+        self._delete(ids)
+
+    def _delete(self, ids: Sequence[int]) -> None:
+        source = self.source
+        if source is None:
+            return
+        for id_ in ids:
+            source.forget(id_)  # Windows deletes no open file
+            source.folder.discard(file_name(id_))
+            source.forget(id_)  # a draw may have put it back meanwhile
 
 
 class Stored(NamedTuple):
@@ -287,7 +308,7 @@ class Stored(NamedTuple):
 
 
 class Snapshot:
-    """Trajectories of a store at one moment, readable without the lock; their files stay until `release`.
+    """Trajectories of a store at one moment, readable without the lock as long as their files are there.
 
     Args:
         store: The store; the caller holds its lock.
@@ -297,17 +318,6 @@ class Snapshot:
     def __init__(self, store: Store, positions: Sequence[int] | Int64 | slice = slice(None)) -> None:
         self._store, self._source, self.table = store, store.source, store.index.take(positions)
         self._blocks = [store.blocks.get(id_) for id_ in self.table.ids]
-        self._ticket = store.begin_reading()
-
-    def release(self) -> None:
-        """Allow the files to be deleted."""
-        self._store.done_reading(self._ticket)
-
-    def __enter__(self) -> Snapshot:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
     def __iter__(self) -> Iterator[Stored]:
         return map(self._stored, self.table, self.table.records["filed"].tolist(), self._blocks)

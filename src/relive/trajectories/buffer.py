@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import Iterable
-from itertools import count
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from .._base import check, memory
-from .._base.narrow import to_torch
-from .._base.nests import nested
+from .._base.memory import Arena
+from .._base.narrow import named, to_torch
+from .._base.nests import mapped, nested
 from .._buffer.arguments import generator
 from ..batch import Batch
-from ..errors import ReliveWarning, StorageError, message
+from ..errors import ArgumentError, ReliveWarning, StorageError, message
 from . import _arguments, _directory
-from ._access import Access
 from ._block import packed
 from ._drawing import Infos, draw
 from ._draws import Draws
 from ._layout import Fill
-from ._store import Cache, Store
+from ._lifetime import Lifetime
+from ._store import Cache, Snapshot, Store
 from ._writer import Writer
 from .lerobot import is_lerobot
 from .selection import Selection
+from .trajectory import MAPPINGS, TENSORS, Trajectory, as_trajectory
 
-_ATTEMPTS = 100  # of a draw from a directory that another process keeps changing
+_NAME = "TrajectoryReplayBuffer"
+_ATTEMPTS = 100  # of a read while trajectories are removed again and again
+_T = TypeVar("_T")
 
 
 class Durability(NamedTuple):
@@ -49,7 +54,7 @@ class Durability(NamedTuple):
     durable: int
 
 
-class TrajectoryReplayBuffer(Access):
+class TrajectoryReplayBuffer:
     """Store rollouts `[T, B, ...]` whole, and sample single chunk-steps of the most recent ones.
 
     Args:
@@ -107,40 +112,119 @@ class TrajectoryReplayBuffer(Access):
         select: Selection | None = None,
         fill: Fill = None,
     ) -> None:
-        name = "TrajectoryReplayBuffer"
         place, seed = _arguments.path_and_seed(path, seed)
-        self.sample_window_size = check.integer(sample_window_size, f"{name}(sample_window_size)", minimum=0)
-        cache_size = check.integer(cache_size, f"{name}(cache_size)", minimum=0)
+        self.sample_window_size = check.integer(sample_window_size, f"{_NAME}(sample_window_size)", minimum=0)
+        cache_size = check.integer(cache_size, f"{_NAME}(cache_size)", minimum=0)
         limit = memory.available_bytes() // 4 if cache_bytes is None else cache_bytes
-        limit = check.integer(limit, f"{name}(cache_bytes)", minimum=0)
-        cached = check.flag(enable_cache, f"{name}(enable_cache)")
+        limit = check.integer(limit, f"{_NAME}(cache_bytes)", minimum=0)
+        cached = check.flag(enable_cache, f"{_NAME}(enable_cache)")
         self.trajectory_format = _arguments.file_format(trajectory_format)
-        self._limits = [
-            None if value is None else check.integer(value, f"{name}({text})", minimum=1)
+        limits = (
+            None if value is None else check.integer(value, f"{_NAME}({text})", minimum=1)
             for value, text in ((max_trajectories, "max_trajectories"), (max_bytes, "max_bytes"))
-        ]
-        queue = check.integer(queue_bytes, f"{name}(queue_bytes)", minimum=0)
+        )
+        queue = check.integer(queue_bytes, f"{_NAME}(queue_bytes)", minimum=0)
         self.output = _arguments.output(output)
         self.select = _arguments.selection(select)
         self.path = _arguments.directory_from(place, auto_save, auto_save_path)
-        self._draws = Draws(generator(seed, f"{name}(seed)"))
+        self._draws = Draws(generator(seed, f"{_NAME}(seed)"))
         self._adding, self._saving = threading.Lock(), threading.Lock()
-        self._store = Store(Cache(cache_size if cached else 0, limit), _arguments.fill(fill))
+        self._store = Store(Cache(cache_size if cached else 0, limit), _arguments.fill(fill), *limits)
         self._writer: Writer | None = None
         self._infos = Infos(self._store)
-        super().__init__()
         self._followed: tuple[Any, tuple[int, int], bool] | None = None
         if self.path is not None:
             self._writer, report = _directory.open_directory(self._store, self.path, queue)
-            weakref.finalize(self, self._writer.abandon, self._process)
+            weakref.finalize(self, self._writer.abandon, os.getpid())
             if report:
                 warnings.warn(report, ReliveWarning, stacklevel=2)
-            self._remove(self._excess())
+            self._trim()
+        self._lifetime = Lifetime(self._store, self._writer)
 
     def __repr__(self) -> str:
         where = "in memory" if self.path is None else f"in {self.path}"
         samples, size = self._store.index.samples, self._store.index.nbytes
         return f"TrajectoryReplayBuffer({len(self)} trajectories, {samples} chunk-steps, {size:,} bytes, {where})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        remedy = "pass its path, or save a checkpoint and load it there"
+        raise ArgumentError(
+            message("a path or a checkpoint", "a buffer to pickle or copy", type(self).__name__, remedy)
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """The number of trajectories."""
+        return len(self._store.index)
+
+    @property
+    def size(self) -> int:
+        """The number of trajectories."""
+        return len(self)
+
+    @property
+    def total_samples(self) -> int:
+        """Chunk-steps of all trajectories."""
+        return self._store.index.samples
+
+    @property
+    def trajectory_counter(self) -> int:
+        """The id of the next trajectory."""
+        return self._store.counter
+
+    def list_trajectory_ids(self) -> list[int]:
+        """The ids of all trajectories, in the order in which they were added."""
+        self._lifetime.check()
+        with self._store.lock:
+            return self._store.index.ids
+
+    def iter_trajectory_metadata(self) -> Iterator[tuple[int, str, int]]:
+        """Yield id, `model_weights_id` and number of chunk-steps of every trajectory; no file is opened."""
+        self._lifetime.check()
+        with self._store.lock:
+            entries = list(self._store.index)
+        return ((entry.id, entry.model_weights_id, entry.length * entry.width) for entry in entries)
+
+    def get_trajectory_info(self, trajectory_id: int) -> dict[str, Any]:
+        """What is known of a trajectory without its observations.
+
+        Returns:
+            `trajectory_id`, `model_weights_id`, `max_episode_length`, `num_samples`, `shape`; `length` (T)
+            and `num_envs` (B); `version` and `max_version`, the oldest and newest of its `versions`; `success`;
+            `returns`, the sum of `rewards` for each environment; `task`; and `metadata`, what it has once. None where
+            it has no such field.
+
+        Raises:
+            ArgumentError: There is no trajectory of this id.
+        """
+        return dict(self._repeated(lambda: self._infos.of(self._only(trajectory_id, "get_trajectory_info"))[0]))
+
+    def load_trajectory(self, trajectory_id: int, model_weights_id: str | None = None) -> Trajectory:
+        """Read a whole trajectory.
+
+        Args:
+            trajectory_id: Its id.
+            model_weights_id: RLinf's second half of the name; checked if it is given.
+
+        Raises:
+            ArgumentError: There is no such trajectory.
+            StorageError: Its file is damaged or missing.
+        """
+
+        def load() -> Trajectory:
+            (stored,) = self._only(trajectory_id, "load_trajectory")
+            weights = stored.entry.model_weights_id
+            if model_weights_id not in (None, weights):
+                at = f"{_NAME}.load_trajectory(model_weights_id)"
+                raise ArgumentError(message(f"`{weights!r}`, or none", f"`{model_weights_id!r}`", at))
+            return stored.block().trajectory()
+
+        return self._repeated(load)
 
     @property
     def rng(self) -> Any:
@@ -158,7 +242,7 @@ class TrajectoryReplayBuffer(Access):
         """
         new = _arguments.trajectories(trajectories)
         with self._adding:
-            self._check_open()
+            self._lifetime.check_open()
             store, writer = self._store, self._writer
             if writer is not None:
                 writer.check()
@@ -169,7 +253,7 @@ class TrajectoryReplayBuffer(Access):
                 block = packed(trajectory, store.arena, store.counter)
                 with store.lock:
                     store.add(block)
-                    removed = self._excess()
+                    removed = store.trim()
                 if writer is not None:
                     writer.put(block)
                 self._remove(removed)  # after the new trajectory was queued for writing
@@ -195,15 +279,9 @@ class TrajectoryReplayBuffer(Access):
         n = check.integer(num_chunks, "TrajectoryReplayBuffer.sample(num_chunks)", minimum=1)
         check.flag(metadata, "TrajectoryReplayBuffer.sample(metadata)")
         selection = Selection(**rules) if rules else self.select
-        for attempt in count():
-            self._check_open()
-            try:
-                fields = draw(self._store, self._draws, self._infos, selection, self.sample_window_size, n, metadata)
-                break
-            except StorageError as error:
-                # The writer of the directory that was loaded may have removed a trajectory since.
-                if attempt > _ATTEMPTS or not isinstance(error.__cause__, FileNotFoundError) or not self.refresh():
-                    raise
+        self._lifetime.check_open()
+        window = self.sample_window_size
+        fields = self._repeated(lambda: draw(self._store, self._draws, self._infos, selection, window, n, metadata))
         if self.output == "torch":
             return nested((path, to_torch(value)) for path, value in fields.items())
         return Batch(nested(fields.items()))
@@ -233,7 +311,7 @@ class TrajectoryReplayBuffer(Access):
         (True, 1)
         >>> writer.close()
         """
-        self._check_open()
+        self._lifetime.check_open()
         with self._adding:
             changed = self._followed is not None and _directory.refresh(self._store, *self._followed)
             if changed:
@@ -250,7 +328,7 @@ class TrajectoryReplayBuffer(Access):
 
     def get_stats(self) -> dict[str, int]:
         """Counts of trajectories and chunk-steps, the next id, bytes stored and in memory, and `Durability`."""
-        self._check_process()
+        self._lifetime.check()
         store = self._store
         with store.settled():
             return {
@@ -271,7 +349,7 @@ class TrajectoryReplayBuffer(Access):
         Raises:
             StorageError: Something could not be written. It is still in memory; the write is tried again.
         """
-        self._check_open()
+        self._lifetime.check_open()
         if self._writer is not None:
             self._writer.flush()
         return self._durability()
@@ -285,7 +363,7 @@ class TrajectoryReplayBuffer(Access):
         Raises:
             StorageError: Something could not be written. It is still in memory; the write is tried again.
         """
-        self._check_open()
+        self._lifetime.check_open()
         if self._writer is not None:
             self._writer.sync()
         return self._durability()
@@ -333,7 +411,7 @@ class TrajectoryReplayBuffer(Access):
             ArgumentError: A rank outside its limits, or `pkl` files without `allow_pickle`.
             StorageError: The directory is not a checkpoint, or is damaged.
         """
-        self._check_open(loading=True)
+        self._lifetime.check_open(loading=True)
         path = _arguments.checkpoint(path, load_path, "load_path", "load_checkpoint")
         if is_lerobot(path):
             remedy = "convert it with `relive convert`, or add what `from_lerobot` reads"
@@ -345,26 +423,26 @@ class TrajectoryReplayBuffer(Access):
             self._draws = self._draws if draws is None else draws
             self._followed = (path, share, allow_pickle) if self.path is None else None
             self._infos.clear()
-            self._remove(self._excess())
+            self._trim()
 
     def clear(self) -> None:
         """Remove all trajectories, files included. Ids are not reused.
 
         After `close` only memory is emptied, as in RLinf: the files stay.
         """
-        self._check_process()
+        self._lifetime.check()
         with self._adding, self._store.lock:
-            if self._closed:
+            if self._lifetime.closed:
                 self._store.index.remove_oldest(len(self))
                 self._store.blocks.clear()
                 return
-            self._check_open()
+            self._lifetime.check_open()
             self._remove(self._store.remove_oldest(len(self)))
         self.sync()
 
     def clear_cache(self) -> None:
         """Drop from memory what can be read from files. The next draws read it again."""
-        self._check_process()
+        self._lifetime.check()
         with self._store.lock:
             for id_ in list(self._store.cache.ids):
                 self._store.cache.drop(id_)
@@ -372,20 +450,93 @@ class TrajectoryReplayBuffer(Access):
             if self._store.source is not None:
                 self._store.source.forget()
 
+    def close(self, wait: bool = True) -> None:
+        """Write what is left, and close the directory. May be called twice.
+
+        Args:
+            wait: False returns at once; a thread writes what is left, and the process does not end before it has.
+
+        Raises:
+            StorageError: Something could not be written. It is still in memory, and the buffer stays open.
+        """
+        self._lifetime.close(check.flag(wait, f"{_NAME}.close(wait)"))
+
+    def _repeated(self, read: Callable[[], _T]) -> _T:
+        """Call `read`; again, if trajectories were removed meanwhile, here or by the writer of a loaded directory."""
+        for attempt in itertools.count():
+            removals = self._store.removals
+            try:
+                return read()
+            except StorageError as error:
+                gone = isinstance(error.__cause__, FileNotFoundError)
+                if attempt == _ATTEMPTS or not (self._store.removed_since(removals) or (gone and self.refresh())):
+                    raise
+        raise AssertionError
+
+    def _only(self, id_: int, method: str) -> Snapshot:
+        """A snapshot of one trajectory."""
+        self._lifetime.check()
+        at = f"{_NAME}.{method}"
+        id_ = check.integer(id_, at)
+        with self._store.settled():
+            position = self._store.index.find(id_)
+            if position is None:
+                got = f"`{id_}`, of which there is none"
+                raise ArgumentError(message("the id of a stored trajectory", got, at, "see `list_trajectory_ids()`"))
+            return Snapshot(self._store, [position])
+
     def _durability(self) -> Durability:
         with self._store.lock:
             return Durability(self._store.added, self._store.flushed, self._store.durable)
 
-    def _excess(self) -> list[int]:
-        """Take the oldest trajectories beyond the limits out of the store; returns those that have files."""
-        store, (most, most_bytes) = self._store, self._limits
-        with store.lock:
-            extra = max(len(store.index) - most, 0) if most is not None else 0
-            if most_bytes is not None:
-                extra = max(extra, store.index.excess(most_bytes))
-            return store.remove_oldest(extra)
+    def _trim(self) -> None:
+        """Remove the oldest trajectories beyond the limits."""
+        with self._store.lock:
+            removed = self._store.trim()
+        self._remove(removed)
 
     def _remove(self, ids: list[int]) -> None:
         """Delete files in the background."""
         if self._writer is not None and ids:
             self._writer.remove(ids)
+
+    # RLinf 0.4.0's RLT worker and its tools read these names of its buffer; they work on tensors.
+
+    @property
+    def _trajectory_id_list(self) -> list[int]:
+        return self.list_trajectory_ids()
+
+    @property
+    def _trajectory_index(self) -> Mapping[int, dict[str, Any]]:
+        return _Index(self)
+
+    def _load_trajectory(self, trajectory_id: int, model_weights_id: str | None = None) -> SimpleNamespace:
+        """A whole trajectory, `[T, B, ...]`; fields that it lacks are None."""
+        loaded = self.load_trajectory(trajectory_id, model_weights_id)
+        facts = {"max_episode_length": loaded.max_episode_length, "model_weights_id": loaded.model_weights_id}
+        fields = {name: mapped(to_torch, value) for name, value in loaded.items()}
+        return SimpleNamespace(**{**dict.fromkeys(TENSORS), **{name: {} for name in MAPPINGS}, **facts, **fields})
+
+    def _flatten_trajectory(self, trajectory: Any) -> dict[str, Any]:
+        """The chunk-steps of a trajectory that need not be stored, `[T * B, ...]`, row `t * B + b`."""
+        block = packed(as_trajectory(trajectory), Arena(), 0)
+        rows = {c.path: named(block.rows(c.path), c.dtype) for c in block.entry.layout.columns}
+        return nested((path, to_torch(array)) for path, array in rows.items())
+
+
+class _Index(Mapping[int, dict[str, Any]]):
+    """What is known of each trajectory, by id."""
+
+    def __init__(self, buffer: TrajectoryReplayBuffer) -> None:
+        self._buffer = buffer
+
+    def __getitem__(self, id_: int) -> dict[str, Any]:
+        if id_ not in self._buffer.list_trajectory_ids():
+            raise KeyError(id_)
+        return self._buffer.get_trajectory_info(id_)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._buffer.list_trajectory_ids())
+
+    def __len__(self) -> int:
+        return len(self._buffer)
