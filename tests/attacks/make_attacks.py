@@ -202,10 +202,10 @@ def counts(count: int) -> Callable[[Path], None]:
 def hole(path: Path) -> None:
     """A file of 4 TB with nothing in it, of which header and index say that this is right."""
     from relive.trajectories._catalog import Catalog, read
-    from relive.trajectories._layout import Column, Layout, file_name, plan_of
+    from relive.trajectories._layout import Column, Entry, Layout, file_name, header_of, plan_of
 
     layout = Layout((Column(("rewards",), "float32", (2**39,)),), frozenset())
-    head = plan_of(layout, 1, 2).header(0, "")
+    head = header_of(Entry(0, 1, 2, layout, 0, 0, 0, 0, ""), {})
     size = len(head) + plan_of(layout, 1, 2).nbytes
     entries, _ = read(str(path))
     one = entries[0]._replace(id=5, layout=layout, length=1, width=2, start=len(head), bytes=size)

@@ -18,7 +18,7 @@ from relive.trajectories import TrajectoryReplayBuffer, verify
 from relive.trajectories._block import parse
 from relive.trajectories._catalog import NAME, Catalog, read
 from relive.trajectories._draws import Draws
-from relive.trajectories._layout import Column, Entry, Layout, Plan, columns_json, layout_from
+from relive.trajectories._layout import Column, Entry, Layout, Plan, columns_json, header_of, layout_from
 
 REWARDS = Column(("rewards",), "float32", (1,))
 NOW, LATER = Column(("curr_obs", "x"), "float32", (3,)), Column(("next_obs", "x"), "float32", (3,))
@@ -66,7 +66,7 @@ def of(layout: Layout, length: int = 3, width: int = 2) -> Plan:
 
 def whole(plan: Plan, episode: int = 0, weights: str = "") -> tuple[bytes, int]:
     """A header, and how long its file would be."""
-    head = plan.header(episode, weights)
+    head = header_of(Entry(0, plan.length, plan.width, plan.layout, 0, 0, 0, episode, weights), {})
     return head, len(head) + plan.nbytes
 
 
@@ -95,9 +95,9 @@ HEADERS: dict[str, tuple[Callable[[], tuple[bytes, int]], str]] = {
     "no steps": (lambda: whole(of(Layout((NOW, LATER), SHARED), 0)), "no steps"),
     "no fields": (lambda: changed(lambda told: [told.pop(key) for key in ("curr_obs/x", "rewards")]), "no steps"),
     "no environments": (lambda: whole_of_none(), "invalid shape"),
-    "an episode below 0": (lambda: whole(of(GOOD), -1), "invalid max_episode_length"),
-    "a long episode": (lambda: whole(of(GOOD), 2**31), "invalid max_episode_length"),
-    "a long weights id": (lambda: whole(of(GOOD), weights="x" * 41), "model_weights_id"),
+    "an episode below 0": (lambda: whole(of(GOOD), -1), "invalid `episode`"),
+    "a long episode": (lambda: whole(of(GOOD), 2**31), "invalid `episode`"),
+    "a long weights id": (lambda: whole(of(GOOD), weights="x" * 41), "invalid `weights`"),
     "other steps": (lambda: changed(lambda told: told["rewards"].update(shape=[2, 2, 1])), "next to"),
     "other environments": (lambda: changed(lambda told: told["rewards"].update(shape=[3, 1, 1])), "next to"),
     "one axis": (lambda: changed(lambda told: told["rewards"].update(shape=[3])), "invalid shape"),
@@ -236,7 +236,7 @@ ENTRIES = {
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_row_of_the_index_with_one_lie(name: str, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"invalid row|cannot have a file of"):
+    with pytest.raises(StorageError, match="invalid `|cannot have a file of"):
         listed(tmp_path, entry(**ENTRIES[name]))
 
 

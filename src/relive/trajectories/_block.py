@@ -22,6 +22,7 @@ from ..errors import SchemaError, StorageError, event, message
 from ._layout import (
     CHECKSUMS,
     DTYPES,
+    FACTS,
     FORMAT,
     MARK,
     MOST_WEIGHTS,
@@ -29,9 +30,9 @@ from ._layout import (
     Column,
     Entry,
     Layout,
-    Plan,
     axes_fit,
     columns_of,
+    header_of,
     plan_of,
     sound,
 )
@@ -74,7 +75,7 @@ class Block:
     @property
     def header(self) -> bytes:
         """The header of its file."""
-        return self.entry.plan.header(self.entry.max_episode_length, self.entry.model_weights_id, self.metadata)
+        return header_of(self.entry, self.metadata)
 
     @property
     def checksums(self) -> Array:
@@ -144,16 +145,18 @@ def check_storable(trajectory: Trajectory, at: str, *, fields: bool) -> None:
     if len(weights) > MOST_WEIGHTS or weights.decode().rstrip("\0") != trajectory.model_weights_id:
         got = f"`{trajectory.model_weights_id[:60]!r}`"
         raise SchemaError(message(f"at most {MOST_WEIGHTS} bytes of UTF-8", got, f"{at}.model_weights_id"))
-    if trajectory.max_episode_length >= 2**31:
+    longest = FACTS["max_episode_length"].most
+    if trajectory.max_episode_length > longest:
         got = f"`{trajectory.max_episode_length}`"
-        raise SchemaError(message(f"at most `{2**31 - 1}`", got, f"{at}.max_episode_length"))
+        raise SchemaError(message(f"at most `{longest}`", got, f"{at}.max_episode_length"))
     if not fields:
         return
     columns, most = columns_of(trajectory), safetensors.MOST_HEADER // 2  # later, longer ones have more digits
-    plan = Plan(Layout(columns, frozenset()), trajectory.length, trajectory.width)
-    header = plan.header(trajectory.max_episode_length, trajectory.model_weights_id)
+    layout, facts = Layout(columns, frozenset()), (trajectory.max_episode_length, trajectory.model_weights_id)
+    entry = Entry(0, trajectory.length, trajectory.width, layout, 0, 0, 0, *facts)
+    header = header_of(entry, {})
     try:
-        if len(header) > most or parse(header, len(header) + plan.nbytes, at).entry.layout != plan.layout:
+        if len(header) > most or parse(header, len(header) + entry.plan.nbytes, at).entry.layout != layout:
             raise SchemaError(message("fewer fields, and no reserved names", f"{len(columns)} fields", at))
     except StorageError as error:
         raise SchemaError(message("fields that a file can hold", f"`{error}`", at)) from error
@@ -196,7 +199,7 @@ def parse(head: bytes, size: int, name: str, id_: int = 0) -> Block:
     nbytes = len(head) + plan_of(layout, length, width).nbytes
     if nbytes != size:
         raise StorageError(message(f"a file of {nbytes} bytes", f"{size}", name))
-    given = (int(facts["max_episode_length"]), str(facts["model_weights_id"]))
+    given = int(facts["max_episode_length"]), facts["model_weights_id"]
     return Block(Entry(id_, length, width, layout, len(head), size, zlib.crc32(head), *given), {}, metadata)
 
 
@@ -218,10 +221,10 @@ def _described_by(tensors: dict[str, Any], facts: dict[str, str]) -> tuple[Layou
         columns.append(Column(path, dtype, tuple(shape[2:])))
         if more:
             columns.append(Column(("next_obs", *path[1:]), dtype, tuple(shape[2:])))
-    if length is None or length < 1 or not 0 <= int(facts["max_episode_length"]) < 2**31:
-        raise ValueError("no steps, or invalid max_episode_length")
-    if len(facts["model_weights_id"].encode()) > MOST_WEIGHTS:
-        raise ValueError("model_weights_id is too long")
+    if length is None or length < 1:
+        raise ValueError("no steps")
+    FACTS["max_episode_length"].check(int(facts["max_episode_length"]))
+    FACTS["model_weights_id"].check(facts["model_weights_id"])
     layout = sound(Layout(tuple(sorted(columns, key=lambda column: column.path)), shared))
     for name, tensor in plan_of(layout, length, width).tensors().items():
         if name != PADDING and tensors[name]["data_offsets"] != tensor["data_offsets"]:

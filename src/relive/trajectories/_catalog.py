@@ -20,32 +20,30 @@ from .._base import forks
 from .._base.system import AT_ONCE, PLAIN
 from ..errors import StorageError, event, message
 from ._index import RECORD, Table
-from ._layout import MOST_ID, MOST_WEIGHTS, Entry, Layout, Plan, columns_json, layout_from
+from ._layout import FACTS, MOST_ID, Entry, Layout, Plan, columns_json, layout_from
 
 NAME = "index.sqlite"
 SAVED = "saved"  # the fact that this index is a save's, and that files which it does not list are of no use
 SAVING = NAME + ".saving"  # a file that is there while a first save has no index yet
 VERSION = "1"
-_TABLES = """
+_KINDS = {"i": "INTEGER", "u": "INTEGER", "S": "TEXT"}
+_COLUMNS = ", ".join(fact.column for fact in FACTS.values())
+_VALUES = ", ".join(
+    "(SELECT number FROM layouts WHERE columns = :layout)" if name == "layout" else f":{name}" for name in FACTS
+)
+_TYPED = ", ".join(
+    f"{fact.column} {_KINDS[fact.dtype[0]]} NOT NULL{' UNIQUE' * (name == 'id')}" for name, fact in FACTS.items()
+)
+_TABLES = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE layouts (number INTEGER PRIMARY KEY, columns TEXT NOT NULL UNIQUE);
-CREATE TABLE trajectories (
-    place INTEGER PRIMARY KEY, id INTEGER NOT NULL UNIQUE, length INTEGER NOT NULL, width INTEGER NOT NULL,
-    layout INTEGER NOT NULL, start INTEGER NOT NULL, bytes INTEGER NOT NULL, checksum INTEGER NOT NULL,
-    episode INTEGER NOT NULL, weights TEXT NOT NULL);
+CREATE TABLE trajectories ( place INTEGER PRIMARY KEY, {_TYPED});
 """
-_COLUMNS = "id, length, width, layout, start, bytes, checksum, episode, weights"  # in the order of `Entry`
-_VALUES = "?, ?, ?, (SELECT number FROM layouts WHERE columns = ?), ?, ?, ?, ?, ?"
 _SCHEMA = {text.strip() for text in _TABLES.split(";") if text.strip()}
 _LONGEST = 1 << 20  # bytes of one value in the database
 _LARGEST = 1 << 32  # bytes of an index that is copied
 _JOURNAL_PAGES = 64  # of 4 KiB, after which SQLite begins the journal anew
 _ATTEMPTS = 100  # to read what another process changes meanwhile
-_INT = (1, 2**31 - 1)
-_LIMITS = {
-    "id": (0, MOST_ID - 1), "length": _INT, "width": _INT, "layout": (0, 2**62), "start": _INT, "bytes": (1, 2**62),
-    "checksum": (0, 2**32 - 1), "max_episode_length": (0, _INT[1]),
-}  # fmt: skip
 _REMEDY = (
     "`relive salvage` copies what is sound; opening the directory without this file makes it again from the others"
 )
@@ -79,12 +77,12 @@ class Catalog:
 
     def add(self, entries: Iterable[Entry], facts: dict[str, Any], *, anew: bool = False) -> None:
         """Add trajectories and set facts; with `anew` all others are removed."""
-        rows = [(*entry[:3], columns_json(entry.layout), *entry[4:]) for entry in entries]
+        rows = [entry._asdict() | {"layout": columns_json(entry.layout)} for entry in entries]
         with self._transaction():
             if anew:
                 self._db.execute("DELETE FROM trajectories")
                 self._db.execute("DELETE FROM facts WHERE name <> 'version'")
-            layouts = dict.fromkeys((row[3],) for row in rows)
+            layouts = dict.fromkeys((row["layout"],) for row in rows)
             self._db.executemany("INSERT OR IGNORE INTO layouts (columns) VALUES (?)", layouts)
             self._db.executemany(f"INSERT INTO trajectories ({_COLUMNS}) VALUES ({_VALUES})", rows)
             given = [(name, str(value)) for name, value in facts.items()]
@@ -239,7 +237,7 @@ def _check_schema(db: sqlite3.Connection) -> bool:
     db.execute("PRAGMA trusted_schema = OFF")
     db.execute("PRAGMA cell_size_check = ON")
     found = list(db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 9"))
-    if found and {sql for (sql,) in found} != _SCHEMA:
+    if found and {" ".join(sql.split()) for (sql,) in found} != _SCHEMA:
         raise ValueError("unknown tables")
     return bool(found)
 
@@ -252,29 +250,20 @@ def _rows(db: sqlite3.Connection, query: str, most: int) -> list[tuple[Any, ...]
 
 
 def _table(rows: list[tuple[Any, ...]], layouts: dict[int, Layout]) -> Table:
-    """Rows of the database as a table, after checking every number."""
+    """Rows of the database as a table, after checking every value."""
     table = Table(np.zeros(len(rows), RECORD), [])
     if not rows:
         return table
-    *columns, weights = zip(*rows, strict=True)
-    if {kind for column in columns for kind in set(map(type, column))} != {int} or set(map(type, weights)) != {str}:
-        raise ValueError("invalid row: values of another type")
-    encoded = [text.encode() for text in weights]
-    for given, (name, (least, most)) in zip(columns, _LIMITS.items(), strict=True):
-        found = np.array(given)
-        bad = np.flatnonzero((found < least) | (found > most))
-        if len(bad):
-            raise ValueError(f"invalid row {rows[int(bad[0])]!r}"[:80])
+    found = dict(zip(FACTS, zip(*rows, strict=True), strict=True))
+    for name, values in found.items():
+        FACTS[name].check(*values)
         if name != "layout":
-            table.records[name] = found
-    if max(map(len, encoded)) > MOST_WEIGHTS:
-        raise ValueError(f"invalid row: a `model_weights_id` of more than {MOST_WEIGHTS} bytes")
-    if len(set(columns[0])) < len(rows):
+            table.records[name] = [text.encode() for text in values] if FACTS[name].dtype[0] == "S" else values
+    if len(set(found["id"])) < len(rows):
         raise ValueError("a trajectory is listed twice")
-    used = sorted(set(columns[3]))  # others are of trajectories that were removed
+    used = sorted(set(found["layout"]))  # others are of trajectories that were removed
     table.layouts = [layouts[number] for number in used]
-    table.records["layout"] = np.searchsorted(used, columns[3])
-    table.records["model_weights_id"] = encoded
+    table.records["layout"] = np.searchsorted(used, found["layout"])
     for position, layout in enumerate(table.layouts):
         part = table.records[table.records["layout"] == position]
         start, length, width = (part[name].astype(np.int64) for name in ("start", "length", "width"))

@@ -8,22 +8,10 @@ from typing import Any
 import numpy as np
 
 from .._base.types import Array, Bool, Int64
-from ._layout import Entry, Layout, file_name
+from ._layout import FACTS, Entry, Layout, file_name
 
-RECORD = np.dtype(
-    [
-        ("id", np.int64),
-        ("length", np.int32),
-        ("width", np.int32),
-        ("layout", np.int32),  # position in `Table.layouts`
-        ("start", np.int32),
-        ("bytes", np.int64),
-        ("checksum", np.uint32),
-        ("max_episode_length", np.int32),
-        ("model_weights_id", "S40"),
-        ("filed", np.bool_),  # whether the trajectory has a file, or is only in memory
-    ]
-)
+# `filed`: whether the trajectory has a file, or is only in memory.
+RECORD = np.dtype([*((name, fact.dtype) for name, fact in FACTS.items()), ("filed", "?")])
 
 
 class Table:
@@ -51,8 +39,11 @@ class Table:
         return next(iter(self.take([position])))
 
     def __iter__(self) -> Iterator[Entry]:
-        for id_, length, width, layout, start, size, checksum, episode, weights, _ in self.records.tolist():
-            yield Entry(id_, length, width, self.layouts[layout], start, size, checksum, episode, weights.decode())
+        for *facts, _ in self.records.tolist():
+            known = dict(zip(FACTS, facts, strict=True))
+            known["layout"] = self.layouts[known["layout"]]
+            known["model_weights_id"] = known["model_weights_id"].decode()
+            yield Entry(**known)
 
     def take(self, positions: Any) -> Table:
         """The entries at these positions, copied."""
@@ -68,7 +59,8 @@ class Table:
     def record(self, entry: Entry, *, filed: bool) -> tuple[Any, ...]:
         """An entry as a record of this table."""
         weights = entry.model_weights_id.encode()
-        return (*entry[:3], self.number(entry.layout), *entry[4:8], weights, filed)
+        known = entry._asdict() | {"layout": self.number(entry.layout), "model_weights_id": weights}
+        return (*known.values(), filed)
 
     def number(self, layout: Layout) -> int:
         """The position of a layout in `layouts`, to which it is added if it is new."""

@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -39,6 +39,7 @@ CHECKSUMS, MARK, PADDING = "relive/crc32", "relive/checksum", "relive/padding"
 DTYPES = safetensors.CODES.keys() - {"complex64"}
 MOST_WEIGHTS = 40  # bytes of a `model_weights_id`
 MOST_ID = 2**53
+_MOST_INT = 2**31 - 1
 _DEEPEST = 30  # levels of nesting; axes after `[T, B]`
 _NARROW = 32  # the part of a row that fields may take and be kept in memory, without a cache
 
@@ -151,17 +152,6 @@ class Plan(Generic[N]):
         tensors[MARK] = safetensors.tensor("uint32", [1], mark, 4)
         return tensors
 
-    def header(self, max_episode_length: int, model_weights_id: str, metadata: Metadata | None = None) -> bytes:
-        """The header of one file."""
-        facts = {
-            "format": FORMAT,
-            "max_episode_length": str(max_episode_length),
-            "model_weights_id": model_weights_id,
-            "shared": json.dumps(_names(self.layout.shared)),
-            **({"metadata": to_json(metadata)} if metadata else {}),
-        }
-        return safetensors.header(self.tensors(), facts)
-
 
 @lru_cache(maxsize=256)
 def plan_of(layout: Layout, length: int, width: int) -> Plan[int]:
@@ -169,35 +159,80 @@ def plan_of(layout: Layout, length: int, width: int) -> Plan[int]:
     return Plan(layout, length, width)
 
 
+class Fact(NamedTuple):
+    """How one fact of an entry is kept.
+
+    Attributes:
+        column: Its column of the index.
+        dtype: Its dtype in a table of entries; `S` is text in UTF-8.
+        least: Its smallest value.
+        most: Its largest value; of text the most bytes.
+    """
+
+    column: str
+    dtype: str
+    least: int
+    most: int
+
+    def check(self, *values: Any) -> None:
+        """Refuse what the index cannot hold.
+
+        Raises:
+            ValueError: A value is of another type or outside the limits.
+        """
+        kind = str if self.dtype[0] == "S" else int
+        if set(map(type, values)) != {kind}:
+            raise ValueError(f"invalid `{self.column}`, not {'text' if kind is str else 'an integer'}")
+        sizes = [len(value.encode()) for value in values] if kind is str else values
+        for found in (min(sizes), max(sizes)):
+            if not self.least <= found <= self.most:
+                raise ValueError(f"invalid `{self.column}` ({found}{' bytes' * (kind is str)})"[:80])
+
+
 class Entry(NamedTuple):
-    """One trajectory.
+    """One trajectory. These facts make the columns of the index, and the dtype of a table of entries.
 
     Attributes:
         id: Its number, which never changes and names its file.
         length: Steps, T.
         width: Environments, B.
-        layout: Its fields.
+        layout: Its fields; in the index, and in tables, their number there.
         start: Bytes of the file's header.
         bytes: Bytes of the file; of the arrays if the trajectory is only in memory.
         checksum: CRC-32 of the file's header and checksum table.
-        max_episode_length: As given with the trajectory.
-        model_weights_id: As given with the trajectory.
+        max_episode_length: As given with the trajectory; in the file's header, too.
+        model_weights_id: Likewise.
     """
 
-    id: int
-    length: int
-    width: int
-    layout: Layout
-    start: int
-    bytes: int
-    checksum: int
-    max_episode_length: int
-    model_weights_id: str
+    id: Annotated[int, Fact("id", "i8", 0, MOST_ID - 1)]
+    length: Annotated[int, Fact("length", "i4", 1, _MOST_INT)]
+    width: Annotated[int, Fact("width", "i4", 1, _MOST_INT)]
+    layout: Annotated[Layout, Fact("layout", "i4", 0, 2**62)]
+    start: Annotated[int, Fact("start", "i4", 1, _MOST_INT)]
+    bytes: Annotated[int, Fact("bytes", "i8", 1, 2**62)]
+    checksum: Annotated[int, Fact("checksum", "u4", 0, 2**32 - 1)]
+    max_episode_length: Annotated[int, Fact("episode", "i4", 0, _MOST_INT)]
+    model_weights_id: Annotated[str, Fact("weights", f"S{MOST_WEIGHTS}", 0, MOST_WEIGHTS)]
 
     @property
     def plan(self) -> Plan[int]:
         """The offsets in its file."""
         return plan_of(self.layout, self.length, self.width)
+
+
+FACTS: Mapping[str, Fact] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(Entry, include_extras=True).items()
+}
+IN_HEADER = "max_episode_length", "model_weights_id"  # as text
+
+
+def header_of(entry: Entry, metadata: Metadata) -> bytes:
+    """The header of a trajectory's file, with the fields that it has once."""
+    facts = {"format": FORMAT, **{name: str(getattr(entry, name)) for name in IN_HEADER}}
+    facts["shared"] = json.dumps(_names(entry.layout.shared))
+    if metadata:
+        facts["metadata"] = to_json(metadata)
+    return safetensors.header(entry.plan.tensors(), facts)
 
 
 def file_name(id_: int) -> str:
