@@ -236,7 +236,7 @@ ENTRIES = {
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_row_of_the_index_with_one_lie(name: str, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="invalid `|cannot have a file of"):
+    with pytest.raises(StorageError, match=r"invalid `|cannot have a file of"):
         listed(tmp_path, entry(**ENTRIES[name]))
 
 
