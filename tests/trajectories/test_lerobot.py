@@ -161,7 +161,7 @@ def test_other_data_sets_are_refused_with_the_reason(folder: Path) -> None:
     info = json.loads((folder / "meta/info.json").read_text())
     video = {"observation.images.front": {"dtype": "video", "shape": [9, 8, 3], "names": None}}
     change(folder, features={**info["features"], **video})
-    with pytest.raises(StorageError, match=r"LeRobot's data set.*relive convert"):
+    with pytest.raises(StorageError, match=r"a checkpoint of relive's or RLinf's, got LeRobot's.*relive convert"):
         TrajectoryReplayBuffer().load_checkpoint(folder)
     with pytest.raises(SchemaError, match="got a video"):
         from_lerobot(folder)

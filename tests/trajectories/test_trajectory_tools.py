@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from relive.trajectories import (
     TrajectoryReplayBuffer,
     convert,
     extract_interventions,
+    formats,
     inspect,
     merge,
     split,
@@ -138,6 +140,26 @@ def test_nothing_is_left_of_a_failure(kind: str, folder: Path) -> None:
     assert list((folder / "b").iterdir()) == []
 
 
+def test_a_further_layout_in_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of FORMAT.md: it is read and written by `convert`, and refused where a buffer is saved."""
+    monkeypatch.setattr(formats, "_FORMATS", dict(formats._FORMATS))
+    page = (Path(__file__).parents[2] / "FORMAT.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    source, told = directory(folder / "a", [1, 2]), []
+    assert convert(source, folder / "b", "npz", progress=lambda done, total: told.append((done, total))) == 2
+    assert told == [(1, 2), (2, 2)]
+    assert formats.format_of(folder / "b").title == "a lab's"
+    assert convert(folder / "b", folder / "c") == 2
+    assert values(folder / "c") == [1, 2]
+    for refused in (TrajectoryReplayBuffer, TrajectoryReplayBuffer().load_checkpoint):
+        with pytest.raises(StorageError, match="got a lab's"):
+            refused(folder / "b")
+    with pytest.raises(ArgumentError, match="Expected a name that no layout has, got `npz`"):
+        exec(example, names)
+
+
 def test_bad_arguments(folder: Path) -> None:
     source = directory(folder / "a", [1, 2])
     target = folder / "b"
@@ -146,7 +168,7 @@ def test_bad_arguments(folder: Path) -> None:
         (lambda: split(source, 0, target), r"Expected an integer >= 1, got `0` - at `split\(n\)`"),
         (lambda: merge([], target), r"Expected a list of directories, got `\[\]` - at `merge\(sources\)`"),
         (lambda: merge(str(source), target), "Expected a list of directories"),
-        (lambda: convert(source, target, "npz"), "Expected one of `'safetensors'`, `'pt'`, got `'npz'`"),
+        (lambda: convert(source, target, "npz"), "Expected one of `'safetensors'`, `'pt'`, `'lerobot'`, got `'npz'`"),
         (lambda: extract_interventions({"rewards": np.zeros((1, 1))}, "most"), "Expected one of `'any'`, `'all'`"),
         (lambda: extract_interventions(5), "Expected a `Trajectory` or a mapping of fields, got `int`"),
     ):

@@ -1,6 +1,7 @@
 """Batched trajectories `[T, B, ...]` on disk or in memory: stored whole, sampled step by step."""
 
 from ..mixture import Mixture as Mixture
+from . import _checkpoint, formats, lerobot, rlinf
 from .buffer import Durability as Durability
 from .buffer import TrajectoryReplayBuffer as TrajectoryReplayBuffer
 from .inspection import Contents as Contents
@@ -18,3 +19,6 @@ from .tools import extract_interventions as extract_interventions
 from .tools import merge as merge
 from .tools import split as split
 from .trajectory import Trajectory as Trajectory
+
+for _format in (_checkpoint.OWN, rlinf.FORMAT, lerobot.FORMAT):
+    formats.register(_format)

@@ -12,10 +12,10 @@ from .._base import check
 from .._base.extras import needs
 from ..errors import ArgumentError, message
 from ._layout import Fill
+from .formats import Format, format_named
 from .selection import Selection
 from .trajectory import Trajectory, as_trajectory
 
-FORMATS = ("safetensors", "pt")
 _NAME = "TrajectoryReplayBuffer"
 
 
@@ -28,12 +28,13 @@ def path_and_seed(first: Any, seed: Any) -> tuple[Any, Any]:
     return None, first
 
 
-def file_format(value: Any) -> str:
+def layout(value: Any) -> Format:
     """The layout of checkpoints."""
+    at = f"{_NAME}(trajectory_format)"
     if value == "pkl":
         remedy = "`pkl` files run code when they are loaded; `load_checkpoint(..., allow_pickle=True)` reads old ones"
-        raise ArgumentError(message("`'safetensors'` or `'pt'`", "`'pkl'`", f"{_NAME}(trajectory_format)", remedy))
-    return check.one_of(value, FORMATS, f"{_NAME}(trajectory_format)")
+        raise ArgumentError(message("`'safetensors'` or `'pt'`", "`'pkl'`", at, remedy))
+    return format_named(value, at, saved=True)
 
 
 def output(value: Any) -> str:

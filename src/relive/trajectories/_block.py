@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .._base import narrow
+from .._base import narrow, system
 from .._base.memory import HUGE_PAGE, Arena
 from .._base.nests import Path, nested
 from .._base.types import Array
 from .._disk import safetensors
-from .._disk.files import reported, size_of
+from .._disk.files import Folder, read_at, reported, size_of
 from .._ring import kernels
 from ..errors import SchemaError, StorageError, event, message
 from ._layout import (
@@ -32,12 +32,15 @@ from ._layout import (
     Layout,
     axes_fit,
     columns_of,
+    file_name,
     header_of,
     plan_of,
     sound,
 )
 from ._metadata import Metadata, from_json
 from .trajectory import Trajectory
+
+_CHUNK = 1 << 20  # bytes read at once
 
 
 @dataclass(frozen=True)
@@ -238,3 +241,23 @@ def read_header(fd: int, name: str, id_: int = 0) -> Block:
     with reported(name, "read the file"):
         size = size_of(fd)
         return parse(safetensors.read(fd, size), size, name, id_)
+
+
+def entry_of(folder: Folder, id_: int) -> Entry | None:
+    """The entry that a file should have in the index, None if the file is not a complete trajectory."""
+    name = file_name(id_)
+    try:
+        with folder.reading(name) as fd:
+            entry = read_header(fd, name, id_).entry
+            table, mark, checksum = entry.start + entry.plan.table, entry.start + entry.plan.mark, entry.checksum
+            if system.has_hole(fd, table, mark):  # whose bytes would take as long to read as real ones
+                return None
+            for offset in range(table, mark, _CHUNK):
+                checksum = zlib.crc32(read_at(fd, offset, min(_CHUNK, mark - offset)), checksum)
+            if int.from_bytes(read_at(fd, mark, 4), "little") != checksum:
+                return None
+    except StorageError as error:
+        if isinstance(error.__cause__, OSError):  # it may be complete: its id must not be used again
+            raise
+        return None
+    return entry._replace(checksum=checksum)

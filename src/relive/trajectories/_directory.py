@@ -11,27 +11,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
 
-from .._base import system
-from .._base.memory import Arena
-from .._disk.files import TEMPORARY, Folder, read_at
+from .._disk.files import TEMPORARY, Folder
 from ..checkpoints._manifest import number_of
 from ..errors import StorageError, event, message
-from . import rlinf
-from ._block import file_of, read_header
+from ._block import entry_of, file_of
 from ._catalog import NAME, SAVED, SAVING, Catalog, read
-from ._draws import Draws, restored
+from ._checkpoint import OWN
+from ._draws import Draws
 from ._index import Table
 from ._layout import MOST_ID, Entry, file_name, id_of
 from ._source import SafetensorsSource, Source
-from ._store import Store, Stored
+from ._store import Store
 from ._writer import Writer
+from .formats import Format, check_format, checkpoints_of, opened
 
 HALF_LOADED = "half_loaded"  # the fact that staged files still have to be renamed
-_CHUNK = 1 << 20  # bytes read at once
 _STAGED = TEMPORARY + "loaded-"  # in front of the names of staged files
 
 
@@ -49,7 +45,7 @@ def open_directory(store: Store, path: str, queue_bytes: int) -> tuple[Writer, s
         folder = Folder(path, create=True)
         undo.callback(folder.close)
         _refuse_saves(folder)
-        _refuse_rlinfs(folder, "load it with `load_checkpoint`, or convert it with `relive.trajectories.convert`")
+        check_format(folder, OWN, "load it with `load_checkpoint`, or convert it with `relive.trajectories.convert`")
         folder.lock("close the buffer that writes to it, or load the directory with `load_checkpoint`")
         # A previous process may have died before its last writes were synced.
         folder.sync(NAME + "-wal")
@@ -97,11 +93,6 @@ def open_directory(store: Store, path: str, queue_bytes: int) -> tuple[Writer, s
     return writer, event("Recovered after an unclean shutdown", folder.path, done) if done else None
 
 
-def _refuse_rlinfs(folder: Folder, remedy: str) -> None:
-    if rlinf.is_rlinf(folder):
-        raise StorageError(message("an empty directory, or one of relive's", "RLinf's", folder.path, remedy))
-
-
 def _refuse_saves(folder: Folder) -> None:
     """A `ReplayBuffer` could not save any more beside trajectories."""
     if any(number_of(name) is not None for name in folder.sizes()):
@@ -113,30 +104,10 @@ def _count(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def entry_of(folder: Folder, id_: int) -> Entry | None:
-    """The entry that a file should have in the index, None if the file is not a complete trajectory."""
-    name = file_name(id_)
-    try:
-        with folder.reading(name) as fd:
-            entry = read_header(fd, name, id_).entry
-            table, mark, checksum = entry.start + entry.plan.table, entry.start + entry.plan.mark, entry.checksum
-            if system.has_hole(fd, table, mark):  # whose bytes would take as long to read as real ones
-                return None
-            for offset in range(table, mark, _CHUNK):
-                checksum = zlib.crc32(read_at(fd, offset, min(_CHUNK, mark - offset)), checksum)
-            if int.from_bytes(read_at(fd, mark, 4), "little") != checksum:
-                return None
-    except StorageError as error:
-        if isinstance(error.__cause__, OSError):  # it may be complete: its id must not be used again
-            raise
-        return None
-    return entry._replace(checksum=checksum)
-
-
 # Saving --------------------------------------------------------------------------------------------------------------
 
 
-def save(store: Store, writer: Writer | None, path: str | os.PathLike[str], draws: Draws, kind: str) -> None:
+def save(store: Store, writer: Writer | None, path: str | os.PathLike[str], draws: Draws, layout: Format) -> None:
     """Save all trajectories of `store` and the state of `draws`, as they are at the call.
 
     Raises:
@@ -147,126 +118,17 @@ def save(store: Store, writer: Writer | None, path: str | os.PathLike[str], draw
             snapshot, counter, state = held.enter_context(store.saving()), store.counter, draws.state()
         target = held.enter_context(contextlib.closing(Folder(path, create=True)))
         _refuse_saves(target)
-        if kind != "pt":
-            _refuse_rlinfs(target, "save to another directory, or with `trajectory_format='pt'`")
+        check_format(target, layout, "save to another directory, or in that layout by `trajectory_format`")
+        if layout is OWN:
             if writer is not None and os.path.samefile(target.path, writer.folder.path):
                 writer.catalog.add((), {"draws": state})
                 return
             target.lock("close the buffer that writes to it, or save to another directory")
-        write(target, kind, zip(snapshot.table.ids, snapshot, strict=True), counter, state)
-
-
-def write(
-    target: Folder,
-    kind: str,
-    trajectories: Iterable[tuple[int, Stored]],
-    counter: int,
-    draws: str | None,
-    progress: Callable[[int], None] = lambda done: None,
-) -> None:
-    """Put trajectories, each with its new id, into a directory that is empty or has an earlier save of the same buffer.
-
-    Args:
-        target: The directory.
-        kind: `"pt"` for RLinf's layout, `"safetensors"` for relive's.
-        trajectories: New ids and trajectories, in order.
-        counter: The next id.
-        draws: The generator's state.
-        progress: Called with the number of trajectories written so far.
-    """
-    if kind == "pt":
-        rlinf.write(target, trajectories, counter, draws, progress)
-        return
-    sizes = target.sizes()
-    if NAME + "-wal" in sizes:  # a buffer had it open and was killed
-        Catalog(target.path).close()
-    old = {entry.id: entry for entry in read(target.path)[0]} if NAME in sizes else {}
-    if NAME not in sizes:
-        target.mark(SAVING)
-    entries, placed = [], SafetensorsSource(target)
-    for done, (id_, stored) in enumerate(trajectories, 1):
-        entries.append(_place(stored, id_, placed, old, sizes))
-        progress(done)
-    table = Table.of(entries)
-    publish(target, table, {"counter": counter, **({} if draws is None else {"draws": draws})})
-    for id_ in old.keys() - set(table.ids):
-        target.remove(file_name(id_))
-
-
-def publish(target: Folder, table: Table, facts: dict[str, Any]) -> None:
-    """Write the index of a directory whose files are complete."""
-    target.sync()
-    fresh = NAME + ".new"
-    for end in ("", "-journal"):
-        target.remove(fresh + end)
-    with contextlib.closing(Catalog(target.path, fresh, journal="DELETE")) as catalog:
-        catalog.add(table, {**facts, SAVED: "1"})
-    target.rename(fresh, NAME)
-    target.sync()
-    target.remove(SAVING)
-
-
-def _place(
-    stored: Stored, id_: int, target: SafetensorsSource, old: Mapping[int, Entry], sizes: Mapping[str, int]
-) -> Entry:
-    """Put one trajectory's file into `target`, under a new id; returns its entry. What is copied is checked.
-
-    `old` is what an earlier save put there, `sizes` are the files that are there.
-    """
-    source, folder, name, before = stored.source, target.folder, file_name(id_), old.get(id_)
-    parts, entry = ([], stored.entry) if isinstance(source, SafetensorsSource) else file_of(stored.block())
-    entry = entry._replace(id=id_)
-    if before == entry and sizes.get(name) == entry.bytes:
-        return entry
-    if before is not None and before != entry:
-        remedy = "save to an empty directory"
-        raise StorageError(message("an earlier checkpoint of this buffer", "another buffer's", folder.path, remedy))
-    folder.remove(name)
-    if not isinstance(source, SafetensorsSource):
-        folder.write(name, parts)
-        return entry
-    folder.link_or_copy(source.folder, file_name(stored.entry.id), name)
-    try:
-        target.block(entry)
-    except StorageError:
-        folder.remove(name)
-        raise
-    return entry
+        trajectories = zip(snapshot.table.ids, snapshot, strict=True)
+        checkpoints_of(layout, target.path).write(target, trajectories, counter, state, lambda done: None)
 
 
 # Loading -------------------------------------------------------------------------------------------------------------
-
-
-class Loaded(NamedTuple):
-    """A checkpoint that is open: what reads its files, its trajectories, and the generator, if it has one."""
-
-    source: Source
-    table: Table
-    draws: Draws | None
-
-    @property
-    def trajectories(self) -> Iterator[Stored]:
-        """All of them, in order."""
-        return (Stored(entry, self.source) for entry in self.table)
-
-
-def opened(path: str | os.PathLike[str], arena: Arena, share: tuple[int, int], allow_pickle: bool) -> Loaded:
-    """Open a checkpoint, relive's or RLinf's, of which a rank gets its share; the caller closes its source."""
-    folder = Folder(path)
-    try:
-        if rlinf.is_rlinf(folder):
-            return Loaded(*rlinf.opened(folder, arena, share, allow_pickle))
-        table, facts = read(folder.path)
-        draws = restored(facts["draws"], folder.path) if "draws" in facts else None
-        table, sizes = table.share(*share), folder.sizes()
-        for entry in table.take(~table.intact(sizes)):
-            name = file_name(entry.id)
-            got = f"{sizes.get(name, 'no file')}"
-            raise StorageError(message(f"a file of {entry.bytes} bytes", got, f"{folder.path}/{name}"))
-        return Loaded(SafetensorsSource(folder, arena), table, draws)
-    except BaseException:
-        folder.close()
-        raise
 
 
 def load(
@@ -299,13 +161,9 @@ def refresh(store: Store, path: str | os.PathLike[str], share: tuple[int, int], 
     Raises:
         StorageError: The directory has become unreadable; the store is unchanged.
     """
-    if store.source is None or rlinf.is_rlinf(store.source.folder):
-        before = store.index.ids
-        load(store, None, path, share, allow_pickle)
-        return before != store.index.ids
-    table, _ = read(store.source.folder.path)
-    with store.lock:
-        return store.follow(table.share(*share))
+    source, table, _ = opened(path, store.arena, share, allow_pickle, complete=False)
+    with contextlib.closing(source), store.lock:
+        return store.follow(table)
 
 
 def _staged(folder: Folder, source: Source, table: Table) -> Iterator[Entry]:

@@ -28,7 +28,6 @@ from ._layout import Fill
 from ._lifetime import Lifetime
 from ._store import Cache, Snapshot, Store
 from ._writer import Writer
-from .lerobot import is_lerobot
 from .selection import Selection
 from .trajectory import MAPPINGS, TENSORS, Trajectory, as_trajectory
 
@@ -118,7 +117,7 @@ class TrajectoryReplayBuffer:
         limit = memory.available_bytes() // 4 if cache_bytes is None else cache_bytes
         limit = check.integer(limit, f"{_NAME}(cache_bytes)", minimum=0)
         cached = check.flag(enable_cache, f"{_NAME}(enable_cache)")
-        self.trajectory_format = _arguments.file_format(trajectory_format)
+        self._format = _arguments.layout(trajectory_format)
         limits = (
             None if value is None else check.integer(value, f"{_NAME}({text})", minimum=1)
             for value, text in ((max_trajectories, "max_trajectories"), (max_bytes, "max_bytes"))
@@ -225,6 +224,11 @@ class TrajectoryReplayBuffer:
             return stored.block().trajectory()
 
         return self._repeated(load)
+
+    @property
+    def trajectory_format(self) -> str:
+        """What `save_checkpoint` writes."""
+        return self._format.name
 
     @property
     def rng(self) -> Any:
@@ -383,7 +387,7 @@ class TrajectoryReplayBuffer:
         path = _arguments.checkpoint(path, save_path, "save_path", "save_checkpoint")
         self.sync()
         with self._saving:
-            _directory.save(self._store, self._writer, path, self._draws, self.trajectory_format)
+            _directory.save(self._store, self._writer, path, self._draws, self._format)
 
     def load_checkpoint(
         self,
@@ -413,9 +417,6 @@ class TrajectoryReplayBuffer:
         """
         self._lifetime.check_open(loading=True)
         path = _arguments.checkpoint(path, load_path, "load_path", "load_checkpoint")
-        if is_lerobot(path):
-            remedy = "convert it with `relive convert`, or add what `from_lerobot` reads"
-            raise StorageError(message("a checkpoint of relive's or RLinf's", "LeRobot's data set", str(path), remedy))
         share = _arguments.share_of(is_distributed, local_rank, world_size)
         check.flag(allow_pickle, "TrajectoryReplayBuffer.load_checkpoint(allow_pickle)")
         with self._adding:

@@ -15,8 +15,9 @@ from .._base.types import Array, Float64, Int64
 from .._disk.files import TEMPORARY, Folder, empty_folder
 from .._schema.fields import is_image
 from ..errors import StorageError
+from ._block import entry_of
 from ._catalog import read
-from ._directory import entry_of, publish
+from ._checkpoint import publish
 from ._index import Table
 from ._layout import MOST_ID, file_name, id_of
 from ._source import SafetensorsSource

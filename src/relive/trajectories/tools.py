@@ -17,13 +17,11 @@ from .._base.memory import Arena
 from .._base.nests import nested
 from .._disk.files import empty_folder
 from ..errors import ArgumentError, message
-from . import lerobot
-from ._arguments import FORMATS
 from ._block import packed
-from ._directory import Loaded, opened, write
 from ._draws import Draws
 from ._layout import check_alike
 from ._store import Stored
+from .formats import Format, Loaded, Written, checkpoints_of, format_named, format_of, opened
 from .trajectory import Trajectory, as_trajectory
 
 Directory: TypeAlias = str | os.PathLike[str]
@@ -70,24 +68,35 @@ def convert(
     1
     >>> home.cleanup()
     """
-    kind, at = trajectory_format, "convert(trajectory_format)"
-    if kind not in (*FORMATS, "lerobot"):
-        raise ArgumentError(message("one of `'safetensors'`, `'pt'`", f"`{kind!r}`", at, "or `'lerobot'`"))
-    if lerobot.is_lerobot(source):
-        count = lerobot.count(source)
-        if kind == "lerobot":
-            episodes = lerobot.from_lerobot(source, videos=True)
-            return lerobot.to_lerobot(episodes, target, fps=fps, progress=_of(progress, count))
-        _write(_episodes(source), target, kind, count, None, _of(progress, count))
-        return count
-    with _opened([source], allow_pickle) as (found,):
-        count, ids = len(found.table), found.table.ids
-        if kind == "lerobot":
-            whole = (stored.block().trajectory() for stored in found.trajectories)
-            return lerobot.to_lerobot(whole, target, fps=fps, progress=_of(progress, count))
-        trajectories = zip(ids, found.trajectories, strict=True)
-        _write(trajectories, target, kind, max(ids, default=-1) + 1, found.draws, _of(progress, count))
-        return count
+    layout = format_named(trajectory_format, "convert(trajectory_format)")
+    found = format_of(source)
+    if found is not None and found.read is not None:
+        episodes = found.read(os.fspath(source))
+        count, stored, draws = episodes.count, _packed(episodes.trajectories), None
+        return _converted(layout, target, count, stored, count, draws, fps, progress)
+    with _opened([source], allow_pickle) as (checkpoint,):
+        ids = checkpoint.table.ids
+        stored = zip(ids, checkpoint.trajectories, strict=True)
+        counter = max(ids, default=-1) + 1
+        return _converted(layout, target, len(ids), stored, counter, checkpoint.draws, fps, progress)
+
+
+def _converted(
+    layout: Format,
+    target: Directory,
+    count: int,
+    stored: Iterable[tuple[int, Stored]],
+    counter: int,
+    draws: Draws | None,
+    fps: int,
+    progress: Progress | None,
+) -> int:
+    """Write what `convert` has read."""
+    written = _of(progress, count)
+    if layout.write is not None:
+        return layout.write((each.block().trajectory() for _, each in stored), os.fspath(target), fps, written)
+    _write(stored, target, layout, counter, draws, written)
+    return count
 
 
 def merge(
@@ -131,10 +140,11 @@ def merge(
     """
     if isinstance(sources, str | os.PathLike) or not sources:
         raise ArgumentError(message("a list of directories", f"`{sources!r}`", "merge(sources)"))
+    layout = format_named(trajectory_format, "merge(trajectory_format)", saved=True)
     with _opened(_by_rank(sources), allow_pickle) as ranks:
         every = [stored for found in ranks for stored in found.trajectories]
         every.sort(key=lambda stored: stored.entry.id)  # those of one id stay in the order of the ranks
-        _write(enumerate(every), target, trajectory_format, len(every), ranks[0].draws, _of(progress, len(every)))
+        _write(enumerate(every), target, layout, len(every), ranks[0].draws, _of(progress, len(every)))
         return len(every)
 
 
@@ -174,11 +184,12 @@ def split(
     >>> home.cleanup()
     """
     n = check.integer(n, "split(n)", minimum=1)
+    layout = format_named(trajectory_format, "split(trajectory_format)", saved=True)
     with _opened([source], allow_pickle) as (found,):
         if n > len(found.table):
             raise ArgumentError(message(f"at most {len(found.table)} trajectories", f"`{n}`", "split(n)"))
         first = enumerate(itertools.islice(found.trajectories, n))
-        _write(first, target, trajectory_format, n, found.draws, _of(progress, n))
+        _write(first, target, layout, n, found.draws, _of(progress, n))
         return n
 
 
@@ -242,14 +253,13 @@ def _by_rank(sources: Sequence[Directory]) -> list[Directory]:
     return sorted(sources, key=ranks.__getitem__) if len(ranks) == len(numbers) else list(sources)
 
 
-def _of(progress: Progress | None, total: int) -> Callable[[int], None]:
+def _of(progress: Progress | None, total: int) -> Written:
     return lambda done: None if progress is None else progress(done, total)
 
 
-def _episodes(source: Directory) -> Iterator[tuple[int, Stored]]:
-    """The episodes of one of LeRobot's data sets."""
+def _packed(trajectories: Iterable[Trajectory]) -> Iterator[tuple[int, Stored]]:
     arena = Arena()
-    for number, trajectory in enumerate(lerobot.from_lerobot(source, videos=True)):
+    for number, trajectory in enumerate(trajectories):
         block = packed(trajectory, arena, number)
         yield number, Stored(block.entry, None, block)
 
@@ -257,12 +267,12 @@ def _episodes(source: Directory) -> Iterator[tuple[int, Stored]]:
 def _write(
     trajectories: Iterable[tuple[int, Stored]],
     target: Directory,
-    kind: str,
+    layout: Format,
     counter: int,
     draws: Draws | None,
-    progress: Callable[[int], None],
+    written: Written,
 ) -> None:
     """Write trajectories, each with its new id, to a new directory."""
-    check.one_of(kind, FORMATS, "trajectory_format")
     with empty_folder(target) as folder:
-        write(folder, kind, trajectories, counter, None if draws is None else draws.state(), progress)
+        state = None if draws is None else draws.state()
+        checkpoints_of(layout, folder.path).write(folder, trajectories, counter, state, written)

@@ -1,0 +1,171 @@
+"""Layouts of directories of trajectories: which ones there are, and which one a directory has.
+
+A buffer saves and loads those with `Checkpoints`; `convert` reads and writes all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from .._base import check
+from .._base.frozen import Frozen
+from .._base.memory import Arena
+from .._disk.files import Folder
+from ..errors import ArgumentError, StorageError, message
+from ._draws import Draws
+from ._index import Table
+from ._source import Source
+from ._store import Stored
+from .trajectory import Trajectory
+
+Written = Callable[[int], None]  # called with the number of trajectories written so far
+
+
+class Loaded(NamedTuple):
+    """A checkpoint that is open: what reads its files, its trajectories, and the generator, if it has one."""
+
+    source: Source
+    table: Table
+    draws: Draws | None
+
+    @property
+    def trajectories(self) -> Iterator[Stored]:
+        """All of them, in order."""
+        return (Stored(entry, self.source) for entry in self.table)
+
+
+class Checkpoints(NamedTuple):
+    """How a layout keeps ids and the order of draws, so that buffers are saved in it and loaded from it.
+
+    Attributes:
+        open: Opens a directory of this layout, whose source has the folder from then on. It gets the folder; an arena
+            for what is read; a rank and the number of ranks, of which only that one's share is wanted; whether the
+            caller allows pickles; and whether all files have to be there, since no other process writes to it.
+        write: Writes trajectories into a folder that is empty, or has an earlier checkpoint of the same buffer. It gets
+            the folder; new ids and trajectories, in order; the next id; the generator's state; and a function to call
+            with the number of trajectories written so far.
+    """
+
+    open: Callable[[Folder, Arena, tuple[int, int], bool, bool], Loaded]
+    write: Callable[[Folder, Iterable[tuple[int, Stored]], int, str | None, Written], None]
+
+
+class Episodes(Frozen):
+    """The trajectories of a directory.
+
+    Attributes:
+        count: How many there are.
+        trajectories: All of them, read one after the other.
+    """
+
+    count: int
+    trajectories: Iterable[Trajectory]
+
+
+class Format(Frozen, kw_only=True):
+    """A layout of directories of trajectories.
+
+    Attributes:
+        name: What `convert(trajectory_format=...)` calls it.
+        title: Whose it is, in a sentence: "RLinf's".
+        holds: Called with a path: whether that directory has this layout.
+        read: Called with the path of such a directory: its trajectories. None: it cannot be read.
+        write: Called with trajectories, the path of a new directory, `fps`, and a function to call with the number of
+            trajectories written so far; returns how many trajectories or episodes it has written. None: it cannot be
+            written.
+        checkpoints: For layouts that keep ids and the order of draws, in place of `read` and `write`.
+
+    `register` has an example.
+    """
+
+    name: str
+    title: str
+    holds: Callable[[str], bool]
+    read: Callable[[str], Episodes] | None = None
+    write: Callable[[Iterable[Trajectory], str, int, Written], int] | None = None
+    checkpoints: Checkpoints | None = None
+
+
+_FORMATS: dict[str, Format] = {}
+
+
+def register(format: Format) -> None:
+    """Let `convert` read and write directories of a further layout.
+
+    Raises:
+        ArgumentError: There is another layout of this name.
+
+    >>> def read(path):
+    ...     names = sorted(os.listdir(path))
+    ...     arrays = (np.load(os.path.join(path, name)) for name in names)
+    ...     return Episodes(len(names), (Trajectory(rewards=array) for array in arrays))
+    >>> def holds(path):
+    ...     return os.path.isfile(os.path.join(path, "0000.npy"))
+    >>> register(Format(name="npy", title="a lab's", holds=holds, read=read))  # doctest: +SKIP
+    """
+    if format.name in _FORMATS:
+        raise ArgumentError(message("a name that no layout has", f"`{format.name}`", "register(format)"))
+    _FORMATS[format.name] = format
+
+
+def formats() -> list[Format]:
+    """All layouts, relive's own first."""
+    return list(_FORMATS.values())
+
+
+def format_named(name: str, at: str, *, saved: bool = False) -> Format:
+    """The layout of a name, which can be written; with `saved`, by a buffer.
+
+    Raises:
+        ArgumentError: There is none.
+    """
+    able = [each.name for each in formats() if each.checkpoints or (each.write and not saved)]
+    return _FORMATS[check.one_of(name, able, at)]
+
+
+def format_of(path: str | os.PathLike[str]) -> Format | None:
+    """The layout that a directory has, None if it has none of them."""
+    place = check.path(path, "$.path")
+    return next((each for each in formats() if each.holds(place)), None)
+
+
+def check_format(folder: Folder, wanted: Format, remedy: str) -> None:
+    """Refuse a directory of another layout.
+
+    Raises:
+        StorageError: It has another one.
+    """
+    found = format_of(folder.path)
+    if found is not None and found != wanted:
+        raise StorageError(message(f"an empty directory, or one of {wanted.title}", found.title, folder.path, remedy))
+
+
+def checkpoints_of(format: Format, at: str) -> Checkpoints:
+    """How a layout keeps checkpoints; `at` is the directory, for the error.
+
+    Raises:
+        StorageError: It has none.
+    """
+    if format.checkpoints is None:
+        able = " or ".join(each.title for each in formats() if each.checkpoints)
+        remedy = "convert it with `relive convert`, or add its trajectories"
+        raise StorageError(message(f"a checkpoint of {able}", f"{format.title} layout", at, remedy))
+    return format.checkpoints
+
+
+def opened(
+    path: str | os.PathLike[str], arena: Arena, share: tuple[int, int], allow_pickle: bool, *, complete: bool = True
+) -> Loaded:
+    """Open a checkpoint, of which a rank gets its share; the caller closes its source.
+
+    Raises:
+        StorageError: The directory is no checkpoint, or damaged.
+    """
+    checkpoints, folder = checkpoints_of(format_of(path) or formats()[0], os.fspath(path)), Folder(path)
+    try:
+        return checkpoints.open(folder, arena, share, allow_pickle, complete)
+    except BaseException:
+        folder.close()
+        raise
