@@ -395,7 +395,7 @@ DAMAGED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damaged_descriptions_are_damage(case: str) -> None:
-    from relive.checkpoints._manifest import damaged
+    from relive._disk.json_files import damaged
     from relive.checkpoints._saved_as import built
 
     facts = DAMAGED[case]

@@ -9,6 +9,7 @@ import numpy as np
 from .._base.arrays import ArraySpec, Memory
 from .._base.capabilities import completed
 from .._base.types import Array, Int64
+from .._disk.json_files import damaged
 from .._flow.limit import BEFORE, BEGUN, NAME, SPEC
 from .._ring import kernels
 from .._ring.lanes import HEAD, OLDEST, READY
@@ -16,7 +17,6 @@ from .._ring.ring import BOOKKEEPING
 from ..errors import StorageError, message
 from ..samplers import Sampler
 from ._lanes import Lanes
-from ._manifest import damaged
 
 
 def check_fresh(memory: Memory) -> None:

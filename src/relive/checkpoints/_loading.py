@@ -21,6 +21,7 @@ from .._buffer.arguments import choice, generator, integers
 from .._buffer.choices import Choices
 from .._buffer.core import Core, opened
 from .._disk.files import Folder
+from .._disk.json_files import damaged
 from .._flow.limiter import RateLimiter
 from .._ring import kernels
 from .._ring.lanes import BOUNDARIES, HEAD, distinct, rows_of
@@ -33,7 +34,6 @@ from ..storage import Ram, Storage
 from . import _manifest
 from ._filling import check_fresh, check_sampler, fill_limiter, fill_ring, fill_sampler
 from ._lanes import MOST
-from ._manifest import damaged
 from ._names import CLOCK, LAST_IDS, LAST_WEIGHTS, LIMITER
 from ._reading import OpenSave
 from ._saved_as import built, not_given

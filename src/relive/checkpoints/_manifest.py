@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from .._base.frozen import Frozen
-from .._disk.files import Folder, json_in, read_at, size_of
+from .._disk import json_files
+from .._disk.files import Folder
+from .._disk.json_files import damaged
 from .._ring.lanes import sizes_in
-from ..errors import ArgumentError, CorruptionError, StorageError, event, message
+from ..errors import ArgumentError, StorageError, message
 
 FORMATS = ("relive.buffer.1", "relive.buffer.2")  # the second: lanes have more rows than they keep steps
 MOST_FILES = 32  # of steps
 COUNTS = ("drawn", "updates", "stale_updates", "slow_adds")
 _MOST = 1 << 20
 _DIGITS = 10
-_CHECKSUM = b',\n "checksum": '
 
 
 class File(Frozen):
@@ -80,14 +77,10 @@ class Manifest(Frozen, kw_only=True):
         rows, steps, _ = sizes_in(self.choices)
         form = FORMATS[rows > steps]
         facts = {"format": form, **vars(self), "state": vars(self.state), "steps": [vars(f) for f in self.steps]}
-        text = json.dumps(facts, indent=1, allow_nan=False).encode().removesuffix(b"\n}")
-        if len(text) > _MOST - 100:
+        text = json_files.dumped(facts)
+        if len(text) > _MOST:
             raise ArgumentError(message("a schema of fewer fields", f"a manifest of {len(text)} bytes", "$"))
-        return text + _last_of(text)
-
-
-def _last_of(text: bytes) -> bytes:
-    return b"%s%d\n}\n" % (_CHECKSUM, zlib.crc32(text))
+        return text
 
 
 def manifest_name(number: int) -> str:
@@ -129,31 +122,12 @@ def read(folder: Folder, number: int) -> Manifest:
     """
     name = manifest_name(number)
     at = f"{folder.path}/{name}"
-    with folder.reading(name) as fd:
-        size = size_of(fd)
-        if size > _MOST:
-            raise CorruptionError(message(f"a manifest of at most {_MOST} bytes", f"{size}", at))
-        raw = read_at(fd, 0, size)
+    facts = json_files.read(folder, name, _MOST)
     with damaged(at):
-        text = raw.rpartition(_CHECKSUM)[0]
-        if raw != text + _last_of(text):
-            raise ValueError("it does not match its checksum")
-        facts = json_in(text + b"}")
         if facts["format"] not in FORMATS:
             remedy = "a later version of relive wrote it"
             raise StorageError(message(f"the format `{FORMATS[-1]}`", f"`{str(facts['format'])[:40]}`", at, remedy))
         return _manifest(facts, number)
-
-
-@contextlib.contextmanager
-def damaged(at: str) -> Iterator[None]:
-    """Turn what damaged facts raise into a `CorruptionError` about `at`."""
-    try:
-        yield
-    except StorageError:
-        raise
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise CorruptionError(event(f"Invalid contents ({str(error)[:80]})", at)) from None
 
 
 def _manifest(facts: dict[str, Any], number: int) -> Manifest:

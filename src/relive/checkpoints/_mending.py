@@ -12,6 +12,7 @@ import numpy as np
 
 from .._base.types import Bool
 from .._disk.files import Folder
+from .._disk.json_files import damaged
 from .._disk.tensors import TensorReader
 from .._ring.lanes import CUTS, HELD, STEP, distinct
 from .._ring.plans import Window
@@ -20,7 +21,7 @@ from ..errors import StorageError
 from ..items._columns import lookback_of
 from . import _manifest
 from ._lanes import Lanes
-from ._manifest import File, damaged
+from ._manifest import File
 from ._names import name_of
 from ._reading import OpenSave
 from ._saving import Part

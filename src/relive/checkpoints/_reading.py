@@ -11,6 +11,7 @@ from .._base.generators import generator_of
 from .._base.priorities import valid
 from .._base.types import Array, Int64
 from .._disk.files import Folder
+from .._disk.json_files import damaged
 from .._disk.tensors import Tensor, TensorReader
 from .._ring import kernels
 from .._ring.lanes import HEAD, sizes_in
@@ -19,7 +20,7 @@ from ..errors import CorruptionError, event, message
 from ..schema import Column, Schema
 from . import _manifest
 from ._lanes import Lanes, lanes_of
-from ._manifest import File, Manifest, damaged
+from ._manifest import File, Manifest
 from ._names import COUNTERS, LAST_IDS, LAST_WEIGHTS, NEXT, VALUES, WHOLE, name_of
 from ._saving import Basis, Part
 from ._schemas import schema_of

@@ -13,6 +13,7 @@ from .._base.capabilities import completed
 from .._base.frozen import Frozen
 from .._base.types import Array, Float64, Int64
 from .._disk.files import TEMPORARY, Folder
+from .._disk.json_files import damaged
 from .._disk.tensors import TensorReader
 from .._ring.lanes import CUTS, END, FIRST, HISTORY, LOST, STEP, STEPS, TERMINATED, TRUNCATED
 from .._ring.recount import steps_in
@@ -22,7 +23,7 @@ from ..samplers import Sampler
 from ..schema import Column, Schema
 from . import _manifest
 from ._lanes import Lanes
-from ._manifest import Manifest, damaged
+from ._manifest import Manifest
 from ._names import name_of
 from ._reading import OpenSave
 from ._saved_as import built, text_of

@@ -9,13 +9,13 @@ import numpy as np
 
 from .._base.frozen import Frozen
 from .._disk.files import Folder, empty_folder
+from .._disk.json_files import damaged
 from ..errors import StorageError, event
 from ..items import Item
 from ..samplers import Sampler
 from ..storage import Ram
 from . import _manifest
 from ._loading import Loading
-from ._manifest import damaged
 from ._mending import Mended
 from ._reading import OpenSave
 from ._saved_as import built, not_given

@@ -9,7 +9,6 @@ ones, so it may be ahead, never behind; and only where the directory has this sh
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import threading
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .._base.types import Int64
+from .._disk import json_files
 from .._disk.files import Folder
 from ..buffer import ReplayBuffer
 from ..checkpoints import _manifest
@@ -247,12 +247,9 @@ def _facts(path: str, shard: int, num_envs: int) -> tuple[list[int], Ids, dict[s
 
 def write_json(path: str, name: str, facts: dict[str, Any]) -> None:
     """Replace a file, durably."""
-    folder = Folder(path, create=True)
-    try:
-        folder.write(name, [json.dumps(facts).encode()])
+    with contextlib.closing(Folder(path, create=True)) as folder:
+        folder.write(name, [json_files.dumped(facts)])
         folder.sync()
-    finally:
-        folder.close()
 
 
 def read_json(path: str, name: str) -> dict[str, Any]:
@@ -261,15 +258,8 @@ def read_json(path: str, name: str) -> dict[str, Any]:
     Raises:
         StorageError: It is not there, or damaged.
     """
-    at = os.path.join(path, name)
-    try:
-        with open(at, "rb") as file:
-            found = json.loads(file.read(_MOST))
-    except FileNotFoundError:
-        remedy = "give the directory that `Shards.save` was given, or `save_dir`"
-        raise StorageError(message(f"a directory of shards, with `{name}`", "none", path, remedy)) from None
-    except (OSError, ValueError) as error:
-        raise CorruptionError(event(f"Could not read the file ({error})", at)) from None
-    if not isinstance(found, dict):
-        raise CorruptionError(event("Damaged", at))
-    return found
+    with contextlib.closing(Folder(path)) as folder:
+        if folder.size(name) is None:
+            remedy = "give the directory that `Shards.save` was given, or `save_dir`"
+            raise StorageError(message(f"a directory of shards, with `{name}`", "none", path, remedy))
+        return json_files.read(folder, name, _MOST, plain=True)
