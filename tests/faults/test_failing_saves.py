@@ -153,6 +153,11 @@ def test_directories_of_others_are_refused(folder: Path) -> None:
     for call in (lambda: buffer.save(folder / "rollouts"), lambda: relive.load(folder / "rollouts")):
         with pytest.raises(StorageError, match="Expected"):
             call()
+    (folder / "shards").mkdir()
+    (folder / "shards" / "shards.json").touch()
+    for path, kind in (("rollouts", "trajectories"), ("shards", "saves of `Shards`")):
+        with pytest.raises(StorageError, match=f"got {kind}"):
+            buffer.save(folder / path)
     (folder / "file").touch()
     for path in ("file", "none"):
         with pytest.raises(StorageError, match="a directory"):

@@ -17,6 +17,7 @@ from .._base.frozen import Frozen
 from .._base.types import Int64
 from .._buffer.core import Core
 from .._disk.files import TEMPORARY, Folder
+from .._disk.kinds import SAVES, check_kind
 from .._disk.tensor_writer import TensorWriter, portions_of
 from .._disk.tensors import Tensor
 from ..errors import CorruptionError, ReliveError, StorageError, event, message
@@ -199,9 +200,7 @@ def manifests_of(folder: Folder, identity: str) -> list[Manifest]:
     Raises:
         StorageError: They are another buffer's, or all are damaged.
     """
-    if strangers := [name for name in folder.sizes() if name.startswith("index.sqlite")]:
-        what = message("an empty directory, or one of this buffer's saves", f"`{strangers[0]}`", folder.path)
-        raise StorageError(what)
+    check_kind(folder, SAVES)
     found, damage = [], None
     for number in _manifest.numbers(folder):
         try:

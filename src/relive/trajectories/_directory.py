@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from .._disk.files import TEMPORARY, Folder
-from ..checkpoints._manifest import number_of
+from .._disk.kinds import TRAJECTORIES, check_kind
 from ..errors import StorageError, event, message
 from ._block import entry_of, file_of
 from ._catalog import NAME, SAVED, SAVING, Catalog, read
@@ -44,7 +44,7 @@ def open_directory(store: Store, path: str, queue_bytes: int) -> tuple[Writer, s
     with contextlib.ExitStack() as undo:
         folder = Folder(path, create=True)
         undo.callback(folder.close)
-        _refuse_saves(folder)
+        check_kind(folder, TRAJECTORIES)
         check_format(folder, OWN, "load it with `load_checkpoint`, or convert it with `relive.trajectories.convert`")
         folder.lock("close the buffer that writes to it, or load the directory with `load_checkpoint`")
         # A previous process may have died before its last writes were synced.
@@ -93,13 +93,6 @@ def open_directory(store: Store, path: str, queue_bytes: int) -> tuple[Writer, s
     return writer, event("Recovered after an unclean shutdown", folder.path, done) if done else None
 
 
-def _refuse_saves(folder: Folder) -> None:
-    """A `ReplayBuffer` could not save any more beside trajectories."""
-    if any(number_of(name) is not None for name in folder.sizes()):
-        wanted, remedy = "an empty directory, or one of trajectories", "choose another directory"
-        raise StorageError(message(wanted, "a `ReplayBuffer`'s saves", folder.path, remedy))
-
-
 def _count(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
@@ -117,7 +110,7 @@ def save(store: Store, writer: Writer | None, path: str | os.PathLike[str], draw
         with store.settled():
             snapshot, counter, state = held.enter_context(store.saving()), store.counter, draws.state()
         target = held.enter_context(contextlib.closing(Folder(path, create=True)))
-        _refuse_saves(target)
+        check_kind(target, TRAJECTORIES)
         check_format(target, layout, "save to another directory, or in that layout by `trajectory_format`")
         if layout is OWN:
             if writer is not None and os.path.samefile(target.path, writer.folder.path):
