@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relive.errors import SchemaError, StorageError
+from relive.errors import CorruptionError, SchemaError, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, verify
 from relive.trajectories._block import parse
 from relive.trajectories._catalog import NAME, Catalog, read
@@ -388,7 +388,7 @@ def test_a_state_of_draws_with_one_lie(
 ) -> None:
     told = state_of(kind)
     change(told)
-    with pytest.raises(StorageError, match=f"Invalid generator state .*({text})"):
+    with pytest.raises(CorruptionError, match=f"Invalid contents .*({text})"):
         resumed(tmp_path, told)
 
 
@@ -396,5 +396,5 @@ def test_a_state_of_draws_with_one_lie(
 def test_a_state_that_is_not_torchs(state: Any, tmp_path: Path) -> None:
     told = json.loads(Draws.torch(3).state())
     assert len(resumed(tmp_path, told)) == 1
-    with pytest.raises(StorageError, match="Invalid generator state"):
+    with pytest.raises(CorruptionError, match="Invalid contents"):
         resumed(tmp_path, {**told, "state": state})

@@ -17,8 +17,9 @@ from .._base.nests import Path, nested
 from .._base.types import Array
 from .._disk import safetensors
 from .._disk.files import Folder, read_at, reported, size_of
+from .._disk.json_files import damaged
 from .._ring import kernels
-from ..errors import SchemaError, StorageError, event, message
+from ..errors import CorruptionError, SchemaError, StorageError, message
 from ._layout import (
     CHECKSUMS,
     DTYPES,
@@ -189,19 +190,17 @@ def parse(head: bytes, size: int, name: str, id_: int = 0) -> Block:
     Every number is checked before it is used.
 
     Raises:
-        StorageError: The file is not a trajectory of relive's, or damaged.
+        CorruptionError: The file is not a trajectory of relive's, or damaged.
     """
-    try:
+    with damaged(name):
         tensors, facts = safetensors.parsed(head, size)
         if facts["format"] != FORMAT:
             raise ValueError(f"unknown format {facts['format']!r}"[:80])
         layout, length, width = _described_by(tensors, facts)
         metadata = from_json(facts["metadata"]) if "metadata" in facts else {}
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise StorageError(event(f"Invalid trajectory file ({str(error)[:80]})", name)) from None
     nbytes = len(head) + plan_of(layout, length, width).nbytes
     if nbytes != size:
-        raise StorageError(message(f"a file of {nbytes} bytes", f"{size}", name))
+        raise CorruptionError(message(f"a file of {nbytes} bytes", f"{size}", name))
     given = int(facts["max_episode_length"]), facts["model_weights_id"]
     return Block(Entry(id_, length, width, layout, len(head), size, zlib.crc32(head), *given), {}, metadata)
 

@@ -10,7 +10,7 @@ import numpy as np
 from .._base.extras import needs
 from .._base.generators import generator_of, state_of
 from .._base.types import Int64
-from ..errors import StorageError, event
+from .._disk.json_files import damaged
 
 
 class Draws:
@@ -36,12 +36,16 @@ class Draws:
 
         Raises:
             MissingExtra: PyTorch is not installed.
+            ValueError: It is no state of its generators.
         """
         with needs("torch", "TrajectoryReplayBuffer.load_checkpoint"):
             import torch
         generator = torch.Generator().manual_seed(seed)
         if state is not None:
-            generator.set_state(torch.from_numpy(np.frombuffer(bytes.fromhex(state), np.uint8).copy()))
+            try:
+                generator.set_state(torch.from_numpy(np.frombuffer(bytes.fromhex(state), np.uint8).copy()))
+            except RuntimeError as error:
+                raise ValueError(str(error)) from None
         return cls(generator, seed, drawn=state is not None)
 
     def integers(self, below: int, n: int) -> Int64:
@@ -66,21 +70,16 @@ def restored(text: str, path: str) -> Draws:
     """Draws that continue from a saved state, which was read from `path`.
 
     Raises:
-        StorageError: The text is not a valid state.
+        CorruptionError: The text is not a valid state.
     """
-    try:
+    with damaged(path):
         saved: Any = json.loads(text)
+        seed = saved["seed"]
+        if type(seed) is not int or not -(2**63) <= seed < 2**64:
+            raise ValueError(f"invalid seed {seed!r}"[:60])
         if saved["kind"] == "torch":
-            return Draws.torch(_checked(saved["seed"]), saved["state"])
-        return Draws(generator_of(saved["state"]), _checked(saved["seed"]), drawn=True)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
-        raise StorageError(event(f"Invalid generator state ({str(error)[:60]})", path)) from None
-
-
-def _checked(seed: Any) -> int:
-    if type(seed) is not int or not -(2**63) <= seed < 2**64:
-        raise ValueError(f"invalid seed {seed!r}"[:60])
-    return seed
+            return Draws.torch(seed, saved["state"])
+        return Draws(generator_of(saved["state"]), seed, drawn=True)
 
 
 def _seed_of(rng: np.random.Generator) -> int:

@@ -22,7 +22,7 @@ from .._base.types import Array, Int64
 from .._disk.files import Folder, at_once, kept_open, let_go, read_into, reported, size_of
 from .._ring import kernels
 from .._ring.plans import RowsRead
-from ..errors import StorageError, event, message
+from ..errors import CorruptionError, StorageError, event, message
 from ._block import Block, memory_of, read_header
 from ._index import Table
 from ._layout import Entry, Layout, Plan, file_name
@@ -148,7 +148,8 @@ class Source(Protocol):
         """Read single rows of trajectories with the same fields: each row of those in `outs` goes to its target there.
 
         Raises:
-            StorageError: A file is missing, has another size, or a row does not match its checksum.
+            CorruptionError: A file has another size, or a row does not match its checksum.
+            StorageError: A file is missing.
         """
         ...
 
@@ -186,17 +187,17 @@ class SafetensorsSource:
             except MemoryError as error:  # possibly a sparse file that claims a huge size
                 raise StorageError(message("a file that fits in memory", f"{found.bytes} bytes", at)) from error
             if not read_into(fd, found.start, [array.reshape(-1).view(np.uint8).data for array in arrays]):
-                raise StorageError(event(f"The file ends before its {found.bytes} bytes", at))
+                raise CorruptionError(event(f"The file ends before its {found.bytes} bytes", at))
         *fields, padding, table, mark = arrays
-        checksum = zlib.crc32(table.tobytes(), found.checksum)
+        checksum = zlib.crc32(table.data, found.checksum)
         found = found._replace(checksum=checksum)
         block = Block(found, dict(zip((c.path for c in stored), fields, strict=True)), header.metadata)
         bad = np.argwhere(block.checksums != table)
         if len(bad) or padding.any() or checksum != mark[0]:
             where = f"Row {bad[0][0]} of `{'.'.join(stored[bad[0][1]].path)}`" if len(bad) else "The header"
-            raise StorageError(event(f"{where} does not match its checksum", at))
+            raise CorruptionError(event(f"{where} does not match its checksum", at))
         if found != entry:
-            raise StorageError(event(_mismatch(entry, checksum), at))
+            raise CorruptionError(event(_mismatch(entry, checksum), at))
         return block
 
     def metadata(self, entry: Entry) -> Metadata:
@@ -222,7 +223,8 @@ class SafetensorsSource:
         """Read single rows of many trajectories, of a bounded number at once.
 
         Raises:
-            StorageError: A file is missing, has another size, or a row does not match its checksum.
+            CorruptionError: A file has another size, or a row does not match its checksum.
+            StorageError: A file is missing.
         """
         most, count = at_once(), len(wanted.table)
         for first in range(0, count, most):
@@ -277,7 +279,7 @@ class SafetensorsSource:
         with reported(self._at(table, k), "read the file"):
             found = size_of(fd)
         if found != size:
-            raise StorageError(message(f"a file of {size} bytes", f"{found}", self._at(table, k)))
+            raise CorruptionError(message(f"a file of {size} bytes", f"{found}", self._at(table, k)))
         return True
 
     def _keep_narrow(self, table: Table, files: list[_File]) -> None:
@@ -320,7 +322,7 @@ class SafetensorsSource:
         if not any(layout is known for known in self._checked):
             at = self._at(table, 0)
             if read_header(file, at).entry.layout != layout:
-                raise StorageError(event(_mismatch(table[0], int(table.records["checksum"][0])), at))
+                raise CorruptionError(event(_mismatch(table[0], int(table.records["checksum"][0])), at))
             self._checked.append(layout)
 
     def _check_marks(self, table: Table, handles: Int64, offsets: Int64, new: Int64) -> None:
@@ -332,7 +334,7 @@ class SafetensorsSource:
         other = np.flatnonzero(marks[:, 0] != table.records["checksum"][new])
         if len(other):
             k = int(new[other[0]])
-            raise StorageError(event(_mismatch(table[k], int(marks[other[0], 0])), self._at(table, k)))
+            raise CorruptionError(event(_mismatch(table[k], int(marks[other[0], 0])), self._at(table, k)))
 
     def _fill(self, wanted: Rows, files: list[_File], new: Int64, outs: Mapping[Path, Array]) -> None:
         """Read rows of open files: one call reads all rows of a field, whatever the files' lengths."""
@@ -368,7 +370,7 @@ class SafetensorsSource:
             if failed >= 0 or len(bad):
                 first = int(read[failed if failed >= 0 else bad[0]])
                 what = f"Row {int(rows[first])} of `{'.'.join(path)}` does not match its checksum"
-                raise StorageError(event(what, self._at(table, int(which[first]))))
+                raise CorruptionError(event(what, self._at(table, int(which[first]))))
 
 
 def _mismatch(entry: Entry, checksum: int) -> str:
