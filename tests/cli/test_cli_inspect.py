@@ -64,9 +64,24 @@ def test_verify_reads_every_byte(directory, capsys):
         raw[place] ^= 4
 
 
+@pytest.mark.parametrize("other", [None, "notes.txt", "steps-00000000-1.safetensors"])  # the last: of a killed save
+@pytest.mark.parametrize("command", ["inspect", "verify", "salvage"])
+def test_a_directory_with_nothing_of_relive_is_said(command, other, tmp_path, capsys):
+    source, target = tmp_path / "source", tmp_path / "target"
+    paths = [str(source), str(target)][: 2 if command == "salvage" else 1]
+    assert main([command, *paths]) == 2
+    assert f"Expected a directory, got none - at `{source}`" in capsys.readouterr().err
+    source.mkdir()
+    if other:
+        (source / other).write_bytes(b"")
+    assert main([command, *paths]) == 2
+    wanted = f"Expected a complete save of a buffer, or trajectories, got neither - at `{source}`"
+    assert capsys.readouterr().err == f"relive: {wanted}\n"
+    assert not target.exists()
+
+
 @pytest.mark.parametrize("command", ["inspect", "verify"])
-def test_a_directory_without_trajectories_is_said(command, tmp_path, capsys):
+def test_trajectories_without_their_index_are_said(command, tmp_path, capsys):
+    (tmp_path / "trajectory_000000000000.safetensors").write_bytes(b"")
     assert main([command, str(tmp_path)]) == 2
     assert "Expected an index, got none" in capsys.readouterr().err
-    assert main([command, str(tmp_path / "nowhere")]) == 2
-    assert "Expected a directory, got none" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,9 @@ from relive.checkpoints import inspection
 from relive.checkpoints import salvage as salvaging
 from relive.cli import _report
 from relive.cli.terminal import INTERRUPTED, console, interruptible, progress, say, say_files
+from relive.errors import StorageError, message
+from relive.trajectories._catalog import NAME as INDEX
+from relive.trajectories._layout import id_of
 
 Report = Callable[[int, int], None]
 
@@ -44,7 +48,7 @@ def inspect(
     """
     screen = console()
     healthy = True
-    if inspection.is_saved(directory):
+    if _is_saved(directory):
         saved = inspection.inspect(directory, number)
         screen.print(_summary_of_save(saved))
         table = Table("field", "dtype", "shape", "bytes")
@@ -81,7 +85,7 @@ def verify(directory: tyro.conf.Positional[Path]) -> int:
         directory: The directory.
     """
     screen = console()
-    saved = inspection.is_saved(directory)
+    saved = _is_saved(directory)
 
     def read(report: Report) -> list[str]:
         if saved:
@@ -119,7 +123,7 @@ def salvage(
         target: Directory to write, new or empty.
     """
     screen = console()
-    if inspection.is_saved(source):
+    if _is_saved(source):
         found = salvaging.salvage(source, target)
         for problem in found.problems:
             say(screen, problem)
@@ -137,6 +141,19 @@ def salvage(
         say(screen, reason)
     say(screen, f"{done - len(bad)} of {done} trajectories written to {target}.")
     return 0
+
+
+def _is_saved(directory: Path) -> bool:
+    """Whether a directory has saves of a buffer; else it has trajectories.
+
+    Raises:
+        StorageError: It has neither, or cannot be read.
+    """
+    saved = inspection.is_saved(directory)
+    if not saved and not any(name == INDEX or id_of(name) is not None for name in os.listdir(directory)):
+        wanted = "a complete save of a buffer, or trajectories"
+        raise StorageError(message(wanted, "neither", os.path.abspath(directory)))
+    return saved
 
 
 def _watched(screen: Console, label: str, read: Callable[[Report], list[str]]) -> tuple[list[str] | None, int]:
