@@ -15,7 +15,7 @@ from ._base.forks import importing
 from ._base.types import Array, Float64, Int64
 from ._buffer import drawing, stored
 from ._buffer.adding import shadow
-from ._buffer.arguments import choice, generator, readable
+from ._buffer.arguments import choice, generator, hinting_at_sb3, readable
 from ._buffer.choices import Choices
 from ._buffer.core import CLOSED, Core, forked, opened
 from ._buffer.stats import Stats
@@ -75,6 +75,7 @@ class ReplayBuffer:
     ((4, 3), [0, 0, 0, 0])
     """
 
+    @hinting_at_sb3
     def __init__(
         self,
         schema: Schema,

@@ -35,7 +35,8 @@ _BOOL = np.dtype(bool)
 _FIRST = np.zeros(1, np.int64)
 _FLAGS = (bool, np.bool_)
 _SB3_LOOP = (
-    "call `buffer.add` in a loop of your own, with `truncated[i] = infos[i].get('TimeLimit.truncated', False)`, "
+    "its algorithms take `replay_buffer_class=relive.sb3.ReplayBuffer`; in a loop of your own call `buffer.add`, with "
+    "`truncated[i] = infos[i].get('TimeLimit.truncated', False)`, "
     "`terminated = dones & ~truncated`, and `next_obs[i] = infos[i]['terminal_observation']` where `dones[i]`"
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import runpy
 import warnings
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -25,12 +26,26 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 import relive
 from relive.errors import ArgumentError, NotEnoughData, ReliveWarning
+from relive.gymnasium import Recorder
 from relive.sb3 import HerReplayBuffer, PrioritizedDQN, ReplayBuffer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The last trajectory in the replay buffer:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*steps do not continue their stream:relive.errors.ReliveWarning"),
 ]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: DQN("MlpPolicy", envs_of(), replay_buffer_class=relive.ReplayBuffer),
+        lambda: Recorder(envs_of(), relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 10)),
+    ],
+    ids=["the core's buffer in an algorithm", "its environments in a recorder"],
+)
+def test_what_does_not_fit_names_the_class_that_does(call: Callable[[], object]) -> None:
+    with pytest.raises(ArgumentError, match=r"Stable-Baselines3.*`(replay_buffer_class=)?relive.sb3.ReplayBuffer`"):
+        call()
 
 
 @pytest.mark.parametrize(("way", "n"), pairs(product(("box", "dict"), (False, True)), [1, 3, 3, 1]))

@@ -144,6 +144,16 @@ LIMITERS = [
 BUFFERS = [
     ("ReplayBuffer, no schema", ArgumentError, lambda b: relive.ReplayBuffer({'obs': F()}, 10),
      "Expected a `Schema`, got `dict` - at `ReplayBuffer(schema)`"),
+    ("ReplayBuffer, as Stable-Baselines3 makes its buffers", ArgumentError,
+     lambda b: relive.ReplayBuffer(
+         10, spaces.Box(0, 1, (3,)), spaces.Discrete(2), device="cpu", n_envs=1, optimize_memory_usage=False),
+     "Expected a `Schema` and a capacity, got the arguments of Stable-Baselines3's buffers - at `ReplayBuffer`: use "
+     "`relive.sb3.ReplayBuffer`"),
+    ("ReplayBuffer, the same by name", ArgumentError,
+     lambda b: relive.ReplayBuffer(
+         buffer_size=10, observation_space=spaces.Dict({}), action_space=spaces.Discrete(2), device="auto"),
+     "Expected a `Schema` and a capacity, got the arguments of Stable-Baselines3's buffers - at `ReplayBuffer`: use "
+     "`relive.sb3.ReplayBuffer`"),
     ("ReplayBuffer, the schema's class", ArgumentError, lambda b: relive.ReplayBuffer(relive.Schema, 10),
      "Expected a `Schema`, got `type` - at `ReplayBuffer(schema)`"),
     ("ReplayBuffer, capacity zero", ArgumentError, lambda b: relive.ReplayBuffer(schema(), 0),

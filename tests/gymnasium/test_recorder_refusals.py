@@ -55,7 +55,7 @@ def nameless() -> SyncVectorEnv:
 CONSTRUCTORS = {
     "Stable-Baselines3": (DummyVecEnv, None,
      "Expected a Gymnasium environment, got `DummyVecEnv`, a Stable-Baselines3 `VecEnv`, whose `step` returns four "
-     "values - at `Recorder(env)`: call `buffer.add` in a loop of your own"),
+     "values - at `Recorder(env)`: its algorithms take `replay_buffer_class=relive.sb3.ReplayBuffer`; in a loop "),
     "no environment": (lambda: 3, None,
      "Expected a `gymnasium.Env`, a `gymnasium.vector.VectorEnv`, or an environment with `num_envs`, got `3` - at "),
     "a class": (lambda: Counting, None,

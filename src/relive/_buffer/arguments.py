@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -27,6 +29,25 @@ METHODS = {
     "storage": ("open",),
     "limiter": ("least", "most"),
 }
+
+_Given = ParamSpec("_Given")
+
+
+def hinting_at_sb3(construct: Callable[_Given, None]) -> Callable[_Given, None]:
+    """A constructor that says which class Stable-Baselines3 wants, where it is called as its own buffers are.
+
+    Python would refuse one of the keywords, and name no remedy.
+    """
+
+    @wraps(construct)
+    def hinting(*args: _Given.args, **choices: _Given.kwargs) -> None:
+        space = args[2] if len(args) > 2 else choices.get("observation_space")
+        if any(base.__module__.startswith(("gymnasium.spaces", "gym.spaces")) for base in type(space).__mro__):
+            wanted, got = "a `Schema` and a capacity", "the arguments of Stable-Baselines3's buffers"
+            raise ArgumentError(message(wanted, got, "ReplayBuffer", "use `relive.sb3.ReplayBuffer`"))
+        construct(*args, **choices)
+
+    return hinting
 
 
 def choice(value: Any, default: Any, role: str, at: str) -> Any:

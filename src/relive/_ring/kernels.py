@@ -96,5 +96,5 @@ def warn_once() -> None:
         "relive runs on its NumPy kernels, many times slower than the native ones, which were not installed with it. "
         f"Reinstall it from a wheel that has them, or where a C++ compiler is; {VARIABLE}=numpy accepts this.",
         ReliveWarning,
-        stacklevel=3,
+        stacklevel=4,  # the constructor is wrapped
     )
