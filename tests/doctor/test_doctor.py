@@ -211,6 +211,15 @@ def test_an_unknown_or_broken_pipeline_has_status_2(
     assert text in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "one"),
+    [(["--modes", "same_step"], "--mode"), (["--modes=next_step"], "--mode"), (["--n-steps", "3"], "--n-step")],
+)
+def test_the_plural_of_an_option_names_the_option(words: list[str], one: str, capsys: Any) -> None:
+    assert main(["doctor", "relive", *words]) == 2
+    assert f"Expected `{one}`, got `{one}s` - at `relive doctor`: give one, or " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["stable_baselines3", "tianshou", "cpprb", "torchrl", "torch"])
 def test_a_missing_library_is_named(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     short = {"stable_baselines3": "sb3", "torch": "fasttd3"}.get(name, name)

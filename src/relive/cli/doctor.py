@@ -14,11 +14,14 @@ import relive
 from relive._base.extras import needs
 from relive.cli import _page
 from relive.cli.terminal import columns, console
+from relive.errors import ArgumentError, message
 
 if TYPE_CHECKING:
     from relive.doctor import Report
 
 MODES = ("next_step", "same_step", "disabled")
+# How `examine` calls them, which takes several of each.
+PLURALS = ("--modes", "--n-steps")
 TITLES = {"A": "A. Items", "B": "B. Streams", "C": "C. Priorities", "D": "D. Draws", "E": "E. Threads"}
 NOTES = {
     "A": "Wrong items, of those stored after 120 calls in two environments.",
@@ -78,7 +81,15 @@ def doctor(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`relive doctor ARGUMENTS`."""
+    """`relive doctor ARGUMENTS`.
+
+    Raises:
+        ArgumentError: An option has the name of an argument of `examine`.
+    """
+    for option in (word.partition("=")[0] for word in arguments):
+        if option in PLURALS:
+            one = f"`{option[:-1]}`"
+            raise ArgumentError(message(one, f"`{option}`", "relive doctor", "give one, or leave it out for all"))
     text = inspect.cleandoc(str(doctor.__doc__)).partition("Args:")
     shown, wanted = (
         argparse.RawDescriptionHelpFormatter,
