@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from needs import needs
 from planted import FAULTS, Planted
 
 import relive
@@ -20,6 +22,7 @@ from relive.doctor._pipeline import mode_of
 from relive.errors import ArgumentError
 
 ROOT = Path(__file__).parent
+README = (ROOT.parents[1] / "README.md").read_text("utf-8")
 
 
 class Items:
@@ -184,6 +187,24 @@ def test_the_command_shows_tables(plain: bool, capsys: Any, monkeypatch: pytest.
     for text in ("A. Items", "C. Priorities", "phantom step (next_step, n = 1): 40 of 240", "remedy: the call after"):
         assert text in out
     assert "n = 3" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "verdict"),
+    [
+        (["relive"], "relive: nothing is wrong in 72 checks of 1,580 items (next_step, same_step, disabled; n = 1, 3)"),
+        (
+            ["relive", "--n-step", "3", "--mode", "same_step"],
+            "relive: nothing is wrong in 24 checks of 342 items (same_step; n = 3)",
+        ),
+        *((line.split(":")[:1], line) for line in re.findall(r"^(?:relive\.)?sb3-learn: .+$", README, re.M)),
+    ],
+)
+def test_the_last_line_is_the_verdict(words: list[str], verdict: str, capsys: Any) -> None:
+    if "sb3" in words[0]:
+        needs("stable_baselines3")
+    main(["doctor", *words])
+    assert capsys.readouterr().out.splitlines()[-1] == verdict
 
 
 @pytest.mark.parametrize(

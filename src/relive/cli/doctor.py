@@ -138,7 +138,12 @@ def _say(text: str) -> None:
 
 
 def _verdict(report: Report) -> str:
-    return "nothing is wrong" if report.right else f"{len(report.findings)} of {len(report.checks)} checks found faults"
+    if not report.right:
+        return f"{len(report.findings)} of {len(report.checks)} checks found faults"
+    judged = {(check.autoreset_mode, check.n_step): check.of for check in report.checks if check.table == "A"}
+    items = sum(judged.values()) + sum(check.of for check in report.checks if check.table == "B")
+    modes, steps = (", ".join(f"{each}" for each in dict.fromkeys(part)) for part in zip(*judged, strict=True))
+    return f"nothing is wrong in {len(report.checks)} checks of {items:,} items ({modes}; n = {steps})"
 
 
 def _as_page(report: Report) -> str:
