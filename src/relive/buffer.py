@@ -178,6 +178,8 @@ class ReplayBuffer:
         With `next_obs` the newest step can be drawn at once, and a stream whose next `obs` is not byte-equal to it is
         cut there. Without it the following step's `obs` is the successor.
 
+        NaN and infinity in fields are stored as they are; `np.isfinite(obs).all()` tells before.
+
         Raises:
             SchemaError: A field is missing, unknown, or of another shape or dtype. Nothing has changed.
             ArgumentError: `env_ids` are not distinct lanes, or the sampler has no priorities. Nothing has changed.
