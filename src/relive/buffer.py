@@ -387,7 +387,7 @@ class ReplayBuffer:
                 require grad, and must be on the CPU.
 
         Returns:
-            How many were applied.
+            How many of the ids were applied; of duplicates each counts.
 
         Raises:
             PriorityError: A TD error is NaN or infinite, or there are not as many as ids. Nothing has changed.
@@ -406,7 +406,7 @@ class ReplayBuffer:
                 wins. Fields with `every=k` take ids of steps at which items start.
 
         Returns:
-            How many ids were written.
+            How many of the ids were written; of duplicates each counts.
 
         Raises:
             StaleId: An id was never issued. Nothing has changed.
