@@ -26,7 +26,11 @@ class Shown(NamedTuple):
 
 
 LOOP = "in a loop over a Gymnasium vector environment that stores every call of step"
-OWN = "The library resets its environments itself, so there is one mode."
+OWN = "The library resets its environments, which do not reset themselves: DISABLED is the only mode."
+VEC_ENV = (
+    "Its VecEnv resets each environment within step and gives the final observation in the infos, as SAME_STEP does. "
+    "The environments in it do not reset themselves: they are in mode DISABLED, the only one here."
+)
 SHOWN = {
     "relive": Shown(
         "relive, behind its Recorder",
@@ -37,11 +41,11 @@ SHOWN = {
         f"ReplayBuffer and NStepReplayBuffer {LOOP}, with TimeLimit.truncated in the infos.",
         "stable-baselines3",
     ),
-    "sb3-learn": Shown("Stable-Baselines3, DQN.learn", f"DQN.learn in a DummyVecEnv. {OWN}", "stable-baselines3"),
+    "sb3-learn": Shown("Stable-Baselines3, DQN.learn", f"DQN.learn in a DummyVecEnv. {VEC_ENV}", "stable-baselines3"),
     "sb3-memory": Shown(
         "Stable-Baselines3, optimize_memory_usage",
-        "DQN.learn with optimize_memory_usage=True, which takes truncations for ends, as the library's documentation "
-        f"says. One-step targets only. {OWN}",
+        "DQN.learn in a DummyVecEnv, with optimize_memory_usage=True, which takes truncations for ends, as the "
+        f"library's documentation says. One-step targets only. {VEC_ENV}",
         "stable-baselines3",
     ),
     "sb3-cleanrl": Shown(

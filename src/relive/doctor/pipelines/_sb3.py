@@ -80,8 +80,9 @@ class CleanRL(Loop):
 
 
 class Learn(Loop):
-    """Its own path: `DQN.learn` in a `DummyVecEnv`; the library resets by itself, so there is one mode.
+    """Its own path: `DQN.learn` in a `DummyVecEnv`.
 
+    There is one mode: the `VecEnv` resets within `step`, as SAME_STEP does, environments that do not reset themselves.
     `reset_at` begins another `learn` there.
     """
 
