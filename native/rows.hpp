@@ -196,9 +196,8 @@ public:
         Position& now = seen[size_t(number)];
         if (now.head < 0) now = position(number);
         const int64_t first = first_row(number, now.head);
-        if (row < first || row >= now.head) return -1;
-        int64_t at = storage_row(number, memory_of(now, row));
-        if (!(mark_at(at) & STEP)) return -1;
+        int64_t at = standing(number, row, first, now);
+        if (at < 0) return -1;
         for (; made < steps && row + made + 1 < now.head && !(mark_at(at) & END); ++made) {
             at = next_row(at);
             if (!(mark_at(at) & STEP)) break;
@@ -349,15 +348,19 @@ private:
         return DRAWABLE;
     }
 
+    // The storage row of the step at a row of a lane, given its `first` row; -1 where no step is stored there.
+    int64_t standing(int64_t number, int64_t row, int64_t first, const Position& now) const {
+        if (row < first || row >= now.head) return -1;
+        const int64_t at = storage_row(number, memory_of(now, row));
+        return mark_at(at) & STEP ? at : -1;
+    }
     template <typename Look>
     int64_t standing(int64_t id, Look look) const {
         if (id < 0) return -1;
         int64_t row, number;
         split(id, row, number);
         const Position now = look(number);
-        if (row < first_row(number, now.head) || row >= now.head) return -1;
-        const int64_t at = storage_row(number, memory_of(now, row));
-        return mark_at(at) & STEP ? at : -1;
+        return standing(number, row, first_row(number, now.head), now);
     }
 
     template <typename Look>
