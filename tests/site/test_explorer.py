@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from needs import needs
-from site_in_browser import ROOT, axe, opened, served
+from site_in_browser import ROOT, opened, served
 
 RECORDED = ROOT / "docs" / "data" / "explorer.json"
 DATA = json.loads(RECORDED.read_text("utf-8"))
@@ -186,28 +186,6 @@ def test_an_address_names_a_state(given: str, verdict: str, page: Any, address: 
     assert "All 12 items are right. relive" in page.inner_text("#explorer [role=status]")
     page.go_back()
     assert verdict in page.inner_text("#explorer [role=status]")
-
-
-@pytest.mark.site
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
-def test_it_is_accessible_and_fits(
-    width: int, scheme: str, browser: Any, address: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    script = axe(tmp_path_factory.mktemp("axe"))
-    for state in (
-        "library=cpprb&mode=next_step&n=5&end=truncated",
-        "library=sb3-learn&mode=disabled&n=1&end=terminated",
-    ):
-        page.goto(f"{address}#{state}")
-        page.reload()
-        page.click(".ex-steps summary")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.evaluate(script)
-        found = page.evaluate("axe.run('#explorer')")
-        assert not [(rule["id"], node["html"][:160]) for rule in found["violations"] for node in rule["nodes"]]
-    page.close()
 
 
 @pytest.mark.site

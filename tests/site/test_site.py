@@ -45,6 +45,7 @@ SEARCHES = {
 SHOWN = ["index", "start", "boundaries", "benchmarks", "reference/buffer", "reference/commands"]
 LEFT = "net::ERR_ABORTED"  # the next page was opened meanwhile
 WIDTHS = {"narrow": 360, "wide": 1280}
+PLAYED = pytest.mark.skipif("RELIVE_PLAYGROUND" not in os.environ, reason="no playground: see test_playground.py")
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +141,30 @@ def test_text_has_contrast(scheme: str, address: str, browser: Any, script: str)
         ]
     page.close()
     assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    "state",
+    [
+        "explorer.html#library=cpprb&mode=next_step&n=5&end=truncated",
+        "explorer.html#library=sb3-learn&mode=disabled&n=1&end=terminated",
+        pytest.param("playground.html", marks=PLAYED),
+    ],
+)
+def test_what_can_be_used_is_accessible_and_fits(
+    state: str, width: str, scheme: str, address: str, browser: Any, script: str
+) -> None:
+    page = browser.new_page(viewport={"width": WIDTHS[width], "height": 800}, color_scheme=scheme)
+    page.goto(f"{address}/docs/{state}")
+    for closed in page.locator(".ex-steps summary").all():
+        closed.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
+    page.evaluate(script)
+    found = page.evaluate(f"axe.run('#{state.partition('.')[0]}')")
+    assert not [(rule["id"], node["html"][:160]) for rule in found["violations"] for node in rule["nodes"]]
+    page.close()
 
 
 @pytest.mark.parametrize("releases", [["0.2", "0.1"], None])
