@@ -145,9 +145,12 @@ def test_rules_and_buffers_that_do_not_fit_are_refused() -> None:
         ({"priority": "lap", "critic_loss": "mse"}, "`'huber'` with `priority='lap'`"),
         ({"sampler": relive.Uniform()}, "a sampler with priorities, got `Uniform"),
         ({"replay_buffer_class": DQN}, "`relive.sb3.ReplayBuffer` or"),
+        ({"n_steps": 3, "replay_buffer_kwargs": {"gamma": 0.9}}, "`0.99`, as the model has, got `0.9` - at `Prior"),
+        ({"replay_buffer_kwargs": {"n_steps": 3, "gamma": 0.9}}, "`0.99`, as the model has, got `0.9` - at `Prior"),
     ):
         with pytest.raises(ArgumentError, match=text):
             built(PrioritizedDQN, **choices)
+    built(PrioritizedDQN, replay_buffer_kwargs={"gamma": 0.9})  # of single steps the model's is used
 
 
 @pytest.mark.parametrize("critics", [None, 2])

@@ -101,7 +101,12 @@ class PrioritizedReplay:
             at = f"{type(self).__name__}(replay_buffer_class)"
             raise ArgumentError(message(wanted, f"`{kind.__module__}.{kind.__name__}`", at))
         ours = {"n_steps": model.n_steps, "gamma": model.gamma, "sampler": self.sampler}
-        model.replay_buffer_class, model.replay_buffer_kwargs = kind, {**ours, **model.replay_buffer_kwargs}
+        choices = {**ours, **model.replay_buffer_kwargs}
+        if choices["n_steps"] != 1 and choices["gamma"] != model.gamma:
+            wanted, got = f"`{model.gamma}`, as the model has", f"`{choices['gamma']}`"
+            at = f'{type(self).__name__}(replay_buffer_kwargs["gamma"])'
+            raise ArgumentError(message(wanted, got, at, "targets of several steps are discounted by the buffer's"))
+        model.replay_buffer_class, model.replay_buffer_kwargs = kind, choices
         # SB3 warns that it does not pass `n_steps` to buffer classes other than its own.
         steps, model.n_steps = model.n_steps, 1
         try:
