@@ -1,6 +1,6 @@
 """`relive inspect` and `relive verify`."""
 
-from __future__ import annotations
+import re
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_verify_reads_every_byte(directory, capsys):
         raw[place] ^= 4
 
 
-@pytest.mark.parametrize("other", [None, "notes.txt", "steps-00000000-1.safetensors"])  # the last: of a killed save
+@pytest.mark.parametrize("other", [None, "notes.txt"])
 @pytest.mark.parametrize("command", ["inspect", "verify", "salvage"])
 def test_a_directory_with_nothing_of_relive_is_said(command, other, tmp_path, capsys):
     source, target = tmp_path / "source", tmp_path / "target"
@@ -80,8 +80,16 @@ def test_a_directory_with_nothing_of_relive_is_said(command, other, tmp_path, ca
     assert not target.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("trajectory_000000000000.safetensors", "Expected an index, got none"),
+        ("steps-0000000001.safetensors", "Expected a complete save of a buffer, got none"),
+        ("shards.json", "got saves of `Shards` - at `.*`: name one of its shards"),
+    ],
+)
 @pytest.mark.parametrize("command", ["inspect", "verify"])
-def test_trajectories_without_their_index_are_said(command, tmp_path, capsys):
-    (tmp_path / "trajectory_000000000000.safetensors").write_bytes(b"")
+def test_directories_that_lack_what_is_read_first_are_said(command, name, text, tmp_path, capsys):
+    (tmp_path / name).write_bytes(b"")
     assert main([command, str(tmp_path)]) == 2
-    assert "Expected an index, got none" in capsys.readouterr().err
+    assert re.search(text, capsys.readouterr().err)

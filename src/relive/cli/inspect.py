@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -14,13 +14,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from relive import trajectories
+from relive._disk.files import Folder
+from relive._disk.kinds import SAVES, SHARDS, TRAJECTORIES, kind_of
 from relive.checkpoints import inspection
 from relive.checkpoints import salvage as salvaging
 from relive.cli import _report
 from relive.cli.terminal import INTERRUPTED, console, interruptible, progress, say, say_files
 from relive.errors import StorageError, message
-from relive.trajectories._catalog import NAME as INDEX
-from relive.trajectories._layout import id_of
 
 Report = Callable[[int, int], None]
 
@@ -149,11 +149,13 @@ def _is_saved(directory: Path) -> bool:
     Raises:
         StorageError: It has neither, or cannot be read.
     """
-    saved = inspection.is_saved(directory)
-    if not saved and not any(name == INDEX or id_of(name) is not None for name in os.listdir(directory)):
-        wanted = "a complete save of a buffer, or trajectories"
-        raise StorageError(message(wanted, "neither", os.path.abspath(directory)))
-    return saved
+    with closing(Folder(directory)) as folder:
+        kind = kind_of(folder.sizes())
+    if kind not in (SAVES, TRAJECTORIES):
+        wanted, got = "a complete save of a buffer, or trajectories", kind or "neither"
+        remedy = "name one of its shards, such as `shard-0000`" if kind == SHARDS else None
+        raise StorageError(message(wanted, got, folder.path, remedy))
+    return kind == SAVES
 
 
 def _watched(screen: Console, label: str, read: Callable[[Report], list[str]]) -> tuple[list[str] | None, int]:
