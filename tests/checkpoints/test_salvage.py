@@ -14,11 +14,12 @@ from configs import Config
 from depth import some
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from needs import needs
 from programs import Call, attempt, programs
 from wild_envs import CUTS
 
 import relive
-from relive._disk import tensors
+from relive._disk import blocks, tensors
 from relive.checkpoints.salvage import salvage
 from relive.testing.agreement import assert_same_batch, is_refused
 from relive.testing.strategies import scripts
@@ -110,11 +111,19 @@ ITEMS = {
 }
 
 
-@pytest.mark.parametrize("stack", [None, 3])
+@pytest.mark.parametrize(("stack", "compress"), [(None, None), (3, None), (3, "zstd")])
 @pytest.mark.parametrize("name", some(ITEMS, 2))
-def test_any_one_chunk_can_be_lost(name: str, stack: int | None, tmp_path: Path) -> None:
-    """One lane, three episodes; a chunk is the observations of two rows, or as much of something else."""
-    schema = relive.Schema(obs=relive.Field(4, stack=stack, pad="first"), action=relive.Field())
+def test_any_one_chunk_can_be_lost(name: str, stack: int | None, compress: str | None, tmp_path: Path) -> None:
+    """One lane, three episodes; a chunk is the observations of two rows, two blocks of two, or as much of other things.
+
+    A byte of where blocks are costs those blocks and no others.
+    """
+    if compress:
+        needs("zstandard")
+    dtype = "uint8" if compress else "float32"
+    schema = relive.Schema(
+        obs=relive.Field(4, dtype, stack=stack, pad="first", compress=compress), action=relive.Field()
+    )
     buffer = relive.ReplayBuffer(schema, 40, item=ITEMS[name], sampler=relive.Prioritized(), seed=0)
     for t in range(21):
         times = np.maximum([t - 2, t - 1, t], t // 7 * 7) if stack else np.array([t])
@@ -122,7 +131,7 @@ def test_any_one_chunk_can_be_lost(name: str, stack: int | None, tmp_path: Path)
         values = {"obs": obs if stack else obs[0], "next_obs": after if stack else after[0], "reward": t + 1}
         buffer.add(**values, action=t + 1, terminated=t % 7 == 6, truncated=False)
     items = [key for key in range(40) if not is_refused(buffer, key)]
-    with mock.patch.multiple(tensors, CHUNK=32, _STAGE=512):
+    with mock.patch.multiple(tensors, CHUNK=32, _STAGE=512), mock.patch.object(blocks, "_BYTES", 8):
         buffer.save(tmp_path / "sound")
         (file,) = (tmp_path / "sound").glob("steps-*")
         raw = file.read_bytes()

@@ -39,6 +39,7 @@ class Config:
     boundaries: float = 0.0
     chunk: bool = False  # of Transitions
     writable: bool = False  # all fields that can be
+    compressed: bool = False  # in saves, likewise
 
     @property
     def rows(self) -> int:
@@ -55,6 +56,8 @@ class Config:
         if self.writable:
             changing = {name: mapped(_writable, nest) for name, nest in tree.items() if name not in ("obs", "action")}
             tree |= changing
+        if self.compressed:
+            tree = mapped(_compressed, tree)
         return relive.Schema(**tree)
 
     @property
@@ -112,6 +115,13 @@ class Config:
 
 def _writable(field: relive.Field) -> relive.Field:
     return relive.Field(field.shape, field.dtype, every=field.every, writable=True)
+
+
+def _compressed(field: relive.Field) -> relive.Field:
+    if field.dtype.itemsize > 1 or field.writable:
+        return field
+    options = {"stack": field.stack, "pad": field.pad, "stack_axis": field.stack_axis, "every": field.every}
+    return relive.Field(field.shape, field.dtype, **options, compress="zstd")
 
 
 prioritized = st.fixed_dictionaries(

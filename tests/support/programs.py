@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from relive.testing.agreement import assert_same_batch
 from relive.testing.strategies import lane_subsets, raw_priorities, scripts
 
 Call = tuple[str, dict[str, Any]]
+COMPRESSES = find_spec("zstandard") is not None  # without it fields are as they are
 NAMES = ["add", "add", "extend", "extend", "sample", "sample", "update_priorities", "cut", "follow"]
 
 # Other ways to hand over an array: some mean the same, some must be refused, and both back ends must agree on which.
@@ -72,7 +74,7 @@ def spoil(arguments: dict[str, Any], name: str, form: str) -> dict[str, Any]:
 @st.composite
 def programs(draw: st.DrawFn, spoiled: bool = True) -> tuple[Config, list[Call]]:
     """A buffer and the calls to make on it, arguments included."""
-    config = replace(draw(configs()), ranked=draw(st.booleans()))
+    config = replace(draw(configs()), ranked=draw(st.booleans()), compressed=draw(st.booleans()) and COMPRESSES)
     envs, model = config.envs(), config.oracle()
     calls: list[Call] = []
     issued = [0]

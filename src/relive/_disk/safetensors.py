@@ -24,9 +24,10 @@ def tensor(dtype: str, shape: Sequence[int], start: int, nbytes: int) -> dict[st
     return {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [start, start + nbytes]}
 
 
-def header(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> bytes:
-    """The first bytes of a file, up to the data."""
+def header(tensors: Mapping[str, Any], metadata: Mapping[str, str], least: int = 0) -> bytes:
+    """The first bytes of a file, up to the data: `least` of them, or more."""
     text = json.dumps({"__metadata__": dict(metadata), **tensors}, separators=(",", ":")).encode()
+    text = text.ljust(least - 8)
     text += b" " * (-(len(text) + 8) % _ALIGN)
     return len(text).to_bytes(8, "little") + text
 

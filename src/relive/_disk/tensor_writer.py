@@ -51,53 +51,89 @@ class TensorWriter:
         tensors: What the file holds.
         portions: Their bytes. Those of one array come in order, those of different arrays in any.
         metadata: Text that goes into the header.
+        open: Arrays of bytes that may be shorter than `tensors` says, and end with their last portion. They stand last
+            in the file; the portions of each come behind those of the one before it.
 
     Attributes:
-        nbytes: Bytes of the file.
+        nbytes: Bytes of the file; with open arrays 0 until it is written.
         checksum: Once it is written, the CRC-32 of its header and its table.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], portions: Iterable[Portion], metadata: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor],
+        portions: Iterable[Portion],
+        metadata: Mapping[str, str],
+        open: Sequence[str] = (),
+    ) -> None:
         # The widest elements first, so that all of them are aligned.
-        names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
-        self._portions, self._spans = portions, dict[str, tuple[int, int]]()
+        names = sorted(tensors, key=lambda name: (name in open, -tensors[name].dtype.itemsize))
+        self._tensors = {name: tensors[name] for name in names}
+        self._portions, self._metadata, self._open = portions, metadata, open
+        self._room = 0
+        self._lay_out()
+        self._room = len(self._header)  # of open arrays it has the largest sizes, which take the most digits
+        if self._room > safetensors.MOST_HEADER:
+            raise ArgumentError(message("a schema of fewer fields", f"a header of {self._room} bytes", "$"))
+        if open:
+            self.nbytes = 0
+        self.checksum = 0
+
+    def _lay_out(self) -> None:
+        """Work out the header, and where the arrays begin and end in the data."""
+        self._spans: dict[str, tuple[int, int]] = {}
         entries: dict[str, Any] = {}
         end = 0
-        for name in names:
-            entries[name] = entry_of(tensors[name], end)
-            self._spans[name] = end, end + tensors[name].nbytes
-            end += tensors[name].nbytes
-        self._data = end
-        table = table_of(end)
+        for name, tensor in self._tensors.items():
+            entries[name] = entry_of(tensor, end)
+            self._spans[name] = end, end + tensor.nbytes
+            end += tensor.nbytes
+        self._data, table = end, table_of(end)
         entries[TABLE] = entry_of(table, end)
-        self._header = safetensors.header(entries, metadata)
-        if len(self._header) > safetensors.MOST_HEADER:
-            raise ArgumentError(message("a schema of fewer fields", f"a header of {len(self._header)} bytes", "$"))
+        self._header = safetensors.header(entries, self._metadata, self._room)
         self.nbytes = len(self._header) + end + table.nbytes
-        self.checksum = 0
 
     def parts(self) -> Iterator[tuple[int, Any]]:
         """The parts of the file, each with where it begins; not in order."""
-        yield 0, self._header
-        start, sums = len(self._header), np.empty(table_of(self._data).shape, np.uint32)
+        start, sums = self._room, np.empty(table_of(self._data).shape, np.uint32)
         edges: dict[int, Bytes] = {}
-        streams = {name: _Stream(begin, edges) for name, (begin, _) in self._spans.items()}
+        streams: dict[str, _Stream] = {}
         for portion in self._portions:
-            several = [streams[name] for name in portion.names]
+            several = [self._stream(name, streams, edges) for name in portion.names]
             portion.fill([stream.room(count) for stream, count in zip(several, portion.nbytes, strict=True)])
             for stream in several:
                 for begin, data in stream.chunks():
                     sums[begin // tensors.CHUNK :][: len(data) // tensors.CHUNK] = checksums(data)
                     yield start + begin, data
+        for name in self._tensors:  # some have no bytes
+            self._stream(name, streams, edges)
+        self._end(streams)
         for name, stream in streams.items():
             if stream.end() != self._spans[name][1]:
                 raise RuntimeError(f"other bytes of `{name}` were given than it has")
+        sums = sums[: table_of(self._data).shape[0]]
         for number, chunk in edges.items():
             data = chunk[: self._data - number * tensors.CHUNK]
             sums[number] = zlib.crc32(data.data)
             yield start + number * tensors.CHUNK, data
         yield start + self._data, sums
+        yield 0, self._header
         self.checksum = zlib.crc32(sums.tobytes(), zlib.crc32(self._header))
+
+    def _stream(self, name: str, streams: dict[str, _Stream], edges: dict[int, Bytes]) -> _Stream:
+        """The bytes of an array; those of an open one begin where the ones before it have ended."""
+        if name not in streams:
+            self._end(streams)
+            streams[name] = _Stream(self._spans[name][0], edges)
+        return streams[name]
+
+    def _end(self, streams: Mapping[str, _Stream]) -> None:
+        """Let open arrays end where their bytes do so far, and others begin behind them."""
+        for name in self._open:
+            if name in streams:
+                begin = self._spans[name][0]
+                self._tensors[name] = Tensor(self._tensors[name].dtype, (streams[name].end() - begin,))
+                self._lay_out()
 
 
 class _Stream:

@@ -65,7 +65,7 @@ class TensorReader:
     """
 
     def __init__(self, folder: Folder, name: str, nbytes: int, checksum: int, *, forgiving: bool = False) -> None:
-        self.at, self._forgiving = f"{folder.path}/{name}", forgiving
+        self.at, self.forgiving = f"{folder.path}/{name}", forgiving
         self._last = -1, np.empty(0, np.uint8)
         self._fd = folder.open(name)
         try:
@@ -188,7 +188,7 @@ class TensorReader:
     def _read(self, begin: int, part: Array) -> None:
         """Fill `part` with whole chunks."""
         for offset in self._differing(begin, part):
-            if not self._forgiving:
+            if not self.forgiving:
                 raise CorruptionError(event(f"The data at offset {offset} do not match their checksum", self.at))
             part[offset - self._start - begin :][:CHUNK] = 0
 

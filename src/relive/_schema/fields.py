@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .._base import check
+from .._base.extras import needs
+from .._base.forks import importing
 from .._base.frozen import Frozen
 from .._base.narrow import dtype_of, kind_of
 from ..errors import ArgumentError, SchemaError, message
@@ -34,12 +36,15 @@ class Field(Frozen):
         writable: Whether `ReplayBuffer.write` may change it later; for extras and the reward. It is then saved whole in
             each save, as priorities are.
         saved: False for a writable field that saves leave out: it is zero after a load.
+        compress: `"zstd"`: saves hold the field compressed, some hundred KB together, which the extra
+            `relive[compress]` can do; for fields of `uint8`, `int8` or `bool` that are not writable, such as images. In
+            memory it is as ever. None: saves hold it as it is.
 
     Raises:
         SchemaError: The shape has more than 62 axes or an axis that is not a positive integer, the dtype is of another
-            kind or is `longdouble`, `stack` or `every` is not a positive integer, or a field that is not writable is
-            not to be saved.
-        MissingExtra: `"bfloat16"`, and `ml_dtypes` is not installed.
+            kind or is `longdouble`, `stack` or `every` is not a positive integer, a field that is not writable is
+            not to be saved, or one that is writable or of wider numbers is to be compressed.
+        MissingExtra: `"bfloat16"`, and `ml_dtypes` is not installed; `"zstd"`, and `zstandard` is not.
 
     >>> Field((84, 84), "uint8", stack=4).nbytes
     7056
@@ -53,6 +58,7 @@ class Field(Frozen):
     every: int | None
     writable: bool
     saved: bool
+    compress: str | None
 
     def __init__(
         self,
@@ -65,6 +71,7 @@ class Field(Frozen):
         every: int | None = None,
         writable: bool = False,
         saved: bool = True,
+        compress: str | None = None,
     ) -> None:
         axes = _axes(shape)
         kind = _dtype(dtype)
@@ -90,6 +97,7 @@ class Field(Frozen):
         object.__setattr__(self, "every", _count(every, "Field(every)"))
         object.__setattr__(self, "writable", writable)
         object.__setattr__(self, "saved", saved)
+        object.__setattr__(self, "compress", _compression(compress, kind, writable))
 
     @property
     def nbytes(self) -> int:
@@ -113,6 +121,7 @@ class Field(Frozen):
         if self.stack is not None:
             text += f", stack={self.stack}, pad={self.pad!r}" + (", stack_axis=-1" if self.stack_axis else "")
         text += f", every={self.every}" if self.every is not None else ""
+        text += f", compress={self.compress!r}" if self.compress is not None else ""
         return f"Field({text}{', writable=True' * self.writable}{', saved=False' * (not self.saved)})"
 
 
@@ -147,6 +156,23 @@ def _count(value: object, at: str) -> int | None:
     except ArgumentError:
         limit = " < 2**63" if type(value) is int and value > 0 else ""
         raise SchemaError(message(f"a positive integer{limit} or None", f"`{value!r}`", at)) from None
+
+
+def _compression(given: object, dtype: np.dtype[Any], writable: bool) -> str | None:
+    if given is None:
+        return None
+    at = "Field(compress)"
+    if not isinstance(given, str) or given != "zstd":
+        raise SchemaError(message("`'zstd'` or None", f"`{given!r}`", at))
+    if kind_of(dtype) not in "biu" or dtype.itemsize != 1:
+        remedy = "the bytes of wider numbers hardly repeat, and compressing them takes time for nothing"
+        raise SchemaError(message("`compress=` with `uint8`, `int8` or `bool`", f"`{dtype.name}`", at, remedy))
+    if writable:
+        remedy = "each save has all of a writable field beside the counters, as it is"
+        raise SchemaError(message("`compress=` in fields that are not writable", "`writable=True`", at, remedy))
+    with importing, needs("compress", at):
+        import zstandard  # noqa: F401
+    return "zstd"
 
 
 Tree: TypeAlias = "Field | dict[str, Tree]"

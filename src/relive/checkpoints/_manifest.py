@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 
 from .._base.frozen import Frozen
+from .._base.nests import paths
 from .._disk import json_files
 from .._disk.files import Folder
 from .._disk.json_files import damaged
 from .._ring.lanes import sizes_in
 from ..errors import ArgumentError, StorageError, message
 
-FORMATS = ("relive.buffer.1", "relive.buffer.2")  # the second: lanes have more rows than they keep steps
+# The second: lanes have more rows than they keep steps. The third: some fields are in compressed blocks.
+FORMATS = ("relive.buffer.1", "relive.buffer.2", "relive.buffer.3")
 MOST_FILES = 32  # of steps
 COUNTS = ("drawn", "updates", "stale_updates", "slow_adds")
 _MOST = 1 << 20
@@ -75,7 +77,9 @@ class Manifest(Frozen, kw_only=True):
             ArgumentError: It would be too long to be read again.
         """
         rows, steps, _ = sizes_in(self.choices)
-        form = FORMATS[rows > steps]
+        fields = (field for _, field in paths(self.choices["schema"]))
+        compressed = any("compress" in option for _, _, *options in fields for option in options)
+        form = FORMATS[2 if compressed else rows > steps]
         facts = {"format": form, **vars(self), "state": vars(self.state), "steps": [vars(f) for f in self.steps]}
         text = json_files.dumped(facts)
         if len(text) > _MOST:

@@ -22,10 +22,9 @@ from ..items._columns import lookback_of
 from . import _manifest
 from ._lanes import Lanes
 from ._manifest import File
-from ._names import name_of
 from ._reading import OpenSave
 from ._saving import Part
-from ._steps import RANGES, in_units, since
+from ._steps import RANGES, in_units, rows_in, since
 
 
 class Mended(OpenSave):
@@ -75,15 +74,16 @@ class Mended(OpenSave):
         for number, column in enumerate(self.schema.columns):
             if column.field.writable:  # beside the counters, which are sound
                 continue
-            name, every = name_of(column.keys), column.field.every or 1
+            every = column.field.every or 1
             begin, end = lanes.first // every, lanes.head // every
             ends = np.cumsum(end + 1 - begin)
             offset = ends - (end + 1)  # where the unit 0 of a lane would be
             units = np.ones(ends[-1], bool)
             units[offset + end] = False  # the unit that is still being written is beside the counters
             for part, reader in self.parts:
-                bad = reader.touched(name, self._damage[reader.at])
-                lane, unit, at = since(in_units(part.ranges, column.field.every), begin)
+                of_file = in_units(part.ranges, column.field.every)
+                bad = self.entries(reader, column, rows_in(of_file)).lost(self._damage[reader.at])
+                lane, unit, at = since(of_file, begin)
                 units[offset[lane] + unit] = bad[at]
             of_rows = units[offset[lane_of_row] + rows // every]
             lost |= of_rows

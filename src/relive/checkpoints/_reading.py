@@ -10,6 +10,7 @@ import numpy as np
 from .._base.generators import generator_of
 from .._base.priorities import valid
 from .._base.types import Array, Int64
+from .._disk.blocks import Entries, entries
 from .._disk.files import Folder
 from .._disk.json_files import damaged
 from .._disk.tensors import Tensor, TensorReader
@@ -119,9 +120,7 @@ class OpenSave:
             yield Piece(named(in_units(self._stored, every)), values)
         for part, reader in () if columns[0].field.writable else self.parts:
             units = in_units(part.ranges, every)
-            for name, column in zip(names, columns, strict=True):
-                self._check_shape(reader, name, column, rows_in(units))
-            streams = [reader.stream(name) for name in names]
+            streams = [self.entries(reader, column, rows_in(units)).stream() for column in columns]
             for some in batches(named(units), width):
                 count = rows_in(some)
                 yield Piece(some, [_typed(s.rows(count), c) for s, c in zip(streams, columns, strict=True)])
@@ -135,17 +134,15 @@ class OpenSave:
             named: As for `pieces`; units of lane -1 are left out.
             target: The lane's memory `[depth, ...]`, contiguous, which its units go round in.
         """
-        name = name_of(column.keys)
         for part, reader in self.parts:
             units = in_units(part.ranges, column.field.every)
-            self._check_shape(reader, name, column, rows_in(units))
-            done = 0
+            found, done = self.entries(reader, column, rows_in(units)), 0
             for lane, first, last in named(units).tolist():
                 while first < last:
                     at = first % len(target)
                     count = min(last - first, len(target) - at)
                     if lane >= 0:
-                        reader.read(name, done, target[at : at + count])
+                        found.read(done, target[at : at + count])
                     first, done = first + count, done + count
         piece = self._open_units([column], named)
         kernels.active().set_ranges([target], 1, 1, piece.ranges, piece.values)
@@ -162,7 +159,8 @@ class OpenSave:
             found = np.flatnonzero((lanes == lane) & (first <= row) & (row < last))
             if len(found):
                 at = int((last - first)[: found[0]].sum()) + row - int(first[found[0]])
-                value: Array = _typed(reader.rows(name, at, at + 1), column)[0]
+                count = rows_in(part.ranges)
+                value: Array = _typed(self.entries(reader, column, count).rows(at, at + 1), column)[0]
                 return value
         raise KeyError(row)
 
@@ -221,6 +219,11 @@ class OpenSave:
         whole = ranges_of(np.arange(len(firsts)), firsts, self.lanes.head)
         if not (good and np.array_equal(live[ends[: len(lane)]][:, [0, 2]], whole[:, [0, 2]])):
             raise CorruptionError(event("Its files do not have each of its rows once", self.at))
+
+    def entries(self, reader: TensorReader, column: Column, count: int) -> Entries:
+        """What a file of steps has of a column: so many units."""
+        wanted = Tensor.of(column.field.dtype, (count, *column.field.shape))
+        return entries(reader, name_of(column.keys), wanted, compressed=column.field.compress is not None)
 
     def _check_shape(self, reader: TensorReader, name: str, column: Column, count: int) -> None:
         if reader.tensors.get(name) != Tensor.of(column.field.dtype, (count, *column.field.shape)):

@@ -40,7 +40,8 @@ def _field(field: Field) -> list[Any]:
     stack = [] if field.stack is None else [{"stack": field.stack, "pad": field.pad, "stack_axis": field.stack_axis}]
     every = [] if field.every is None else [{"every": field.every}]
     writable = [{"writable": True, "saved": field.saved}] if field.writable else []
-    return [field.dtype.name, list(field.shape), *stack, *every, *writable]
+    compress = [] if field.compress is None else [{"compress": field.compress}]
+    return [field.dtype.name, list(field.shape), *stack, *every, *writable, *compress]
 
 
 def _tree(facts: Any, depth: int) -> Any:

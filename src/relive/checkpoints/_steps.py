@@ -14,7 +14,8 @@ from itertools import chain
 
 import numpy as np
 
-from .._base.types import Int64
+from .._base.types import Bytes, Int64
+from .._disk.blocks import Packing
 from .._disk.tensor_writer import Portion, TensorWriter, portions_of
 from .._disk.tensors import Tensor
 from .._ring import lanes
@@ -23,7 +24,7 @@ from ._copy_on_overwrite import CopyOnOverwrite
 from ._names import name_of
 
 RANGES = "relive/ranges"
-FORMAT = "relive.steps.1"
+FORMATS = ("relive.steps.1", "relive.steps.2")  # the second: with fields in compressed blocks
 _PIECE = 2 << 20  # bytes that are copied at once
 
 
@@ -62,6 +63,8 @@ def steps_writer(schema: Schema, guard: CopyOnOverwrite, ranges: Int64) -> Tenso
     tensors = {RANGES: Tensor(ranges.dtype, ranges.shape)}
     portions = [portions_of(RANGES, ranges)]
     fixed = {number: column for number, column in enumerate(schema.columns) if not column.field.writable}
+    packed = {number: column for number, column in fixed.items() if column.field.compress}
+    fixed = {number: column for number, column in fixed.items() if number not in packed}
     for every in dict.fromkeys(column.field.every for column in fixed.values()):
         units = in_units(ranges, every)
         columns = {number: c for number, c in fixed.items() if c.field.every == every}
@@ -70,7 +73,15 @@ def steps_writer(schema: Schema, guard: CopyOnOverwrite, ranges: Int64) -> Tenso
             tensors[name_of(column.keys)] = Tensor.of(field.dtype, (rows_in(units), *field.shape))
         portions.append(_portions(guard, columns, units))
     # A checksum of their own: where the ranges are, there are fields, too, in the same chunk.
-    return TensorWriter(tensors, chain(*portions), {"format": FORMAT, RANGES: str(zlib.crc32(ranges.data))})
+    metadata = {"format": FORMATS[bool(packed)], RANGES: str(zlib.crc32(ranges.data))}
+    for number, column in packed.items():
+        units = in_units(ranges, column.field.every)
+        packing = Packing(name_of(column.keys), rows_in(units), column.field.nbytes)
+        tensors |= packing.tensors
+        metadata |= packing.metadata
+        portions.append(packing.portions(_blocks(guard, number, column, units, packing.rows)))
+    opened = [name_of(column.keys) for column in packed.values()]
+    return TensorWriter(tensors, chain(*portions), metadata, opened)
 
 
 def batches(ranges: Int64, most: int) -> Iterator[Int64]:
@@ -83,6 +94,14 @@ def batches(ranges: Int64, most: int) -> Iterator[Int64]:
         some[0, 1] = some[0, 2] - (ends[i] - begin)
         some[-1, 2] -= ends[j] - end
         yield some
+
+
+def _blocks(guard: CopyOnOverwrite, number: int, column: Column, units: Int64, rows: int) -> Iterator[Bytes]:
+    """Some units of a column at a time."""
+    for some in batches(units, rows):
+        found = np.empty(rows_in(some) * column.field.nbytes, np.uint8)
+        guard.copy((number,), some, [found])
+        yield found
 
 
 def _portions(guard: CopyOnOverwrite, columns: Mapping[int, Column], units: Int64) -> Iterator[Portion]:
