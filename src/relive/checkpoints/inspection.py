@@ -44,6 +44,7 @@ class Inspection(Frozen, kw_only=True):
         unused: Files that no complete save needs.
         schema: The fields of a step.
         fields: For each field its name, `dtype`, shape, and the bytes of its stored values.
+        compressed: For each field that is compressed its bytes in the files.
         choices: `item`, `sampler`, `storage` and, if there is one, `limiter` as text.
         lanes: Number of lanes.
         rows: Rows of a lane.
@@ -71,6 +72,7 @@ class Inspection(Frozen, kw_only=True):
     unused: tuple[str, ...]
     schema: Schema
     fields: tuple[tuple[str, str, tuple[int, ...], int], ...]
+    compressed: dict[str, int]
     choices: dict[str, str]
     lanes: int
     rows: int
@@ -211,6 +213,7 @@ def _contents(save: OpenSave) -> dict[str, Any]:
     return {
         "schema": save.schema,
         "fields": tuple(_field(save, column) for column in save.schema.columns),
+        "compressed": _compressed(save),
         "choices": texts,
         "lanes": len(lanes),
         "rows": save.rows,
@@ -273,6 +276,12 @@ def _field(save: OpenSave, column: Column) -> tuple[str, str, tuple[int, ...], i
     field, every = column.field, column.field.every or 1
     units = int((save.lanes.head // every - save.lanes.first // every).sum()) * field.saved
     return name_of(column.keys), field.dtype.name, field.full_shape, units * field.nbytes
+
+
+def _compressed(save: OpenSave) -> dict[str, int]:
+    names = [name_of(column.keys) for column in save.schema.columns if column.field.compress is not None]
+    with damaged(save.at):
+        return {name: sum(reader.tensors[name].nbytes for _, reader in save.parts) for name in names}
 
 
 def _examples(save: OpenSave, column: Column, lanes: Int64, rows: Int64) -> list[tuple[int, int, Array]]:

@@ -53,7 +53,8 @@ def inspect(
         screen.print(_summary_of_save(saved))
         table = Table("field", "dtype", "shape", "bytes")
         for name, dtype, shape, nbytes in saved.fields:
-            table.add_row(name, dtype, str(shape), f"{nbytes:,}")
+            packed = f" ({saved.compressed[name]:,} compressed)" if name in saved.compressed else ""
+            table.add_row(name, dtype, str(shape), f"{nbytes:,}{packed}")
         screen.print(table)
         for name in saved.unused:
             say(screen, f"{name}: no complete save needs it")
