@@ -114,10 +114,7 @@ ITEMS = {
 @pytest.mark.parametrize(("stack", "compress"), [(None, None), (3, None), (3, "zstd")])
 @pytest.mark.parametrize("name", some(ITEMS, 2))
 def test_any_one_chunk_can_be_lost(name: str, stack: int | None, compress: str | None, tmp_path: Path) -> None:
-    """One lane, three episodes; a chunk is the observations of two rows, two blocks of two, or as much of other things.
-
-    A byte of where blocks are costs those blocks and no others.
-    """
+    """One lane, three episodes; a chunk, or a block, is the observations of two rows, or as much of something else."""
     if compress:
         needs("zstandard")
     dtype = "uint8" if compress else "float32"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from relive.checkpoints._copying import copied
 from relive.checkpoints._lanes import lanes_of
 
 LANES, ROWS = 3, 24
+COMPRESS = "zstd" if find_spec("zstandard") else None
 SCHEMA = relive.Schema(
-    obs={"pixels": relive.Field((2, 2), "uint8", stack=2), "joints": relive.Field((3,))},
+    obs={"pixels": relive.Field((2, 2), "uint8", stack=2, compress=COMPRESS), "joints": relive.Field((3,))},
     action=relive.Field((), "int64"),
     state=relive.Field((2,), every=2),
 )

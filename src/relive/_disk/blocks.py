@@ -149,7 +149,9 @@ class Blocks:
                 raise ValueError("invalid blocks")
         except (LookupError, ValueError, TypeError, ArithmeticError):
             raise _another(reader, name) from None
-        self._index = reader.unchecked(INDEX + name) if reader.forgiving else reader.rows(INDEX + name)
+        # A block has a checksum of its own, so a damaged chunk need not cost the others in it.
+        self._bytes = reader.unchecked if reader.forgiving else reader.rows
+        self._index = self._bytes(INDEX + name)
         self._kept = -1, np.empty(0, np.uint8)
         self._decoder: ZstdDecompressor | None = None
 
@@ -199,7 +201,7 @@ class Blocks:
         begin, (end, checksum) = int(self._index[number - 1, 0]) if number else 0, self._index[number].tolist()
         if not 0 <= begin <= end <= self._size:
             return None
-        block = self._reader.rows(self._name, begin, end)
+        block = self._bytes(self._name, begin, end)
         return block if zlib.crc32(block.data) == checksum else None
 
     def _unpack(self, number: int, out: Bytes) -> None:

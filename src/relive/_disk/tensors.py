@@ -115,11 +115,13 @@ class TensorReader:
         """An array from its first entry on."""
         return TensorStream(self, self.tensors[name], self._starts[name])
 
-    def unchecked(self, name: str) -> Array:
-        """An array whose bytes are compared with nothing."""
+    def unchecked(self, name: str, first: int = 0, last: int | None = None) -> Array:
+        """The entries `[first, last)` of the first axis of an array, whose bytes are compared with nothing."""
         tensor = self.tensors[name]
-        raw = read_at(self._fd, self._start + self._starts[name], tensor.nbytes)
-        return np.frombuffer(raw, tensor.dtype).reshape(tensor.shape)
+        last = tensor.shape[0] if last is None else last
+        begin = self._start + self._starts[name] + first * tensor.width
+        raw = read_at(self._fd, begin, (last - first) * tensor.width)
+        return np.frombuffer(raw, tensor.dtype).reshape(last - first, *tensor.shape[1:])
 
     def touched(self, name: str, damage: Sequence[int]) -> Bool:
         """Which entries of the first axis of an array are in one of the chunks at the offsets `damage`."""
