@@ -56,8 +56,8 @@ class ReliveWarning(UserWarning):
 def message(expected: str, got: str, at: str, remedy: str | None = None) -> str:
     """Compose a message about a wrong value.
 
-    >>> print(message("shape `(3,)`", "shape `(4,)`", "$.obs"))
-    Expected shape `(3,)`, got shape `(4,)` - at `$.obs`
+    >>> print(message("`float32` of shape `(3,)`", "`int64` of shape `(4,)`", "$.obs"))
+    Expected `float32` of shape `(3,)`, got `int64` of shape `(4,)` - at `$.obs`
     """
     return event(f"Expected {expected}, got {got}", at, remedy)
 

@@ -15,7 +15,9 @@ def test_a_wrong_shape_of_one_camera():
     camera = {"camera": np.zeros((84, 84, 1))}
     with pytest.raises(relive.errors.SchemaError) as caught:
         buffer.add(obs=camera, action=0, reward=0, next_obs=camera, terminated=False, truncated=False)
-    assert str(caught.value) == ("Expected shape `(84, 84)`, got shape `(84, 84, 1)` - at `$.obs.camera`")
+    assert str(caught.value) == (
+        "Expected `float32` of shape `(84, 84)`, got `float64` of shape `(84, 84, 1)` - at `$.obs.camera`"
+    )
 
 
 def test_three_bad_td_errors_of_256():

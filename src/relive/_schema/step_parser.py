@@ -194,33 +194,14 @@ def canonical(value: object, column: Column, lead: tuple[int, ...], optional: in
     wanted = shapes[-1]
     if column.keys[0] == "action" and not field.full_shape and field.dtype.kind in "iu":
         shapes += [(*shape, 1) for shape in shapes]  # discrete actions as columns, ready for `gather(1, action)`
-    fits = array.shape in shapes
-    if not fits or not _is_cast(array.dtype, field.dtype):
-        raise SchemaError(_misfit(array, field.dtype, None if fits else wanted, at))
+    if kind_of(array.dtype) not in "biufc" or array.shape not in shapes:
+        got = f"`{array.dtype.name}` of shape `{array.shape}`"
+        raise SchemaError(message(f"`{field.dtype.name}` of shape `{wanted}`", got, at))
     cast = _cast(array, field.dtype, at).reshape(full)
     if field.stack and field.stack_axis:  # inside, frames come one after the other
         cast = np.moveaxis(cast, -1, len(lead))
     made = np.ascontiguousarray(cast.reshape((*lead, *field.shape)) if field.stack == 1 else cast)
     return made if made.flags.aligned else made.copy()
-
-
-def _is_cast(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether values of `dtype` are cast to `wanted` as far as it can hold them."""
-    if dtype == wanted:
-        return True
-    source, target = kind_of(dtype), kind_of(wanted)
-    return source in "biu" or (source == "f" and target not in "iu") or source == target == "c"
-
-
-def _misfit(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...] | None, at: str) -> str:
-    """What is wrong with an array: its shape (None: it has the right one), its dtype, or both."""
-    if shape is not None and _is_cast(array.dtype, dtype):
-        return message(f"shape `{shape}`", f"shape `{array.shape}`", at)
-    wanted, got = f"`{dtype.name}`", f"`{array.dtype.name}`"
-    if shape is not None:
-        return message(f"{wanted} of shape `{shape}`", f"{got} of shape `{array.shape}`", at)
-    rounds = kind_of(array.dtype) == "f"
-    return message(wanted, got, at, "round it yourself if that is meant" if rounds else None)
 
 
 def _cast(array: Array, dtype: np.dtype[Any], at: str) -> Array:
@@ -229,17 +210,24 @@ def _cast(array: Array, dtype: np.dtype[Any], at: str) -> Array:
     source, target = kind_of(array.dtype), kind_of(dtype)
     wanted = f"`{dtype.name}`"
     if target == "b":
+        if source == "c":
+            raise SchemaError(message("`bool`", f"`{array.dtype.name}`", at))
         other = (array != 0) & (array != 1)  # NaN is neither
         if bool(other.any()):
             raise SchemaError(message("`bool`", f"`{array[other].flat[0]}`", at))
         return array.astype(dtype)
     if target in "iu":
+        if source not in "biu":
+            remedy = "round it yourself if that is meant" if source == "f" else None
+            raise SchemaError(message(wanted, f"`{array.dtype.name}`", at, remedy))
         if source != "b":
             limits = np.iinfo(dtype)
             if array.size and (int(array.min()) < limits.min or int(array.max()) > limits.max):
                 worst = int(array.min()) if int(array.min()) < limits.min else int(array.max())
                 raise SchemaError(message(f"{wanted} from {limits.min} to {limits.max}", f"`{worst}`", at))
         return array.astype(dtype)
+    if source == "c" and target != "c":
+        raise SchemaError(message(wanted, f"`{array.dtype.name}`", at))
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(dtype)
     if not bool(np.isfinite(cast).all()):
