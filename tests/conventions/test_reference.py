@@ -53,6 +53,9 @@ FURTHER = [
     "relive.processes.watching.Seen",
     "relive.processes.watching.Watch",
     "relive.reward_noise.RewardNoise",
+    "relive.trajectories.formats.Episodes",
+    "relive.trajectories.formats.Format",
+    "relive.trajectories.formats.register",
 ]
 BY_NAME = {module.name: module for module in MODULES}
 ENTRY = re.compile(r"^(?:\.\. (?:auto|py:)\w+::)?\s+(relive(?:\.\w+)+)$", re.MULTILINE)
