@@ -97,9 +97,10 @@ def batches(ranges: Int64, most: int) -> Iterator[Int64]:
 
 
 def _blocks(guard: CopyOnOverwrite, number: int, column: Column, units: Int64, rows: int) -> Iterator[Bytes]:
-    """Some units of a column at a time."""
+    """Some units of a column at a time, which the next ones overwrite."""
+    stage: Bytes = np.empty(rows * column.field.nbytes, np.uint8)
     for some in batches(units, rows):
-        found = np.empty(rows_in(some) * column.field.nbytes, np.uint8)
+        found = stage[: rows_in(some) * column.field.nbytes]
         guard.copy((number,), some, [found])
         yield found
 
