@@ -1,7 +1,8 @@
 """Frozen samples of the formats of saved buffers: `data/saved_N`, and beside each what its two saves draw.
 
 `python tests/golden/saved_format.py N` writes both. That is done once for a format: later versions have to read what is
-there. Lanes of format 2 have rows for final observations on top of the steps that they keep.
+there. Lanes of format 2 have rows for final observations on top of the steps that they keep. Format 3 is that with
+compressed frames.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 import relive
 
 DATA = Path(__file__).parent / "data"
-BOUNDARIES = {"1": 0.0, "2": 0.25}  # by format
+BOUNDARIES = {"1": 0.0, "2": 0.25, "3": 0.25}  # by format
+COMPRESS = {"3": "zstd"}
 LANES, STEPS, FRAMES = 3, 20, 3
 NAMES = ("action", "reward", "hidden", "discount", "mask", "ids", "weights")
 
@@ -33,8 +35,9 @@ def expected(version: str) -> Any:
 
 def build(version: str) -> relive.ReplayBuffer:
     """Several lanes, nested observations, stacks, a state that is kept at every other step, priorities."""
+    frame = relive.Field(4, "uint8", stack=FRAMES, pad="first", compress=COMPRESS.get(version))
     schema = relive.Schema(
-        obs={"frame": relive.Field(4, "uint8", stack=FRAMES, pad="first"), "arm": {"joint": relive.Field(2)}},
+        obs={"frame": frame, "arm": {"joint": relive.Field(2)}},
         action=relive.Field((), "int64"),
         hidden=relive.Field(2, every=2),
     )

@@ -7,12 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from saved_format import BOUNDARIES, LANES, STEPS, build, draws, expected, live, sample
+from needs import needs
+from saved_format import BOUNDARIES, COMPRESS, LANES, STEPS, build, draws, expected, live, sample
 
 import relive
 from relive.checkpoints.inspection import verify
 
 VERSIONS = list(BOUNDARIES)
+
+
+@pytest.fixture(autouse=True)
+def _installed(version: str) -> None:
+    if version in COMPRESS:
+        needs("zstandard")
 
 
 @pytest.mark.parametrize("number", ["1", "2"])

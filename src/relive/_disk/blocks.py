@@ -79,7 +79,10 @@ class Stream(Protocol):
 
 
 class Entries(Protocol):
-    """An array of a file, however it is written there. What does not match a checksum raises a `CorruptionError`."""
+    """An array of a file, however it is written there.
+
+    What does not match a checksum raises a `CorruptionError`, or is zero where the reader forgives.
+    """
 
     def rows(self, first: int, last: int) -> Array:
         """The entries `[first, last)` of the first axis."""
@@ -181,8 +184,11 @@ class Blocks:
 
     def lost(self, damage: Sequence[int]) -> Bool:
         """Which entries are in a block that is not what was written."""
-        bad = np.array([self._sound(number) is None for number in range(len(self._index))] if damage else [], bool)
-        return np.repeat(bad, self._rows)[: self._tensor.shape[0]] if damage else np.zeros(self._tensor.shape[0], bool)
+        count = self._tensor.shape[0]
+        if not damage:
+            return np.zeros(count, bool)
+        bad = np.array([self._sound(number) is None for number in range(len(self._index))], bool)
+        return np.repeat(bad, self._rows)[:count]
 
     def _nbytes(self, number: int) -> int:
         """Bytes of a block's rows."""
