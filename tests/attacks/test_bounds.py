@@ -8,17 +8,14 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from make_attacks import FILE, FRESH, INDEX
 from rollouts import simple
-from test_rlinf_refusals import archive, handle, mapping, plain, tensor
 
 from relive.errors import ReliveWarning, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, inspect, verify
-from relive.trajectories.rlinf._file import contents
 
 
 @pytest.fixture
@@ -26,47 +23,6 @@ def good(folder: Path) -> Path:
     with TrajectoryReplayBuffer(folder / "good", seed=1) as buffer:
         buffer.add_trajectories([simple(k) for k in range(3)])
     return folder / "good"
-
-
-def within(levels: int, width: int, kind: Callable[[Any], Any]) -> Any:
-    """A thing that has the same thing several times, which has the same thing several times, and so on."""
-    thing = kind([])
-    for _ in range(levels):
-        thing = kind([thing] * width)
-    return thing
-
-
-def same(things: list[Any]) -> dict[str, Any]:
-    return {f"f{number}": thing for number, thing in enumerate(things)}
-
-
-TUPLES = plain(within(60, 2, tuple))
-BOMBS = {
-    "mappings": archive(plain(within(7, 900, same))),
-    "mappings of few": archive(plain(within(7, 60, same))),
-    "a key": archive(b"}" + TUPLES + plain(1) + b"s"),
-    "a storage": archive(mapping(rewards=tensor(handle(name=TUPLES)))),
-    "a storage's number": archive(
-        mapping(rewards=tensor(b"(" + plain("storage") + b"ctorch\nFloatStorage\n" + TUPLES + b"tQ"))
-    ),
-    "a shape": archive(mapping(rewards=tensor(size=within(60, 2, tuple)))),
-    "a global": archive(TUPLES + plain("x") + b"\x93"),
-    "a value": archive(mapping(rewards=tensor(), more=TUPLES)),
-}
-
-
-@pytest.mark.parametrize("name", BOMBS)
-def test_what_has_few_bytes_takes_little_time(name: str, folder: Path) -> None:
-    assert len(BOMBS[name]) < 100_000
-    (folder / "file").write_bytes(BOMBS[name])
-    with open(folder / "file", "rb") as file:
-        begin = time.process_time()
-        if name == "a value":
-            assert list(contents(file.fileno(), "pt", "file").others) == [("more",)]
-        else:
-            with pytest.raises(StorageError, match=r"^Invalid RLinf trajectory file.{,200}$"):
-                contents(file.fileno(), "pt", "file")
-        assert time.process_time() - begin < 2
 
 
 @pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])

@@ -7,7 +7,10 @@ import errno
 import io
 import os
 import pickle
+import resource
 import struct
+import sys
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,18 +18,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from make_attacks import tables, theirs
+import torch
+from make_attacks import theirs
 from rollouts import simple
 from system_calls import System, watched
 
-from relive.errors import SchemaError, StorageError
+from relive.errors import MissingExtra, ReliveWarning, SchemaError, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, convert, verify
-from relive.trajectories.rlinf import _source
+from relive.trajectories.rlinf import _archive, _source
 from relive.trajectories.rlinf._file import contents
-from relive.trajectories.rlinf._opcodes import value
 
 NUMBERS = np.arange(8, dtype=np.float32)
 LOAD = "torch.storage._load_from_bytes"
+MOST_SECONDS, MOST_MEBIBYTES = 2, 64
 
 
 # Pickles by hand: each function returns the opcodes that put one thing on the stack.
@@ -45,8 +49,8 @@ def call(name: bytes, *arguments: bytes) -> bytes:
     return name + b"(" + b"".join(arguments) + b"tR"
 
 
-def handle(kind: str = "storage", name: bytes = named("torch.FloatStorage"), key: str = "0") -> bytes:
-    return b"(" + plain(kind) + name + plain(key) + plain("cpu") + plain(8) + b"tQ"
+def handle(kind: str = "storage", name: bytes = named("torch.FloatStorage"), key: Any = "0", count: Any = 8) -> bytes:
+    return b"(" + plain(kind) + name + plain(key) + plain("cpu") + plain(count) + b"tQ"
 
 
 def tensor(held: bytes = handle(), size: Any = (4, 2, 1), stride: Any = (2, 1, 1), offset: Any = 0) -> bytes:
@@ -56,7 +60,7 @@ def tensor(held: bytes = handle(), size: Any = (4, 2, 1), stride: Any = (2, 1, 1
 
 def typed(dtype: str = "torch.uint16", name: str = "torch._utils._rebuild_tensor_v3", held: bytes = b"") -> bytes:
     """A tensor whose dtype is not that of its storage."""
-    held = held or handle(name=named("torch.storage.UntypedStorage"))
+    held = held or handle(name=named("torch.storage.UntypedStorage"), count=32)
     numbers = plain(0) + plain((4, 2, 1)) + plain((2, 1, 1)) + plain(False) + plain({})
     return call(named(name), held, numbers, named(dtype))
 
@@ -65,11 +69,26 @@ def mapping(**fields: bytes) -> bytes:
     return b"}(" + b"".join(plain(name) + field for name, field in fields.items()) + b"u"
 
 
+def within(levels: int, width: int, kind: Callable[[Any], Any]) -> Any:
+    """A thing that has the same thing several times, which has the same thing several times, and so on."""
+    thing = kind([])
+    for _ in range(levels):
+        thing = kind([thing] * width)
+    return thing
+
+
+def same(things: list[Any]) -> dict[str, Any]:
+    return {f"f{number}": thing for number, thing in enumerate(things)}
+
+
+TUPLES = plain(within(60, 2, tuple))
+
+
 def archive(head: bytes, method: int = zipfile.ZIP_STORED, **records: bytes) -> bytes:
     found = io.BytesIO()
     with zipfile.ZipFile(found, "w", method) as file:
         file.writestr("archive/data.pkl", b"\x80\x02" + head + b".")
-        for name, data in {"data/0": NUMBERS.tobytes(), **records}.items():
+        for name, data in {"version": b"3\n", "data/0": NUMBERS.tobytes(), **records}.items():
             file.writestr(f"archive/{name}", data)
     return found.getvalue()
 
@@ -82,26 +101,21 @@ def deep(levels: int) -> bytes:
     return mapping(a=deep(levels - 1)) if levels else tensor()
 
 
-def many(count: int, name: str, *, lie: bool = False) -> bytes:
-    """A good file with `count` more records, all in one place; `lie`: only the larger form tells how many."""
+def many(count: int, name: str) -> bytes:
+    """A good file with `count` more records, all in one place."""
     found = io.BytesIO()
     with zipfile.ZipFile(found, "w") as file:
         file.writestr("archive/data.pkl", b"\x80\x02" + mapping(rewards=tensor()) + b".")
+        file.writestr("archive/version", b"3\n")
         file.writestr("archive/data/0", NUMBERS.tobytes())
         file.writestr("archive/data/empty", b"" if len(name) > 9 else bytes(99))
-        one = file.infolist()[2]
+        one = file.infolist()[3]
         for number in range(count):
             again = zipfile.ZipInfo(f"archive/{name}{number}")
             again.header_offset, again.CRC, again.file_size = one.header_offset, one.CRC, one.file_size
             again.compress_size = one.compress_size
             file.filelist.append(again)
-    data = found.getvalue()
-    if not lie:
-        return data
-    (size, start), at = struct.unpack("<II", data[-10:-2]), len(data) - 22
-    larger = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, count + 3, count + 3, size, start)
-    locator = struct.pack("<4sIQI", b"PK\6\7", 0, at, 1)
-    return data[:at] + larger + locator + data[at : at + 12] + struct.pack("<II", 9, start) + data[-2:]
+    return found.getvalue()
 
 
 def patched(field: int, number: int, *, listed: bool = False, size: int = 2) -> bytes:
@@ -112,55 +126,150 @@ def patched(field: int, number: int, *, listed: bool = False, size: int = 2) -> 
     return bytes(data)
 
 
-def located(start: int) -> bytes:
-    """A good file with a locator that leads there."""
-    data = file()
-    return data[:-22] + struct.pack("<4sIQI", b"PK\6\7", 0, start, 1) + data[-22:]
+def counted() -> bytes:
+    """A tuple of tuples as a key. The memo has its first number given 100 times; the others are counted."""
+    text = b"X\1\0\0\0a"
+    code = 100 * (text + b"r" + bytes(4)) + 50 * (text + b"\x94") + 50 * b")\x94"
+    for number in range(100, 140):
+        code += 2 * (b"j" + struct.pack("<I", number)) + b"\x86\x94"
+    return code + b"}j" + struct.pack("<I", 140) + b"Ns"
 
 
-ARCHIVES: dict[str, tuple[Callable[[], bytes], str]] = {
-    "a list": (lambda: archive(b"]"), "expected a mapping of"),
-    "too deep": (lambda: archive(deep(9)), "expected a mapping of"),
-    "too many fields": (lambda: archive(mapping(**{f"f{k}": plain(k) for k in range(1025)})), "expected a mapping of"),
-    "a number as a name": (lambda: archive(b"}" + plain(1) + tensor() + b"s"), "invalid field name"),
-    "another call": (lambda: file(typed(name="os.mkdir")), "unknown call of os.mkdir"),
-    "another dtype": (lambda: file(typed("torch.complex64")), "invalid tensor of complex64"),
-    "no dtype": (lambda: file(tensor(handle(name=named("torch.storage.UntypedStorage")))), "invalid tensor of None"),
-    "axes in a list": (lambda: file(tensor(size=[4, 2, 1])), "invalid tensor of"),
-    "steps in a list": (lambda: file(tensor(stride=[2, 1, 1])), "invalid tensor of"),
-    "many axes": (lambda: file(tensor(size=(8,) + (1,) * 32, stride=(1,) * 33)), "invalid shape"),
-    "an axis that is a flag": (lambda: file(tensor(size=(4, 2, True))), "invalid shape"),
-    "a negative offset": (lambda: file(tensor(offset=-1)), "invalid shape"),
-    "beyond its storage": (lambda: file(tensor(offset=1)), "exceeds its storage"),
-    "steps between rows": (lambda: file(tensor(size=(2, 2, 1), stride=(4, 1, 1))), "not contiguous"),
-    "another handle": (lambda: file(tensor(handle("module"))), "unknown storage"),
-    "a handle without a name": (lambda: file(tensor(handle(name=plain("torch.FloatStorage")))), "unknown storage"),
-    "a handle that is a number": (lambda: file(tensor(plain(5) + b"Q")), "not subscriptable"),
-    "a handle of two": (lambda: file(tensor(b"(" + plain("storage") + named("torch.FloatStorage") + b"tQ")), "range"),
-    "another storage": (lambda: file(typed("torch.float32", held=handle(name=named("os.Storage")))), "unknown storage"),
-    "no handle": (lambda: file(tensor(plain(5))), "has no storage"),
-    "no such record": (lambda: file(tensor(handle(key="1"))), "data/1"),
-    "big-endian": (lambda: file(byteorder=b"big"), "big-endian"),
-    "a header of 2 MB": (
-        lambda: archive(mapping(rewards=tensor(), x=b"B" + struct.pack("<I", 2 << 20) + bytes(2 << 20))),
-        "too large",
+def larger(data: bytes, start: int | None = None, size: int | None = None) -> bytes:
+    """The same with the larger form of its end, as PyTorch writes it; or one that says something else."""
+    (count, nbytes, first), at = struct.unpack("<HII", data[-12:-2]), len(data) - 22
+    nbytes = size or nbytes
+    more = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, count, count, nbytes, first)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, at if start is None else start, 1)
+    return data[:at] + more + locator + data[at:]
+
+
+def two_lists() -> bytes:
+    """Another list of records than the one before the end: Python reads the one, PyTorch the other."""
+    good, bad = file(), file(typed("torch.uint16"))
+    return bad[:-22] + good[good.index(b"PK\1\2") : -22] + bad[-22:]
+
+
+ARCHIVES: dict[str, Callable[[], bytes]] = {
+    "a list": lambda: archive(b"]"),
+    "too deep": lambda: archive(deep(9)),
+    "too many fields": lambda: archive(mapping(**{f"f{k}": plain(k) for k in range(1025)})),
+    "a number as a name": lambda: archive(b"}" + plain(1) + tensor() + b"s"),
+    "another call": lambda: file(typed(name="os.mkdir")),
+    "bytes without an end": lambda: file(call(named("builtins.bytearray"), plain(10**11))),
+    "a tensor's state": lambda: file(tensor() + b"}b"),
+    "another dtype": lambda: file(typed("torch.complex64")),
+    "a huge tensor": lambda: file(tensor(handle(count=2**60), size=(2**40, 2**20), stride=(2**20, 1))),
+    "a huge view": lambda: file(tensor(size=(2**40, 2**40), stride=(0, 0))),
+    "a huge one of nothing": lambda: file(tensor(handle(count=0), size=(2**30, 2), stride=(2, 1))),
+    "a view of nothing": lambda: file(tensor(handle(count=-9), size=(4, 2, 1))),
+    "a huge storage": lambda: file(tensor(call(named("torch.storage.UntypedStorage"), plain(2**45)))),
+    "many axes": lambda: file(tensor(size=(8,) + (1,) * 32, stride=(1,) * 33)),
+    "a negative offset": lambda: file(tensor(offset=-1)),
+    "a negative step": lambda: file(tensor(stride=(-2, 1, 1))),
+    "beyond its storage": lambda: file(tensor(offset=1)),
+    "steps between rows": lambda: file(tensor(size=(2, 2, 1), stride=(4, 1, 1))),
+    "an offset that is a text": lambda: file(tensor(offset="0")),
+    "another handle": lambda: file(tensor(handle("module"))),
+    "a handle without a name": lambda: file(tensor(handle(name=plain("torch.FloatStorage")))),
+    "a handle that is a number": lambda: file(tensor(plain(5) + b"Q")),
+    "a handle of two": lambda: file(tensor(b"(" + plain("storage") + named("torch.FloatStorage") + b"tQ")),
+    "another storage": lambda: file(typed("torch.float32", held=handle(name=named("os.Storage")))),
+    "a complex storage": lambda: file(tensor(handle(name=named("torch.ComplexFloatStorage")))),
+    "no handle": lambda: file(tensor(plain(5))),
+    "no such record": lambda: file(tensor(handle(key="1"))),
+    "a record elsewhere": lambda: file(tensor(handle(key="../data.pkl"))),
+    "big-endian": lambda: file(byteorder=b"big"),
+    "a header of 2 MB": lambda: archive(mapping(rewards=tensor(), x=plain("x" * (2 << 20)))),
+    "no header": lambda: file().replace(b"data.pkl", b"data.pkk"),
+    "a program": lambda: file(**{"constants.pkl": b"\x80\x02)."}),
+    "packed": lambda: archive(mapping(rewards=tensor()), zipfile.ZIP_DEFLATED),
+    "a packed header of 200 MB": lambda: archive(bytes(200 << 20), zipfile.ZIP_DEFLATED),
+    "another size unpacked": lambda: patched(20, 31, listed=True, size=4),
+    "encrypted": lambda: patched(8, 1, listed=True),
+    "other bytes": lambda: file().replace(NUMBERS.tobytes(), NUMBERS[::-1].tobytes()),
+    "two names that PyTorch takes for one": lambda: file(**{"DATA.pkl": b"\x80\x02}."}),
+    "a name with a zero byte": lambda: file(**{"dataXpkl": b"1"}).replace(b"dataXpkl", b"data\0pkl"),
+    "a name of another folder": lambda: file().replace(b"archive/data/0", b"brchive/data/0"),
+    "two lists of records": two_lists,
+    "more bytes than there are": lambda: many(50, "x"),
+    "a long list of records": lambda: many(6000, "x" * 150),
+    "a list of another length": lambda: larger(many(6000, "x" * 150), size=9),
+    "an end elsewhere": lambda: larger(file(), start=0),
+    "an end that leads nowhere": lambda: larger(file(), start=2**63),
+    "a record that is none": lambda: patched(2, 0x0505),
+    "a record that starts at the end": lambda: patched(42, len(file()) - 9, listed=True, size=4),
+    "a record that ends behind the file": lambda: patched(28, 0xFFFF),
+    "a comment": lambda: file()[:-2] + b"\x28\0" + b"x" * 40,
+    "something before it": lambda: b"x" * 9 + file(),
+    "the end alone": lambda: b"PK\5\6" + bytes(9),
+    # What has few bytes, but takes much time or memory.
+    "mappings": lambda: archive(plain(within(7, 900, same))),
+    "a key": lambda: archive(b"}" + TUPLES + plain(1) + b"s"),
+    "a storage": lambda: archive(mapping(rewards=tensor(handle(name=TUPLES)))),
+    "a storage's number": lambda: file(tensor(handle(key=within(60, 2, tuple)))),
+    "a storage's number in lists": lambda: file(tensor(handle(key=within(60, 2, list)))),
+    "a shape": lambda: file(tensor(size=within(60, 2, tuple))),
+    "a value": lambda: archive(mapping(rewards=tensor(), more=TUPLES)),
+    "deep tuples as a key": lambda: archive(b"})" + b"\x85" * 90_000 + plain(1) + b"s"),
+    "numbers with one hash": lambda: archive(
+        b"}(" + b"".join(plain(k * (2**61 - 1)) + b"N" for k in range(40_000)) + b"u"
     ),
-    "no header": (lambda: file().replace(b"data.pkl", b"data.pkk"), "unpack"),
-    "packed": (lambda: archive(mapping(rewards=tensor()), zipfile.ZIP_DEFLATED), "damaged or compressed"),
-    "other bytes": (lambda: file().replace(NUMBERS.tobytes(), NUMBERS[::-1].tobytes()), "wrong checksum of"),
-    "more bytes than there are": (lambda: many(50, "x"), "more bytes than the file"),
-    "a long list of records": (lambda: many(6000, "x" * 150), "too many records"),
-    "a list of another length": (lambda: many(6000, "x" * 150, lie=True), "too many records"),
-    "a locator that leads nowhere": (lambda: located(2**63), "unpack requires"),
-    "a record that is none": (lambda: patched(2, 0x0505), "damaged or compressed"),
-    "a record that starts at the end": (
-        lambda: patched(42, len(file()) - 9, listed=True, size=4),
-        "damaged or compressed",
-    ),
-    "a record that ends behind the file": (lambda: patched(28, 0xFFFF), "the file ends early"),
-    "a comment": (lambda: file()[:-2] + b"\x28\0" + b"x" * 40, "not a zip archive"),
-    "the end alone": (lambda: b"PK\5\6" + bytes(9), "not a zip archive"),
+    "a million marks": lambda: archive(b"(" * 1_000_000),
+    "a large memo": lambda: archive(b"}r" + struct.pack("<I", 2**30)),
+    "a call by INST": lambda: archive(b"(Vgone\nios\nmkdir\n"),
+    "a call by OBJ": lambda: archive(b"(cos\nmkdir\nX\4\0\0\0goneo"),
+    "a call by NEWOBJ": lambda: archive(b"ccollections\nOrderedDict\n)\x81"),
+    "a call by REDUCE": lambda: archive(b"cos\nmkdir\n(X\4\0\0\0gonetR"),
+    "an extension": lambda: archive(b"\x82\x01"),
 }
+
+
+def inner(
+    system: bytes = plain({"little_endian": True}), count: int = 8, held: str = LOAD, more: bytes = b"", **shape: Any
+) -> bytes:
+    """A `pkl` file: a storage is five pickles, a count, and the numbers."""
+    parts = [plain(0), plain(1001), system, handle(), b"]"]
+    data = b"".join(b"\x80\x02" + part + b"." for part in parts) + struct.pack("<Q", count) + NUMBERS.tobytes()
+    storage = call(named(held), b"B" + struct.pack("<I", len(data)) + data)
+    return b"\x80\x02" + mapping(rewards=tensor(storage, **shape), **({"more": more} if more else {})) + b"."
+
+
+PICKLES: dict[str, Callable[[], bytes]] = {
+    "big-endian": lambda: inner(plain({"little_endian": False})),
+    "no order of bytes": lambda: inner(plain(5)),
+    "a storage that ends early": lambda: inner(count=9),
+    "a storage that is short": lambda: inner(count=7),
+    "another call": lambda: inner(held="os.mkdir"),
+    "a call of a text": lambda: inner(more=plain("os.mkdir") + b")R"),
+    "a call with other things": lambda: inner(more=call(named(LOAD), plain("x"))),
+    "a call with no pickles": lambda: inner(more=call(named(LOAD), b"C\x01x")),
+    "a tensor without storage": lambda: inner(more=tensor(plain(5))),
+    "a tensor that overlaps itself": lambda: inner(stride=(0, 0, 0)),
+    "a tensor beyond its storage": lambda: inner(offset=1),
+    "a negative offset": lambda: inner(offset=-1),
+    "axes in a list": lambda: inner(size=[4, 2, 1]),
+    "an axis that is a flag": lambda: inner(size=(4, 2, True)),
+    "many axes": lambda: inner(size=(8,) + (1,) * 32, stride=(1,) * 33),
+    "a huge tensor": lambda: inner(size=(2**40, 2**40), stride=(2**40, 1)),
+    "something outside": lambda: inner(more=handle()),
+    "a state": lambda: inner(more=b"}}b"),
+    "a name in two strings": lambda: inner(more=plain("os") + plain("mkdir") + b"\x93"),
+    "a member of a member": lambda: inner(more=plain("torch") + plain("_utils._rebuild_tensor_v2.x") + b"\x93"),
+    "an instance": lambda: inner(more=b"ccollections\nOrderedDict\n)\x81"),
+    "an extension": lambda: inner(more=b"\x82\x01"),
+    "a buffer of the caller's": lambda: inner(more=b"\x97"),
+    "a billion bytes": lambda: b"\x80\x04\x8e" + struct.pack("<Q", 10**9) + b"x.",
+    "all bytes there are": lambda: b"\x80\x04\x8e" + b"\xff" * 8 + b"x.",
+    "a large memo": lambda: inner(more=b"Nr" + struct.pack("<I", 2**27)),
+    "a key": lambda: inner(more=b"}" + TUPLES + plain(1) + b"s"),
+    "a key of a memo that is hard to count": lambda: inner(more=counted()),
+    "deep tuples as a key": lambda: inner(more=b"})" + b"\x85" * 90_000 + plain(1) + b"s"),
+    "a mapping in itself": lambda: b"\x80\x02}q\x00X\x01\x00\x00\x00ah\x00s.",
+    "no end": lambda: b"\x80\x02}",
+    "nothing": lambda: b"",
+}
+CASES = [*(("pt", name) for name in ARCHIVES), *(("pkl", name) for name in PICKLES)]
 
 
 def read(path: Path, data: bytes, kind: str) -> Any:
@@ -174,72 +283,54 @@ def read(path: Path, data: bytes, kind: str) -> Any:
 
 def test_the_good_ones_are_taken(tmp_path: Path) -> None:
     """Else the others would be refused for some other reason."""
-    for data in (file(), archive(mapping(rewards=tensor(), a=deep(7))), file(byteorder=b"little"), many(9, "x" * 10)):
-        found = read(tmp_path / "x", data, "pt").tensors[("rewards",)]
-        assert data[found.start : found.start + found.nbytes] == NUMBERS.tobytes()
-    for strange in (
-        tensor(size=(8, 1, 1), stride=(1, 7, 9)),
-        tensor(size=(0, 2, 1), stride=(7, 7, 7)),
-    ):  # is contiguous
+    good = {"little": file(byteorder=b"little"), "deep": archive(mapping(rewards=tensor(), a=deep(7)))}
+    for data in (file(), *good.values(), larger(file())):
+        assert read(tmp_path / "x", data, "pt").tensors[("rewards",)].data.tobytes() == NUMBERS.tobytes()
+    for strange in (tensor(size=(8, 1, 1), stride=(1, 7, 9)), tensor(size=(0, 2, 1), stride=(7, 7, 7))):  # contiguous
         assert list(read(tmp_path / "x", file(strange), "pt").tensors) == [("rewards",)]
     assert read(tmp_path / "x", file(typed()), "pt").tensors[("rewards",)].dtype == "uint16"
-    good = inner()
-    found = read(tmp_path / "x", good, "pkl").tensors[("rewards",)]
-    assert good[found.start : found.start + found.nbytes] == NUMBERS.tobytes()
+    assert read(tmp_path / "x", inner(), "pkl").tensors[("rewards",)].data.tobytes() == NUMBERS.tobytes()
 
 
-@pytest.mark.parametrize("name", ARCHIVES)
-def test_an_archive_with_one_lie(name: str, tmp_path: Path) -> None:
-    make, text = ARCHIVES[name]
-    with pytest.raises(StorageError, match=text):
-        read(tmp_path / "x", make(), "pt")
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_a_file_with_one_lie(kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused at once, takes no memory, and nothing that it names is called."""
+    monkeypatch.chdir(tmp_path)
+    data, before = (ARCHIVES if kind == "pt" else PICKLES)[name](), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin = time.process_time()
+    with pytest.raises(StorageError, match=r"^Invalid RLinf trajectory file \(.{,90}\) - at `x`$"):
+        read(tmp_path / "x", data, kind)
+    assert time.process_time() - begin < MOST_SECONDS
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert grown < MOST_MEBIBYTES
+    assert os.listdir(tmp_path) == ["x"]
 
 
-# Pickles that hold the numbers, too ----------------------------------------------------------------------------------
-
-
-def inner(system: bytes = plain({"little_endian": True}), count: int = 8, held: str = LOAD) -> bytes:
-    """A `pkl` file: a storage is five pickles, a count, and the numbers."""
-    parts = [plain(0), plain(1001), system, handle(), b"]"]
-    data = b"".join(b"\x80\x02" + part + b"." for part in parts) + struct.pack("<Q", count) + NUMBERS.tobytes()
-    storage = call(named(held), b"B" + struct.pack("<I", len(data)) + data)
-    return b"\x80\x02" + mapping(rewards=tensor(storage)) + b"."
-
-
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
-        (lambda: inner(plain({"little_endian": False})), "big-endian"),
-        (lambda: inner(plain(5)), "no attribute"),
-        (lambda: inner(count=9), "a storage ends early"),
-        (lambda: inner(count=7), "exceeds its storage"),
-        (lambda: inner(held="os.mkdir"), "has no storage"),
-        (lambda: b"\x80\x02" + mapping(rewards=tensor(plain(5))) + b".", "has no storage"),
-        (lambda: b"\x80\x02" + mapping(rewards=tensor(call(named(LOAD), plain("x")))) + b".", "has no storage"),
-    ],
-)
-def test_a_pickle_with_one_lie(data: Callable[[], bytes], text: str, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=text):
-        read(tmp_path / "x", data(), "pkl")
+def test_pytorch_gets_nothing_that_the_look_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A packed header would be unpacked by PyTorch, and it would make any bytes."""
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("PyTorch was asked"))
+    for name in (
+        "packed",
+        "two lists of records",
+        "bytes without an end",
+        "a key",
+        "other bytes",
+        "deep tuples as a key",
+    ):
+        with pytest.raises(StorageError):
+            read(tmp_path / "x", ARCHIVES[name](), "pt")
 
 
 @pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        (b"}" + plain("a") + plain(1) + b"(s", "empty stack"),  # what stands before a mark is another's
-        (b"]" + plain(1) + plain(2) + b"s", "something other than a dict"),
-        (b"}" + plain(2) + b"a", "something other than a list"),
-        (plain("os.mkdir") + b")R", "something other than a global"),
-        (named("os.mkdir") + b"]R", "something other than a global"),
-        (b"u", "invalid pickle"),
-        (b"}]" + plain(1) + b"s", "invalid pickle"),
-        (b"0", "forbidden opcode POP"),
-        (b"}}b", "forbidden opcode BUILD"),
-    ],
+    ("version", "text"), [("2.5.1", "Expected PyTorch 2.6 or later, got 2.5.1"), (None, "`torch`, got none")]
 )
-def test_opcodes_that_make_no_sense(code: bytes, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        value(io.BytesIO(b"\x80\x02" + code + b"."))
+def test_pytorch_is_asked_for(version: str | None, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if version is None:
+        monkeypatch.setitem(sys.modules, "torch", None)
+    else:
+        monkeypatch.setattr(torch, "__version__", version)
+    with pytest.raises(MissingExtra, match=f"{text}.*pip install 'relive\\[torch\\]'"):
+        read(tmp_path / "x", file(), "pt")
 
 
 # Directories ---------------------------------------------------------------------------------------------------------
@@ -251,16 +342,6 @@ def good(folder: Path) -> Path:
     buffer.add_trajectories([simple(k) for k in range(3)])
     buffer.save_checkpoint(folder / "good")
     return folder / "good"
-
-
-@pytest.mark.parametrize("shape", [[], [10], [5, 2.0], [5, True], [-5, -2], [0, 0, 1], [2**31, 2]])
-def test_a_shape_that_cannot_be(shape: list[Any], good: Path) -> None:
-    def change(_: Any, first: dict[str, Any]) -> None:
-        first.update(shape=shape, num_samples=int(np.prod(shape)))
-
-    tables(change)(good)
-    with pytest.raises(StorageError, match="Invalid RLinf index"):
-        TrajectoryReplayBuffer().load_checkpoint(good)
 
 
 @pytest.mark.parametrize(
@@ -308,45 +389,76 @@ def test_a_file_that_is_exchanged_behind_its_time(change: str, good: Path) -> No
             buffer.sample(200)
 
 
+def test_what_was_looked_at_is_what_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its name belongs to another file by then."""
+    look = _archive.look
+
+    def swapped(fd: int, *, compare: bool) -> None:
+        look(fd, compare=compare)
+        (tmp_path / "x").rename(tmp_path / "y")
+        (tmp_path / "x").write_bytes(file(**{"data/0": bytes(32)}))
+
+    monkeypatch.setattr(_archive, "look", swapped)
+    assert read(tmp_path / "x", file(), "pt").tensors[("rewards",)].data.tobytes() == NUMBERS.tobytes()
+
+
+def test_a_file_that_is_cut_while_it_is_mapped(good: Path) -> None:
+    """To look at what is mapped would end the process; a gather looks at the file first."""
+    with contextlib.closing(TrajectoryReplayBuffer(seed=0, sample_window_size=0, cache_size=0)) as buffer:
+        buffer.load_checkpoint(good)
+        buffer.sample(100)
+        os.truncate(theirs(good), 0)
+        with pytest.raises(StorageError, match="not a zip archive"):
+            buffer.sample(100)
+
+
+@pytest.mark.parametrize("most", [1, 2, 9])
+def test_few_files_are_mapped_and_each_is_compared_once(most: int, good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared, look = [], _archive.look
+    monkeypatch.setitem(_source._MOST_OPEN, "pt", most)
+    monkeypatch.setattr(
+        _archive, "look", lambda fd, *, compare: (compared.append(compare), look(fd, compare=compare))[1]
+    )
+    with contextlib.closing(TrajectoryReplayBuffer(seed=0, sample_window_size=0, cache_size=0)) as buffer:
+        buffer.load_checkpoint(good)
+        descriptors = len(os.listdir("/proc/self/fd"))
+        batches = [buffer.sample(200).rewards for _ in range(3)]
+        assert len(buffer._store.source._open) == min(most, 3)
+        assert sum(compared) == 3
+        assert len(os.listdir("/proc/self/fd")) == descriptors
+    with contextlib.closing(TrajectoryReplayBuffer(seed=0, sample_window_size=0, cache_size=9)) as buffer:
+        buffer.load_checkpoint(good)
+        for batch in batches:
+            np.testing.assert_array_equal(buffer.sample(200).rewards, batch)
+
+
+def test_a_disk_that_cannot_be_read(good: Path) -> None:
+    with watched() as system, contextlib.closing(TrajectoryReplayBuffer(cache_size=0)) as buffer:
+        buffer.load_checkpoint(good)
+        for name in ("pread", "fstat", "open"):
+            buffer._store.source.forget()
+            system.decide = lambda called, _, name=name: errno.EIO if called == name else None
+            with pytest.raises(StorageError):
+                buffer.sample(100)
+
+
+def test_a_text_that_is_in_a_list_many_times_is_left_out(good: Path) -> None:
+    """A megabyte in the file, and 20 GB as JSON."""
+    told = torch.load(theirs(good), weights_only=True)
+    torch.save({**told, "more": ["x" * 900_000] * 20_000}, theirs(good))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.warns(ReliveWarning, match="Left out `more`"):
+        TrajectoryReplayBuffer().load_checkpoint(good)
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < MOST_MEBIBYTES
+
+
 @pytest.mark.parametrize("weights", ["x" * 41, "é" * 21, "a\0", "\ud800", 5])
 def test_weights_that_no_index_of_ours_holds(weights: Any, good: Path, folder: Path) -> None:
     """They stand in the file alone; the UUID of its name takes their place."""
-    import torch
-
     told = torch.load(theirs(good), weights_only=True)
     torch.save({**told, "model_weights_id": weights}, theirs(good))
     assert convert(good, folder / "made") == 3
     assert verify(folder / "made") == []
-
-
-def test_places_in_files_are_forgotten(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_source, "_REMEMBERED_FILES", 2)
-    with contextlib.closing(TrajectoryReplayBuffer(sample_window_size=0, cache_size=0)) as buffer:
-        buffer.load_checkpoint(good)
-        buffer.sample(200)
-        assert len(buffer._store.source._located) == 2
-
-
-@pytest.mark.parametrize("cache", [0, 9])
-def test_a_file_that_is_cut_while_it_is_read(cache: int, good: Path) -> None:
-    """After its checksums were compared."""
-    with watched() as system, contextlib.closing(TrajectoryReplayBuffer(cache_size=cache)) as buffer:
-        buffer.load_checkpoint(good)
-        buffer.sample(100) if not cache else None
-        system.before = lambda name, _: os.truncate(theirs(good), 0) if name == "preadv" else None
-        with pytest.raises(StorageError, match="ends early"):
-            buffer.sample(100)
-
-
-@pytest.mark.parametrize("cache", [0, 9])
-def test_a_disk_that_cannot_be_read(cache: int, good: Path) -> None:
-    with watched() as system, contextlib.closing(TrajectoryReplayBuffer(cache_size=cache)) as buffer:
-        buffer.load_checkpoint(good)
-        for name in ("pread", "preadv", "fstat", "open"):
-            buffer._store.source._located.clear()  # what stands where is looked up again
-            system.decide = lambda called, _, name=name: errno.EIO if called == name else None
-            with pytest.raises(StorageError):
-                buffer.sample(100)
 
 
 def changes(system: System) -> list[str]:

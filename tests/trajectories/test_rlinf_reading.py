@@ -11,7 +11,7 @@ import pytest
 import torch
 from rlinf_files import STEPS, WIDTH, directory, fields, file, loaded, rows, sampled
 
-from relive.errors import ArgumentError, ReliveWarning, SchemaError, StorageError
+from relive.errors import ArgumentError, MissingExtra, ReliveWarning, SchemaError, StorageError
 from relive.trajectories import TrajectoryReplayBuffer, convert
 
 
@@ -67,11 +67,12 @@ def test_what_has_no_rows_is_kept_for_the_whole_trajectory(folder: Path) -> None
     converted.close()
 
 
-def test_what_is_neither_numbers_nor_text_is_left_out(folder: Path) -> None:
+@pytest.mark.parametrize("kind", ["pt", "pkl"])
+def test_what_is_neither_numbers_nor_text_is_left_out(kind: str, folder: Path) -> None:
     content = fields()
-    content["forward_inputs"] = {"when": [{"a": 1}], "kept": content["rewards"]}
-    path = directory(folder / "a", [content])
-    with pytest.warns(ReliveWarning, match=r"Left out `forward_inputs.when`"):
+    content["forward_inputs"] = {"when": [{"a": 1}], "kind": torch.float32, "kept": content["rewards"]}
+    path = directory(folder / "a", [content], kind)
+    with pytest.warns(ReliveWarning, match=r"Left out `forward_inputs.when`, `forward_inputs.kind`"):
         batch = sampled(path, 0)
     assert list(batch.forward_inputs) == ["kept"]
 
@@ -122,8 +123,9 @@ def test_the_misspelt_index(folder: Path) -> None:
     assert len(loaded(path)) == 1
 
 
-def test_without_pytorch_numpy_draws(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = directory(folder / "a", [fields()])
+@pytest.mark.parametrize("kind", ["pt", "pkl"])
+def test_pytorch_is_asked_for(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = directory(folder / "a", [fields()], kind)
     monkeypatch.setitem(sys.modules, "torch", None)
-    first, second = loaded(path).sample(50), loaded(path).sample(50)
-    np.testing.assert_array_equal(first.rewards, second.rewards)
+    with pytest.raises(MissingExtra, match=r"pip install 'relive\[torch\]'"):
+        loaded(path)

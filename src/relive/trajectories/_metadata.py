@@ -28,7 +28,8 @@ def checked(value: Any, at: str) -> Any:
 
 
 def _checked(value: Any, at: str, depth: int, left: list[int]) -> Any:
-    left[0] -= 1  # the same list in a list again and again is short only as a pickle
+    # The same text or list in a list again and again is short only as a pickle.
+    left[0] -= 1 + (len(value) if isinstance(value, str) else 0)
     if left[0] < 0:
         raise SchemaError(message(f"texts and lists of at most {MOST_BYTES:,} bytes in one trajectory", "more", at))
     if isinstance(value, bool | int | float | str):

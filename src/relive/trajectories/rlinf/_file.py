@@ -1,94 +1,94 @@
-"""The tensors in one of RLinf's files: dtypes, shapes and byte offsets, found without running code from the file.
+"""The tensors in one of RLinf's files, `pt` or `pkl`, as bytes in memory.
 
-`pt` files are zip archives with one record per tensor and its CRC-32. `pkl` files are pickles that contain the bytes,
-without checksums. Both are parsed as data, which is stricter than `torch.load(weights_only=True)`.
+`pt` files are mapped by PyTorch, after their archive has been looked at. `pkl` files have no checksums.
 """
 
 from __future__ import annotations
 
-import io
 import itertools
-import math
-import os
-import struct
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..._base import narrow
+from ..._base.extras import needs
 from ..._base.nests import Path
-from ..._disk.files import read_at, size_of
-from ...errors import StorageError, event
-from ._opcodes import Call, Handle, Named, Span, value
+from ..._base.system import LINUX
+from ..._disk.files import size_of
+from ...errors import MissingExtra, StorageError, event, message
+from .._layout import DTYPES
+from . import _archive, _pickle
+from ._pickle import Flat
 
-_MOST_HEAD = 1 << 20
 _MOST_FIELDS = 1024
 _DEEPEST = 8
-_STORAGES = {
-    "torch.FloatStorage": "float32", "torch.DoubleStorage": "float64", "torch.HalfStorage": "float16",
-    "torch.LongStorage": "int64", "torch.IntStorage": "int32", "torch.ShortStorage": "int16",
-    "torch.CharStorage": "int8", "torch.ByteStorage": "uint8", "torch.BoolStorage": "bool",
-    "torch.BFloat16Storage": "bfloat16",
-}  # fmt: skip
-# What damaged files raise, here and in `zipfile`.
-_DAMAGE = (
-    ValueError, LookupError, TypeError, AttributeError, OSError, RuntimeError, MemoryError, struct.error,
-    zipfile.BadZipFile,
-)  # fmt: skip
-_UNTYPED = "torch.storage.UntypedStorage"
-_WIDTHS = {
-    name: narrow.stored(name).itemsize
-    for name in {*_STORAGES.values(), "uint16", "uint32", "uint64", *narrow.BITS}
-}  # fmt: skip
-
-
-class Tensor(NamedTuple):
-    """A contiguous tensor: dtype, shape, and the offset of its bytes in the file."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in the file."""
-        return math.prod(self.shape) * _WIDTHS[self.dtype]
+_OLDEST = (2, 6)
 
 
 class Contents(NamedTuple):
     """What a file holds by path: tensors, and anything else."""
 
-    tensors: dict[Path, Tensor]
+    tensors: dict[Path, Flat]
     others: dict[Path, Any]
 
 
-class _Storage(NamedTuple):
-    dtype: str | None
-    start: int
-    size: int
-
-
-def contents(fd: int, kind: str, name: str) -> Contents:
-    """Parse an open file; the checksums of a `pt` file are compared.
+def require_torch(at: str) -> Any:
+    """PyTorch, in a version that maps files and unpickles tensors alone.
 
     Raises:
+        MissingExtra: It is not installed, or older than 2.6.
+    """
+    with needs("torch", at):
+        import torch
+
+    version = str(torch.__version__)
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        raise MissingExtra(message("PyTorch 2.6 or later", f"{version}", at, "pip install 'relive[torch]'"))
+    return torch
+
+
+def contents(fd: int, kind: str, name: str, *, compare: bool = True) -> Contents:
+    """Read an open file.
+
+    Args:
+        fd: The file. That of a `pt` file may be closed afterwards; truncating it ends the process at the next look.
+        kind: `"pt"` or `"pkl"`.
+        name: The path to name in errors.
+        compare: Whether to compare the checksums of a `pt` file, for which all of it is read.
+
+    Raises:
+        MissingExtra: PyTorch is not installed, or too old.
         StorageError: The file is damaged, or not one that RLinf writes.
     """
+    torch = require_torch(name)
     try:
-        tree, storage = _archive(fd) if kind == "pt" else _pickle(fd)
+        if kind == "pt":
+            _archive.look(fd, compare=compare)
+            tree = torch.load(_path_of(fd, name), map_location="cpu", weights_only=True, mmap=True)
+        else:
+            tree = _pickle.tree(fd)
         found = Contents({}, {})
-        left = itertools.count(_MOST_FIELDS, -1)
-        for path, leaf in _leaves(tree, (), _DEEPEST, left):
-            if isinstance(leaf, Call):
-                found.tensors[path] = _tensor(leaf, storage)
-            else:
+        for path, leaf in _leaves(tree, (), _DEEPEST, itertools.count(_MOST_FIELDS, -1)):
+            if type(leaf) is torch.Tensor:
+                leaf = _flat(leaf, torch)
+            if type(leaf) is not Flat:
                 found.others[path] = leaf
-        if sum(tensor.nbytes for tensor in found.tensors.values()) > size_of(fd):
+            elif leaf.dtype in DTYPES:
+                found.tensors[path] = leaf
+            else:
+                raise ValueError(f"invalid tensor of {leaf.dtype}")
+        if sum(tensor.data.nbytes for tensor in found.tensors.values()) > size_of(fd):
             raise ValueError("tensors have more bytes than the file")
-    except _DAMAGE as error:
-        raise StorageError(event(f"Invalid RLinf trajectory file ({str(error)[:80]})", name)) from None
+    except MemoryError:
+        raise StorageError(event("The file needs more memory than there is", name)) from None
+    except Exception as error:  # whatever PyTorch, `zipfile` and `pickle` raise for damaged files
+        why = (str(error) or type(error).__name__)[:80]
+        raise StorageError(event(f"Invalid RLinf trajectory file ({why})", name)) from None
     return found
+
+
+def _path_of(fd: int, name: str) -> str:
+    """A path of the open file itself: by its name another one might be loaded than was looked at."""
+    return f"/proc/self/fd/{fd}" if LINUX else f"/dev/fd/{fd}" if sys.platform == "darwin" else name
 
 
 def _leaves(tree: Any, above: Path, depth: int, left: Iterator[int]) -> Iterator[tuple[Path, Any]]:
@@ -98,130 +98,18 @@ def _leaves(tree: Any, above: Path, depth: int, left: Iterator[int]) -> Iterator
     for key, leaf in tree.items():
         if not next(left):
             raise ValueError(f"expected a mapping of at most {_MOST_FIELDS} fields")
-        if type(leaf) is dict:
+        if type(key) is not str:
+            raise ValueError("invalid field name, not a string")
+        if isinstance(leaf, dict):
             yield from _leaves(leaf, (*above, key), depth - 1, left)
         else:
             yield (*above, key), leaf
 
 
-def _tensor(call: Call, storage: Callable[[Any], _Storage]) -> Tensor:
-    """The tensor that a call describes."""
-    typed = call.name == "torch._utils._rebuild_tensor_v2"
-    if not typed and call.name != "torch._utils._rebuild_tensor_v3":
-        raise ValueError(f"unknown call of {call.name}"[:80])
-    found = storage(call.args[0])
-    offset, shape, stride = call.args[1:4]
-    dtype = found.dtype if typed else str(getattr(call.args[6], "name", "")).removeprefix("torch.")
-    if dtype is None or dtype not in _WIDTHS or type(shape) is not tuple or type(stride) is not tuple:
-        raise ValueError(f"invalid tensor of {dtype}"[:80])
-    if len(shape) > 32 or not all(type(k) is int and 0 <= k < 2**48 for k in (offset, *shape, *stride)):
-        raise ValueError("invalid shape of a tensor")
-    expected = 1
-    for axis, step in reversed(list(zip(shape, stride, strict=True))):
-        if axis != 1 and step != expected and math.prod(shape):
-            raise ValueError("a tensor is not contiguous")
-        expected *= axis
-    width = _WIDTHS[dtype]
-    if (offset + math.prod(shape)) * width > found.size:
-        raise ValueError("a tensor exceeds its storage")
-    return Tensor(dtype, shape, found.start + offset * width)
-
-
-def _typed(handle: Any, start: int, count: int) -> _Storage:
-    """The storage of `count` bytes that a handle names."""
-    kind, name = handle.value[:2]
-    if kind != "storage" or type(name) is not Named or name.name not in {*_STORAGES, _UNTYPED}:
-        raise ValueError("unknown storage")
-    return _Storage(_STORAGES.get(name.name), start, count)
-
-
-# pt -------------------------------------------------------------------------------------------------------------------
-
-
-def _archive(fd: int) -> tuple[Any, Callable[[Any], _Storage]]:
-    records = {name: _checked(fd, record) for name, record in _records(fd).items()}
-    (head,) = (name for name in records if name.endswith("/data.pkl") and name.count("/") == 1)
-    folder = head.removesuffix("data.pkl")
-    order = records.get(f"{folder}byteorder")
-    if order is not None and read_at(fd, *order) != b"little":
-        raise ValueError("big-endian numbers")
-    start, count = records[head]
-    if count > _MOST_HEAD:
-        raise ValueError(f"header of {count} bytes is too large")
-
-    def storage(handle: Any) -> _Storage:
-        if type(handle) is not Handle or type(handle.value[2]) is not str:
-            raise ValueError("a tensor has no storage")
-        return _typed(handle, *records[f"{folder}data/{handle.value[2]}"])
-
-    return value(io.BytesIO(read_at(fd, start, count))), storage
-
-
-def _records(fd: int) -> Mapping[str, zipfile.ZipInfo]:
-    if _directory_bytes(fd) > _MOST_HEAD:
-        raise ValueError("too many records")
-    with os.fdopen(os.dup(fd), "rb") as file, zipfile.ZipFile(file) as archive:
-        records = archive.infolist()
-    if len({record.filename for record in records}) != len(records):
-        raise ValueError("two records have the same name")
-    if sum(record.file_size for record in records) > size_of(fd):
-        raise ValueError("records have more bytes than the file")  # so some overlap
-    return {record.filename: record for record in records}
-
-
-def _directory_bytes(fd: int) -> int:
-    """Bytes of the archive's central directory, which `zipfile` reads whole."""
-    size = size_of(fd)
-    end = read_at(fd, max(size - 22, 0), 22)
-    if len(end) < 22 or end[:4] != b"PK\5\6":
-        raise ValueError("not a zip archive")
-    (count,) = struct.unpack("<I", end[12:16])
-    locator = read_at(fd, max(size - 42, 0), 20)
-    if locator[:4] == b"PK\6\7":  # zip64, for archives above 4 GiB
-        (start,) = struct.unpack("<Q", locator[8:16])
-        (count,) = struct.unpack("<Q", read_at(fd, min(start, size), 56)[40:48])
-    return int(count)
-
-
-def _checked(fd: int, record: zipfile.ZipInfo) -> tuple[int, int]:
-    """The offset and size of a record, after comparing its bytes with their checksum."""
-    local = read_at(fd, record.header_offset, 30)
-    if len(local) < 30 or local[:4] != b"PK\3\4" or record.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"record {record.filename!r} is damaged or compressed"[:80])
-    start = record.header_offset + 30 + sum(struct.unpack("<HH", local[26:]))
-    left, at, found = record.file_size, start, 0
-    while left:
-        part = read_at(fd, at, min(left, 1 << 20))
-        if not part:
-            raise ValueError("the file ends early")
-        found, at, left = zlib.crc32(part, found), at + len(part), left - len(part)
-    if found != record.CRC:
-        raise ValueError(f"wrong checksum of {record.filename}"[:80])
-    return start, record.file_size
-
-
-# pkl ------------------------------------------------------------------------------------------------------------------
-
-
-def _pickle(fd: int) -> tuple[Any, Callable[[Any], _Storage]]:
-    def storage(call: Any) -> _Storage:
-        if type(call) is not Call or call.name != "torch.storage._load_from_bytes" or type(call.args[0]) is not Span:
-            raise ValueError("a tensor has no storage")
-        return _inner(fd, call.args[0])
-
-    with os.fdopen(os.dup(fd), "rb") as file:
-        file.seek(0)
-        return value(file), storage
-
-
-def _inner(fd: int, span: Span) -> _Storage:
-    """The storage that PyTorch wrote into a pickle: five pickles, the count of elements, and the elements."""
-    head = io.BytesIO(read_at(fd, span.start, min(span.size, 1 << 12)))
-    _, _, system, handle, _ = (value(head) for _ in range(5))
-    if system.get("little_endian") is not True:
-        raise ValueError("big-endian numbers")
-    found = _typed(handle, span.start + head.tell() + 8, 0)
-    count = int.from_bytes(head.read(8), "little") * _WIDTHS.get(found.dtype or "", 1)
-    if found.start + count > span.start + span.size:
-        raise ValueError("a storage ends early")
-    return found._replace(size=count)
+def _flat(tensor: Any, torch: Any) -> Flat:
+    """A tensor as its bytes, which stay where they are."""
+    dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not (tensor.is_neg() or tensor.is_conj())
+    if not plain or not tensor.is_contiguous() or len(shape) > 32:
+        raise ValueError("a tensor is not contiguous")
+    return Flat(dtype, shape, tensor.detach().reshape(-1).view(torch.uint8).numpy())

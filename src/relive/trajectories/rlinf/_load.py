@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import warnings
 
-import numpy as np
-
 from ..._base.memory import Arena
 from ..._disk.files import Folder
-from ...errors import ArgumentError, MissingExtra, ReliveWarning, StorageError, event, message
+from ...errors import ArgumentError, ReliveWarning, StorageError, event, message
 from .._draws import Draws, restored
 from .._index import Table
 from .._layout import Entry
-from ._listing import INDEXES, Listing, listing, name_of
+from ._listing import Listing, listing, name_of
 from ._source import RLinfSource
-
-
-def is_rlinf(folder: Folder) -> bool:
-    """Whether a directory is one of RLinf's."""
-    return any(folder.size(name) is not None for name in INDEXES)
 
 
 def opened(
@@ -27,6 +20,7 @@ def opened(
     """What reads one of RLinf's directories, a rank's share of its trajectories, and draws in RLinf's order.
 
     Raises:
+        MissingExtra: PyTorch is not installed, or too old.
         ArgumentError: The files are `pkl`, and `allow_pickle` is False.
         StorageError: The directory is damaged, or has none of its files.
         SchemaError: The first file has no fields that can be read.
@@ -36,7 +30,7 @@ def opened(
         wanted, remedy = "files in the format `pt`", "pass `allow_pickle=True`, or `--allow-pickle`, to read them"
         raise ArgumentError(message(wanted, f"`{found.kind}` without `allow_pickle`", folder.path, remedy))
     draws = _draws(found, folder.path)
-    table = Table.of(_present(found, folder)).share(*share)
+    table = Table.of(present(found, folder)).share(*share)
     source = RLinfSource(folder, arena, found.kind)
     if len(table):
         # Assume the first file's fields for all: reading a file with other fields is refused.
@@ -50,7 +44,7 @@ def opened(
     return source, table, draws
 
 
-def _present(found: Listing, folder: Folder) -> list[Entry]:
+def present(found: Listing, folder: Folder) -> list[Entry]:
     """The trajectories whose files exist: RLinf's checkpoints list some that they do not contain."""
     sizes = folder.sizes()
     named = [(entry, sizes.get(name_of(entry, found.kind))) for entry in found.entries]
@@ -69,7 +63,4 @@ def _draws(found: Listing, path: str) -> Draws | None:
         return restored(found.draws, path)
     if found.seed is None:
         return None
-    try:
-        return Draws.torch(found.seed)
-    except MissingExtra:
-        return Draws(np.random.default_rng(found.seed % 2**64))
+    return Draws.torch(found.seed)

@@ -14,39 +14,36 @@ from ..._base import narrow
 from ..._base.memory import Arena
 from ..._base.nests import Path, nested
 from ..._base.types import Array, Int64
-from ..._disk.files import Folder, read_at, read_into
-from ...errors import SchemaError, StorageError, event, message
+from ..._disk.files import Folder
+from ..._ring import kernels
+from ...errors import SchemaError, StorageError, message
 from .._block import Block, packed
 from .._layout import MOST_WEIGHTS, Column, Entry, Layout, check_alike
 from .._metadata import Metadata, checked, to_json
 from .._source import Rows
 from ..trajectory import LEADING, TRAILING, Trajectory
-from ._file import Contents, Tensor, contents
+from ._file import Contents, contents
 from ._listing import name_of
+from ._pickle import Flat
 
-_REMEMBERED_FILES = 4096
+# Files that stay mapped, of which none has a descriptor; a `pkl` file is in memory as a whole. A process may have some
+# 65,000 mappings, and each of these has one. To map a file again takes PyTorch a millisecond or two.
+_MOST_OPEN = {"pt": 4096, "pkl": 4}
 _OWN = (("max_episode_length",), ("model_weights_id",))
 
 
-class FieldRows(NamedTuple):
-    """The place of a field's rows in a file.
+class _Open(NamedTuple):
+    """A file in memory.
 
     Attributes:
-        start: Offset of the first row.
-        epoch: Steps of a rollout epoch, if each epoch has an extra row that is not a sample; otherwise 0.
-        leading: Whether the extra row comes first in its epoch, or last.
+        version: Its inode, size and time when it was read.
+        rows: The bytes of each field, uint8 `[rows, bytes]`.
+        epochs: Steps of a rollout epoch, for fields with an extra row in each epoch that is not a sample.
     """
 
-    start: int
-    epoch: int
-    leading: bool
-
-    def in_file(self, rows: Int64, width: int) -> Int64:
-        """Rows of the trajectory as rows of the file."""
-        if not self.epoch:
-            return rows
-        epochs = rows // (width * self.epoch)
-        return rows + (epochs + self.leading) * width
+    version: tuple[int, int, int]
+    rows: dict[Path, Array]
+    epochs: dict[Path, int]
 
 
 class RLinfSource:
@@ -57,83 +54,63 @@ class RLinfSource:
         self.layout: Layout | None = None
         self.left_out: list[Path] = []
         self._arena, self._lock = arena, threading.Lock()
-        self._located: OrderedDict[int, tuple[Any, dict[Path, FieldRows]]] = OrderedDict()
+        self._open: OrderedDict[int, _Open] = OrderedDict()
+        self._sound: dict[int, tuple[int, int, int]] = {}  # versions whose checksums were compared
 
     def forget(self, id_: int | None = None) -> None:
-        """Nothing: no file is kept open."""
+        """Drop a trajectory's file if it is mapped, so that deleting it frees its space; None: all files."""
+        with self._lock:
+            for known in (self._open, self._sound):
+                known.pop(id_, None) if id_ is not None else known.clear()
 
     def close(self) -> None:
-        """Close the directory."""
+        """Close everything."""
+        self.forget()
         self.folder.close()
 
     def read(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
         """Read single rows. A file's checksums are compared when it is first opened."""
-        for k, entry in enumerate(wanted.table):
-            _, _, rows, targets = wanted.of(np.array([k]))
-            with self.folder.reading(name_of(entry, self.kind)) as fd:
-                located = self._locate(fd, entry)
-                for column in entry.layout.columns:
-                    if column.path not in outs:
-                        continue
-                    field, out = located[column.path], outs[column.path]
-                    _fill(fd, field, column, field.in_file(rows, entry.width), targets, out, self._at(entry))
+        most, count = _MOST_OPEN[self.kind], len(wanted.table)
+        for first in range(0, count, most):
+            self._read_some(wanted.of(np.arange(first, min(first + most, count))), outs)
+
+    def _read_some(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
+        """Read from files all of which are in memory meanwhile."""
+        table, which, rows, targets = wanted
+        files, widths = [self._mapped(entry) for entry in table], table.records["width"].astype(np.int64)[which]
+        for path, out in outs.items():
+            blocks, places = np.full(len(out), -1), np.zeros(len(out), np.int64)
+            epochs = np.array([file.epochs.get(path, 0) for file in files])[which]
+            blocks[targets], places[targets] = which, _in_file(path, rows, widths, epochs)
+            raw: Any = out.reshape(len(out), -1).view(np.uint8)
+            kernels.active().scatter_rows([file.rows[path] for file in files], blocks, places, raw)
 
     def block(self, entry: Entry) -> Block:
         """Read a whole trajectory, without the extra rows of rollout epochs."""
-        with self.folder.reading(name_of(entry, self.kind)) as fd:
-            found = contents(fd, self.kind, self._at(entry))
-            layout, located = located_in(found.tensors, entry)
-            self._check(layout, entry)
-            every = np.arange(entry.length * entry.width, dtype=np.int64)
-            arrays = {}
-            for column in layout.columns:
-                out: Any = np.empty((len(every), *column.shape), column.stored)
-                field = located[column.path]
-                if field.epoch:
-                    _fill(fd, field, column, field.in_file(every, entry.width), every, out, self._at(entry))
-                elif not read_into(fd, field.start, [memoryview(out.reshape(-1).view(np.uint8))]):
-                    raise StorageError(event("The file ends early", self._at(entry)))
-                rows = narrow.named(out, column.dtype)
-                arrays[column.path] = rows.reshape(entry.length, entry.width, *column.shape)
-            metadata, _ = self._metadata(fd, found)
+        file, found, layout = self._loaded(entry)
+        arrays = {}
+        for column in layout.columns:
+            rows, epoch = file.rows[column.path], file.epochs.get(column.path)
+            if epoch:
+                rows = rows[_in_file(column.path, np.arange(entry.length * entry.width), entry.width, epoch)]
+            shape = entry.length, entry.width, *column.shape
+            arrays[column.path] = narrow.named(rows.view(column.stored).reshape(shape), column.dtype)
         weights = found.others.get(("model_weights_id",))
         usable = isinstance(weights, str) and weights.isprintable() and len(weights.encode()) <= MOST_WEIGHTS
         weights = weights if usable else entry.model_weights_id
-        fields = nested([*metadata.items(), *arrays.items(), (("max_episode_length",), entry.max_episode_length)])
-        block = packed(Trajectory(**{**fields, "model_weights_id": weights}), self._arena, entry.id)
+        once = [*_metadata(found)[0].items(), (("max_episode_length",), entry.max_episode_length)]
+        fields = {**nested([*once, *arrays.items()]), "model_weights_id": weights}
+        block = packed(Trajectory(**fields), self._arena, entry.id)
         self._check(block.entry.layout, entry)  # some names mean something to a `Trajectory`
         return block
 
     def metadata(self, entry: Entry) -> Metadata:
         """The fields that a trajectory has once."""
-        with self.folder.reading(name_of(entry, self.kind)) as fd:
-            return self._metadata(fd, contents(fd, self.kind, self._at(entry)))[0]
-
-    def _metadata(self, fd: int, found: Contents) -> tuple[dict[Path, Any], list[Path]]:
-        """What a file has once, and the paths of what is left out."""
-        kept: dict[Path, Any] = {}
-        left_out = []
-        for path, value in {**found.others, **found.tensors}.items():
-            if path in _OWN or value is None or (isinstance(value, Tensor) and len(value.shape) > 1):
-                continue
-            try:
-                if any("/" in key or key.startswith("_") or not key for key in path):
-                    raise ValueError("not a name")
-                if isinstance(value, Tensor):
-                    dtype = narrow.stored(value.dtype)
-                    bits = np.frombuffer(read_at(fd, value.start, value.nbytes), dtype).reshape(value.shape)
-                    value = narrow.named(bits, value.dtype)
-                value = checked(value, ".".join(path))
-                to_json({**kept, path: value})
-                kept[path] = value
-            except (SchemaError, ValueError):
-                left_out.append(path)
-        return kept, left_out
+        return _metadata(self._loaded(entry)[1])[0]
 
     def fields_of(self, entry: Entry) -> Layout:
         """The fields of all trajectories, after checking that this one has them."""
-        with self.folder.reading(name_of(entry, self.kind)) as fd:
-            self._locate(fd, entry)
+        self._mapped(entry)
         if self.layout is None:
             raise StorageError(message("a trajectory with fields", "one without", self._at(entry)))
         return self.layout
@@ -141,23 +118,36 @@ class RLinfSource:
     def _at(self, entry: Entry) -> str:
         return f"{self.folder.path}/{name_of(entry, self.kind)}"
 
-    def _locate(self, fd: int, entry: Entry) -> dict[Path, FieldRows]:
-        """Where the fields of an open file are; remembered for the files that were used last."""
-        status = os.fstat(fd)
-        version = status.st_ino, status.st_size, status.st_mtime_ns
+    def _mapped(self, entry: Entry) -> _Open:
+        """A file in memory, read again if it is another one now.
+
+        A mapping of a file that has become shorter must not be looked at: that ends the process.
+        """
         with self._lock:
-            known, located = self._located.pop(entry.id, (None, {}))
-        if known != version:
-            found = contents(fd, self.kind, self._at(entry))
-            layout, located = located_in(found.tensors, entry)
-            if self.layout is None:
-                _, self.left_out = self._metadata(fd, found)
-            self._check(layout, entry)
+            kept = self._open.pop(entry.id, None)
+        with self.folder.reading(name_of(entry, self.kind)) as fd:
+            if kept is None or kept.version != _version(fd):
+                kept, _, _ = self._load(fd, entry)
         with self._lock:
-            self._located[entry.id] = version, located
-            if len(self._located) > _REMEMBERED_FILES:
-                self._located.popitem(last=False)
-        return located
+            self._open[entry.id] = kept
+            if len(self._open) > _MOST_OPEN[self.kind]:
+                self._open.popitem(last=False)
+        return kept
+
+    def _loaded(self, entry: Entry) -> tuple[_Open, Contents, Layout]:
+        with self.folder.reading(name_of(entry, self.kind)) as fd:
+            return self._load(fd, entry)
+
+    def _load(self, fd: int, entry: Entry) -> tuple[_Open, Contents, Layout]:
+        version = _version(fd)
+        found = contents(fd, self.kind, self._at(entry), compare=self._sound.get(entry.id) != version)
+        layout, epochs = layout_in(found.tensors, entry)
+        if self.layout is None:
+            _, self.left_out = _metadata(found)
+        self._check(layout, entry)
+        self._sound[entry.id] = version
+        rows = {column.path: found.tensors[column.path].data.reshape(-1, column.nbytes) for column in layout.columns}
+        return _Open(version, rows, epochs), found, layout
 
     def _check(self, layout: Layout, entry: Entry) -> None:
         if self.layout is None:
@@ -166,13 +156,47 @@ class RLinfSource:
         check_alike(self.layout.columns, layout.columns, f"trajectory {entry.id}, $", remedy)
 
 
-def located_in(tensors: Mapping[Path, Tensor], entry: Entry) -> tuple[Layout, dict[Path, FieldRows]]:
-    """The fields in a file's tensors, and where their rows are. Like RLinf, leave out tensors with one axis.
+def _in_file(path: Path, rows: Int64, width: Int64 | int, epoch: Int64 | int) -> Int64:
+    """Rows of a trajectory as rows of its file, where each epoch of so many steps (0: none) may have an extra row."""
+    before = rows // (width * np.maximum(epoch, 1)) + (path[0] in LEADING)
+    places: Int64 = rows + np.where(epoch, before * width, 0)
+    return places
+
+
+def _version(fd: int) -> tuple[int, int, int]:
+    status = os.fstat(fd)
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _metadata(found: Contents) -> tuple[dict[Path, Any], list[Path]]:
+    """What a file has once, and the paths of what is left out."""
+    kept: dict[Path, Any] = {}
+    left_out = []
+    for path, value in {**found.others, **found.tensors}.items():
+        if path in _OWN or value is None or (isinstance(value, Flat) and len(value.shape) > 1):
+            continue
+        try:
+            if any("/" in key or key.startswith("_") or not key for key in path):
+                raise ValueError("not a name")
+            if isinstance(value, Flat):
+                value = narrow.named(value.data.view(narrow.stored(value.dtype)).reshape(value.shape), value.dtype)
+            value = checked(value, ".".join(path))
+            to_json({**kept, path: value})
+            kept[path] = value
+        except (SchemaError, ValueError):
+            left_out.append(path)
+    return kept, left_out
+
+
+def layout_in(tensors: Mapping[Path, Flat], entry: Entry) -> tuple[Layout, dict[Path, int]]:
+    """The fields in a file's tensors, and the steps of their epochs where these have extra rows.
+
+    Like RLinf, leave out tensors with one axis.
 
     Raises:
         SchemaError: A tensor's first axes differ from those in the index.
     """
-    columns, located = [], {}
+    columns, epochs = [], {}
     rank = len(tensors[("rewards",)].shape) if ("rewards",) in tensors else 0
     for path, tensor in sorted(tensors.items()):
         if len(tensor.shape) < 2:
@@ -180,17 +204,18 @@ def located_in(tensors: Mapping[Path, Tensor], entry: Entry) -> tuple[Layout, di
         at = f"trajectory {entry.id}, $.{'.'.join(path)}"
         steps, shape = _steps(path, tensor.shape, entry, rank)
         extra = steps - entry.length
-        epochs = extra > 0 and path[0] in LEADING + TRAILING and len(path) == 1 and entry.length % extra == 0
-        if (extra and not epochs) or shape[:1] != (entry.width,) or 0 in tensor.shape:
+        more = extra > 0 and path[0] in LEADING + TRAILING and len(path) == 1 and entry.length % extra == 0
+        if (extra and not more) or shape[:1] != (entry.width,) or 0 in tensor.shape:
             wanted = f"the shape `({entry.length}, {entry.width}, ...)` of the index"
             raise SchemaError(message(wanted, f"`{tensor.shape}`", at))
         if any("/" in key or key.startswith("_") or not key for key in path):
             raise SchemaError(message("names without a slash or a leading underscore", f"`{path[-1]!r}`", at))
         columns.append(Column(path, tensor.dtype, shape[1:]))
-        located[path] = FieldRows(tensor.start, entry.length // extra if epochs else 0, path[0] in LEADING)
+        if more:
+            epochs[path] = entry.length // extra
     if not columns:
         raise SchemaError(message("at least one field", "none", f"trajectory {entry.id}"))
-    return Layout(tuple(columns), frozenset()), located
+    return Layout(tuple(columns), frozenset()), epochs
 
 
 def _steps(path: Path, shape: tuple[int, ...], entry: Entry, rank: int) -> tuple[int, tuple[int, ...]]:
@@ -199,11 +224,3 @@ def _steps(path: Path, shape: tuple[int, ...], entry: Entry, rank: int) -> tuple
     if path in {(name,) for name in TRAILING} and len(shape) == rank - 1 and not shape[0] % entry.width:
         return shape[0] // entry.width, (entry.width, *shape[1:])
     return shape[0], shape[1:]
-
-
-def _fill(fd: int, field: FieldRows, column: Column, rows: Int64, targets: Int64, out: Array, at: str) -> None:
-    """Read rows of the file into `out[targets]`."""
-    bytes_of_rows: Any = out.reshape(len(out), -1).view(np.uint8)
-    for row, target in zip(rows.tolist(), targets.tolist(), strict=True):
-        if not read_into(fd, field.start + row * column.nbytes, [memoryview(bytes_of_rows[target])]):
-            raise StorageError(event("The file ends early", at))
