@@ -42,6 +42,7 @@ with contextlib.suppress(ImportError), kernels.use("native"):  # what its import
 RUN = ("pickle.find_class", "marshal.loads", "os.system", "os.exec", "os.fork", "os.posix_spawn", "subprocess.Popen")
 RUN += ("ctypes.dlopen", "socket.connect", "os.spawn", "code.__new__")
 ALWAYS, SHARE = ("load", "verify"), 1 if LONG else 4  # of the other ways each attack is given every so many, in turn
+READERS = 16  # every so many of RLinf's directories are given those ways that start a process
 COMMANDS = 4  # every so many attacks `relive inspect` and `relive verify` are given them, and the functions each
 PATHS = {"open": 1, "os.remove": 1, "os.rmdir": 1, "os.mkdir": 1, "os.rename": 2, "os.link": 2, "os.symlink": 2}
 PATHS |= {"os.truncate": 1, "os.chmod": 1, "os.listdir": 1, "os.scandir": 1, "sqlite3.connect": 1, "shutil.rmtree": 1}
@@ -65,7 +66,7 @@ class Watch:
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.on:
             return
-        if event in RUN and not (event == "marshal.loads" and self._imported()):
+        if event in RUN and not (event == "marshal.loads" and self._imported()) and not self._reader(event, arguments):
             self.seen.append(f"{event} {arguments!r:.80}")
         elif event in ("exec", "compile"):
             name = getattr(arguments[0], "co_filename", None) if event == "exec" else arguments[1]
@@ -74,6 +75,10 @@ class Watch:
         for path in arguments[: PATHS.get(event, 0)]:
             if not self._fine(path):
                 self.seen.append(f"{event} {path!r:.80}")
+
+    def _reader(self, event: str, arguments: tuple[Any, ...]) -> bool:
+        """Whether the process is started that reads RLinf's files within limits."""
+        return event == "subprocess.Popen" and list(arguments[1][:3]) == [sys.executable, "-I", "-B"]
 
     def _imported(self) -> bool:
         """Whether Python reads the compiled form of one of its own modules."""
@@ -200,6 +205,8 @@ class Victim:
             if attack is not None and name not in ALWAYS and (number + self.count) % SHARE:
                 continue
             if name.startswith("relive ") and attack is not None and LONG and self.count % COMMANDS:
+                continue
+            if kind == "pt" and attack is not None and self.count % READERS and name.endswith(("inspect", "verify")):
                 continue
             if name == "save onto" and kind != "saved" and (kind == "pt" or (attack is not None and attack.plain)):
                 continue

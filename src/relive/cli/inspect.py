@@ -21,6 +21,7 @@ from relive.checkpoints import salvage as salvaging
 from relive.cli import _report
 from relive.cli.terminal import INTERRUPTED, console, interruptible, progress, say, say_files
 from relive.errors import StorageError, message
+from relive.trajectories.formats import format_of
 
 Report = Callable[[int, int], None]
 
@@ -152,6 +153,9 @@ def _is_saved(directory: Path) -> bool:
     """
     with closing(Folder(directory)) as folder:
         kind = kind_of(folder.sizes())
+        layout = format_of(folder.path)
+    if kind is None and layout is not None and layout.examined is not None:
+        return False
     if kind not in (SAVES, TRAJECTORIES):
         wanted, got = "a complete save of a buffer, or trajectories", kind or "neither"
         remedy = "name one of its shards, such as `shard-0000`" if kind == SHARDS else None

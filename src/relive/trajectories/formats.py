@@ -52,6 +52,20 @@ class Checkpoints(NamedTuple):
     write: Callable[[Folder, Iterable[tuple[int, Stored]], int, str | None, Written], None]
 
 
+class Examined(NamedTuple):
+    """How `inspect` and `verify` look at directories whose files others than relive have written.
+
+    Attributes:
+        describe: Gets the folder, and whether the fields are wanted; returns the trajectories, their files' names, and
+            those of the index.
+        verify: Gets the folder, and a function to call with the number of files read so far, and of all; returns the
+            damaged files, each with a message.
+    """
+
+    describe: Callable[[Folder, bool], tuple[Table, list[str], tuple[str, ...]]]
+    verify: Callable[[Folder, Callable[[int, int], None] | None], list[tuple[str, str]]]
+
+
 class Episodes(Frozen):
     """The trajectories of a directory.
 
@@ -76,6 +90,7 @@ class Format(Frozen, kw_only=True):
             trajectories written so far; returns how many trajectories or episodes it has written. None: it cannot be
             written.
         checkpoints: For layouts that keep ids and the order of draws, in place of `read` and `write`.
+        examined: For layouts that `inspect` and `verify` look at.
 
     `register` has an example.
     """
@@ -86,6 +101,7 @@ class Format(Frozen, kw_only=True):
     read: Callable[[str], Episodes] | None = None
     write: Callable[[Iterable[Trajectory], str, int, Written], int] | None = None
     checkpoints: Checkpoints | None = None
+    examined: Examined | None = None
 
 
 _FORMATS: dict[str, Format] = {}

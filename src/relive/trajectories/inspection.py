@@ -21,6 +21,7 @@ from ._checkpoint import publish
 from ._index import Table
 from ._layout import MOST_ID, file_name, id_of
 from ._source import SafetensorsSource
+from .formats import Examined, format_of
 
 _MOST_FILES, _EXAMPLES = 256, 12
 
@@ -68,10 +69,14 @@ class Inspection:
 
 
 def inspect(path: str | os.PathLike[str]) -> Inspection:
-    """Inspect a directory by its index and its file sizes; no trajectory is opened.
+    """Inspect a directory by its index and its file sizes; no trajectory of relive's is opened.
+
+    The index of RLinf's directories lacks the fields: a process with limits on memory and time reads the first file.
 
     Raises:
         StorageError: Its index is missing or damaged.
+        ArgumentError: RLinf's files are `pkl`.
+        MissingExtra: The directory is RLinf's, and PyTorch 2.6 or later is not installed.
 
     >>> import tempfile, numpy as np
     >>> from relive.trajectories import Trajectory, TrajectoryReplayBuffer
@@ -84,8 +89,8 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     """
     with closing(Folder(path)) as folder:
         sizes = folder.sizes()
-        table, _ = read(folder.path)
-    records, names = table.records, [file_name(id_) for id_ in table.ids]
+        table, names, others = _described(folder, fields=True)
+    records = table.records
     lengths, widths = (records[name] if len(table) else np.zeros(1, np.int32) for name in ("length", "width"))
     fields = {
         ".".join(column.path): (column.dtype, f"({', '.join(['T', 'B', *map(str, column.shape)])})")
@@ -103,10 +108,25 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
         widths=(int(widths.min()), int(widths.max())),
         oldest=table.ids[0] if names else None,
         newest=table.ids[-1] if names else None,
-        missing=tuple(name for name, intact in zip(names, table.intact(sizes), strict=True) if not intact),
+        missing=tuple(name for name, size in zip(names, records["bytes"], strict=True) if sizes.get(name) != size),
         unfinished=tuple(sorted(name for name in sizes if name.startswith(TEMPORARY))),
-        unknown=tuple(sorted({name for name in sizes if name.startswith("trajectory_")} - set(names))),
+        unknown=tuple(sorted({name for name in sizes if name.startswith("trajectory_")} - {*names, *others})),
     )
+
+
+def _examined(folder: Folder) -> Examined | None:
+    """What looks at a directory whose files others have written."""
+    found = format_of(folder.path)
+    return None if found is None else found.examined
+
+
+def _described(folder: Folder, *, fields: bool) -> tuple[Table, list[str], tuple[str, ...]]:
+    """The trajectories of a directory, their files' names, and other names that begin as these do."""
+    examined = _examined(folder)
+    if examined is not None:
+        return examined.describe(folder, fields)
+    table, _ = read(folder.path)
+    return table, [file_name(id_) for id_ in table.ids], ()
 
 
 class Contents(Frozen, kw_only=True):
@@ -130,7 +150,7 @@ class Contents(Frozen, kw_only=True):
 
 
 def contents(path: str | os.PathLike[str]) -> Contents:
-    """Read what is in the files of a directory; those that are damaged are left out.
+    """Read what is in the files of a directory; those that are damaged are left out, and so are RLinf's.
 
     Raises:
         StorageError: Its index is missing or damaged.
@@ -146,8 +166,8 @@ def contents(path: str | os.PathLike[str]) -> Contents:
     rewards, returns, read_files = [np.empty(0)], [np.empty(0)], 0
     images: dict[str, list[tuple[int, int, int, Array]]] = {}
     with closing(Folder(path)) as folder:
-        table, _ = read(folder.path)
-        entries, source = list(table), SafetensorsSource(folder)
+        table, _, _ = _described(folder, fields=False)
+        entries, source = list(table) if _examined(folder) is None else [], SafetensorsSource(folder)
         chosen = np.unique(np.linspace(0, len(entries) - 1, _MOST_FILES).astype(int)) if entries else ()
         shown = set(np.unique(np.linspace(0, len(chosen) - 1, _EXAMPLES).astype(int))) if entries else set()
         for number, entry in enumerate(entries[at] for at in chosen):
@@ -176,6 +196,8 @@ def contents(path: str | os.PathLike[str]) -> Contents:
 def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> list[tuple[str, str]]:
     """Read every file of a directory and compare it with its checksums.
 
+    A process with limits on memory and time reads RLinf's files.
+
     Args:
         path: The directory; it is not changed.
         progress: Called after each file with the number of files read so far, and of all files.
@@ -185,6 +207,8 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | 
 
     Raises:
         StorageError: Its index is missing or damaged.
+        ArgumentError: RLinf's files are `pkl`, which have no checksums.
+        MissingExtra: The directory is RLinf's, and PyTorch 2.6 or later is not installed.
 
     >>> import tempfile, numpy as np
     >>> from relive.trajectories import Trajectory, TrajectoryReplayBuffer
@@ -195,6 +219,9 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | 
     []
     """
     with closing(Folder(path)) as folder:
+        examined = _examined(folder)
+        if examined is not None:
+            return examined.verify(folder, progress)
         table, _ = read(folder.path)
         return [(file_name(id_), str(error)) for id_, error in _damaged(folder, table, progress)]
 

@@ -4,7 +4,8 @@ import os
 
 from ..._base.memory import Arena
 from ..._disk.files import Folder
-from ..formats import Checkpoints, Format, Loaded
+from ..formats import Checkpoints, Examined, Format, Loaded
+from ._examine import described, verified
 from ._listing import INDEXES
 from ._load import opened
 from ._write import write
@@ -19,4 +20,10 @@ def _opened(folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: 
     return Loaded(*opened(folder, arena, share, allow_pickle))
 
 
-FORMAT = Format(name="pt", title="RLinf's", holds=_holds, checkpoints=Checkpoints(_opened, write))
+FORMAT = Format(
+    name="pt",
+    title="RLinf's",
+    holds=_holds,
+    checkpoints=Checkpoints(_opened, write),
+    examined=Examined(described, verified),
+)
