@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from relive._disk import json_files
 from relive._disk.files import Folder
 from relive._disk.tensor_writer import TensorWriter, portions_of
 from relive._disk.tensors import TABLE, Tensor, TensorReader
@@ -35,7 +36,7 @@ class Lie:
 def sealed(facts: Any, number: int = 2) -> bytes:
     """A manifest with a valid checksum."""
     text = (facts if isinstance(facts, str) else json.dumps(facts, indent=1)).encode().removesuffix(b"\n}")
-    return text + _manifest._last_of(text)
+    return text + json_files._last_of(text)
 
 
 def facts_of(path: Path) -> dict[str, Any]:
