@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 from typing import Any
 
@@ -39,7 +40,8 @@ def stacked(pool: np.ndarray, step: int, begun: int) -> np.ndarray:
     return np.stack(frames[::-1])
 
 
-def write(name: str, lane: int, width: int, stack: bool = False) -> None:
+def write(name: str, lane: int, width: int, stack: bool, tell: int) -> None:
+    os.close(tell)  # else nothing tells that a reader has failed
     pool = np.stack([observation(lane, step, width) for step in range(512)])  # steps repeat after so many
     with relive.Writer(name, env_ids=[lane]) as writer:
         for step in range(2**40):
@@ -87,16 +89,19 @@ def hunt(size: int, rows: int, seconds: float, sampler: relive.Uniform, stack: b
     with relive.ReplayBuffer(schema, rows * WRITERS, num_envs=WRITERS, item=item, storage=storage) as buffer:
         name = buffer.storage.name
         children = [
-            *(forked(lambda lane=lane: write(name, lane, width, stack), endless=True) for lane in range(WRITERS)),
+            *(forked(lambda lane=lane: write(name, lane, width, stack, tell), endless=True) for lane in range(WRITERS)),
             *(forked(lambda: read(name, sampler, width, seconds, tell)) for _ in range(READERS)),
         ]
         for child in children:
             child.__enter__()
-        results = [np.frombuffer(os.read(told, 16), np.int64) for _ in range(READERS)]
+        os.close(tell)
+        results = []
+        for _ in range(READERS):
+            assert select.select([told], [], [], seconds + 4 * PATIENCE)[0], "a reader does not come back"
+            results.append(np.frombuffer(os.read(told, 16), np.int64, 2))
         for child in children[::-1]:
             child.__exit__(None, None, None)
     os.close(told)
-    os.close(tell)
     seen, bad = np.sum(results, axis=0).tolist()
     return seen, bad
 
