@@ -122,6 +122,28 @@ nb::object read_rows_of(In<std::int64_t> files, In<std::int64_t> offsets, In<std
     return plan(plans().read, nb::int_(failed), sums.array);
 }
 
+nb::object read_spans_of(In<std::int64_t> files, In<std::int64_t> offsets, In<std::int64_t> sizes,
+                         In<std::int64_t> places, InOut<std::uint8_t> out) {
+    const npy_intp n = files.size;
+    require(offsets.size == n && sizes.size == n && places.size == n,
+            "relive._ring._native.read_spans: lengths differ");
+    within(files.data, n, std::numeric_limits<int>::max(),
+           "relive._ring._native.read_spans: no file has such a number");
+    within(offsets.data, n, LIMIT, "relive._ring._native.read_spans: an offset that no file reaches");
+    within(sizes.data, n, out.size + 1, "relive._ring._native.read_spans: bytes outside the output");
+    within(places.data, n, out.size + 1, "relive._ring._native.read_spans: bytes outside the output");
+    for (npy_intp i = 0; i < n; ++i)
+        if (sizes.data[i] > out.size - places.data[i])
+            throw nb::index_error("relive._ring._native.read_spans: bytes outside the output");
+    Out<std::uint32_t> sums(n);
+    std::int64_t failed = -1;
+    run(WORTH_RELEASING, [&] {
+        failed = read_spans(files.data, offsets.data, sizes.data, places.data, n, reinterpret_cast<char*>(out.data),
+                            sums.data);
+    });
+    return plan(plans().read, nb::int_(failed), sums.array);
+}
+
 }  // namespace
 }  // namespace relive
 
@@ -136,4 +158,6 @@ void bind_files(nanobind::module_& m) {
           nanobind::arg("block"), nanobind::arg("ranges"), nanobind::arg("values"));
     m.def("read_rows", &relive::read_rows_of, nanobind::arg("files"), nanobind::arg("offsets"), nanobind::arg("places"),
           nanobind::arg("out"));
+    m.def("read_spans", &relive::read_spans_of, nanobind::arg("files"), nanobind::arg("offsets"),
+          nanobind::arg("sizes"), nanobind::arg("places"), nanobind::arg("out"));
 }

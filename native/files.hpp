@@ -157,6 +157,17 @@ inline int64_t read_at(int file, char* to, size_t n, int64_t offset) {
 #endif
 }
 
+// Reads from a place in an open file until that is done; how many bytes there were, fewer where it ends or fails.
+inline size_t read_all(int file, char* to, size_t n, int64_t offset) {
+    size_t got = 0;
+    while (got < n) {
+        const int64_t count = read_at(file, to + got, n - got, offset + int64_t(got));
+        if (count <= 0) break;
+        got += size_t(count);
+    }
+    return got;
+}
+
 // Rows that follow each other both in their file and in memory are read at once, but no more bytes than stay in the
 // cache until they have got their checksums.
 constexpr size_t READ_AT_ONCE = 256 << 10;
@@ -173,18 +184,25 @@ inline int64_t read_rows(const int64_t* files, const int64_t* offsets, const int
     for (int64_t i = 0, end; i < n; i = end) {
         for (end = i + 1; end < n && size_t(end + 1 - i) * out.row <= READ_AT_ONCE && follows(end);) ++end;
         char* const to = out.at(places[i]);
-        const size_t wanted = size_t(end - i) * out.row;
-        size_t got = 0;
-        while (got < wanted) {
-            const int64_t count = read_at(int(files[i]), to + got, wanted - got, offsets[i] + int64_t(got));
-            if (count <= 0) break;
-            got += size_t(count);
-        }
+        const size_t got = read_all(int(files[i]), to, size_t(end - i) * out.row, offsets[i]);
         for (int64_t j = i; j < end; ++j) {
             const bool whole = size_t(j + 1 - i) * out.row <= got;
             if (!whole && failed < 0) failed = j;
             sums[j] = whole ? crc32(out.at(places[j]), out.row) : 0;
         }
+    }
+    return failed;
+}
+
+// Fills the sizes[i] bytes at places[i] of `out` from offsets[i] of the open file files[i]; returns as `read_rows`.
+inline int64_t read_spans(const int64_t* files, const int64_t* offsets, const int64_t* sizes, const int64_t* places,
+                          int64_t n, char* out, uint32_t* sums) {
+    int64_t failed = -1;
+    for (int64_t i = 0; i < n; ++i) {
+        const size_t size = size_t(sizes[i]);
+        const bool whole = read_all(int(files[i]), out + places[i], size, offsets[i]) == size;
+        if (!whole && failed < 0) failed = i;
+        sums[i] = whole ? crc32(out + places[i], size) : 0;
     }
     return failed;
 }

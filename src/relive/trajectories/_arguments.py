@@ -11,6 +11,7 @@ import numpy as np
 from .._base import check
 from .._base.extras import needs
 from ..errors import ArgumentError, message
+from ._frames import package
 from ._layout import Fill
 from .formats import Format, format_named
 from .selection import Selection
@@ -59,6 +60,15 @@ def fill(value: Any) -> Fill:
     if isinstance(value, Mapping):
         return {str(name): check.real(number, f"{at}[{name!r}]") for name, number in value.items()}
     return None if value is None else check.real(value, at)
+
+
+def compression(value: Any) -> bool:
+    """Whether files are compressed."""
+    at = f"{_NAME}(compress)"
+    if value is not None:
+        check.one_of(value, ("zstd",), at)
+        package(at)
+    return value is not None
 
 
 def directory_from(path: Any, auto_save: bool | None, auto_save_path: Any) -> str | None:

@@ -6,7 +6,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,14 @@ from .._disk.files import Folder, read_at, reported, size_of
 from .._disk.json_files import damaged
 from .._ring import kernels
 from ..errors import CorruptionError, SchemaError, StorageError, message
+from . import _frames
 from ._layout import (
+    BEGINS,
     CHECKSUMS,
     DTYPES,
     FACTS,
-    FORMAT,
+    FORMATS,
+    FRAMES,
     MARK,
     MOST_WEIGHTS,
     PADDING,
@@ -42,6 +45,7 @@ from ._metadata import Metadata, from_json
 from .trajectory import Trajectory
 
 _CHUNK = 1 << 20  # bytes read at once
+_OWN = (BEGINS, CHECKSUMS, FRAMES, MARK, PADDING)
 
 
 @dataclass(frozen=True)
@@ -81,26 +85,38 @@ class Block:
         """The header of its file."""
         return header_of(self.entry, self.metadata)
 
-    @property
-    def checksums(self) -> Array:
-        """The CRC-32 of every row of every stored field, uint32 `[rows, fields]`; 0 where a field has no such row."""
-        stored = self.entry.layout.stored
-        table = np.zeros((self.entry.plan.rows, len(stored)), np.uint32)
-        for number, column in enumerate(stored):
+    def checksums(self, frames: Array | None = None) -> Array:
+        """The CRC-32 of every row of every stored field, uint32 `[rows, fields]`; 0 where a field has no such row.
+
+        For compressed fields it is that of a row's frame; `frames`, `[rows, fields]`, has it.
+        """
+        layout = self.entry.layout
+        table = np.zeros((self.entry.plan.rows, len(layout.stored)), np.uint32)
+        for number, column in enumerate(layout.stored):
             array = self.arrays[column.path]
-            table[: len(array), number] = kernels.active().checksums(array)
+            if frames is not None and column.path in layout.compressed:
+                table[: len(array), number] = frames[: len(array), number]
+            else:
+                table[: len(array), number] = kernels.active().checksums(array)
         return table
 
+    def compressing(self) -> Block:
+        """The same rows, whose file has the fields compressed for which this pays."""
+        return replace(self, entry=self.entry._replace(layout=self.entry.layout.compressing()))
 
-def packed(trajectory: Trajectory, arena: Arena, id_: int) -> Block:
-    """Copy a trajectory that gets this id; a `next_obs` that is `curr_obs` one step later is not copied."""
+
+def packed(trajectory: Trajectory, arena: Arena, id_: int, *, compress: bool = False) -> Block:
+    """Copy a trajectory that gets this id; a `next_obs` that is `curr_obs` one step later is not copied.
+
+    With `compress` the fields for which this pays are compressed in its file.
+    """
     columns = columns_of(trajectory)
     likely = frozenset(path for path in trajectory.arrays if _likely(trajectory.arrays, path))
     block = None
     while block is None:  # copy again where a field that looked shared is not
         block, not_shared = _copied(trajectory, Layout(columns, likely), arena, id_)
         likely -= not_shared
-    return block
+    return block.compressing() if compress else block
 
 
 def _copied(trajectory: Trajectory, layout: Layout, arena: Arena, id_: int) -> tuple[Block | None, frozenset[Path]]:
@@ -176,12 +192,20 @@ def _likely(arrays: Mapping[Path, Array], path: Path) -> bool:
 
 def file_of(block: Block) -> tuple[list[Any], Entry]:
     """The parts of a block's file, and its entry in the index."""
-    entry, header, table = block.entry, block.header, block.checksums
-    arrays = [block.arrays[column.path].reshape(-1).view(np.uint8) for column in entry.layout.stored]
+    entry, layout, plan = block.entry, block.entry.layout, block.entry.plan
+    frames, sums, fixed = list[bytes](), None, [c.path for c in layout.stored if c.path not in layout.compressed]
+    arrays = [block.arrays[path].reshape(-1).view(np.uint8) for path in fixed]
+    if layout.compressed:
+        packed = (block.arrays[column.path] for column in layout.packed)
+        begins, frames, sums = _frames.compressed(layout, packed, plan.rows)
+        arrays = [begins.view(np.uint8), *arrays]
+    nbytes = sum(map(len, frames))
+    header, table = header_of(entry, block.metadata, nbytes), block.checksums(sums)
     checksum = zlib.crc32(table.tobytes(), zlib.crc32(header))
     mark = np.array([checksum], np.uint32).tobytes()
-    parts = [header, *arrays, bytes(entry.plan.padding), table.reshape(-1).view(np.uint8), mark]
-    return parts, entry._replace(start=len(header), bytes=len(header) + entry.plan.nbytes, checksum=checksum)
+    parts = [header, *arrays, bytes(plan.padding), table.reshape(-1).view(np.uint8), b"".join(frames), mark]
+    size = len(header) + plan.nbytes + nbytes
+    return parts, entry._replace(start=len(header), bytes=size, checksum=checksum)
 
 
 def parse(head: bytes, size: int, name: str, id_: int = 0) -> Block:
@@ -194,25 +218,25 @@ def parse(head: bytes, size: int, name: str, id_: int = 0) -> Block:
     """
     with damaged(name):
         tensors, facts = safetensors.parsed(head, size)
-        if facts["format"] != FORMAT:
+        if facts["format"] not in FORMATS:
             raise ValueError(f"unknown format {facts['format']!r}"[:80])
-        layout, length, width = _described_by(tensors, facts)
+        layout, length, width = _described_by(tensors, facts, size - len(head))
         metadata = from_json(facts["metadata"]) if "metadata" in facts else {}
-    nbytes = len(head) + plan_of(layout, length, width).nbytes
-    if nbytes != size:
-        raise CorruptionError(message(f"a file of {nbytes} bytes", f"{size}", name))
+    plan = plan_of(layout, length, width)
+    if not plan.fits(size - len(head)):
+        raise CorruptionError(message(f"a file of {len(head) + plan.nbytes + plan.least} bytes", f"{size}", name))
     given = int(facts["max_episode_length"]), facts["model_weights_id"]
     return Block(Entry(id_, length, width, layout, len(head), size, zlib.crc32(head), *given), {}, metadata)
 
 
-def _described_by(tensors: dict[str, Any], facts: dict[str, str]) -> tuple[Layout, int, int]:
-    """The layout, length and width that a header gives."""
+def _described_by(tensors: dict[str, Any], facts: dict[str, str], nbytes: int) -> tuple[Layout, int, int]:
+    """The layout, length and width that a header gives, of a file with so many bytes behind it."""
     shared = frozenset(tuple(text.split("/")) for text in json.loads(facts["shared"]))
+    packed = json.loads(facts["compressed"]) if facts["format"] == FORMATS[1] else {}
+    fields = [(name, tensor["dtype"], tensor["shape"]) for name, tensor in tensors.items() if name not in _OWN]
     columns, length, width = [], None, 0
-    for name, tensor in tensors.items():
-        if name in (CHECKSUMS, MARK, PADDING):
-            continue
-        path, dtype, shape = tuple(name.split("/")), safetensors.DTYPES[tensor["dtype"]], tensor["shape"]
+    for name, code, shape in [*fields, *((name, *kind) for name, kind in packed.items())]:
+        path, dtype = tuple(name.split("/")), safetensors.DTYPES[code]
         if dtype not in DTYPES or len(shape) < 2 or not axes_fit(shape):
             raise ValueError(f"{dtype} of invalid shape {str(shape)[:40]}")
         more = ("next_obs", *path[1:]) in shared and path[0] == "curr_obs"
@@ -227,10 +251,12 @@ def _described_by(tensors: dict[str, Any], facts: dict[str, str]) -> tuple[Layou
         raise ValueError("no steps")
     FACTS["max_episode_length"].check(int(facts["max_episode_length"]))
     FACTS["model_weights_id"].check(facts["model_weights_id"])
-    layout = sound(Layout(tuple(sorted(columns, key=lambda column: column.path)), shared))
-    for name, tensor in plan_of(layout, length, width).tensors().items():
+    compressed = frozenset(tuple(name.split("/")) for name in packed)
+    layout = sound(Layout(tuple(sorted(columns, key=lambda column: column.path)), shared, compressed))
+    plan = plan_of(layout, length, width)
+    for name, tensor in plan.tensors(nbytes - plan.nbytes if packed else 0).items():
         if name != PADDING and tensors[name]["data_offsets"] != tensor["data_offsets"]:
-            own = name in (CHECKSUMS, MARK)
+            own = name in _OWN
             raise ValueError("checksum table has the wrong size" if own else "offsets do not match the shapes")
     return layout, length, width
 
@@ -248,12 +274,12 @@ def entry_of(folder: Folder, id_: int) -> Entry | None:
     try:
         with folder.reading(name) as fd:
             entry = read_header(fd, name, id_).entry
-            table, mark, checksum = entry.start + entry.plan.table, entry.start + entry.plan.mark, entry.checksum
-            if system.has_hole(fd, table, mark):  # whose bytes would take as long to read as real ones
+            table, end, checksum = entry.start + entry.plan.table, entry.start + entry.plan.frames, entry.checksum
+            if system.has_hole(fd, table, end):  # whose bytes would take as long to read as real ones
                 return None
-            for offset in range(table, mark, _CHUNK):
-                checksum = zlib.crc32(read_at(fd, offset, min(_CHUNK, mark - offset)), checksum)
-            if int.from_bytes(read_at(fd, mark, 4), "little") != checksum:
+            for offset in range(table, end, _CHUNK):
+                checksum = zlib.crc32(read_at(fd, offset, min(_CHUNK, end - offset)), checksum)
+            if int.from_bytes(read_at(fd, entry.bytes - 4, 4), "little") != checksum:
                 return None
     except StorageError as error:
         if isinstance(error.__cause__, OSError):  # it may be complete: its id must not be used again

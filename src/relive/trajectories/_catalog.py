@@ -25,7 +25,7 @@ from ._layout import FACTS, MOST_ID, Entry, Layout, Plan, columns_json, layout_f
 NAME = "index.sqlite"
 SAVED = "saved"  # the fact that this index is a save's, and that files which it does not list are of no use
 SAVING = NAME + ".saving"  # a file that is there while a first save has no index yet
-VERSION = "1"
+VERSIONS = ("1", "2")  # the second: there are, or were, files with compressed fields
 _KINDS = {"i": "INTEGER", "u": "INTEGER", "S": "TEXT"}
 _COLUMNS = ", ".join(fact.column for fact in FACTS.values())
 _VALUES = ", ".join(
@@ -70,14 +70,17 @@ class Catalog:
     def _open(self, journal: str) -> None:
         if not _check_schema(self._db):
             self._db.execute(f"PRAGMA journal_mode = {journal}")
-            self._db.executescript(f"BEGIN; {_TABLES} INSERT INTO facts VALUES ('version', '{VERSION}'); COMMIT;")
+            self._db.executescript(f"BEGIN; {_TABLES} INSERT INTO facts VALUES ('version', '{VERSIONS[0]}'); COMMIT;")
         self._db.execute(f"PRAGMA journal_mode = {journal}")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute(f"PRAGMA wal_autocheckpoint = {_JOURNAL_PAGES}")
 
     def add(self, entries: Iterable[Entry], facts: dict[str, Any], *, anew: bool = False) -> None:
         """Add trajectories and set facts; with `anew` all others are removed."""
+        entries = list(entries)
         rows = [entry._asdict() | {"layout": columns_json(entry.layout)} for entry in entries]
+        if any(entry.layout.compressed for entry in entries):
+            facts = {**facts, "version": VERSIONS[1]}
         with self._transaction():
             if anew:
                 self._db.execute("DELETE FROM trajectories")
@@ -203,9 +206,9 @@ def _parsed(db: sqlite3.Connection, path: str, size: int) -> tuple[Table, dict[s
         raise ValueError("no tables")
     most = size // 4  # a damaged B-tree can have cycles; every row takes at least 4 bytes, so this bounds the walk
     facts = {str(name): str(value) for name, value in _rows(db, "SELECT name, value FROM facts", most)}
-    if facts.get("version") != VERSION:
+    if facts.get("version") not in VERSIONS:
         got = f"version `{facts.get('version')}`"
-        raise StorageError(message(f"an index of version {VERSION}", got, path, "install a newer relive"))
+        raise StorageError(message(f"an index of version {VERSIONS[-1]}", got, path, "install a newer relive"))
     if not 0 <= int(facts.setdefault("counter", "0")) <= MOST_ID:
         raise ValueError(f"counter {facts['counter']}"[:60])
     texts = _rows(db, "SELECT number, columns FROM layouts", most)
@@ -269,7 +272,7 @@ def _table(rows: list[tuple[Any, ...]], layouts: dict[int, Layout]) -> Table:
         start, length, width = (part[name].astype(np.int64) for name in ("start", "length", "width"))
         if (2.0 * length * width * layout.nbytes).max(initial=0) > 2**62:
             raise ValueError("a trajectory cannot have a file of so many bytes")
-        wrong = start + Plan(layout, length, width).nbytes != part["bytes"]
+        wrong = ~Plan(layout, length, width).fits(part["bytes"] - start)
         if wrong.any():
             id_, size = part[wrong][0][["id", "bytes"]].tolist()
             raise ValueError(f"trajectory {id_} cannot have a file of {size} bytes")

@@ -23,7 +23,7 @@ from ._draws import Draws
 from ._index import Table
 from ._layout import MOST_ID, Entry, file_name, id_of
 from ._source import SafetensorsSource, Source
-from ._store import Store
+from ._store import Store, Stored
 from ._writer import Writer
 from .formats import Format, check_format, checkpoints_of, opened
 
@@ -140,7 +140,7 @@ def load(
         return draws
     with contextlib.closing(source):
         if not os.path.samefile(writer.folder.path, source.folder.path):
-            _take_in(store, writer, _staged(writer.folder, source, table))
+            _take_in(store, writer, _staged(writer.folder, source, table, store.compress))
         elif share != (0, 1):
             remedy = "load a share of it into a separate buffer"
             at = source.folder.path
@@ -159,7 +159,7 @@ def refresh(store: Store, path: str | os.PathLike[str], share: tuple[int, int], 
         return store.follow(table)
 
 
-def _staged(folder: Folder, source: Source, table: Table) -> Iterator[Entry]:
+def _staged(folder: Folder, source: Source, table: Table, compress: bool) -> Iterator[Entry]:
     """Put a checkpoint's trajectories into `folder` under temporary names, one at a time: as links where possible."""
     for entry in table:
         name = _STAGED + file_name(entry.id)
@@ -167,7 +167,7 @@ def _staged(folder: Folder, source: Source, table: Table) -> Iterator[Entry]:
             folder.remove(name)
             folder.link_or_copy(source.folder, file_name(entry.id), name)
         else:
-            parts, entry = file_of(source.block(entry))
+            parts, entry = file_of(Stored(entry, source, compress=compress).block())
             folder.write(name, parts)
         yield entry
 

@@ -110,7 +110,7 @@ def draw(
     if selection is not None:
         ids, masses = infos.masses(selection, window)
     with store.settled():
-        first, before, total, nbytes = store.index.window(window)
+        first, before, total, _, memory = store.index.window(window)
         if not total:
             raise NotEnoughData(message("at least 1 trajectory", "0", _AT, "add trajectories first"))
         records, columns = store.index.records, store.columns or ()
@@ -131,7 +131,7 @@ def draw(
         if store.fill is not None:  # trajectories with the same fields are read together
             layouts = records["layout"][positions]
             alike = [np.flatnonzero(layouts == layout) for layout in distinct(layouts)]
-        keep = store.cache.fits(len(store.index) - first, nbytes)  # then the window is read whole, once
+        keep = store.cache.fits(len(store.index) - first, memory)  # then the window is read whole, once
         reads = []
         for part in alike:
             drawn, which = np.unique(positions[part], return_inverse=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._base.types import Array, Bool, Int64
-from ._layout import FACTS, Entry, Layout, file_name
+from ._layout import FACTS, Entry, Layout, Plan, file_name
 
 # `filed`: whether the trajectory has a file, or is only in memory.
 RECORD = np.dtype([*((name, fact.dtype) for name, fact in FACTS.items()), ("filed", "?")])
@@ -80,6 +80,17 @@ class Table:
         product: Int64 = self.records["length"].astype(np.int64) * self.records["width"]
         return product
 
+    @property
+    def memory(self) -> Int64:
+        """Bytes of each trajectory in memory, as `Entry.memory`."""
+        sizes: Int64 = self.records["bytes"].astype(np.int64)
+        for number, layout in enumerate(self.layouts):
+            if layout.compressed:
+                here = self.records["layout"] == number
+                plan = Plan(layout, *(self.records[name][here].astype(np.int64) for name in ("length", "width")))
+                sizes[here] = plan.nbytes + plan.most
+        return sizes
+
     def intact(self, sizes: Mapping[str, int]) -> Bool:
         """Which trajectories have a file of the size that they should have."""
         found: Bool = np.array([sizes.get(file_name(id_), -1) for id_ in self.ids], np.int64) == self.records["bytes"]
@@ -91,9 +102,9 @@ class Index(Table):
 
     def __init__(self) -> None:
         super().__init__(np.zeros(0, RECORD), [])
-        # The records are a part of a larger array; `_before` has samples and bytes of all trajectories before each one
-        # that there ever was in it, and after the last. Contiguous, so that searching reads little of them.
-        self._all, self._before = self.records, np.zeros((2, 1), np.int64)
+        # The records are a part of a larger array; `_before` has samples, bytes, and bytes in memory of all that were
+        # before each trajectory that there ever was in it, and after the last. Contiguous, so searching reads little.
+        self._all, self._before = self.records, np.zeros((3, 1), np.int64)
         self._first = self._last = 0
 
     @property
@@ -110,7 +121,7 @@ class Index(Table):
         """Add a trajectory that is only in memory yet."""
         at = self._reserve(1)
         self._all[at] = self.record(entry, filed=False)
-        self._before[:, at + 1] = self._before[:, at] + (entry.length * entry.width, entry.bytes)
+        self._before[:, at + 1] = self._before[:, at] + (entry.length * entry.width, entry.bytes, entry.memory)
         self._keep(self._first, at + 1)
 
     def extend(self, table: Table) -> None:
@@ -121,9 +132,16 @@ class Index(Table):
         new = self._all[at:end]
         new[:] = table.records
         new["layout"], new["filed"] = numbers[new["layout"]], True
-        sums = np.cumsum([table.rows, new["bytes"]], axis=1)
+        sums = np.cumsum([table.rows, new["bytes"], table.memory], axis=1)
         self._before[:, at + 1 : end + 1] = self._before[:, [at]] + sums
         self._keep(self._first, end)
+
+    def written(self, position: int, entry: Entry) -> None:
+        """Note that a trajectory has a file now; compressed ones are smaller than was known."""
+        record = self.records[position]
+        self._before[1, self._first + position + 1 : self._last + 1] += entry.bytes - int(record["bytes"])
+        record["start"], record["bytes"], record["checksum"] = entry.start, entry.bytes, entry.checksum
+        record["filed"] = True
 
     def remove_oldest(self, count: int) -> None:
         """Remove the `count` oldest trajectories."""
@@ -135,7 +153,7 @@ class Index(Table):
             kept, before = self.records, self._before[:, self._first : self._last + 1]
             # Doubling: each record is moved a bounded number of times on average.
             room = max(64, 2 * (len(kept) + count))
-            self._all, self._before = np.zeros(room, RECORD), np.zeros((2, room + 1), np.int64)
+            self._all, self._before = np.zeros(room, RECORD), np.zeros((3, room + 1), np.int64)
             self._all[: len(kept)], self._before[:, : len(kept) + 1] = kept, before
             self._keep(0, len(kept))
         return self._last
@@ -149,11 +167,14 @@ class Index(Table):
         before = self._before[1, self._first : max(self._last - 1, self._first)]
         return int(np.searchsorted(before, self._before[1, self._last] - most_bytes))
 
-    def window(self, count: int) -> tuple[int, int, int, int]:
-        """The window of the newest `count` (0: all): its first position, samples before it, samples and bytes in it."""
+    def window(self, count: int) -> tuple[int, int, int, int, int]:
+        """The window of the newest `count` (0: all): its first position, samples before it; samples, bytes in it.
+
+        The last number are its bytes in memory.
+        """
         first = self._last - min(count or len(self), len(self))
         before, after = self._before[:, first].tolist(), self._before[:, self._last].tolist()
-        return first - self._first, before[0], after[0] - before[0], after[1] - before[1]
+        return first - self._first, before[0], *(end - begin for begin, end in zip(before, after, strict=True))
 
     def locate(self, samples: Int64, first: int) -> tuple[Int64, Int64]:
         """For each sample, the position of its trajectory (`first` or later) and its row in that trajectory."""

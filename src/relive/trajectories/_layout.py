@@ -6,6 +6,9 @@ A row is one chunk-step of one environment: row `t * B + b` of `[T, B, ...]`. It
 *shared* `next_obs` is `curr_obs` one step later: `curr_obs` has T + 1 steps, `next_obs` is not written, and its row k
 is row k + B of `curr_obs`. The last four bytes, the *mark*, are the checksum of header and table. The index has it,
 too, so a different file of the same size under the same name is noticed.
+
+Rows of a *compressed* field are zstd frames of different sizes. They stand between table and mark; the file begins with
+where each of them does. The table has their CRC-32, so that damage is found before anything is decompressed.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
@@ -34,14 +37,23 @@ from .trajectory import Trajectory
 Fill: TypeAlias = float | Mapping[str, float] | None
 N = TypeVar("N", int, Int64)
 
-FORMAT = "relive.trajectory.1"
+FORMATS = ("relive.trajectory.1", "relive.trajectory.2")  # the second: with compressed fields
 CHECKSUMS, MARK, PADDING = "relive/crc32", "relive/checksum", "relive/padding"
+BEGINS, FRAMES = "relive/begins", "relive/frames"
 DTYPES = safetensors.CODES.keys() - {"complex64"}
+_COMPRESSIBLE = ("uint8", "int8", "bool")
 MOST_WEIGHTS = 40  # bytes of a `model_weights_id`
 MOST_ID = 2**53
 _MOST_INT = 2**31 - 1
 _DEEPEST = 30  # levels of nesting; axes after `[T, B]`
+LEAST_COMPRESSED = 1024  # bytes of a row that is worth a frame of its own
+_ZSTD_BLOCK = 1 << 17  # bytes that a part of a frame holds at most
 _NARROW = 32  # the part of a row that fields may take and be kept in memory, without a cache
+
+
+def most_of_frame(width: int) -> int:
+    """Bytes that a frame of a row of so many bytes takes at most."""
+    return width + width // 128 + 64
 
 
 @dataclass(frozen=True)
@@ -70,10 +82,12 @@ class Layout:
     Attributes:
         columns: All fields, ordered by path.
         shared: Those `next_obs` that are `curr_obs` one step later, and are not stored.
+        compressed: Those stored fields whose rows are compressed in files.
     """
 
     columns: tuple[Column, ...]
     shared: frozenset[Path]
+    compressed: frozenset[Path] = frozenset()
 
     def source(self, path: Path) -> tuple[Path, int]:
         """The stored field that has the rows of `path`, and by how many steps they are shifted there."""
@@ -89,17 +103,27 @@ class Layout:
         kept = [column for column in self.columns if column.path not in self.shared]
         return tuple(sorted(kept, key=lambda c: (-c.stored.itemsize, c.path)))
 
+    @cached_property
+    def packed(self) -> tuple[Column, ...]:
+        """The columns that are compressed, in the order of `stored`."""
+        return tuple(column for column in self.stored if column.path in self.compressed)
+
+    def compressing(self) -> Layout:
+        """With all fields compressed for which this pays: numbers of one byte, in rows of at least 1 KiB."""
+        chosen = (c.path for c in self.stored if c.dtype in _COMPRESSIBLE and c.nbytes >= LEAST_COMPRESSED)
+        return replace(self, compressed=frozenset(chosen))
+
     @property
     def nbytes(self) -> int:
-        """Bytes of one row of all stored fields, with its checksums."""
+        """Bytes of one row of all stored fields, with its checksums; nothing is compressed."""
         return sum(column.nbytes + 4 for column in self.stored)
 
     @cached_property
     def narrow(self) -> frozenset[Path]:
         """The narrowest stored fields that, with the checksums of all fields, take a small part of a row."""
-        columns = sorted(self.stored, key=lambda column: column.nbytes)
+        columns = sorted((c for c in self.stored if c.path not in self.compressed), key=lambda column: column.nbytes)
         sums = itertools.accumulate(column.nbytes for column in columns)
-        most = self.nbytes / _NARROW - 4 * len(columns)
+        most = self.nbytes / _NARROW - 4 * len(self.stored)
         return frozenset(column.path for column, total in zip(columns, sums, strict=True) if total <= most)
 
     def __hash__(self) -> int:
@@ -107,7 +131,7 @@ class Layout:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.columns, self.shared))
+        return hash((self.columns, self.shared, self.compressed))
 
 
 class Plan(Generic[N]):
@@ -115,11 +139,14 @@ class Plan(Generic[N]):
 
     Attributes:
         steps: Of each stored field.
-        starts: Of each stored field, in bytes from the end of the header.
+        starts: Of each stored field, in bytes from the end of the header; of no meaning for compressed ones.
+        begins: How many numbers at the start of the data say where frames begin, and where the last one ends.
         padding: Bytes behind the fields, which align the table; a tensor of its own, as safetensors requires.
         table: Start of the checksums, `rows` for each field.
-        mark: Start of the mark.
-        nbytes: The end.
+        frames: Start of the frames of compressed fields.
+        nbytes: Bytes behind the header, all but the frames: the mark stands behind them.
+        least: Bytes that the frames take at least.
+        most: Bytes that the frames take at most; a little more than what is in them.
     """
 
     def __init__(self, layout: Layout, length: N, width: N) -> None:
@@ -128,28 +155,46 @@ class Plan(Generic[N]):
         self.width: N = width
         self.steps: list[N] = [layout.steps(column.path, length) for column in layout.stored]
         self.starts: list[N] = []
-        end: N = 0 * length
+        self.rows: N = (length + bool(layout.shared)) * width
+        self.begins: N = self.rows * len(layout.packed) + bool(layout.packed)
+        end: N = 8 * self.begins
+        self.least: N = 0 * length
+        self.most: N = 0 * length
         for column, steps in zip(layout.stored, self.steps, strict=True):
             self.starts.append(end)
-            end = end + steps * width * column.nbytes
-        self.rows: N = (length + bool(layout.shared)) * width
+            rows = steps * width
+            if column.path in layout.compressed:
+                self.least = self.least + rows * (4 * -(-column.nbytes // _ZSTD_BLOCK))
+                self.most = self.most + rows * (most_of_frame(column.nbytes) + 4)
+            else:
+                end = end + rows * column.nbytes
         self.padding: N = -end % 4
         self.table: N = end + self.padding
-        self.mark: N = self.table + self.rows * (4 * len(self.starts))
-        self.nbytes: N = self.mark + 4
+        self.frames: N = self.table + self.rows * (4 * len(self.starts))
+        self.nbytes: N = self.frames + 4
 
-    def tensors(self) -> dict[str, dict[str, Any]]:
-        """What the header says of each tensor, by name; of one file."""
+    def fits(self, nbytes: N) -> Any:
+        """Whether a file can have so many bytes behind its header."""
+        frames = nbytes - self.nbytes
+        return (frames >= self.least) & (frames <= self.most) & (frames % 4 == 0)
+
+    def tensors(self, packed: int) -> dict[str, dict[str, Any]]:
+        """What the header says of each tensor, by name; of one file with so many bytes of frames."""
         tensors: dict[str, dict[str, Any]] = {}
-        padding, table, mark = int(self.padding), int(self.table), int(self.mark)
+        padding, table, frames = int(self.padding), int(self.table), int(self.frames)
+        if self.begins:
+            tensors[BEGINS] = safetensors.tensor("int64", [int(self.begins)], 0, 8 * int(self.begins))
         for column, steps, start in zip(self.layout.stored, self.steps, self.starts, strict=True):
             rows, name = (int(steps), int(self.width)), "/".join(column.path)
             nbytes = math.prod(rows) * column.nbytes
-            tensors[name] = safetensors.tensor(column.dtype, rows + column.shape, int(start), nbytes)
+            if column.path not in self.layout.compressed:
+                tensors[name] = safetensors.tensor(column.dtype, rows + column.shape, int(start), nbytes)
         if padding:
             tensors[PADDING] = safetensors.tensor("uint8", [padding], table - padding, padding)
-        tensors[CHECKSUMS] = safetensors.tensor("uint32", [int(self.rows), len(self.starts)], table, mark - table)
-        tensors[MARK] = safetensors.tensor("uint32", [1], mark, 4)
+        tensors[CHECKSUMS] = safetensors.tensor("uint32", [int(self.rows), len(self.starts)], table, frames - table)
+        if self.begins:
+            tensors[FRAMES] = safetensors.tensor("uint8", [packed], frames, packed)
+        tensors[MARK] = safetensors.tensor("uint32", [1], frames + packed, 4)
         return tensors
 
 
@@ -219,6 +264,11 @@ class Entry(NamedTuple):
         """The offsets in its file."""
         return plan_of(self.layout, self.length, self.width)
 
+    @property
+    def memory(self) -> int:
+        """Bytes in memory, about: of what is not compressed those of the file."""
+        return self.plan.nbytes + self.plan.most if self.layout.compressed else self.bytes
+
 
 FACTS: Mapping[str, Fact] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(Entry, include_extras=True).items()
@@ -226,13 +276,19 @@ FACTS: Mapping[str, Fact] = {
 IN_HEADER = "max_episode_length", "model_weights_id"  # as text
 
 
-def header_of(entry: Entry, metadata: Metadata) -> bytes:
-    """The header of a trajectory's file, with the fields that it has once."""
-    facts = {"format": FORMAT, **{name: str(getattr(entry, name)) for name in IN_HEADER}}
-    facts["shared"] = json.dumps(_names(entry.layout.shared))
+def header_of(entry: Entry, metadata: Metadata, packed: int = 0) -> bytes:
+    """The header of a trajectory's file with so many bytes of frames, and with the fields that it has once."""
+    layout, plan = entry.layout, entry.plan
+    facts = {"format": FORMATS[bool(layout.compressed)], **{name: str(getattr(entry, name)) for name in IN_HEADER}}
+    facts["shared"] = json.dumps(_names(layout.shared))
+    if layout.compressed:
+        sizes = dict(zip(layout.stored, plan.steps, strict=True))
+        facts["compressed"] = json.dumps(
+            {"/".join(c.path): [safetensors.CODES[c.dtype], [sizes[c], entry.width, *c.shape]] for c in layout.packed}
+        )
     if metadata:
         facts["metadata"] = to_json(metadata)
-    return safetensors.header(entry.plan.tensors(), facts)
+    return safetensors.header(plan.tensors(packed), facts)
 
 
 def file_name(id_: int) -> str:
@@ -259,7 +315,8 @@ def _names(paths: frozenset[Path]) -> list[str]:
 def columns_json(layout: Layout) -> str:
     """A layout as text, for the index."""
     columns = [["/".join(c.path), c.dtype, list(c.shape)] for c in layout.columns]
-    return json.dumps({"columns": columns, "shared": _names(layout.shared)})
+    more = {"compressed": _names(layout.compressed)} if layout.compressed else {}
+    return json.dumps({"columns": columns, "shared": _names(layout.shared), **more})
 
 
 def layout_from(text: str) -> Layout:
@@ -275,17 +332,21 @@ def layout_from(text: str) -> Layout:
             if dtype not in DTYPES or not axes_fit(shape):
                 raise ValueError(f"invalid dtype or shape: {dtype} {shape}")
             columns.append(Column(tuple(str(name).split("/")), dtype, tuple(shape)))
-        shared = frozenset(tuple(str(name).split("/")) for name in layout["shared"])
-    except (KeyError, TypeError, OverflowError, RecursionError) as error:
+        shared, compressed = (
+            frozenset(tuple(str(name).split("/")) for name in names)
+            for names in (layout["shared"], layout.get("compressed", ()))
+        )
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from None
-    return sound(Layout(tuple(columns), shared))
+    return sound(Layout(tuple(columns), shared, compressed))
 
 
 def sound(layout: Layout) -> Layout:
     """The layout itself, if it is valid.
 
     Raises:
-        ValueError: It has no fields, bad names, a field inside another, or a shared field without a matching one.
+        ValueError: It has no fields, bad names, a field inside another, a shared field without a matching one, or a
+            compressed one that is not stored, or of wider numbers.
     """
     columns = {column.path: column for column in layout.columns}
     if not columns or len(columns) < len(layout.columns) or not all(map(all, columns)):
@@ -299,6 +360,9 @@ def sound(layout: Layout) -> Layout:
         alike = later is not None and now is not None and (later.dtype, later.shape) == (now.dtype, now.shape)
         if path[0] != "next_obs" or not alike:
             raise ValueError(f"`{'.'.join(path)[:40]}` is marked shared but `curr_obs` has no matching field")
+    for path in layout.compressed:
+        if path in layout.shared or path not in columns or columns[path].dtype not in _COMPRESSIBLE:
+            raise ValueError(f"`{'.'.join(path)[:40]}` is marked compressed but cannot be")
     return layout
 
 

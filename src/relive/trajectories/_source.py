@@ -19,10 +19,11 @@ import numpy as np
 from .._base.memory import Arena
 from .._base.nests import Path
 from .._base.types import Array, Int64
-from .._disk.files import Folder, at_once, kept_open, let_go, read_into, reported, size_of
+from .._disk.files import Folder, at_once, kept_open, let_go, read_at, read_into, reported, size_of
 from .._ring import kernels
 from .._ring.plans import RowsRead
 from ..errors import CorruptionError, StorageError, event, message
+from . import _frames
 from ._block import Block, memory_of, read_header
 from ._index import Table
 from ._layout import Entry, Layout, Plan, file_name
@@ -34,6 +35,7 @@ _LOADED = 8  # files of which they are read in one draw
 _KNOWN = 1024  # files, open or closed since
 _MOST_NARROW = 256 << 20  # bytes of the narrow fields of all of them
 _NOTHING_READ = RowsRead(-1, np.empty(0, np.uint32))
+_SUMS, _BEGINS = (), ("",)  # paths of no field: the table of checksums, and where frames begin
 
 
 class _File:
@@ -43,7 +45,7 @@ class _File:
         fd: Its descriptor, while it is open.
         checksum: That of its header and table, which the index has, too.
         draws: How many draws have read from it.
-        narrow: Its narrow fields by path, and the table of checksums under `()`; empty until they are read.
+        narrow: Its narrow fields by path, the table of checksums, and where frames begin; empty until they are read.
     """
 
     __slots__ = ("checksum", "draws", "fd", "narrow")
@@ -181,18 +183,24 @@ class SafetensorsSource:
             found, plan, stored = header.entry, header.entry.plan, header.entry.layout.stored
             shapes: list[tuple[tuple[int, ...], Any]]
             shapes = [((n * found.width, *c.shape), c.stored) for c, n in zip(stored, plan.steps, strict=True)]
-            shapes += [((plan.padding,), "uint8"), ((plan.rows, len(stored)), "uint32"), ((1,), "uint32")]
+            shapes += [((plan.begins,), "int64"), ((plan.padding,), "uint8")]
+            shapes += [((plan.rows, len(stored)), "uint32"), ((1,), "uint32")]
             try:
-                arrays = memory_of(shapes, self._arena)
+                *fields, begins, padding, table, mark = memory_of(shapes, self._arena)
             except MemoryError as error:  # possibly a sparse file that claims a huge size
                 raise StorageError(message("a file that fits in memory", f"{found.bytes} bytes", at)) from error
-            if not read_into(fd, found.start, [array.reshape(-1).view(np.uint8).data for array in arrays]):
+            arrays = dict(zip((c.path for c in stored), fields, strict=True))
+            plain = [array for path, array in arrays.items() if path not in found.layout.compressed]
+            parts = [array.reshape(-1).view(np.uint8).data for array in (begins, *plain, padding, table)]
+            whole = read_into(fd, found.start, parts) and read_into(fd, found.bytes - 4, [mark.view(np.uint8).data])
+            if not whole:
                 raise CorruptionError(event(f"The file ends before its {found.bytes} bytes", at))
-        *fields, padding, table, mark = arrays
+            if plan.begins:
+                _unpack(fd, found, begins, table, arrays, at)
         checksum = zlib.crc32(table.data, found.checksum)
         found = found._replace(checksum=checksum)
-        block = Block(found, dict(zip((c.path for c in stored), fields, strict=True)), header.metadata)
-        bad = np.argwhere(block.checksums != table)
+        block = Block(found, arrays, header.metadata)
+        bad = np.argwhere(block.checksums(table) != table)
         if len(bad) or padding.any() or checksum != mark[0]:
             where = f"Row {bad[0][0]} of `{'.'.join(stored[bad[0][1]].path)}`" if len(bad) else "The header"
             raise CorruptionError(event(f"{where} does not match its checksum", at))
@@ -295,7 +303,7 @@ class SafetensorsSource:
             plan, stored = entry.plan, entry.layout.stored
             narrow = [number for number, column in enumerate(stored) if column.path in entry.layout.narrow]
             nbytes = sum(plan.steps[number] * entry.width * stored[number].nbytes for number in narrow)
-            nbytes += plan.mark - plan.table
+            nbytes += plan.frames - plan.table + plan.rows * 8 * (len(entry.layout.packed) + 1)
             if narrow and nbytes <= left:
                 files[k].narrow = self._narrow(files[k].fd, entry, narrow)
                 left -= nbytes
@@ -305,7 +313,11 @@ class SafetensorsSource:
         plan, stored = entry.plan, entry.layout.stored
         sums: Any = np.empty((plan.rows, len(stored)), np.uint32)
         sound = read_into(fd, entry.start + plan.table, [sums.reshape(-1).view(np.uint8).data])
-        found: dict[Path, Array] = {(): sums}
+        found: dict[Path, Array] = {_SUMS: sums}
+        if plan.begins:
+            begins: Int64 = np.empty(plan.begins, np.int64)
+            sound &= read_into(fd, entry.start, [begins.view(np.uint8).data])
+            found[_BEGINS] = _rows_of(begins, len(entry.layout.packed))
         for number in numbers:
             column, steps = stored[number], plan.steps[number]
             array: Any = np.empty((steps * entry.width, *column.shape), column.stored)
@@ -343,7 +355,7 @@ class SafetensorsSource:
         start, length, width = (table.records[name].astype(np.int64) for name in ("start", "length", "width"))
         plan, handles = Plan(layout, length, width), np.array([file.fd for file in files], np.int64)
         self._check_layout(table, layout, files[0].fd)
-        self._check_marks(table, handles, start + plan.mark, new)
+        self._check_marks(table, handles, table.records["bytes"] - 4, new)
         held = Held(wanted, [file.narrow for file in files], count)
 
         def take(path: Path, begins: Int64, nbytes: int, shift: int, out: Array) -> tuple[Int64, RowsRead]:
@@ -354,23 +366,61 @@ class SafetensorsSource:
             at = (start + begins)[which[read]] + wanted.shifted(shift)[read] * nbytes
             return read, self._kernels.read_rows(handles[which[read]], at, targets[read], out)
 
+        def check(path: Path, read: Int64, failed: int, bad: Array) -> None:
+            """Refuse rows of a field: the first that could not be read, or those that are bad."""
+            if failed >= 0 or bad.any():
+                first = int(read[failed if failed >= 0 else np.argmax(bad)])
+                what = f"Row {int(rows[first])} of `{'.'.join(path)}` does not match its checksum"
+                raise CorruptionError(event(what, self._at(table, int(which[first]))))
+
         slots = {column.path: k for k, column in enumerate(layout.stored)}
+        packed = {column.path: k for k, column in enumerate(layout.packed)}
         # One table row has the checksums of all fields; those of a shared field are one step further down.
-        expected = {}
+        expected, places = {}, {}
         for shift in (0, 1) if layout.shared else (0,):
             expected[shift] = np.zeros((count, len(slots)), np.uint32)
-            take((), plan.table, 4 * len(slots), shift, expected[shift])
+            take(_SUMS, plan.table, 4 * len(slots), shift, expected[shift])
+            if packed:  # a row of the file has where its frames begin, and the next row goes on
+                places[shift] = np.zeros((count, len(packed) + 1), np.int64)
+                take(_BEGINS, 0 * start, 8 * len(packed), shift, places[shift])
         for path, out in outs.items():
             stored, shift = layout.source(path)
             k = slots[stored]
-            read, (failed, sums) = take(stored, plan.starts[k], layout.stored[k].nbytes, shift, out)
-            if not len(read):
+            if stored in packed:
+                first = (start + plan.frames)[which], (table.records["bytes"] - plan.nbytes - start)[which]
+                between = places[shift][:, packed[stored] :][targets, :2]
+                sums = expected[shift][targets, k]
+                check(path, every, _frames.read(handles[which], *first, between, sums, out, targets), np.empty(0))
                 continue
-            bad = np.flatnonzero(sums != expected[shift][targets[read], k])
-            if failed >= 0 or len(bad):
-                first = int(read[failed if failed >= 0 else bad[0]])
-                what = f"Row {int(rows[first])} of `{'.'.join(path)}` does not match its checksum"
-                raise CorruptionError(event(what, self._at(table, int(which[first]))))
+            read, (failed, sums) = take(stored, plan.starts[k], layout.stored[k].nbytes, shift, out)
+            if len(read):
+                check(path, read, failed, sums != expected[shift][targets[read], k])
+
+
+def _rows_of(begins: Int64, fields: int) -> Int64:
+    """For each row where the frames of its fields begin, and where the last one ends, `[rows, fields + 1]`."""
+    return np.concatenate([begins[:-1].reshape(-1, fields), begins[fields::fields, None]], axis=1)
+
+
+def _unpack(fd: int, entry: Entry, begins: Int64, table: Array, arrays: Mapping[Path, Array], at: str) -> None:
+    """Read the frames of an open file into the arrays of their fields, and compare them with the table of checksums.
+
+    Raises:
+        CorruptionError: A frame is not what was written.
+    """
+    layout, plan = entry.layout, entry.plan
+    start, nbytes = entry.start + plan.frames, entry.bytes - entry.start - plan.nbytes
+    places = _rows_of(begins, len(layout.packed))
+    for k, column in enumerate(layout.packed):
+        out = arrays[column.path]
+        files, starts, ends = (np.full(len(out), number, np.int64) for number in (fd, start, nbytes))
+        sums = table[: len(out), layout.stored.index(column)]
+        bad = _frames.read(files, starts, ends, places[: len(out), k : k + 2], sums, out, np.arange(len(out)))
+        if bad >= 0:
+            raise CorruptionError(event(f"Row {bad} of `{'.'.join(column.path)}` does not match its checksum", at))
+    gap = nbytes - int(begins[-1])
+    if not (0 <= gap < 4 and _frames.whole(entry, begins) and read_at(fd, start + nbytes - gap, gap) == bytes(gap)):
+        raise CorruptionError(event("The rows of compressed fields do not fill their part of the file", at))
 
 
 def _mismatch(entry: Entry, checksum: int) -> str:

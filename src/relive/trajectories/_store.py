@@ -69,10 +69,18 @@ class Store:
         fill: As of the buffer.
         most: Largest number of trajectories.
         most_bytes: Largest number of their bytes.
+        compress: Whether new files have the fields compressed for which this pays.
     """
 
-    def __init__(self, cache: Cache, fill: Fill = None, most: int | None = None, most_bytes: int | None = None) -> None:
-        self._most, self._most_bytes = most, most_bytes
+    def __init__(
+        self,
+        cache: Cache,
+        fill: Fill = None,
+        most: int | None = None,
+        most_bytes: int | None = None,
+        compress: bool = False,
+    ) -> None:
+        self._most, self._most_bytes, self.compress = most, most_bytes, compress
         self.lock = threading.RLock()
         self._loaded = threading.Condition(self.lock)
         self.index, self.cache, self.arena = Index(), cache, Arena(keep=64, keep_bytes=_SPARE)
@@ -134,8 +142,8 @@ class Store:
     def add(self, block: Block) -> None:
         """Add a block, which has the next id."""
         entry = block.entry
-        if self.owned:  # the size that its file will have counts, so that limits apply from the start
-            entry = entry._replace(bytes=len(block.header) + entry.plan.nbytes)
+        if self.owned:  # the size that its file will have, at most, counts, so that limits apply from the start
+            entry = entry._replace(bytes=len(block.header) + entry.plan.nbytes + entry.plan.most)
         self._expect(entry.layout)
         self.index.append(entry)
         self.counter += 1
@@ -181,8 +189,7 @@ class Store:
         positions = [self.index.find(entry.id) for entry in entries]
         for entry, position in zip(entries, positions, strict=True):
             if position is not None:
-                record = self.index.records[position]
-                record["start"], record["checksum"], record["filed"] = entry.start, entry.checksum, True
+                self.index.written(position, entry)
                 self.keep(self.blocks[entry.id])
         return [entry.id for entry, position in zip(entries, positions, strict=True) if position is None]
 
@@ -273,11 +280,13 @@ class Stored(NamedTuple):
         entry: What the index says of it.
         source: What reads its file, None if it has none.
         memory: Its rows, if they are in memory.
+        compress: Whether a file that is made of it has the fields compressed for which this pays.
     """
 
     entry: Entry
     source: Source | None
     memory: Block | None = None
+    compress: bool = False
 
     def metadata(self) -> Metadata:
         """The fields that the trajectory has once."""
@@ -300,11 +309,12 @@ class Stored(NamedTuple):
 
     def block(self) -> Block:
         """The whole trajectory, from memory or from its file."""
-        if self.memory is not None:
-            return self.memory
-        if self.source is None:
-            raise KeyError(self.entry.id)
-        return self.source.block(self.entry)
+        block = self.memory
+        if block is None:
+            if self.source is None:
+                raise KeyError(self.entry.id)
+            block = self.source.block(self.entry)
+        return block.compressing() if self.compress else block
 
 
 class Snapshot:
@@ -326,7 +336,7 @@ class Snapshot:
         return self._stored(self.table[position], self.table.records["filed"][position], self._blocks[position])
 
     def _stored(self, entry: Entry, filed: bool, memory: Block | None) -> Stored:
-        return Stored(entry, self._source if filed else None, memory)
+        return Stored(entry, self._source if filed else None, memory, self._store.compress)
 
     def read(self, which: Int64, rows: Int64, *, keep: bool) -> dict[Path, Array]:
         """Rows of trajectories that all have the same fields: every field, `[n, ...]`.

@@ -75,10 +75,14 @@ class TrajectoryReplayBuffer:
         select: Rules for every draw that has none of its own.
         fill: A value for fields that some trajectories lack, and for the ends of rows that are shorter than others, or
             a mapping with one for each such field, by dotted name. None: all must have the same fields.
+        compress: `"zstd"`: new files have images compressed, each by itself: fields of `uint8`, `int8` or `bool` with
+            at least 1 KiB in a chunk-step. The extra `relive[compress]` can do that, and any buffer reads such files
+            with it. While they wait to be written, they count with their full size.
 
     Raises:
         ArgumentError: An argument outside its limits, or arguments that contradict each other.
-        MissingExtra: `output="torch"` without PyTorch.
+        MissingExtra: `output="torch"` without PyTorch; `compress="zstd"`, or files with compressed fields, without
+            `zstandard`.
         StorageError: The directory cannot be used, or another buffer writes to it.
 
     Draws are uniform over the chunk-steps in the window, with replacement. Methods may be called from several threads.
@@ -110,6 +114,7 @@ class TrajectoryReplayBuffer:
         output: str = "numpy",
         select: Selection | None = None,
         fill: Fill = None,
+        compress: str | None = None,
     ) -> None:
         place, seed = _arguments.path_and_seed(path, seed)
         self.sample_window_size = check.integer(sample_window_size, f"{_NAME}(sample_window_size)", minimum=0)
@@ -118,7 +123,7 @@ class TrajectoryReplayBuffer:
         limit = check.integer(limit, f"{_NAME}(cache_bytes)", minimum=0)
         cached = check.flag(enable_cache, f"{_NAME}(enable_cache)")
         self._format = _arguments.layout(trajectory_format)
-        limits = (
+        most, most_bytes = (
             None if value is None else check.integer(value, f"{_NAME}({text})", minimum=1)
             for value, text in ((max_trajectories, "max_trajectories"), (max_bytes, "max_bytes"))
         )
@@ -128,7 +133,8 @@ class TrajectoryReplayBuffer:
         self.path = _arguments.directory_from(place, auto_save, auto_save_path)
         self._draws = Draws(generator(seed, f"{_NAME}(seed)"))
         self._adding, self._saving = threading.Lock(), threading.Lock()
-        self._store = Store(Cache(cache_size if cached else 0, limit), _arguments.fill(fill), *limits)
+        packing = _arguments.compression(compress)
+        self._store = Store(Cache(cache_size if cached else 0, limit), _arguments.fill(fill), most, most_bytes, packing)
         self._writer: Writer | None = None
         self._infos = Infos(self._store)
         self._followed: tuple[Any, tuple[int, int], bool] | None = None
@@ -254,7 +260,7 @@ class TrajectoryReplayBuffer:
                 store.check(new)
             self._followed = None  # what is added here is in no other directory
             for trajectory in new:
-                block = packed(trajectory, store.arena, store.counter)
+                block = packed(trajectory, store.arena, store.counter, compress=store.compress)
                 with store.lock:
                     store.add(block)
                     removed = store.trim()

@@ -37,6 +37,8 @@ class Inspection:
         nbytes: Bytes of all their files.
         fields: dtype and shape `(T, B, ...)` of every field, by its dotted name.
         shared: Fields that are not stored because they are another field one step later.
+        compressed: Fields that are compressed in some of the files.
+        unpacked: Bytes that the files would have, about, if nothing were compressed.
         lengths: Steps of the shortest, the median and the longest trajectory.
         widths: Smallest and largest number of environments.
         oldest: Id of the oldest trajectory, None if there are none.
@@ -54,6 +56,8 @@ class Inspection:
     nbytes: int
     fields: dict[str, tuple[str, str]]
     shared: tuple[str, ...]
+    compressed: tuple[str, ...]
+    unpacked: int
     lengths: tuple[int, int, int]
     widths: tuple[int, int]
     oldest: int | None
@@ -104,6 +108,8 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
         nbytes=int(records["bytes"].sum()),
         fields=fields,
         shared=tuple(sorted({".".join(path) for layout in table.layouts for path in layout.shared})),
+        compressed=tuple(sorted({".".join(path) for layout in table.layouts for path in layout.compressed})),
+        unpacked=int(table.memory.sum()),
         lengths=(int(lengths.min()), int(np.median(lengths)), int(lengths.max())),
         widths=(int(widths.min()), int(widths.max())),
         oldest=table.ids[0] if names else None,

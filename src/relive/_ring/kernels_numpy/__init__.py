@@ -6,7 +6,15 @@ Names, arguments and results are those of `relive._ring._native`; draws are equa
 from __future__ import annotations
 
 from relive._ring.kernels_numpy.calls import Lock, adding, away, ending, sampling, updating
-from relive._ring.kernels_numpy.files import checksums, copy_ranges, copy_steps, read_rows, scatter_rows, set_ranges
+from relive._ring.kernels_numpy.files import (
+    checksums,
+    copy_ranges,
+    copy_steps,
+    read_rows,
+    read_spans,
+    scatter_rows,
+    set_ranges,
+)
 from relive._ring.kernels_numpy.gather import Gather
 from relive._ring.kernels_numpy.power import mass, power, smallest, weights
 from relive._ring.kernels_numpy.queue import Queue
@@ -31,6 +39,7 @@ __all__ = [
     "order_size",
     "power",
     "read_rows",
+    "read_spans",
     "sampling",
     "scatter_rows",
     "set_ranges",

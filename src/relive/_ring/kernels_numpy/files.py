@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..._base import system
-from ..._base.types import Array, Int64
+from ..._base.types import Array, Bytes, Int64
 from ..lanes import get_rows, items_of, set_rows
 from ..plans import RowsRead
 
@@ -88,11 +88,24 @@ def read_rows(files: Int64, offsets: Int64, places: Int64, out: Array) -> RowsRe
     Returns the first `i` for which there was not enough to read (-1: none), and the CRC-32 of what was read (0 there).
     """
     data = _bytes(out)
+    return _read(files, offsets, [memoryview(data[place]) for place in places.tolist()])
+
+
+def read_spans(files: Int64, offsets: Int64, sizes: Int64, places: Int64, out: Bytes) -> RowsRead:
+    """Fill the `sizes[i]` bytes at `out[places[i]]` from `offsets[i]` of the open file `files[i]`.
+
+    Returns what `read_rows` does.
+    """
+    data = out.data
+    spans = zip(places.tolist(), sizes.tolist(), strict=True)
+    return _read(files, offsets, [data[place : place + size] for place, size in spans])
+
+
+def _read(files: Int64, offsets: Int64, targets: Sequence[memoryview]) -> RowsRead:
     sums = np.zeros(len(files), np.uint32)
     failed = -1
-    for i, (file, offset, place) in enumerate(zip(files.tolist(), offsets.tolist(), places.tolist(), strict=True)):
-        target = memoryview(data[place])
-        if system.read_into(file, [target], offset) == len(target):
+    for i, (file, offset, target) in enumerate(zip(files.tolist(), offsets.tolist(), targets, strict=True)):
+        if not len(target) or system.read_into(file, [target], offset) == len(target):
             sums[i] = zlib.crc32(target)
         elif failed < 0:
             failed = i
