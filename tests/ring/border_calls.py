@@ -102,6 +102,22 @@ def function_call(name: str) -> Call:
                 "values": spoilers.lists(spoilers.arrays()),
             },
         ),
+        "read_spans": (
+            {
+                "files": guard([file] * 3),
+                "offsets": guard([0, 6, 12]),
+                "sizes": guard([6, 0, 5]),
+                "places": guard([2, 0, 19]),
+                "out": guard(np.zeros(24), np.uint8),
+            },
+            {
+                "files": spoilers.integers(-1, 2**31, 2**32, 2**62),
+                "offsets": spoilers.integers(-1, 2**62, 2**63 - 1),
+                "sizes": spoilers.integers(-1, 25, 2**62, 2**63 - 1),
+                "places": spoilers.integers(-1, 25, 2**62, 2**63 - 1),
+                "out": spoilers.writable(spoilers.arrays()),
+            },
+        ),
         "read_rows": (
             {
                 "files": guard([file] * 3),
@@ -124,7 +140,7 @@ def function_call(name: str) -> Call:
 def makers() -> dict[str, Callable[[], Call]]:
     """The right calls, by the functions' names in the extension."""
     functions = ["simd", "ending", "away", "power", "mass", "weights", "smallest", "order_size"]
-    functions += ["checksums", "copy_steps", "scatter_rows", "copy_ranges", "set_ranges", "read_rows"]
+    functions += ["checksums", "copy_steps", "scatter_rows", "copy_ranges", "set_ranges", "read_rows", "read_spans"]
     ring = ["write", "cut", "limit", "allow", "look", "overtaken", "changes", "ids", "locate"]
     ring += ["standing", "follow", "stacks", "windows", "relabelled", "fold", "fold_sequences", "chunks"]
     ring += ["watched", "enough_ends", "snapshot", "asked"]

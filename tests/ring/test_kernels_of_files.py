@@ -142,5 +142,15 @@ def test_rows_are_read_to_their_places_with_their_checksums(kernels, tmp_path):
         assert failed == 6
         np.testing.assert_array_equal(out[:6], data[rows[:6]])
         np.testing.assert_array_equal(sums, [zlib.crc32(data[row].tobytes()) if row < 50 else 0 for row in rows])
+        # Of different sizes, none among them, to places with gaps; the fourth ends behind the file.
+        begins, sizes, places = np.array([7, 0, 1500, 1490, 30]), np.array([30, 1, 0, 11, 1400]), [40, 9, 3, 20, 80]
+        flat, wanted = np.full(1480, 9, np.uint8), np.full(1480, 9, np.uint8)
+        failed, sums = kernels.read_spans(np.full(5, file), begins, sizes, np.array(places), flat)
+        parts = [data.tobytes()[begin : begin + size] for begin, size in zip(begins, sizes, strict=True)]
+        assert failed == 3
+        np.testing.assert_array_equal(sums, [zlib.crc32(part) * (k != 3) for k, part in enumerate(parts)])
+        for place, part in zip(places, parts, strict=True):
+            wanted[place : place + len(part)] = np.frombuffer(part, np.uint8)
+        np.testing.assert_array_equal(np.delete(flat, np.s_[20:31]), np.delete(wanted, np.s_[20:31]))
     finally:
         os.close(file)

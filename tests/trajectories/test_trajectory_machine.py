@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib.util
 import shutil
 import tempfile
 import warnings
@@ -26,6 +27,7 @@ from relive.errors import ArgumentError, NotEnoughData, ReliveError, SchemaError
 from relive.trajectories import TrajectoryReplayBuffer, _layout, _source
 
 limits = st.none() | st.integers(1, 6)
+COMPRESSIONS = [None] if importlib.util.find_spec("zstandard") is None else [None, "zstd"]
 
 
 @contextlib.contextmanager
@@ -48,6 +50,7 @@ class TrajectoryMachine(RuleBasedStateMachine):
     )
     def build(self, kinds, mode, most, most_bytes, kept, data):
         self.patched = contextlib.ExitStack()
+        self.patched.enter_context(mock.patch.object(_layout, "LEAST_COMPRESSED", 1))
         if kept:
             self.patched.enter_context(narrow_fields_kept())
         self.folder = tempfile.mkdtemp(dir=MEMORY)
@@ -72,6 +75,7 @@ class TrajectoryMachine(RuleBasedStateMachine):
             cache_size=self.cache,
             cache_bytes=self.cache_bytes,
             queue_bytes=self.queue,
+            compress=data.draw(st.sampled_from(COMPRESSIONS)),
             **self.limits,
         )
         before = getattr(self, "oracle", None)
@@ -213,8 +217,9 @@ TestTrajectoryMachine.settings = settings(
 )
 
 
+@pytest.mark.parametrize("compress", COMPRESSIONS)
 @pytest.mark.parametrize("mode", ["memory", "disk", "both", "narrow"])
-def test_a_machine_draws_many_batches(mode, folder, monkeypatch):
+def test_a_machine_draws_many_batches(mode, compress, folder, monkeypatch):
     """A life without chance: every kind of field, window and size, so that a broken generator of lives is no excuse."""
     kinds = Fields(
         {"rewards": ("f4", (1,)), "actions": ("f2", (7,))}, {"main": ("u1", (3, 2))}, ("dones", "truncations"), True
@@ -222,10 +227,11 @@ def test_a_machine_draws_many_batches(mode, folder, monkeypatch):
     if mode == "narrow":  # all but one field: what is read and what is in memory go into the same batch
         monkeypatch.setattr(_layout, "_NARROW", 1.1)
         monkeypatch.setattr(_source, "_OFTEN", 1)
+    monkeypatch.setattr(_layout, "LEAST_COMPRESSED", 1)
     for window in (0, 1, 3):
         path = None if mode == "memory" else folder / str(window)
         oracle = Oracle(np.random.default_rng(5), window)
-        options = {"enable_cache": mode == "both", "cache_size": 2}
+        options = {"enable_cache": mode == "both", "cache_size": 2, "compress": compress}
         with TrajectoryReplayBuffer(path, seed=5, sample_window_size=window, **options) as buffer:
             for serial, size in enumerate([Size(4, 2, 2), Size(1, 3), Size(9, 1, 3, False), Size(6, 2, 1), Size(2, 5)]):
                 given, kept = rollout(kinds, size, serial)

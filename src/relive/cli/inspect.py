@@ -212,13 +212,16 @@ def _summary(found: trajectories.Inspection) -> Table:
     table = Table(title=found.path, title_justify="left", show_header=False)
     table.add_row("trajectories", f"{found.trajectories:,}")
     table.add_row("chunk-steps", f"{found.samples:,}")
-    table.add_row("bytes", f"{found.nbytes:,}")
+    more = f" ({found.unpacked:,} without compression)" if found.compressed else ""
+    table.add_row("bytes", f"{found.nbytes:,}{more}")
     if found.trajectories:
         table.add_row("steps", "shortest {:,}, median {:,}, longest {:,}".format(*found.lengths))
         table.add_row("environments", " to ".join(f"{width:,}" for width in dict.fromkeys(found.widths)))
         table.add_row("ids", f"{found.oldest} (oldest) to {found.newest} (newest)")
     if found.shared:
         table.add_row("stored once", ", ".join(f"{name} (curr_obs one step later)" for name in found.shared))
+    if found.compressed:
+        table.add_row("compressed", ", ".join(found.compressed))
     problems = [
         f"{len(names)} {what}"
         for names, what in (

@@ -96,7 +96,7 @@ def read(files: Int64, starts: Int64, ends: Int64, places: Int64, sums: Array, o
         The first frame that is not what was written, or whose contents are not as long as a row; -1 if there is none.
     """
     width, (begins, until) = out[:1].nbytes, places.T
-    good = (begins >= 0) & (begins <= until) & (until <= ends) & (until - begins <= most_of_frame(width))
+    good = (begins >= 0) & (begins < until) & (until <= ends) & (until - begins <= most_of_frame(width))
     if not good.all():
         return int(np.argmin(good))
     some = rows_at_once(width)
