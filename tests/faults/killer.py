@@ -7,6 +7,7 @@ had been saved when the victim died.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import itertools
 import os
 import shutil
@@ -32,13 +33,15 @@ from relive.trajectories import TrajectoryReplayBuffer
 from relive.trajectories._store import Snapshot
 
 LIVES = 12  # in one directory
-KEEP = {"max_trajectories": 7, "cache_size": 3, "queue_bytes": 20_000}
+COMPRESS = None if importlib.util.find_spec("zstandard") is None else "zstd"
+KEEP = {"max_trajectories": 7, "cache_size": 3, "queue_bytes": 20_000, "compress": COMPRESS}
 
 
 @lru_cache(maxsize=4096)
 def given(serial: int) -> dict[str, Any]:
     """The trajectory of a serial number: some bytes, or some hundred thousand."""
-    return simple(serial, length=30 if serial % 11 == 0 else 1 + serial % 4, cells=400)
+    length = 30 if serial % 11 == 0 else 1 + serial % 4
+    return simple(serial, length=length, cells=400) | {"image": np.full((length, 2, 1024), serial % 251, np.uint8)}
 
 
 class Pipe:

@@ -9,6 +9,7 @@ The normal run looks at some hundred directories, the long mode at more than fif
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import random
 import shutil
@@ -19,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from depth import LONG
 from exploring import Explorer
@@ -35,6 +37,8 @@ KEPT = 7
 AGAIN = 1 if LONG else 4  # every so manieth directory that is opened or loaded is used further
 OWN = "runs/own"
 LATER, LAST = 10_000, 20_000  # serial numbers of who lives there after a crash, and of who looks at it
+# Of a buffer in memory, whose checkpoints are made anew, and of who comes after a kill, in a directory of plain files.
+COMPRESS = None if importlib.util.find_spec("zstandard") is None else "zstd"
 Found = frozenset[tuple[Any, Any]]  # ids and serial numbers; of a checkpoint, its generator's state, too
 
 SHORT = "add 1, add 3, save first, add 5, save second, add 2, add 3, save second, load first, add 2, load second, add 3"
@@ -54,7 +58,8 @@ class Wanted(NamedTuple):
 @cache
 def given(serial: int) -> dict[str, Any]:
     """The trajectory of a serial number."""
-    return simple(serial, length=1 + serial % 5 * 7)
+    length = 1 + serial % 5 * 7
+    return simple(serial, length=length) | {"image": np.full((length, 2, 1024), serial % 251, np.uint8)}
 
 
 @cache
@@ -88,7 +93,8 @@ class Life:
         self.least: set[tuple[int, int]] = set()
         self.most: set[tuple[int, int]] = set()
         path = None if own is None else recorder.root / own
-        self.buffer = TrajectoryReplayBuffer(path, seed=0, max_trajectories=KEPT, cache_size=2)
+        options = {"compress": COMPRESS} if own is None or serial == LATER else {}
+        self.buffer = TrajectoryReplayBuffer(path, seed=0, max_trajectories=KEPT, cache_size=2, **options)
         self.buffer.sync()  # what was more than is kept is gone then
         self._begin(contents(self.buffer))
         writer = self.buffer._writer

@@ -51,6 +51,7 @@ LEGAL = [
     ("bytes are copied, whatever they mean", "[cs]*_ranges", "[cov]*", "first: other kind, first: structured"),
     ("bytes are copied", "[cs]*_ranges", "[cov]*", "first: other byte order, first: unaligned"),
     ("bytes are read, whatever they mean", "read_rows", "out", f"other size, complex, of text, of times, {BYTES}"),
+    ("any number of single bytes", "read_spans", "out", "other byte order, unaligned, one more, one more across"),
     ("rows of any size", "read_rows", "out", f"one axis less, {LENGTHS.removesuffix(', empty')}"),
     ("another number of fields", "Ring.__init__", "columns", "one fewer, one more"),
     ("fields of other types", "Ring.__init__", "columns", "array: other size, array: other kind, array: complex"),

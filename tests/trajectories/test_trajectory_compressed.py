@@ -209,7 +209,7 @@ def test_a_file_that_lies_is_refused(name: str, folder: Path) -> None:
     joined = [*frames, bytes(-sum(map(len, frames)) % 4)]
     (folder / "lying").mkdir()
     with (
-        mock.patch.object(_frames, "compressed", lambda *_: (begins.astype(np.int64), joined, sums)),
+        mock.patch.object(_frames, "compressed", return_value=(begins.astype(np.int64), joined, sums)),
         TrajectoryReplayBuffer() as buffer,
         closing(Folder(folder / "lying")) as place,
     ):

@@ -18,7 +18,7 @@ from .._base.types import Array, Bytes, Int64
 from .._ring import kernels
 from ._layout import Entry, Layout, most_of_frame
 
-AT_ONCE = 1 << 22  # bytes of rows that are compressed or decompressed by one call
+AT_ONCE = 1 << 20  # bytes of rows that one call takes: with more, their memory comes from the system each time
 _MOST_WINDOW = 1 << 23  # bytes that a decoder may reserve for itself, as the format advises
 _LEVEL = 1  # others are slower, and make the frames of games hardly smaller
 
