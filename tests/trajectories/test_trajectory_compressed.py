@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import threading
 import zlib
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -141,13 +141,15 @@ def test_a_file_is_as_the_format_says(folder: Path) -> None:
     assert facts == ["2", "1"], "an older relive says that it is too old"
 
 
-def test_a_damaged_byte_gives_no_wrong_row(folder: Path) -> None:
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_damaged_byte_gives_no_wrong_row(shared: bool, folder: Path) -> None:
     """Every byte of the numbers, the padding and the header's length; some of the frames, the table and the images."""
-    given = rollout(5, 2, 1)
+    given = rollout(4, 2, 1, shared=shared)
     raw = written(folder, given)
     size, start = len(raw), 8 + int.from_bytes(raw[:8], "little")
     _, arrays = parsed(raw)
     last = int(arrays["relive/begins"][-1]) - len(arrays["relive/frames"]) + size - 4  # behind the last frame
+    assert last < size - 4, "there is padding"
     places = {*range(8), *range(start, start + arrays["relive/begins"].nbytes), *range(last - 3, size)}
     places |= set(np.random.default_rng(0).integers(8, size, 60).tolist())
     reader = TrajectoryReplayBuffer(cache_size=0)
@@ -190,6 +192,7 @@ BEGINS: dict[str, list[int]] = {
     "an end before the beginning": [0, len(GOOD), 5],
     "an end behind the file": [0, len(GOOD), 1 << 62],
     "a beginning before the file": [-(1 << 62), len(GOOD), 2 * len(GOOD)],
+    "behind every file": [0, 1 << 62, (1 << 62) + 50],
     "the smallest number": [0, -(1 << 63), 2 * len(GOOD)],
     "a long frame": [],
 }
@@ -202,7 +205,7 @@ def test_a_file_that_lies_is_refused(name: str, folder: Path) -> None:
     given = {"image": np.concatenate([image, image])}
     frames = [GOOD, FRAMES.get(name, GOOD)]
     if name == "a long frame":
-        frames = [b"", GOOD + bytes(SIDE * SIDE + 90)]
+        frames = [GOOD, GOOD + bytes(SIDE * SIDE + 90)]
     begins = np.cumsum([0, *map(len, frames)])
     begins[: len(BEGINS.get(name, ()))] = BEGINS.get(name, ())
     sums = np.array([[zlib.crc32(frame)] for frame in frames], np.uint32)
@@ -211,7 +214,7 @@ def test_a_file_that_lies_is_refused(name: str, folder: Path) -> None:
     with (
         mock.patch.object(_frames, "compressed", return_value=(begins.astype(np.int64), joined, sums)),
         TrajectoryReplayBuffer() as buffer,
-        closing(Folder(folder / "lying")) as place,
+        contextlib.closing(Folder(folder / "lying")) as place,
     ):
         buffer.add_trajectories([given])
         block: Block = next(iter(buffer._store.blocks.values())).compressing()
@@ -219,8 +222,11 @@ def test_a_file_that_lies_is_refused(name: str, folder: Path) -> None:
         place.write(NAME, parts)
         publish(place, Table.of([entry]), {"counter": 1})
     assert [path for path, _ in verify(folder / "lying")] == [NAME]
-    with TrajectoryReplayBuffer(cache_size=0) as reader:
+    with TrajectoryReplayBuffer(cache_size=0, seed=0) as reader:
         reader.load_checkpoint(folder / "lying")
+        for _ in range(10):
+            with contextlib.suppress(StorageError):
+                np.testing.assert_array_equal(reader.sample(1)["image"], image[0])
         with pytest.raises(StorageError, match=rf"Row \d of `image` does not match .*{NAME}"):
             reader.sample(50)
 
@@ -234,7 +240,7 @@ def test_what_a_file_claims_is_bounded_by_its_size(folder: Path) -> None:
     (folder / NAME).write_bytes(len(text).to_bytes(8, "little") + text + raw[head:])
     table, _ = read(str(folder))
     (folder / "index.sqlite").unlink()
-    with closing(Folder(folder)) as place:
+    with contextlib.closing(Folder(folder)) as place:
         assert entry_of(place, 0) is None
         (entry,) = table
         huge = (replace(entry.layout.columns[0], shape=(SIDE, 10**11)),)
@@ -270,4 +276,9 @@ def test_the_caller_compresses_nothing(folder: Path, monkeypatch: pytest.MonkeyP
             buffer.sample(20)
         buffer.sync()
         assert os.path.getsize(folder / NAME) < buffer.get_stats()["memory_bytes"] // 3
+        nbytes = buffer.get_stats()["nbytes"]
     assert threads == {"relive-trajectories"}
+    with TrajectoryReplayBuffer(cache_bytes=3 * nbytes) as reader:  # what is in the files does not fit
+        reader.load_checkpoint(folder)
+        reader.sample(20)
+        assert reader.get_stats()["memory_bytes"] == 0

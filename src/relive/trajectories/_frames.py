@@ -69,13 +69,12 @@ def compressed(layout: Layout, arrays: Iterable[Array], rows: int) -> tuple[Int6
     return begins, [*frames, bytes(-int(begins[-1]) % 4)], sums
 
 
-def whole(entry: Entry, begins: Int64) -> bool:
-    """Whether nothing is in front of frames, or stands for rows that a field does not have."""
+def exact(entry: Entry, begins: Int64) -> bool:
+    """Whether rows that a field does not have take no bytes."""
     layout, plan = entry.layout, entry.plan
     sizes = np.diff(begins).reshape(plan.rows, -1)
     steps = dict(zip(layout.stored, plan.steps, strict=True))
-    none = not any(sizes[steps[column] * entry.width :, k].any() for k, column in enumerate(layout.packed))
-    return not begins[0] and none
+    return not any(sizes[steps[column] * entry.width :, k].any() for k, column in enumerate(layout.packed))
 
 
 def read(files: Int64, starts: Int64, ends: Int64, places: Int64, sums: Array, out: Array, targets: Int64) -> int:

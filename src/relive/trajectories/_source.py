@@ -419,7 +419,7 @@ def _unpack(fd: int, entry: Entry, begins: Int64, table: Array, arrays: Mapping[
         if bad >= 0:
             raise CorruptionError(event(f"Row {bad} of `{'.'.join(column.path)}` does not match its checksum", at))
     gap = nbytes - int(begins[-1])
-    if not (0 <= gap < 4 and _frames.whole(entry, begins) and read_at(fd, start + nbytes - gap, gap) == bytes(gap)):
+    if not (0 <= gap < 4 and _frames.exact(entry, begins) and read_at(fd, start + nbytes - gap, gap) == bytes(gap)):
         raise CorruptionError(event("The rows of compressed fields do not fill their part of the file", at))
 
 
