@@ -142,7 +142,8 @@ def test_nothing_is_left_of_a_failure(kind: str, folder: Path) -> None:
 
 def test_a_further_layout_in_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example of FORMAT.md: it is read and written by `convert`, and refused where a buffer is saved."""
-    monkeypatch.setattr(formats, "_FORMATS", dict(formats._FORMATS))
+    known = {name: each for name, each in formats._FORMATS.items() if name != "npz"}  # the page's own test runs it, too
+    monkeypatch.setattr(formats, "_FORMATS", known)
     page = (Path(__file__).parents[2] / "FORMAT.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {}
@@ -168,7 +169,7 @@ def test_bad_arguments(folder: Path) -> None:
         (lambda: split(source, 0, target), r"Expected an integer >= 1, got `0` - at `split\(n\)`"),
         (lambda: merge([], target), r"Expected a list of directories, got `\[\]` - at `merge\(sources\)`"),
         (lambda: merge(str(source), target), "Expected a list of directories"),
-        (lambda: convert(source, target, "npz"), "Expected one of `'safetensors'`, `'pt'`, `'lerobot'`, got `'npz'`"),
+        (lambda: convert(source, target, "zip"), "Expected one of `'safetensors'`, `'pt'`, `'lerobot'`.*, got `'zip'`"),
         (lambda: extract_interventions({"rewards": np.zeros((1, 1))}, "most"), "Expected one of `'any'`, `'all'`"),
         (lambda: extract_interventions(5), "Expected a `Trajectory` or a mapping of fields, got `int`"),
     ):
