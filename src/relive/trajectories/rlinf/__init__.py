@@ -1,11 +1,13 @@
 """RLinf's directories: recognised, opened, and written so that RLinf loads them."""
 
 import os
+from collections.abc import Callable
 
+from ..._base.forks import importing
 from ..._base.memory import Arena
 from ..._disk.files import Folder
+from .._index import Table
 from ..formats import Checkpoints, Examined, Format, Loaded
-from ._examine import described, verified
 from ._listing import INDEXES
 from ._load import opened
 from ._write import write
@@ -20,10 +22,25 @@ def _opened(folder: Folder, arena: Arena, share: tuple[int, int], allow_pickle: 
     return Loaded(*opened(folder, arena, share, allow_pickle))
 
 
+# What starts processes is imported when one is started: a buffer needs none.
+
+
+def _described(folder: Folder, fields: bool) -> tuple[Table, list[str], tuple[str, ...]]:
+    with importing:
+        from ._examine import described
+    return described(folder, fields)
+
+
+def _verified(folder: Folder, progress: Callable[[int, int], None] | None) -> list[tuple[str, str]]:
+    with importing:
+        from ._examine import verified
+    return verified(folder, progress)
+
+
 FORMAT = Format(
     name="pt",
     title="RLinf's",
     holds=_holds,
     checkpoints=Checkpoints(_opened, write),
-    examined=Examined(described, verified),
+    examined=Examined(_described, _verified),
 )
