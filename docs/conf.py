@@ -51,6 +51,6 @@ python_use_unqualified_type_names = True
 # Types of attributes: Python's and other projects', and the aliases that reference/index.md explains.
 nitpick_ignore_regex = [
     ("py:class", r"(collections|numpy|torch)\..+"),
-    ("py:class", r"relive\.trajectories\.formats\.Checkpoints"),  # for relive's own layout and RLinf's
+    ("py:class", r"relive\.trajectories\.formats\.(Checkpoints|Examined)"),  # relive's own layout and RLinf's
     ("py:class", r"Array|Bool|Bytes|Float32|Float64|Int32|Int64|UInt32|Nest|Tensor"),
 ]
