@@ -22,7 +22,7 @@ from rollouts import leaves, simple
 from system_calls import watched
 
 from relive.errors import StorageError
-from relive.trajectories import Trajectory, TrajectoryReplayBuffer, _source
+from relive.trajectories import Trajectory, TrajectoryReplayBuffer, _open_files, _source
 from relive.trajectories._index import Index
 
 
@@ -202,7 +202,7 @@ def test_a_draw_during_another_one_loses_no_narrow_fields(folder):
 
         system.before = draw_inside
         buffer.sample(32)
-        assert [bool(file.narrow) for file in _source._OPEN.values()] == [True] * 4
+        assert [bool(file.narrow) for file in _open_files.OPEN.values()] == [True] * 4
 
 
 def test_narrow_fields_are_not_given_to_another_file_of_the_same_name(folder):
@@ -211,12 +211,12 @@ def test_narrow_fields_are_not_given_to_another_file_of_the_same_name(folder):
     with watched() as system, TrajectoryReplayBuffer(folder, enable_cache=False, seed=0) as buffer:
         for _ in range(10):
             buffer.sample(8)
-        ((key, old),) = _source._OPEN.items()
+        ((key, old),) = _open_files.OPEN.items()
         assert old.narrow
-        new = _source._File(os.open(os.devnull, os.O_RDONLY), old.checksum ^ 1)
-        system.before = lambda name, args: _source._OPEN.setdefault(key, new)
+        new = _open_files.OpenFile(os.open(os.devnull, os.O_RDONLY), old.checksum ^ 1)
+        system.before = lambda name, args: _open_files.OPEN.setdefault(key, new)
         buffer.sample(8)
-        assert (_source._OPEN[key], new.narrow) == (new, {})
+        assert (_open_files.OPEN[key], new.narrow) == (new, {})
 
 
 @pytest.mark.parametrize("most", [0, 4000, 10**6])
@@ -228,7 +228,7 @@ def test_narrow_fields_are_bounded_in_bytes(most, folder, monkeypatch):
         buffer.sync()
         for _ in range(40):
             buffer.sample(60)
-            kept = [array.nbytes for file in _source._OPEN.values() for array in file.narrow.values()]
+            kept = [array.nbytes for file in _open_files.OPEN.values() for array in file.narrow.values()]
             assert sum(kept) <= most
         assert (sum(kept) > most // 2) == (most == 4000)
         assert bool(kept) == bool(most)

@@ -5,7 +5,6 @@ Rows are located by arithmetic and compared with their checksums.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import os
@@ -23,7 +22,7 @@ from .._disk.files import Folder, at_once, kept_open, let_go, read_at, read_into
 from .._ring import kernels
 from .._ring.plans import RowsRead
 from ..errors import CorruptionError, StorageError, event, message
-from . import _frames
+from . import _frames, _open_files
 from ._block import Block, memory_of, read_header
 from ._index import Table
 from ._layout import Entry, Layout, Plan, file_name
@@ -32,34 +31,9 @@ from ._metadata import Metadata
 _NUMBERS = itertools.count()
 _OFTEN = 8  # draws from a file after which its narrow fields are kept in memory
 _LOADED = 8  # files of which they are read in one draw
-_KNOWN = 1024  # files, open or closed since
 _MOST_NARROW = 256 << 20  # bytes of the narrow fields of all of them
 _NOTHING_READ = RowsRead(-1, np.empty(0, np.uint32))
 _SUMS, _BEGINS = (), ("",)  # paths of no field: the table of checksums, and where frames begin
-
-
-class _File:
-    """A file that was read from, and stays open for the next draw if there are descriptors.
-
-    Attributes:
-        fd: Its descriptor, while it is open.
-        checksum: That of its header and table, which the index has, too.
-        draws: How many draws have read from it.
-        narrow: Its narrow fields by path, the table of checksums, and where frames begin; empty until they are read.
-    """
-
-    __slots__ = ("checksum", "draws", "fd", "narrow")
-
-    def __init__(self, fd: int, checksum: int) -> None:
-        self.fd, self.checksum, self.draws = fd, checksum, 0
-        self.narrow: dict[Path, Array] = {}
-
-
-# Files of all buffers together, by source and trajectory: those that stay open, and those that were closed for others.
-# Those that were used last come last. A reader takes a file out and puts it back, so no file is closed under a
-# reader. There is no lock: operations of a dictionary are atomic, and a finalizer may run at any line of this module.
-_OPEN: dict[tuple[int, int], _File] = {}
-_CLOSED: dict[tuple[int, int], _File] = {}
 
 
 class Rows(NamedTuple):
@@ -172,7 +146,7 @@ class SafetensorsSource:
         self._forgotten = 0  # how often a file was closed, most of them since they are deleted
         self._kernels: Any = kernels.active()
         self._checked: list[Layout] = []
-        weakref.finalize(self, _forget_all, self._number).atexit = False
+        weakref.finalize(self, _open_files.forget_all, self._number).atexit = False
 
     def block(self, entry: Entry) -> Block:
         """Read a whole trajectory; its header is compared with the entry, and every row with its checksum."""
@@ -218,9 +192,9 @@ class SafetensorsSource:
         """Close a trajectory's file if it is kept open, so that deleting it frees its space; None: all files."""
         self._forgotten += 1
         if id_ is None:
-            _forget_all(self._number)
+            _open_files.forget_all(self._number)
         else:
-            _forget((self._number, id_))
+            _open_files.forget((self._number, id_))
 
     def close(self) -> None:
         """Close everything."""
@@ -241,7 +215,7 @@ class SafetensorsSource:
     def _read_some(self, wanted: Rows, outs: Mapping[Path, Array]) -> None:
         """Read from files all of which are open meanwhile."""
         known, forgotten = wanted.table.records[["id", "checksum"]].tolist(), self._forgotten
-        files: list[_File] = []
+        files: list[_open_files.OpenFile] = []
         try:
             new = [self._open(wanted.table, k, id_, checksum, files) for k, (id_, checksum) in enumerate(known)]
             with reported(self.folder.path, "read the trajectories' files"):
@@ -252,19 +226,19 @@ class SafetensorsSource:
                 let_go(file.fd)
             raise
         for (id_, _), file in zip(known, files, strict=True):
-            kept = _OPEN.setdefault((self._number, id_), file)
+            kept = _open_files.OPEN.setdefault((self._number, id_), file)
             if kept is not file:  # another thread has opened it, too, or a new one of this name
                 if kept.checksum == file.checksum:
                     kept.draws, kept.narrow = max(kept.draws, file.draws), kept.narrow or file.narrow
                 let_go(file.fd)
             elif self._forgotten != forgotten and not os.fstat(file.fd).st_nlink:  # deleted meanwhile
-                _forget((self._number, id_))
-        _shrink(kept_open())
+                _open_files.forget((self._number, id_))
+        _open_files.shrink(kept_open())
 
-    def _open(self, table: Table, k: int, id_: int, checksum: int, files: list[_File]) -> bool:
+    def _open(self, table: Table, k: int, id_: int, checksum: int, files: list[_open_files.OpenFile]) -> bool:
         """Append the open file of a trajectory to `files`; returns whether it has just been opened."""
         key = self._number, id_
-        kept = _OPEN.pop(key, None)
+        kept = _open_files.OPEN.pop(key, None)
         if kept is not None and kept.checksum == checksum:
             kept.draws += 1
             files.append(kept)
@@ -277,11 +251,11 @@ class SafetensorsSource:
         except StorageError as error:
             if getattr(error.__cause__, "errno", None) not in (errno.EMFILE, errno.ENFILE):
                 raise
-            _shrink(0)
+            _open_files.shrink(0)
             fd = self.folder.open(name)
-        file = _CLOSED.pop(key, None)
+        file = _open_files.CLOSED.pop(key, None)
         if file is None or file.checksum != checksum:
-            file = _File(fd, checksum)
+            file = _open_files.OpenFile(fd, checksum)
         file.fd, file.draws = fd, file.draws + 1
         files.append(file)
         with reported(self._at(table, k), "read the file"):
@@ -290,12 +264,12 @@ class SafetensorsSource:
             raise CorruptionError(message(f"a file of {size} bytes", f"{found}", self._at(table, k)))
         return True
 
-    def _keep_narrow(self, table: Table, files: list[_File]) -> None:
+    def _keep_narrow(self, table: Table, files: list[_open_files.OpenFile]) -> None:
         """Read the narrow fields of files that are drawn from often: a draw then reads only the wide ones from them."""
         often = [k for k, file in enumerate(files) if file.draws >= _OFTEN and not file.narrow]
         if not often:
             return
-        known = (*_OPEN.values(), *_CLOSED.values(), *files)
+        known = (*_open_files.OPEN.values(), *_open_files.CLOSED.values(), *files)
         left = _MOST_NARROW - sum(array.nbytes for file in known for array in file.narrow.values())
         for k in often[:_LOADED]:
             files[k].draws = 0  # where they are not kept, it is tried again later
@@ -348,7 +322,7 @@ class SafetensorsSource:
             k = int(new[other[0]])
             raise CorruptionError(event(_mismatch(table[k], int(marks[other[0], 0])), self._at(table, k)))
 
-    def _fill(self, wanted: Rows, files: list[_File], new: Int64, outs: Mapping[Path, Array]) -> None:
+    def _fill(self, wanted: Rows, files: list[_open_files.OpenFile], new: Int64, outs: Mapping[Path, Array]) -> None:
         """Read rows of open files: one call reads all rows of a field, whatever the files' lengths."""
         table, which, rows, targets = wanted
         layout, count, every = wanted.layout, len(next(iter(outs.values()))), np.arange(len(rows))
@@ -429,31 +403,3 @@ def _mismatch(entry: Entry, checksum: int) -> str:
         return f"`trajectory_{entry.id}` has other fields or another shape than its index entry"
     found = f"checksum {checksum:#010x}, expected {entry.checksum:#010x}"
     return f"`trajectory_{entry.id}` does not match its index entry ({found})"
-
-
-def _shrink(most: int) -> None:
-    """Close all but the `most` files that were used last; what is known of them is kept for a bounded number."""
-    with contextlib.suppress(StopIteration, RuntimeError):  # another thread has changed it, and does this, too
-        while len(_OPEN) > most:
-            key = next(iter(_OPEN))
-            file = _OPEN.pop(key, None)
-            if file is not None:
-                let_go(file.fd)
-                _CLOSED[key] = file
-        while len(_OPEN) + len(_CLOSED) > _KNOWN:
-            _CLOSED.pop(next(iter(_CLOSED)), None)
-
-
-def _forget(key: tuple[int, int]) -> None:
-    """Close a file, if it is kept, and drop what is known of it."""
-    kept = _OPEN.pop(key, None)
-    if kept is not None:
-        let_go(kept.fd)
-    _CLOSED.pop(key, None)
-
-
-def _forget_all(number: int) -> None:
-    """Close all files of a source; also once it is gone."""
-    for key in (*_OPEN, *_CLOSED):
-        if key[0] == number:
-            _forget(key)

@@ -17,7 +17,6 @@ from ..._base.nests import nested
 from ..._disk.files import Folder
 from ...errors import SchemaError, StorageError, message
 from .._block import Block
-from .._catalog import NAME
 from .._layout import Entry, Layout
 from .._store import Stored
 from ..trajectory import MAPPINGS, TENSORS
@@ -56,8 +55,6 @@ def write(
     """
     generator = {"seed": _RLINF_SEED, "drawn": False} if draws is None else json.loads(draws)
     sizes, remedy = target.sizes(), "save to another directory"
-    if NAME in sizes:
-        raise StorageError(message("an empty directory, or one of RLinf's", "one of relive's", target.path, remedy))
     before = listing(target) if not sizes.keys().isdisjoint(INDEXES) else None
     if before is not None and before.kind != _KIND:
         raise StorageError(message("RLinf's files in the format `pt`", f"`{before.kind}`", target.path, remedy))
