@@ -102,6 +102,7 @@ class Schema:
         pad: str = "zero",
         stack_axis: int = 0,
         float_dtype: Any = None,
+        compress: str | None = None,
         **extras: Any,
     ) -> Schema:
         """Read the schema off Gymnasium spaces (those of a single environment, not the batched ones).
@@ -118,24 +119,27 @@ class Schema:
             stack_axis: As in `Field`.
             float_dtype: Store every floating-point `Box`, of observations and of actions, as this dtype; `add` casts.
                 MuJoCo's observations are `float64`, for example, and networks take `float32`. None: as the space says.
+            compress: As in `Field`, for the observations that are images: `uint8` `[H, W]`, `[H, W, C]` or `[C, H, W]`.
             **extras: Further fields.
 
         Raises:
-            SchemaError: A space of another kind, one without `stack` frames, or a `float_dtype` that is not a floating
-                dtype.
-            MissingExtra: Gymnasium is not installed.
+            SchemaError: A space of another kind, one without `stack` frames, a `float_dtype` that is not a floating
+                dtype, or `compress` without images.
+            MissingExtra: Gymnasium is not installed; `compress="zstd"`, and `zstandard` is not.
 
         >>> from gymnasium.spaces import Box, Discrete
         >>> Schema.from_spaces(Box(-1, 1, (11,), "float64"), Discrete(2), float_dtype="float32")
         Schema(obs=Field((11,), 'float32'), action=Field((), 'int64'), reward=Field((), 'float32'))
         """
         with importing:
-            from ._schema.spaces import fields_of, floating, unstacked
+            from ._schema.spaces import compressing, fields_of, floating, unstacked
 
         stored = None if float_dtype is None else floating(float_dtype)
         obs, action = fields_of(observation_space, "$.obs", stored), fields_of(action_space, "$.action", stored)
         if stack is not None:
             obs = unstacked(obs, Field(stack=stack, pad=pad, stack_axis=stack_axis), "$.obs")
+        if compress is not None:
+            obs = compressing(obs, compress)
         return cls(obs=obs, action=action, **extras)
 
     @classmethod

@@ -42,6 +42,15 @@ def test_there_and_back(source: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"3 trajectories written to {back}." in capsys.readouterr().out
 
 
+def test_compress(tmp_path: Path) -> None:
+    pytest.importorskip("zstandard")
+    source, target = tmp_path / "source", tmp_path / "target"
+    with TrajectoryReplayBuffer(source) as buffer:
+        buffer.add_trajectories([Trajectory(rewards=np.zeros((2, 1)), seen=np.zeros((2, 1, 64, 64), np.uint8))])
+    assert main(["convert", str(source), str(target), "--compress", "zstd"]) == 0
+    assert trajectories.inspect(target).compressed == ("seen",)
+
+
 def test_pickles_only_with_the_option(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     there, target = tmp_path / "there", tmp_path / "target"
     trajectories.convert(source, there, "pt")

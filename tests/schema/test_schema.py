@@ -53,6 +53,19 @@ def test_float_dtype_replaces_the_dtypes_of_floating_boxes_alone() -> None:
     }  # fmt: skip
 
 
+def test_compress_is_for_images_alone() -> None:
+    pytest.importorskip("zstandard")
+    image = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    observation = spaces.Dict({"image": image, "touch": spaces.Box(0, 255, (4,), np.uint8), "joints": DOUBLE})
+    schema = relive.Schema.from_spaces(observation, DOUBLE, compress="zstd")
+    assert {c.keys[-1] for c in schema.columns if c.field.compress} == {"image"}
+    stacked = relive.Schema.from_spaces(image, DOUBLE, stack=4, pad="first", compress="zstd")
+    assert stacked.columns[0].field == relive.Field((84, 84), "uint8", stack=4, pad="first", compress="zstd")
+    for wrong, space in (("zstd", DOUBLE), ("lz4", image)):
+        with pytest.raises(relive.errors.SchemaError, match="compress"):
+            relive.Schema.from_spaces(space, DOUBLE, compress=wrong)
+
+
 def test_steps_in_float64_go_on_in_a_schema_of_float32() -> None:
     schema = relive.Schema.from_spaces(DOUBLE, DOUBLE, float_dtype=np.float32)
     buffer = relive.ReplayBuffer(schema, 100, num_envs=2)

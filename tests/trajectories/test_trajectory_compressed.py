@@ -65,6 +65,12 @@ def test_draws_are_those_of_files_without(kernels: Any, folder: Path, monkeypatc
             buffer.save_checkpoint(folder / f"{name}_saved")
             assert buffer.get_stats()["nbytes"] == sum(path.stat().st_size for path in (folder / name).glob("traj*"))
         convert(folder / name, folder / f"{name}_pt", "pt")
+        convert(folder / name, folder / f"{name}_zstd", compress="zstd")
+    convert(folder / "plain_pt", folder / "plain_none", compress="none")
+    convert(folder / "packed", folder / "packed_none", compress="none")
+    for name in ("plain_none", "packed_none"):
+        assert inspect(folder / name).compressed == ()
+    assert (folder / "packed_none" / NAME).read_bytes() == (folder / "plain" / NAME).read_bytes()
     with TrajectoryReplayBuffer(compress="zstd") as memory:
         memory.add_trajectories(GIVEN)
         memory.save_checkpoint(folder / "memory")
@@ -77,8 +83,8 @@ def test_draws_are_those_of_files_without(kernels: Any, folder: Path, monkeypatc
     salvage(folder / "packed", folder / "salvaged")
     (folder / "packed_saved" / "index.sqlite").unlink()
     salvage(folder / "packed_saved", folder / "without_index")
-    names = ("plain", "packed", "memory", "from_pt", "into_own", "merged", "salvaged", "without_index")
-    for name in names:
+    names = ["packed", "memory", "from_pt", "into_own", "merged", "salvaged", "without_index"]
+    for name in ["plain", *names, "plain_zstd", "packed_zstd"]:
         found = inspect(folder / name)
         assert found.compressed == ("curr_obs.main", "mask", "next_obs.main"), name
         assert found.nbytes < found.unpacked
@@ -264,6 +270,14 @@ def test_without_the_package_it_is_said(folder: Path) -> None:
             reader.load_checkpoint(folder)
             with pytest.raises(MissingExtra, match=r"relive\[compress\]"):
                 reader.sample(3)
+
+
+@pytest.mark.parametrize(("compress", "layout"), [("lz4", "safetensors"), (True, "safetensors"), ("zstd", "pt")])
+def test_convert_refuses(folder: Path, compress: Any, layout: str) -> None:
+    written(folder / "source", rollout(0))
+    with pytest.raises(ArgumentError, match=r"convert\(compress\)"):
+        convert(folder / "source", folder / "target", layout, compress=compress)
+    assert not (folder / "target").exists()
 
 
 def test_the_caller_compresses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

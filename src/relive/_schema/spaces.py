@@ -8,9 +8,9 @@ import numpy as np
 
 from .._base.extras import needs
 from .._base.narrow import kind_of
-from .._base.nests import located
+from .._base.nests import located, mapped, paths
 from ..errors import SchemaError, message
-from .fields import Field, Tree
+from .fields import Field, Tree, is_image
 
 
 def fields_of(space: object, at: str, float_dtype: np.dtype[Any] | None) -> Tree:
@@ -57,3 +57,14 @@ def unstacked(tree: Tree, like: Field, at: str) -> Tree:
         return Field(shape, field.dtype, stack=like.stack, pad=like.pad, stack_axis=axis)
 
     return cast("Tree", located(frames_of, tree, at))
+
+
+def compressing(tree: Tree, how: str) -> Tree:
+    """Return `tree` with all images compressed in saves."""
+    if not any(is_image(field.dtype, field.shape) for _, field in paths({"obs": tree})):
+        raise SchemaError(message("observations that are images", "none", "Schema.from_spaces(compress)"))
+
+    def packed(field: Field) -> Field:
+        return field.__replace__(compress=how) if is_image(field.dtype, field.shape) else field
+
+    return cast("Tree", mapped(packed, tree))

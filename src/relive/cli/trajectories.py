@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -21,6 +21,7 @@ def convert(
     layout: Annotated[Literal["safetensors", "pt", "lerobot"], tyro.conf.arg(name="format")] = "safetensors",
     allow_pickle: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     fps: int = 10,
+    compress: Literal["zstd", "none"] | None = None,
 ) -> int:
     """Copy a directory of trajectories, in relive's layout, in RLinf's, or as one of LeRobot's data sets.
 
@@ -34,6 +35,8 @@ def convert(
         layout: `safetensors` for relive's layout, `pt` for RLinf's, `lerobot` for LeRobot's (without videos).
         allow_pickle: Also read RLinf's `pkl` files.
         fps: Frames per second, which LeRobot wants to know.
+        compress: `zstd` compresses images in relive's layout, `none` decompresses them; files of relive's stay as they
+            are unless it is given.
     """
     screen = console()
     try:
@@ -45,7 +48,9 @@ def convert(
                 if stop.is_set():
                     raise _Stopped
 
-            more = {"fps": fps} if layout == "lerobot" else {}
+            more: dict[str, Any] = {"fps": fps} if layout == "lerobot" else {}
+            if compress is not None:
+                more["compress"] = compress
             count = trajectories.convert(source, target, layout, allow_pickle, report, **more)
     except _Stopped:
         screen.print("Stopped; nothing was written.")

@@ -100,9 +100,9 @@ class Block:
                 table[: len(array), number] = kernels.active().checksums(array)
         return table
 
-    def compressing(self) -> Block:
-        """The same rows, whose file has the fields compressed for which this pays."""
-        return replace(self, entry=self.entry._replace(layout=self.entry.layout.compressing()))
+    def compressing(self, compress: bool = True) -> Block:
+        """The same rows, whose file has the fields compressed for which this pays, or none."""
+        return replace(self, entry=self.entry._replace(layout=self.entry.layout.compressing(compress)))
 
 
 def packed(trajectory: Trajectory, arena: Arena, id_: int, *, compress: bool = False) -> Block:

@@ -20,7 +20,7 @@ from ._layout import Entry, Layout, most_of_frame
 
 AT_ONCE = 1 << 20  # bytes of rows that one call takes: with more, their memory comes from the system each time
 _MOST_WINDOW = 1 << 23  # bytes that a decoder may reserve for itself, as the format advises
-_LEVEL = 1  # others are slower, and make the frames of games hardly smaller
+_LEVEL = -1  # the others take longer; of images they make hardly smaller frames
 
 
 def package(at: str) -> Any:

@@ -108,10 +108,10 @@ class Layout:
         """The columns that are compressed, in the order of `stored`."""
         return tuple(column for column in self.stored if column.path in self.compressed)
 
-    def compressing(self) -> Layout:
-        """With all fields compressed for which this pays: numbers of one byte, in rows of at least 1 KiB."""
+    def compressing(self, compress: bool = True) -> Layout:
+        """With the fields compressed for which this pays, numbers of one byte in rows of at least 1 KiB; or none."""
         chosen = (c.path for c in self.stored if c.dtype in _COMPRESSIBLE and c.nbytes >= LEAST_COMPRESSED)
-        return replace(self, compressed=frozenset(chosen))
+        return replace(self, compressed=frozenset(chosen if compress else ()))
 
     @property
     def nbytes(self) -> int:

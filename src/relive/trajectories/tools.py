@@ -17,11 +17,12 @@ from .._base.memory import Arena
 from .._base.nests import nested
 from .._disk.files import empty_folder
 from ..errors import ArgumentError, message
-from ._block import packed
+from ._block import Block, packed
 from ._draws import Draws
+from ._frames import package
 from ._layout import check_alike
 from ._store import Stored
-from .formats import Format, Loaded, Written, checkpoints_of, format_named, format_of, opened
+from .formats import Format, Loaded, Written, checkpoints_of, format_named, format_of, formats, opened
 from .trajectory import Trajectory, as_trajectory
 
 Directory: TypeAlias = str | os.PathLike[str]
@@ -36,6 +37,7 @@ def convert(
     progress: Progress | None = None,
     *,
     fps: int = 10,
+    compress: str | None = None,
 ) -> int:
     """Write a copy of a directory of trajectories, or of one of LeRobot's data sets, in any of these layouts.
 
@@ -49,14 +51,19 @@ def convert(
         allow_pickle: Whether to read RLinf's `pkl` files.
         progress: Called with the number of trajectories written so far, and of all.
         fps: Frames per second, for LeRobot.
+        compress: For relive's layout. `"zstd"`: compress images, as `TrajectoryReplayBuffer(compress="zstd")` does;
+            `"none"`: compress nothing, so that files can be read without `zstandard`. None: keep relive's files as they
+            are.
 
     Returns:
         How many trajectories were written; in LeRobot's layout, episodes.
 
     Raises:
-        ArgumentError: An unknown format, or `pkl` files without `allow_pickle`.
+        ArgumentError: An unknown format, `pkl` files without `allow_pickle`, or `compress` with another layout than
+            relive's.
         StorageError: A directory cannot be used, or a file is damaged. Nothing is left in `target`.
         SchemaError: A trajectory has other fields than the first one.
+        MissingExtra: `compress="zstd"`, or compressed files to be rewritten, without `zstandard`.
 
     >>> import tempfile
     >>> import numpy as np
@@ -69,34 +76,38 @@ def convert(
     >>> home.cleanup()
     """
     layout = format_named(trajectory_format, "convert(trajectory_format)")
-    found = format_of(source)
-    if found is not None and found.read is not None:
-        episodes = found.read(os.fspath(source))
-        count, stored, draws = episodes.count, _packed(episodes.trajectories), None
-        return _converted(layout, target, count, stored, count, draws, fps, progress)
-    with _opened([source], allow_pickle) as (checkpoint,):
-        ids = checkpoint.table.ids
-        stored = zip(ids, checkpoint.trajectories, strict=True)
-        counter = max(ids, default=-1) + 1
-        return _converted(layout, target, len(ids), stored, counter, checkpoint.draws, fps, progress)
+    packing = _packing(compress, layout)
+    with contextlib.ExitStack() as stack:
+        found = format_of(source)
+        if found is not None and found.read is not None:
+            episodes, draws = found.read(os.fspath(source)), None
+            count = counter = episodes.count
+            stored = _packed(episodes.trajectories)
+        else:
+            (checkpoint,) = stack.enter_context(_opened([source], allow_pickle))
+            ids, draws = checkpoint.table.ids, checkpoint.draws
+            count, counter = len(ids), max(ids, default=-1) + 1
+            stored = zip(ids, checkpoint.trajectories, strict=True)
+        written = _of(progress, count)
+        if layout.write is not None:
+            return layout.write((each.block().trajectory() for _, each in stored), os.fspath(target), fps, written)
+        if packing is not None:
+            stored = ((id_, _in_memory(each.block().compressing(packing))) for id_, each in stored)
+        _write(stored, target, layout, counter, draws, written)
+        return count
 
 
-def _converted(
-    layout: Format,
-    target: Directory,
-    count: int,
-    stored: Iterable[tuple[int, Stored]],
-    counter: int,
-    draws: Draws | None,
-    fps: int,
-    progress: Progress | None,
-) -> int:
-    """Write what `convert` has read."""
-    written = _of(progress, count)
-    if layout.write is not None:
-        return layout.write((each.block().trajectory() for _, each in stored), os.fspath(target), fps, written)
-    _write(stored, target, layout, counter, draws, written)
-    return count
+def _packing(compress: str | None, layout: Format) -> bool | None:
+    """Whether `convert` compresses files; None: they stay as they are."""
+    if compress is None:
+        return None
+    at = "convert(compress)"
+    check.one_of(compress, ("zstd", "none"), at)
+    if layout is not formats()[0]:
+        raise ArgumentError(message("`trajectory_format='safetensors'`", f"`{layout.name!r}`", at))
+    if compress == "zstd":
+        package(at)
+    return compress == "zstd"
 
 
 def merge(
@@ -260,8 +271,11 @@ def _of(progress: Progress | None, total: int) -> Written:
 def _packed(trajectories: Iterable[Trajectory]) -> Iterator[tuple[int, Stored]]:
     arena = Arena()
     for number, trajectory in enumerate(trajectories):
-        block = packed(trajectory, arena, number)
-        yield number, Stored(block.entry, None, block)
+        yield number, _in_memory(packed(trajectory, arena, number))
+
+
+def _in_memory(block: Block) -> Stored:
+    return Stored(block.entry, None, block)
 
 
 def _write(
