@@ -85,7 +85,7 @@ def test_a_directory_with_nothing_of_relive_is_said(command, other, tmp_path, ca
     [
         ("trajectory_000000000000.safetensors", "Expected an index, got none"),
         ("steps-0000000001.safetensors", "Expected a complete save of a buffer, got none"),
-        ("shards.json", "got saves of `Shards` - at `.*`: name one of its shards"),
+        ("shards.json", r"Invalid contents .* - at `.*shards\.json`"),
     ],
 )
 @pytest.mark.parametrize("command", ["inspect", "verify"])

@@ -35,6 +35,7 @@ LAYERS = {
     "relive.checkpoints": 4,
     "relive.checkpoints._loading": 5,
     "relive.checkpoints.salvage": 5,
+    "relive.checkpoints.sharded": 5,
     "relive.processes": 4,
     "relive.processes.opening": 5,
     "relive._adapters": 5,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from .._base.capabilities import completed
 from .._base.frozen import Frozen
 from .._base.types import Array, Float64, Int64
+from .._disk import checking
+from .._disk.checking import Check, Progress
 from .._disk.files import TEMPORARY, Folder
 from .._disk.json_files import damaged
 from .._disk.tensors import TensorReader
@@ -23,13 +26,12 @@ from ..samplers import Sampler
 from ..schema import Column, Schema
 from . import _manifest
 from ._lanes import Lanes
-from ._manifest import Manifest
+from ._manifest import File
 from ._names import name_of
 from ._reading import OpenSave
 from ._saved_as import built, text_of
 from ._steps import since
 
-Progress = Callable[[int, int], None]
 _EXAMPLES = 12
 
 
@@ -162,31 +164,48 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     >>> verify(path)
     []
     """
-    found: list[str] = []
     with closing(Folder(path)) as folder:
-        numbers = _complete(folder)
-        manifests: list[Manifest] = []
-        for number in numbers:
-            try:
-                manifests.append(_manifest.read(folder, number))
-            except StorageError as error:
-                found.append(str(error))
-        # Several saves share files.
-        files = {(name, *vars(file).values()): (name, file) for each in manifests for name, file in each.files}
-        for done, (name, file) in enumerate(files.values(), len(found) + 1):
-            try:
-                with TensorReader(folder, name, file.nbytes, file.checksum) as reader:
-                    found += [f"{reader.at}, offset {offset}: not what was written" for offset in reader.damage()]
-            except StorageError as error:
-                found.append(str(error))
-            if progress is not None:
-                progress(done, len(files) + len(numbers) - len(manifests))
-        for number in [] if found else numbers:  # files that are sound may still not fit each other
-            try:
-                OpenSave(folder, number).close()
-            except StorageError as error:
-                found.append(str(error))
-    return found
+        found = [text for _, text in checking.failures(checks(folder), progress)]
+        return found or misfits(folder)
+
+
+def checks(folder: Folder) -> list[Check]:
+    """All files of every complete save, of which several have some in common.
+
+    Raises:
+        StorageError: There is no complete save.
+    """
+    found: dict[object, Check] = {}
+    for number in _complete(folder):
+        try:
+            files = _manifest.read(folder, number).files
+        except StorageError as error:
+            found[number] = Check(_manifest.manifest_name(number), partial(_raise, error))
+        else:
+            found |= {
+                (name, *vars(file).values()): Check(name, partial(_damage, folder, name, file)) for name, file in files
+            }
+    return [*found.values()]
+
+
+def misfits(folder: Folder) -> list[str]:
+    """What is wrong in saves whose files are sound, but do not fit each other."""
+    checks = [Check(_manifest.manifest_name(n), partial(_open, folder, n)) for n in _manifest.numbers(folder)]
+    return [text for _, text in checking.failures(checks)]
+
+
+def _raise(error: StorageError) -> list[str]:
+    raise error
+
+
+def _damage(folder: Folder, name: str, file: File) -> Iterator[str]:
+    with TensorReader(folder, name, file.nbytes, file.checksum) as reader:
+        yield from (f"{reader.at}, offset {offset}: not what was written" for offset in reader.damage())
+
+
+def _open(folder: Folder, number: int) -> list[str]:
+    OpenSave(folder, number).close()
+    return []
 
 
 def _complete(folder: Folder) -> list[int]:

@@ -1,4 +1,4 @@
-"""`relive inspect`, `relive verify` and `relive salvage`: saved buffers and directories of trajectories."""
+"""`relive inspect`, `relive verify` and `relive salvage`: saved buffers, shards and directories of trajectories."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from relive import trajectories
+from relive._disk.checking import Progress
 from relive._disk.files import Folder
 from relive._disk.kinds import SAVES, SHARDS, TRAJECTORIES, kind_of
-from relive.checkpoints import inspection
+from relive.checkpoints import inspection, sharded
 from relive.checkpoints import salvage as salvaging
 from relive.cli import _report
 from relive.cli.terminal import INTERRUPTED, console, interruptible, progress, say, say_files
-from relive.errors import StorageError, message
+from relive.errors import ArgumentError, StorageError, message
 from relive.trajectories.formats import format_of
-
-Report = Callable[[int, int], None]
 
 
 class _Stopped(Exception):
@@ -35,10 +34,10 @@ def inspect(
     html: Path | None = None,
     number: int | None = None,
 ) -> int:
-    """Summarise a saved buffer or a directory of trajectories: counts, fields, bytes, lengths, missing files.
+    """Summarise a saved buffer, shards or a directory of trajectories: counts, fields, bytes, lengths, missing files.
 
     Of trajectories only the index is read; with `--html`, their files, too. The exit status is 1 if files in the index
-    are missing.
+    are missing, or saves of shards.
 
     Example: relive inspect runs/replay --html report.html
 
@@ -48,8 +47,8 @@ def inspect(
         number: Which save of a buffer that was saved with `keep`; the newest unless given.
     """
     screen = console()
-    healthy = True
-    if _is_saved(directory):
+    kind, healthy, page = _kind(directory), True, ""
+    if kind == SAVES:
         saved = inspection.inspect(directory, number)
         screen.print(_summary_of_save(saved))
         table = Table("field", "dtype", "shape", "bytes")
@@ -60,6 +59,15 @@ def inspect(
         for name in saved.unused:
             say(screen, f"{name}: no complete save needs it")
         page = _report.of_save(saved) if html else ""
+    elif kind == SHARDS:
+        if html or number is not None:
+            got = "`html`" if html else "`number`"
+            remedy = f"name one of its shards, such as `{directory}/shard-0000`"
+            raise ArgumentError(message("a saved buffer, or trajectories", f"shards, with {got}", "inspect", remedy))
+        shards = sharded.inspect(directory)
+        screen.print(_summary_of_shards(shards))
+        screen.print(_shards(shards))
+        healthy = not shards.complete or all(shard.number for shard in shards.shards)
     else:
         found = trajectories.inspect(directory)
         screen.print(_summary(found))
@@ -77,7 +85,7 @@ def inspect(
 
 
 def verify(directory: tyro.conf.Positional[Path]) -> int:
-    """Read every file of a saved buffer or of a directory of trajectories and compare it with its checksums.
+    """Read every file of a saved buffer, of shards or of trajectories and compare it with its checksums.
 
     Lists what is damaged. The exit status is 1 if anything is.
 
@@ -87,12 +95,13 @@ def verify(directory: tyro.conf.Positional[Path]) -> int:
         directory: The directory.
     """
     screen = console()
-    saved = _is_saved(directory)
+    kind = _kind(directory)
 
-    def read(report: Report) -> list[str]:
-        if saved:
-            return inspection.verify(directory, report)
-        return [reason for _, reason in trajectories.verify(directory, report)]
+    def read(report: Progress) -> list[str]:
+        if kind == TRAJECTORIES:
+            return [reason for _, reason in trajectories.verify(directory, report)]
+        check = inspection.verify if kind == SAVES else sharded.verify
+        return check(directory, report)
 
     bad, done = _watched(screen, "verifying", read)
     if bad is None:
@@ -100,12 +109,12 @@ def verify(directory: tyro.conf.Positional[Path]) -> int:
         return INTERRUPTED
     for reason in bad:
         screen.print(reason, style="red", markup=False, highlight=False, soft_wrap=True)
-    if saved:
-        screen.print(f"Damaged places: {len(bad)}." if bad else f"All {done} files are intact.")
-    else:
+    if kind == TRAJECTORIES:
         screen.print(
             f"{len(bad)} of {done} trajectories are damaged." if bad else f"All {done} trajectories are intact."
         )
+    else:
+        screen.print(f"Damaged places: {len(bad)}." if bad else f"All {done} files are intact.")
     return 1 if bad else 0
 
 
@@ -115,8 +124,9 @@ def salvage(
 ) -> int:
     """Write what is sound in a damaged directory to a new one; the damaged one is not changed.
 
-    Of a saved buffer every step that can be read, with its id and its priority: streams are cut where steps are lost,
-    and what can be drawn is what it was. Of trajectories all that are sound, as a whole. Says what is lost.
+    Of a saved buffer, and of each shard, every step that can be read, with its id and its priority: streams are cut
+    where steps are lost, and what can be drawn is what it was. Of trajectories all that are sound, as a whole. Says
+    what is lost.
 
     Example: relive salvage runs/replay runs/salvaged
 
@@ -125,15 +135,20 @@ def salvage(
         target: Directory to write, new or empty.
     """
     screen = console()
-    if _is_saved(source):
+    kind = _kind(source)
+    if kind == SAVES:
         found = salvaging.salvage(source, target)
         for problem in found.problems:
             say(screen, problem)
-        for lane, (lost, stored) in enumerate(zip(found.lost, found.stored, strict=True)):
-            if lost:
-                say(screen, f"lane {lane}: {lost:,} of {stored:,} steps are lost")
-        kept, total = sum(found.stored) - sum(found.lost), sum(found.stored)
-        say(screen, f"{kept:,} of {total:,} steps of save {found.number} written to {target}.")
+        _say_salvaged(screen, found, "", target)
+        return 0
+    if kind == SHARDS:
+        shards = sharded.salvage(source, target)
+        for problem in shards.problems:
+            say(screen, problem)
+        for number, shard in enumerate(shards.shards):
+            if shard is not None:
+                _say_salvaged(screen, shard, f"shard {number}, ", target)
         return 0
     bad, done = _watched(screen, "salvaging", lambda report: trajectories.salvage(source, target, report))
     if bad is None:
@@ -145,25 +160,34 @@ def salvage(
     return 0
 
 
-def _is_saved(directory: Path) -> bool:
-    """Whether a directory has saves of a buffer; else it has trajectories.
+def _say_salvaged(screen: Console, found: salvaging.Salvage, of: str, target: Path) -> None:
+    for lane, (lost, stored) in enumerate(zip(found.lost, found.stored, strict=True)):
+        if lost:
+            say(screen, f"{of}lane {lane}: {lost:,} of {stored:,} steps are lost")
+    kept, total = sum(found.stored) - sum(found.lost), sum(found.stored)
+    say(screen, f"{kept:,} of {total:,} steps of {of}save {found.number} written to {target}.")
+
+
+def _kind(directory: Path) -> str:
+    """The kind of a directory; layouts of trajectories that others have written are trajectories.
 
     Raises:
-        StorageError: It has neither, or cannot be read.
+        StorageError: It is of none of them, or cannot be read.
     """
+    if directory.is_file():
+        remedy = "`relive top` shows the file of a `Mapped` buffer, and `relive.open` reads it"
+        raise StorageError(message("a directory", "a file", str(directory), remedy))
     with closing(Folder(directory)) as folder:
         kind = kind_of(folder.sizes())
         layout = format_of(folder.path)
     if kind is None and layout is not None and layout.examined is not None:
-        return False
-    if kind not in (SAVES, TRAJECTORIES):
-        wanted, got = "a complete save of a buffer, or trajectories", kind or "neither"
-        remedy = "name one of its shards, such as `shard-0000`" if kind == SHARDS else None
-        raise StorageError(message(wanted, got, folder.path, remedy))
-    return kind == SAVES
+        return TRAJECTORIES
+    if kind is None:
+        raise StorageError(message("a complete save of a buffer, or trajectories", "neither", folder.path))
+    return kind
 
 
-def _watched(screen: Console, label: str, read: Callable[[Report], list[str]]) -> tuple[list[str] | None, int]:
+def _watched(screen: Console, label: str, read: Callable[[Progress], list[str]]) -> tuple[list[str] | None, int]:
     """What `read` returns, None after Ctrl-C, and how many files it has read."""
     done = 0
     try:
@@ -200,6 +224,26 @@ def _summary_of_save(found: inspection.Inspection) -> Table:
     for name, values in (("returns", found.returns), ("rewards", found.rewards), ("priorities", found.priorities)):
         if len(values):
             table.add_row(name, f"{_range(values, '{:.4g}')}, mean {values.mean():.4g}")
+    return table
+
+
+def _summary_of_shards(found: sharded.ShardsInspection) -> Table:
+    table = Table(title=found.path, title_justify="left", show_header=False)
+    table.add_row("shards", f"{len(found.shards):,}" + ("" if found.complete else ", not all steps are saved"))
+    for name, text in found.choices.items():
+        table.add_row(name, escape(text))
+    stored, added = (sum(getattr(shard, name) for shard in found.shards) for name in ("stored", "added"))
+    table.add_row("steps", f"{stored:,} stored, {added:,} added")
+    table.add_row("lanes", f"{found.num_envs:,} of {found.steps:,} steps ({found.rows:,} rows)")
+    table.add_row("items", f"{found.drawn:,} drawn, in {found.draws:,} batches")
+    return table
+
+
+def _shards(found: sharded.ShardsInspection) -> Table:
+    table = Table("shard", "save", "lanes", "steps stored", "bytes")
+    for number, shard in enumerate(found.shards):
+        facts = [f"{value:,}" for value in (shard.number, shard.lanes, shard.stored, shard.nbytes)]
+        table.add_row(str(number), *(facts if shard.number else ["none"]))
     return table
 
 

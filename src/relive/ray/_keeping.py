@@ -1,9 +1,7 @@
-"""Where shards save themselves, and what they come back from.
+"""Where shards save themselves, and what they come back from: directories as `checkpoints.sharded` describes them.
 
-A directory of shards has a manifest, `shards.json`, and for each shard a directory of an ordinary buffer's saves,
-`shard-0003`, beside which `shard-0003.json` has what the buffer does not know of each of them: lanes, lives, and which
-blocks of each writer it has. That file is written before the save that it describes, with all that it has on earlier
-ones, so it may be ahead, never behind; and only where the directory has this shard's own saves, or none.
+The file about a shard is written before the save that it describes, with all that it has on earlier ones, so it may be
+ahead, never behind; and only where the directory has this shard's own saves, or none.
 """
 
 from __future__ import annotations
@@ -18,26 +16,18 @@ from typing import Any
 import numpy as np
 
 from .._base.types import Int64
-from .._disk import json_files
 from .._disk.files import Folder
 from ..buffer import ReplayBuffer
 from ..checkpoints import _manifest
 from ..checkpoints._loading import load
 from ..checkpoints._saving import Saved, manifests_of
+from ..checkpoints.sharded import MANIFEST, directory, facts_name, newest, read_json, saves_in, write_json
 from ..errors import CorruptionError, ReliveError, StorageError, event, message
 from ._ids import Ids, lanes_in
 from ._wire import Plan
 
-FORMATS = ("relive.shards.2", "relive.shards.1")  # that are read; the first is written
-MANIFEST = "shards.json"
-_MOST = 64 << 20
 _LOG = logging.getLogger("relive")
 Found = tuple[ReplayBuffer, Ids, dict[str, int]]
-
-
-def directory(path: str, shard: int) -> str:
-    """Where a shard's buffer is saved."""
-    return os.path.join(path, f"shard-{shard:04d}")
 
 
 class Keeper:
@@ -113,25 +103,9 @@ class Keeper:
             "firsts": ids.firsts.tolist(),
             "blocks": dict(seen),
         }
-        write_json(path, _name(self._number), {"saves": saves})
+        write_json(path, facts_name(self._number), {"saves": saves})
         self._last = buffer.save(at, wait=False)
         return self._last
-
-
-def newest_number(path: str) -> int:
-    """The number of the newest complete save in a directory; 0 if there is none."""
-    if not os.path.isdir(path):
-        return 0
-    folder = Folder(path)
-    try:
-        return max(_manifest.numbers(folder), default=0)
-    finally:
-        folder.close()
-
-
-def newest(path: str, shard: int) -> int | None:
-    """The number of a shard's newest complete save; None if there is none."""
-    return newest_number(directory(path, shard)) or None
 
 
 def loaded(plan: Plan, shard: int, again: bool) -> Found | None:
@@ -213,53 +187,21 @@ def _merged(lanes: list[int], num_envs: int, parts: list[tuple[Ids, list[int]]],
     return Ids(np.array(lanes), num_envs, known, firsts)
 
 
-def _name(shard: int) -> str:
-    return f"shard-{shard:04d}.json"
-
-
 def _known(path: str, shard: int, numbers: Sequence[int]) -> dict[str, Any]:
     """What is known of those of a shard's saves that are there, by their numbers; nothing where the file is damaged."""
     try:
-        return {str(number): facts for number, facts in _saves(read_json(path, _name(shard)), numbers).items()}
+        return {str(number): facts for number, facts in saves_in(read_json(path, facts_name(shard)), numbers).items()}
     except (StorageError, KeyError, TypeError, ValueError, AttributeError):
         return {}
 
 
-def _saves(facts: dict[str, Any], numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Of each of these saves, what the file has on it."""
-    if "saves" in facts:
-        return {number: facts["saves"][str(number)] for number in numbers if str(number) in facts["saves"]}
-    # Format 1 has one entry for all of them, and the blocks of the last three.
-    return {number: {**facts, "blocks": facts["blocks"].get(str(number), {})} for number in numbers}
-
-
 def _facts(path: str, shard: int, num_envs: int) -> tuple[list[int], Ids, dict[str, int]]:
     """Lanes, lives, and the blocks of writers in a shard's newest save."""
-    name, number = _name(shard), newest_number(directory(path, shard))
+    name, number = facts_name(shard), newest(path, shard) or 0
     try:
-        facts = _saves(read_json(path, name), [number])[number]
+        facts = saves_in(read_json(path, name), [number])[number]
         lanes = [int(lane) for lane in facts["lanes"]]
         ids = Ids(np.array(lanes), num_envs, facts["lives"], np.array(facts["firsts"], np.int64))
         return lanes, ids, {str(writer): int(number) for writer, number in facts["blocks"].items()}
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise CorruptionError(event(f"Damaged ({type(error).__name__}: {error})", os.path.join(path, name))) from None
-
-
-def write_json(path: str, name: str, facts: dict[str, Any]) -> None:
-    """Replace a file, durably."""
-    with contextlib.closing(Folder(path, create=True)) as folder:
-        folder.write(name, [json_files.dumped(facts)])
-        folder.sync()
-
-
-def read_json(path: str, name: str) -> dict[str, Any]:
-    """What `write_json` wrote.
-
-    Raises:
-        StorageError: It is not there, or damaged.
-    """
-    with contextlib.closing(Folder(path)) as folder:
-        if folder.size(name) is None:
-            remedy = "give the directory that `Shards.save` was given, or `save_dir`"
-            raise StorageError(message(f"a directory of shards, with `{name}`", "none", path, remedy))
-        return json_files.read(folder, name, _MOST, plain=True)

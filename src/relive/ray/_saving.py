@@ -13,9 +13,9 @@ from .._base.generators import generator_of, state_of
 from .._ring.lanes import rows_of, sizes_in
 from ..checkpoints._saved_as import built, described, not_given
 from ..checkpoints._schemas import fields_of, schema_of
+from ..checkpoints.sharded import FORMATS, MANIFEST, read_json
 from ..errors import CorruptionError, StorageError, event, message
 from ._drawing import Drawer
-from ._keeping import FORMATS, MANIFEST, read_json
 from ._wire import Plan, ShardUnavailable, Transport
 
 _PAUSE = 0.02

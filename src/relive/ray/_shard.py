@@ -15,11 +15,12 @@ from .._buffer.writing import Value, put
 from .._schema.step_parser import Step
 from ..buffer import ReplayBuffer
 from ..checkpoints._saving import Saved
+from ..checkpoints.sharded import MANIFEST, write_json
 from ..errors import NotEnoughData, ReliveError, StorageError, event, message
 from ..samplers import Share
 from ._blocks import followed, restored, stacks
 from ._ids import Ids, lanes_in, most_lives
-from ._keeping import MANIFEST, Keeper, loaded, write_json
+from ._keeping import Keeper, loaded
 from ._wire import Block, Drawn, Plan, ShardStatus, packed
 
 _LOG = logging.getLogger("relive")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from .._base import check
 from .._base.frozen import Frozen
 from .._base.memory import Arena
+from .._disk.checking import Progress
 from .._disk.files import Folder
 from ..errors import ArgumentError, StorageError, message
 from ._draws import Draws
@@ -63,7 +64,7 @@ class Examined(NamedTuple):
     """
 
     describe: Callable[[Folder, bool], tuple[Table, list[str], tuple[str, ...]]]
-    verify: Callable[[Folder, Callable[[int, int], None] | None], list[tuple[str, str]]]
+    verify: Callable[[Folder, Progress | None], list[tuple[str, str]]]
 
 
 class Episodes(Frozen):

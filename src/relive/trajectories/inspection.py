@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from .._base.frozen import Frozen
 from .._base.types import Array, Float64, Int64
+from .._disk import checking
+from .._disk.checking import Check, Progress
 from .._disk.files import TEMPORARY, Folder, empty_folder
 from .._schema.fields import is_image
 from ..errors import StorageError
@@ -19,7 +20,7 @@ from ._block import entry_of
 from ._catalog import read
 from ._checkpoint import publish
 from ._index import Table
-from ._layout import MOST_ID, file_name, id_of
+from ._layout import MOST_ID, Entry, file_name, id_of
 from ._source import SafetensorsSource
 from .formats import Examined, format_of
 
@@ -199,7 +200,7 @@ def contents(path: str | os.PathLike[str]) -> Contents:
     )
 
 
-def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> list[tuple[str, str]]:
+def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> list[tuple[str, str]]:
     """Read every file of a directory and compare it with its checksums.
 
     A process with limits on memory and time reads RLinf's files.
@@ -229,13 +230,15 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | 
         if examined is not None:
             return examined.verify(folder, progress)
         table, _ = read(folder.path)
-        return [(file_name(id_), str(error)) for id_, error in _damaged(folder, table, progress)]
+        source = SafetensorsSource(folder)
+        checks = [Check(file_name(entry.id), partial(_read, source, entry)) for entry in table]
+        return [*checking.failures(checks, progress)]
 
 
 def salvage(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[str]:
     """Copy all trajectories that are sound, with their ids, and the generator's state.
 
@@ -272,32 +275,28 @@ def salvage(
             table, facts = Table.of(entry for entry in found.values() if entry is not None), {}
             problems = [str(error)]
             problems += [f"{folder.path}/{file_name(id_)}: no trajectory" for id_ in ids if found[id_] is None]
-        bad = dict(_damaged(folder, table, progress, copy))
-        problems += [str(error).replace(copy.path, folder.path) for error in bad.values()]
-        sound = table.take(~np.isin(table.records["id"], list(bad)))
+        copies = SafetensorsSource(copy)
+        checks = [Check(file_name(entry.id), partial(_copy, folder, copies, entry)) for entry in table]
+        bad = dict(checking.failures(checks, progress))
+        problems += [text.replace(copy.path, folder.path) for text in bad.values()]
+        sound = table.take([file_name(id_) not in bad for id_ in table.ids])
         counter = max(int(facts.get("counter", 0)), max(sound.ids, default=-1) + 1)
         publish(copy, sound, {"counter": counter, **({"draws": facts["draws"]} if "draws" in facts else {})})
         return problems
 
 
-def _damaged(
-    folder: Folder, table: Table, progress: Callable[[int, int], None] | None, copy: Folder | None = None
-) -> Iterator[tuple[int, StorageError]]:
-    """Read files and compare them with their checksums; those that are damaged, by id.
+def _read(source: SafetensorsSource, entry: Entry) -> list[str]:
+    source.block(entry)
+    return []
 
-    With `copy` they are first copied there, and it is the copy that has to be sound.
-    """
-    checked = SafetensorsSource(copy or folder)
-    for done, entry in enumerate(table, 1):
-        try:
-            if copy is not None:
-                copy.copy(folder, file_name(entry.id))
-            checked.block(entry)
-        except StorageError as error:
-            if copy is not None:
-                copy.remove(file_name(entry.id))
-                if getattr(error.__cause__, "errno", errno.EIO) not in (errno.ENOENT, errno.EIO):
-                    raise  # the new directory cannot be written
-            yield entry.id, error
-        if progress is not None:
-            progress(done, len(table))
+
+def _copy(folder: Folder, target: SafetensorsSource, entry: Entry) -> list[str]:
+    """Copy a file; it is the copy that has to be sound."""
+    name = file_name(entry.id)
+    try:
+        target.folder.copy(folder, name)
+        target.block(entry)
+    except StorageError:
+        target.folder.remove(name)
+        raise
+    return []

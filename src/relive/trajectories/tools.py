@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ import numpy as np
 from .._base import check
 from .._base.memory import Arena
 from .._base.nests import nested
+from .._disk.checking import Progress
 from .._disk.files import empty_folder
 from ..errors import ArgumentError, message
 from ._block import Block, packed
@@ -26,7 +27,6 @@ from .formats import Format, Loaded, Written, checkpoints_of, format_named, form
 from .trajectory import Trajectory, as_trajectory
 
 Directory: TypeAlias = str | os.PathLike[str]
-Progress: TypeAlias = Callable[[int, int], None]
 
 
 def convert(

@@ -1,10 +1,10 @@
 """RLinf's directories: recognised, opened, and written so that RLinf loads them."""
 
 import os
-from collections.abc import Callable
 
 from ..._base.forks import importing
 from ..._base.memory import Arena
+from ..._disk.checking import Progress
 from ..._disk.files import Folder
 from .._index import Table
 from ..formats import Checkpoints, Examined, Format, Loaded
@@ -31,7 +31,7 @@ def _described(folder: Folder, fields: bool) -> tuple[Table, list[str], tuple[st
     return described(folder, fields)
 
 
-def _verified(folder: Folder, progress: Callable[[int, int], None] | None) -> list[tuple[str, str]]:
+def _verified(folder: Folder, progress: Progress | None) -> list[tuple[str, str]]:
     with importing:
         from ._examine import verified
     return verified(folder, progress)

@@ -10,16 +10,18 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..._base.nests import Path
+from ..._disk import checking
+from ..._disk.checking import Check, Progress
 from ..._disk.files import Folder
 from ...errors import ArgumentError, ReliveWarning, SchemaError, StorageError, event, message
 from .._index import Table
-from .._layout import DTYPES, Entry, Layout, check_alike
+from .._layout import DTYPES, Column, Entry, Layout, check_alike
 from . import _child
 from ._file import require_torch
 from ._listing import INDEXES, Listing, listing, name_of
@@ -33,7 +35,7 @@ _MOST_WORDS = 200
 _PATIENCE = 5  # seconds that an idle process may take to end
 
 
-def verified(folder: Folder, progress: Callable[[int, int], None] | None) -> list[tuple[str, str]]:
+def verified(folder: Folder, progress: Progress | None) -> list[tuple[str, str]]:
     """The damaged files of a directory, each with a message; files that the index lists but are not there are no error.
 
     Raises:
@@ -42,19 +44,22 @@ def verified(folder: Folder, progress: Callable[[int, int], None] | None) -> lis
         StorageError: The index is missing or damaged.
     """
     entries = present(_listed(folder), folder)
-    bad, expected = [], None
+    expected: Sequence[Column] | None = None
     with contextlib.closing(_layouts(folder, entries)) as layouts:
-        for done, (entry, found) in enumerate(layouts, 1):
+
+        def read() -> list[str]:
+            nonlocal expected
+            entry, found = next(layouts)
             try:
                 if isinstance(found, Exception):
                     raise found
                 expected = expected or found.columns
                 check_alike(expected, found.columns, f"trajectory {entry.id}, $")
-            except (StorageError, SchemaError) as error:
-                bad.append((name_of(entry, "pt"), str(error)))
-            if progress is not None:
-                progress(done, len(entries))
-    return bad
+            except SchemaError as error:
+                return [str(error)]
+            return []
+
+        return [*checking.failures([Check(name_of(entry, "pt"), read) for entry in entries], progress)]
 
 
 def described(folder: Folder, fields: bool) -> tuple[Table, list[str], tuple[str, ...]]:
