@@ -19,7 +19,7 @@ from ..._base.nests import Path
 from ..._disk import checking
 from ..._disk.checking import Check, Progress
 from ..._disk.files import Folder
-from ...errors import ArgumentError, ReliveWarning, SchemaError, StorageError, event, message
+from ...errors import ArgumentError, CorruptionError, ReliveWarning, SchemaError, StorageError, event, message
 from .._index import Table
 from .._layout import DTYPES, Column, Entry, Layout, check_alike
 from . import _child
@@ -117,10 +117,10 @@ def _tensors(answer: dict[str, Any], at: str) -> dict[Path, Flat]:
     """The tensors in an answer, without their bytes.
 
     Raises:
-        StorageError: The file is refused, or the answer is none.
+        CorruptionError: The file is refused, or the answer is none.
     """
     if isinstance(answer.get("refused"), str):
-        raise StorageError(event(answer["refused"][:_MOST_WORDS], at))
+        raise CorruptionError(event(answer["refused"][:_MOST_WORDS], at))
     try:
         found = {}
         for path, dtype, shape in answer["tensors"]:
@@ -130,7 +130,7 @@ def _tensors(answer: dict[str, Any], at: str) -> dict[Path, Flat]:
                 raise ValueError("no shape")
             found[tuple(path)] = Flat(dtype, tuple(shape), np.empty(0, np.uint8))
     except (ValueError, TypeError, KeyError) as error:
-        raise StorageError(event(f"The process that read the file gave no answer ({error!r})"[:120], at)) from None
+        raise CorruptionError(event(f"The process that read the file gave no answer ({error!r})"[:120], at)) from None
     return found
 
 

@@ -14,7 +14,7 @@ from ..._base.extras import needs
 from ..._base.nests import Path
 from ..._base.system import LINUX
 from ..._disk.files import size_of
-from ...errors import MissingExtra, StorageError, event, message
+from ...errors import CorruptionError, MissingExtra, StorageError, event, message
 from .._layout import DTYPES
 from . import _archive, _pickle
 from ._pickle import Flat
@@ -57,7 +57,8 @@ def contents(fd: int, kind: str, name: str, *, compare: bool = True) -> Contents
 
     Raises:
         MissingExtra: PyTorch is not installed, or too old.
-        StorageError: The file is damaged, or not one that RLinf writes.
+        CorruptionError: The file is damaged, or not one that RLinf writes.
+        StorageError: It needs more memory than there is.
     """
     torch = require_torch(name)
     try:
@@ -82,7 +83,7 @@ def contents(fd: int, kind: str, name: str, *, compare: bool = True) -> Contents
         raise StorageError(event("The file needs more memory than there is", name)) from None
     except Exception as error:  # whatever PyTorch, `zipfile` and `pickle` raise for damaged files
         why = (str(error) or type(error).__name__)[:80]
-        raise StorageError(event(f"Invalid RLinf trajectory file ({why})", name)) from None
+        raise CorruptionError(event(f"Invalid RLinf trajectory file ({why})", name)) from None
     return found
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from ..._disk.files import Folder, json_in, read_at, size_of
-from ...errors import StorageError, event
+from ...errors import CorruptionError, event
 from .._layout import Entry, Layout
 
 METADATA = "metadata.json"
@@ -42,7 +42,8 @@ def listing(folder: Folder) -> Listing:
     """Read the metadata and the index of a directory.
 
     Raises:
-        StorageError: They are damaged or missing.
+        CorruptionError: They are damaged.
+        StorageError: They are missing.
     """
     sizes = folder.sizes()
     index = next((name for name in INDEXES if name in sizes), INDEX)
@@ -61,7 +62,7 @@ def listing(folder: Folder) -> Listing:
         at = f"{folder.path}/{GENERATOR}"
         draws = _draws(folder, metadata) if GENERATOR in sizes else None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise StorageError(event(f"Invalid RLinf index ({str(error)[:80]})", at)) from None
+        raise CorruptionError(event(f"Invalid RLinf index ({str(error)[:80]})", at)) from None
     return Listing("pt" if kind == "pt" else "pkl", seed, entries, draws)
 
 
