@@ -18,7 +18,9 @@ from relive.trajectories import TrajectoryReplayBuffer, verify
 from relive.trajectories._block import parse
 from relive.trajectories._catalog import NAME, Catalog, read
 from relive.trajectories._draws import Draws
-from relive.trajectories._layout import Column, Entry, Layout, Plan, columns_json, header_of, layout_from
+from relive.trajectories._entry import Entry, header_of
+from relive.trajectories._layout import Column, Layout, columns_json, layout_from
+from relive.trajectories._plan import Plan
 
 REWARDS = Column(("rewards",), "float32", (1,))
 NOW, LATER = Column(("curr_obs", "x"), "float32", (3,)), Column(("next_obs", "x"), "float32", (3,))

@@ -30,7 +30,7 @@ from rollouts import leaves, simple
 
 from relive.trajectories import TrajectoryReplayBuffer
 from relive.trajectories._catalog import NAME
-from relive.trajectories._layout import Entry
+from relive.trajectories._entry import Entry
 from relive.trajectories._store import Snapshot
 
 KEPT = 7

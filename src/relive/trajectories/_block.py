@@ -21,27 +21,10 @@ from .._disk.json_files import damaged
 from .._ring import kernels
 from ..errors import CorruptionError, SchemaError, StorageError, message
 from . import _frames
-from ._layout import (
-    BEGINS,
-    CHECKSUMS,
-    DTYPES,
-    FACTS,
-    FORMATS,
-    FRAMES,
-    MARK,
-    MOST_WEIGHTS,
-    PADDING,
-    Column,
-    Entry,
-    Layout,
-    axes_fit,
-    columns_of,
-    file_name,
-    header_of,
-    plan_of,
-    sound,
-)
+from ._entry import FACTS, FORMATS, MOST_WEIGHTS, Entry, file_name, header_of
+from ._layout import DTYPES, Column, Layout, axes_fit, columns_of, sound
 from ._metadata import Metadata, from_json
+from ._plan import BEGINS, CHECKSUMS, FRAMES, MARK, PADDING, plan_of
 from .trajectory import Trajectory
 
 _CHUNK = 1 << 20  # bytes read at once

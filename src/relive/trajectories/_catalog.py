@@ -19,8 +19,10 @@ import numpy as np
 from .._base import forks
 from .._base.system import AT_ONCE, PLAIN
 from ..errors import StorageError, event, message
+from ._entry import FACTS, MOST_ID, Entry
 from ._index import RECORD, Table
-from ._layout import FACTS, MOST_ID, Entry, Layout, Plan, columns_json, layout_from
+from ._layout import Layout, columns_json, layout_from
+from ._plan import Plan
 
 NAME = "index.sqlite"
 SAVED = "saved"  # the fact that this index is a save's, and that files which it does not list are of no use

@@ -13,8 +13,8 @@ from ..errors import StorageError, message
 from ._block import file_of
 from ._catalog import NAME, SAVED, SAVING, Catalog, read
 from ._draws import restored
+from ._entry import Entry, file_name
 from ._index import Table
-from ._layout import Entry, file_name
 from ._source import SafetensorsSource
 from ._store import Stored
 from .formats import Checkpoints, Format, Loaded, Written

@@ -20,8 +20,8 @@ from ._block import entry_of, file_of
 from ._catalog import NAME, SAVED, SAVING, Catalog, read
 from ._checkpoint import OWN
 from ._draws import Draws
+from ._entry import MOST_ID, Entry, file_name, id_of
 from ._index import Table
-from ._layout import MOST_ID, Entry, file_name, id_of
 from ._source import SafetensorsSource, Source
 from ._store import Store, Stored
 from ._writer import Writer

@@ -16,7 +16,9 @@ from .._base.extras import needs
 from .._base.forks import importing
 from .._base.types import Array, Bytes, Int64
 from .._ring import kernels
-from ._layout import Entry, Layout, most_of_frame
+from ._entry import Entry
+from ._layout import Layout
+from ._plan import most_of_frame
 
 AT_ONCE = 1 << 20  # bytes of rows that one call takes: with more, their memory comes from the system each time
 _MOST_WINDOW = 1 << 23  # bytes that a decoder may reserve for itself, as the format advises

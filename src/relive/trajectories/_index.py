@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from .._base.types import Array, Bool, Int64
-from ._layout import FACTS, Entry, Layout, Plan, file_name
+from ._entry import FACTS, Entry, file_name
+from ._layout import Layout
+from ._plan import Plan
 
 # `filed`: whether the trajectory has a file, or is only in memory.
 RECORD = np.dtype([*((name, fact.dtype) for name, fact in FACTS.items()), ("filed", "?")])

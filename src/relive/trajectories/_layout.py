@@ -1,26 +1,14 @@
-"""One trajectory as its file and the index describe it: its fields, and where each row of them is.
-
-The file is safetensors, with a table of checksums, one for every row of every field.
-
-A row is one chunk-step of one environment: row `t * B + b` of `[T, B, ...]`. Its offset is computed, not stored. A
-*shared* `next_obs` is `curr_obs` one step later: `curr_obs` has T + 1 steps, `next_obs` is not written, and its row k
-is row k + B of `curr_obs`. The last four bytes, the *mark*, are the checksum of header and table. The index has it,
-too, so a different file of the same size under the same name is noticed.
-
-Rows of a *compressed* field are zstd frames of different sizes. They stand between table and mark; the file begins with
-where each of them does. The table has their CRC-32, so that damage is found before anything is decompressed.
-"""
+"""The fields of a trajectory, as text in the index, and compared with those of others."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar, get_type_hints
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -30,30 +18,17 @@ from .._base.types import Int64
 from .._disk import safetensors
 from .._disk.files import json_in
 from ..errors import SchemaError, message
-from ._metadata import Metadata, to_json
 from .trajectory import Trajectory
 
 # A value for fields that a trajectory lacks, or one each for some of them by dotted name; None: none may be missing.
 Fill: TypeAlias = float | Mapping[str, float] | None
 N = TypeVar("N", int, Int64)
 
-FORMATS = ("relive.trajectory.1", "relive.trajectory.2")  # the second: with compressed fields
-CHECKSUMS, MARK, PADDING = "relive/crc32", "relive/checksum", "relive/padding"
-BEGINS, FRAMES = "relive/begins", "relive/frames"
 DTYPES = safetensors.CODES.keys() - {"complex64"}
 _COMPRESSIBLE = ("uint8", "int8", "bool")
-MOST_WEIGHTS = 40  # bytes of a `model_weights_id`
-MOST_ID = 2**53
-_MOST_INT = 2**31 - 1
 _DEEPEST = 30  # levels of nesting; axes after `[T, B]`
 LEAST_COMPRESSED = 1024  # bytes of a row that is worth a frame of its own
-_ZSTD_BLOCK = 1 << 17  # bytes that a part of a frame holds at most
 _NARROW = 32  # the part of a row that fields may take and be kept in memory, without a cache
-
-
-def most_of_frame(width: int) -> int:
-    """Bytes that a frame of a row of so many bytes takes at most."""
-    return width + width // 128 + 64
 
 
 @dataclass(frozen=True)
@@ -134,180 +109,13 @@ class Layout:
         return hash((self.columns, self.shared, self.compressed))
 
 
-class Plan(Generic[N]):
-    """Where everything is in a file, which follows from layout, length and width; or in many files, given arrays.
-
-    Attributes:
-        steps: Of each stored field.
-        starts: Of each stored field, in bytes from the end of the header; of no meaning for compressed ones.
-        begins: How many numbers at the start of the data say where frames begin, and where the last one ends.
-        padding: Bytes behind the fields, which align the table; a tensor of its own, as safetensors requires.
-        table: Start of the checksums, `rows` for each field.
-        frames: Start of the frames of compressed fields.
-        nbytes: Bytes behind the header, all but the frames: the mark stands behind them.
-        least: Bytes that the frames take at least.
-        most: Bytes that the frames take at most; a little more than what is in them.
-    """
-
-    def __init__(self, layout: Layout, length: N, width: N) -> None:
-        self.layout: Layout = layout
-        self.length: N = length
-        self.width: N = width
-        self.steps: list[N] = [layout.steps(column.path, length) for column in layout.stored]
-        self.starts: list[N] = []
-        self.rows: N = (length + bool(layout.shared)) * width
-        self.begins: N = self.rows * len(layout.packed) + bool(layout.packed)
-        end: N = 8 * self.begins
-        self.least: N = 0 * length
-        self.most: N = 0 * length
-        for column, steps in zip(layout.stored, self.steps, strict=True):
-            self.starts.append(end)
-            rows = steps * width
-            if column.path in layout.compressed:
-                self.least = self.least + rows * (4 * -(-column.nbytes // _ZSTD_BLOCK))
-                self.most = self.most + rows * (most_of_frame(column.nbytes) + 4)
-            else:
-                end = end + rows * column.nbytes
-        self.padding: N = -end % 4
-        self.table: N = end + self.padding
-        self.frames: N = self.table + self.rows * (4 * len(self.starts))
-        self.nbytes: N = self.frames + 4
-
-    def fits(self, nbytes: N) -> Any:
-        """Whether a file can have so many bytes behind its header."""
-        frames = nbytes - self.nbytes
-        return (frames >= self.least) & (frames <= self.most) & (frames % 4 == 0)
-
-    def tensors(self, packed: int) -> dict[str, dict[str, Any]]:
-        """What the header says of each tensor, by name; of one file with so many bytes of frames."""
-        tensors: dict[str, dict[str, Any]] = {}
-        padding, table, frames = int(self.padding), int(self.table), int(self.frames)
-        if self.begins:
-            tensors[BEGINS] = safetensors.tensor("int64", [int(self.begins)], 0, 8 * int(self.begins))
-        for column, steps, start in zip(self.layout.stored, self.steps, self.starts, strict=True):
-            rows, name = (int(steps), int(self.width)), "/".join(column.path)
-            nbytes = math.prod(rows) * column.nbytes
-            if column.path not in self.layout.compressed:
-                tensors[name] = safetensors.tensor(column.dtype, rows + column.shape, int(start), nbytes)
-        if padding:
-            tensors[PADDING] = safetensors.tensor("uint8", [padding], table - padding, padding)
-        tensors[CHECKSUMS] = safetensors.tensor("uint32", [int(self.rows), len(self.starts)], table, frames - table)
-        if self.begins:
-            tensors[FRAMES] = safetensors.tensor("uint8", [packed], frames, packed)
-        tensors[MARK] = safetensors.tensor("uint32", [1], frames + packed, 4)
-        return tensors
-
-
-@lru_cache(maxsize=256)
-def plan_of(layout: Layout, length: int, width: int) -> Plan[int]:
-    """The plan of a layout and size, from a cache."""
-    return Plan(layout, length, width)
-
-
-class Fact(NamedTuple):
-    """How one fact of an entry is kept.
-
-    Attributes:
-        column: Its column of the index.
-        dtype: Its dtype in a table of entries; `S` is text in UTF-8.
-        least: Its smallest value.
-        most: Its largest value; of text the most bytes.
-    """
-
-    column: str
-    dtype: str
-    least: int
-    most: int
-
-    def check(self, *values: Any) -> None:
-        """Refuse what the index cannot hold.
-
-        Raises:
-            ValueError: A value is of another type or outside the limits.
-        """
-        kind = str if self.dtype[0] == "S" else int
-        if set(map(type, values)) != {kind}:
-            raise ValueError(f"invalid `{self.column}`, not {'text' if kind is str else 'an integer'}")
-        sizes = [len(value.encode()) for value in values] if kind is str else values
-        for found in (min(sizes), max(sizes)):
-            if not self.least <= found <= self.most:
-                raise ValueError(f"invalid `{self.column}` ({found}{' bytes' * (kind is str)})"[:80])
-
-
-class Entry(NamedTuple):
-    """One trajectory. These facts make the columns of the index, and the dtype of a table of entries.
-
-    Attributes:
-        id: Its number, which never changes and names its file.
-        length: Steps, T.
-        width: Environments, B.
-        layout: Its fields; in the index, and in tables, their number there.
-        start: Bytes of the file's header.
-        bytes: Bytes of the file; of the arrays if the trajectory is only in memory.
-        checksum: CRC-32 of the file's header and checksum table.
-        max_episode_length: As given with the trajectory; in the file's header, too.
-        model_weights_id: Likewise.
-    """
-
-    id: Annotated[int, Fact("id", "i8", 0, MOST_ID - 1)]
-    length: Annotated[int, Fact("length", "i4", 1, _MOST_INT)]
-    width: Annotated[int, Fact("width", "i4", 1, _MOST_INT)]
-    layout: Annotated[Layout, Fact("layout", "i4", 0, 2**62)]
-    start: Annotated[int, Fact("start", "i4", 1, _MOST_INT)]
-    bytes: Annotated[int, Fact("bytes", "i8", 1, 2**62)]
-    checksum: Annotated[int, Fact("checksum", "u4", 0, 2**32 - 1)]
-    max_episode_length: Annotated[int, Fact("episode", "i4", 0, _MOST_INT)]
-    model_weights_id: Annotated[str, Fact("weights", f"S{MOST_WEIGHTS}", 0, MOST_WEIGHTS)]
-
-    @property
-    def plan(self) -> Plan[int]:
-        """The offsets in its file."""
-        return plan_of(self.layout, self.length, self.width)
-
-    @property
-    def memory(self) -> int:
-        """Bytes in memory, about: of what is not compressed those of the file."""
-        return self.plan.nbytes + self.plan.most if self.layout.compressed else self.bytes
-
-
-FACTS: Mapping[str, Fact] = {
-    name: hint.__metadata__[0] for name, hint in get_type_hints(Entry, include_extras=True).items()
-}
-IN_HEADER = "max_episode_length", "model_weights_id"  # as text
-
-
-def header_of(entry: Entry, metadata: Metadata, packed: int = 0) -> bytes:
-    """The header of a trajectory's file with so many bytes of frames, and with the fields that it has once."""
-    layout, plan = entry.layout, entry.plan
-    facts = {"format": FORMATS[bool(layout.compressed)], **{name: str(getattr(entry, name)) for name in IN_HEADER}}
-    facts["shared"] = json.dumps(_names(layout.shared))
-    if layout.compressed:
-        sizes = dict(zip(layout.stored, plan.steps, strict=True))
-        facts["compressed"] = json.dumps(
-            {"/".join(c.path): [safetensors.CODES[c.dtype], [sizes[c], entry.width, *c.shape]] for c in layout.packed}
-        )
-    if metadata:
-        facts["metadata"] = to_json(metadata)
-    return safetensors.header(plan.tensors(packed), facts)
-
-
-def file_name(id_: int) -> str:
-    """The name of a trajectory's file. It is made from the id, never read from a file."""
-    return f"trajectory_{id_:012d}.safetensors"
-
-
-def id_of(name: str) -> int | None:
-    """The id in a trajectory file's name, None for any other name."""
-    found = re.fullmatch(r"trajectory_(\d{12,})\.safetensors", name)
-    return int(found[1]) if found else None
-
-
 def axes_fit(shape: Any) -> bool:
     """Whether these are sizes of axes."""
     return all(type(axis) is int and 0 < axis < 2**40 for axis in shape)
 
 
-def _names(paths: frozenset[Path]) -> list[str]:
+def names_of(paths: frozenset[Path]) -> list[str]:
+    """Paths as text, in order."""
     return sorted("/".join(path) for path in paths)
 
 
@@ -315,8 +123,8 @@ def _names(paths: frozenset[Path]) -> list[str]:
 def columns_json(layout: Layout) -> str:
     """A layout as text, for the index."""
     columns = [["/".join(c.path), c.dtype, list(c.shape)] for c in layout.columns]
-    more = {"compressed": _names(layout.compressed)} if layout.compressed else {}
-    return json.dumps({"columns": columns, "shared": _names(layout.shared), **more})
+    more = {"compressed": names_of(layout.compressed)} if layout.compressed else {}
+    return json.dumps({"columns": columns, "shared": names_of(layout.shared), **more})
 
 
 def layout_from(text: str) -> Layout:

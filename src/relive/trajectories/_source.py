@@ -24,9 +24,11 @@ from .._ring.plans import RowsRead
 from ..errors import CorruptionError, StorageError, event, message
 from . import _frames, _open_files
 from ._block import Block, memory_of, read_header
+from ._entry import Entry, file_name
 from ._index import Table
-from ._layout import Entry, Layout, Plan, file_name
+from ._layout import Layout
 from ._metadata import Metadata
+from ._plan import Plan
 
 _NUMBERS = itertools.count()
 _OFTEN = 8  # draws from a file after which its narrow fields are kept in memory

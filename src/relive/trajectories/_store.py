@@ -16,8 +16,9 @@ from .._base.nests import Path
 from .._base.types import Array, Int64
 from .._ring.lanes import distinct
 from ._block import Block, check_storable
+from ._entry import Entry, file_name
 from ._index import Index, Table
-from ._layout import Column, Entry, Fill, Layout, check_alike, columns_of, file_name, joined
+from ._layout import Column, Fill, Layout, check_alike, columns_of, joined
 from ._metadata import Metadata
 from ._source import Held, Rows, Source
 from .trajectory import Trajectory

@@ -15,7 +15,7 @@ from .._disk.files import TEMPORARY, at_once
 from ..errors import StorageError, event
 from ._block import Block, file_of
 from ._catalog import Catalog
-from ._layout import Entry, file_name
+from ._entry import Entry, file_name
 from ._source import SafetensorsSource
 from ._store import Store
 

@@ -19,8 +19,8 @@ from ..errors import StorageError
 from ._block import entry_of
 from ._catalog import read
 from ._checkpoint import publish
+from ._entry import MOST_ID, Entry, file_name, id_of
 from ._index import Table
-from ._layout import MOST_ID, Entry, file_name, id_of
 from ._source import SafetensorsSource
 from .formats import Examined, format_of
 

@@ -20,8 +20,9 @@ from ..._disk import checking
 from ..._disk.checking import Check, Progress
 from ..._disk.files import Folder
 from ...errors import ArgumentError, CorruptionError, ReliveWarning, SchemaError, StorageError, event, message
+from .._entry import Entry
 from .._index import Table
-from .._layout import DTYPES, Column, Entry, Layout, check_alike
+from .._layout import DTYPES, Column, Layout, check_alike
 from . import _child
 from ._file import require_torch
 from ._listing import INDEXES, Listing, listing, name_of

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from ..._disk.files import Folder, json_in, read_at, size_of
 from ...errors import CorruptionError, event
-from .._layout import Entry, Layout
+from .._entry import Entry
+from .._layout import Layout
 
 METADATA = "metadata.json"
 GENERATOR = "relive_generator.json"

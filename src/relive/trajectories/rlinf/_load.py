@@ -8,8 +8,8 @@ from ..._base.memory import Arena
 from ..._disk.files import Folder
 from ...errors import ArgumentError, ReliveWarning, StorageError, event, message
 from .._draws import Draws, restored
+from .._entry import Entry
 from .._index import Table
-from .._layout import Entry
 from ._listing import Listing, listing, name_of
 from ._source import RLinfSource
 

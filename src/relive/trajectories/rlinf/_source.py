@@ -18,7 +18,8 @@ from ..._disk.files import Folder
 from ..._ring import kernels
 from ...errors import SchemaError, StorageError, message
 from .._block import Block, packed
-from .._layout import MOST_WEIGHTS, Column, Entry, Layout, check_alike
+from .._entry import MOST_WEIGHTS, Entry
+from .._layout import Column, Layout, check_alike
 from .._metadata import Metadata, checked, to_json
 from .._source import Rows
 from ..trajectory import LEADING, TRAILING, Trajectory

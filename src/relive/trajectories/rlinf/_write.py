@@ -17,7 +17,8 @@ from ..._base.nests import nested
 from ..._disk.files import Folder
 from ...errors import SchemaError, StorageError, message
 from .._block import Block
-from .._layout import Entry, Layout
+from .._entry import Entry
+from .._layout import Layout
 from .._store import Stored
 from ..trajectory import MAPPINGS, TENSORS
 from ._listing import GENERATOR, INDEX, INDEXES, METADATA, listing, name_of
