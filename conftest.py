@@ -69,6 +69,19 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Be an ordinary process afterwards: SVT-AV1, which encodes videos, makes root's thread a real-time one.
+
+    Processes that later tests start would inherit that, and keep all others from running.
+    """
+    try:
+        yield
+    finally:
+        if sys.platform == "linux" and os.sched_getscheduler(0) != os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """A property notes how many examples it has tried."""
     told: str = getattr(item, "hypothesis_statistics", "")

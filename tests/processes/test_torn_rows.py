@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -92,15 +94,16 @@ def hunt(size: int, rows: int, seconds: float, sampler: relive.Uniform, stack: b
             *(forked(lambda lane=lane: write(name, lane, width, stack, tell), endless=True) for lane in range(WRITERS)),
             *(forked(lambda: read(name, sampler, width, seconds, tell)) for _ in range(READERS)),
         ]
-        for child in children:
-            child.__enter__()
-        os.close(tell)
         results = []
-        for _ in range(READERS):
-            assert select.select([told], [], [], seconds + 4 * PATIENCE)[0], "a reader does not come back"
-            results.append(np.frombuffer(os.read(told, 16), np.int64, 2))
-        for child in children[::-1]:
-            child.__exit__(None, None, None)
+        with ExitStack() as running:
+            ids = [running.enter_context(child) for child in children]
+            os.close(tell)
+            for _ in range(READERS):
+                if not select.select([told], [], [], seconds + 4 * PATIENCE)[0]:
+                    for child in ids:
+                        os.kill(child, signal.SIGKILL)
+                    pytest.fail("a reader does not come back")
+                results.append(np.frombuffer(os.read(told, 16), np.int64, 2))
     os.close(told)
     seen, bad = np.sum(results, axis=0).tolist()
     return seen, bad

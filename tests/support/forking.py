@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def forked(work: Callable[[], object], endless: bool = False) -> Iterator[None]:
-    """Let a child do `work` while the block runs; `endless` work is killed where the block ends."""
+def forked(work: Callable[[], object], endless: bool = False) -> Iterator[int]:
+    """Let a child, whose id the block gets, do `work` meanwhile; `endless` work is killed where the block ends."""
     child = os.fork()
     if child == 0:
         if endless and sys.platform == "linux":  # should this process be killed, the child goes with it
@@ -28,7 +28,7 @@ def forked(work: Callable[[], object], endless: bool = False) -> Iterator[None]:
         finally:
             os._exit(code)
     try:
-        yield
+        yield child
     finally:
         if endless:
             os.kill(child, signal.SIGKILL)
