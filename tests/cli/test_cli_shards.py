@@ -121,9 +121,14 @@ def test_what_cannot_be_salvaged_leaves_nothing(copy: Path, tmp_path: Path) -> N
         with pytest.raises(CorruptionError, match=r"shards\.json"):
             call(copy)
     assert not (tmp_path / "other").exists()
-    (copy / "shards.json").write_text(json.dumps({"format": "relive.shards.9"}))
-    with pytest.raises(CorruptionError, match=r"relive\.shards\.9"):
-        sharded.inspect(copy)
+    for facts, text in (
+        ({"format": "relive.shards.9"}, r"relive\.shards\.9"),
+        ({"format": "relive.shards.2", "shards": 10**12, "complete": True}, "1000000000000 shards"),
+    ):
+        (copy / "shards.json").write_text(json.dumps(facts))
+        for call in (sharded.inspect, sharded.verify):
+            with pytest.raises(CorruptionError, match=text):
+                call(copy)
 
 
 def test_what_is_of_another_kind_is_said(saved: tuple[Path, int], tmp_path: Path, capsys: Any) -> None:

@@ -32,7 +32,8 @@ from .salvage import salvage as salvage_save
 
 FORMATS = ("relive.shards.2", "relive.shards.1")  # that are read; the first is written
 MANIFEST = "shards.json"
-_MOST = 64 << 20
+_MOST = 64 << 20  # bytes of such a file
+_MOST_SHARDS = 10_000  # their names have four digits
 
 
 def directory(path: str, shard: int) -> str:
@@ -164,7 +165,10 @@ def _shards(facts: dict[str, Any]) -> int:
     """The number of shards, once the format is known."""
     if facts["format"] not in FORMATS:
         raise ValueError(f"format {facts['format']!r}"[:60])
-    return int(facts["shards"])
+    count = facts["shards"]
+    if type(count) is not int or not 0 < count <= _MOST_SHARDS:
+        raise ValueError(f"{str(count)[:20]} shards")
+    return count
 
 
 def _seen(path: str, shard: int) -> ShardSeen:
