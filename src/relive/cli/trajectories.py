@@ -21,7 +21,7 @@ def convert(
     layout: Annotated[Literal["safetensors", "pt", "lerobot"], tyro.conf.arg(name="format")] = "safetensors",
     allow_pickle: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     fps: int = 10,
-    compress: Literal["zstd", "none"] | None = None,
+    compress: Literal["keep", "zstd", "none"] = "keep",
 ) -> int:
     """Copy a directory of trajectories, in relive's layout, in RLinf's, or as one of LeRobot's data sets.
 
@@ -35,8 +35,8 @@ def convert(
         layout: `safetensors` for relive's layout, `pt` for RLinf's, `lerobot` for LeRobot's (without videos).
         allow_pickle: Also read RLinf's `pkl` files.
         fps: Frames per second, which LeRobot wants to know.
-        compress: `zstd` compresses images in relive's layout, `none` decompresses them; files of relive's stay as they
-            are unless it is given.
+        compress: `zstd` compresses images in relive's layout, `none` decompresses them, `keep` keeps relive's files as
+            they are.
     """
     screen = console()
     try:
@@ -49,7 +49,7 @@ def convert(
                     raise _Stopped
 
             more: dict[str, Any] = {"fps": fps} if layout == "lerobot" else {}
-            if compress is not None:
+            if compress != "keep":
                 more["compress"] = compress
             count = trajectories.convert(source, target, layout, allow_pickle, report, **more)
     except _Stopped:
