@@ -1,4 +1,4 @@
-"""Values that are written back: latents, recurrent states, values and rewards that a learner computes anew."""
+"""Write recomputed values back to stored steps: latents, recurrent states, values, rewards."""
 
 from __future__ import annotations
 

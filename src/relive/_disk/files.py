@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import logging
 import os
 import stat
@@ -394,22 +393,6 @@ def let_go(fd: int) -> None:
 def size_of(fd: int) -> int:
     """Bytes of an open file."""
     return os.fstat(fd).st_size
-
-
-def json_in(data: bytes) -> Any:
-    """What JSON says; a key that is given twice is refused, and so is a byte order mark.
-
-    Raises:
-        ValueError: It is not JSON, or one of these.
-    """
-    return json.loads(data.decode(), object_pairs_hook=_distinct)
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    facts = dict(pairs)
-    if len(facts) != len(pairs):
-        raise ValueError("a key twice")
-    return facts
 
 
 def read_into(fd: int, offset: int, targets: Sequence[memoryview]) -> bool:

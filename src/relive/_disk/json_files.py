@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import CorruptionError, StorageError, event, message
-from .files import Folder, json_in, read_at, size_of
+from .files import Folder, read_at, size_of
 
 _CHECKSUM = b',\n "checksum": '
 
@@ -53,6 +53,22 @@ def read(folder: Folder, name: str, most: int, *, plain: bool = False) -> dict[s
         if type(found) is not dict:
             raise ValueError("it is no object")
         return found
+
+
+def json_in(data: bytes) -> Any:
+    """What JSON says; a key that is given twice is refused, and so is a byte order mark.
+
+    Raises:
+        ValueError: It is not JSON, or one of these.
+    """
+    return json.loads(data.decode(), object_pairs_hook=_distinct)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    facts = dict(pairs)
+    if len(facts) != len(pairs):
+        raise ValueError("a key twice")
+    return facts
 
 
 @contextlib.contextmanager

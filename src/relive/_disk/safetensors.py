@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .files import json_in, read_at
+from .files import read_at
+from .json_files import json_in
 
 MOST_HEADER = 1 << 20
 CODES = {

@@ -206,7 +206,7 @@ class Limit:
         return True
 
     def _wait(self, call: _Call, since: float | None, stopped: Callable[[], bool] | None = None) -> float:
-        """Wait until `call` may go on, and count it. `since`: when it began to wait, where it did so before."""
+        """Wait until the limiter allows `call`, and count it. `since`: when an earlier wait for it began."""
         timeout, start = self.limiter.timeout, time.monotonic()
         if timeout is None and call.endless:
             wanted, remedy = f"at most {call.most()}", "raise the limiter's `error_buffer`"
@@ -266,11 +266,11 @@ class _Call:
         self.what = f"{count} steps" if adds else f"{count} items"
 
     def may(self) -> bool:
-        """Whether the limiter lets the call go on now."""
+        """Whether the limiter allows the call now."""
         return self.limit.can_insert(self.count) if self.adds else self.limit.can_sample(self.count)
 
     def most(self) -> str:
-        """The largest call of its kind that the limiter can ever let go on, in words."""
+        """The largest call that the limiter can ever allow, in words."""
         limiter = self.limit.limiter
         width = limiter.most - limiter.least
         return f"{int(width / limiter.samples_per_insert)} steps a call" if self.adds else f"{int(width)} items a call"

@@ -144,7 +144,7 @@ def inspect(path: str | os.PathLike[str]) -> ShardsInspection:
     path = os.fspath(path)
     facts = read_json(path, MANIFEST)
     with damaged(f"{path}/{MANIFEST}"):
-        count = _shards(facts)
+        count = count_in(facts)
         _, steps, boundaries = sizes_in(facts)
         choices = {name: built(name, facts[name]) for name in ("item", "sampler")}
         return ShardsInspection(
@@ -161,8 +161,12 @@ def inspect(path: str | os.PathLike[str]) -> ShardsInspection:
         )
 
 
-def _shards(facts: dict[str, Any]) -> int:
-    """The number of shards, once the format is known."""
+def count_in(facts: dict[str, Any]) -> int:
+    """The number of shards that a manifest gives.
+
+    Raises:
+        ValueError, KeyError: It has another format, or an impossible number.
+    """
     if facts["format"] not in FORMATS:
         raise ValueError(f"format {facts['format']!r}"[:60])
     count = facts["shards"]
@@ -205,7 +209,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     path = os.fspath(path)
     facts = read_json(path, MANIFEST)
     with damaged(f"{path}/{MANIFEST}"):
-        count, complete = _shards(facts), bool(facts["complete"])
+        count, complete = count_in(facts), bool(facts["complete"])
     checks: list[Check] = []
     with ExitStack() as stack:
         folders = []
@@ -269,7 +273,7 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> S
     try:
         manifest = read_json(path, MANIFEST)
         with damaged(f"{path}/{MANIFEST}"):
-            count = _shards(manifest)
+            count = count_in(manifest)
     except CorruptionError as error:
         remedy = f"salvage its shards one by one, such as `{directory(path, 0)}`"
         raise CorruptionError(event(str(error), path, remedy)) from error

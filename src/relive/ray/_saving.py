@@ -13,7 +13,7 @@ from .._base.generators import generator_of, state_of
 from .._ring.lanes import rows_of, sizes_in
 from ..checkpoints._saved_as import built, described, not_given
 from ..checkpoints._schemas import fields_of, schema_of
-from ..checkpoints.sharded import FORMATS, MANIFEST, read_json
+from ..checkpoints.sharded import FORMATS, MANIFEST, count_in, read_json
 from ..errors import CorruptionError, StorageError, event, message
 from ._drawing import Drawer
 from ._wire import Plan, ShardUnavailable, Transport
@@ -113,9 +113,7 @@ class Loading:
     def __init__(self, path: str, facts: dict[str, Any], item: Any, sampler: Any) -> None:
         self.path = path
         try:
-            if facts["format"] not in FORMATS:
-                raise ValueError(f"format {facts['format']!r}"[:60])
-            self.shards, self.num_envs = int(facts["shards"]), int(facts["num_envs"])
+            self.shards, self.num_envs = count_in(facts), int(facts["num_envs"])
             _, steps, self.boundaries = sizes_in(facts)
             self.capacity, self.counts_rows = steps * self.num_envs, "steps" not in facts
             self.draws, self.drawn = int(facts["draws"]), int(facts["drawn"])

@@ -16,7 +16,7 @@ from .._base import narrow
 from .._base.nests import Path
 from .._base.types import Int64
 from .._disk import safetensors
-from .._disk.files import json_in
+from .._disk.json_files import json_in
 from ..errors import SchemaError, message
 from .trajectory import Trajectory
 

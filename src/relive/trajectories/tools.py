@@ -19,11 +19,12 @@ from .._disk.checking import Progress
 from .._disk.files import empty_folder
 from ..errors import ArgumentError, message
 from ._block import Block, packed
+from ._checkpoint import OWN
 from ._draws import Draws
 from ._frames import package
 from ._layout import check_alike
 from ._store import Stored
-from .formats import Format, Loaded, Written, checkpoints_of, format_named, format_of, formats, opened
+from .formats import Format, Loaded, Written, checkpoints_of, format_named, format_of, opened
 from .trajectory import Trajectory, as_trajectory
 
 Directory: TypeAlias = str | os.PathLike[str]
@@ -103,7 +104,7 @@ def _packing(compress: str | None, layout: Format) -> bool | None:
         return None
     at = "convert(compress)"
     check.one_of(compress, ("zstd", "none"), at)
-    if layout is not formats()[0]:
+    if layout is not OWN:
         raise ArgumentError(message("`trajectory_format='safetensors'`", f"`{layout.name!r}`", at))
     if compress == "zstd":
         package(at)

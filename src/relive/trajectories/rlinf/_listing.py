@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from ..._disk.files import Folder, json_in, read_at, size_of
+from ..._disk.files import Folder, read_at, size_of
+from ..._disk.json_files import json_in
 from ...errors import CorruptionError, event
 from .._entry import Entry
 from .._layout import Layout
