@@ -135,7 +135,8 @@ class Arguments:
                 wanted = f"`{part.dtype}` of shape `{tuple(shape)}`"
                 raise ArgumentError(message(wanted, _described(given), f"$.{'.'.join(keys)}"))
             count = which.numel()
-            found.append((part, given.reshape(count, math.prod(part.shape)).view(torch.uint8).view(count, part.nbytes)))
+            flat = given.reshape(count, math.prod(part.shape)).contiguous()
+            found.append((part, flat.view(torch.uint8).view(count, part.nbytes)))
         if not found:
             raise ArgumentError(message("a field to write", "none", at))
         return which.reshape(-1), found
@@ -213,6 +214,8 @@ class Arguments:
         if not isinstance(given, Tensor):
             remedy = f"`torch.as_tensor(..., device={str(self._device)!r})` copies it there"
             raise ArgumentError(message("a tensor", f"`{type(given).__name__}`", at, remedy))
+        if given.layout != torch.strided:
+            raise ArgumentError(message("a dense tensor", f"one of `{given.layout}`", at, "`.to_dense()` makes it one"))
         if given.device != self._device:
             remedy = f"`.to({str(self._device)!r})` copies it there"
             raise ArgumentError(message(f"a tensor on `{self._device}`", f"one on `{given.device}`", at, remedy))

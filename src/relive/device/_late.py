@@ -8,7 +8,9 @@ from ..errors import ArgumentError, NotEnoughData, PriorityError, StaleId, event
 from ._seen import Seen
 from ._state import EMPTY, MISPLACED, NOT_FINITE, UNFIT, UNKNOWN, UNWRITTEN
 
-_WHY = "found on the device by an earlier call, and nothing was changed by it"
+_CALL = "found on the device by an earlier call"
+_NOTHING = f"{_CALL}, and nothing was changed by it"
+_STORED = f"{_CALL}, which stored its steps with the largest priority so far"
 _ERRORS: dict[int, tuple[type[Exception], str, str]] = {
     UNKNOWN: (StaleId, "ids that no step ever had", "DeviceBuffer.update_priorities(ids)"),
     NOT_FINITE: (PriorityError, "TD errors that are not finite", "DeviceBuffer.update_priorities(td_error)"),
@@ -49,4 +51,5 @@ class Late:
         told, self._told = self._told, counts
         for number, (error, what, at) in _ERRORS.items():
             if counts[number] > told[number]:
-                raise error(event(f"{counts[number] - told[number]} {what}: {_WHY}", at))
+                why = _STORED if number == UNFIT else _NOTHING
+                raise error(event(f"{counts[number] - told[number]} {what}: {why}", at))

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -15,8 +15,9 @@ from torch import Tensor
 
 from .._base import check
 from .._base.extras import needs
+from .._base.memory import available_bytes
 from .._base.nests import nested
-from .._buffer.arguments import no_priorities, readable
+from .._buffer.arguments import no_priorities, readable, too_many
 from .._buffer.choices import Choices
 from .._ring.lanes import BOUNDARIES, DRAWABLE, STORED
 from ..batch import Batch
@@ -31,6 +32,7 @@ from ._ops import Ops
 from ._ops_gather import powers_of
 from ._random import key_of
 from ._state import State
+from ._tree import COUNT
 from ._twin import Ahead, Twin
 
 if TYPE_CHECKING:
@@ -74,8 +76,8 @@ class DeviceBuffer:
 
     `add`, `sample`, `update_priorities`, `write`, `cut`, `clear` and `priorities` never wait; `check`, `len`, `stats`,
     `can_sample`, `host`, `save` and `repr` do. Mistakes in values that only the device sees (TD errors that are not
-    finite, ids that no step had, a draw when there are no items) change nothing; a later call raises them, once, and
-    `check()` at once.
+    finite, ids that no step had, a draw when there are no items) change nothing; `check()` raises them at once, and the
+    next `sample` or `priorities` once they are known. Calls that change the buffer raise none: each is made.
     All tensors stay where they are for ever, so calls can be captured in a CUDA graph and replayed.
 
     >>> import torch, relive
@@ -173,6 +175,7 @@ class DeviceBuffer:
         self._saved: Saved | None = None
         self._autosave: Autosave | None = None
         self._calls = 0
+        self._most = _available(device) // choices.schema.nbytes
         self._replayer: int | None = None  # the thread that captured calls in a graph
 
     @property
@@ -180,12 +183,16 @@ class DeviceBuffer:
         return self.sampler if isinstance(self.sampler, Prioritized) else None
 
     @contextmanager
-    def _turn(self, writes: bool = False, look: bool = True) -> Iterator[None]:
-        """One call at a time, behind the one before, whatever its stream. Errors that came in are raised first.
+    def _turn(self, writes: bool = False, look: bool = True, changes: bool = False) -> Iterator[None]:
+        """Let one call at a time run, ordered after the one before on any stream.
+
+        A call that changes the buffer raises no earlier call's error, since a loop that logs the error would lose the
+        change: a `cut` that was not made joins two episodes.
 
         Args:
             writes: Whether the call claims rows, which copies to the host may still have to read.
             look: Whether the errors of earlier calls are raised.
+            changes: Whether the call changes the buffer; then none is raised.
         """
         with self._lock:
             self._calls += look
@@ -199,7 +206,7 @@ class DeviceBuffer:
                 stream = torch.cuda.current_stream(self.device)
                 if self._done is not None and self._stream != stream:
                     stream.wait_event(self._done)
-            if look:
+            if look and not changes:
                 self._late.look()
             yield
             if ordered:
@@ -252,7 +259,7 @@ class DeviceBuffer:
         )
         if priority is not None and self._settings is None:
             raise no_priorities(self.sampler, "$.priority")
-        with self._turn(writes=True):
+        with self._turn(writes=True, changes=True):
             self._added = True
             return self._kernels.add(step)
 
@@ -272,6 +279,8 @@ class DeviceBuffer:
             NotEnoughData: No step was added yet.
         """
         n = check.integer(batch_size, "DeviceBuffer.sample(batch_size)", minimum=1)
+        if n > self._most:
+            raise too_many(self._most, n, "DeviceBuffer.sample(batch_size)")
         if beta is not None and self._settings is None:
             raise no_priorities(self.sampler, "$.beta")
         if beta is not None and not isinstance(beta, Tensor):
@@ -304,7 +313,7 @@ class DeviceBuffer:
             raise no_priorities(self.sampler, "DeviceBuffer.update_priorities")
         which = self._arguments.ids(ids, "$.ids")
         errors = self._arguments.td_errors(td_error, which, "$.td_error")
-        with self._turn():
+        with self._turn(changes=True):
             self._kernels.update(which, errors)
 
     def priorities(self, ids: Any) -> Tensor:
@@ -326,7 +335,7 @@ class DeviceBuffer:
             ArgumentError: A field is not writable, or a tensor has another shape or dtype, or is elsewhere.
         """
         which, values = self._arguments.written(ids, fields)
-        with self._turn():
+        with self._turn(changes=True):
             self._kernels.write(which, values)
 
     def cut(self, mask: Any = None) -> None:
@@ -336,12 +345,12 @@ class DeviceBuffer:
             mask: Which lanes, bool `[L]`; None: all.
         """
         who = self._arguments.lanes(mask, "mask")
-        with self._turn(writes=True):
+        with self._turn(writes=True, changes=True):
             self._kernels.cut(who)
 
     def clear(self) -> None:
         """Drop all steps; ids go on. Does not wait."""
-        with self._turn():
+        with self._turn(changes=True):
             self._kernels.clear()
             self._added = False
 
@@ -355,9 +364,12 @@ class DeviceBuffer:
             self._late.check()
 
     def can_sample(self, batch_size: int) -> bool:
-        """Whether there are items; waits, unless no step was added yet."""
+        """Return whether any item can be drawn; wait, unless no step was added yet."""
         check.integer(batch_size, "DeviceBuffer.can_sample(batch_size)", minimum=1)
-        return self._added and bool(self._counter(DRAWABLE) > 0)
+        if not self._added or self._settings is None:
+            return self._added and self._counter(DRAWABLE) > 0
+        with self._turn(look=False):
+            return bool(self._state.sums[COUNT] > 0)
 
     def _counter(self, number: int) -> int:
         with self._turn(look=False):
@@ -428,6 +440,15 @@ class DeviceBuffer:
         found = twin.buffer(instant).stats()
         return found if self._autosave is None else found.__replace__(autosave=self._autosave.stats())
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse `copy.deepcopy` and pickle.
+
+        Raises:
+            ReliveError: Always; it names what makes copies.
+        """
+        remedy = "`DeviceBuffer.of(buffer.host(), device=...)` makes a copy, `buffer.save(path)` a lasting one"
+        raise ReliveError(message("a buffer in RAM", "one on a device", "DeviceBuffer.__reduce__", remedy))
+
     @property
     def capacity(self) -> int:
         """The most steps that are stored."""
@@ -470,9 +491,17 @@ def _device(given: Any) -> torch.device:
     """The device that is meant, seen to be there and to have float64, in which priorities are summed."""
     try:
         device = torch.device(given)
-        there = torch.zeros(1, dtype=torch.float64, device=device).device
+        there = torch.zeros(1, dtype=torch.float64, device=device)
+        there.cpu()  # `"meta"` has no numbers
     except (RuntimeError, TypeError, AssertionError) as error:
         wanted, remedy = "a device of PyTorch's that is there and has float64", 'the same works on `"cpu"`'
         why = str(error).split("\n")[0]
         raise ArgumentError(message(wanted, f"`{given!r}` ({why})", "DeviceBuffer(device)", remedy)) from None
-    return there
+    return there.device
+
+
+def _available(device: torch.device) -> int:
+    """Return the bytes that a device has at most."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return available_bytes()
