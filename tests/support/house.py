@@ -19,7 +19,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-LONG = 300  # lines of code
+LONG, LONGEST = 300, 60  # lines of code of a file, of a function
+# Rooms for which public names are enough.
+AS_USERS = {"sb3", "tianshou", "torchrl", "cpprb", "gymnasium", "minari", "lerobot", "simulators", "trajectories"}
+AS_USERS |= {"doctor", "mixture", "_adapters", "cli"}
+QUESTIONS = {"what", "which", "whether", "where", "how", "who", "why", "when"}
+# What a function's docstring may begin with.
+VERBS = set((Path(__file__).parent / "verbs.txt").read_text(encoding="utf-8").split())
 # Not part of replay proper. The last three names are those of modules that became `_adapters`.
 AROUND = {"lab", "cpprb", "sb3", "tianshou", "torchrl", "gymnasium", "minari", "_adapters", "ray", "checkpoints"}
 AROUND |= {"simulators", "trajectories", "doctor", "cli", "testing", "_counted", "_episodes", "_offline"}
@@ -93,6 +99,46 @@ class Checkout:
                 found |= {(room(path), name) for name in own}
         return sorted(pair for pair in found if pair[0] != pair[1])
 
+    @cached_property
+    def graph(self) -> dict[str, set[str]]:
+        """Of every module, relive's and the lab's, those it imports: inside functions and for type checkers, too.
+
+        A name that a package hands on leads to the module that has it.
+        """
+        files = {
+            ".".join((package, *path.relative_to(source).with_suffix("").parts)).removesuffix(".__init__"): path
+            for package, source in (("relive", self.source), ("relive_lab", self.root / "lab" / "src" / "relive_lab"))
+            for path in source.rglob("*.py")
+        }
+        taken = {name: list(names_taken(name, path)) for name, path in files.items()}
+        homes = {f"{name}.{as_name}": (base, own) for name, found in taken.items() for base, own, as_name in found}
+
+        def home(base: str, name: str) -> str | None:
+            for _ in range(4):
+                if f"{base}.{name}" in files:
+                    return f"{base}.{name}"
+                if f"{base}.{name}" not in homes:
+                    break
+                base, name = homes[f"{base}.{name}"]
+            return base if base in files else None
+
+        return {
+            name: {to for base, own, _ in found if (to := home(base, own))} - {name} for name, found in taken.items()
+        }
+
+    def circles(self) -> list[str]:
+        """Sets of modules that need each other."""
+        reach = {name: set(targets) for name, targets in self.graph.items()}
+        grown = True
+        while grown:
+            grown = False
+            for targets in reach.values():
+                more = set().union(*(reach[target] for target in targets)) - targets
+                targets |= more
+                grown = grown or bool(more)
+        found = {tuple(sorted({name} | {to for to in targets if name in reach[to]})) for name, targets in reach.items()}
+        return [" <-> ".join(each) for each in sorted(found) if len(each) > 1]
+
     def arrows(self) -> list[str]:
         return [" -> ".join(pair) for pair in self.pairs]
 
@@ -105,22 +151,6 @@ class Checkout:
             layers[top] = max(layer, layers.get(top, 0))
         return [f"{one} -> {two}" for one, two in self.pairs if layers[one] < layers[two]]
 
-    def link_branches(self) -> list[str]:
-        texts = ((at, ast.unparse(node)) for at, node in self.nodes(ast.Compare))
-        return [f"{at}: {text}" for at, text in texts if re.search(r"\b_link is (not )?None", text)]
-
-    def redeclared(self) -> list[str]:
-        """Annotated names without a value in the base classes of `ReplayBuffer`."""
-        tree = self.trees[Path("buffer.py")]
-        buffer = next(node for node in tree.body if isinstance(node, ast.ClassDef))
-        bases = {ast.unparse(base) for base in buffer.bases}
-        froms = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
-        homes = {alias.name: Path(*(node.module or "").split(".")) for node in froms for alias in node.names}
-        bodies = [self.trees[homes[base].with_suffix(".py")].body for base in sorted(bases & homes.keys())]
-        classes = [node for body in bodies for node in body if isinstance(node, ast.ClassDef) and node.name in bases]
-        named = [(node.name, part) for node in classes for part in node.body if isinstance(part, ast.AnnAssign)]
-        return [f"{name}.{ast.unparse(part.target)}" for name, part in named if part.value is None]
-
     def class_checks(self) -> list[str]:
         """Checks for the class of a sampler or an item, outside their packages and the trainers."""
         own = ("samplers/", "items/")
@@ -130,12 +160,60 @@ class Checkout:
         texts = [(at, node, re.findall(r"\w+", ast.unparse(node.args[1]))) for at, node in checks]
         return [f"{at}: {ast.unparse(node)}" for at, node, names in texts if classes.intersection(names)]
 
-    def memories(self) -> list[str]:
-        return [at for at, node in self.nodes(ast.ClassDef) if node.name == "_Memory"]
-
     def tree_maps(self) -> list[str]:
         """Functions that build a mapping of what they give for the values of a mapping."""
         return [f"{at}: {node.name}" for at, node in self.nodes(ast.FunctionDef) if maps_a_tree(node)]
+
+    def class_names(self) -> list[str]:
+        """Names of classes that several modules define."""
+        homes: dict[str, list[str]] = {}
+        for at, node in self.nodes(ast.ClassDef):
+            homes.setdefault(node.name, []).append(at)
+        return [f"{name}: {', '.join(places)}" for name, places in sorted(homes.items()) if len(places) > 1]
+
+    def core_uses(self) -> list[str]:
+        """Uses of a buffer's private parts, and imports of private rooms, where public names are meant to be enough."""
+        found = []
+        for path, tree in self.trees.items():
+            if room(path) not in AS_USERS and path.parts[:2] != ("ray", "rllib"):
+                continue
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Attribute) and node.attr in ("_core", "_ring", "_buffer"):
+                    own = isinstance(node.value, ast.Name) and node.value.id == "self" and node.attr != "_core"
+                    found += [] if own else [f"{path}:{node.lineno}: {ast.unparse(node)}"]
+                elif isinstance(node, ast.ImportFrom) and {"_ring", "_buffer"} & {*(node.module or "").split(".")[:1]}:
+                    found += [f"{path}:{node.lineno}: {ast.unparse(node)}"] if node.level > 1 else []
+        return found
+
+    def long_functions(self) -> list[str]:
+        """Functions of more than `LONGEST` lines of code, docstrings and the signature's aside."""
+        found = []
+        for at, node in self.nodes((ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = node.body[ast.get_docstring(node) is not None :]
+            count = (body[-1].end_lineno - body[0].lineno + 1) if body else 0
+            found += [f"{at}: {node.name} has {count}"] if count > LONGEST else []
+        return found
+
+    def moods(self) -> list[str]:
+        """Docstrings of functions that begin with no verb, of others that begin with a question."""
+        return [
+            f"{at}: {text.splitlines()[0]}"
+            for at, node in self.nodes((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+            if (text := ast.get_docstring(node)) and not in_the_mood(node, text)
+        ]
+
+    def code(self) -> dict[str, int]:
+        """Lines of code by room: of the package, and those beside it."""
+        rooms: dict[str, int] = {}
+        for path, file in self.files.items():
+            rooms[room(path)] = rooms.get(room(path), 0) + code_lines(file)
+        beside = {
+            "native": self.root.glob("native/*.[ch]pp"),
+            "lab": self.root.glob("lab/src/**/*.py"),
+            "tests": (file for part in (".", "lab") for file in self.root.glob(f"{part}/tests/**/*.py")),
+            "benchmarks": self.root.glob("benchmarks/**/*.py"),
+        }
+        return rooms | {name: sum(map(code_lines, files)) for name, files in beside.items()}
 
     def wheel(self) -> list[str]:
         return [f"{path}: {lines(file)}" for path, file in self.files.items()]
@@ -163,10 +241,32 @@ def lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
+def names_taken(module: str, path: Path) -> Iterator[tuple[str, str, str]]:
+    """Of each import of a module: where from, the name, and its name here."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name.rpartition(".")[0], alias.name.rpartition(".")[2], "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            steps = package.split(".")
+            base = [*steps[: len(steps) + 1 - node.level]] if node.level else []
+            base += [node.module] if node.module else []
+            yield from ((".".join(base), alias.name, alias.asname or alias.name) for alias in node.names)
+
+
 def maps_a_tree(function: ast.FunctionDef) -> bool:
     inner = [node for made in ast.walk(function) if isinstance(made, ast.DictComp) for node in ast.walk(made.value)]
     called = [node.func for node in inner if isinstance(node, ast.Call)]
     return function.name in [getattr(call, "id", getattr(call, "attr", "")) for call in called]
+
+
+def in_the_mood(node: ast.AST, text: str) -> bool:
+    first = text.split()[0].strip("`,.:;").lower()
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return first not in QUESTIONS
+    decorators = [ast.unparse(each) for each in node.decorator_list]
+    noun = any(each.endswith("property") or each.endswith(".setter") for each in decorators)
+    return first not in QUESTIONS if noun else first in VERBS
 
 
 def total(listed: list[str]) -> int:
@@ -178,16 +278,18 @@ MEASURES: dict[str, tuple[Any, Any]] = {
     "rooms": (Checkout.rooms, len),
     "arrows of imports": (Checkout.arrows, len),
     "arrows upward": (Checkout.arrows_upward, len),
-    "branches on `_link is None`": (Checkout.link_branches, len),
-    "attributes re-declared by mixins": (Checkout.redeclared, len),
+    "circles of imports": (Checkout.circles, len),
     "class checks on samplers and items": (Checkout.class_checks, len),
-    "classes named `_Memory`": (Checkout.memories, len),
     "tree maps": (Checkout.tree_maps, len),
     "lines of replay proper": (Checkout.replay_proper, total),
     "lines of the wheel": (Checkout.wheel, total),
     "lines of the wheel without `lab`": (Checkout.without_lab, total),
     "lines of tests": (Checkout.tests, total),
     f"files over {LONG} lines of code": (Checkout.long_files, len),
+    f"functions over {LONGEST} lines": (Checkout.long_functions, len),
+    "class names with several meanings": (Checkout.class_names, len),
+    "private names where public ones are meant": (Checkout.core_uses, len),
+    "docstrings out of the mood": (Checkout.moods, len),
 }
 
 
