@@ -31,7 +31,6 @@ from .schema import Schema as Schema
 from .storage import Ram as Ram
 
 if _TYPE_CHECKING:
-    from . import cpprb as cpprb
     from . import doctor as doctor
     from . import gymnasium as gymnasium
     from . import lerobot as lerobot
@@ -92,7 +91,6 @@ _LATER = {
 # So that `relive.sb3.ReplayBuffer` needs no import but relive's. `dir` does not list them: `inspect.getmembers`
 # would import every library.
 _MODULES = (
-    "cpprb",
     "doctor",
     "gymnasium",
     "lerobot",
@@ -108,7 +106,13 @@ _MODULES = (
 _load = _later(__name__, _LATER)
 
 
+# Names of earlier versions, and what has taken their place.
+_GONE = {"cpprb": "relive.ReplayBuffer: docs/switch.md has cpprb's arguments beside its own"}
+
+
 def __getattr__(name: str) -> _Any:
+    if name in _GONE:
+        raise AttributeError(f"relive.{name} is gone: use {_GONE[name]}")
     with _importing:
         return _importlib.import_module(f".{name}", __name__) if name in _MODULES else _load(name)
 

@@ -48,22 +48,6 @@ def sb3() -> Adapter:
     return Adapter(add, draw)
 
 
-def cpprb() -> Adapter:
-    from relive.cpprb import PrioritizedReplayBuffer
-
-    buffer = PrioritizedReplayBuffer(SIZE, {"obs": {}, "rew": {}, "next_obs": {}, "done": {}})
-
-    def add(t: int) -> None:
-        buffer.add(obs=t, rew=t, next_obs=t + 1, done=t % ENDS == ENDS - 1)
-
-    def draw() -> Any:
-        data = buffer.sample(32)
-        found = (data[name][:, 0] for name in ("obs", "rew", "next_obs", "done"))
-        return *found, lambda: buffer.update_priorities(data["indexes"], np.ones(32))
-
-    return Adapter(add, draw)
-
-
 def tianshou() -> Adapter:
     needs("tianshou")
     from tianshou.data import Batch
@@ -120,7 +104,7 @@ def check(drawn: tuple[Any, Any, Any, Any, Any]) -> None:
     np.testing.assert_array_equal(done, obs.astype(np.int64) % 5_000_000 % ENDS == ENDS - 1)
 
 
-@pytest.mark.parametrize(("make", "forks"), pairs([sb3, cpprb, tianshou, torchrl], [8, 0, 0, 8]))
+@pytest.mark.parametrize(("make", "forks"), pairs([sb3, tianshou, torchrl], [8, 0, 8]))
 def test_adding_beside_drawing(make: Callable[[], Adapter], forks: int) -> None:
     adapter = make()
     for t in range(50):

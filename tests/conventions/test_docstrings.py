@@ -19,7 +19,6 @@ from relive.errors import MissingExtra
 # The modules whose names a user imports.
 FACES = [
     "relive",
-    "relive.cpprb",
     "relive.doctor",
     "relive.errors",
     "relive.gymnasium",

@@ -75,3 +75,9 @@ def test_every_public_name_is_there_and_listed() -> None:
     assert names <= set(relive.__all__)  # for `from relive import *`
     with pytest.raises(AttributeError, match="no attribute `Nothing`"):
         relive.Nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(("name", "instead"), [("cpprb", "relive.ReplayBuffer")])
+def test_a_name_that_is_gone_says_what_took_its_place(name: str, instead: str) -> None:
+    with pytest.raises(AttributeError, match=f"relive.{name} is gone: use {instead}"):
+        getattr(relive, name)

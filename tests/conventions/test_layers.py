@@ -48,7 +48,6 @@ LAYERS = {
     "relive.simulators": 6,
     "relive.testing": 6,
     "relive.doctor": 7,
-    "relive.cpprb": 6,
     "relive.lerobot": 6,
     "relive.tianshou": 6,
     "relive.torchrl": 6,

@@ -13,7 +13,6 @@ from source_tree import MODULES, ROOT, Module
 # Modules whose names are public: what `__all__` lists, else what is exported by `as`, else what the module defines.
 FACES = [
     "relive",
-    "relive.cpprb",
     "relive.device",
     "relive.doctor",
     "relive.errors",

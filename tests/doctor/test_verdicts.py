@@ -189,7 +189,6 @@ def test_lerobot(monkeypatch: pytest.MonkeyPatch) -> None:
         ("relive.sb3-learn", "stable_baselines3", None),
         ("relive.tianshou", "tianshou", ["disabled"]),
         ("relive.tianshou-collector", "tianshou", None),
-        ("relive.cpprb", "numpy", ["same_step"]),
         ("relive.torchrl", "torchrl", None),
     ],
 )
@@ -198,5 +197,5 @@ def test_nothing_is_wrong_with_relive_in_their_place(name: str, library: str, mo
     report, found = verdicts(name, modes=modes, n_steps=[3])
     assert found == {}
     assert {check.probe for check in report.checks} >= {"ring wraps in mid-episode", "reset in mid-episode"}
-    if name in ("relive.tianshou", "relive.cpprb", "relive.torchrl"):
+    if name in ("relive.tianshou", "relive.torchrl"):
         assert "late priorities" in {check.probe for check in report.checks}

@@ -21,7 +21,7 @@ from typing import Any
 
 LONG, LONGEST = 300, 60  # lines of code of a file, of a function
 # Rooms for which public names are enough.
-AS_USERS = {"sb3", "tianshou", "torchrl", "cpprb", "gymnasium", "minari", "lerobot", "simulators", "trajectories"}
+AS_USERS = {"sb3", "tianshou", "torchrl", "gymnasium", "minari", "lerobot", "simulators", "trajectories"}
 AS_USERS |= {"doctor", "mixture", "_adapters", "cli"}
 QUESTIONS = {"what", "which", "whether", "where", "how", "who", "why", "when"}
 # What a function's docstring may begin with.

@@ -45,7 +45,7 @@ _RECORDER = "`relive.gymnasium.Recorder(envs, buffer)` does this for every autor
 DRAWS = 1000  # without an update of priorities
 _FEWEST = 3  # ends that have to repeat: one observation may be that of a new episode by chance
 _OWN = {__name__, "relive._buffer.adding", "relive._buffer.call_lock", "relive._buffer.drawing", "relive.buffer"}
-_OWN |= {"relive.cpprb", "relive.tianshou._vector", "relive.torchrl"}
+_OWN |= {"relive.tianshou._vector", "relive.torchrl"}
 
 
 class Notices:

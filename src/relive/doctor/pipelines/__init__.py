@@ -36,7 +36,6 @@ KNOWN = {
     "relive.sb3-cleanrl": "_adapters.CleanRL",
     "relive.tianshou": "_adapters.Tianshou",
     "relive.tianshou-collector": "_adapters.TianshouCollected",
-    "relive.cpprb": "_adapters.Cpprb",
     "relive.torchrl": "_adapters.TorchRL",
     "relive.lerobot": "_adapters.LeRobot",
 }

@@ -10,7 +10,7 @@ import numpy as np
 import relive
 
 from .._pipeline import Item
-from . import _cpprb, _lerobot, _sb3, _tianshou, _torchrl
+from . import _lerobot, _sb3, _tianshou, _torchrl
 
 # So many draws that an item of some 240 is missing from all of them once in 10^17 times.
 _DRAWS = 10_000
@@ -91,22 +91,6 @@ class TianshouCollected(_tianshou.Collected):
         import relive.tianshou
 
         self._kinds = relive.tianshou
-
-
-class Cpprb(_cpprb.Loop):
-    """`relive.cpprb.PrioritizedReplayBuffer` in the loop of `cpprb`, with the `"discounts"` that it returns."""
-
-    _names_gamma = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        import relive.cpprb
-
-        self._kinds = relive.cpprb
-
-    def _items(self, batch: Any) -> list[Item]:
-        columns = (batch["obs"], batch["rew"], batch["discounts"], batch["next_obs"])
-        return [Item(*values) for values in zip(*columns, strict=True)]
 
 
 class TorchRL(_torchrl.Collected):
