@@ -16,7 +16,6 @@ import torch
 import relive.lerobot as ours
 from relive.doctor import examine
 from relive.doctor.pipelines._lerobot import NextStates, OptimizeMemory, StandIn
-from relive.lerobot._learner import Options, Safe
 
 METHODS = ("__init__", "add", "sample", "get_iterator", "from_lerobot_dataset", "to_lerobot_dataset")
 
@@ -84,5 +83,7 @@ def test_what_the_doctor_says_of_its_threads(setting: type[OptimizeMemory], monk
     assert "of buffer.py" in example
 
 
-def test_the_learner_is_recognised() -> None:
-    Safe(needs("lerobot.rl.learner"), Options())
+def test_the_learner_has_the_functions_that_the_page_replaces() -> None:
+    learner = needs("lerobot.rl.learner")
+    assert all(hasattr(learner, f"initialize_{name}replay_buffer") for name in ("", "offline_"))
+    assert callable(learner.make_dataset)

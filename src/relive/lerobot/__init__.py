@@ -1,7 +1,4 @@
-"""LeRobot's `ReplayBuffer` on relive, and its learner made safe against kills.
-
-`python -m relive.lerobot learner --config_path=train.json` is LeRobot's own learner with this buffer in it.
-"""
+"""LeRobot's `ReplayBuffer` on relive."""
 
 from __future__ import annotations
 

@@ -390,7 +390,9 @@ class ReplayBuffer:
             raise NotEnoughData(message("a step", "none", "ReplayBuffer"))
         ids = np.sort(buffer.column("ids")[0])
         ids = ids[ids >= 0]
-        number = (places - (int(buffer.lane_steps()[0]) - len(ids))) % self.capacity
+        # A ring that is not full, as after a load with a larger capacity, begins with its oldest step.
+        begin = int(buffer.lane_steps()[0]) - len(ids) if len(ids) == self.capacity else 0
+        number = (places - begin) % self.capacity
         if (number >= len(ids)).any():
             raise StaleId(message("places of stored steps", f"{places.tolist()[:8]}", "ReplayBuffer"))
         return layout.batch(buffer.read(ids[number]), torch.device("cpu"))
