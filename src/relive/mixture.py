@@ -1,19 +1,28 @@
-"""Batches mixed from two buffers, such as replay and demonstrations."""
+"""Batches mixed from several buffers, such as replay and demonstrations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import numpy as np
 
 from ._base import check
-from ._base.narrow import from_torch
+from ._base.forks import importing
+from ._base.narrow import as_array, from_torch
 from .batch import Batch
+from .buffer import ReplayBuffer
 from .errors import ArgumentError, PriorityError, SchemaError, message
 
 if TYPE_CHECKING:
+    from ._buffer.prefetching import Ahead
+    from ._flow.prefetch import Prefetched
+    from ._flow.transform import Change
     from .device import DeviceBuffer
+
+# Shares are taken for the nearest fractions with denominators up to this: 0.29 for 29/100, 1 / 3 for 1/3.
+_DENOMINATORS = 10**6
 
 
 class Sampled(Protocol):
@@ -25,131 +34,325 @@ class Sampled(Protocol):
 
 
 class Mixture:
-    """Draw a share of every batch from one buffer and the rest from another: replay buffers or trajectories.
+    """Draw given shares of every batch from several buffers: replay buffers, trajectories, mixtures.
 
     Args:
-        replay: The buffer that the agent fills.
-        demonstrations: The buffer of demonstrations.
-        share: Share of demonstrations in a batch, between 0 and 1; their number is rounded down.
+        replay: The first buffer, such as the one that the agent fills.
+        demonstrations: The second one.
+        *others: Further ones.
+        share: Of two buffers, the second one's share of a batch, between 0 and 1.
+        shares: The shares of all buffers, in their order; their sum is 1. None: `share`, or the same for each of more
+            than two.
 
     Raises:
-        ArgumentError: `share` is outside its limits, or a buffer has no `sample`.
+        ArgumentError: Shares outside these limits, or for another number of buffers; a buffer without `sample`; items
+            of which some have time as the first axis and others do not.
 
-    Rows of `replay` come first. Fields that only one of the buffers has are left out. With a `DeviceBuffer` among them
-    a batch is of tensors on its device, where the items of an ordinary buffer are copied.
+    Rows of a batch come buffer after buffer. Of `n` rows, those of a buffer begin at `n` times the shares before it, an
+    exact fraction that is rounded up. So the number of its rows is its share where that is a whole number, and less
+    than one row away from it otherwise; of two buffers the second one's is rounded down. `update_priorities` splits a
+    batch in the same way, and mixtures in a mixture split their part.
+
+    Fields that only some of the buffers have are left out. With a `DeviceBuffer` among them a batch is of tensors on
+    its device, where the items of an ordinary buffer are copied.
 
     Source: Ball et al. 2023 (RLPD) and RLinf's `ReplayBufferDataset`; both use a share of 0.5.
 
     >>> import numpy as np, relive
     >>> schema = relive.Schema(obs=relive.Field(), action=relive.Field())
-    >>> replay, offline = (relive.ReplayBuffer(schema, 100, seed=seed) for seed in range(2))
-    >>> for buffer, value in ((replay, 0.0), (offline, 1.0)):
+    >>> buffers = [relive.ReplayBuffer(schema, 100, seed=seed) for seed in range(3)]
+    >>> for value, buffer in enumerate(buffers):
     ...     step = dict(obs=value, action=0.0, reward=value, next_obs=value, terminated=False, truncated=False)
     ...     ids = buffer.add(**step)
-    >>> Mixture(replay, offline).sample(6).reward.tolist()
+    >>> Mixture(*buffers[:2]).sample(6).reward.tolist()
     [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+    >>> Mixture(*buffers, shares=(0.5, 0.3, 0.2)).sample(10).reward.tolist()
+    [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 2.0, 2.0]
     >>> from relive.trajectories import Trajectory, TrajectoryReplayBuffer
     >>> replay, demonstrations = TrajectoryReplayBuffer(seed=0), TrajectoryReplayBuffer(seed=1)
     >>> replay.add_trajectories([Trajectory(rewards=np.zeros((5, 2, 1)))])
     >>> demonstrations.add_trajectories([Trajectory(rewards=np.ones((5, 2, 1)))])
-    >>> Mixture(replay, demonstrations).sample(6).rewards[:, 0].tolist()
-    [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+    >>> Mixture(replay, demonstrations, share=0.25).sample(8).rewards[:, 0].tolist()
+    [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0]
     """
 
-    def __init__(self, replay: Sampled, demonstrations: Sampled, *, share: float = 0.5) -> None:
-        for name, buffer in (("replay", replay), ("demonstrations", demonstrations)):
-            if not callable(getattr(buffer, "sample", None)):
+    def __init__(
+        self,
+        replay: Sampled,
+        demonstrations: Sampled,
+        *others: Sampled,
+        share: float = 0.5,
+        shares: Sequence[float] | None = None,
+    ) -> None:
+        self.buffers = (replay, demonstrations, *others)
+        names = ("replay", "demonstrations", *(f"others[{i}]" for i in range(len(others))))
+        for name, buffer in zip(names, self.buffers, strict=True):
+            if isinstance(buffer, type) or not callable(getattr(buffer, "sample", None)):
                 wanted = "a buffer with `sample`"
                 raise ArgumentError(message(wanted, f"`{type(buffer).__name__}`", f"Mixture({name})"))
         self.replay, self.demonstrations = replay, demonstrations
-        self.share = check.real(share, "Mixture(share)", low=0.0, high=1.0)
+        exact = _shares(len(self.buffers), share, shares)
+        self.shares = tuple(map(float, exact))
+        ends = [sum(exact[:i], Fraction()) for i in range(1, len(exact))]
+        self._ends = [end.as_integer_ratio() for end in ends]
+        self.device: Any = next((buffer.device for buffer in self.buffers if _on_device(buffer)), None)
+        self._single = _single(replay)
+        if any(_single(buffer) != self._single for buffer in self.buffers):
+            wanted, got = "buffers whose items all have time as the first axis, or all as the second", "some of each"
+            raise ArgumentError(message(wanted, got, "Mixture", "give their items the same `time_major`"))
+
+    @property
+    def share(self) -> float:
+        """The share of the second buffer."""
+        return self.shares[1]
+
+    def __repr__(self) -> str:
+        return f"Mixture({', '.join(map(repr, self.buffers))}, shares={self.shares})"
 
     def sample(self, num_chunks: int, /) -> Batch:
-        """Draw a batch of `num_chunks` rows from both buffers; `ids` name the steps of the buffer that a row is from.
+        """Draw a batch of `num_chunks` rows from all buffers; `ids` name the steps of the buffer that a row is from.
 
         Raises:
             NotEnoughData: One of the buffers is empty.
-            SchemaError: A field that both have differs in dtype or shape.
+            SchemaError: A field that all have differs in dtype or shape.
         """
         n = check.integer(num_chunks, "Mixture.sample(num_chunks)", minimum=1)
-        demonstrations = int(n * self.share)
-        counts = [(self.replay, n - demonstrations), (self.demonstrations, demonstrations)]
-        batches = [buffer.sample(count) for buffer, count in counts if count]
-        if len(batches) == 1:
-            return batches[0]
-        device = next((buffer.device for buffer in (self.replay, self.demonstrations) if _on_device(buffer)), None)
-        if device is not None:
-            batches = [batch if hasattr(batch["ids"], "detach") else batch.torch(device) for batch in batches]
-        joined: Any = _joined(batches[0], batches[1], "$")
-        return Batch(joined) if isinstance(batches[0], Batch) else joined  # a dict of tensors stays one
+        return self._joined([buffer.sample(rows.stop - rows.start) for buffer, rows in self._parts(n)])
+
+    def can_sample(self, num_chunks: int, /) -> bool:
+        """Whether all buffers have what `sample(num_chunks)` would draw from them."""
+        try:
+            n = check.integer(num_chunks, "Mixture.can_sample(num_chunks)", minimum=1)
+        except ArgumentError:
+            return False
+        return all(_can_sample(buffer, rows.stop - rows.start) for buffer, rows in self._parts(n))
+
+    def prefetch(
+        self,
+        batch_size: int,
+        *,
+        depth: int = 2,
+        to: str | None = None,
+        device: Any = None,
+        transform: Change | None = None,
+    ) -> Prefetched:
+        """Draw in a background thread, as `ReplayBuffer.prefetch` does.
+
+        Of each `ReplayBuffer` items count as drawn, and limiters wait, as if it were alone. The `rng` of a `transform`
+        starts from the numbers of all generators, in the order of the buffers, from which nothing else may draw
+        meanwhile, if batches are to be repeated.
+
+        Raises:
+            ArgumentError: An argument outside its limits, or with `transform` a buffer without a generator of NumPy's.
+            MissingExtra: The package that `to` names is not installed.
+        """
+        with importing:
+            from ._flow.prefetch import Prefetched, converter
+            from ._flow.transform import Transform
+
+        at = "Mixture.prefetch"
+        size = check.integer(batch_size, f"{at}(batch_size)", minimum=1)
+        ahead = check.integer(depth, f"{at}(depth)", minimum=1)
+        change, convert = Transform(transform, f"{at}(transform)"), converter(to, device, at)
+        change.seed(*generators(self))  # refuses a buffer without
+        source = self._ahead(size)
+
+        def draw(stopped: Callable[[], bool]) -> Batch:
+            seed = change.seed(*generators(self))
+            return convert(change(source.draw(stopped), seed))
+
+        return Prefetched(draw, ahead, handed_out=source.handed_out, dropped=source.dropped, at=at)
+
+    def stats(self) -> tuple[Any, ...]:
+        """The statistics of each buffer, as its own `stats` or `get_stats` returns them; None for one without."""
+        found = (getattr(buffer, "stats", getattr(buffer, "get_stats", None)) for buffer in self.buffers)
+        return tuple(stats() if callable(stats) else None for stats in found)
 
     def update_priorities(self, ids: Any, td_error: Any) -> int | None:
-        """Set the priorities of a whole batch, in both buffers; one without priorities is passed over.
+        """Set the priorities of a whole batch, in all buffers; one without priorities is passed over.
 
         A `DeviceBuffer` gets its part without a wait. For the part of an ordinary buffer beside it the call waits.
 
         Args:
-            ids: The ids of the batch, all of them and in its order: the first ones are those of `replay`.
+            ids: The ids of the batch, all of them and in its order: the first ones are those of the first buffer.
             td_error: One number per id, of either sign, `[B]` or `[B, 1]`.
 
         Returns:
-            How many were applied; None where a `DeviceBuffer` has some of the items.
+            How many were applied; None where a buffer does not say, such as a `DeviceBuffer`.
 
         Raises:
             PriorityError: There are not as many TD errors as ids, or one of them is not finite. Nothing has changed.
-            StaleId: An id was never issued.
+            StaleId: An id was never issued. Buffers before its own have their priorities.
         """
-        count = len(ids)
-        first = count - int(count * self.share)
-        parts: Any = ((self.replay, slice(first)), (self.demonstrations, slice(first, None)))
-        parts = [(buffer, part) for buffer, part in parts if _prioritizes(buffer) and len(ids[part])]
-        if _on_device(self.replay) or _on_device(self.demonstrations):
-            for buffer, part in parts:
-                given = ids[part], td_error[part]
-                buffer.update_priorities(*(given if _on_device(buffer) else map(from_torch, given)))
-            return None
-        detach = getattr(td_error, "detach", None)
-        errors = np.asarray(detach() if callable(detach) else td_error)
-        if len(errors) != count or not np.isfinite(errors).all():
-            wanted, got = f"{count} finite TD errors, one per id", f"{np.isfinite(errors).sum()} of {len(errors)}"
-            raise PriorityError(message(wanted, got, "$.td_error"))
-        return sum(int(buffer.update_priorities(ids[part], errors[part])) for buffer, part in parts)
+        check.unmasked(ids, "Mixture.update_priorities", ArgumentError)
+        check.unmasked(td_error, "$.td_error", PriorityError)
+        count, detach = len(ids), getattr(td_error, "detach", None)
+        errors = td_error
+        if self.device is None:
+            errors = as_array(detach() if callable(detach) else td_error)
+            if errors.shape[:1] != (count,) or not np.isfinite(errors).all():
+                wanted, got = f"{count} finite TD errors, one per id", f"{np.isfinite(errors).sum()} of {errors.size}"
+                raise PriorityError(message(wanted, got, "$.td_error"))
+        applied: list[Any] = []
+        for buffer, rows in self._parts(count):
+            if _prioritizes(buffer):
+                given = ids[rows], errors[rows]
+                if self.device is not None and not _on_device(buffer):
+                    given = from_torch(given[0]), from_torch(given[1])
+                applied.append(buffer.update_priorities(*given))
+        return None if None in applied else sum(map(int, applied))
+
+    def _parts(self, n: int) -> list[tuple[Any, slice]]:
+        """The buffers that have some of `n` rows, and which."""
+        ends = [-(-n * over // under) for over, under in self._ends]
+        parts = zip(self.buffers, [0, *ends], [*ends, n], strict=True)
+        return [(buffer, slice(begin, end)) for buffer, begin, end in parts if begin < end]
+
+    def _joined(self, batches: list[Batch]) -> Batch:
+        """One batch of those of the parts."""
+        for batch in batches:
+            if type(batch) is not Batch and not isinstance(batch, Mapping):
+                wanted, got = "buffers whose batches are mappings of names to arrays", f"`{type(batch).__name__}`"
+                raise ArgumentError(message(wanted, got, "Mixture.sample", "mix adapters' `.relive`"))
+        device = self.device
+        if device is not None:
+            batches = [batch if hasattr(batch["ids"], "detach") else batch.torch(device) for batch in batches]
+        if len(batches) == 1:
+            return batches[0]
+        joined: Any = _joined(batches, self._single, ())
+        return Batch(joined) if isinstance(batches[0], Batch) else joined  # a dict of tensors stays one
+
+    def _ahead(self, n: int) -> Ahead:
+        """Draw batches of `n` rows ahead."""
+        with importing:
+            from ._buffer.prefetching import Ahead, ahead_of
+            from ._flow.transform import Transform
+
+        def part(buffer: Any, size: int) -> Ahead:
+            if isinstance(buffer, ReplayBuffer):
+                return ahead_of(buffer._core, size, None, Transform(None, ""))
+            if isinstance(buffer, Mixture):
+                return buffer._ahead(size)
+            return Ahead(lambda stopped: buffer.sample(size), lambda: None, lambda: None)
+
+        parts = [part(buffer, rows.stop - rows.start) for buffer, rows in self._parts(n)]
+
+        def draw(stopped: Callable[[], bool]) -> Batch:
+            return self._joined([each.draw(stopped) for each in parts])
+
+        def handed_out() -> None:
+            for each in parts:
+                each.handed_out()
+
+        def dropped() -> None:
+            for each in parts:
+                each.dropped()
+
+        return Ahead(draw, handed_out, dropped)
+
+
+def generators(source: Sampled) -> list[object]:
+    """The generators of a source's draws."""
+    if isinstance(source, Mixture):
+        return [rng for buffer in source.buffers for rng in generators(buffer)]
+    return [getattr(source, "rng", source)]
+
+
+def _shares(count: int, share: object, shares: object) -> list[Fraction]:
+    """The shares of `count` buffers as fractions, whose sum is 1."""
+    second = _fraction(share, "Mixture(share)")
+    if second != Fraction(1, 2) and (shares is not None or count != 2):
+        got = "`shares=`, too" if shares is not None else f"{count} buffers"
+        raise ArgumentError(message("`share=` of two buffers alone", got, "Mixture(share)", "use `shares=`"))
+    if shares is None:
+        return [1 - second, second] if count == 2 else [Fraction(1, count)] * count
+    at = "Mixture(shares)"
+    if isinstance(shares, str | bytes | Mapping) or not isinstance(shares, Iterable):
+        raise ArgumentError(message(f"{count} shares, one per buffer", f"`{shares!r}`", at))
+    each = [_fraction(value, at) for value in shares]
+    if len(each) != count:
+        raise ArgumentError(message(f"{count} shares, one per buffer", f"{len(each)}", at))
+    total = sum(each, Fraction())
+    if abs(total - 1) > Fraction(1, _DENOMINATORS):
+        raise ArgumentError(message("shares whose sum is 1", f"a sum of `{float(total):g}`", at, "divide by the sum"))
+    return [value / total for value in each]
+
+
+def _fraction(value: Any, at: str) -> Fraction:
+    checked = check.real(value, at, low=0.0, high=1.0)
+    # Narrow floats by their digits: float32's 0.29 is 29/100, too.
+    return Fraction(str(value) if isinstance(value, np.floating) else checked).limit_denominator(_DENOMINATORS)
+
+
+def _single(buffer: object) -> frozenset[str] | None:
+    """Paths of the fields that have no time axis, where time is the first axis of all others; None where it is not."""
+    if isinstance(buffer, Mixture):
+        return buffer._single
+    if not getattr(getattr(buffer, "item", None), "time_major", False):
+        return None
+    columns = getattr(getattr(buffer, "schema", None), "columns", ())
+    return frozenset({"ids", "weights", *(".".join(c.keys) for c in columns if c.field.every is not None)})
+
+
+def _can_sample(buffer: Any, n: int) -> bool:
+    """Whether one buffer can be drawn from; of trajectories, whether there are any."""
+    able = getattr(buffer, "can_sample", None)
+    if callable(able):
+        return bool(able(n))
+    return not hasattr(buffer, "__len__") or len(buffer) > 0
 
 
 def _prioritizes(buffer: Any) -> bool:
-    """Whether a buffer has priorities; trajectories have no sampler."""
-    sampler = getattr(buffer, "sampler", None)
-    return sampler is not None and bool(sampler.prioritizes)
+    """Whether a buffer has priorities: it takes them, and its sampler, where it has one, draws by them."""
+    if not callable(getattr(buffer, "update_priorities", None)):
+        return False
+    return bool(getattr(getattr(buffer, "sampler", None), "prioritizes", True))
 
 
-def _on_device(buffer: Any) -> TypeGuard[DeviceBuffer]:
+def _on_device(buffer: Any) -> TypeGuard[DeviceBuffer | Mixture]:
     """Whether a buffer's batches are tensors of a device."""
-    return hasattr(buffer, "device")
+    return getattr(buffer, "device", None) is not None
 
 
-def _joined(first: Mapping[str, Any], second: Mapping[str, Any], at: str) -> dict[str, Any]:
+def _joined(
+    parts: Sequence[Mapping[str, Any]], single: frozenset[str] | None, above: tuple[str, ...]
+) -> dict[str, Any]:
     joined: dict[str, Any] = {}
+    first, others = parts[0], parts[1:]
     for name in first:
-        if name not in second:
+        values = [first[name]]
+        values += [part[name] for part in others if name in part]
+        if len(values) < len(parts):
             continue
-        one, other = first[name], second[name]
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            joined[name] = _joined(one, other, f"{at}.{name}")
+        keys = (*above, name)
+        if all(isinstance(value, Mapping) for value in values):
+            joined[name] = _joined(values, single, keys)
             continue
-        if isinstance(one, Mapping) or isinstance(other, Mapping) or _kind(one) != _kind(other):
-            raise SchemaError(message(f"{_described(one)}, as in the replay", _described(other), f"{at}.{name}"))
-        if hasattr(one, "detach"):
+        axis = 0 if single is None or ".".join(keys) in single else 1
+        for value in values[1:]:
+            if not _alike(values[0], value, axis):
+                wanted, got = f"{_described(values[0], axis)}, as in the replay", _described(value, axis)
+                raise SchemaError(message(wanted, got, "$." + ".".join(keys)))
+        if hasattr(values[0], "detach"):
             import torch
 
-            joined[name] = torch.cat([one, other])
+            joined[name] = torch.cat(values, dim=axis)
         else:
-            joined[name] = np.concatenate([one, other])
+            joined[name] = np.concatenate(values, axis=axis)
     return joined
 
 
-def _kind(array: Any) -> tuple[str, tuple[int, ...]]:
-    return str(array.dtype), tuple(array.shape[1:])
+def _alike(one: Any, other: Any, axis: int) -> bool:
+    """Whether two arrays, or tensors, differ at most in the length of an axis."""
+    if type(one) is not type(other) or one.dtype != other.dtype:
+        return False
+    return _item_shape(one, axis) == _item_shape(other, axis)
 
 
-def _described(value: Any) -> str:
-    return "a mapping" if isinstance(value, Mapping) else "`{}` of shape `{}`".format(*_kind(value))
+def _item_shape(array: Any, axis: int) -> tuple[int, ...]:
+    shape = tuple(array.shape)
+    return shape[1:] if not axis else shape[:1] + shape[2:]
+
+
+def _described(value: Any, axis: int) -> str:
+    return "a mapping" if isinstance(value, Mapping) else f"`{value.dtype}` of shape `{_item_shape(value, axis)}`"

@@ -42,3 +42,19 @@ def test_one_without_priorities_is_passed_over() -> None:
     batch = mixture.sample(4)
     mixture.update_priorities(batch.ids, torch.ones(4))
     assert made[1].stats().updates == 2
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+def test_a_mixture_in_a_mixture(share: float) -> None:
+    """The device of an inner buffer is that of all batches, also of those without its items."""
+    inner = relive.Mixture(filled(1.0, device=False, sampler=relive.Prioritized()),
+                           filled(2.0, device=True, sampler=relive.Prioritized()))  # fmt: skip
+    outer = filled(0.0, device=False, sampler=relive.Prioritized())
+    mixture = relive.Mixture(inner, outer, share=share)
+    batch = mixture.sample(8)
+    assert batch.reward.tolist() == ([1, 1, 1, 2, 2, 2, 0, 0] if share < 1 else [0] * 8)
+    assert mixture.update_priorities(batch.ids, torch.full((8,), 4.0)) == (None if share < 1 else 8)
+    ids = batch.ids[batch.reward == 0].numpy()
+    assert np.allclose(outer.priorities(ids), 4.0)
+    with mixture.prefetch(8) as batches:
+        assert torch.equal(next(batches).reward, batch.reward)

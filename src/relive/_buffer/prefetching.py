@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base import check
 from .._flow.prefetch import Prefetched, converter
@@ -13,7 +13,26 @@ from .arguments import no_priorities, too_many
 from .core import Core
 from .drawing import count, draw
 
+if TYPE_CHECKING:
+    from typing import NamedTuple as Record
+else:
+    from .._base.frozen import Record
+
 _AT = "ReplayBuffer.prefetch"
+
+
+class Ahead(Record):
+    """How a thread draws from one source ahead.
+
+    Attributes:
+        draw: Draws a batch, given a function that tells whether it is no longer needed.
+        handed_out: Called for each batch that a caller gets.
+        dropped: Called once, when what was drawn is dropped.
+    """
+
+    draw: Callable[[Callable[[], bool]], Batch]
+    handed_out: Callable[[], None]
+    dropped: Callable[[], None]
 
 
 def prefetched(
@@ -35,6 +54,18 @@ def prefetched(
         if not core.sampler.prioritizes:
             raise no_priorities(core.sampler, f"{_AT}(beta)")
     change, convert = Transform(transform, f"{_AT}(transform)"), converter(to, device)
+    source = ahead_of(core, size, beta, change)
+    return Prefetched(
+        lambda stopped: convert(source.draw(stopped)),
+        ahead,
+        handed_out=source.handed_out,
+        dropped=source.dropped,
+        at=_AT,
+    )
+
+
+def ahead_of(core: Core, size: int, beta: float | None, change: Transform) -> Ahead:
+    """Draw batches of `size` items of a buffer ahead, and change them."""
     lock, limit = core.lock, core.limit
     account = None if limit is None else limit.drawing_ahead()
 
@@ -49,7 +80,7 @@ def prefetched(
                         account.items += size
                     break
             since = limit.wait_to_sample(size, since, stopped)
-        return convert(change(batch, seed))
+        return change(batch, seed)
 
     def handed_out() -> None:
         with lock.reentrant:
@@ -61,4 +92,4 @@ def prefetched(
         if account is not None:
             account.over = True
 
-    return Prefetched(draw_ahead, ahead, handed_out=handed_out, dropped=dropped, at=_AT)
+    return Ahead(draw_ahead, handed_out, dropped)

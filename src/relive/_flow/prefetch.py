@@ -169,14 +169,13 @@ class _Worker:
         return self.stopped
 
 
-def converter(to: Any, device: Any) -> Callable[[Batch], Batch]:
+def converter(to: Any, device: Any, at: str = "ReplayBuffer.prefetch") -> Callable[[Batch], Batch]:
     """The function that turns batches into those of another library.
 
     Raises:
         ArgumentError: There is no such library, or a device without one.
         MissingExtra: It is not installed.
     """
-    at = "ReplayBuffer.prefetch"
     name = check.one_of("numpy" if to is None else to, ("numpy", "torch", "jax"), f"{at}(to)")
     if name == "numpy":
         if device is not None:

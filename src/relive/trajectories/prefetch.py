@@ -9,7 +9,7 @@ from .._flow.prefetch import Prefetched
 from .._flow.transform import Change, Transform
 from ..batch import Batch
 from ..errors import ArgumentError, message
-from ..mixture import Mixture, Sampled
+from ..mixture import Sampled, generators
 
 
 class Prefetch(Prefetched):
@@ -21,8 +21,8 @@ class Prefetch(Prefetched):
         batches: How many batches to draw; None draws until `close`.
         ahead: How many batches to draw in advance, >= 1.
         transform: As in `ReplayBuffer.prefetch`. A batch's generator starts from the numbers of `source.rng`; of a
-            `Mixture`, from those of its `replay` and behind them those of its `demonstrations`. Nothing else may draw
-            from them meanwhile, if batches are to be repeated.
+            `Mixture`, from those of its buffers, one after the other. Nothing else may draw from them meanwhile, if
+            batches are to be repeated.
 
     If a draw fails, its error is raised in place of its batch, and the iteration ends. Leaving a `with` block, or
     `close`, stops the thread and the iteration.
@@ -56,17 +56,10 @@ class Prefetch(Prefetched):
         left = None if batches is None else check.integer(batches, "Prefetch(batches)", minimum=0)
         depth = check.integer(ahead, "Prefetch(ahead)", minimum=1)
         change = Transform(transform, "Prefetch(transform)")
-        change.seed(*_generators(source))  # refuses a source without
+        change.seed(*generators(source))  # refuses a source without
 
         def draw(stopped: Callable[[], bool]) -> Batch:
-            seed = change.seed(*_generators(source))
+            seed = change.seed(*generators(source))
             return change(source.sample(size), seed)
 
         super().__init__(draw, depth, batches=left, at="Prefetch")
-
-
-def _generators(source: Sampled) -> list[object]:
-    """The generators of a source's draws."""
-    if isinstance(source, Mixture):
-        return _generators(source.replay) + _generators(source.demonstrations)
-    return [getattr(source, "rng", source)]
