@@ -232,6 +232,24 @@ REFUSED = {
     ),
     "Expected numbers of shape `(20,)`, one reward a step, got `float64` of shape `(20, 3)` - at "
     "`Hindsight(reward)`": lambda: spoilt().sample(20),
+    "Expected a function of achieved goals, desired goals and extras, got `True` - at `Hindsight(ter": lambda: H(
+        reward=distance, terminated=True
+    ),
+    "Expected bools of shape `(20,)`, one a step, got `bool` of shape `()` - at `Hindsight(te": lambda: spoilt(
+        reward=distance, terminated=lambda achieved, desired, info: False
+    ).sample(20),
+    "Expected bools of shape `(20,)`, one a step, got `float32` of shape `(20,)` - at `Hinds": lambda: (
+        spoilt(reward=distance, terminated=lambda achieved, desired, info: achieved[:, 0]).sample(20)
+    ),
+    "Expected integers of shape `(20,)`, the places of steps, got `float64` of shape `(20,)` - at "
+    "`Hindsight(strategy)`": lambda: spoilt(
+        reward=distance, strategy=lambda rng, position, length: length / 2
+    ).sample(20),
+    "Expected integers of shape `(20,)`, the places of steps, got `int64` of shape `()` - at "
+    "`Hindsight(strategy)`": lambda: spoilt(reward=distance, strategy=lambda rng, position, length: 0).sample(20),
+    "Expected places >= 0 and < ": lambda: spoilt(
+        reward=distance, strategy=lambda rng, position, length: length
+    ).sample(20),
 }  # fmt: skip
 
 
@@ -239,8 +257,9 @@ def build(schema: relive.Schema, **choices: Any) -> relive.ReplayBuffer:
     return relive.ReplayBuffer(schema, 50, item=H(reward=distance, **choices))
 
 
-def spoilt() -> relive.ReplayBuffer:
-    item = H(reward=lambda achieved, desired, info: (achieved - desired).astype(float), ratio=1.0)
+def spoilt(**choices: Any) -> relive.ReplayBuffer:
+    wrong = {"reward": lambda achieved, desired, info: (achieved - desired).astype(float)}
+    item = H(ratio=1.0, **wrong | choices)
     buffer = relive.ReplayBuffer(SCHEMA, 60, num_envs=LANES, item=item)
     live(buffer, 10)
     return buffer
@@ -292,3 +311,104 @@ def test_extras_that_are_kept_apart_come_from_their_own_steps() -> None:
         )  # fmt: skip
     buffer.sample(200)
     assert sum(seen) > 200
+
+
+def reached(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
+    return (achieved == desired).all(axis=-1)
+
+
+@pytest.mark.parametrize("n_step", [1, 2])
+def test_values_stay_bounded_where_reaching_the_goal_ends_the_episode(n_step: int) -> None:
+    """One reward of 1, at the goal: a value is at most 1. One that bootstraps there counts every further visit."""
+    place = relive.Field((1,), "int64")
+    schema = relive.Schema(obs={"achieved_goal": place, "desired_goal": place}, action=relive.Field())
+    largest = {}
+    for ends in (True, False):
+        item = relive.Hindsight(
+            item=relive.Transitions(n_step=n_step, gamma=0.9), ratio=1.0, terminated=reached if ends else None,
+            reward=lambda *step: reached(*step).astype(float),
+        )  # fmt: skip
+        buffer = relive.ReplayBuffer(schema, 300, item=item, seed=0)
+        round_trips, none = np.arange(25)[:, None] % 3, np.zeros(24)
+        buffer.extend(
+            obs={"achieved_goal": round_trips[:-1], "desired_goal": round_trips[:-1] * 0 - 1},
+            next_obs={"achieved_goal": round_trips[1:], "desired_goal": round_trips[1:] * 0 - 1},
+            action=none, reward=none, terminated=none > 0, truncated=np.arange(24) == 23,
+        )  # fmt: skip
+        value = np.zeros((3, 3))  # of place and goal
+        for _ in range(100):
+            batch = buffer.sample(64)
+            here, there, goal = (
+                each[:, 0] for each in (batch.obs.achieved_goal, batch.next_obs.achieved_goal, batch.obs.desired_goal)
+            )
+            value[here, goal] = batch.reward + batch.discount * value[there, goal]
+            hit = there == goal
+            assert (batch.terminated[hit] == ends).all()
+            assert (batch.discount[hit] == 0).all() == ends
+        largest[ends] = value.max()
+    assert largest[True] == pytest.approx(1.0)
+    assert largest[False] == pytest.approx(1 / (1 - 0.9**3), rel=0.01)
+
+
+def test_a_stored_end_stays_one() -> None:
+    """Whichever goal is pursued; and of a goal that nothing reaches all is as it was stored."""
+
+    def never(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
+        return np.zeros(len(achieved), bool)
+
+    batches = []
+    for terminated in (None, never):
+        item = relive.Hindsight(
+            item=relive.Transitions(n_step=3, gamma=GAMMA), reward=distance, strategy="episode", terminated=terminated
+        )
+        buffer = relive.ReplayBuffer(SCHEMA, 300, num_envs=LANES, item=item, seed=0)
+        live(buffer, 60)
+        batches.append(buffer.sample(200))
+    judge(batches[0])
+    assert batches[0].terminated.any()
+    assert_same_batch(*batches)
+
+
+@pytest.mark.parametrize("name", ["future", "episode", "final"])
+def test_a_function_can_be_each_strategy(name: str) -> None:
+    """The law of goals by a function is that of the name: chi-square."""
+    functions = {
+        "future": lambda rng, position, length: rng.integers(position, length),
+        "episode": lambda rng, position, length: rng.integers(0, length),
+        "final": lambda rng, position, length: length - 1,
+    }
+    steps, n = 8, 40_000
+    tables = []
+    for strategy in (name, functions[name]):
+        batch = one_episode(steps, strategy, True).sample(n)
+        place = batch.obs.achieved_goal[:, 2] * steps + batch.obs.desired_goal[:, 2] - 1
+        tables.append(np.bincount(place.astype(int), minlength=steps**2))
+    ours, theirs = tables
+    both = ours + theirs > 0
+    assert ((ours > 0) == (theirs > 0)).all()
+    if name == "final":
+        assert (both.reshape(steps, steps).sum(1) == 1).all()
+    else:
+        assert chi_square_p(ours[both], (ours + theirs)[both] / (2 * n)) > P_MIN
+
+
+@pytest.mark.parametrize("kernels", BACK_ENDS)
+def test_a_function_may_choose_steps_before_the_anchor(kernels: str) -> None:
+    """Places count the stored steps of the stream, also in a ring that went round, and of streams that go on."""
+    seen = []
+
+    def first(rng: Any, position: np.ndarray, length: np.ndarray) -> np.ndarray:
+        seen.append((position, length))
+        return np.zeros_like(position)
+
+    with _kernels.use(kernels):
+        buffer = make(2, 60, strategy=first, ratio=1.0)
+        live(buffer, 100)
+        batch = buffer.sample(200)
+    judge(batch)
+    (position, length), anchor = seen[0], batch.obs.achieved_goal[:, 2]
+    relabelled = batch.obs.desired_goal[:, 0] >= 0
+    oldest = buffer.follow(batch.ids, -100).steps
+    assert (position == -oldest[relabelled]).all()
+    assert (length > position).all()
+    assert (batch.obs.desired_goal[relabelled, 2] == (anchor + oldest + 1)[relabelled]).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ GOALS = relive.Schema(
     obs={"joints": relive.Field(3), "goals": {"achieved": GOAL, "desired": GOAL}},
     action=relive.Field(), reward=relive.Field(2), weight=relive.Field((), "int32"),
 )  # fmt: skip
+STACKED = relive.Schema(**GOALS.tree | {"obs": {"frames": relive.Field(2, stack=3), **GOALS.tree["obs"]}})
 
 
 def reward(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
@@ -26,11 +28,22 @@ def reward(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray
     return np.stack([one, -one], axis=-1)
 
 
-def hindsight(n_step: int, strategy: str, chunk: bool = False) -> relive.Hindsight:
+def over(achieved: np.ndarray, desired: np.ndarray, info: dict[str, np.ndarray]) -> np.ndarray:
+    """Every third step or so ends its episode, under one goal or another."""
+    return (achieved[:, 0] + desired[:, 1] * 2 + info["weight"]) % 3 == 0
+
+
+def anywhere(rng: object, position: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """A place before or behind the anchor, which follows from the anchor's."""
+    return (position * 5 + length * 3 + 2) % length
+
+
+def hindsight(n_step: int, strategy: object, chunk: bool = False, ends: bool = False) -> relive.Hindsight:
     item = relive.Transitions(n_step=n_step, gamma=0.5, chunk=chunk)
     return relive.Hindsight(
-        item=item, achieved="goals.achieved", desired="goals.desired", reward=reward, strategy=strategy
-    )
+        item=item, achieved="goals.achieved", desired="goals.desired", reward=reward, strategy=strategy,
+        terminated=over if ends else None,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,11 +51,12 @@ class HindsightModel:
     """Every goal is replaced, by the one half way through the steps that are asked for: what 0.5 chooses."""
 
     n: int
-    strategy: str
+    strategy: object
     rows: int = 32  # of a lane of 16 steps
     starts: int = 1
     older: int = 0
     chunk: bool = False
+    ends: bool = False
 
     def expand(self, anchor: Anchor) -> dict[str, object] | None:
         fields = TransitionsModel(self.n, 0.5, chunk=self.chunk).expand(anchor)
@@ -55,16 +69,30 @@ class HindsightModel:
         oldest = max(anchor.lane.first, anchor.lane.rows - self.rows)
         stored = [i for i in range(len(after)) if steps[i].row >= oldest]
         later = [i for i in stored if i >= position]
-        of = {"future": later, "final": later[-1:], "episode": stored}[self.strategy]
-        goal = after[of[len(of) // 2]]["goals"]["achieved"]
+        if self.strategy is anywhere:
+            place = int(anywhere(None, np.int64(stored.index(position)), np.int64(len(stored))))
+            goal = after[stored[place]]["goals"]["achieved"]
+        else:
+            of = {"future": later, "final": later[-1:], "episode": stored}[self.strategy]
+            goal = after[of[len(of) // 2]]["goals"]["achieved"]
+        window = range(position, position + fields["steps"])
+
+        def asked(function: Callable[..., np.ndarray], i: int) -> np.ndarray:
+            return function(
+                after[i]["goals"]["achieved"][None], goal[None], {"weight": steps[i].extras["weight"][None]}
+            )[0]
+
+        reached = [i for i in window if self.ends and asked(over, i)]
+        if reached:
+            window = range(position, reached[0] + 1)
+            fields |= {"steps": len(window), "next_obs": after[reached[0]], "discount": 0.0, "terminated": True}
+            fields["truncated"] = steps[reached[0]].truncated
+            if self.chunk:
+                fields["mask"] = np.arange(self.n) < len(window)
+                fields["action"] = np.where(fields["mask"], fields["action"], np.zeros_like(fields["action"]))
         for name in ("obs", "next_obs"):
             fields[name] = fields[name] | {"goals": fields[name]["goals"] | {"desired": goal}}
-        window = range(position, position + fields["steps"])
-        new = [
-            reward(after[i]["goals"]["achieved"][None], goal[None], {"weight": steps[i].extras["weight"][None]})[0]
-            for i in window
-        ]
-        return {**fields, "reward": sum(0.5**k * one for k, one in enumerate(new))}
+        return {**fields, "reward": sum(0.5**k * asked(reward, i) for k, i in enumerate(window))}
 
 
 STATE = relive.Schema(**SCHEMAS["flat"].tree, state=relive.Field((3,), every=2))
@@ -95,6 +123,18 @@ ITEMS = {
     ),
     "hindsight from the end": (hindsight(3, "final"), "goals", HindsightModel(3, "final"), None),
     "hindsight over episodes": (hindsight(2, "episode"), "goals", HindsightModel(2, "episode"), None),
+    "hindsight that ends": (hindsight(1, "episode", ends=True), "goals", HindsightModel(1, "episode", ends=True), None),
+    "n-step hindsight that ends": (
+        hindsight(4, "future", ends=True), "goals", HindsightModel(4, "future", ends=True), None,
+    ),
+    "hindsight with chunks that ends": (
+        hindsight(3, anywhere, chunk=True, ends=True), "goals",
+        HindsightModel(3, anywhere, chunk=True, ends=True), None,
+    ),
+    "hindsight anywhere": (hindsight(2, anywhere), "goals", HindsightModel(2, anywhere), None),
+    "stacks in hindsight that ends": (
+        hindsight(3, "final", ends=True), "stacked goals", HindsightModel(3, "final", ends=True), None,
+    ),
 }  # fmt: skip
 
 
@@ -103,7 +143,7 @@ class TestItems(ItemContract):
     def _each(self, request: pytest.FixtureRequest) -> None:
         name, self._storage = request.param
         self.item, schema, self.model, self.whole = ITEMS[name]
-        self.schema = {**SCHEMAS, "state": STATE, "goals": GOALS}[schema]
+        self.schema = {**SCHEMAS, "state": STATE, "goals": GOALS, "stacked goals": STACKED}[schema]
         self.random = self.grows = isinstance(self.item, relive.Hindsight)
 
     def storage(self) -> object:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .._base.memory import Arena
+from .._base.nests import nested
 from .._base.types import Array, Int64
 from .._ring.plans import Stacked
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._outputs import Outputs
+
+if TYPE_CHECKING:
+    from ._protocol import Fields
 
 
 def lookback_of(schema: Schema) -> int:
@@ -78,3 +83,19 @@ class Frames:
                 stack = frames.reshape(*newest[0].shape, field.frames, *field.shape)
                 found.append(np.moveaxis(stack, newest[0].ndim, -1) if field.stack_axis else stack)
         return stacks
+
+
+class Successors:
+    """Copies whole observations, as `next_obs`."""
+
+    def __init__(self, schema: Schema, ring: Ring, arena: Arena) -> None:
+        columns = list(zip(schema.columns[: schema.num_obs], ring.observations, strict=True))
+        plain, stacked = ([pair for pair in columns if bool(pair[0].field.stack) is stacks] for stacks in (False, True))
+        self._keys = [("next_obs", *column.keys[1:]) for column, _ in plain + stacked]
+        self._gather = ring.gather([array for _, array in plain], [0] * len(plain))
+        self._frames = Frames([column for column, _ in stacked], [array for _, array in stacked], ring, arena)
+
+    def of(self, rows: Int64) -> Fields:
+        """The observations at the storage rows `rows`, `{"next_obs": [M, ...]}`."""
+        arrays = self._gather.taken([rows]) + self._frames.of(rows)[0]
+        return nested(zip(self._keys, arrays, strict=True))

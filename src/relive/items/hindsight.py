@@ -10,13 +10,14 @@ import numpy as np
 from .._base import check
 from .._base.frozen import Frozen
 from .._base.memory import Arena
-from .._base.nests import nested
+from .._base.nests import mapped, nested, zipped
 from .._base.types import Array, Int64
 from .._ring.lanes import GONE
 from .._ring.plans import Relabelled, Window
 from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
+from ._columns import Successors
 from ._protocol import Item
 from .transitions import Transitions
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ._protocol import Expander, Fields
 
 STRATEGIES = ("future", "final", "episode")
+_NONE = np.empty(0, np.int64)
 _SUCCESSOR = np.ones(2, np.float32)  # the discounts of a window of one step
 
 
@@ -37,14 +39,18 @@ class Hindsight(Frozen, Item, kw_only=True):
 
     * `"future"`: after a step drawn uniformly from the anchor (itself included) to the last step;
     * `"final"`: after the last step;
-    * `"episode"`: after a step drawn uniformly from all steps.
+    * `"episode"`: after a step drawn uniformly from all steps;
+    * a function `strategy(rng, position, length)`: after the steps that it returns, int64 `[C]`. Of each of C items it
+      gets the anchor's place among the steps of its stream, and how many there are, int64 `[C]`; places count from 0.
+      `"future"` is `rng.integers(position, length)`.
 
     These are the steps that are stored at the moment of the draw. So every step can be drawn at once: in an episode
     that goes on the last step is the newest one so far. No goal comes from another episode, or from behind a cut.
 
-    `discount`, `terminated` and `truncated` stay those of the stored steps. An item whose window ends without a final
-    observation keeps its goal and its rewards, since what its last step achieved is not known. Priorities belong to
-    steps, whichever goal they are drawn with.
+    `discount`, `terminated` and `truncated` stay those of the stored steps, unless `terminated=` is given: then a
+    window ends with the first step that ends the episode under the new goal, terminated, with a discount of 0, and a
+    stored end stays one. An item whose window ends without a final observation keeps its goal and its rewards, since
+    what its last step achieved is not known. Priorities belong to steps, whichever goal they are drawn with.
 
     Args:
         item: What is relabelled: `Transitions(n_step, gamma)`.
@@ -54,13 +60,17 @@ class Hindsight(Frozen, Item, kw_only=True):
             each step and the goal, `[N, ...]`, and the schema's extras of these steps, a dict of arrays `[N, ...]`. It
             must not call the buffer. Of a Gymnasium goal environment, `env.unwrapped.compute_reward`.
         ratio: Probability that an item's goal is replaced, in [0, 1]; 0.8 is one real goal in five.
-        strategy: Where goals come from.
+        strategy: Where goals come from: one of the three names, or a function, which must not call the buffer. `rng` is
+            the buffer's generator.
+        terminated: `terminated(achieved_goal, desired_goal, info)` says, bool `[N]`, which steps end an episode, where
+            reaching the goal does. It gets what `reward` gets. None: reaching a goal ends none.
 
     Raises:
         ArgumentError: An argument outside these limits; when the buffer is built, a schema without these two fields of
-            one shape and dtype, or with a stack of either; when items are drawn, rewards of another shape.
+            one shape and dtype, or with a stack of either; when items are drawn, rewards, ends or places of another
+            kind than stated.
 
-    Its function cannot be saved: `relive.load` needs `item=`.
+    Its functions cannot be saved: `relive.load` needs `item=`.
 
     Source: Andrychowicz et al., "Hindsight Experience Replay", NeurIPS 2017.
 
@@ -79,6 +89,8 @@ class Hindsight(Frozen, Item, kw_only=True):
     >>> batch = buffer.read(ids)
     >>> batch.obs.desired_goal[:, 0].tolist(), batch.reward.tolist()
     ([4.0, 4.0, 4.0, 4.0], [-1.0, -1.0, -1.0, 0.0])
+    >>> batch.discount.tolist() == [np.float32(0.99)] * 4  # reaching the goal ends no episode here
+    True
     """
 
     item: Transitions = Transitions()
@@ -86,20 +98,26 @@ class Hindsight(Frozen, Item, kw_only=True):
     desired: str = "desired_goal"
     reward: Callable[[Array, Array, dict[str, Any]], npt.ArrayLike]
     ratio: float = 0.8
-    strategy: str = "future"
+    strategy: str | Callable[[np.random.Generator, Int64, Int64], npt.ArrayLike] = "future"
+    terminated: Callable[[Array, Array, dict[str, Any]], npt.ArrayLike] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.item, Transitions):
             raise ArgumentError(message("`Transitions(...)`", f"`{self.item!r}`", "Hindsight(item)"))
-        if not callable(self.reward):
-            wanted = "a function of achieved goals, desired goals and extras"
-            raise ArgumentError(message(wanted, f"`{self.reward!r}`", "Hindsight(reward)"))
+        for name, function in (("reward", self.reward), ("terminated", self.terminated or self.reward)):
+            if not callable(function):
+                wanted = "a function of achieved goals, desired goals and extras"
+                raise ArgumentError(message(wanted, f"`{function!r}`", f"Hindsight({name})"))
         for name in ("achieved", "desired"):
             path = getattr(self, name)
             if not isinstance(path, str) or not path:
                 raise ArgumentError(message("the name of a field of `obs`", f"`{path!r}`", f"Hindsight({name})"))
         object.__setattr__(self, "ratio", check.real(self.ratio, "Hindsight(ratio)", low=0.0, high=1.0))
-        check.one_of(self.strategy, STRATEGIES, "Hindsight(strategy)")
+        if not callable(self.strategy):
+            check.one_of(self.strategy, STRATEGIES, "Hindsight(strategy)")
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace(", terminated=None", "")
 
     def window(self, schema: Schema) -> Window:
         """That of the item: goals come from what is stored, and no step waits for them."""
@@ -139,7 +157,9 @@ class _Hindsight:
     def __init__(self, item: Hindsight, schema: Schema, ring: Ring, arena: Arena) -> None:
         self._item, self._ring = item, ring
         self._inner = item.item.bind(schema, ring, arena)
-        self._n_step, self._strategy = item.item.n_step, STRATEGIES.index(item.strategy)
+        self._n_step = item.item.n_step
+        # A function chooses among all steps up to the last one.
+        self._strategy = STRATEGIES.index("final" if callable(item.strategy) else item.strategy)
         self._gammas = item.item.gamma ** np.arange(self._n_step, dtype=np.float64)
         columns = list(zip(schema.columns, ring.columns, strict=True))
         achieved = next(array for column, array in columns if column.path == f"$.obs.{item.achieved}")
@@ -150,6 +170,7 @@ class _Hindsight:
         # What steps achieved, and their extras: the rows of successors and of the steps themselves.
         arrays = [array for c, array in extras if not c.field.every]
         self._steps = ring.gather([achieved, *arrays], [0] + [1] * len(arrays))
+        self._successors = Successors(schema, ring, arena)
         self._rewards = schema.reward
         self._desired = item.desired.split(".")
 
@@ -159,21 +180,46 @@ class _Hindsight:
         some = (whether < self._item.ratio).nonzero()[0]
         # First, since the item may copy large batches last of all, while other threads write.
         new = self._ring.kernel.relabelled(slots[some], where[some], self._n_step, self._strategy)
+        if callable(self._item.strategy):
+            new = self._chosen(new, self._item.strategy, rng)
         goals = self._goals(new)
-        rewards = self._folded(new, self._reward(new, goals))
+        rewards, ends = self._outcomes(new, goals)
+        folded = self._folded(new, rewards, ends)
+        reached = _NONE if ends is None else (ends[new.item] == new.ages).nonzero()[0]
+        successors = self._successors.of(new.after[reached]) if len(reached) else {}
         fields, which = self._inner.expand(slots, rng), some[new.which]
+        if len(reached):
+            self._end(fields, which[new.item[reached]], new.ages[reached] + 1, successors)
         for name in ("obs", "next_obs"):
             node = fields[name]
             for key in self._desired[:-1]:
                 node = node[key]
             node[self._desired[-1]][which] = goals
-        fields["reward"][which] = rewards
+        fields["reward"][which] = folded
         return fields
+
+    def _chosen(self, new: Relabelled, strategy: Callable[..., Any], rng: np.random.Generator) -> Relabelled:
+        """The same items, with goals of the steps that a function chooses among those up to `ahead`."""
+        kernel, (rows, lanes) = self._ring.kernel, np.divmod(new.ids, self._ring.lanes)
+        before = -kernel.follow(new.ids, np.full(len(new.ids), -self._ring.rows)).steps
+        position = np.minimum(before, np.maximum(rows - self._ring.counters[lanes, GONE], 0))
+        length = position + new.ahead + 1
+        at, wanted = "Hindsight(strategy)", f"integers of shape `{position.shape}`, the places of steps"
+        places = np.asarray(strategy(rng, position.copy(), length.copy()))
+        if places.shape != position.shape or places.dtype.kind not in "iu":
+            raise ArgumentError(message(wanted, f"`{places.dtype}` of shape `{places.shape}`", at))
+        outside = (places < 0) | (places >= length)
+        if outside.any():
+            first = int(outside.argmax())
+            raise ArgumentError(message(f"places >= 0 and < {length[first]}", f"`{places[first]}`", at))
+        ahead = places.astype(np.int64) - position
+        slots = (new.ids + ahead * self._ring.lanes) % self._ring.slots
+        return new._replace(ahead=ahead, goals=self._ring.windows(slots, _SUCCESSOR).after)
 
     def _goals(self, new: Relabelled) -> Array:
         """What was achieved at the steps that were chosen, `[C, ...]`."""
         (goals,) = self._achieved.taken([new.goals])
-        if self._item.strategy != "episode":
+        if not callable(self._item.strategy) and self._item.strategy != "episode":
             return goals
         # Steps before the anchor may have been overwritten by another process while they were copied.
         rows, lanes = np.divmod(new.ids, self._ring.lanes)
@@ -183,11 +229,15 @@ class _Hindsight:
             (goals[gone],) = self._achieved.taken([own])
         return goals
 
-    def _reward(self, new: Relabelled, goals: Array) -> Array:
-        """The rewards of all steps of the windows under the new goals, `[M, ...]`."""
+    def _outcomes(self, new: Relabelled, goals: Array) -> tuple[Array, Int64 | None]:
+        """The rewards of all steps of the windows under the new goals, `[M, ...]`, and where windows end, `[C]`.
+
+        An end is the age of the first step that ends its episode under the new goal, or `n_step`, where there is none;
+        None: nothing says which do.
+        """
         wanted = (len(new.item), *self._rewards.shape)
         if not len(new.item):
-            return np.zeros(wanted)
+            return np.zeros(wanted), None
         achieved, *extras = self._steps.taken([new.after, new.rows])
         info = nested(zip(self._keys, extras, strict=True))
         if self._states:
@@ -198,12 +248,36 @@ class _Hindsight:
         if rewards.shape != wanted or rewards.dtype.kind not in "biuf":
             got = f"`{rewards.dtype}` of shape `{rewards.shape}`"
             raise ArgumentError(message(f"numbers of shape `{wanted}`, one reward a step", got, "Hindsight(reward)"))
-        return rewards
+        ends = None
+        if self._item.terminated is not None:
+            over = np.asarray(self._item.terminated(achieved, each, info))
+            if over.shape != new.item.shape or over.dtype.kind != "b":
+                text = f"bools of shape `{new.item.shape}`, one a step"
+                got = f"`{over.dtype}` of shape `{over.shape}`"
+                raise ArgumentError(message(text, got, "Hindsight(terminated)"))
+            ends = np.full(len(new.which), self._n_step)
+            last_first = np.flatnonzero(over)[::-1]  # of several steps of an item the first one is assigned last
+            ends[new.item[last_first]] = new.ages[last_first]
+        return rewards, ends
 
-    def _folded(self, new: Relabelled, rewards: Array) -> Array:
+    def _folded(self, new: Relabelled, rewards: Array, ends: Int64 | None) -> Array:
         """The discounted sums over the windows, `[C, ...]`."""
         if self._n_step == 1:
             return rewards
         apart = np.zeros((len(new.which), self._n_step, *self._rewards.shape))
         apart[new.item, new.ages] = rewards
+        if ends is not None:
+            apart[np.arange(self._n_step) > ends[:, None]] = 0.0
         return np.asarray(np.tensordot(apart, self._gammas, axes=(1, 0)))
+
+    def _end(self, fields: Fields, which: Int64, steps: Int64, successors: dict[str, Any]) -> None:
+        """Let the windows of the items `which` end, terminated, after so many `steps`."""
+        shorter = steps < fields["steps"][which]
+        fields["truncated"][which[shorter]] = False
+        fields["discount"][which], fields["terminated"][which], fields["steps"][which] = 0.0, True, steps
+        zipped(lambda mine, new: mine.__setitem__(which, new), fields["next_obs"], successors["next_obs"])
+        if self._item.item.chunk:
+            over = np.arange(self._n_step) >= steps[:, None]
+            fields["mask"][which] &= ~over
+            items, ages = np.nonzero(over)
+            mapped(lambda actions: actions.__setitem__((which[items], ages), 0), fields["action"])
