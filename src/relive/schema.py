@@ -21,7 +21,7 @@ from .errors import SchemaError, message
 
 # Names of a batch's computed fields, of arguments of `add`, and of methods of a batch.
 RESERVED = frozenset(
-    {"next_obs", "terminated", "truncated", "discount", "steps", "ids", "weights", "mask", "all_obs"}
+    {"next_obs", "terminated", "truncated", "steps", "ids", "weights", "mask", "all_obs"}
     | {"prev_action", "prev_reward", "all_prev_action", "all_prev_reward", "env_ids", "priority", "time_major"}
     | {"torch", "jax", "map", "keys", "values", "items", "get"}
 )
@@ -33,6 +33,10 @@ class Schema:
     `reward` is a `float32` scalar unless stated; `terminated` and `truncated` (boolean scalars) exist in every schema
     and cannot be redefined. `obs` is the field that has a successor (`next_obs`); it is stored once.
 
+    With `discount=Field()` each step has a discount of its own, from 0 to 1, by which the item's `gamma` is multiplied:
+    for actions that take different times, `gamma ** (duration - 1)`. The `discount` of a batch is the product over its
+    window, and later rewards of the window are discounted by it.
+
     Args:
         obs: A `Field`, or a (nested) mapping of names to fields.
         action: Likewise.
@@ -40,7 +44,8 @@ class Schema:
         **extras: Further fields or mappings of fields (log-probabilities, policy versions, ...), stored at every step.
 
     Raises:
-        SchemaError: A value is not a field, a mapping is empty, or a name is reserved or not an identifier.
+        SchemaError: A value is not a field, a mapping is empty, a name is reserved or not an identifier, or `discount`
+            is not one floating number of every step.
 
     >>> schema = Schema(obs=Field((3,)), action=Field((1,)), log_prob=Field())
     >>> schema.nbytes  # 12 + 4 + 4 + 4 bytes, and one each for terminated and truncated
@@ -62,11 +67,17 @@ class Schema:
         self.num_obs: int = sum(column.keys[0] == "obs" for column in self.columns)
         if not isinstance(self._tree["reward"], Field):
             raise SchemaError(message("a single `Field`", "a mapping", "$.reward"))
+        if "discount" in self._tree and not _is_number(self._tree["discount"]):
+            wanted, got = (
+                "a `Field` of one floating number, which is not written later",
+                f"`{self._tree['discount']!r}`",
+            )
+            raise SchemaError(message(wanted, got, "$.discount"))
         for column in self.columns:
             if column.field.stack is not None and column.keys[0] != "obs":
                 wanted = "`stack=` in fields of `obs` only"
                 raise SchemaError(message(wanted, f"`{column.field!r}`", column.path))
-            if column.field.every is not None and column.keys[0] in ("obs", "action", "reward"):
+            if column.field.every is not None and column.keys[0] in ("obs", "action", "reward", "discount"):
                 wanted = "`every=` in extras only"
                 raise SchemaError(message(wanted, f"`{column.field!r}`", column.path))
             if column.field.writable and column.keys[0] in ("obs", "action"):
@@ -83,6 +94,12 @@ class Schema:
         """The reward's field."""
         field = self._tree["reward"]
         return field if isinstance(field, Field) else Field()
+
+    @property
+    def discount(self) -> Field | None:
+        """The field of each step's own discount; None: there is none, and `gamma` is the same for all."""
+        field = self._tree.get("discount")
+        return field if isinstance(field, Field) else None
 
     @property
     def nbytes(self) -> int:
@@ -189,6 +206,11 @@ def _checked_tree(value: Any, at: str) -> Tree:
             raise SchemaError(message("a name without dots or a leading underscore", f"`{name!r}`", at))
         tree[name] = _checked_tree(child, f"{at}.{name}")
     return tree
+
+
+def _is_number(tree: Tree) -> bool:
+    """Whether a field has one floating number."""
+    return isinstance(tree, Field) and not tree.shape and kind_of(tree.dtype) == "f" and not tree.writable
 
 
 def _field_of(value: Any, at: str) -> Field:

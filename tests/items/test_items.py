@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -92,10 +93,23 @@ class HindsightModel:
                 fields["action"] = np.where(fields["mask"], fields["action"], np.zeros_like(fields["action"]))
         for name in ("obs", "next_obs"):
             fields[name] = fields[name] | {"goals": fields[name]["goals"] | {"desired": goal}}
-        return {**fields, "reward": sum(0.5**k * asked(reward, i) for k, i in enumerate(window))}
+        factors = [0.5 * float(steps[i].extras.get("discount", 1.0)) for i in window]
+        rewards = (math.prod(factors[:k]) * asked(reward, i) for k, i in enumerate(window))
+        return {**fields, "reward": sum(rewards)}
+
+
+def discounted(schema: relive.Schema, **field: object) -> relive.Schema:
+    return relive.Schema(**schema.tree, discount=relive.Field(**field))
 
 
 STATE = relive.Schema(**SCHEMAS["flat"].tree, state=relive.Field((3,), every=2))
+OWN = {
+    "state": STATE, "goals": GOALS, "stacked goals": STACKED,
+    "discounted": discounted(SCHEMAS["nested"]),
+    "discounted stacks": discounted(SCHEMAS["stacked"]),
+    "discounted state": discounted(STATE, dtype="float64"),
+    "discounted goals": discounted(GOALS, dtype="float16"),
+}  # fmt: skip
 # The item, its schema, its model, and the fields without a time axis where time comes first.
 ITEMS = {
     "transitions": (relive.Transitions(), "nested", TransitionsModel(1, 0.99), None),
@@ -135,6 +149,26 @@ ITEMS = {
     "stacks in hindsight that ends": (
         hindsight(3, "final", ends=True), "stacked goals", HindsightModel(3, "final", ends=True), None,
     ),
+    "discounts of steps": (relive.Transitions(gamma=0.9), "discounted", TransitionsModel(1, 0.9), None),
+    "n-step discounts": (relive.Transitions(n_step=4, gamma=0.9), "discounted", TransitionsModel(4, 0.9), None),
+    "chunks with discounts": (
+        relive.Transitions(n_step=3, gamma=1.0, chunk=True), "discounted", TransitionsModel(3, 1.0, chunk=True), None,
+    ),
+    "stacks with discounts": (relive.Transitions(n_step=2), "discounted stacks", None, None),
+    "sequences with discounts": (
+        relive.Sequences(4, burn_in=2, gamma=0.9), "discounted", SequencesModel(6, 1, 0.9), None,
+    ),
+    "n-step sequences with discounts": (
+        relive.Sequences(3, n_step=3, gamma=0.9, starts=2, time_major=True), "discounted state",
+        SequencesModel(3, 3, 0.9, starts=2, state=("state",)), ("state",),
+    ),
+    "sequences across episodes with discounts": (
+        relive.Sequences(5, n_step=2, gamma=0.9, across_episodes=True), "discounted",
+        SequencesModel(5, 2, 0.9, across=True), None,
+    ),
+    "hindsight with discounts": (
+        hindsight(3, "future", ends=True), "discounted goals", HindsightModel(3, "future", ends=True), None,
+    ),
 }  # fmt: skip
 
 
@@ -143,7 +177,7 @@ class TestItems(ItemContract):
     def _each(self, request: pytest.FixtureRequest) -> None:
         name, self._storage = request.param
         self.item, schema, self.model, self.whole = ITEMS[name]
-        self.schema = {**SCHEMAS, "state": STATE, "goals": GOALS, "stacked goals": STACKED}[schema]
+        self.schema = {**SCHEMAS, **OWN}[schema]
         self.random = self.grows = isinstance(self.item, relive.Hindsight)
 
     def storage(self) -> object:

@@ -13,7 +13,7 @@ from .._base import check
 from .._base.types import Float64, Int64
 from .._ring import kernels
 from .._ring.ring import Ring
-from .._schema.step_parser import Step, StepParser
+from .._schema.step_parser import Step, StepParser, check_discounts
 from ..samplers import Sampler
 from ..schema import Schema
 from .arguments import lanes_of, raw_priorities
@@ -78,7 +78,7 @@ class Adding:
     ) -> None:
         self._ring, self._sampler, self._notices, self._lock = ring, sampler, notices, lock
         self._refresh, self._claims = refresh, claims
-        self._parser = StepParser(schema)
+        self._parser, self._discounted = StepParser(schema), schema.discount is not None
         self._all_lanes = np.arange(ring.lanes)
         self._native = False
         self._watching: Callable[[], Guard | None] = _unguarded
@@ -91,7 +91,7 @@ class Adding:
         refresh = self._refresh if self._sampler is None or self._sampler.prioritizes else None
         made = kernels.active().adding(self._ring.kernel, self._lock.reentrant, coerce, refresh, fallback, several)
         self._native = made != fallback
-        return made
+        return _checking(made) if self._discounted and self._native else made
 
     @property
     def slow(self) -> int:
@@ -172,6 +172,16 @@ class Adding:
             self._watching = _unguarded
             self._ring.kernel.limit(None)
         return guard is not None or claimed
+
+
+def _checking(call: Callable[..., Int64]) -> Callable[..., Int64]:
+    """A native kernel's call, which knows dtypes and shapes, for steps whose discounts have limits, too."""
+
+    def checked(*wrong: Any, **step: Any) -> Int64:
+        check_discounts(step.get("discount"))
+        return call(*wrong, **step)
+
+    return checked
 
 
 def _unguarded() -> None:

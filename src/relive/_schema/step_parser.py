@@ -177,6 +177,24 @@ def _as_array(value: object, at: str) -> Array:
         raise SchemaError(message("an array", f"`{type(value).__name__}`", at, str(error).split("\n")[0])) from None
 
 
+def check_discounts(given: object) -> None:
+    """Refuse discounts that are not from 0 to 1; what is no array of numbers is left to be refused elsewhere.
+
+    Raises:
+        SchemaError: One of them is not.
+    """
+    try:
+        array = as_array(given)
+    except (ValueError, TypeError, RuntimeError):
+        return
+    if not array.size or kind_of(array.dtype) not in "biuf":
+        return
+    if not (np.minimum.reduce(array, axis=None) >= 0 and np.maximum.reduce(array, axis=None) <= 1):  # or NaN
+        outside = ~((array >= 0) & (array <= 1))
+        got = f"`{array[outside][0]}`" + (f" ({outside.sum()} of {outside.size})" if outside.size > 1 else "")
+        raise SchemaError(message("discounts >= 0 and <= 1", got, "$.discount"))
+
+
 def canonical(value: object, column: Column, lead: tuple[int, ...], optional: int) -> Array:
     """One value with the leading axes `lead`, checked, in the column's dtype, contiguous; `optional` as in `step`.
 
@@ -197,6 +215,8 @@ def canonical(value: object, column: Column, lead: tuple[int, ...], optional: in
     if kind_of(array.dtype) not in "biufc" or array.shape not in shapes:
         got = f"`{array.dtype.name}` of shape `{array.shape}`"
         raise SchemaError(message(f"`{field.dtype.name}` of shape `{wanted}`", got, at))
+    if column.keys == ("discount",):
+        check_discounts(array)
     cast = _cast(array, field.dtype, at).reshape(full)
     if field.stack and field.stack_axis:  # inside, frames come one after the other
         cast = np.moveaxis(cast, -1, len(lead))

@@ -24,9 +24,12 @@ def refuse(choices: Choices) -> None:
     """Refuse what a device buffer cannot do, naming what works instead.
 
     Raises:
-        ArgumentError: An item or a sampler of another kind.
+        ArgumentError: An item or a sampler of another kind, or steps with discounts of their own.
     """
     item, sampler = choices.item, choices.sampler
+    if choices.schema.discount is not None:
+        wanted, remedy = "a schema without discounts of steps", "use a `ReplayBuffer`"
+        raise ArgumentError(message(wanted, "one with the field `discount`", "DeviceBuffer(schema)", remedy))
     if type(item) not in (Transitions, Sequences):
         remedy = (
             'use `Transitions(...)` or `Sequences(...)`, or a `ReplayBuffer` and `prefetch(n, to="torch", device=...)`'

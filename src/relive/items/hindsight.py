@@ -18,6 +18,7 @@ from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._columns import Successors
+from ._discounts import folded
 from ._protocol import Item
 from .transitions import Transitions
 
@@ -171,7 +172,7 @@ class _Hindsight:
         arrays = [array for c, array in extras if not c.field.every]
         self._steps = ring.gather([achieved, *arrays], [0] + [1] * len(arrays))
         self._successors = Successors(schema, ring, arena)
-        self._rewards = schema.reward
+        self._rewards, self._discounted = schema.reward, schema.discount is not None
         self._desired = item.desired.split(".")
 
     def expand(self, slots: Int64, rng: np.random.Generator) -> Fields:
@@ -183,8 +184,8 @@ class _Hindsight:
         if callable(self._item.strategy):
             new = self._chosen(new, self._item.strategy, rng)
         goals = self._goals(new)
-        rewards, ends = self._outcomes(new, goals)
-        folded = self._folded(new, rewards, ends)
+        rewards, ends, own = self._outcomes(new, goals)
+        folded = self._folded(new, rewards, ends, own)
         reached = _NONE if ends is None else (ends[new.item] == new.ages).nonzero()[0]
         successors = self._successors.of(new.after[reached]) if len(reached) else {}
         fields, which = self._inner.expand(slots, rng), some[new.which]
@@ -229,17 +230,18 @@ class _Hindsight:
             (goals[gone],) = self._achieved.taken([own])
         return goals
 
-    def _outcomes(self, new: Relabelled, goals: Array) -> tuple[Array, Int64 | None]:
+    def _outcomes(self, new: Relabelled, goals: Array) -> tuple[Array, Int64 | None, Array | None]:
         """The rewards of all steps of the windows under the new goals, `[M, ...]`, and where windows end, `[C]`.
 
         An end is the age of the first step that ends its episode under the new goal, or `n_step`, where there is none;
-        None: nothing says which do.
+        None: nothing says which do. Last come the steps' own discounts, `[M]`, if they have any.
         """
         wanted = (len(new.item), *self._rewards.shape)
         if not len(new.item):
-            return np.zeros(wanted), None
+            return np.zeros(wanted), None, None
         achieved, *extras = self._steps.taken([new.after, new.rows])
         info = nested(zip(self._keys, extras, strict=True))
+        own = info["discount"].astype(np.float64) if self._discounted else None
         if self._states:
             ids = new.ids[new.item] + new.ages * self._ring.lanes
             info |= nested((keys, array[self._ring.state_rows(ids, 1)]) for keys, array in self._states)
@@ -258,9 +260,9 @@ class _Hindsight:
             ends = np.full(len(new.which), self._n_step)
             last_first = np.flatnonzero(over)[::-1]  # of several steps of an item the first one is assigned last
             ends[new.item[last_first]] = new.ages[last_first]
-        return rewards, ends
+        return rewards, ends, own
 
-    def _folded(self, new: Relabelled, rewards: Array, ends: Int64 | None) -> Array:
+    def _folded(self, new: Relabelled, rewards: Array, ends: Int64 | None, own: Array | None) -> Array:
         """The discounted sums over the windows, `[C, ...]`."""
         if self._n_step == 1:
             return rewards
@@ -268,7 +270,12 @@ class _Hindsight:
         apart[new.item, new.ages] = rewards
         if ends is not None:
             apart[np.arange(self._n_step) > ends[:, None]] = 0.0
-        return np.asarray(np.tensordot(apart, self._gammas, axes=(1, 0)))
+        if own is None:
+            return np.asarray(np.tensordot(apart, self._gammas, axes=(1, 0)))
+        factors = np.ones((len(new.which), self._n_step))
+        factors[new.item, new.ages] = own * self._item.item.gamma
+        whole = np.full((len(factors), 1), self._n_step)
+        return folded(apart, factors, whole, self._n_step)[0][:, 0]
 
     def _end(self, fields: Fields, which: Int64, steps: Int64, successors: dict[str, Any]) -> None:
         """Let the windows of the items `which` end, terminated, after so many `steps`."""

@@ -16,6 +16,7 @@ from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Column, Schema
 from ._columns import Frames, check_reward, check_steps, lookback_of
+from ._discounts import bound
 from ._outputs import Outputs
 from ._protocol import Compiled, Item, View
 
@@ -122,7 +123,7 @@ class Sequences(Frozen, Item):
         parts = f" ({self.steps} + {self.n_step - 1} steps, and {window.lookback} before them)"
         check_steps(window.span + window.lookback, steps, parts, "Sequences(length)")
         check_reward(schema, self.n_step)
-        if self.step_ids and "step_ids" in schema.tree:
+        if self._lists(schema) and "step_ids" in schema.tree:
             wanted, got = "a schema without a field `step_ids`", "one with it"
             raise ArgumentError(message(wanted, got, "Sequences(step_ids)", "give the field another name"))
         for column in schema.columns:
@@ -134,7 +135,12 @@ class Sequences(Frozen, Item):
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
         """Prepare to expand slots of `ring`."""
-        return _Sequences(self, schema, ring, arena)
+        listed = self if self.step_ids or not self._lists(schema) else self.__replace__(step_ids=True)
+        return bound(_Sequences, listed, schema, ring, arena, "step_ids", listed is self)
+
+    def _lists(self, schema: Schema) -> bool:
+        """Whether the ids of all steps are needed: asked for, or to fold windows by the discounts of steps."""
+        return self.step_ids or (schema.discount is not None and self.n_step > 1)
 
 
 class _Sequences(Compiled):

@@ -16,6 +16,7 @@ from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Schema
 from ._columns import Frames, check_reward, check_steps, lookback_of
+from ._discounts import bound
 from ._outputs import Outputs
 from ._protocol import Compiled, Item
 
@@ -32,6 +33,9 @@ class Transitions(Frozen, Item, kw_only=True):
     * `next_obs` the observation after step t+m-1, the final one if the episode ended there,
     * `discount` is `gamma**m`, or 0 if step t+m-1 terminated (or was truncated without a final observation),
     * `steps` is m, and `terminated` and `truncated` are those of step t+m-1.
+
+    With a field `discount` of the schema, `gamma * d[t+k]` takes the place of `gamma`: `reward` is the sum over k < m
+    of `r[t+k]` times the product over j < k of `gamma * d[t+j]`, and `discount` the product over all j < m.
 
     Every other field is the anchor's own. `chunk=True` is for policies that act in chunks: `action` is then
     `[B, n_step, ...]`, the actions of all steps of the window, and `mask`, bool `[B, n_step]`, says which of them are
@@ -94,7 +98,7 @@ class Transitions(Frozen, Item, kw_only=True):
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
         """Prepare to expand slots of `ring`."""
-        return _Transitions(self, schema, ring, arena)
+        return bound(_Transitions, self, schema, ring, arena)
 
 
 class _Transitions(Compiled):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,6 +41,8 @@ class ItemModel(Protocol):
 class TransitionsModel:
     """Windows of `n` steps, or fewer where the episode ends: the model of `relive.Transitions`.
 
+    A step's own discount is its extra `discount`.
+
     >>> TransitionsModel(n=3, gamma=0.9).starts
     1
     """
@@ -61,19 +64,20 @@ class TransitionsModel:
             successor = episode.final
         else:
             return None
+        factors = [self.gamma * float(step.extras.get("discount", 1.0)) for step in window]
         actions = [step.action for step in window] + [_zeros(first.action)] * (self.n - len(window))
         chunk = {"mask": np.arange(self.n) < len(window)} if self.chunk else {}
         return {
             "obs": first.obs,
             "action": stacked(actions) if self.chunk else first.action,
-            "reward": sum(self.gamma**k * step.reward for k, step in enumerate(window)),
+            **first.extras,
+            "reward": sum(math.prod(factors[:k]) * step.reward for k, step in enumerate(window)),
             "next_obs": last.obs if successor is None else successor,
-            "discount": 0.0 if last.terminated or successor is None else self.gamma ** len(window),
+            "discount": 0.0 if last.terminated or successor is None else math.prod(factors),
             "terminated": last.terminated,
             "truncated": last.truncated,
             "steps": len(window),
             **chunk,
-            **first.extras,
         }
 
 

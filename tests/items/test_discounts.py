@@ -1,0 +1,216 @@
+"""Steps that have discounts of their own, through everything that stores and folds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from local import local_shards
+
+import relive
+from relive._ring import kernels as _kernels
+from relive.testing._lives import BACK_ENDS
+from relive.testing.agreement import assert_same_batch
+
+F = relive.Field
+SCHEMA = relive.Schema(obs=F(), action=F(), discount=F())
+GAMMA, DURATIONS = 0.9, np.array([1.0, 3.0, 2.0, 5.0])
+native = pytest.mark.skipif(_kernels.active().__name__ != "relive._ring._native", reason="needs the extension")
+
+
+def steps(discount: Any, ended: str = "truncated") -> dict[str, Any]:
+    """Four steps of an episode, with rewards of 1."""
+    last = np.arange(4) == 3
+    flags = {"terminated": last & (ended == "terminated"), "truncated": last & (ended == "truncated")}
+    return {
+        "obs": np.arange(4.0), "action": np.zeros(4), "reward": np.ones(4), "next_obs": np.arange(1.0, 5.0),
+        "discount": discount, **flags,
+    }  # fmt: skip
+
+
+def made(n_step: int = 3, **choices: Any) -> relive.ReplayBuffer:
+    choices = {"item": relive.Transitions(n_step=n_step, gamma=GAMMA), "seed": 0, **choices}
+    return relive.ReplayBuffer(SCHEMA, 40, **choices)
+
+
+@pytest.mark.parametrize("kernels", BACK_ENDS)
+@pytest.mark.parametrize("several", [True, False])
+def test_actions_of_different_durations(kernels: str, several: bool) -> None:
+    """Durations of 1, 3 and 2: a reward of 1 + .9 + .9**4, and a discount of .9**6."""
+    with _kernels.use(kernels):
+        buffer, data = made(), steps(GAMMA ** (DURATIONS - 1))
+        if several:
+            buffer.extend(**data)
+        else:
+            for t in range(4):
+                buffer.add(**{name: values[t] for name, values in data.items()})
+        batch = buffer.read(range(4))
+    assert batch.reward == pytest.approx([2.5561, 1 + 0.9**3 + 0.9**5, 1 + 0.9**2, 1.0])
+    assert batch.discount == pytest.approx([0.9**6, 0.9**10, 0.9**7, 0.9**5])
+    assert batch.discount.dtype == batch.reward.dtype == np.float32
+    assert batch.steps.tolist() == [3, 3, 2, 1]
+    assert buffer.column("discount")[0, :4] == pytest.approx(GAMMA ** (DURATIONS - 1))
+
+
+def test_nothing_comes_behind_a_terminal_step_or_a_discount_of_zero() -> None:
+    buffer = made()
+    buffer.extend(**steps([1.0, 0.0, 1.0, 1.0], ended="terminated"))
+    batch = buffer.read(range(4))
+    assert batch.discount.tolist() == [0, 0, 0, 0]
+    assert batch.reward == pytest.approx([1.9, 1.0, 1.9, 1.0])
+    assert batch.terminated.tolist() == [False, True, True, True]
+
+
+def test_discounts_of_one_are_as_none() -> None:
+    """To rounding, whatever the item."""
+    plain = relive.Schema(obs=F(), action=F())
+    data = steps(np.ones(4))
+    for item in (
+        relive.Transitions(n_step=3, gamma=GAMMA),
+        relive.Transitions(gamma=0.0),
+        relive.Transitions(n_step=2, chunk=True),
+        relive.Sequences(3, n_step=2, gamma=GAMMA, step_ids=True),
+        relive.Sequences(2, burn_in=1, gamma=GAMMA, across_episodes=True),
+    ):
+        with_, without = (relive.ReplayBuffer(schema, 40, item=item, seed=0) for schema in (SCHEMA, plain))
+        for _ in range(3):
+            with_.extend(**data)
+            without.extend(**{name: value for name, value in data.items() if name != "discount"})
+        ours, theirs = with_.sample(20), without.sample(20)
+        assert ours.keys() == theirs.keys()
+        assert_same_batch(ours, theirs, rtol=1e-6)
+
+
+BAD = [-0.1, 1.1, np.nan, np.inf, 2]
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("several", [True, False])
+def test_other_discounts_are_refused(bad: float, several: bool) -> None:
+    buffer = made()
+    discount = np.array([1.0, bad, 0.5, 1.0])
+    data = steps(discount) if several else {name: values[1] for name, values in steps(discount).items()}
+    with pytest.raises(relive.SchemaError) as caught:
+        (buffer.extend if several else buffer.add)(**data)
+    more = " (1 of 4)" if several else ""
+    assert str(caught.value) == f"Expected discounts >= 0 and <= 1, got `{float(bad)}`{more} - at `$.discount`"
+    assert len(buffer) == 0
+
+
+def test_a_step_needs_one() -> None:
+    data = steps(np.ones(4))
+    del data["discount"]
+    with pytest.raises(relive.SchemaError, match=r"Expected a value, got nothing - at `\$.discount`"):
+        made().extend(**data)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [F(2), F((), "int64"), F((), "complex64"), F(every=1), F(stack=2), F(writable=True), {"a": F()}],
+    ids=repr,
+)
+def test_a_field_of_another_kind_is_refused(field: Any) -> None:
+    with pytest.raises(relive.SchemaError, match=r"\$.discount"):
+        relive.Schema(obs=F(), action=F(), discount=field)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
+def test_any_float_will_do(dtype: str) -> None:
+    schema = relive.Schema(obs=F(), action=F(), discount=F((), dtype))
+    buffer = relive.ReplayBuffer(schema, 40, item=relive.Transitions(n_step=2, gamma=0.5), seed=0)
+    buffer.extend(**steps([1.0, 0.5, 0.25, 0.125]))
+    assert buffer.read(range(4)).discount.tolist() == [0.125, 0.03125, 0.0078125, 0.0625]
+
+
+def test_schemas_from_spaces_and_examples() -> None:
+    spaces = pytest.importorskip("gymnasium.spaces")
+    schema = relive.Schema.from_spaces(spaces.Box(0, 1, (2,)), spaces.Discrete(2), discount=F())
+    assert schema.discount == F()
+    # A step of dm_env: its discount is a float, 0 in a terminal state.
+    like = relive.Schema.from_example({"obs": np.zeros(2, "float32"), "action": 1, "reward": 0.5, "discount": 1.0})
+    assert like == schema
+    assert relive.Schema(obs=F(), action=F()).discount is None
+
+
+def test_ids_of_steps_have_a_name_of_their_own() -> None:
+    schema = relive.Schema(obs=F(), action=F(), discount=F(), step_ids=F())
+    relive.ReplayBuffer(schema, 40, item=relive.Sequences(4))
+    relive.ReplayBuffer(schema, 40, item=relive.Transitions(n_step=3))
+    with pytest.raises(relive.ArgumentError, match="a schema without a field `step_ids`"):
+        relive.ReplayBuffer(schema, 40, item=relive.Sequences(4, n_step=2))
+
+
+def test_devices_refuse_them() -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(relive.ArgumentError, match="a schema without discounts of steps"):
+        relive.DeviceBuffer(SCHEMA, 40, device="cpu")
+
+
+def test_saves_have_them(tmp_path: Path) -> None:
+    buffer = made(sampler=relive.Prioritized())
+    for _ in range(3):
+        buffer.extend(**steps(GAMMA ** (DURATIONS - 1)))
+    buffer.save(tmp_path)
+    loaded = relive.load(tmp_path)
+    assert loaded.schema == SCHEMA
+    assert_same_batch(loaded.sample(20), buffer.sample(20))
+    longer = relive.load(tmp_path, item=relive.Sequences(3, n_step=2, gamma=GAMMA))
+    assert longer.read([0]).discount[0] == pytest.approx([0.9**4, 0.9**5, 0.9**7])
+
+
+@native
+def test_writers_and_readers_have_them(tmp_path: Path) -> None:
+    with made(num_envs=2, storage=relive.Mapped(tmp_path / "ring")) as buffer, buffer.writer([1]) as writer:
+        writer.extend(**steps(GAMMA ** (DURATIONS - 1)))
+        for bad in BAD:
+            with pytest.raises(relive.SchemaError, match="Expected discounts"):
+                writer.extend(**steps([1.0, bad, 1.0, 1.0]))
+        batch = buffer.sample(30)
+        with relive.open(tmp_path / "ring", seed=1) as reader:
+            assert_same_batch(reader.read(batch.ids), buffer.read(batch.ids))
+        first = batch.obs == 0
+        assert batch.discount[first] == pytest.approx([0.9**6] * first.sum())
+        assert writer.add(**{name: values[:1] for name, values in steps(np.ones(4)).items()}).shape == (1,)
+
+
+def test_limiters_and_mixtures_take_them() -> None:
+    limited = made(limiter=relive.RateLimiter(samples_per_insert=10.0, min_size=1, error_buffer=1e9))
+    with pytest.raises(relive.SchemaError, match="Expected discounts"):
+        limited.extend(**steps([1.0, -1.0, 1.0, 1.0]))
+    limited.extend(**steps(np.ones(4)))
+    other = made()
+    other.extend(**steps(np.zeros(4)))
+    with relive.Mixture(limited, other).prefetch(8) as batches:
+        batch = next(batches)
+    assert (batch.discount[:4] > 0.5).all()
+    assert not batch.discount[4:].any()
+
+
+def test_shards_fold_them() -> None:
+    item = relive.Sequences(3, n_step=2, gamma=GAMMA)
+    shards, _ = local_shards(SCHEMA, 400, num_envs=2, item=item, seed=3)
+    data = {name: np.stack([values] * 2) for name, values in steps(GAMMA ** (DURATIONS - 1)).items()}
+    with shards.writer() as writer:
+        writer.extend(**data)
+        with pytest.raises(relive.SchemaError, match="Expected discounts"):
+            writer.extend(**data | {"discount": data["discount"] - 1})
+    batch = shards.sample(20)
+    first = batch.obs[:, 0] == 0
+    assert first.any()
+    for row in np.flatnonzero(first):
+        assert batch.discount[row] == pytest.approx([0.9**4, 0.9**5, 0.9**7])
+        assert batch.reward[row] == pytest.approx([1.9, 1 + 0.9**3, 1 + 0.9**2])
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_comes_behind_a_window_does_not_matter() -> None:
+    """Infinite rewards of the next episode, which rows behind the window have."""
+    for item in (relive.Transitions(n_step=3, gamma=GAMMA), relive.Sequences(3, n_step=3, gamma=GAMMA)):
+        buffer, data = made(item=item), steps([0.0, 0.5, 0.0, 0.5], ended="terminated")
+        buffer.extend(**data)
+        buffer.extend(**data | {"reward": np.full(4, np.inf)})
+        batch = buffer.read([3])
+        assert batch.reward.ravel()[0] == 1.0
+        assert batch.discount.ravel()[0] == 0.0
