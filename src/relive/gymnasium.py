@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy import ndarray
 
+from ._adapters.holding import Held
 from ._base import check
 from ._base.nests import copied, taken, with_finals
 from ._base.types import Bool, Int64
+from ._buffer.arguments import lanes_of
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, MissingExtra, message
 
@@ -63,10 +65,16 @@ class Recorder:
         buffer: Where the steps go; its `num_envs` must be the environment's, 1 for a single one. A `relive.Writer`
             records from another process; one from `buffer.writer(env_ids)` claims its lanes at the first `reset`.
         autoreset_mode: For vector environments whose metadata do not name one; None otherwise.
+        hold: Whether steps are held until their episode is over: the next call of `step`, `reset` or `close` adds them,
+            unless `discard` drops them before. A reset in mid-episode adds what is held, and cuts the stream, as
+            without; `close` adds what is held of episodes under way. Until then the steps are in no draw and in no
+            save, and they take memory: for every environment as many steps as the longest episode has, each with its
+            `next_obs`. So bound episodes, for example with Gymnasium's `TimeLimit`. What is stored in the end is the
+            same as without, but episode after episode, so ids may be others.
 
     Attributes:
         ids: The ids of the steps that the last call of `step` stored, int64; fewer than lanes where some were only
-            reset.
+            reset. With `hold`, those of the episodes that the last call of `step`, `reset` or `close` added.
 
     Raises:
         ArgumentError: The environment is of another kind, the numbers of lanes differ, the autoreset mode is not known,
@@ -101,7 +109,12 @@ class Recorder:
     """
 
     def __new__(
-        cls, env: Any, buffer: ReplayBuffer | Writer, *, autoreset_mode: AutoresetMode | str | None = None
+        cls,
+        env: Any,
+        buffer: ReplayBuffer | Writer,
+        *,
+        autoreset_mode: AutoresetMode | str | None = None,
+        hold: bool = False,
     ) -> Recorder:
         """Choose the class that is a vector environment, or the one that is a single environment."""
         if cls is not Recorder:
@@ -109,7 +122,12 @@ class Recorder:
         return super().__new__(_SingleRecorder if _num_envs(env) is None else _VectorRecorder)
 
     def __init__(
-        self, env: Any, buffer: ReplayBuffer | Writer, *, autoreset_mode: AutoresetMode | str | None = None
+        self,
+        env: Any,
+        buffer: ReplayBuffer | Writer,
+        *,
+        autoreset_mode: AutoresetMode | str | None = None,
+        hold: bool = False,
     ) -> None:
         self.env, self.buffer = env, buffer
         lanes = _num_envs(env)
@@ -119,6 +137,7 @@ class Recorder:
             wanted = f"a buffer with num_envs={self._lanes}, as the environment has"
             raise ArgumentError(message(wanted, f"`{buffer.num_envs}`", "Recorder(buffer)"))
         self._mode = _vector_mode(env, autoreset_mode) if self._vector else _single_mode(env, autoreset_mode)
+        self._held = Held(buffer, self._lanes) if check.flag(hold, "Recorder(hold)") else None
         self._obs: Any = None  # None: never reset, or not known since something raised
         self._started = False
         self._ended: Int64 = _NO_IDS  # lanes that wait for a reset, ascending
@@ -145,6 +164,8 @@ class Recorder:
         if self._obs is None and not started.all():
             got = f"a mask for lanes `{np.flatnonzero(started).tolist()}`"
             raise ArgumentError(message("a reset of all lanes", got, "Recorder.reset", self._why_reset()))
+        if self._held is not None:
+            self.ids = self._held.commit()
         self._obs = None
         # A copy, since environments take `reset_mask` out of it, which wrappers around this one still look for.
         given: dict[str, Any] = {} if seed is None else {"seed": seed}
@@ -159,7 +180,7 @@ class Recorder:
         waiting, restarted = self._ended, started[self._ended]
         started[waiting] = False
         if started.any():  # these were in mid-episode
-            self.buffer.cut(self._named(np.flatnonzero(started)))
+            self._into.cut(self._named(np.flatnonzero(started)))
         self._ended = waiting[~restarted]
         self._obs, self._started = copied(obs), True
         return obs, info
@@ -209,8 +230,9 @@ class Recorder:
         before, waiting = own["_obs"], own["_ended"]
         if before is None or extras or len(waiting):
             self._require(extras)
+        own["ids"] = _NO_IDS if own["_held"] is None else own["_held"].commit()
         # Until `env.step` returns, the environment's observation is unknown, wherever an exception comes from.
-        own["_obs"], own["ids"], now = None, _NO_IDS, None
+        own["_obs"], now = None, None
         try:
             result: tuple[Any, Any, Any, Any, dict[str, Any]] = own["env"].step(action)
             if type(result) is not tuple or len(result) != 5:
@@ -225,18 +247,67 @@ class Recorder:
             if len(waiting) or extras:
                 fields = {"obs": before, "action": action, "reward": reward, "next_obs": obs}
                 flags = {"terminated": terminated, "truncated": truncated}
-                own["ids"] = self._store(waiting, {**fields, **flags, **extras})
+                ids = self._store(waiting, {**fields, **flags, **extras})
             else:  # the same, without the mappings
-                own["ids"] = own["buffer"].add(
+                ids = (own["_held"] or own["buffer"]).add(
                     obs=before, action=action, reward=reward, next_obs=obs, terminated=terminated, truncated=truncated
                 )
+            if own["_held"] is None:
+                own["ids"] = ids
         except BaseException:
-            self.buffer.cut(self._named(np.arange(self._lanes)))
+            self._into.cut(self._named(np.arange(self._lanes)))
             if now is not None:
                 self._ended, self._obs = waits, now
             raise
         own["_ended"], own["_obs"] = waits, now
         return result
+
+    def discard(self, env_ids: Any = None) -> int:
+        """Leave the episodes of all environments, or of `env_ids`, out of the buffer, as if they had never been.
+
+        These are the episodes that were under way, or ended, in the last `step`. What follows of one that is under way
+        is left out, too, up to its end or a reset. Episodes that have begun no step yet are not meant.
+
+        Args:
+            env_ids: Distinct numbers of environments, from 0; None for all.
+
+        Returns:
+            How many steps that were held are dropped.
+
+        Raises:
+            ArgumentError: The recorder holds no steps, or there is no such environment.
+
+        >>> import gymnasium, relive
+        >>> env = gymnasium.make("CartPole-v1")
+        >>> schema = relive.Schema.from_spaces(env.observation_space, env.action_space)
+        >>> recorder = Recorder(env, relive.ReplayBuffer(schema, 1000), hold=True)
+        >>> for spoilt in (True, False):
+        ...     over, _ = False, recorder.reset(seed=0)
+        ...     while not over:
+        ...         *_, terminated, truncated, _ = recorder.step(0)
+        ...         over = terminated or truncated
+        ...     if spoilt:
+        ...         dropped = recorder.discard()
+        >>> recorder.close()
+        >>> dropped == len(recorder.buffer) > 5
+        True
+        """
+        if self._held is None:
+            wanted, got = "a recorder that holds steps", "one that adds them at once"
+            raise ArgumentError(message(wanted, got, "Recorder.discard", "make it with `hold=True`"))
+        which = np.zeros(self._lanes, bool)
+        which[slice(None) if env_ids is None else lanes_of(env_ids, self._lanes)] = True
+        return self._held.discard(which)
+
+    def _finish(self) -> None:
+        """Add what is held of all episodes, also of those under way."""
+        if self._held is not None:
+            self.ids = self._held.commit(np.ones(self._lanes, bool))
+
+    @property
+    def _into(self) -> Any:
+        """What steps are given to."""
+        return self.buffer if self._held is None else self._held
 
     def _require(self, extras: dict[str, Any]) -> None:
         """Refuse a step before the first reset, a step of lanes that ended and were not reset, and taken names."""
@@ -268,15 +339,15 @@ class Recorder:
     def _store(self, waiting: Int64, fields: dict[str, Any]) -> Int64:
         """Store the step of all lanes but those that it only reset."""
         if not len(waiting):
-            return self.buffer.add(**fields)
+            return self._into.add(**fields)  # type: ignore[no-any-return]
         lanes = np.delete(np.arange(self._lanes), waiting)
         if not len(lanes):
             return _NO_IDS
-        return self.buffer.add(env_ids=self._named(lanes), **taken(fields, lanes, self._lanes))
+        return self._into.add(env_ids=self._named(lanes), **taken(fields, lanes, self._lanes))  # type: ignore[no-any-return]
 
     def _named(self, lanes: Int64) -> Int64:
         """What the buffer calls these lanes of the environment: a writer's are any of its buffer's."""
-        theirs = getattr(self.buffer, "env_ids", None)
+        theirs = None if self._held is not None else getattr(self.buffer, "env_ids", None)
         return lanes if theirs is None else np.asarray(theirs)[lanes]
 
 
@@ -305,10 +376,22 @@ class _SingleRecorder(Recorder, gymnasium.Wrapper[Any, Any, Any, Any]):
     """A recorder that is a `gymnasium.Wrapper`."""
 
     def __init__(
-        self, env: Any, buffer: ReplayBuffer | Writer, *, autoreset_mode: AutoresetMode | str | None = None
+        self,
+        env: Any,
+        buffer: ReplayBuffer | Writer,
+        *,
+        autoreset_mode: AutoresetMode | str | None = None,
+        hold: bool = False,
     ) -> None:
         gymnasium.Wrapper.__init__(self, env)
-        Recorder.__init__(self, env, buffer, autoreset_mode=autoreset_mode)
+        Recorder.__init__(self, env, buffer, autoreset_mode=autoreset_mode, hold=hold)
+
+    def close(self) -> None:
+        """Add what is held, and close the environment."""
+        try:
+            self._finish()
+        finally:
+            self.env.close()
 
     def set_wrapper_attr(self, name: str, value: Any, **choices: Any) -> bool:
         """Set an attribute of the wrapped environment: a recorder has none that would be set from outside."""
@@ -328,9 +411,14 @@ class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):  # type: ignore[misc]
     np_random, np_random_seed = _of_env("np_random"), _of_env("np_random_seed")
 
     def __init__(
-        self, env: Any, buffer: ReplayBuffer | Writer, *, autoreset_mode: AutoresetMode | str | None = None
+        self,
+        env: Any,
+        buffer: ReplayBuffer | Writer,
+        *,
+        autoreset_mode: AutoresetMode | str | None = None,
+        hold: bool = False,
     ) -> None:
-        super().__init__(env, buffer, autoreset_mode=autoreset_mode)
+        super().__init__(env, buffer, autoreset_mode=autoreset_mode, hold=hold)
         # Wrappers around this one read the mode here, also where it was stated.
         self.metadata = {**_metadata(env), "autoreset_mode": self._mode}
         self.num_envs = self._lanes
@@ -343,7 +431,10 @@ class _VectorRecorder(Recorder, VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         return self.env.render()
 
     def close(self, **choices: Any) -> None:
-        self.env.close(**choices)
+        try:
+            self._finish()
+        finally:
+            self.env.close(**choices)
 
     def __del__(self) -> None:
         """Leave the environment open: its owner may still use it."""

@@ -21,12 +21,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import relive
 import relive.gymnasium
+from relive._adapters import holding
 from relive.errors import ArgumentError, ReliveError, StaleId
 from relive.gymnasium import Recorder
 
 LANES, ROWS, N, GAMMA = 2, 60, 3, 0.5
 MODES = [*AutoresetMode, None]  # None: a single environment
-FILES = (relive.gymnasium.__file__, relive._base.nests.__file__)
+FILES = (relive.gymnasium.__file__, relive._base.nests.__file__, holding.__file__)
 
 
 class Blind(Counting):
@@ -68,7 +69,7 @@ class Fragile(relive.ReplayBuffer):
 class World:
     """A recorder, and a driver that goes on after whatever was raised."""
 
-    def __init__(self, mode: AutoresetMode | None, sees: bool) -> None:
+    def __init__(self, mode: AutoresetMode | None, sees: bool, hold: bool = False) -> None:
         self.mode, self.lanes = mode, LANES if mode else 1
         self.envs = [Blind(i, sees) for i in range(self.lanes)]
         env: Any = SyncVectorEnv([lambda e=e: e for e in self.envs], autoreset_mode=mode) if mode else self.envs[0]
@@ -76,7 +77,7 @@ class World:
         schema = relive.Schema(obs=relive.Field(3), action=relive.Field(1), where=where)
         item, sampler = relive.Transitions(n_step=N, gamma=GAMMA), relive.Prioritized()
         self.buffer = Fragile(schema, ROWS * self.lanes, num_envs=self.lanes, item=item, sampler=sampler, seed=0)
-        self.recorder = Recorder(env, self.buffer)
+        self.recorder = Recorder(env, self.buffer, hold=hold)
         self.over = np.zeros(self.lanes, bool)
         self.recorder.reset(seed=0)
 
@@ -110,6 +111,7 @@ class World:
 
     def check(self, faulty: set[tuple[int, int, int]]) -> int:
         """Every item is one that was lived; windows end early only at the faulty steps. Return how many there are."""
+        self.recorder.close()  # adds what is held
         count = 0
         for number in range(ROWS * self.lanes):
             try:
@@ -172,6 +174,34 @@ FAULTS: dict[str, Callable[[World], None]] = {
 }
 
 
+HELD = [
+    "the environment", "an action that float32 cannot hold", "a float for an integer extra",
+    "a priority that is not a number", "an extra that the schema does not have",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name if mode else "single")
+@pytest.mark.parametrize("name", HELD)
+def test_held_steps_are_cut_at_a_fault_too(name: str, mode: AutoresetMode | None) -> None:
+    """All that came before it reaches the buffer then, and nothing joins it."""
+    for before in some(range(12), 5):
+        buffers = []
+        for hold in (False, True):
+            world = World(mode, False, hold)
+            world.play(before)
+            if world.over.any() and mode in (None, AutoresetMode.DISABLED):
+                world.reset_those_that_ended()
+            faulty = set(world.now())
+            with pytest.raises((ReliveError, KeyboardInterrupt)):
+                FAULTS[name](world)
+            world.play(8)
+            assert world.check(faulty) > 0
+            buffers.append(world.buffer)
+        assert buffers[0].stats().cuts == buffers[1].stats().cuts
+        for path in ("ids", "obs", "action", "reward", "where", "terminated", "truncated"):
+            np.testing.assert_array_equal(buffers[0].column(path), buffers[1].column(path))
+
+
 @pytest.mark.parametrize(("place", "sees"), pairs(product(FAULTS, MODES), [False, True, True]), ids=str)
 def test_what_comes_after_a_fault_joins_nothing(place: tuple[str, AutoresetMode | None], sees: bool) -> None:
     name, mode = place
@@ -228,13 +258,14 @@ class Interrupt:
         return self
 
 
+@pytest.mark.parametrize("hold", [False, True])
 @pytest.mark.parametrize("mode", some(MODES, 2), ids=lambda mode: mode.name if mode else "single")
-def test_an_interrupt_at_any_instruction_joins_nothing(mode: AutoresetMode | None) -> None:
+def test_an_interrupt_at_any_instruction_joins_nothing(mode: AutoresetMode | None, hold: bool) -> None:
     """In a step in mid-episode, and in one where an episode ends."""
-    for before, stride in ((1, 5), (2, 13)):
+    for before, stride in ((2, 31), (3, 43)) if hold else ((1, 5), (2, 13)):
         at = 1
         while True:
-            world, interrupt = World(mode, sees=False), Interrupt(at)
+            world, interrupt = World(mode, sees=False, hold=hold), Interrupt(at)
             world.play(before)
             if world.over.any() and mode in (None, AutoresetMode.DISABLED):
                 world.reset_those_that_ended()

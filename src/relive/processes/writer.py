@@ -27,6 +27,7 @@ from ._description import CHOICES, BufferDescription
 from .joint import Joint as JointAccess
 
 if TYPE_CHECKING:
+    from .._flow.limiter import RateLimiter
     from ..schema import Schema
 
 _Self = TypeVar("_Self", bound="Writer")
@@ -93,6 +94,11 @@ class Writer:
     def schema(self) -> Schema:
         """The schema of a step."""
         return self._open().about.schema
+
+    @property
+    def limiter(self) -> RateLimiter | None:
+        """The rules by which it waits; None: it never does."""
+        return self._open().about.limiter
 
     @property
     def env_ids(self) -> tuple[int, ...]:

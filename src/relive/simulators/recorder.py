@@ -48,6 +48,7 @@ class Recorder:
         buffer: Where the steps go.
         autoreset_mode: For environments that do not name one; None otherwise.
         simulator: A subclass of `Simulator` for environments of another form; None: the one that fits.
+        hold: False; `relive.gymnasium.Recorder` can hold steps until their episode is over.
 
     Attributes:
         ids: The ids of the steps that the last call of `step` stored, int64 `[L]`, -1 for lanes left out; None before
@@ -82,8 +83,20 @@ class Recorder:
     """
 
     def __init__(
-        self, env: Any, buffer: DeviceBuffer, *, autoreset_mode: Any = None, simulator: type[Simulator] | None = None
+        self,
+        env: Any,
+        buffer: DeviceBuffer,
+        *,
+        autoreset_mode: Any = None,
+        simulator: type[Simulator] | None = None,
+        hold: bool = False,
     ) -> None:
+        if hold:
+            wanted, remedy = (
+                "steps that are added at once",
+                "use `relive.gymnasium.Recorder`",
+            )
+            raise ArgumentError(message(wanted, "`hold=True`", "Recorder(hold)", remedy))
         kind = simulator or kind_of(env)
         if kind is None:
             wanted = "an environment with `num_envs`, or one of MuJoCo Playground's"
