@@ -24,6 +24,7 @@ KEYWORDS = {
     "docs/gpu": ["GPU", "Isaac Lab"],
     "docs/lerobot": ["LeRobot"],
     "docs/processes": ["shared memory"],
+    "docs/recipes": ["DataLoader", "Graph"],
     "docs/saving": ["crash", "save"],
     "docs/sequences": ["frame stack", "R2D2"],
     "docs/stable-baselines3": ["Stable-Baselines3"],

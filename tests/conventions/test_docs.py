@@ -39,6 +39,7 @@ EXAMPLES: dict[str, list[str] | None] = {
 # Pages and examples whose code needs a library that may not be there.
 NEEDED = {
     "lerobot.md": "torch",
+    "recipes.md": "torch",
     "reaching_sb3.py": "stable_baselines3",
     "stable-baselines3.md": "stable_baselines3",
 }

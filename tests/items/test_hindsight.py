@@ -232,8 +232,8 @@ REFUSED = {
     ),
     "Expected numbers of shape `(20,)`, one reward a step, got `float64` of shape `(20, 3)` - at "
     "`Hindsight(reward)`": lambda: spoilt().sample(20),
-    "Expected a function of achieved goals, desired goals and extras, got `True` - at `Hindsight(ter": lambda: H(
-        reward=distance, terminated=True
+    "Expected a function of achieved goals, desired goals and extras, got `False` - at `Hindsight(ter": lambda: H(
+        reward=distance, terminated=False
     ),
     "Expected bools of shape `(20,)`, one a step, got `bool` of shape `()` - at `Hindsight(te": lambda: spoilt(
         reward=distance, terminated=lambda achieved, desired, info: False

@@ -105,8 +105,8 @@ class Hindsight(Frozen, Item, kw_only=True):
     def __post_init__(self) -> None:
         if not isinstance(self.item, Transitions):
             raise ArgumentError(message("`Transitions(...)`", f"`{self.item!r}`", "Hindsight(item)"))
-        for name, function in (("reward", self.reward), ("terminated", self.terminated or self.reward)):
-            if not callable(function):
+        for name, function in (("reward", self.reward), ("terminated", self.terminated)):
+            if not callable(function) and (name == "reward" or function is not None):
                 wanted = "a function of achieved goals, desired goals and extras"
                 raise ArgumentError(message(wanted, f"`{function!r}`", f"Hindsight({name})"))
         for name in ("achieved", "desired"):
