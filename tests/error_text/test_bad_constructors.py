@@ -91,9 +91,9 @@ SCHEMAS = [
     ("Schema, extra called truncated", SchemaError, lambda b: relive.Schema(obs=F(), action=F(), truncated=F()),
      "Expected a field name that is free, got `truncated` - at `$.truncated`: relive gives that name a meaning "
      "of its own; choose another"),
-    ("Schema, extra called discount", SchemaError, lambda b: relive.Schema(obs=F(), action=F(), discount=F()),
-     "Expected a field name that is free, got `discount` - at `$.discount`: relive gives that name a meaning of"
-     " its own; choose another"),
+    ("Schema, discount of two numbers", SchemaError, lambda b: relive.Schema(obs=F(), action=F(), discount=F(2)),
+     "Expected a `Field` of one floating number, which is not written later, got `Field((2,), 'float32')` - at "
+     "`$.discount`"),
     ("Schema, extra called weights", SchemaError, lambda b: relive.Schema(obs=F(), action=F(), weights=F()),
      "Expected a field name that is free, got `weights` - at `$.weights`: relive gives that name a meaning of "
      "its own; choose another"),
