@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import relive
 from relive import Mixture
+from relive._ring import kernels
 from relive.trajectories import Prefetch, TrajectoryReplayBuffer
 
 SCHEMA = relive.Schema(obs=relive.Field(), action=relive.Field())
@@ -83,9 +84,6 @@ def test_every_buffer_is_less_than_a_row_from_its_share(parts: list[int], n: int
     for share, found in zip(exact, rows, strict=True):
         assert abs(found - n * share) < 1
         assert (n * share).denominator > 1 or found == n * share
-
-
-TEN = Mixture(Counting(0), Counting(1), Counting(2), shares=(0.5, 0.3, 0.2))
 
 
 @pytest.mark.parametrize(
@@ -270,6 +268,7 @@ def test_leaving_a_prefetch_ends_the_wait_for_a_limiter() -> None:
     assert limited.stats().drawn == 30
 
 
+@pytest.mark.skipif("_native" not in kernels.active().__name__, reason="several processes need the extension")
 def test_a_reader_of_shared_memory_mixes() -> None:
     storage = relive.Shared()
     with made(1.0, storage=storage), relive.open(storage.address, seed=5) as reader:
