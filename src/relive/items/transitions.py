@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._base import check
+from .._base.forks import importing
 from .._base.frozen import Frozen
 from .._base.memory import Arena
 from .._base.nests import nested
@@ -16,7 +17,6 @@ from .._ring.ring import Ring
 from ..errors import ArgumentError, message
 from ..schema import Schema
 from ._columns import Frames, check_reward, check_steps, lookback_of
-from ._discounts import bound
 from ._outputs import Outputs
 from ._protocol import Compiled, Item
 
@@ -98,6 +98,11 @@ class Transitions(Frozen, Item, kw_only=True):
 
     def bind(self, schema: Schema, ring: Ring, arena: Arena) -> Expander:
         """Prepare to expand slots of `ring`."""
+        if schema.discount is None:
+            return _Transitions(self, schema, ring, arena)
+        with importing:
+            from ._discounts import bound
+
         return bound(_Transitions, self, schema, ring, arena)
 
 
