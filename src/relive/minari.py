@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from ._adapters.episodes import episodes
-from ._adapters.offline import columns_of_arrays, columns_of_episodes
+from ._adapters.offline import columns_of_arrays, columns_of_episodes, infos_of
 from ._base.extras import needs
-from ._base.nests import mapped, zipped
+from ._base.narrow import kind_of
+from ._base.nests import mapped, paths, zipped
 from ._base.types import Array
 from ._schema.fields import Field, Tree
+from ._schema.spaces import floating
 from .buffer import ReplayBuffer
 from .errors import ArgumentError, ReliveWarning, event, message
 from .items import Item
@@ -30,6 +32,7 @@ def from_minari(
     sampler: Sampler | None = None,
     seed: int | np.random.Generator | None = None,
     float_dtype: Any = "float32",
+    extras: Iterable[str] | None = None,
 ) -> ReplayBuffer:
     """Make a buffer of every step of a Minari data set.
 
@@ -39,6 +42,9 @@ def from_minari(
         sampler: As in `ReplayBuffer`.
         seed: As in `ReplayBuffer`.
         float_dtype: How floating-point observations and actions are stored; None: as the data set's spaces say.
+            Rewards are at least `float32`; with None they have the data set's floating dtype.
+        extras: Names of infos to keep, paths separated by slashes: what `step` returned with each step. None: none,
+            and a warning names those that the data set has.
 
     Returns:
         A buffer with one lane. It holds the data set's `total_steps`, and a row more for each episode, for the final
@@ -47,7 +53,8 @@ def from_minari(
     An episode without an end flag is cut after its last step, which bootstraps from the final observation.
 
     Raises:
-        SchemaError: The data set has spaces that no schema has, such as `Text`, or values that do not fit its spaces.
+        SchemaError: The data set has spaces that no schema has, such as `Text`, or values that do not fit its spaces;
+            an episode lacks an info of `extras`.
         ArgumentError: `dataset` is no data set.
         MissingExtra: Minari is not installed.
 
@@ -60,21 +67,31 @@ def from_minari(
     if not all(hasattr(found, name) for name in ("iterate_episodes", "observation_space", "total_steps")):
         wanted = "a `minari.MinariDataset`, or the id of one"
         raise ArgumentError(message(wanted, f"`{type(dataset).__name__}`", "from_minari(dataset)"))
-    schema = Schema.from_spaces(found.observation_space, found.action_space, float_dtype=float_dtype)
     rows = max(1, int(found.total_steps) + int(found.total_episodes))
-    buffer = ReplayBuffer(schema, rows, item=item, sampler=sampler, seed=seed)
-    for episode in found.iterate_episodes():
-        if len(episode.rewards):
-            steps = {
-                "obs": mapped(lambda values: values[:-1], episode.observations),
-                "next_obs": mapped(lambda values: values[1:], episode.observations),
-                "action": episode.actions,
-                "reward": np.asarray(episode.rewards, np.float32),
-                "terminated": np.asarray(episode.terminations, bool),
-                "truncated": np.asarray(episode.truncations, bool),
-            }
-            buffer.extend(**steps)
-            buffer.cut()
+    spaces, kept, buffer = (found.observation_space, found.action_space), tuple(extras or ()), None
+    for number, episode in enumerate(found.iterate_episodes()):
+        if not len(episode.rewards):
+            continue
+        steps = {
+            "obs": mapped(lambda values: values[:-1], episode.observations),
+            "next_obs": mapped(lambda values: values[1:], episode.observations),
+            "action": episode.actions,
+            "reward": np.asarray(episode.rewards),
+            "terminated": np.asarray(episode.terminations, bool),
+            "truncated": np.asarray(episode.truncations, bool),
+            **infos_of(episode.infos or {}, kept, len(episode.rewards), f"$[{number}].infos"),
+        }
+        if buffer is None:
+            if extras is None and episode.infos:
+                _notice(["/".join(path) for path, _ in paths(episode.infos)], "from_minari(dataset)")
+            further = {name: steps[name] for name in ("reward", *{part.split("/")[0] for part in kept})}
+            schema = Schema.from_spaces(*spaces, float_dtype=float_dtype, **_fields(further, float_dtype))
+            buffer = ReplayBuffer(schema, rows, item=item, sampler=sampler, seed=seed)
+        buffer.extend(**steps)
+        buffer.cut()
+    if buffer is None:
+        schema = Schema.from_spaces(*spaces, float_dtype=float_dtype)
+        buffer = ReplayBuffer(schema, rows, item=item, sampler=sampler, seed=seed)
     return buffer
 
 
@@ -87,7 +104,7 @@ def from_arrays(
     terminals: str = "terminals",
     timeouts: str | None = "timeouts",
     next_observations: str | None = None,
-    extras: Iterable[str] = (),
+    extras: Iterable[str] | None = None,
     item: Item | None = None,
     sampler: Sampler | None = None,
     seed: int | np.random.Generator | None = None,
@@ -108,11 +125,13 @@ def from_arrays(
             states or where `next_observations` say so.
         next_observations: The name of the observations after each step; None: those under `"next_observations"` if
             there are some, else the following step's observations.
-        extras: Names of further arrays to keep, one entry per step.
+        extras: Names of further arrays to keep, one entry per step; paths are separated by slashes. None: none, and a
+            warning names those that the data have.
         item: As in `ReplayBuffer`.
         sampler: As in `ReplayBuffer`.
         seed: As in `ReplayBuffer`.
-        float_dtype: How floating-point arrays are stored; None: in their own dtype. Rewards are `float32`.
+        float_dtype: How floating-point arrays are stored; None: in their own dtype. Rewards that are
+            no floats become `float32`, and so do rewards where this is a narrower dtype.
 
     Returns:
         A buffer with one lane that holds every step, and a row more for each final observation.
@@ -123,8 +142,12 @@ def from_arrays(
     is no step here; `is_terminal` there says how the step before it ended. An episode of a list that does not end in a
     terminal state is truncated.
 
+    An array with the name of an end, a successor or a reward (`dones`, `masks`, `next_obs`, `sparse_rewards`, ...) that
+    nothing takes is refused: it could change every target. `extras` has those that are to be kept beside.
+
     Raises:
-        SchemaError: A name is missing, or arrays do not have one entry per step.
+        SchemaError: A name is missing, which in episodes holds for one that was given; arrays do not have one entry per
+            step; a flag is neither 0 nor 1; or nothing takes an array with the name of an end, a successor or a reward.
         ArgumentError: `data` is neither of both, or has no steps.
 
     >>> import numpy as np
@@ -143,17 +166,20 @@ def from_arrays(
         "next_obs": next_observations,
     }
     if isinstance(data, Mapping):
-        parts = [columns_of_arrays(data, names, tuple(extras), float_dtype)]
+        parts = [columns_of_arrays(data, names, tuple(extras or ()))]
     elif isinstance(data, Iterable) and not isinstance(data, str | bytes):
-        parts = columns_of_episodes(data, names, tuple(extras), float_dtype)
+        parts = columns_of_episodes(data, names, tuple(extras or ()))
     else:
         wanted = "a mapping of names to arrays, or a list of episodes"
         raise ArgumentError(message(wanted, f"`{type(data).__name__}`", "from_arrays(data)"))
     parts = [part for part in parts if part.count]
     if not parts:
         raise ArgumentError(message("at least one step", "none", "from_arrays(data)"))
-    tree = mapped(lambda values: Field(values.shape[1:], values.dtype), parts[0].fields)
-    schema = Schema(**{name: field for name, field in tree.items() if name not in ("terminated", "truncated")})
+    left_out = sorted({name for part in parts for name in part.left_out})
+    if extras is None and left_out:
+        _notice(left_out, "from_arrays(data)")
+    stored = {name: values for name, values in parts[0].fields.items() if name not in ("terminated", "truncated")}
+    schema = Schema(**_fields(stored, float_dtype))
     rows = sum(part.count + part.boundaries for part in parts)
     buffer = ReplayBuffer(schema, rows, item=item, sampler=sampler, seed=seed)
     for part in parts:
@@ -249,6 +275,27 @@ def _environment(env: Any) -> Any:
     import gymnasium
 
     return env if hasattr(env, "observation_space") else gymnasium.make(env)
+
+
+def _notice(names: list[str], at: str) -> None:
+    listed = ", ".join(f"`{name}`" for name in names)
+    remedy = f'`extras=["{names[0]}"]` stores it as a further field, and `extras=()` says that all are left out'
+    warnings.warn(event(f"Left out {listed}", at, remedy), ReliveWarning, stacklevel=3)
+
+
+def _fields(steps: Mapping[str, Any], float_dtype: Any) -> dict[str, Any]:
+    """Fields for arrays `[N, ...]`: floats as `float_dtype` says, rewards at least float32."""
+    stored = None if float_dtype is None else floating(float_dtype)
+
+    def field(values: Array) -> Field:
+        floats = stored is not None and kind_of(values.dtype) == "f"
+        return Field(values.shape[1:], stored if floats else values.dtype)
+
+    def reward(values: Array) -> Field:
+        kept = kind_of(values.dtype) == "f" and (stored is None or stored.itemsize >= 4)
+        return field(values) if kept else Field(values.shape[1:])
+
+    return {name: mapped(reward if name == "reward" else field, value) for name, value in steps.items()}
 
 
 def _rows(value: Any, rows: slice) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +199,43 @@ def test_what_is_no_data_set_or_buffer_is_refused() -> None:
     empty = relive.ReplayBuffer(relive.Schema(obs=relive.Field(), action=relive.Field()), 10)
     with pytest.raises(relive.ArgumentError, match="with at least one step, got an empty one"):
         to_minari(empty, "tests/none-v0")
+
+
+def with_infos(*lengths: int, name: str = "success") -> Any:
+    """A data set with an info more than steps, the reset's, as Minari's collector records them."""
+    parts = []
+    for number, length in enumerate(lengths):
+        obs = np.arange(length + 1, dtype=np.float32)[:, None]
+        infos = {name: np.arange(length + 1) / 2.0, "deep": {"qpos": obs + number}}
+        flags = {"terminations": np.arange(length) == length - 1, "truncations": np.zeros(length, bool)}
+        columns = {"observations": obs, "actions": np.zeros(length, np.int64), "rewards": np.full(length, 1e-300)}
+        parts.append(minari.data_collector.EpisodeBuffer(id=number, **columns, **flags, infos=infos))
+    spaces = {"observation_space": gymnasium.spaces.Box(-9, 99, (1,)), "action_space": gymnasium.spaces.Discrete(2)}
+    return minari.create_dataset_from_buffers("tests/infos-v0", parts, **spaces)
+
+
+def test_infos_are_named_and_can_be_kept() -> None:
+    dataset = with_infos(3, 1)
+    with pytest.warns(relive.ReliveWarning, match=r"Left out `deep/qpos`, `success` - .*`extras=\(\)` says"):
+        assert len(from_minari(dataset)) == 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_minari(dataset, extras=())
+        buffer = from_minari(dataset, extras=["success", "deep/qpos"])
+    batch = everything(buffer)
+    assert batch.success.tolist() == [0.5, 1.0, 1.5, 0.5]  # what `step` returned, not `reset`
+    assert batch.deep.qpos[:, 0].tolist() == [1, 2, 3, 2]
+    with pytest.raises(relive.SchemaError, match="an array `deep/qvel`, got `deep`, `success` - at"):
+        from_minari(dataset, extras=["deep/qvel"])
+
+
+def test_rewards_have_the_dtype_that_was_asked_for() -> None:
+    dataset = with_infos(3)
+    assert from_minari(dataset, extras=(), float_dtype=None).column("reward").max() == 1e-300
+    assert from_minari(dataset, extras=()).schema.reward == relive.Field()
+
+
+def test_the_extra_brings_what_minari_imports_and_does_not_require() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = project["optional-dependencies"]["minari"]
+    assert any(name.startswith("pillow") for name in wanted)  # both of its storages import PIL

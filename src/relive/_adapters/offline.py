@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from .._base.narrow import kind_of
-from .._base.nests import leaves, mapped
+from .._base.nests import leaves, mapped, nested, paths
 from .._base.types import Array, Bool
 from ..errors import ReliveWarning, SchemaError, message
+from .names import remedy_for, role_of, unused
 
 _CHUNK = 1 << 16  # rows that are compared at once
-# Other names under which episodes have the same, in the order in which they are looked for.
+# The default names, and others under which episodes have the same, in the order in which they are looked for.
 _ALSO = {
     "obs": ("observations", "observation", "obs"),
     "action": ("actions", "action"),
@@ -24,6 +26,9 @@ _ALSO = {
     "truncated": ("timeouts", "truncations", "truncated"),
     "next_obs": ("next_observations",),
 }
+_ARGUMENTS = {field: also[0] for field, also in _ALSO.items()}
+_RLDS = ("is_first", "is_last", "discount")  # of RLDS, which says the same thrice
+_WITH_ARTICLE = {"end": "an end", "reward": "a reward", "successor": "a successor"}
 Names = Mapping[str, str | None]
 
 
@@ -34,10 +39,12 @@ class Columns:
     Attributes:
         fields: `obs`, `action`, `reward`, `terminated`, `truncated` and extras.
         next_obs: Observations after each step, as `obs` nested; None: the following step's.
+        left_out: The names of arrays that nothing takes.
     """
 
     fields: dict[str, Any]
     next_obs: Any = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -60,82 +67,160 @@ class Columns:
         return int(ends.sum())
 
 
-def columns_of_arrays(data: Mapping[str, Any], names: Names, extras: Sequence[str], float_dtype: Any) -> Columns:
+def columns_of_arrays(data: Mapping[str, Any], names: Names, extras: Sequence[str]) -> Columns:
     """Flat arrays, as D4RL has them.
 
     Raises:
-        SchemaError: A name is missing, or an array does not have one entry per step.
+        SchemaError: A name is missing, an array does not have one entry per step, or one that nothing takes has the
+            name of an end, a successor or a reward.
     """
-    fields = {name: _tree(data, str(names[name]), float_dtype) for name in ("obs", "action")}
-    fields["reward"] = _flat(data, str(names["reward"]), np.float32)
-    fields["terminated"] = _flat(data, str(names["terminated"]), bool)
-    given = names["next_obs"] or ("next_observations" if "next_observations" in data else None)
-    next_obs = None if given is None else _tree(data, given, float_dtype)
-    if names["truncated"] is not None and names["truncated"] in data:
-        fields["truncated"] = _flat(data, str(names["truncated"]), bool)
+    found = _found(data, names, "$", flat=True)
+    left_out = _left_out(data, {*found.values(), *extras}, "$", flat=True)
+    fields = {name: _tree(data, str(found[name])) for name in ("obs", "action")}
+    fields["reward"] = _flat(data, str(found["reward"]))
+    fields["terminated"] = _flags(data, str(found["terminated"]))
+    next_obs = None if found["next_obs"] is None else _tree(data, found["next_obs"])
+    if found["truncated"] is not None:
+        fields["truncated"] = _flags(data, found["truncated"])
     else:
         if names["truncated"] is not None and next_obs is None:
             remedy = "`timeouts=None` if all episodes end in terminal states; they are taken for such"
             text = message(f"an array `{names['truncated']}`, or `next_observations`", _known(data), "$", remedy)
             warnings.warn(text, ReliveWarning, stacklevel=3)
         fields["truncated"] = np.zeros(len(fields["reward"]), bool)
-    fields |= {name: _tree(data, name, float_dtype) for name in extras}
-    return _checked(Columns(fields, next_obs))
+    return _checked(Columns(fields | _extras(data, extras), next_obs, left_out))
 
 
-def columns_of_episodes(data: Iterable[Any], names: Names, extras: Sequence[str], float_dtype: Any) -> list[Columns]:
+def columns_of_episodes(data: Iterable[Any], names: Names, extras: Sequence[str]) -> list[Columns]:
     """Episodes, each a mapping of arrays or a list of steps; RLDS has either under `"steps"`.
 
     Raises:
         SchemaError: As in `columns_of_arrays`.
     """
-    return [_episode(episode, names, extras, float_dtype, f"$[{number}]") for number, episode in enumerate(data)]
+    return [_episode(episode, names, extras, f"$[{number}]") for number, episode in enumerate(data)]
 
 
-def _episode(episode: Any, names: Names, extras: Sequence[str], float_dtype: Any, at: str) -> Columns:
+def _episode(episode: Any, names: Names, extras: Sequence[str], at: str) -> Columns:
+    beside: tuple[str, ...] = ()
     if isinstance(episode, Mapping) and "steps" in episode:
+        beside = _left_out(episode, {"steps"}, at)
         episode = episode["steps"]
     if not isinstance(episode, Mapping):
         episode = _stacked([*episode], at)
-
-    def name_of(field: str) -> str | None:
-        wanted = names[field]
-        return next((name for name in (wanted, *_ALSO[field]) if name is not None and name in episode), None)
-
-    found = {field: name_of(field) for field in names}
-    for field in ("obs", "action", "reward"):
-        if found[field] is None:
-            raise SchemaError(message(f"an array `{names[field]}` in an episode", _known(episode), at))
-    obs, action = (_tree(episode, str(found[field]), float_dtype, at) for field in ("obs", "action"))
-    reward = _flat(episode, str(found["reward"]), np.float32, at)
-    fields = {"obs": obs, "action": action, "reward": reward}
-    fields |= {name: _tree(episode, name, float_dtype, at) for name in extras}
+    found = _found(episode, names, at)
+    says = {name: _flat(episode, name, at) for name in _RLDS if name in episode}
+    left_out = _left_out(episode, {*found.values(), *extras, *says}, at)
+    obs, action = (_tree(episode, str(found[field]), at) for field in ("obs", "action"))
+    fields = {"obs": obs, "action": action, "reward": _flat(episode, str(found["reward"]), at)}
+    fields |= _extras(episode, extras, at)
     observed, steps = len(leaves(obs)[0]), len(leaves(action)[0])
     # RLDS: the last entry is an observation whose action and reward mean nothing.
-    is_last = _flat(episode, "is_last", bool, at) if "is_last" in episode else np.zeros(observed, bool)
-    count = steps - 1 if steps == observed and steps and bool(is_last[-1]) else steps
-    terminated = _ends(episode, found["terminated"], count, at)
-    truncated = _ends(episode, found["truncated"], count, at)
+    alone = steps == observed and "is_last" in says and bool(says["is_last"][-1:].any())
+    count = steps - 1 if alone else steps
+    terminated, truncated = (_ends(episode, found[name], count, at) for name in ("terminated", "truncated"))
+    _agree({name: values for name, values in says.items() if name not in found.values()}, terminated, count, at)
     if count:
-        truncated[-1] |= not terminated[-1]
-    fields |= {"terminated": terminated, "truncated": truncated}
-    next_obs = None
-    if found["next_obs"] is not None:
-        next_obs = mapped(lambda values: values[:count], _tree(episode, found["next_obs"], float_dtype, at))
+        truncated[-1:] |= ~terminated[-1:]
+    if alone:
+        fields = {name: _first(value, count) for name, value in fields.items()}
+    next_obs = None if found["next_obs"] is None else _tree(episode, found["next_obs"], at)
+    if next_obs is not None and alone:
+        next_obs = _first(next_obs, count)
     elif observed == count + 1:
-        next_obs = mapped(lambda values: values[1:], obs)
-    shortened = {name: mapped(lambda values: values[:count], value) for name, value in fields.items()}
-    return _checked(Columns(shortened, next_obs), at)
+        after, fields["obs"] = mapped(lambda values: values[1:], obs), _first(obs, count)
+        next_obs = after if next_obs is None else _known_last(next_obs, after, str(found["next_obs"]), at)
+    fields |= {"terminated": terminated, "truncated": truncated}
+    return _checked(Columns(fields, next_obs, (*beside, *left_out)), at)
+
+
+def _found(data: Mapping[str, Any], names: Names, at: str, flat: bool = False) -> dict[str, str | None]:
+    """The name of each field in `data`; one that the caller gave has to be there."""
+    found: dict[str, str | None] = {}
+    for field, wanted in names.items():
+        default = wanted == _ARGUMENTS[field] or (field == "next_obs" and wanted is None)
+        known = _ALSO[field][: 1 if flat else None] if default else (wanted,)
+        found[field] = next((name for name in known if name is not None and _value(data, name) is not None), None)
+        needed = field in ("obs", "action", "reward") or (flat and field == "terminated")
+        if found[field] is None and wanted is not None and (needed or not default):
+            place = "" if flat else " in an episode"
+            remedy = f'`{_ARGUMENTS[field]}="NAME"` says which array it is'
+            raise SchemaError(message(f"an array `{wanted}`{place}", _known(data), at, remedy if default else None))
+    return found
+
+
+def _left_out(data: Mapping[str, Any], used: set[Any], at: str, flat: bool = False) -> tuple[str, ...]:
+    """The names of arrays that nothing takes.
+
+    Raises:
+        SchemaError: One has the name of an end, a successor or a reward.
+    """
+    names = [*unused(data, used)]
+    for name in names:
+        role = role_of(name, numbered=flat)
+        if role is not None:
+            wanted, remedy = f"a use of `{name}`, which has the name of {_WITH_ARTICLE[role]}", remedy_for(name, role)
+            raise SchemaError(message(wanted, "none", f"{at}.{name}", remedy))
+    return tuple(names)
+
+
+def _agree(says: Mapping[str, Array], terminated: Bool, count: int, at: str) -> None:
+    """Check that RLDS's fields tell no other ends than the episode's own."""
+    for name, values in says.items():
+        if name == "is_first":
+            agrees = not values[1:].any()
+        elif name == "is_last":
+            agrees = not values[:-1].any()
+        else:
+            steps = values[:count]
+            agrees = bool((steps == 1).all()) or np.array_equal(steps, ~terminated)
+        if not agrees:
+            remedy = remedy_for(name, "end")
+            raise SchemaError(
+                message(f"`{name}` that tells the same ends as the episode", "others", f"{at}.{name}", remedy)
+            )
+
+
+def _first(value: Any, count: int) -> Any:
+    """All entries but the last, where there is one more than steps."""
+    return mapped(lambda array: array[:count] if len(array) == count + 1 else array, value)
+
+
+def _known_last(next_obs: Any, after: Any, name: str, at: str) -> Any:
+    """Next observations, of which the last has to be the final observation that the observations have, too."""
+    for one, other in zip(leaves(next_obs), leaves(after), strict=True):
+        if not np.array_equal(one[-1:], other[-1:], equal_nan=kind_of(one.dtype) in "fc"):
+            wanted = f"`{name}` whose last entry is the final observation"
+            raise SchemaError(message(wanted, "another one", f"{at}.{name}", "leave out one of both"))
+    return next_obs
 
 
 def _ends(episode: Mapping[str, Any], name: str | None, count: int, at: str) -> Bool:
     """A flag of each step; that of an entry without an action is the flag of the step before."""
     if name is None:
         return np.zeros(count, bool)
-    flags = _flat(episode, name, bool, at).copy()
+    flags = _flags(episode, name, at)
     if len(flags) == count + 1:
         flags[-2:-1] |= flags[-1]
-    return np.asarray(flags[:count])
+        flags = flags[:count]
+    return flags
+
+
+def infos_of(infos: Mapping[str, Any], names: Sequence[str], count: int, at: str) -> dict[str, Any]:
+    """Infos of Minari's as further arrays: of `count + 1` entries the first is of the reset.
+
+    Raises:
+        SchemaError: A name is missing, or an array does not have one entry per step.
+    """
+    found = mapped(lambda array: array[1:] if len(array) == count + 1 else array, _extras(infos, names, at))
+    for path, array in paths(found):
+        if len(array) != count:
+            raise SchemaError(message(f"{count} entries, one per step", f"{len(array)}", f"{at}.{'.'.join(path)}"))
+    return dict(found)
+
+
+def _extras(data: Mapping[str, Any], extras: Sequence[str], at: str = "$") -> dict[str, Any]:
+    """Further arrays; those whose names are paths are nested."""
+    return nested((tuple(re.split(r"[./]", name)), _tree(data, name, at)) for name in extras)
 
 
 def _stacked(steps: list[Any], at: str) -> dict[str, Any]:
@@ -144,37 +229,59 @@ def _stacked(steps: list[Any], at: str) -> dict[str, Any]:
         raise SchemaError(message("steps as mappings of names to values", got, at))
 
     def stack(values: list[Any], path: str) -> Any:
-        if isinstance(values[0], Mapping):
-            return {name: stack([value[name] for value in values], f"{path}.{name}") for name in values[0]}
-        return np.stack([np.asarray(value) for value in values])
+        if not any(isinstance(value, Mapping) for value in values):
+            return np.stack([np.asarray(value) for value in values])
+        names = {name: None for value in values for name in (value if isinstance(value, Mapping) else ())}
+        for name in names:
+            lacking = [value for value in values if not isinstance(value, Mapping) or name not in value]
+            # The last step of an episode may lack what has no meaning there.
+            if lacking and (path != at or lacking[0] is not steps[-1]):
+                got = f"{len(lacking)} of {len(values)} without it"
+                raise SchemaError(message(f"`{name}` in every step", got, f"{path}.{name}"))
+        return {name: stack([value[name] for value in values if name in value], f"{path}.{name}") for name in names}
 
-    # The last step of an episode may lack what has no meaning there.
-    names = [name for name in steps[0] if all(name in step for step in steps[:-1])]
-    return {name: stack([step[name] for step in steps if name in step], f"{at}.{name}") for name in names}
+    stacked: dict[str, Any] = stack(steps, at)
+    return stacked
 
 
-def _tree(data: Mapping[str, Any], name: str, float_dtype: Any, at: str = "$") -> Any:
-    if name not in data:
+def _value(data: Any, name: str) -> Any:
+    """What is under a name, which may be a path, separated by slashes; None if nothing is."""
+    if name in data:
+        return data[name]
+    first, _, rest = name.partition("/")
+    return _value(data[first], rest) if rest and isinstance(data.get(first), Mapping) else None
+
+
+def _tree(data: Mapping[str, Any], name: str, at: str = "$") -> Any:
+    found = _value(data, name)
+    if found is None:
         raise SchemaError(message(f"an array `{name}`", _known(data), at))
 
     def convert(value: Any) -> Array:
         array = np.asarray(value)
-        if kind_of(array.dtype) == "f" and float_dtype is not None:
-            array = array.astype(float_dtype, copy=False)
         if kind_of(array.dtype) not in "biufc" or not array.ndim:
             raise SchemaError(message("an array of numbers", f"`{array.dtype}`, {array.shape}", f"{at}.{name}"))
         return array
 
-    return mapped(convert, data[name])
+    return mapped(convert, found)
 
 
-def _flat(data: Mapping[str, Any], name: str, dtype: Any, at: str = "$") -> Array:
+def _flat(data: Mapping[str, Any], name: str, at: str = "$") -> Array:
     """Numbers `[N]`, which may be a column `[N, 1]`."""
-    array = _tree(data, name, None, at)
+    array = _tree(data, name, at)
     if isinstance(array, dict | tuple) or array.shape[1:] not in ((), (1,)):
         got = "a nest" if isinstance(array, dict | tuple) else f"shape `{array.shape}`"
         raise SchemaError(message("one number per step", got, f"{at}.{name}"))
-    return np.asarray(array.reshape(-1), dtype)
+    return np.asarray(array.reshape(-1))
+
+
+def _flags(data: Mapping[str, Any], name: str, at: str = "$") -> Bool:
+    """Flags `[N]`, a new array."""
+    values = _flat(data, name, at)
+    other = values[(values != 0) & (values != 1)]
+    if len(other):
+        raise SchemaError(message("flags, 0 or 1", f"`{other[0]}`", f"{at}.{name}"))
+    return values.astype(bool)
 
 
 def _checked(columns: Columns, at: str = "$") -> Columns:
