@@ -106,6 +106,25 @@ def test_next_observations_from_the_following_frame(folder: Path) -> None:
     np.testing.assert_array_equal(last.actions, one.actions[:5, 1:])
 
 
+def test_next_observations_leave_out_no_end(folder: Path) -> None:
+    one = rollout(1)
+    plain = {name: one[name] for name in ("actions", "dones", "rewards", "curr_obs")}
+    to_lerobot([Trajectory(**plain)], folder / "ended")
+    first, second, third = from_lerobot(folder / "ended", next_obs=True)
+    assert [one.length for one in (first, second, third)] == [3, 2, 5]
+    assert first.dones[:, 0, 0].tolist() == [False, False, True]
+    np.testing.assert_array_equal(first.rewards, one.rewards[:3, :1])
+    np.testing.assert_array_equal(first.next_obs["state"][:, 0], one.curr_obs["state"][[1, 2, 2], 0])
+    to_lerobot([Trajectory(**plain, truncations=one.dones)], folder / "truncated")
+    assert [one.length for one in from_lerobot(folder / "truncated", next_obs=True)] == [2, 2, 5]
+    to_lerobot([one], folder / "own")
+    for with_next, without in zip(
+        from_lerobot(folder / "own", next_obs=True), from_lerobot(folder / "own"), strict=True
+    ):
+        assert with_next.length == without.length
+        np.testing.assert_array_equal(with_next.next_obs["state"], without.next_obs["state"])
+
+
 @pytest.mark.parametrize("layout", ["safetensors", "pt"])
 def test_relive_convert_knows_it(layout: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with TrajectoryReplayBuffer(folder / "a") as buffer:

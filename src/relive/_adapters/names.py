@@ -8,6 +8,7 @@ from typing import Any
 
 from ..schema import RESERVED
 
+WITH_ARTICLE = {"end": "an end", "reward": "a reward", "successor": "a successor"}
 _END = r"(is|not|non)?(done|terminal|terminated|termination|timeout|truncated|truncation|absorbing)s?"
 _WHOLE = r"(is_)?(last|first|start|end|over|final|initial|mask|valid)s?|trunc|term"
 _EPISODE = r"(episode|ep|traj|trajectory|demo|rollout)_(end|start|over|final|first|last|len|length|boundar(y|ie))s?"

@@ -14,7 +14,7 @@ from .._base.narrow import kind_of
 from .._base.nests import leaves, mapped, nested, paths
 from .._base.types import Array, Bool
 from ..errors import ReliveWarning, SchemaError, message
-from .names import remedy_for, role_of, unused
+from .names import WITH_ARTICLE, remedy_for, role_of, unused
 
 _CHUNK = 1 << 16  # rows that are compared at once
 # The default names, and others under which episodes have the same, in the order in which they are looked for.
@@ -28,7 +28,6 @@ _ALSO = {
 }
 _ARGUMENTS = {field: also[0] for field, also in _ALSO.items()}
 _RLDS = ("is_first", "is_last", "discount")  # of RLDS, which says the same thrice
-_WITH_ARTICLE = {"end": "an end", "reward": "a reward", "successor": "a successor"}
 Names = Mapping[str, str | None]
 
 
@@ -158,7 +157,7 @@ def _left_out(data: Mapping[str, Any], used: set[Any], at: str, flat: bool = Fal
     for name in names:
         role = role_of(name, numbered=flat)
         if role is not None:
-            wanted, remedy = f"a use of `{name}`, which has the name of {_WITH_ARTICLE[role]}", remedy_for(name, role)
+            wanted, remedy = f"a use of `{name}`, which has the name of {WITH_ARTICLE[role]}", remedy_for(name, role)
             raise SchemaError(message(wanted, "none", f"{at}.{name}", remedy))
     return tuple(names)
 

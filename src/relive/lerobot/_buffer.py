@@ -208,7 +208,8 @@ class ReplayBuffer:
                 buffer.extend(**steps)
                 continue
             newest = mapped(lambda values: values[-1:], steps)
-            buffer.extend(**mapped(lambda values: values[:-1], steps))
+            if len(steps["reward"]) > 1:
+                buffer.extend(**mapped(lambda values: values[:-1], steps))
             buffer.extend(**newest | {"next_obs": None})
         self.relive, self._layout = buffer, wide
         if self._keeping is not None:
@@ -290,6 +291,9 @@ class ReplayBuffer:
 
         An episode whose last frame is not `next.done` lacks the observation after that frame: its last step is left
         out, and the one before it is truncated. Where frames have no `next.done`, every episode ends in `done`.
+        `next.terminated` and `next.truncated` say what kind of end it is, and `next.observation...` what came after
+        a frame; then every frame is a step. Other features with the name of an end, a successor or a reward are
+        refused.
 
         Args:
             lerobot_dataset: A `LeRobotDataset`, whose frames LeRobot decodes; or its directory, which is read without
@@ -309,7 +313,8 @@ class ReplayBuffer:
 
         Raises:
             ArgumentError: There are no `state_keys`, or the capacity is too small.
-            SchemaError: The data set lacks one of them, or rewards.
+            SchemaError: The data set lacks one of them, or rewards; or nothing takes a feature with the name of an end,
+                a successor or a reward.
             StorageError: The directory has no data set of format v3, or a damaged one.
         """
         from ._datasets import Frames, steps_of

@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import torch
 from torch import Tensor
 
+from .._adapters.names import WITH_ARTICLE, role_of
 from .._base import check
 from .._base.types import Array
 from ..errors import SchemaError, message
@@ -23,7 +24,9 @@ from ._layout import Step, Value, is_image
 
 Frame: TypeAlias = "Mapping[str, Tensor]"
 Feature: TypeAlias = "dict[str, str | tuple[int, ...]]"
-_REWARD, _DONE, _EPISODE, _INFO = "next.reward", "next.done", "episode_index", "complementary_info."
+_REWARD, _SUCCESS, _EPISODE, _INFO = "next.reward", "next.success", "episode_index", "complementary_info."
+_NEXT = "next."  # what the names of a frame's own next observations begin with
+_FLAGS = _DONE, _TERMINATED, _TRUNCATED = "next.done", "next.terminated", "next.truncated"
 _AT = "ReplayBuffer.from_lerobot_dataset"
 
 
@@ -95,21 +98,28 @@ class Frames:
 
 
 def steps_of(frames: Iterable[Frame], keys: Sequence[str]) -> Iterator[Step]:
-    """Steps of frames: the state after a step is that of the following frame.
+    """Make steps of frames: the state after a step is that of the following frame, unless frames have their own.
 
     Raises:
-        SchemaError: A frame lacks a key, the action or the reward.
+        SchemaError: A frame lacks a key, the action or the reward; or nothing takes a feature with the name of an end,
+            a successor or a reward.
     """
     waiting: Step | None = None
+    known: set[str] = set()
     for frame, after in _pairs(frames):
+        if frame.keys() != known:
+            known = {*frame}
+            _check(frame, keys)
         follows = after is not None and int(after[_EPISODE]) == int(frame[_EPISODE])
-        done = bool(frame[_DONE]) if _DONE in frame else not follows
-        if done or follows:
+        done, over = _ends(frame, follows)
+        own = {key: frame[_NEXT + key] for key in keys if _NEXT + key in frame}
+        if own or done or (follows and not over):
             if waiting is not None:
                 yield waiting
             # Those of the frame itself where nothing is bootstrapped, as LeRobot has it.
-            later = frame if done or after is None else after
-            waiting = _step(frame, later, keys, done)
+            waiting = _step(frame, own or (frame if done or after is None else after), keys, done)
+            if own and not done and (over or not follows):
+                waiting = waiting._replace(truncated=True)
         elif waiting is not None:  # what came after this frame is not in the data set, so that it is no step
             yield waiting if waiting.done else waiting._replace(truncated=True)
             waiting = None
@@ -127,11 +137,32 @@ def _pairs(frames: Iterable[Frame]) -> Iterator[tuple[Frame, Frame | None]]:
         yield before, None
 
 
-def _step(frame: Frame, later: Frame, keys: Sequence[str], done: bool) -> Step:
+def _check(frame: Frame, keys: Sequence[str]) -> None:
     for key in (*keys, "action", _REWARD):
         if key not in frame:
             known = ", ".join(f"`{name}`" for name in frame)
             raise SchemaError(message(f"the feature `{key}`", known, _AT))
+    after = [key for key in keys if _NEXT + key in frame]
+    if after and len(after) < len(keys):
+        raise SchemaError(message(f"`{_NEXT}...` of each of `state_keys`", f"`{_NEXT}{after[0]}`", _AT))
+    taken = {_REWARD, _SUCCESS, *_FLAGS, *(_NEXT + key for key in keys)}
+    for name in frame:
+        role = None if name in taken or name.startswith(("observation.", _INFO)) else role_of(name)
+        if role is not None:
+            remedy = f"rename it, such as to `{_INFO}{name}`, which is stored beside, or hand over frames without it"
+            raise SchemaError(
+                message(f"a use of `{name}`, which has the name of {WITH_ARTICLE[role]}", "none", _AT, remedy)
+            )
+
+
+def _ends(frame: Frame, follows: bool) -> tuple[bool, bool]:
+    """Whether a frame's step leads to a terminal state, and whether its stream ends, by what flags there are."""
+    flags = {name: bool(frame[name]) for name in _FLAGS if name in frame}
+    ended = flags.get(_DONE, not follows and _TERMINATED not in flags) and not flags.get(_TRUNCATED, False)
+    return flags.get(_TERMINATED, ended), any(flags.values())
+
+
+def _step(frame: Frame, later: Frame, keys: Sequence[str], done: bool) -> Step:
     state, after = ({key: which[key][None] for key in keys} for which in (frame, later))
     info: dict[str, Value] = {k.removeprefix(_INFO): v[None] for k, v in frame.items() if k.startswith(_INFO)}
     reward = float(frame[_REWARD].item())

@@ -23,6 +23,7 @@ from ._videos import Videos, is_video
 
 _MOST_JSON = 64 << 20
 _ROWS = 1024  # frames that are read at once
+_OVER = ("dones", "terminations")
 
 
 def is_lerobot(path: str | os.PathLike[str]) -> bool:
@@ -57,7 +58,9 @@ def from_lerobot(path: str | os.PathLike[str], *, next_obs: bool = False, videos
 
     Args:
         path: The data set's directory, which has `meta/info.json`.
-        next_obs: Make `next_obs` of the following frame's observation; the last frame of an episode is then left out.
+        next_obs: Make `next_obs` of the following frame's observation, where the data set has none of its own. An
+            episode's last frame has its own observation there if it is `next.done` or `next.terminated`; otherwise it
+            is left out.
         videos: Decode videos, through PyAV, frame by frame; each must be within 1e-4 s of its time stamp. All frames
             of an episode are in memory at once.
 
@@ -180,13 +183,20 @@ def _trajectory(
             fields[path_of(name)] = _numbers(column, feature["dtype"]).reshape(length, 1, *feature["shape"])
     texts = [tasks[number] for number in table.column("task_index").to_pylist()]
     fields["task",] = texts[0] if len(set(texts)) == 1 else texts
-    if next_obs:
-        if length < 2:
-            raise ValueError("an episode of one frame has no next observation")
-        fields |= {("next_obs", *path[1:]): array[1:] for path, array in fields.items() if path[0] == "curr_obs"}
-        short = {path: value[:-1] for path, value in fields.items() if path[0] != "next_obs" and _steps(value, length)}
-        fields |= short
+    if next_obs and not any(path[0] == "next_obs" for path in fields):
+        fields = _with_next(fields, length)
     return Trajectory(**nested(fields.items()))
+
+
+def _with_next(fields: Mapping[tuple[str, ...], Any], length: int) -> dict[tuple[str, ...], Any]:
+    """Add the observations of the following frames; the last frame stays if nothing bootstraps from it."""
+    flags = {name: bool(fields[name,][-1].any()) for name in (*_OVER, "truncations") if (name,) in fields}
+    kept = length - (flags.get("truncations", False) or not any(flags.get(name) for name in _OVER))
+    if not kept:
+        raise ValueError("an episode of one frame has no next observation")
+    following = np.minimum(np.arange(kept) + 1, length - 1)
+    after = {("next_obs", *path[1:]): array[following] for path, array in fields.items() if path[0] == "curr_obs"}
+    return {path: value[:kept] if _steps(value, length) else value for path, value in fields.items()} | after
 
 
 def _steps(value: Any, length: int) -> bool:
