@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from needs import needs
 
-needs("torchrl")
+torchrl = needs("torchrl")
 torch = pytest.importorskip("torch")
 from counter import GAMMA, Counting, wrong
 from tensordict import TensorDict
 from torchrl.collectors import Collector
-from torchrl.data import LazyTensorStorage, ListStorage
+from torchrl.data import LazyMemmapStorage, LazyTensorStorage, ListStorage, TensorDictMaxValueWriter
+from torchrl.data.replay_buffers import (
+    CompressedListStorage,
+    RandomSampler,
+    SamplerWithoutReplacement,
+    StorageEnsemble,
+    TensorDictRoundRobinWriter,
+)
 from torchrl.envs import GymWrapper, SerialEnv
 
 import relive
@@ -259,6 +268,102 @@ def test_a_storage_says_the_capacity(storage: Any) -> None:
         buffer.extend(steps())
     assert len(buffer) == 7
     assert buffer.sample()["observation"].shape == (4, 1)
+
+
+BUFFERS = [
+    torchrl.data.ReplayBuffer,
+    torchrl.data.TensorDictReplayBuffer,
+    torchrl.data.PrioritizedReplayBuffer,
+    torchrl.data.TensorDictPrioritizedReplayBuffer,
+]
+OWN = {"storage", "sampler", "batch_size", "priority_key"}
+DEFAULTS = {
+    (name, repr(parameter.default)): parameter.default
+    for kind in BUFFERS
+    for name, parameter in inspect.signature(kind.__init__).parameters.items()
+    if parameter.default is not inspect.Parameter.empty and name not in OWN
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for (name, _), value in DEFAULTS.items()])
+def test_every_argument_of_torchrl_is_taken_at_its_default(name: str, value: Any) -> None:
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(10), **{name: value})
+    buffer.extend(steps(), update_priority=None)
+    assert buffer.sample(2, return_info=False, include_info=None).shape == (2,)
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in DEFAULTS}))
+def test_every_argument_of_torchrl_is_refused_by_name_at_another_value(name: str) -> None:
+    with pytest.raises(relive.ArgumentError, match=f"Expected `{name}=.*as by default, got `{name}`"):
+        TensorDictReplayBuffer(10, **{name: object()})
+
+
+def test_what_torchrl_makes_by_itself_may_be_given() -> None:
+    given = {"pin_memory": False, "prefetch": 0, "writer": TensorDictRoundRobinWriter(), "sampler": RandomSampler()}
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(10, ndim=2), **given)
+    buffer.extend(steps())
+    assert buffer.sample(2).shape == (2,)
+    assert buffer.relive.sampler == relive.Uniform()
+    TensorDictReplayBuffer(10, sampler=RandomSampler)
+    with pytest.raises(relive.ArgumentError, match="a sampler of relive's, got TorchRL's `SamplerWithoutReplacement`"):
+        TensorDictReplayBuffer(10, sampler=SamplerWithoutReplacement())
+    with pytest.raises(relive.ArgumentError, match="as by default, got `writer`"):
+        TensorDictReplayBuffer(10, writer=TensorDictMaxValueWriter())
+
+
+def on_gpu(storage: Any) -> Any:
+    storage.device = torch.device("cuda", 1)  # as its constructor does where there are GPUs
+    return storage
+
+
+ELSEWHERE = {
+    "memmap": (lambda d: LazyMemmapStorage(10, scratch_dir=d), r"got `LazyMemmapStorage`.*`storage=relive.Mapped"),
+    "temporary memmap": (lambda d: LazyMemmapStorage(10), "got `LazyMemmapStorage`.*`LazyTensorStorage[(]10[)]` keeps"),
+    "a function": (lambda d: partial(LazyMemmapStorage, 10, scratch_dir=d), "got `LazyMemmapStorage`"),
+    "a GPU": (lambda d: on_gpu(LazyTensorStorage(10)), 'got one on `cuda:1`.*`device="cuda:1"` for'),
+    "no device": (lambda d: LazyTensorStorage(10, device="meta"), "got one on `meta`"),
+    "shared": (lambda d: LazyTensorStorage(10, shared_init=True), "Expected `shared_init=False`, got `True`"),
+    "compressed": (lambda d: CompressedListStorage(10), "got `CompressedListStorage`"),
+    "ensemble": (lambda d: StorageEnsemble(LazyTensorStorage(10), LazyTensorStorage(10)), "a storage"),
+    "boundless": (lambda d: ListStorage(), r"a `max_size`, got one without.*`ListStorage\(max_size\)`"),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_storage_elsewhere_than_in_ram_is_refused(name: str, tmp_path: Path) -> None:
+    make, text = ELSEWHERE[name]
+    with pytest.raises(relive.ArgumentError, match=text):
+        TensorDictReplayBuffer(storage=make(tmp_path))
+    assert not list(tmp_path.rglob("*.memmap"))
+
+
+@pytest.mark.parametrize(
+    "assign",
+    [
+        lambda buffer: buffer.__setitem__(0, steps()[0]),
+        lambda buffer: buffer.update_(steps()),
+        lambda buffer: buffer.set_("reward", torch.zeros(2)),
+    ],
+)
+def test_assignments_name_the_call_that_writes(assign: Any) -> None:
+    buffer, plain = TensorDictReplayBuffer(10, writable=True, seed=0), TensorDictReplayBuffer(10)
+    for each in (buffer, plain):
+        each.extend(steps())
+    with pytest.raises(relive.ArgumentError, match=r"`buffer.relive.write\(ids, reward=...\)` changes stored"):
+        assign(buffer)
+    assert buffer.relive.write(buffer[:]["index"].numpy(), reward=np.array([5.0, 6.0])) == 2
+    assert buffer[:]["next", "reward"][:, 0].tolist() == [5, 6]
+    with pytest.raises(relive.ArgumentError, match="a writable field"):
+        plain.relive.write(np.zeros(1, int), reward=np.ones(1))
+
+
+def test_write_counts_begin_again() -> None:
+    buffer = TensorDictReplayBuffer(10)
+    buffer.extend(steps())
+    buffer.empty(empty_write_count=False)
+    assert (len(buffer), buffer.write_count) == (0, 2)
+    buffer.empty()
+    assert buffer.write_count == 0
 
 
 def test_bfloat16_goes_in_and_out(tmp_path: Path) -> None:

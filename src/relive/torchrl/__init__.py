@@ -9,10 +9,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from .._adapters.copies import no_assignment
 from .._adapters.saves import opened, packed
 from .._base import check
 from .._base.capabilities import completed
@@ -31,19 +32,11 @@ with needs("torchrl", "relive.torchrl"):
     import torch
     from tensordict import TensorDict
 
+    from ._arguments import capacity_of, check_elsewhere, own_sampler
     from ._layout import Layout, array_of, largest
 
 __all__ = ["TensorDictReplayBuffer"]
 _LAYOUT, _STATE = "layout", "relive.npz"
-_ELSEWHERE = {
-    "writer": "steps are overwritten lane by lane, the oldest first",
-    "collate_fn": "samples are TensorDicts",
-    "transform": "apply it to what `sample` returns, or to the environment",
-    "prefetch": "draw in a thread of your own; all methods of a sampler take their turn",
-    "pin_memory": "call `.pin_memory()` on what `sample` returns",
-    "dim_extend": "`extend` takes `[T]`, or `[environments, T]` as collectors give it",
-    "generator": "`seed=` takes an integer or a `numpy.random.Generator`",
-}
 
 
 class TensorDictReplayBuffer:
@@ -55,16 +48,18 @@ class TensorDictReplayBuffer:
 
     Args:
         capacity: How many steps it holds, over all environments.
-        storage: Instead of `capacity`: an empty storage of TorchRL, such as `LazyTensorStorage(capacity)`, or a
-            function that makes one. Its `max_size` and its device count; the steps' bytes are relive's, in RAM.
+        storage: Instead of `capacity`: an empty storage of TorchRL that keeps its steps in RAM, such as
+            `LazyTensorStorage(capacity)`, or a function that makes one. Its `max_size` counts; the bytes are relive's.
         batch_size: Items that `sample()` draws if it is given no number.
         n_step: Longest window. `("next", ...)` is what follows its last step, `("next", "reward")` the discounted sum,
             `"steps_to_next_obs"` its length: TorchRL's losses take `gamma` to that power.
         gamma: Discount per step, the loss module's.
         sampler: `relive.Uniform()`, `relive.Prioritized(...)` or `relive.Ranked(...)`.
         priority_key: Where a TensorDict has its TD errors, any shape; the largest of an item's counts.
-        device: Where samples go; None: the storage's device, or the CPU.
+        device: Where samples go; None: the CPU.
         seed: An integer, a `numpy.random.Generator`, or None.
+        writable: Whether `relive.write(ids, reward=...)` may change stored rewards; saves then hold all of them anew.
+        **elsewhere: Further arguments of TorchRL's, at the values that they have by default.
 
     Attributes:
         relive: The `relive.ReplayBuffer` with the steps: `stats`, `follow`, `read`; None before the first step.
@@ -95,13 +90,14 @@ class TensorDictReplayBuffer:
         priority_key: str = "td_error",
         device: Any = None,
         seed: int | np.random.Generator | None = None,
+        writable: bool = False,
         **elsewhere: Any,
     ) -> None:
-        for name in elsewhere:
-            remedy = _ELSEWHERE.get(name, "leave it out")
-            raise ArgumentError(message("an argument that is here", f"`{name}`", "TensorDictReplayBuffer", remedy))
+        check_elsewhere(elsewhere)
+        sampler = own_sampler(sampler)
         if storage is not None:
-            capacity, device = _size_and_device(capacity, storage, device)
+            capacity = capacity_of(capacity, storage)
+        self._writable = check.flag(writable, "TensorDictReplayBuffer(writable)")
         self._capacity = check.integer(capacity, "TensorDictReplayBuffer(capacity)", minimum=1)
         self._item, self._sampler, self._seed = Transitions(n_step=n_step, gamma=gamma), sampler, seed
         self.batch_size, self.priority_key, self._device = batch_size, priority_key, device
@@ -139,7 +135,7 @@ class TensorDictReplayBuffer:
         return int(ids[0, 0]) if data.batch_dims == 0 else torch.from_numpy(ids[:, 0])
 
     @one_at_a_time
-    def extend(self, tensordicts: Any, *, update_priority: bool = True) -> Any:
+    def extend(self, tensordicts: Any, *, update_priority: bool | None = None) -> Any:
         """Add steps in the order of time: `[T]` of one environment, or `[environments, T]` as a collector gives it.
 
         A TensorDict that a collector gave for several environments must keep both axes: flattened, every environment's
@@ -147,7 +143,8 @@ class TensorDictReplayBuffer:
 
         Args:
             tensordicts: The steps.
-            update_priority: Whether to take the priorities of new steps from `priority_key`, where it is there.
+            update_priority: Whether to take the priorities of new steps from `priority_key`, where it is there; None:
+                they are.
 
         Returns:
             Their indices, int64, shaped likewise.
@@ -159,13 +156,13 @@ class TensorDictReplayBuffer:
             wanted = "batch axes `[T]` or `[environments, T]`"
             raise SchemaError(message(wanted, f"`{tuple(tensordicts.shape)}`", "extend"))
         flat = tensordicts.batch_dims == 1
-        ids = self._put(tensordicts[None] if flat else tensordicts, update_priority)
+        ids = self._put(tensordicts[None] if flat else tensordicts, update_priority in (None, True))
         return torch.from_numpy(ids[0] if flat else ids)
 
     def _put(self, data: Any, update_priority: bool = True) -> Any:
         lanes = len(data)
         layout = self._layout or Layout.of(data, self.priority_key, self._item.n_step)
-        buffer = self._make(layout.schema(data), lanes) if self.relive is None else self.relive
+        buffer = self._make(layout.schema(data, self._writable), lanes) if self.relive is None else self.relive
         if lanes != buffer.num_envs:
             wanted = f"steps of {buffer.num_envs} environments, as the first time"
             raise SchemaError(message(wanted, f"of {lanes}", "TensorDictReplayBuffer"))
@@ -188,12 +185,13 @@ class TensorDictReplayBuffer:
         return -(-self._capacity // lanes) * lanes
 
     @one_at_a_time
-    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
+    def sample(self, batch_size: int | None = None, return_info: bool = False, include_info: bool | None = None) -> Any:
         """Draw items.
 
         Args:
             batch_size: B; None: that of the buffer.
             return_info: Whether to return `(tensordict, info)`, as TorchRL does.
+            include_info: Nothing, as in TorchRL: a sample has its index and weights.
 
         Returns:
             A TensorDict `[B]` with the keys that were stored, and `"index"`, int64; `"_weight"` and, with priorities,
@@ -218,7 +216,10 @@ class TensorDictReplayBuffer:
 
     @one_at_a_time
     def __getitem__(self, index: Any) -> Any:
-        """Items by index, without drawing: a tensor of indices, or `[:]` for all, one environment after the other."""
+        """Items by index, without drawing: a tensor of indices, or `[:]` for all, one environment after the other.
+
+        They are copies: what is written into them is not stored.
+        """
         buffer = self.relive
         if buffer is None:
             raise NotEnoughData(message("at least 1 drawable item", "0", "TensorDictReplayBuffer[...]"))
@@ -229,6 +230,14 @@ class TensorDictReplayBuffer:
         else:
             ids = np.asarray(index, np.int64).reshape(-1)
         return self._named(buffer.read(np.ascontiguousarray(ids)))
+
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        self._refuse()
+
+    def _refuse(self, *arguments: Any, **choices: Any) -> NoReturn:
+        raise no_assignment("TensorDictReplayBuffer[...]", "`TensorDictReplayBuffer(..., writable=True)`")
+
+    set_ = set_at_ = update_ = _refuse
 
     def _named(self, batch: Batch) -> Any:
         layout, count = self._layout, len(batch.ids)
@@ -278,10 +287,16 @@ class TensorDictReplayBuffer:
         )
 
     @one_at_a_time
-    def empty(self) -> None:
-        """Forget all steps. Indices are never used again."""
+    def empty(self, empty_write_count: bool = True) -> None:
+        """Forget all steps. Indices are never used again.
+
+        Args:
+            empty_write_count: Whether `write_count` begins again at 0.
+        """
         if self.relive is not None:
             self.relive.clear()
+        if empty_write_count:
+            self.write_count = 0
 
     @one_at_a_time
     def state_dict(self) -> dict[str, Any]:
@@ -335,19 +350,3 @@ class TensorDictReplayBuffer:
         except (ValueError, KeyError, EOFError) as error:
             raise CorruptionError(message("what `dumps` wrote", f"{error}", str(path))) from None
         self.load_state_dict(arrays)
-
-
-def _size_and_device(capacity: int | None, storage: Any, device: Any) -> tuple[int, Any]:
-    """What a storage of TorchRL says that its buffer would have."""
-    at = "TensorDictReplayBuffer(storage)"
-    if capacity is not None:
-        raise ArgumentError(message("`capacity` or `storage`", "both", at))
-    made = storage if hasattr(storage, "max_size") or not callable(storage) else storage()
-    if not isinstance(getattr(made, "max_size", None), int):
-        wanted = "a storage of TorchRL with a `max_size`, or a function that makes one"
-        raise ArgumentError(message(wanted, f"`{type(made).__name__}`", at, "`capacity=` says how many steps it holds"))
-    if len(made):
-        raise ArgumentError(message("an empty storage", f"one of {len(made)} steps", at, "`extend` adds them"))
-    own = getattr(made, "device", None)
-    on_gpu = isinstance(own, torch.device) and own.type != "cpu"
-    return made.max_size, own if device is None and on_gpu else device

@@ -77,8 +77,8 @@ class Layout(Frozen):
         """Names of groups of fields, their keys, and what stands before these in a TensorDict."""
         return [("root", self.extras, ()), ("after", self.after, ("next",))]
 
-    def schema(self, data: Any) -> Schema:
-        """The schema of steps like these."""
+    def schema(self, data: Any, writable: bool) -> Schema:
+        """Return the schema of steps like these; `writable`: rewards may be written anew."""
 
         def field(key: Key) -> Field:
             array = array_of(data.get(key), key)
@@ -87,7 +87,7 @@ class Layout(Frozen):
         extras = {name: nested((key, field((*at, *key))) for key in keys) for name, keys, at in self._groups() if keys}
         obs = nested((key, field(key)) for key in self.observed)
         nothing, shape = Field((), "bool"), () if self.reward == [1] else tuple(self.reward)
-        reward = Field(shape, array_of(data.get(("next", "reward"))).dtype)
+        reward = Field(shape, array_of(data.get(("next", "reward"))).dtype, writable=writable)
         return Schema(obs=obs or nothing, action=nothing, reward=reward, **extras)
 
     def step(self, data: Any) -> dict[str, Any]:
