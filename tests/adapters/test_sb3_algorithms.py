@@ -192,5 +192,7 @@ def test_a_train_without_a_loss_is_refused() -> None:
     other = type("Other", (PrioritizedReplay, type("Base", (SAC,), {"train": unknown})), {})
     with pytest.raises(ArgumentError, match=r"an algorithm whose `train` calls `F\.mse_loss`"):
         built(other)
-    with pytest.raises(ArgumentError, match="None with an algorithm whose critic has quantiles"):
+    with pytest.raises(ArgumentError, match=r"`'td'` or .* got `'lap'` - at `PrioritizedTQC\(prior"):
         built(PrioritizedTQC, priority="lap")
+    with pytest.raises(ArgumentError, match=r"None with .* got `'huber'` - at `PrioritizedTQC\(critic_loss"):
+        built(PrioritizedTQC, priority="lap", critic_loss="huber")

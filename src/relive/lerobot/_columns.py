@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from operator import index as whole
+from typing import NoReturn
 
 import numpy as np
 from torch import Tensor
 
+from .._adapters.copies import no_assignment
 from .._base.types import Int64
 from ..errors import StaleId, message
 from ._batches import BatchTransition
@@ -41,6 +43,9 @@ class Column:
             raise StaleId(message(f"a place below {size}", f"{number}", "ReplayBuffer"))
         return self._pick(self._read(np.array([number % size])))[0]
 
+    def __setitem__(self, place: int | slice, value: object) -> NoReturn:
+        raise no_assignment("ReplayBuffer", None)
+
     def __iter__(self) -> Iterator[Tensor]:
         return (self[place] for place in range(len(self)))
 
@@ -53,6 +58,9 @@ class Columns(Mapping[str, Column]):
 
     def __getitem__(self, key: str) -> Column:
         return self._columns[key]
+
+    def __setitem__(self, key: str, value: object) -> NoReturn:
+        raise no_assignment(f"ReplayBuffer: {key}", None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)

@@ -10,12 +10,14 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common import buffers, type_aliases
 
+from .._adapters.copies import Copy, Write, no_assignment
 from .._base import check
 from .._base.memory import Arena
 from .._base.types import Array, Bool, Int64
 from .._ring.lanes import BOUNDARIES
 from ..batch import Batch
 from ..buffer import ReplayBuffer as Buffer
+from ..errors import ArgumentError, SchemaError, message
 from ..items import Item, Transitions
 from ..samplers import Sampler
 from ..schema import Field, Schema
@@ -23,6 +25,8 @@ from ..schema import Field, Schema
 Observation: TypeAlias = "Array | dict[str, Array]"
 
 _LIMIT = "TimeLimit.truncated"  # in infos
+_COPIES = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+_WRITABLE = '`replay_buffer_kwargs={"writable": True}`'
 
 
 class _Fields(NamedTuple):
@@ -89,12 +93,14 @@ class ReplayBuffer(buffers.ReplayBuffer):
         seed: None: drawn from NumPy's global generator, which SB3 seeds.
         boundaries: Share of memory reserved for final observations, on top of the steps. The default is enough for
             episodes of 16 steps, 1 for any; a warning says where fewer steps than `buffer_size` are kept.
+        writable: Whether `relive.write(ids, reward=...)` may change stored rewards; saves then hold all of them anew.
 
     Attributes:
-        relive: The buffer behind it, a `relive.ReplayBuffer`: `relive.stats()`, `relive.save(path)`, ...
+        relive: The `relive.ReplayBuffer` with the steps: `relive.stats()`, `relive.save(path)`, ... Another one that
+            is assigned must have as many environments, the same fields and the same item.
 
-    `observations`, `next_observations`, `actions`, `rewards`, `dones` and `timeouts` are copies `[size, n_envs, ...]`,
-    for looking at. What is written into them is not stored.
+    `observations`, `next_observations`, `actions`, `rewards`, `dones` and `timeouts` are read-only copies
+    `[size, n_envs, ...]`, for looking at; `pos` and `full` are for looking at, too.
 
     Raises:
         ArgumentError, SchemaError: Arguments that `relive.ReplayBuffer` refuses, in its words.
@@ -131,6 +137,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         stack: int | None = None,
         seed: int | None = None,
         boundaries: float = BOUNDARIES,
+        writable: bool = False,
     ) -> None:
         at = "relive.sb3.ReplayBuffer"
         size = check.integer(buffer_size, f"{at}(buffer_size)", minimum=1)
@@ -141,7 +148,12 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self.handle_timeout_termination = handle_timeout_termination
         self.n_steps, self.gamma = n_steps, gamma
         self.relive = Buffer(
-            Schema(obs=self._fields(stack), action=self._action_field(), **self._extra_fields()),
+            Schema(
+                obs=self._fields(stack),
+                action=self._action_field(),
+                reward=Field(writable=check.flag(writable, f"{at}(writable)")),
+                **self._extra_fields(),
+            ),
             envs * self.buffer_size,
             num_envs=envs,
             item=self._item(Transitions(n_step=n_steps, gamma=gamma)),
@@ -154,6 +166,14 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self._shapes: Any = (envs, *self.obs_shape)
         if isinstance(self.obs_shape, dict):
             self._shapes = {name: (envs, *shape) for name, shape in self.obs_shape.items()}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "relive" in self.__dict__:
+            if name in _COPIES or name in ("pos", "full"):
+                raise no_assignment(f"ReplayBuffer.{name}", _WRITABLE)
+            if name == "relive":
+                check_fits(value, self.relive)
+        super().__setattr__(name, value)
 
     def _fields(self, stack: int | None) -> Any:
         space = self.observation_space
@@ -187,7 +207,10 @@ class ReplayBuffer(buffers.ReplayBuffer):
         Raises:
             SchemaError: A value of another shape or dtype than the spaces say; nothing is stored.
         """
-        ended = _shaped(done, (self.n_envs,))
+        try:
+            ended = _shaped(done, (self.n_envs,))
+        except SchemaError:
+            raise other_number(self.n_envs, np.size(done), "ReplayBuffer.add") from None
         truncated = self._truncated(ended, infos)
         self._ids[self.pos] = self.relive.add(
             obs=_shaped(obs, self._shapes),
@@ -198,10 +221,14 @@ class ReplayBuffer(buffers.ReplayBuffer):
             truncated=self._never if truncated is None else truncated,
             **self._extras(infos),
         )
-        self.pos += 1
-        if self.pos == self.buffer_size:
-            self.pos = 0
-            self.full = True
+        self._moved(self.pos + 1)
+
+    def _moved(self, pos: int) -> None:
+        """Set where the next step goes."""
+        own = self.__dict__
+        own["pos"] = pos
+        if pos == self.buffer_size:
+            own["pos"], own["full"] = 0, True
 
     def _extras(self, infos: Any) -> dict[str, Any]:
         return {}
@@ -275,39 +302,55 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     def reset(self) -> None:
         """Forget all steps."""
-        super().reset()
+        self.__dict__.update(pos=0, full=False)
         self.relive.clear()
         self._ids.fill(-1)
 
     @property
     def observations(self) -> Observation:
-        """Observations, `[size, n_envs, ...]`; a copy."""
-        return self._stored("obs")
+        """Observations, `[size, n_envs, ...]`; a read-only copy."""
+        return self._stored("obs", "observations")
 
     @property
     def next_observations(self) -> Observation:
-        """Observations that followed, `[size, n_envs, ...]`; a copy."""
-        return self._stored("next_obs")
+        """Observations that followed, `[size, n_envs, ...]`; a read-only copy."""
+        return self._stored("next_obs", "next_observations")
 
     @property
     def actions(self) -> Array:
-        """Actions, `[size, n_envs, ...]`; a copy."""
-        return self._column("action")
+        """Actions, `[size, n_envs, ...]`; a read-only copy."""
+        return self._copy(self._column("action"), "actions")
 
     @property
     def rewards(self) -> Array:
-        """Rewards, float32 `[size, n_envs]`; a copy."""
-        return self._column("reward")
+        """Rewards, float32 `[size, n_envs]`; a read-only copy."""
+        return self._copy(self._column("reward"), "rewards")
 
     @property
     def dones(self) -> Array:
-        """1 where an episode ended, float32 `[size, n_envs]`; a copy."""
-        return np.maximum(self._column("terminated"), self._column("truncated")).astype(np.float32)
+        """1 where an episode ended, float32 `[size, n_envs]`; a read-only copy."""
+        return self._copy(self._over(), "dones", self._mark_end)
 
     @property
     def timeouts(self) -> Array:
-        """1 where it ended from outside, float32 `[size, n_envs]`; a copy."""
+        """1 where it ended from outside, float32 `[size, n_envs]`; a read-only copy."""
+        return self._copy(self._outside(), "timeouts")
+
+    def _over(self) -> Array:
+        return np.maximum(self._column("terminated"), self._column("truncated")).astype(np.float32)
+
+    def _outside(self) -> Array:
         return self._column("truncated").astype(np.float32)
+
+    def _copy(self, array: Array, name: str, write: Write | None = None) -> Copy:
+        return Copy.of(array, f"ReplayBuffer.{name}", _WRITABLE, write)
+
+    def _mark_end(self, key: Any, value: Any) -> bool:
+        """Cut the streams where SB3 marks the newest step as its episode's last, as `learn` does before a reset."""
+        newest = np.ndim(key) == 0 and isinstance(key, int | np.integer) and key == (self.pos - 1) % self.buffer_size
+        if newest and np.all(value):
+            self.relive.cut()
+        return bool(newest and np.all(value))
 
     def _places(self) -> tuple[Bool, Int64, Int64]:
         """Which of SB3's places hold a step, and, for these, where relive's columns have it."""
@@ -323,14 +366,14 @@ class ReplayBuffer(buffers.ReplayBuffer):
         found[held] = column[lanes, places]
         return found
 
-    def _stored(self, name: str) -> Observation:
+    def _stored(self, name: str, shown: str) -> Observation:
         buffer, (held, _, _) = self.relive, self._places()
         with buffer._core.lock.alone():
             one_step = Transitions().bind(buffer.schema, buffer._core.ring, Arena())
             fields = one_step.expand(self._ids[held] % buffer._core.ring.slots, buffer.rng)[name]
         if not isinstance(fields, dict):
-            return _placed(fields, held)
-        return {key: _placed(values, held) for key, values in fields.items()}
+            return self._copy(_placed(fields, held), shown)
+        return {key: self._copy(_placed(values, held), shown) for key, values in fields.items()}
 
 
 def _shaped(values: Any, shape: Any) -> Any:
@@ -339,7 +382,48 @@ def _shaped(values: Any, shape: Any) -> Any:
         return {name: _shaped(values[name], each) for name, each in shape.items()}
     if type(values) is np.ndarray and values.shape == shape:
         return values
-    return np.asarray(values).reshape(shape)
+    array = np.asarray(values)
+    try:
+        return array.reshape(shape)
+    except ValueError:
+        raise SchemaError(message(f"shape `{shape}`", f"`{array.shape}`", "ReplayBuffer.add")) from None
+
+
+def other_number(wanted: int, got: int, at: str) -> ArgumentError:
+    """Compose the error about a buffer for another number of environments."""
+    remedy = (
+        "`replay_buffer.relive = relive.load([path, empty])` puts the environments of several saves side by side, here"
+        " those of the buffer and of an empty one for the others"
+    )
+    expected, found = (f"{number} environment{'s' * (number != 1)}" for number in (wanted, got))
+    return ArgumentError(message(expected, found, at, remedy))
+
+
+def check_fits(given: Any, own: Buffer) -> None:
+    """Check that a buffer can take the place of another one.
+
+    Raises:
+        ArgumentError: It has another number of environments, other fields or another item.
+    """
+    at = "ReplayBuffer.relive"
+    if not isinstance(given, Buffer):
+        raise ArgumentError(message("a `relive.ReplayBuffer`", f"`{type(given).__name__}`", at))
+    if given.num_envs != own.num_envs:
+        raise other_number(own.num_envs, given.num_envs, at)
+    mine, theirs = (
+        {column.path: (column.field.full_shape, column.field.dtype) for column in buffer.schema.columns}
+        for buffer in (own, given)
+    )
+    for path in {**mine, **theirs}:
+        wanted, got = (
+            "no such field" if each is None else f"`{each[1]}` of shape `{each[0]}`"
+            for each in (mine.get(path), theirs.get(path))
+        )
+        if wanted != got:
+            raise ArgumentError(message(wanted, got, f"{at}: {path}", "`relive.load` of a buffer of the same spaces"))
+    if given.item != own.item:
+        remedy = "`relive.load(path, item=model.replay_buffer.relive.item)`"
+        raise ArgumentError(message(f"`{own.item!r}`", f"`{given.item!r}`", f"{at}.item", remedy))
 
 
 def _placed(values: Array, held: Bool) -> Array:

@@ -15,7 +15,7 @@ from ..errors import ArgumentError, event, message
 from ..items import Item, Transitions
 from ..items.hindsight import STRATEGIES, Hindsight
 from ..schema import Field
-from ._buffer import ReplayBuffer
+from ._buffer import ReplayBuffer, other_number
 
 _GOALS = ("achieved_goal", "desired_goal")
 
@@ -98,6 +98,16 @@ class HerReplayBuffer(ReplayBuffer, stable_baselines3.HerReplayBuffer):
         super().__setstate__(state)
         self.env = None  # as in SB3: environments are not saved, and `set_env` gives another one
 
+    def set_env(self, env: Any) -> None:
+        """Take the environment that computes rewards, after loading.
+
+        Raises:
+            ArgumentError: It has another number of environments than the buffer.
+        """
+        if env.num_envs != self.n_envs:
+            raise other_number(self.n_envs, env.num_envs, "HerReplayBuffer.set_env")
+        super().set_env(env)
+
     def _extra_fields(self) -> dict[str, Field]:
         return {"info": Field((), "int64")} if self.copy_info_dict else {}
 
@@ -148,15 +158,11 @@ class HerReplayBuffer(ReplayBuffer, stable_baselines3.HerReplayBuffer):
         self._cut[self.pos - 1, unfinished] = True
         self._current_ep_start[unfinished] = self.pos
 
-    @property
-    def dones(self) -> Array:
-        """1 where an episode ended or was truncated after loading, float32 `[size, n_envs]`; a copy."""
-        return np.maximum(super().dones, self._cut.astype(np.float32))
+    def _over(self) -> Array:
+        return np.maximum(super()._over(), self._cut.astype(np.float32))
 
-    @property
-    def timeouts(self) -> Array:
-        """1 where that was from outside, float32 `[size, n_envs]`; a copy."""
-        return np.maximum(super().timeouts, self._cut.astype(np.float32))
+    def _outside(self) -> Array:
+        return np.maximum(super()._outside(), self._cut.astype(np.float32))
 
     @property
     def ep_start(self) -> Int64:
@@ -173,7 +179,7 @@ class HerReplayBuffer(ReplayBuffer, stable_baselines3.HerReplayBuffer):
         ids, (slots, lanes) = self._ids[held], np.nonzero(held)
         ahead = self.relive.follow(ids, self.relive.capacity).steps
         behind = -self.relive.follow(ids, -self.relive.capacity).steps
-        over = self.dones[(slots + ahead) % self.buffer_size, lanes] > 0
+        over = self._over()[(slots + ahead) % self.buffer_size, lanes] > 0
         starts, lengths = np.zeros(held.shape, np.int64), np.zeros(held.shape, np.int64)
         starts[held] = (slots - behind) % self.buffer_size
         lengths[held] = np.where(over, behind + 1 + ahead, 0)

@@ -18,7 +18,7 @@ from .._base import check
 from ..errors import ArgumentError, message
 from ..reward_noise import RewardNoise
 from ..samplers import Prioritized, Sampler
-from ._buffer import ReplayBuffer
+from ._buffer import ReplayBuffer, other_number
 from ._weighing import Weighing, check_losses
 
 # What each rule draws by; alpha and beta of LAP are those of its paper.
@@ -81,7 +81,7 @@ class PrioritizedReplay:
         self.critic_loss = "huber" if self.priority == "lap" and critic_loss is None else critic_loss
         if self.critic_loss is not None:
             check.one_of(self.critic_loss, ("mse", "huber"), f"{at}(critic_loss)")
-        check_losses(super().train, self.critic_loss, at)  # type: ignore[misc]
+        check_losses(super().train, critic_loss, self.priority, at)  # type: ignore[misc]
         if self.priority == "lap" and self.critic_loss != "huber":
             wanted = "`'huber'` with `priority='lap'`, whose draws belong to that loss"
             raise ArgumentError(message(wanted, f"`{critic_loss!r}`", f"{at}(critic_loss)"))
@@ -126,6 +126,20 @@ class PrioritizedReplay:
         actions = int(getattr(model.action_space, "n", 0)) or model.replay_buffer.action_dim
         source = torch.Generator(model.device).manual_seed(int(torch.randint(2**31, (1,))))
         return RewardNoise(get_flattened_obs_dim(space) + actions, _NOISE_NET, _NOISE_RATE, source, model.device)
+
+    def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
+        """Load a buffer that `save_replay_buffer` wrote, as the algorithm does.
+
+        Raises:
+            ArgumentError: It has another number of environments than the model. The model keeps its buffer.
+        """
+        model: Any = self
+        own = model.replay_buffer
+        super().load_replay_buffer(path, truncate_last_traj)  # type: ignore[misc]
+        loaded, model.replay_buffer = model.replay_buffer, own
+        if loaded.n_envs != model.n_envs:
+            raise other_number(model.n_envs, loaded.n_envs, f"{type(self).__name__}.load_replay_buffer")
+        model.replay_buffer = loaded
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Run the algorithm's `train`; each batch's priorities are updated before the next one is drawn."""

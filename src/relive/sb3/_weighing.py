@@ -29,19 +29,25 @@ def loss_of(error: Tensor, kind: str, threshold: float) -> Tensor:
     return 2.0 * functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=threshold)
 
 
-def check_losses(train: MethodType, critic_loss: str | None, at: str) -> None:
+def check_losses(train: MethodType, critic_loss: str | None, priority: str, at: str) -> None:
     """Check that the losses that `train` calls by name can be weighted.
 
     Raises:
-        ArgumentError: It calls none, or one of quantiles, which has no `critic_loss`.
+        ArgumentError: It calls none, or one of quantiles, which has neither `critic_loss` nor `priority="lap"`.
     """
     names = _losses_of(train)
     if not names:
         wanted = f"an algorithm whose `train` calls `F.mse_loss`, `F.smooth_l1_loss` or `{_QUANTILES}` by name"
         raise ArgumentError(message(wanted, f"`{train.__module__}.{train.__qualname__}`", at))
-    if critic_loss is not None and _QUANTILES in names:
-        wanted = "None with an algorithm whose critic has quantiles, and `priority` other than `'lap'`"
+    if _QUANTILES not in names:
+        return
+    if critic_loss is not None:
+        wanted = "None with an algorithm whose critic has quantiles"
         raise ArgumentError(message(wanted, f"`{critic_loss!r}`", f"{at}(critic_loss)"))
+    if priority == "lap":
+        wanted = "`'td'` or `'precision'` with an algorithm whose critic has quantiles"
+        remedy = "`'lap'` belongs to Huber's loss of single values"
+        raise ArgumentError(message(wanted, "`'lap'`", f"{at}(priority)", remedy))
 
 
 def _losses_of(train: MethodType) -> dict[str, Any]:

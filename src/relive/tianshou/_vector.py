@@ -8,6 +8,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from tianshou.data import Batch, ReplayBuffer, ReplayBufferManager
 
+from .._adapters.copies import Copy
 from .._adapters.saves import opened, packed
 from .._base import check
 from .._base.nests import mapped
@@ -23,6 +24,7 @@ from ..schema import Field, Schema
 from . import _hdf5
 from ._trees import IN_RELIVE, NEEDED, Indices, by_slot, frames, plain, refusal, schema_of, to_batch
 
+_SHOWN = {"obs": "obs", "next_obs": "obs_next", "action": "act"}
 Self = TypeVar("Self", bound="VectorReplayBuffer")
 
 
@@ -236,17 +238,17 @@ class VectorReplayBuffer(ReplayBufferManager):
 
     @property
     def obs(self) -> Any:
-        """All observations by slot, a copy; zeros where there is no step."""
+        """All observations by slot, a read-only copy; zeros where there is no step."""
         return self._whole("obs")
 
     @property
     def obs_next(self) -> Any:
-        """All next observations by slot, a copy."""
+        """All next observations by slot, a read-only copy."""
         return self._whole("next_obs")
 
     @property
     def act(self) -> Any:
-        """All actions by slot, a copy."""
+        """All actions by slot, a read-only copy."""
         return self._whole("action")
 
     @one_at_a_time
@@ -254,7 +256,8 @@ class VectorReplayBuffer(ReplayBufferManager):
         if self.relive is None:
             raise AttributeError(name)
         slots = self.sample_indices(0)
-        return to_batch(by_slot(self.relive.read(self._ids(slots))[name], slots, self.maxsize))
+        whole = by_slot(self.relive.read(self._ids(slots))[name], slots, self.maxsize)
+        return to_batch(mapped(lambda array: Copy.of(array, f"VectorReplayBuffer.{_SHOWN[name]}"), whole))
 
     def next(self, index: Any) -> Any:
         """The slots of the next steps; those of last steps of episodes, and of newest steps, stay."""
