@@ -25,7 +25,6 @@ from ..schema import Field, Schema
 Observation: TypeAlias = "Array | dict[str, Array]"
 
 _LIMIT = "TimeLimit.truncated"  # in infos
-_COPIES = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 _WRITABLE = '`replay_buffer_kwargs={"writable": True}`'
 
 
@@ -68,6 +67,14 @@ class DictSamples(_Fields, type_aliases.DictReplayBufferSamples):
     """
 
     __slots__ = ()
+
+
+class Shown(property):
+    """A property for looking at, whose assignment names the call that writes."""
+
+    def __set__(self, buffer: Any, value: Any) -> None:
+        if hasattr(buffer, "_relive"):  # SB3's constructor sets some before
+            raise no_assignment(f"ReplayBuffer.{getattr(self.fget, '__name__', '')}", _WRITABLE)
 
 
 class ReplayBuffer(buffers.ReplayBuffer):
@@ -116,8 +123,6 @@ class ReplayBuffer(buffers.ReplayBuffer):
     (torch.Size([2, 1]), 2.9701, 5)
     """
 
-    pos: int
-    full: bool
     buffer_size: int
     n_envs: int
 
@@ -147,7 +152,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
         self.optimize_memory_usage = optimize_memory_usage
         self.handle_timeout_termination = handle_timeout_termination
         self.n_steps, self.gamma = n_steps, gamma
-        self.relive = Buffer(
+        self._pos, self._full = 0, False
+        self._relive = Buffer(
             Schema(
                 obs=self._fields(stack),
                 action=self._action_field(),
@@ -167,13 +173,31 @@ class ReplayBuffer(buffers.ReplayBuffer):
         if isinstance(self.obs_shape, dict):
             self._shapes = {name: (envs, *shape) for name, shape in self.obs_shape.items()}
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if "relive" in self.__dict__:
-            if name in _COPIES or name in ("pos", "full"):
-                raise no_assignment(f"ReplayBuffer.{name}", _WRITABLE)
-            if name == "relive":
-                check_fits(value, self.relive)
-        super().__setattr__(name, value)
+    @property
+    def relive(self) -> Buffer:
+        """The `relive.ReplayBuffer` with the steps."""
+        return self._relive
+
+    @relive.setter
+    def relive(self, buffer: Buffer) -> None:
+        check_fits(buffer, self._relive)
+        self._relive = buffer
+
+    @Shown
+    def pos(self) -> int:
+        """Where the next step goes."""
+        return self._pos
+
+    @Shown
+    def full(self) -> bool:
+        """Whether it has been filled once."""
+        return self._full
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name in ("pos", "full", "relive"):  # as older pickles call them
+            if name in state:
+                state[f"_{name}"] = state.pop(name)
+        self.__dict__.update(state)
 
     def _fields(self, stack: int | None) -> Any:
         space = self.observation_space
@@ -212,7 +236,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         except SchemaError:
             raise other_number(self.n_envs, np.size(done), "ReplayBuffer.add") from None
         truncated = self._truncated(ended, infos)
-        self._ids[self.pos] = self.relive.add(
+        self._ids[self._pos] = self._relive.add(
             obs=_shaped(obs, self._shapes),
             action=_shaped(action, (self.n_envs, self.action_dim)),
             reward=_shaped(reward, (self.n_envs,)),
@@ -221,14 +245,9 @@ class ReplayBuffer(buffers.ReplayBuffer):
             truncated=self._never if truncated is None else truncated,
             **self._extras(infos),
         )
-        self._moved(self.pos + 1)
-
-    def _moved(self, pos: int) -> None:
-        """Set where the next step goes."""
-        own = self.__dict__
-        own["pos"] = pos
-        if pos == self.buffer_size:
-            own["pos"], own["full"] = 0, True
+        self._pos += 1
+        if self._pos == self.buffer_size:
+            self._pos, self._full = 0, True
 
     def _extras(self, infos: Any) -> dict[str, Any]:
         return {}
@@ -302,36 +321,36 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     def reset(self) -> None:
         """Forget all steps."""
-        self.__dict__.update(pos=0, full=False)
+        self._pos, self._full = 0, False
         self.relive.clear()
         self._ids.fill(-1)
 
-    @property
+    @Shown
     def observations(self) -> Observation:
         """Observations, `[size, n_envs, ...]`; a read-only copy."""
         return self._stored("obs", "observations")
 
-    @property
+    @Shown
     def next_observations(self) -> Observation:
         """Observations that followed, `[size, n_envs, ...]`; a read-only copy."""
         return self._stored("next_obs", "next_observations")
 
-    @property
+    @Shown
     def actions(self) -> Array:
         """Actions, `[size, n_envs, ...]`; a read-only copy."""
         return self._copy(self._column("action"), "actions")
 
-    @property
+    @Shown
     def rewards(self) -> Array:
         """Rewards, float32 `[size, n_envs]`; a read-only copy."""
         return self._copy(self._column("reward"), "rewards")
 
-    @property
+    @Shown
     def dones(self) -> Array:
         """1 where an episode ended, float32 `[size, n_envs]`; a read-only copy."""
         return self._copy(self._over(), "dones", self._mark_end)
 
-    @property
+    @Shown
     def timeouts(self) -> Array:
         """1 where it ended from outside, float32 `[size, n_envs]`; a read-only copy."""
         return self._copy(self._outside(), "timeouts")

@@ -95,7 +95,7 @@ class HerReplayBuffer(ReplayBuffer, stable_baselines3.HerReplayBuffer):
         self._current_ep_start = np.zeros(self.n_envs, np.int64)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        ReplayBuffer.__setstate__(self, state)
         self.env = None  # as in SB3: environments are not saved, and `set_env` gives another one
 
     def set_env(self, env: Any) -> None:
