@@ -254,6 +254,14 @@ def test_names_that_only_some_steps_have_are_refused() -> None:
         from_arrays([steps])
 
 
+def test_the_last_entry_of_rlds_may_lack_an_action() -> None:
+    steps = [{"observation": [float(t)], "action": 0, "reward": float(t), "is_last": t == 3} for t in range(4)]
+    del steps[-1]["action"]
+    batch = next(from_arrays([steps]).batches(3, shuffle=False))
+    assert batch.reward.tolist() == [0, 1, 2]
+    assert batch.next_obs[:, 0].tolist() == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -114,8 +114,8 @@ def _episode(episode: Any, names: Names, extras: Sequence[str], at: str) -> Colu
     fields |= _extras(episode, extras, at)
     observed, steps = len(leaves(obs)[0]), len(leaves(action)[0])
     # RLDS: the last entry is an observation whose action and reward mean nothing.
-    alone = steps == observed and "is_last" in says and bool(says["is_last"][-1:].any())
-    count = steps - 1 if alone else steps
+    alone = observed - steps in (0, 1) and len(says.get("is_last", ())) == observed and bool(says["is_last"][-1:].any())
+    count = observed - 1 if alone else steps
     terminated, truncated = (_ends(episode, found[name], count, at) for name in ("terminated", "truncated"))
     _agree({name: values for name, values in says.items() if name not in found.values()}, terminated, count, at)
     if count:
